@@ -1,0 +1,114 @@
+"""The one place that knows array libraries: namespaces, dtypes, devices and the way to and from the host."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import array_api_compat as compat
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn.errors import DTypeError, MixedLibraryError
+
+__all__ = [
+    "Array",
+    "Host",
+    "accumulation_dtype",
+    "check_floating",
+    "constant",
+    "dtype_name",
+    "like",
+    "namespace",
+    "placement",
+    "to_numpy64",
+    "zeros",
+]
+
+Array: TypeAlias = Any
+Host: TypeAlias = NDArray[np.float64]
+
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+
+_namespaces: dict[type, ModuleType] = {}
+_dtype_names: dict[Any, str] = {}
+
+
+def _namespace_of(name: str, array: Array) -> ModuleType:
+    kind = type(array)
+    if kind not in _namespaces:
+        if isinstance(array, np.generic) or not compat.is_array_api_obj(array):
+            raise DTypeError(
+                f"{name} must be an array (NumPy, CuPy, PyTorch, JAX or another array-API library); got {kind.__name__}"
+            )
+        _namespaces[kind] = compat.array_namespace(array)
+    return _namespaces[kind]
+
+
+def namespace(**arrays: Array) -> ModuleType:
+    """Return the array-API namespace that all the named arrays share."""
+    names = list(arrays)
+    found = [_namespace_of(name, array) for name, array in arrays.items()]
+    for name, xp in zip(names[1:], found[1:], strict=True):
+        if xp is not found[0]:
+            raise MixedLibraryError(
+                f"all arrays of one call must come from one library; {names[0]} is of {found[0].__name__}, "
+                f"{name} of {xp.__name__}"
+            )
+    return found[0]
+
+
+def dtype_name(array: Array) -> str:
+    """Return the plain name of an array's dtype: "float32" for numpy.float32, torch.float32 and the rest."""
+    dtype = array.dtype
+    if dtype not in _dtype_names:
+        _dtype_names[dtype] = str(dtype).rsplit(".", 1)[-1]
+    return _dtype_names[dtype]
+
+
+def check_floating(name: str, array: Array) -> str:
+    """Return the name of the array's dtype, which must be a real floating one."""
+    given = dtype_name(array)
+    if given not in FLOATS:
+        raise DTypeError(f"{name} must have one of the dtypes {', '.join(FLOATS)}; got {given}")
+    return given
+
+
+def accumulation_dtype(xp: ModuleType, array: Array) -> Any:
+    """Return the dtype in which sums over `array` run: float64 for float64, float32 for the smaller types."""
+    return xp.float64 if dtype_name(array) == "float64" else xp.float32
+
+
+def placement(array: Array) -> dict[str, Any]:
+    """Return the keywords that create an array beside `array`; JAX and NumPy place their own."""
+    if isinstance(array, np.ndarray) or compat.is_jax_array(array):
+        return {}
+    return {"device": compat.device(array)}
+
+
+def zeros(xp: ModuleType, shape: tuple[int, ...], dtype: Any, beside: Array) -> Array:
+    """Return zeros of `shape` on the device of `beside`."""
+    return xp.zeros(shape, dtype=dtype, **placement(beside))
+
+
+def constant(xp: ModuleType, values: Host, dtype: Any, beside: Array) -> Array:
+    """Return host values as an array of `dtype` on the device of `beside`."""
+    if isinstance(beside, np.ndarray):
+        return values.astype(dtype, copy=False)
+    return xp.asarray(values.copy(), dtype=dtype, **placement(beside))
+
+
+def to_numpy64(array: Array) -> Host:
+    """Return a float64 copy on the host."""
+    if compat.is_torch_array(array):
+        array = array.detach().cpu().double().numpy()
+    elif compat.is_cupy_array(array):
+        array = array.get()
+    elif not isinstance(array, np.ndarray) and not compat.is_jax_array(array):
+        array = np.from_dlpack(array)
+    return np.array(array, dtype=np.float64)
+
+
+def like(values: Host, array: Array) -> Array:
+    """Return host values as an array of the kind, dtype and device of `array`."""
+    return constant(namespace(array=array), np.asarray(values), array.dtype, array)
