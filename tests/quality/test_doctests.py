@@ -1,0 +1,22 @@
+"""Every example in a docstring runs and prints what it says."""
+
+from __future__ import annotations
+
+import doctest
+import importlib
+import importlib.util
+
+import pytest
+from quality.tree import modules
+
+NEEDS = {"gpu": "cupy", "cpu": "numba"}
+EDGES = {"kernattn.dask": "dask", "kernattn.jax": "jax", "kernattn.sklearn": "sklearn", "kernattn.torch": "torch"}
+
+
+@pytest.mark.parametrize("module", modules())
+def test_docstring_examples(module: str) -> None:
+    needed = EDGES.get(module, NEEDS.get(module.rpartition(".")[2]))
+    if needed and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"{needed} is not installed")
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    assert doctest.testmod(importlib.import_module(module), optionflags=flags).failed == 0

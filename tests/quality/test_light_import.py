@@ -1,0 +1,33 @@
+"""``import kernattn`` loads no compiler, no framework and no plotting."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+HEAVY = ("cupy", "dask", "jax", "llvmlite", "matplotlib", "numba", "sklearn", "torch", "tqdm")
+
+
+def loaded_by(statement: str) -> set[str]:
+    """Heavy packages in a fresh interpreter after a statement."""
+    script = f"{statement}\nimport sys\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(run.stdout.split())
+
+
+def test_import_is_light() -> None:
+    assert loaded_by("import kernattn") == set()
+
+
+def test_reference_path_is_light() -> None:
+    work = (
+        "import numpy as np, kernattn as ka\n"
+        "x = np.ones((4, 3))\n"
+        "phi = ka.random_features(ka.kernels.Softmax(), dim=3, num_features=8)\n"
+        "ka.causal_linear_attention(x, x, x, phi, backend='reference')"
+    )
+    assert loaded_by(work) == set()
+
+
+def test_command_line_is_light() -> None:
+    assert loaded_by("import kernattn.cli") == set()

@@ -1,0 +1,54 @@
+"""What is installed: light dependencies, the type marker, one version, one test command, no private paths."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+from importlib import resources
+
+import pytest
+from quality.tree import PACKAGE, ROOT
+
+import kernattn
+
+
+def test_core_dependencies() -> None:
+    required = importlib.metadata.requires("kernattn") or []
+    core = {re.split(r"[<>=~!\s;\[]", line)[0] for line in required if "extra ==" not in line}
+    assert core == {"array-api-compat", "numpy", "scipy"}
+
+
+def test_version() -> None:
+    assert kernattn.__version__ == importlib.metadata.version("kernattn")
+
+
+def test_data_files_are_installed() -> None:
+    assert resources.files("kernattn").joinpath("py.typed").is_file()
+    tracked = {path.relative_to(ROOT / "kernattn") for path in (ROOT / "kernattn").rglob("*.cu*")}
+    assert all((PACKAGE / path).is_file() for path in tracked)
+
+
+def test_ci_runs_the_readme_command() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    command = next(line for line in script.splitlines() if "tox" in line and not line.startswith("#"))
+    assert f"\n{command}\n" in readme
+
+
+def tracked_files() -> list[str]:
+    """Files under version control; none where the tests run outside a checkout."""
+    run = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    return [name for name in run.stdout.split("\0") if name]
+
+
+def test_no_machine_paths() -> None:
+    names = tracked_files()
+    if not names:
+        pytest.skip("not a checkout")
+    private = re.compile(r"(?<![\w.~/-])/(?:home|root|Users|work|workspace|mnt)/\w")
+    for name in names:
+        path = ROOT / name
+        if path.is_file() and path.suffix not in {".png", ".npz", ".svg"}:
+            match = private.search(path.read_text(encoding="utf-8"))
+            assert match is None, f"{name} names a path of one machine: {match and match.group()}"
