@@ -1,0 +1,62 @@
+"""Exact attention over blocks in array-API."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+import numpy as np
+
+from kernattn._array import Array, accumulation_dtype, namespace, placement
+from kernattn.ops.peaked import PeakedSum, empty, finite, merge, quotient
+
+__all__ = ["block_softmax"]
+
+BLOCK = 512
+
+
+def block_softmax(
+    q: Array, k: Array, v: Array, scale: float, causal: bool, key_mask: Array | None
+) -> tuple[Array, Array]:
+    """Return the outputs and the log normalisers."""
+    xp = namespace(q=q)
+    dtype = accumulation_dtype(xp, q)
+    out_dtype = q.dtype
+    q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
+    q = q * scale
+    totals = [
+        _rows(xp, q[..., low : low + BLOCK, :], k, v, low + k.shape[-2] - q.shape[-2] if causal else None, key_mask)
+        for low in range(0, q.shape[-2], BLOCK)
+    ]
+    out = xp.concat([quotient(xp, total) for total in totals], axis=-2)
+    lse = xp.concat([_log_normaliser(xp, total) for total in totals], axis=-1)
+    return xp.astype(out, out_dtype, copy=False), lse
+
+
+def _rows(xp: ModuleType, q: Array, k: Array, v: Array, position: int | None, mask: Array | None) -> PeakedSum:
+    """Return the sums of a block of queries, the first of which stands at `position` of the keys."""
+    n, stop = q.shape[-2], k.shape[-2]
+    if position is not None:
+        stop = max(0, min(stop, position + n))
+    lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))
+    total = empty(xp, lead, n, n, v.shape[-1], q.dtype, q)
+    for low in range(0, stop, BLOCK):
+        high = min(low + BLOCK, stop)
+        scores = xp.matmul(q, xp.matrix_transpose(k[..., low:high, :]))  # (..., n, b)
+        if mask is not None:
+            scores = xp.where(mask[..., None, low:high], scores, -xp.inf)
+        if position is not None and high - 1 > position:
+            rows = xp.arange(position, position + n, **placement(q))[:, None]
+            scores = xp.where(xp.arange(low, high, **placement(q)) <= rows, scores, -xp.inf)
+        values = v[..., low:high, :]
+        if mask is not None:
+            values = xp.where(mask[..., low:high, None], values, 0.0)
+        peak = xp.max(scores, axis=-1, keepdims=True)
+        weights = xp.exp(scores - finite(xp, peak))
+        part = PeakedSum(xp.matmul(weights, values), xp.sum(weights, axis=-1), peak[..., 0])
+        total = merge(xp, total, part)
+    return total
+
+
+def _log_normaliser(xp: ModuleType, total: PeakedSum) -> Array:
+    safe = xp.where(total.z == 0, xp.ones_like(total.z), total.z)
+    return xp.where(total.z == 0, -xp.inf, total.peak + xp.log(safe))

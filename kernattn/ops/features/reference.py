@@ -1,0 +1,41 @@
+"""Features in array-API: the formulas of MapSpec as written."""
+
+from __future__ import annotations
+
+from kernattn._array import Array, accumulation_dtype, constant, namespace, zeros
+from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
+
+__all__ = ["features", "scaled"]
+
+
+def features(x: Array, spec: MapSpec) -> Array:
+    """Return phi (..., n, M) in the dtype of x."""
+    xp = namespace(x=x)
+    values, log_scale = scaled(x, spec)
+    phi = values if spec.kind in ("elu1", "relu") else values * xp.exp(log_scale)
+    return xp.astype(phi, x.dtype, copy=False)
+
+
+def scaled(x: Array, spec: MapSpec) -> ScaledFeatures:
+    """Return the features with their log scale kept apart, in the accumulation dtype of x."""
+    xp = namespace(x=x)
+    dtype = accumulation_dtype(xp, x)
+    x = xp.astype(x, dtype, copy=False)
+    u = x if spec.omega is None else xp.matmul(x, constant(xp, spec.omega.T, dtype, x))  # (..., n, D)
+    row = zeros(xp, (*x.shape[:-1], 1), dtype, x)
+    if spec.row_weights is not None:
+        row = xp.sum(constant(xp, spec.row_weights, dtype, x) * x * x, axis=-1, keepdims=True)
+    if spec.kind in ("sincos", "exp_pair"):
+        u = xp.concat([xp.cos(u), xp.sin(u)] if spec.kind == "sincos" else [u, -u], axis=-1)
+    if spec.offset is not None:
+        u = u + constant(xp, spec.offset, dtype, x)
+    if spec.kind in PER_FEATURE:
+        shift = constant(xp, spec.log_amplitude, dtype, x)
+        return ScaledFeatures(xp.ones_like(row), u + (row + shift))
+    if spec.kind == "elu1":
+        u = xp.where(u > 0, u + 1, xp.exp(xp.minimum(u, xp.zeros_like(u))))
+    elif spec.kind == "relu":
+        u = xp.maximum(u, xp.zeros_like(u))
+    elif spec.kind == "cos":
+        u = xp.cos(u)
+    return ScaledFeatures(u * spec.amplitude, row)

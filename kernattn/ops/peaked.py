@@ -1,0 +1,93 @@
+r"""Sums of terms that span more orders of magnitude than a float: kept in units of e^peak, and merged.
+
+One algebra serves every form of attention. Its element is a triple (s, z, peak): numerators s (..., r, e) and
+normalisers z (..., r), both in units of exp(peak), peak (..., r) or (..., 1). The rows r are the M features for a
+state that summarises keys, and the n queries for a part of an output. A sum of nothing is (0, 0, -inf).
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import NamedTuple
+
+from kernattn._array import Array, zeros
+from kernattn.ops.spec import ScaledFeatures
+
+__all__ = ["LinearState", "PeakedSum", "empty", "finite", "merge", "quotient", "read", "summarise"]
+
+
+class PeakedSum(NamedTuple):
+    """Numerators and normalisers in units of exp(peak)."""
+
+    s: Array
+    z: Array
+    peak: Array
+
+
+class LinearState(NamedTuple):
+    r"""What linear attention remembers of the keys and values that it has seen.
+
+    :math:`S_a = \sum_j \phi_a(k_j) e^{-peak_a} v_j^T` and :math:`z_a = \sum_j \phi_a(k_j) e^{-peak_a}`, where
+    :math:`peak_a` is the largest log scale seen for feature :math:`a`; -inf, with zeros, when nothing was seen.
+    """
+
+    s: Array  # (..., M, e)
+    z: Array  # (..., M)
+    peak: Array  # (..., M) for log scales per feature, (..., 1) for log scales per row
+    draw: int  # fingerprint of the map that made it
+
+
+def finite(xp: ModuleType, peak: Array) -> Array:
+    """Return the peaks with 0 in place of -inf, so that -inf minus a peak stays -inf and never becomes NaN."""
+    return xp.where(xp.isinf(peak), xp.zeros_like(peak), peak)
+
+
+def empty(xp: ModuleType, lead: tuple[int, ...], rows: int, peaks: int, e: int, dtype: object, beside: Array) -> PeakedSum:
+    """Return the sum of nothing."""
+    return PeakedSum(
+        zeros(xp, (*lead, rows, e), dtype, beside),
+        zeros(xp, (*lead, rows), dtype, beside),
+        zeros(xp, (*lead, peaks), dtype, beside) - xp.inf,
+    )
+
+
+def merge(xp: ModuleType, a: PeakedSum, b: PeakedSum) -> PeakedSum:
+    """Return the sum of both: associative, with the empty sum as its neutral element."""
+    peak = xp.maximum(a.peak, b.peak)
+    unit = finite(xp, peak)
+    wa, wb = xp.exp(a.peak - unit), xp.exp(b.peak - unit)  # (..., r | 1)
+    return PeakedSum(wa[..., None] * a.s + wb[..., None] * b.s, wa * a.z + wb * b.z, peak)
+
+
+def summarise(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array | None) -> PeakedSum:
+    """Return the sum over the keys that `mask` (..., n) admits, a row per feature."""
+    values, log_scale = keys
+    if mask is not None:
+        log_scale = xp.where(mask[..., None], log_scale, -xp.inf)
+        values = xp.where(mask[..., None], values, xp.zeros_like(values))
+        v = xp.where(mask[..., None], v, xp.zeros_like(v))
+    peak = xp.max(log_scale, axis=-2, keepdims=True)  # (..., 1, M | 1)
+    weights = values * xp.exp(log_scale - finite(xp, peak))  # (..., n, M)
+    s = xp.matmul(xp.matrix_transpose(weights), v)  # (..., M, e)
+    z, peak = xp.sum(weights, axis=-2), peak[..., 0, :]
+    lead = tuple(s.shape[:-2])
+    return PeakedSum(s, xp.broadcast_to(z, (*lead, z.shape[-1])), xp.broadcast_to(peak, (*lead, peak.shape[-1])))
+
+
+def read(xp: ModuleType, queries: ScaledFeatures, keys: PeakedSum, visible: Array | None = None) -> PeakedSum:
+    """Return each query's sum over a summary of keys, a row per query; a query not `visible` (..., n) sees nothing."""
+    log_scale = queries.log_scale + keys.peak[..., None, :]  # (..., n, M | 1)
+    if visible is not None:
+        log_scale = xp.where(visible[..., None], log_scale, -xp.inf)
+    peak = xp.max(log_scale, axis=-1, keepdims=True)  # (..., n, 1)
+    weights = queries.values * xp.exp(log_scale - finite(xp, peak))  # (..., n, M)
+    s = xp.matmul(weights, keys.s)  # (..., n, e)
+    z = xp.matmul(weights, keys.z[..., None])[..., 0]
+    return PeakedSum(s, z, xp.broadcast_to(peak[..., 0], z.shape))
+
+
+def quotient(xp: ModuleType, total: PeakedSum) -> Array:
+    """Return s / z; a row whose normaliser is exactly 0 is 0."""
+    nothing = (total.z == 0)[..., None]
+    z = xp.where(nothing, xp.ones_like(total.z[..., None]), total.z[..., None])
+    return xp.where(nothing, xp.zeros_like(total.s), total.s / z)

@@ -1,0 +1,80 @@
+"""The language between feature maps and ops: what a fused op has to know of a map, and what a map's output is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._array import Array, Host
+
+__all__ = ["KINDS", "MapSpec", "PER_FEATURE", "ScaledFeatures"]
+
+PER_FEATURE = ("exp", "exp_pair")
+KINDS = ("elu1", "relu", "cos", "sincos", *PER_FEATURE)
+
+
+@dataclass(frozen=True, eq=False)
+class MapSpec:
+    r"""A feature map as plain numbers.
+
+    With :math:`u = \Omega x` (or :math:`u = x` where `omega` is None) and :math:`r = \sum_i w_i x_i^2`, the features
+    of row :math:`x` are `amplitude` times
+
+    ========  =============================================  ==================
+    kind      features                                       log scale
+    ========  =============================================  ==================
+    elu1      :math:`u + 1` for :math:`u > 0`, else e^u      none
+    relu      :math:`\max(u, 0)`                             none
+    cos       :math:`e^r \cos(u + offset)`                   per row, r
+    sincos    :math:`e^r [\cos u, \sin u]`                   per row, r
+    exp       :math:`\exp(u + offset + r)`                   per feature
+    exp_pair  :math:`\exp([u, -u] + offset + r)`             per feature
+    ========  =============================================  ==================
+
+    Attributes
+    ----------
+    kind : str
+        The nonlinearity, one of `KINDS`.
+    omega : (D, d) float64 array or None
+        Frequencies, the kernel's input scale folded in.
+    row_weights : (d,) float64 array or None
+        The weights :math:`w` of the row's log scale.
+    offset : (M,) float64 array or None
+        Phases of "cos", log offsets of "exp" and "exp_pair".
+    amplitude : float
+        Multiplies every feature; positive.
+    """
+
+    kind: str
+    omega: Host | None = None
+    row_weights: Host | None = None
+    offset: Host | None = None
+    amplitude: float = 1.0
+
+    @property
+    def log_amplitude(self) -> Host:
+        """The logarithm of the amplitude, () float64."""
+        return np.log(np.asarray(self.amplitude, dtype=np.float64))
+
+    @property
+    def dim(self) -> int | None:
+        """Input dimension d; None for a map of any dimension."""
+        return None if self.omega is None else self.omega.shape[1]
+
+    def features_of(self, dim: int) -> int:
+        """Return M, the number of features of an input of dimension `dim`."""
+        frequencies = dim if self.omega is None else self.omega.shape[0]
+        return 2 * frequencies if self.kind in ("sincos", "exp_pair") else frequencies
+
+
+class ScaledFeatures(NamedTuple):
+    r"""Features as :math:`\phi = values \cdot e^{log\_scale}`, so that no norm of the input overflows or underflows.
+
+    A log scale per row is (..., n, 1) beside values (..., n, M); one per feature is :math:`\log\phi` itself,
+    (..., n, M), beside values of ones (..., n, 1).
+    """
+
+    values: Array
+    log_scale: Array

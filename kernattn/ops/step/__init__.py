@@ -1,0 +1,13 @@
+r"""One token: S <- S + phi(k) v^T, z <- z + phi(k), out = phi(q)^T S / phi(q)^T z.
+
+``step(state, q, k, v, spec, key_mask, reuse_state)`` -> (out (..., e), state). q, k (..., d), or their
+:class:`kernattn.ops.spec.ScaledFeatures`, (..., M) and (..., 1) without an axis of tokens, where spec is None;
+v (..., e); key_mask None or (...) bool. With `reuse_state` the implementation may write the new state into the arrays
+of the old one.
+"""
+
+from kernattn._dispatch import Op
+
+__all__ = ["OP"]
+
+OP = Op("step", ("reference",))

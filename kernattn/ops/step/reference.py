@@ -1,0 +1,32 @@
+"""One token in array-API: a summary of one key, merged into the state and read by one query."""
+
+from __future__ import annotations
+
+from kernattn._array import Array, accumulation_dtype, namespace
+from kernattn.ops.features.reference import scaled
+from kernattn.ops.peaked import PeakedSum, merge, quotient, read, summarise
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["step"]
+
+
+def step(
+    state: PeakedSum,
+    q: Array | ScaledFeatures,
+    k: Array | ScaledFeatures,
+    v: Array,
+    spec: MapSpec | None,
+    key_mask: Array | None,
+    reuse_state: bool,
+) -> tuple[Array, PeakedSum]:
+    """Return the output of the token and the state after it; the old state is never written to."""
+    xp = namespace(v=v)
+    queries, keys = (
+        ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]) if spec is None else scaled(x[..., None, :], spec)
+        for x in (q, k)
+    )
+    mask = None if key_mask is None else key_mask[..., None]
+    value = xp.astype(v, accumulation_dtype(xp, v), copy=False)[..., None, :]  # (..., 1, e)
+    state = merge(xp, state, summarise(xp, keys, value, mask))
+    out = quotient(xp, read(xp, queries, state))[..., 0, :]  # (..., e)
+    return xp.astype(out, v.dtype, copy=False), state
