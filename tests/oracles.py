@@ -1,0 +1,213 @@
+"""Float64 NumPy oracles. Nothing of the library is imported here, and nothing here is fast.
+
+Features are kept as (sign, log|phi|, log size), so that a dense attention matrix is right at any norm; `size` is the magnitude against which
+the rounding of a feature is measured (1 for a cosine near its zero, |x| for relu(x)), and it gives the condition number of every row.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+
+class Features(NamedTuple):
+    sign: np.ndarray  # (..., n, M)
+    log: np.ndarray  # (..., n, M), -inf where phi = 0
+    size: np.ndarray  # (..., n, M), log of the rounding scale, at least log
+
+    @property
+    def values(self):
+        return self.sign * np.exp(self.log)
+
+
+def _log(x):
+    with np.errstate(divide="ignore"):
+        return np.log(x)
+
+
+def explicit(phi, size=None):
+    """Any features given as numbers."""
+    size = np.abs(phi) if size is None else size
+    return Features(np.sign(phi), _log(np.abs(phi)), _log(size))
+
+
+# ---- maps --------------------------------------------------------------------------------------------------------------------------------
+
+
+def elu1(x):
+    log = np.where(x > 0, np.log1p(np.maximum(x, 0)), x)
+    return Features(np.ones_like(x), log, log)
+
+
+def relu(x, size=None):
+    return explicit(np.maximum(x, 0), np.abs(x) if size is None else size)
+
+
+def exponential(log):
+    return Features(np.ones_like(log), log, log)
+
+
+def bounded(values, log_scale):
+    """values in [-1, 1] times exp(log_scale)."""
+    return Features(np.sign(values), _log(np.abs(values)) + log_scale, np.broadcast_to(log_scale, values.shape))
+
+
+def quadratic(x, c, *, softmax):
+    """The row factor that turns features of exp(x'.y') into those of the kernel, x' = c x: 0 or -|x'|^2/2."""
+    return np.zeros(x.shape[:-1] + (1,)) if softmax else -np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2
+
+
+def trigonometric(x, omega, c, *, softmax):
+    u = (c * x) @ omega.T
+    log = quadratic(x, c, softmax=softmax) + np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2 - np.log(omega.shape[0]) / 2
+    return bounded(np.concatenate([np.cos(u), np.sin(u)], axis=-1), log)
+
+
+def phase(x, omega, c, offset, *, softmax):
+    u = (c * x) @ omega.T + offset
+    log = quadratic(x, c, softmax=softmax) + np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2 + np.log(2 / omega.shape[0]) / 2
+    return bounded(np.cos(u), log)
+
+
+def positive(x, omega, c, *, softmax):
+    row = quadratic(x, c, softmax=softmax) - np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2
+    return exponential((c * x) @ omega.T + row - np.log(omega.shape[0]) / 2)
+
+
+def hyperbolic(x, omega, c, *, softmax):
+    u = (c * x) @ omega.T
+    row = quadratic(x, c, softmax=softmax) - np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2
+    return exponential(np.concatenate([u, -u], axis=-1) + row - np.log(2 * omega.shape[0]) / 2)
+
+
+def optimal_positive(x, omega, c, a, *, softmax):
+    m, d = omega.shape
+    row = quadratic(x, c, softmax=softmax) - np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2
+    u = np.sqrt(1 - 4 * a) * ((c * x) @ omega.T)
+    return exponential(d / 4 * np.log(1 - 4 * a) + a * np.sum(omega**2, axis=-1) + u + row - np.log(m) / 2)
+
+
+def optimal_parameter(mean_square_sum, d):
+    """A* of OPRF: the minimiser over A < 1/8 of (1-4A)^d (1-8A)^(-d/2) exp(2(1-4A) s/(1-8A)), found by search, s = mean |x+y|^2."""
+    a = -np.geomspace(1e-7, 50, 200_001)
+    objective = d * np.log(1 - 4 * a) - d / 2 * np.log(1 - 8 * a) + 2 * (1 - 4 * a) * mean_square_sum / (1 - 8 * a)
+    return a[np.argmin(objective)]
+
+
+def from_spec(x, kind, omega, row_weights, offset, amplitude):
+    """The formulas of MapSpec, in the log domain."""
+    d = x.shape[-1]
+    u = x if omega is None else x @ omega.T
+    reach = np.abs(x) if omega is None else np.abs(x) @ np.abs(omega).T
+    r = np.sum((np.zeros(d) if row_weights is None else row_weights) * x**2, axis=-1, keepdims=True)
+    b = 0.0 if offset is None else offset
+    scale = np.log(amplitude)
+    if kind == "elu1":
+        return Features(np.ones_like(u), elu1(u).log + scale, elu1(u).log + scale)
+    if kind == "relu":
+        return relu(amplitude * u, amplitude * reach)
+    if kind == "exp":
+        return exponential(u + b + r + scale)
+    if kind == "exp_pair":
+        return exponential(np.concatenate([u, -u], axis=-1) + b + r + scale)
+    if kind == "cos":
+        return bounded(np.cos(u + b), r + scale)
+    if kind == "sincos":
+        return bounded(np.concatenate([np.cos(u), np.sin(u)], axis=-1), r + scale)
+    raise ValueError(kind)
+
+
+def reach(x, omega, row_weights, offset):
+    """The largest sum of absolute values behind a log feature or a phase: its rounding error is about eps times this."""
+    u = np.abs(x) if omega is None else np.abs(x) @ np.abs(omega).T
+    r = np.sum((np.zeros(x.shape[-1]) if row_weights is None else np.abs(row_weights)) * x**2, axis=-1, keepdims=True)
+    return float(np.max(u, initial=0.0) + np.max(r, initial=0.0) + (0.0 if offset is None else np.max(np.abs(offset))))
+
+
+# ---- kernels -----------------------------------------------------------------------------------------------------------------------------
+
+
+def softmax_kernel(x, y, scale=None):
+    scale = x.shape[-1] ** -0.5 if scale is None else scale
+    return np.exp(scale * np.einsum("...nd,...kd->...nk", x, y))
+
+
+def gaussian_kernel(x, y, lengthscale=1.0):
+    difference = (x[..., :, None, :] - y[..., None, :, :]) / lengthscale
+    return np.exp(-np.sum(difference**2, axis=-1) / 2)
+
+
+# ---- attention ---------------------------------------------------------------------------------------------------------------------------
+
+
+def segments(ids):
+    """Consecutive equal ids are one segment: (..., n) -> the number of each position's segment."""
+    change = np.concatenate([np.zeros(ids.shape[:-1] + (1,), int), (ids[..., 1:] != ids[..., :-1]).astype(int)], axis=-1)
+    return np.cumsum(change, axis=-1)
+
+
+def allowed(n, length, *, causal=False, key_mask=None, segment_ids=None):
+    """(..., n, length), True where row i may look at key j."""
+    result = np.tri(n, length, dtype=bool) if causal else np.ones((n, length), bool)
+    if key_mask is not None:
+        result = result & key_mask[..., None, :]
+    if segment_ids is not None:
+        number = segments(segment_ids)
+        result = result & (number[..., :, None] == number[..., None, :])
+    return result
+
+
+def softmax_attention(q, k, v, *, scale=None, may=None):
+    """-> out (..., n, e), log normaliser (..., n); 0 and -inf for a row that sees no key."""
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    logits = scale * np.einsum("...nd,...kd->...nk", q, k)
+    if may is not None:
+        logits = np.where(may, logits, -np.inf)
+    peak = np.max(logits, axis=-1, keepdims=True, initial=-np.inf)
+    safe = np.where(np.isfinite(peak), peak, 0.0)
+    weights = np.exp(logits - safe)
+    total = weights.sum(axis=-1, keepdims=True)
+    out = weights @ v / np.where(total == 0, 1.0, total)
+    return out, (_log(total) + safe)[..., 0]
+
+
+def linear_attention(fq, fk, v, may=None):
+    """Dense: sum_j w_ij v_j / sum_j w_ij, w_ij = phi(q_i).phi(k_j); exactly 0 where no key weighs anything.
+
+    -> out (..., n, e), condition (..., n): sum of the sizes of everything added over |denominator|. Rounding errors are about
+    eps * condition * max|v|.
+    """
+    log = fq.log[..., :, None, :] + fk.log[..., None, :, :]  # (..., n, l, M)
+    size = fq.size[..., :, None, :] + fk.size[..., None, :, :]
+    if may is not None:
+        log = np.where(may[..., None], log, -np.inf)
+        size = np.where(may[..., None], size, -np.inf)
+    peak = np.max(log, axis=(-1, -2), keepdims=True, initial=-np.inf)
+    peak = np.where(np.isfinite(peak), peak, 0.0)
+    weights = np.sum(fq.sign[..., :, None, :] * fk.sign[..., None, :, :] * np.exp(log - peak), axis=-1)  # (..., n, l)
+    total = weights.sum(axis=-1, keepdims=True)
+    out = weights @ v / np.where(total == 0, 1.0, total)
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        condition = np.sum(np.exp(size - peak), axis=(-1, -2)) / np.abs(total[..., 0])
+    return np.where(total == 0, 0.0, out), np.where(total[..., 0] == 0, 1.0, condition)
+
+
+def recurrent(fq, fk, v, *, key_mask=None, segment_ids=None):
+    """The same, token by token, for features of ordinary size: S <- S + phi(k) v^T, z <- z + phi(k), o = phi(q) S / phi(q) z."""
+    phi_q, phi_k = fq.values, fk.values
+    lead = np.broadcast_shapes(phi_q.shape[:-2], phi_k.shape[:-2], v.shape[:-2])
+    s = np.zeros((*lead, phi_k.shape[-1], v.shape[-1]))
+    z = np.zeros((*lead, phi_k.shape[-1]))
+    number = None if segment_ids is None else segments(segment_ids)
+    rows = []
+    for t in range(v.shape[-2]):
+        if number is not None and t > 0:
+            same = (number[..., t] == number[..., t - 1]).astype(float)
+            s, z = s * same[..., None, None], z * same[..., None]
+        there = 1.0 if key_mask is None else key_mask[..., t].astype(float)[..., None]
+        key = phi_k[..., t, :] * there
+        s = s + key[..., :, None] * v[..., t, None, :]
+        z = z + key
+        num = np.einsum("...m,...me->...e", phi_q[..., t, :], s)
+        den = np.einsum("...m,...m->...", phi_q[..., t, :], z)[..., None]
+        rows.append(np.where(den == 0, 0.0, num / np.where(den == 0, 1.0, den)))
+    return np.stack(rows, axis=-2)

@@ -1,0 +1,132 @@
+"""Kinds of array the library is handed in the tests: how to make one from NumPy and how to take it back.
+
+A kind that is not installed (torch, jax), or has no device (cupy), is left out.
+"""
+
+import contextlib
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Kind:
+    name: str
+
+    def __repr__(self):
+        return self.name
+
+    @property
+    def dtypes(self):
+        """Names of the real dtypes this kind has."""
+        wide = ["float32", "float64"]
+        if self.name in ("numpy", "readonly"):
+            return ["float16", *wide] + ["bfloat16"] * bool(find_spec("ml_dtypes"))
+        if self.name == "strict":
+            return wide
+        return ["float16", *wide] + ["bfloat16"] * (self.name != "cupy")
+
+    def wide(self):
+        """A context in which float64 exists: JAX has none by default."""
+        if self.name != "jax":
+            return contextlib.nullcontext()
+        import jax
+
+        return jax.enable_x64(True)
+
+    def asarray(self, x, dtype=None):
+        x = np.asarray(x)
+        dtype = x.dtype.name if dtype is None else dtype
+        if self.name in ("numpy", "readonly"):
+            result = np.array(x, dtype=numpy_dtype(dtype))
+            result.flags.writeable = self.name == "numpy"
+            return result
+        if self.name == "strict":
+            import array_api_strict
+
+            return array_api_strict.asarray(x.astype(dtype))
+        if self.name == "torch":
+            import torch
+
+            return torch.tensor(x, dtype=getattr(torch, dtype))
+        if self.name == "jax":
+            import jax.numpy as jnp
+
+            return jnp.asarray(x, dtype=dtype)
+        import cupy
+
+        return cupy.asarray(x.astype(dtype))
+
+    def holds(self, x):
+        """Is x an array of this kind?"""
+        module = type(x).__module__.split(".")[0]
+        return module in {"readonly": ("numpy",), "strict": ("array_api_strict",), "jax": ("jax", "jaxlib")}.get(self.name, (self.name,))
+
+
+def numpy_dtype(name):
+    if name == "bfloat16":
+        import ml_dtypes
+
+        return ml_dtypes.bfloat16
+    return name
+
+
+def dtype_name(x):
+    """The dtype of any array, as a plain name."""
+    return str(x.dtype).rsplit(".", maxsplit=1)[-1]
+
+
+def to_numpy(x):
+    """Any array as float64 (or bool, or integer) NumPy."""
+    module = type(x).__module__.split(".")[0]
+    if module == "torch":
+        x = x.detach().cpu()
+        x = (x.double() if x.is_floating_point() else x).numpy()
+    elif module == "cupy":
+        x = x.get()
+    elif module == "array_api_strict":
+        import array_api_strict
+
+        x = np.asarray(array_api_strict.to_device(x, array_api_strict.Device("CPU_DEVICE")))
+    x = np.asarray(x)
+    return x if x.dtype == bool or np.issubdtype(x.dtype, np.integer) else x.astype(np.float64)
+
+
+def _cupy_runs():
+    if find_spec("cupy") is None:
+        return False
+    import cupy
+
+    return cupy.cuda.is_available()
+
+
+NUMPY = Kind("numpy")
+KINDS = [NUMPY, Kind("readonly"), Kind("strict")]
+KINDS += [Kind(name) for name in ("torch", "jax") if find_spec(name)]
+KINDS += [Kind("cupy")] * _cupy_runs()
+
+
+@dataclass(frozen=True)
+class Backend:
+    """A backend that can run here, and the kind of array it is fed in the tests of the laws."""
+
+    name: str
+    kind: Kind = NUMPY
+
+    def __repr__(self):
+        return self.name
+
+
+def backends(*ops):
+    """The backends on which every one of these ops has a sibling that can run."""
+
+    def has(sibling):
+        return all(find_spec(f"kernattn.ops.{op}.{sibling}") for op in ops)
+
+    found = [Backend("reference")]
+    if has("cpu") and find_spec("numba"):
+        found.append(Backend("cpu"))
+    if has("gpu") and _cupy_runs():
+        found.append(Backend("gpu", Kind("cupy")))
+    return found
