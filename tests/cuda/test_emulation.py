@@ -1,0 +1,137 @@
+"""The emulation itself: right kernels give right answers, wrong ones are caught."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.cuda_on_cpu import KernelError, RawModule, gxx
+from tests.cuda_on_cpu.mutate import without_one_barrier
+
+pytestmark = pytest.mark.skipif(gxx() is None, reason="the emulation builds with g++, which is not on PATH")
+SOURCE = (Path(__file__).parents[1] / "cuda_on_cpu" / "examples.cu").read_text()
+SEEDS = (0, 1, 2, 3)
+
+
+def matmul_error(module: RawModule) -> float:
+    rng = np.random.default_rng(0)
+    m, n, k = 19, 21, 37
+    a, b = rng.normal(size=(m, k)).astype(np.float32), rng.normal(size=(k, n)).astype(np.float32)
+    c = np.full((m, n), np.nan, np.float32)
+    sizes = (np.int32(m), np.int32(n), np.int32(k))
+    module.get_function("matmul")((-(-n // 8), -(-m // 8)), (8, 8), (a, b, c, *sizes))
+    return float(np.max(np.abs(c - a.astype(np.float64) @ b)))
+
+
+def row_sum_error(module: RawModule) -> float:
+    x = np.random.default_rng(1).normal(size=(5, 300)).astype(np.float32)
+    out = np.full(5, np.nan, np.float32)
+    module.get_function("row_sum")((5,), (128,), (x, out, np.int32(300)), shared_mem=16)
+    return float(np.max(np.abs(out - x.sum(axis=1, dtype=np.float64))))
+
+
+def reverse_error(module: RawModule) -> float:
+    x = np.random.default_rng(2).normal(size=(3, 4, 32)).astype(np.float32)
+    out = np.full_like(x, np.nan)
+    module.get_function("reverse")((3,), (128,), (x, out), shared_mem=512)
+    return float(np.max(np.abs(out - 2 * x[..., ::-1])))
+
+
+CASES = (matmul_error, row_sum_error, reverse_error)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("error", CASES)
+def test_right_kernels(error, seed, monkeypatch):
+    monkeypatch.setattr(RawModule, "seed", seed)
+    assert error(RawModule(code=SOURCE)) < 1e-4
+
+
+def test_atomics():
+    x = np.random.default_rng(3).integers(0, 7, size=5000, dtype=np.int32)
+    count, total = np.zeros(7, np.int32), np.zeros(1, np.float32)
+    RawModule(code=SOURCE).get_function("histogram")((20,), (256,), (x, count, total, np.int32(5000)))
+    np.testing.assert_array_equal(count, np.bincount(x, minlength=7))
+    assert total[0] == x.sum()
+
+
+def test_each_barrier_is_needed(monkeypatch):
+    mutants = list(without_one_barrier(SOURCE))
+    caught = []
+    for line, source in mutants:
+        module = RawModule(code=source)
+        for seed in SEEDS:
+            monkeypatch.setattr(RawModule, "seed", seed)
+            try:
+                wrong = [not error(module) < 1e-4 for error in CASES]
+            except KernelError:
+                wrong = [True]
+            if any(wrong):
+                caught.append(line)
+                break
+    survivors = {line for line, _ in mutants} - set(caught)
+    lines = SOURCE.splitlines()
+    assert all("divergent" in "".join(lines[max(0, line - 5) : line]) for line in survivors)
+    assert len(caught) == 4
+
+
+@pytest.mark.parametrize(("kernel", "message"), [("divergent", "divergent barrier"), ("missing_lane", "deadlock")])
+def test_broken_barriers_are_reported(kernel, message):
+    out = np.zeros(64, np.float32)
+    function = RawModule(code=SOURCE).get_function(kernel)
+    with pytest.raises(KernelError, match=message):
+        function((2,), (64,), (out,))
+    assert row_sum_error(RawModule(code=SOURCE)) < 1e-4  # the runner is usable after an error
+
+
+def test_shared_memory_starts_as_nan():
+    out = np.zeros(32, np.float32)
+    RawModule(code=SOURCE).get_function("reads_unwritten")((1,), (32,), (out,), shared_mem=128)
+    assert np.isnan(out).all()
+
+
+def test_launches_a_gpu_would_refuse():
+    x = np.zeros((4, 64), np.float32)
+    function = RawModule(code=SOURCE).get_function("row_sum")
+    with pytest.raises(KernelError, match="arguments of"):
+        function((4,), (64,), (x, x, 64), shared_mem=16)
+    with pytest.raises(KernelError, match="not contiguous"):
+        function((4,), (64,), (x[:, ::2], x, np.int32(64)), shared_mem=16)
+    with pytest.raises(KernelError, match="shared memory"):
+        function((4,), (64,), (x, x, np.int32(64)), shared_mem=50_000)
+    with pytest.raises(KernelError, match="cannot be launched"):
+        function((4,), (2048,), (x, x, np.int32(64)), shared_mem=16)
+
+
+SANITIZED = """
+import sys
+import numpy as np
+from tests.cuda_on_cpu import RawModule
+from tests.cuda.test_emulation import CASES, SOURCE
+module = RawModule(code=SOURCE, sanitize=True)
+assert all(case(module) < 1e-4 for case in CASES)
+print("clean", flush=True)
+x, out = np.zeros(64, np.float32), np.zeros(32, np.float32)
+module.get_function("out_of_bounds")((1,), (32,), (x, out, np.int32(int(sys.argv[1]))))
+print("in bounds")
+"""
+
+
+def test_address_sanitizer_sees_a_bad_access():
+    library = subprocess.run([gxx(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    environment = {**os.environ, "LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
+    root = Path(__file__).parents[2]
+
+    def run(n: int) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-c", SANITIZED, str(n)]
+        return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
+
+    good, bad = run(32), run(33)
+    assert good.stdout.split() == ["clean", "in", "bounds"], good.stderr[-2000:]
+    assert bad.stdout.split() == ["clean"]
+    assert "heap-buffer-overflow" in bad.stderr

@@ -1,0 +1,73 @@
+"""Builds CUDA C++ into a shared library with g++, cached under a hash of everything that went in."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+INCLUDE = Path(__file__).parent / "include"
+KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(')
+FLAGS = ("-std=c++20", "-O1", "-shared", "-fPIC", "-fopenmp", "-U_FORTIFY_SOURCE", "-ffp-contract=fast")
+WARNINGS = ("-Wall", "-Wno-unknown-pragmas", "-Wno-unused-variable", "-Wno-unused-function", "-Wno-unused-but-set-variable")
+SANITIZE = ("-g1", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=undefined")
+
+
+class BuildError(RuntimeError):
+    """g++ refused the source."""
+
+
+def gxx() -> str | None:
+    """The path of g++, or None where there is none."""
+    return shutil.which("g++")
+
+
+def cache_folder() -> Path:
+    """Where built libraries are kept between runs."""
+    folder = Path(os.environ.get("CUDA_ON_CPU_CACHE", Path(tempfile.gettempdir()) / f"cuda_on_cpu-{os.getuid()}"))
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def kernel_names(source: str) -> list[str]:
+    """The extern "C" kernels of a source, in order."""
+    return KERNEL.findall(source)
+
+
+@functools.cache
+def _headers() -> bytes:
+    return b"".join(path.read_bytes() for path in sorted(INCLUDE.iterdir()))
+
+
+def build(source: str, defines: Sequence[str] = (), sanitize: bool = False) -> Path:
+    """The shared library of a CUDA source; its kernels are launched by ``cuda_on_cpu_launch_<name>``."""
+    compiler = gxx()
+    if compiler is None:
+        raise BuildError("g++ was not found on PATH")
+    flags = [*FLAGS, *WARNINGS, *(SANITIZE if sanitize else ()), *defines]
+    key = hashlib.sha256(_headers() + repr([compiler, flags]).encode() + source.encode()).hexdigest()[:24]
+    library = cache_folder() / f"{key}.so"
+    if library.exists():
+        return library
+    launchers = "\n".join(f"CUDA_ON_CPU_KERNEL({name})" for name in kernel_names(source))
+    storage = (
+        "thread_local unsigned char shared_bytes[cuda_on_cpu::max_shared_bytes] __attribute__((aligned(128)));\n"
+    )
+    with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
+        text = Path(folder) / "kernels.cc"
+        text.write_text(f'#include "cuda_on_cpu.h"\n{storage}#line 1 "kernels.cu"\n{source}\n{launchers}\n')
+        made = Path(folder) / "kernels.so"
+        command = [compiler, *flags, f"-I{INCLUDE}", str(text), "-o", str(made)]
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        if result.returncode != 0:
+            raise BuildError(result.stderr[:8000])
+        if "warning:" in result.stderr:
+            raise BuildError(result.stderr[:8000])
+        made.replace(library)
+    return library
