@@ -1,0 +1,71 @@
+"""Random-feature kernels and linear attention on any array library."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kernattn import attention, errors, features, kernels, metrics, projections
+    from kernattn.attention import (
+        LinearState,
+        attend,
+        causal_linear_attention,
+        initial_state,
+        key_state,
+        linear_attention,
+        linear_attention_step,
+        merge_states,
+        softmax_attention,
+    )
+    from kernattn.features import load, random_features
+
+__all__ = [
+    "LinearState",
+    "attend",
+    "attention",
+    "causal_linear_attention",
+    "errors",
+    "features",
+    "initial_state",
+    "kernels",
+    "key_state",
+    "linear_attention",
+    "linear_attention_step",
+    "load",
+    "merge_states",
+    "metrics",
+    "projections",
+    "random_features",
+    "softmax_attention",
+]
+
+__version__ = "0.1.0"
+
+_HOMES = dict.fromkeys(("load", "random_features"), "features") | dict.fromkeys(
+    (
+        "LinearState",
+        "attend",
+        "causal_linear_attention",
+        "initial_state",
+        "key_state",
+        "linear_attention",
+        "linear_attention_step",
+        "merge_states",
+        "softmax_attention",
+    ),
+    "attention",
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name not in __all__:
+        raise AttributeError(f"module 'kernattn' has no attribute {name!r}")
+    home = import_module(f"kernattn.{_HOMES.get(name, name)}")
+    value = getattr(home, name) if name in _HOMES else home
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,26 @@
+"""Attention: exact, and linear in all its forms."""
+
+from kernattn.attention.linear import (
+    attend,
+    causal_linear_attention,
+    initial_state,
+    key_state,
+    linear_attention,
+    linear_attention_step,
+    merge_states,
+)
+from kernattn.attention.softmax import softmax_attention, softmax_with_lse
+from kernattn.ops.peaked import LinearState
+
+__all__ = [
+    "LinearState",
+    "attend",
+    "causal_linear_attention",
+    "initial_state",
+    "key_state",
+    "linear_attention",
+    "linear_attention_step",
+    "merge_states",
+    "softmax_attention",
+    "softmax_with_lse",
+]

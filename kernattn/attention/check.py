@@ -1,0 +1,107 @@
+"""Checks of attention's arguments, before any work: each error names what was given and what is allowed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array, check_floating, dtype_name, namespace, placement
+from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError, StateMismatchError
+from kernattn.features import FeatureMap
+from kernattn.ops.peaked import LinearState
+
+__all__ = ["check_arrays", "check_map", "check_state", "leading"]
+
+
+def check_arrays(key_mask: Array | None = None, segment_ids: Array | None = None, *, tokens: bool = True, **arrays: Array) -> None:
+    """Raise unless q, k, v (some of them), the mask and the segments fit each other; without `tokens` they are (..., d)."""
+    axes = 2 if tokens else 1
+    extra = {name: a for name, a in (("key_mask", key_mask), ("segment_ids", segment_ids)) if a is not None}
+    namespace(**arrays, **extra)
+    dtypes = {name: check_floating(name, array) for name, array in arrays.items()}
+    if len(set(dtypes.values())) > 1:
+        raise DTypeError(f"all of {', '.join(arrays)} must have one dtype, nothing is promoted silently; got {dtypes}")
+    devices = {name: placement(array).get("device") for name, array in (arrays | extra).items()}
+    if len(set(map(str, devices.values()))) > 1:
+        raise MixedLibraryError(f"all arrays of one call must be on one device; got {devices}")
+    form = "(..., n, d)" if tokens else "(..., d)"
+    for name, array in arrays.items():
+        if array.ndim < axes:
+            raise ShapeError(f"{name} must be {form}; got shape {tuple(array.shape)}")
+        if 0 in array.shape:
+            raise EmptyInputError(f"{name} must not be empty; got shape {tuple(array.shape)}")
+    if "q" in arrays and "k" in arrays:
+        _equal("the last axis (d)", q=arrays["q"].shape[-1], k=arrays["k"].shape[-1])
+    if tokens and "k" in arrays and "v" in arrays:
+        _equal("the number of tokens", k=arrays["k"].shape[-2], v=arrays["v"].shape[-2])
+    lead = leading(axes, **{name: arrays[name] for name in ("k", "v") if name in arrays})
+    if "q" in arrays:
+        _broadcast(q=tuple(arrays["q"].shape[:-axes]), keys=lead)
+    if key_mask is not None:
+        _check_row("key_mask", key_mask, (*lead, *arrays["k"].shape[-axes:-1]), ("bool",))
+    if segment_ids is not None:
+        integers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+        _check_row("segment_ids", segment_ids, (*lead, *arrays["k"].shape[-axes:-1]), integers)
+
+
+def check_map(phi: Any, **arrays: Array) -> None:
+    """Raise unless phi is a feature map of the arrays' dimension d."""
+    if not isinstance(phi, FeatureMap):
+        raise DTypeError(f"phi must be a kernattn.features.FeatureMap; got {type(phi).__name__}")
+    for name, array in arrays.items():
+        if phi.dim is not None and array.shape[-1] != phi.dim:
+            raise ShapeError(f"{name} must have d = {phi.dim} columns, as phi was drawn; got shape {tuple(array.shape)}")
+
+
+def check_state(state: Any, phi: FeatureMap, dim: int, lead: tuple[int, ...] | None, beside: Array) -> None:
+    """Raise unless the state was made by phi, from keys of leading axes `lead`."""
+    if not isinstance(state, LinearState):
+        raise DTypeError(f"state must be a LinearState, as initial_state or key_state make it; got {type(state).__name__}")
+    namespace(state=state.s, array=beside)
+    if isinstance(state.draw, int) and state.draw != phi.draw:
+        raise StateMismatchError(
+            f"the state was made by draw {state.draw}, the map given is draw {phi.draw}: a state is of use to the map that "
+            "made it only"
+        )
+    m = phi.features_of(dim)
+    if state.s.ndim < 2 or state.s.shape[-2] != m or tuple(state.z.shape) != tuple(state.s.shape[:-1]):
+        raise StateMismatchError(
+            f"a state of this map is s (..., M = {m}, e) and z (..., M = {m}); "
+            f"got shapes {tuple(state.s.shape)} and {tuple(state.z.shape)}"
+        )
+    if lead is not None and tuple(state.s.shape[:-2]) != lead:
+        raise StateMismatchError(
+            f"the state must have the leading axes of k and v, {lead}; got s of shape {tuple(state.s.shape)}"
+        )
+    wide = "float64" if dtype_name(beside) == "float64" else "float32"
+    if dtype_name(state.s) != wide:
+        raise DTypeError(f"the state of {dtype_name(beside)} arrays is {wide}; got {dtype_name(state.s)}")
+
+
+def leading(axes: int, **arrays: Array) -> tuple[int, ...]:
+    """Return the broadcast leading axes of the arrays."""
+    return _broadcast(**{name: tuple(array.shape[:-axes]) for name, array in arrays.items()})
+
+
+def _broadcast(**leads: tuple[int, ...]) -> tuple[int, ...]:
+    try:
+        return np.broadcast_shapes(*leads.values())
+    except ValueError:
+        raise ShapeError(f"the leading axes must broadcast; got {leads}") from None
+
+
+def _equal(what: str, **sizes: int) -> None:
+    if len(set(sizes.values())) > 1:
+        raise ShapeError(f"{what} must be the same for {' and '.join(sizes)}; got {sizes}")
+
+
+def _check_row(name: str, array: Array, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> None:
+    if dtype_name(array) not in dtypes:
+        raise DTypeError(f"{name} must have dtype {' or '.join(dtypes)}; got {dtype_name(array)}")
+    if array.ndim > len(shape) or any(
+        size not in (1, full) for size, full in zip(array.shape[::-1], shape[::-1], strict=False)
+    ):
+        raise ShapeError(f"{name} must broadcast to {shape}, the keys' axes but the last; got {tuple(array.shape)}")
+    if shape and (array.ndim < 1 or array.shape[-1] != shape[-1]):
+        raise ShapeError(f"{name} must have {shape[-1]} entries on its last axis; got shape {tuple(array.shape)}")

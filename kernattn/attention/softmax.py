@@ -1,0 +1,110 @@
+"""Exact softmax attention."""
+
+from __future__ import annotations
+
+from numbers import Real
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn.attention.check import check_arrays
+from kernattn.errors import ParameterError
+from kernattn.ops.block_softmax import OP
+
+__all__ = ["softmax_attention", "softmax_with_lse"]
+
+
+def softmax_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    key_mask: Array | None = None,
+    backend: str | None = None,
+) -> Array:
+    r"""Return exact attention, :math:`o_i = \sum_j e^{s q_i^T k_j} v_j / \sum_j e^{s q_i^T k_j}`.
+
+    Vaswani et al. (2017), by an online softmax over blocks of keys (Milakov and Gimelshein 2018; Rabe and Staats
+    2021): O(n) memory, never an n x l matrix.
+
+    Parameters
+    ----------
+    q : (..., n, d) array
+        Queries, of dtype float16, bfloat16, float32 or float64.
+    k : (..., l, d) array
+        Keys. Leading axes broadcast against those of q.
+    v : (..., l, e) array
+        Values.
+    scale : float, optional
+        The factor s; :math:`d^{-1/2}` by default.
+    causal : bool
+        Whether a query sees only what stands at or before it. The queries are the last n of the l positions: row i
+        sees the keys :math:`j \le i + l - n`.
+    key_mask : (..., l) bool array, optional
+        True where there is a key.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
+
+    Returns
+    -------
+    (..., n, e) array
+        Outputs, of the kind, device and dtype of the inputs. A row that sees no key is 0.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, ParameterError, BackendUnavailable
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> q, k, v = np.zeros((1, 2)), np.ones((4, 2)), np.arange(4.0)[:, None]
+    >>> ka.softmax_attention(q, k, v)
+    array([[1.5]])
+    """
+    out, _ = softmax_with_lse(q, k, v, scale=scale, causal=causal, key_mask=key_mask, backend=backend)
+    return out
+
+
+def softmax_with_lse(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    key_mask: Array | None = None,
+    backend: str | None = None,
+) -> tuple[Array, Array]:
+    r"""Return exact attention and its log normaliser, :math:`lse_i = \log \sum_j e^{s q_i^T k_j}`.
+
+    With it, attention over parts of the keys merges into attention over all of them (Dao et al. 2022). The parameters
+    and errors are those of :func:`softmax_attention`.
+
+    Returns
+    -------
+    out : (..., n, e) array
+        Outputs, of the dtype of the inputs.
+    lse : (..., n) array
+        Log normalisers, float64 for float64 inputs, else float32; -inf for a row that sees no key.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> q, k, v = np.zeros((1, 2)), np.ones((4, 2)), np.arange(4.0)[:, None]
+    >>> out, lse = ka.attention.softmax_with_lse(q, k, v)
+    >>> lse.round(4)
+    array([1.3863])
+    """
+    check_arrays(key_mask, q=q, k=k, v=v)
+    if scale is None:
+        scale = q.shape[-1] ** -0.5
+    if isinstance(scale, bool) or not isinstance(scale, Real) or not np.isfinite(scale):
+        raise ParameterError(f"scale must be a finite number, or None for d**-0.5; got {scale!r}")
+    if not isinstance(causal, bool):
+        raise ParameterError(f"causal must be True or False; got {causal!r}")
+    return OP.implementation(q, backend)(q, k, v, float(scale), causal, key_mask)  # type: ignore[no-any-return]

@@ -1,0 +1,58 @@
+"""Maps from files."""
+
+from __future__ import annotations
+
+from os import PathLike
+
+from kernattn.errors import FileFormatError
+from kernattn.features.base import FeatureMap
+from kernattn.features.elementwise import Elementwise
+from kernattn.features.factory import ESTIMATORS
+from kernattn.features.generalized import Generalized
+from kernattn.features.polynomial import Polynomial
+from kernattn.features.record import read
+from kernattn.kernels import KERNELS
+from kernattn.projections import PROJECTIONS
+
+__all__ = ["load"]
+
+TYPES = {
+    cls.__name__: cls
+    for cls in (Elementwise, Generalized, Polynomial, *ESTIMATORS.values(), *KERNELS.values(), *PROJECTIONS.values())
+}
+
+
+def load(path: str | PathLike[str]) -> FeatureMap:
+    """Return the map that `FeatureMap.save` wrote: the same features, bit by bit, and the same states.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        The .npz file; it is read without pickle.
+
+    Returns
+    -------
+    FeatureMap
+        The map.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is damaged or not one of kernattn's.
+    FileNotFoundError
+        If there is no such file.
+
+    Examples
+    --------
+    >>> import tempfile, pathlib
+    >>> import kernattn as ka
+    >>> phi = ka.random_features(ka.kernels.Softmax(), dim=4, num_features=8)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     phi.save(pathlib.Path(folder) / "map.npz")
+    ...     ka.load(pathlib.Path(folder) / "map.npz").draw == phi.draw
+    True
+    """
+    value = read(path, TYPES)
+    if not isinstance(value, FeatureMap):
+        raise FileFormatError(f"{path} holds a {type(value).__name__}, not a feature map")
+    return value

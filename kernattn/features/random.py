@@ -1,0 +1,111 @@
+"""What the random maps of the Gaussian and softmax kernels share: a draw, a scale, and one law for their moments."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, Self, final
+
+import numpy as np
+
+from kernattn._array import Array, Host, check_floating, like, namespace, to_numpy64
+from kernattn._random import RNG, generator
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.features.base import SpecMap
+from kernattn.kernels import Gaussian, Kernel, Softmax
+from kernattn.projections import NORM_LAWS, Projection
+from kernattn.projections.norms import NormLaw
+
+__all__ = ["Moments", "RandomFeatureMap", "row_exponent"]
+
+
+class Moments(NamedTuple):
+    """Of one frequency's term t of an estimate: E t, E t^2, and E t t' for two orthogonal frequencies."""
+
+    mean: Host
+    second: Host
+    cross: Host
+
+
+def row_exponent(kernel: Kernel) -> float:
+    """Return c in k(x, y) = exp(-|x' - y'|^2 / 2) exp(c |x'|^2) exp(c |y'|^2)."""
+    if isinstance(kernel, Softmax):
+        return 0.5
+    if isinstance(kernel, Gaussian):
+        return 0.0
+    raise ParameterError(f"random features are for Gaussian and Softmax kernels; got {kernel!r}")
+
+
+@dataclass(frozen=True, eq=False)
+class RandomFeatureMap(SpecMap):
+    """A map drawn for the Gaussian or the softmax kernel; see `kernattn.random_features`."""
+
+    kernel: Kernel
+    projection: Projection
+    omega: Host  # (D, d)
+
+    @abstractmethod
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+
+    @property
+    def input_scale(self) -> Host:
+        """The scale c of the kernel's inputs, (d,): x' = c x."""
+        return self.kernel.input_scale(self.omega.shape[1])
+
+    @property
+    def norm_law(self) -> NormLaw:
+        """The law of the frequencies' norms."""
+        return NORM_LAWS[self.projection.norms]
+
+    @final
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return a new map of the same design with fresh random numbers."""
+        return replace(self, **self.draws(self.projection, *self.omega.shape, generator(rng)))
+
+    @final
+    @classmethod
+    def sample(
+        cls,
+        kernel: Kernel,
+        projection: Projection,
+        frequencies: int,
+        dim: int,
+        rng: np.random.Generator,
+        **parameters: float,
+    ) -> Self:
+        """Draw a map."""
+        return cls(kernel, projection, **cls.draws(projection, frequencies, dim, rng), **parameters)
+
+    @staticmethod
+    def draws(projection: Projection, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
+        """Draw the random fields of the map."""
+        return {"omega": projection.draw(frequencies, dim, rng)}
+
+    @final
+    def mean(self, x: Array, y: Array) -> Array:
+        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return like(self.moments(*self._scaled_pairs(x, y)).mean, x)
+
+    @final
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
+        mean = self.moments(*self._scaled_pairs(x, y)).mean
+        return like(mean - self.kernel.pairs(to_numpy64(x), to_numpy64(y)), x)
+
+    @final
+    def variance(self, x: Array, y: Array) -> Array:
+        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        mean, second, cross = self.moments(*self._scaled_pairs(x, y))
+        frequencies, dim = self.omega.shape
+        orthogonal_pairs = sum(b * (b - 1) for b in self.projection.blocks(frequencies, dim))
+        variance = (second - mean**2) / frequencies + (cross - mean**2) * orthogonal_pairs / frequencies**2
+        return like(np.maximum(variance, 0.0), x)
+
+    def _scaled_pairs(self, x: Array, y: Array) -> tuple[Host, Host]:
+        namespace(x=x, y=y)
+        for name, array in (("x", x), ("y", y)):
+            check_floating(name, array)
+            if array.ndim < 1 or array.shape[-1] != self.dim:
+                raise ShapeError(f"{name} must be (..., d = {self.dim}); got shape {tuple(array.shape)}")
+        return to_numpy64(x) * self.input_scale, to_numpy64(y) * self.input_scale

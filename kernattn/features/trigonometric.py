@@ -1,0 +1,78 @@
+"""Bounded random features: random Fourier features, as cosine and sine pairs or as cosines with a random phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn.features.random import Moments, RandomFeatureMap, row_exponent
+from kernattn.ops.spec import MapSpec
+from kernattn.projections import Projection
+
+__all__ = ["Phase", "Trigonometric"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trigonometric(RandomFeatureMap):
+    r"""Random Fourier features: :math:`\phi(x) = D^{-1/2} e^{c|x|^2} [\cos \Omega x, \sin \Omega x]`.
+
+    Rahimi and Recht (2007), with both phases of every frequency (Sutherland and Schneider 2015); c is 0 for the
+    Gaussian kernel and 1/2 for softmax. One term is :math:`\cos \omega^T(x - y)`; with iid frequencies the variance
+    of the Gaussian kernel's estimate is :math:`(1 - e^{-|x-y|^2})^2 / 2D`.
+    """
+
+    @cached_property
+    def spec(self) -> MapSpec:
+        """The map as plain numbers."""
+        return MapSpec("sincos", **_folded(self), amplitude=len(self.omega) ** -0.5)
+
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+        return _cosine_moments(self, x, y, 0.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Phase(RandomFeatureMap):
+    r"""Random Fourier features of one cosine each: :math:`\phi(x) = (2/M)^{1/2} e^{c|x|^2} \cos(\Omega x + b)`.
+
+    Rahimi and Recht (2007), b uniform on :math:`[0, 2\pi)`. At equal M its variance is always above that of
+    :class:`Trigonometric` for the Gaussian kernel; it is here for parity with other libraries.
+    """
+
+    phase: Host  # (M,)
+
+    @cached_property
+    def spec(self) -> MapSpec:
+        """The map as plain numbers."""
+        return MapSpec("cos", **_folded(self), offset=self.phase, amplitude=(2 / len(self.omega)) ** 0.5)
+
+    @staticmethod
+    def draws(projection: Projection, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
+        """Draw the frequencies and the phases."""
+        omega = projection.draw(frequencies, dim, rng)
+        return {"omega": omega, "phase": rng.uniform(0.0, 2 * np.pi, frequencies)}
+
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+        return _cosine_moments(self, x, y, 0.5)
+
+
+def _folded(phi: RandomFeatureMap) -> dict[str, Host | None]:
+    exponent = row_exponent(phi.kernel)
+    weights = exponent * phi.input_scale**2 if exponent else None
+    return {"omega": phi.omega * phi.input_scale, "row_weights": weights}
+
+
+def _cosine_moments(phi: RandomFeatureMap, x: Host, y: Host, phase_noise: float) -> Moments:
+    """Moments of cos w.(x - y), plus cos(w.(x + y) + 2 b) whose square averages to `phase_noise`."""
+    dim, moment = x.shape[-1], phi.norm_law.moment
+    z2 = np.sum((x - y) ** 2, axis=-1)
+    row = np.exp(row_exponent(phi.kernel) * np.sum(x**2 + y**2, axis=-1))
+    second = (1 + moment(dim, -4 * z2)) / 2 + phase_noise
+    return Moments(row * moment(dim, -z2), row**2 * second, row**2 * moment(dim, -z2, rows=2))
