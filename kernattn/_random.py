@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from numbers import Integral
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -18,9 +18,11 @@ def generator(rng: RNG) -> np.random.Generator:
     """Return the generator that `rng` stands for: None (fresh entropy), a seed, a SeedSequence or a Generator."""
     if isinstance(rng, np.random.Generator):
         return rng
-    is_seed = isinstance(rng, Integral) and not isinstance(rng, bool)
-    if rng is None or isinstance(rng, np.random.SeedSequence) or (is_seed and int(rng) >= 0):  # type: ignore[arg-type]
-        return np.random.default_rng(rng if rng is None or isinstance(rng, np.random.SeedSequence) else int(rng))
-    raise ParameterError(
-        f"rng must be None, a non-negative integer, a numpy.random.SeedSequence or a numpy.random.Generator; got {rng!r}"
-    )
+    seed: Any = rng
+    if isinstance(seed, bool) or not (
+        seed is None or isinstance(seed, np.random.SeedSequence) or (isinstance(seed, Integral) and int(seed) >= 0)
+    ):
+        raise ParameterError(
+            f"rng must be None, a non-negative integer, a numpy.random.SeedSequence or a Generator; got {rng!r}"
+        )
+    return np.random.default_rng(seed)

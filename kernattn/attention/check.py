@@ -11,11 +11,13 @@ from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, Shap
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState
 
-__all__ = ["check_arrays", "check_map", "check_state", "leading"]
+__all__ = ["check_arrays", "check_draws", "check_is_state", "check_map", "check_state", "leading"]
 
 
-def check_arrays(key_mask: Array | None = None, segment_ids: Array | None = None, *, tokens: bool = True, **arrays: Array) -> None:
-    """Raise unless q, k, v (some of them), the mask and the segments fit each other; without `tokens` they are (..., d)."""
+def check_arrays(
+    key_mask: Array | None = None, segment_ids: Array | None = None, *, tokens: bool = True, **arrays: Array
+) -> None:
+    """Raise unless those given of q, k, v, the mask and the segments fit each other; without `tokens`, (..., d)."""
     axes = 2 if tokens else 1
     extra = {name: a for name, a in (("key_mask", key_mask), ("segment_ids", segment_ids)) if a is not None}
     namespace(**arrays, **extra)
@@ -51,19 +53,16 @@ def check_map(phi: Any, **arrays: Array) -> None:
         raise DTypeError(f"phi must be a kernattn.features.FeatureMap; got {type(phi).__name__}")
     for name, array in arrays.items():
         if phi.dim is not None and array.shape[-1] != phi.dim:
-            raise ShapeError(f"{name} must have d = {phi.dim} columns, as phi was drawn; got shape {tuple(array.shape)}")
+            raise ShapeError(
+                f"{name} must have d = {phi.dim} columns, as phi was drawn; got shape {tuple(array.shape)}"
+            )
 
 
 def check_state(state: Any, phi: FeatureMap, dim: int, lead: tuple[int, ...] | None, beside: Array) -> None:
     """Raise unless the state was made by phi, from keys of leading axes `lead`."""
-    if not isinstance(state, LinearState):
-        raise DTypeError(f"state must be a LinearState, as initial_state or key_state make it; got {type(state).__name__}")
+    check_is_state(state=state)
     namespace(state=state.s, array=beside)
-    if isinstance(state.draw, int) and state.draw != phi.draw:
-        raise StateMismatchError(
-            f"the state was made by draw {state.draw}, the map given is draw {phi.draw}: a state is of use to the map that "
-            "made it only"
-        )
+    check_draws(state.draw, phi.draw)
     m = phi.features_of(dim)
     if state.s.ndim < 2 or state.s.shape[-2] != m or tuple(state.z.shape) != tuple(state.s.shape[:-1]):
         raise StateMismatchError(
@@ -77,6 +76,24 @@ def check_state(state: Any, phi: FeatureMap, dim: int, lead: tuple[int, ...] | N
     wide = "float64" if dtype_name(beside) == "float64" else "float32"
     if dtype_name(state.s) != wide:
         raise DTypeError(f"the state of {dtype_name(beside)} arrays is {wide}; got {dtype_name(state.s)}")
+
+
+def check_is_state(**states: Any) -> None:
+    """Raise unless every argument is a LinearState."""
+    for name, state in states.items():
+        if not isinstance(state, LinearState):
+            raise DTypeError(
+                f"{name} must be a LinearState, as initial_state and key_state make it; got {type(state).__name__}"
+            )
+
+
+def check_draws(made_by: Any, used_by: Any) -> None:
+    """Raise where a state of one draw meets another draw; a traced fingerprint cannot be looked at."""
+    if isinstance(made_by, int) and isinstance(used_by, int) and made_by != used_by:
+        raise StateMismatchError(
+            f"the state was made by draw {made_by} of a map, and meets draw {used_by}: "
+            "states and maps go together only when they come from one draw"
+        )
 
 
 def leading(axes: int, **arrays: Array) -> tuple[int, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
-from kernattn.attention.check import check_arrays, check_map, check_state, leading
-from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
+from kernattn._check import positive_integer
+from kernattn.attention.check import check_arrays, check_draws, check_is_state, check_map, check_state, leading
+from kernattn.errors import ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.causal import OP as CAUSAL
@@ -72,7 +73,7 @@ def linear_attention(
     check_map(phi, q=q)
     queries, keys = _lowered(phi, q=q, k=k)
     state = KEY_STATE.implementation(v, backend)(keys, v, phi.spec, key_mask)
-    return ATTEND.implementation(v, backend)(state, queries, phi.spec, q.dtype)  # type: ignore[no-any-return]
+    return ATTEND.implementation(v, backend)(state, queries, phi.spec, q.dtype)
 
 
 def causal_linear_attention(
@@ -142,9 +143,10 @@ def causal_linear_attention(
         )
     if state is not None:
         check_state(state, phi, q.shape[-1], leading(2, k=k, v=v), q)
+    before = None if state is None else _sums(state)
     run = CAUSAL.implementation(v, backend)
-    out, after = run(*_lowered(phi, q=q, k=k), v, phi.spec, _sums(state), key_mask, segment_ids)
-    return out, LinearState(*after, phi.draw)
+    out, after = run(*_lowered(phi, q=q, k=k), v, phi.spec, before, key_mask, segment_ids)
+    return out, _state(after, phi.draw)
 
 
 def linear_attention_step(
@@ -211,7 +213,7 @@ def linear_attention_step(
     check_state(state, phi, q.shape[-1], leading(1, k=k, v=v), q)
     run = STEP.implementation(v, backend)
     out, after = run(_sums(state), *_lowered_token(phi, q, k), v, phi.spec, key_mask, reuse_state)
-    return out, LinearState(*after, state.draw)
+    return out, _state(after, state.draw)
 
 
 def key_state(
@@ -253,7 +255,7 @@ def key_state(
     check_arrays(key_mask, k=k, v=v)
     check_map(phi, k=k)
     (keys,) = _lowered(phi, k=k)
-    return LinearState(*KEY_STATE.implementation(v, backend)(keys, v, phi.spec, key_mask), phi.draw)
+    return _state(KEY_STATE.implementation(v, backend)(keys, v, phi.spec, key_mask), phi.draw)
 
 
 def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None) -> Array:
@@ -294,7 +296,7 @@ def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None
     check_state(state, phi, q.shape[-1], None, q)
     leading(2, q=q, state=state.s)
     (queries,) = _lowered(phi, q=q)
-    return ATTEND.implementation(q, backend)(_sums(state), queries, phi.spec, q.dtype)  # type: ignore[no-any-return]
+    return ATTEND.implementation(q, backend)(_sums(state), queries, phi.spec, q.dtype)
 
 
 def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int, like: Array) -> LinearState:
@@ -332,15 +334,15 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     xp = namespace(like=like)
     check_floating("like", like)
     check_map(phi, like=like)
-    if not all(isinstance(size, int) and size > 0 for size in (*batch_shape, value_dim)):
-        raise ParameterError(f"batch_shape and value_dim must be positive integers; got {batch_shape}, {value_dim!r}")
+    lead = tuple(positive_integer("batch_shape's entry", size) for size in batch_shape)
+    e = positive_integer("value_dim", value_dim)
     rows = phi.features_of(like.shape[-1])
     if phi.spec is None:
         peaks = phi.scaled_key(xp.zeros_like(like[..., None, :])).log_scale.shape[-1]
     else:
         peaks = rows if phi.spec.kind in PER_FEATURE else 1
-    sums = empty(xp, tuple(batch_shape), rows, peaks, value_dim, accumulation_dtype(xp, like), like)
-    return LinearState(*sums, phi.draw)
+    sums = empty(xp, lead, rows, peaks, e, accumulation_dtype(xp, like), like)
+    return _state(sums, phi.draw)
 
 
 def merge_states(a: LinearState, b: LinearState) -> LinearState:
@@ -372,22 +374,23 @@ def merge_states(a: LinearState, b: LinearState) -> LinearState:
     >>> state.z
     array([3., 3.])
     """
-    for name, state in (("a", a), ("b", b)):
-        if not isinstance(state, LinearState):
-            raise DTypeError(f"{name} must be a LinearState; got {type(state).__name__}")
+    check_is_state(a=a, b=b)
     xp = namespace(a=a.s, b=b.s)
-    if isinstance(a.draw, int) and isinstance(b.draw, int) and a.draw != b.draw:
-        raise StateMismatchError(f"states of different draws cannot be merged; got draws {a.draw} and {b.draw}")
+    check_draws(a.draw, b.draw)
     if tuple(a.s.shape) != tuple(b.s.shape) or a.s.dtype != b.s.dtype or tuple(a.peak.shape) != tuple(b.peak.shape):
         raise StateMismatchError(
             f"states to merge must have one shape and dtype; got s {tuple(a.s.shape)} {a.s.dtype} "
             f"and {tuple(b.s.shape)} {b.s.dtype}"
         )
-    return LinearState(*merge(xp, _sums(a), _sums(b)), a.draw)
+    return _state(merge(xp, _sums(a), _sums(b)), a.draw)
 
 
-def _sums(state: LinearState | None) -> PeakedSum | None:
-    return None if state is None else PeakedSum(state.s, state.z, state.peak)
+def _sums(state: LinearState) -> PeakedSum:
+    return PeakedSum(state.s, state.z, state.peak)
+
+
+def _state(sums: PeakedSum, draw: int) -> LinearState:
+    return LinearState(sums.s, sums.z, sums.peak, draw)
 
 
 def _lowered(phi: FeatureMap, **arrays: Array) -> list[Array | ScaledFeatures]:

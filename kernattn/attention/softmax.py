@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from numbers import Real
-
-import numpy as np
-
 from kernattn._array import Array
+from kernattn._check import finite_number
 from kernattn.attention.check import check_arrays
-from kernattn.errors import ParameterError
 from kernattn.ops.block_softmax import OP
 
 __all__ = ["softmax_attention", "softmax_with_lse"]
@@ -101,10 +97,7 @@ def softmax_with_lse(
     array([1.3863])
     """
     check_arrays(key_mask, q=q, k=k, v=v)
-    if scale is None:
-        scale = q.shape[-1] ** -0.5
-    if isinstance(scale, bool) or not isinstance(scale, Real) or not np.isfinite(scale):
-        raise ParameterError(f"scale must be a finite number, or None for d**-0.5; got {scale!r}")
-    if not isinstance(causal, bool):
-        raise ParameterError(f"causal must be True or False; got {causal!r}")
-    return OP.implementation(q, backend)(q, k, v, float(scale), causal, key_mask)  # type: ignore[no-any-return]
+    scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
+    run = OP.implementation(q, backend)
+    out, lse = run(q, k, v, scale, bool(causal), key_mask)
+    return out, lse

@@ -69,7 +69,9 @@ class FeatureMap(ABC):
         if 0 in x.shape:
             raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
         if self.dim is not None and x.shape[-1] != self.dim:
-            raise ShapeError(f"{name} must have d = {self.dim} columns, as the map was drawn; got shape {tuple(x.shape)}")
+            raise ShapeError(
+                f"{name} must have d = {self.dim} columns, as the map was drawn; got shape {tuple(x.shape)}"
+            )
 
     @final
     def query(self, x: Array, *, backend: str | None = None) -> Array:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from kernattn._array import Array, Host, check_floating, namespace, to_numpy64
+from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
@@ -88,9 +88,7 @@ def random_features(
     if estimator != "auto" and estimator not in ESTIMATORS:
         raise ParameterError(f"estimator must be 'auto' or one of {', '.join(ESTIMATORS)}; got {estimator!r}")
     spec = resolve(projection)
-    for name, number in (("dim", dim), ("num_features", num_features)):
-        if isinstance(number, bool) or not isinstance(number, Integral) or number < 1:
-            raise ParameterError(f"{name} must be a positive integer; got {number!r}")
+    dim, num_features = positive_integer("dim", dim), positive_integer("num_features", num_features)
     kernel.input_scale(dim)
     sample = None if data is None else _checked_data(data, dim)
     source = generator(rng)
@@ -105,10 +103,18 @@ def random_features(
 
 
 def _draw(
-    name: str, kernel: Kernel, spec: Projection, dim: int, num_features: int, rng: np.random.Generator, data: Host | None
+    name: str,
+    kernel: Kernel,
+    spec: Projection,
+    dim: int,
+    num_features: int,
+    rng: np.random.Generator,
+    data: Host | None,
 ) -> RandomFeatureMap:
     if name in PAIRED and num_features % 2:
-        raise ParameterError(f"estimator {name!r} makes features in pairs: num_features must be even; got {num_features}")
+        raise ParameterError(
+            f"estimator {name!r} makes features in pairs: num_features must be even; got {num_features}"
+        )
     frequencies = num_features // 2 if name in PAIRED else num_features
     parameters: dict[str, Any] = {}
     if name == "optimal_positive":

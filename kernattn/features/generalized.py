@@ -8,9 +8,8 @@ from functools import cached_property
 from types import ModuleType
 from typing import Self, final
 
-import numpy as np
-
 from kernattn._array import Array, Host, accumulation_dtype, constant, namespace, zeros
+from kernattn._check import positive_integer, positive_number
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features.base import FeatureMap
@@ -50,11 +49,11 @@ class Generalized(FeatureMap):
     @property
     def dim(self) -> int:
         """Input dimension d."""
-        return self.omega.shape[1]
+        return int(self.omega.shape[1])
 
     def features_of(self, dim: int) -> int:
         """Return M, the number of features."""
-        return self.omega.shape[0]
+        return int(self.omega.shape[0])
 
     @cached_property
     def spec(self) -> MapSpec | None:
@@ -133,8 +132,7 @@ def generalized(
     """
     if not callable(f) and f not in FUNCTIONS:
         raise ParameterError(f"f must be callable or one of {', '.join(FUNCTIONS)}; got {f!r}")
-    if not (isinstance(scale, int | float | np.number) and np.isfinite(scale) and scale > 0):
-        raise ParameterError(f"scale must be a positive finite number; got {scale!r}")
+    scale, dim = positive_number("scale", scale), positive_integer("dim", dim)
     spec = resolve(projection)
-    omega = float(scale) * spec.draw(num_features, dim, generator(rng))
-    return Generalized(f, spec, omega, float(scale))
+    omega = scale * spec.draw(positive_integer("num_features", num_features), dim, generator(rng))
+    return Generalized(f, spec, omega, scale)

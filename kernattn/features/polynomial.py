@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Host, accumulation_dtype, constant, namespace, placement, zeros
-from kernattn.errors import ParameterError
+from kernattn._check import positive_integer
 from kernattn.features.exact import ExactMap
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -96,6 +96,4 @@ def polynomial(degree: int = 2) -> Polynomial:
     >>> phi(x).shape, (phi(x) @ phi(y).T).round(12), (x @ y.T) ** 2
     ((1, 3), array([[1.]]), array([[1.]]))
     """
-    if isinstance(degree, bool) or not isinstance(degree, int | np.integer) or degree < 1:
-        raise ParameterError(f"degree must be a positive integer; got {degree!r}")
-    return Polynomial(int(degree))
+    return Polynomial(positive_integer("degree", degree))

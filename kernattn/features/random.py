@@ -51,7 +51,8 @@ class RandomFeatureMap(SpecMap):
     @property
     def input_scale(self) -> Host:
         """The scale c of the kernel's inputs, (d,): x' = c x."""
-        return self.kernel.input_scale(self.omega.shape[1])
+        scale: Host = self.kernel.input_scale(self.omega.shape[1])
+        return scale
 
     @property
     def norm_law(self) -> NormLaw:
@@ -61,7 +62,8 @@ class RandomFeatureMap(SpecMap):
     @final
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh random numbers."""
-        return replace(self, **self.draws(self.projection, *self.omega.shape, generator(rng)))
+        frequencies, dim = self.omega.shape
+        return replace(self, **self.draws(self.projection, frequencies, dim, generator(rng)))
 
     @final
     @classmethod
@@ -72,7 +74,7 @@ class RandomFeatureMap(SpecMap):
         frequencies: int,
         dim: int,
         rng: np.random.Generator,
-        **parameters: float,
+        **parameters: Any,
     ) -> Self:
         """Draw a map."""
         return cls(kernel, projection, **cls.draws(projection, frequencies, dim, rng), **parameters)

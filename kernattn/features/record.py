@@ -76,9 +76,9 @@ def save(value: Any, path: str | PathLike[str]) -> None:
     try:
         with os.fdopen(handle, "wb") as file:
             np.savez(file, format=np.array(FORMAT), header=np.array(header), **arrays)  # type: ignore[arg-type]
-        os.replace(temporary, path)
+        Path(temporary).replace(path)
     except BaseException:
-        os.unlink(temporary)
+        Path(temporary).unlink(missing_ok=True)
         raise
 
 

@@ -42,7 +42,9 @@ def finite(xp: ModuleType, peak: Array) -> Array:
     return xp.where(xp.isinf(peak), xp.zeros_like(peak), peak)
 
 
-def empty(xp: ModuleType, lead: tuple[int, ...], rows: int, peaks: int, e: int, dtype: object, beside: Array) -> PeakedSum:
+def empty(
+    xp: ModuleType, lead: tuple[int, ...], rows: int, peaks: int, e: int, dtype: object, beside: Array
+) -> PeakedSum:
     """Return the sum of nothing."""
     return PeakedSum(
         zeros(xp, (*lead, rows, e), dtype, beside),

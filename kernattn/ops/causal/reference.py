@@ -31,7 +31,7 @@ def causal(
 ) -> tuple[Array, PeakedSum]:
     """Return the outputs of all tokens and the state after the last."""
     xp = namespace(v=v)
-    queries, keys = (q, k) if spec is None else (scaled(q, spec), scaled(k, spec))  # type: ignore[arg-type]
+    queries, keys = (q, k) if spec is None else (scaled(q, spec), scaled(k, spec))
     dtype = accumulation_dtype(xp, v)
     n = v.shape[-2]
     size = min(CHUNK, 1 << (n - 1).bit_length())
@@ -100,7 +100,10 @@ def _prefixes(
     shift = 1
     while shift < count:
         left = PeakedSum(
-            *(_delay(xp, part, shift, axis, fill) for part, axis, fill in zip(total, (-3, -2, -2), (0.0, 0.0, -xp.inf), strict=True))
+            *(
+                _delay(xp, part, shift, axis, fill)
+                for part, axis, fill in zip(total, (-3, -2, -2), (0.0, 0.0, -xp.inf), strict=True)
+            )
         )
         both = merge(xp, left, total)
         total = PeakedSum(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernattn._array import Array, accumulation_dtype, namespace
 from kernattn.ops.features.reference import scaled
 from kernattn.ops.peaked import PeakedSum, merge, quotient, read, summarise
@@ -21,12 +23,15 @@ def step(
 ) -> tuple[Array, PeakedSum]:
     """Return the output of the token and the state after it; the old state is never written to."""
     xp = namespace(v=v)
-    queries, keys = (
-        ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]) if spec is None else scaled(x[..., None, :], spec)
-        for x in (q, k)
-    )
+    queries, keys = _one_row(q, spec), _one_row(k, spec)
     mask = None if key_mask is None else key_mask[..., None]
     value = xp.astype(v, accumulation_dtype(xp, v), copy=False)[..., None, :]  # (..., 1, e)
     state = merge(xp, state, summarise(xp, keys, value, mask))
     out = quotient(xp, read(xp, queries, state))[..., 0, :]  # (..., e)
     return xp.astype(out, v.dtype, copy=False), state
+
+
+def _one_row(x: Any, spec: MapSpec | None) -> ScaledFeatures:
+    if spec is None:
+        return ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :])
+    return scaled(x[..., None, :], spec)
