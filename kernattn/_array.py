@@ -31,7 +31,7 @@ Host: TypeAlias = NDArray[np.float64]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 _namespaces: dict[type, ModuleType] = {}
-_dtype_names: dict[Any, str] = {}
+_dtype_names: dict[tuple[type, Any], str] = {}
 
 
 def _namespace_of(name: str, array: Array) -> ModuleType:
@@ -60,10 +60,10 @@ def namespace(**arrays: Array) -> ModuleType:
 
 def dtype_name(array: Array) -> str:
     """Return the plain name of an array's dtype: "float32" for numpy.float32, torch.float32 and the rest."""
-    dtype = array.dtype
-    if dtype not in _dtype_names:
-        _dtype_names[dtype] = str(dtype).rsplit(".", 1)[-1]
-    return _dtype_names[dtype]
+    key = (type(array.dtype), array.dtype)  # dtypes of different libraries must not be compared
+    if key not in _dtype_names:
+        _dtype_names[key] = str(array.dtype).rsplit(".", 1)[-1]
+    return _dtype_names[key]
 
 
 def check_floating(name: str, array: Array) -> str:

@@ -23,9 +23,10 @@ def block_softmax(
     out_dtype = q.dtype
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
     q = q * scale
+    n, before = q.shape[-2], k.shape[-2] - q.shape[-2]
     totals = [
-        _rows(xp, q[..., low : low + BLOCK, :], k, v, low + k.shape[-2] - q.shape[-2] if causal else None, key_mask)
-        for low in range(0, q.shape[-2], BLOCK)
+        _rows(xp, q[..., low : min(low + BLOCK, n), :], k, v, low + before if causal else None, key_mask)
+        for low in range(0, n, BLOCK)
     ]
     out = xp.concat([quotient(xp, total) for total in totals], axis=-2)
     lse = xp.concat([_log_normaliser(xp, total) for total in totals], axis=-1)
