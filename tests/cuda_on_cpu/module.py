@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from tests.cuda_on_cpu.build import build
+from cuda_on_cpu.build import build
 
 THREADS = max(1, min(2, os.cpu_count() or 1))
 MAX_THREADS_PER_BLOCK = 1024

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tests.cuda_on_cpu import KernelError, RawModule, gxx
-from tests.cuda_on_cpu.mutate import without_one_barrier
+from cuda_on_cpu import KernelError, RawModule, gxx
+from cuda_on_cpu.mutate import without_one_barrier
 
 pytestmark = pytest.mark.skipif(gxx() is None, reason="the emulation builds with g++, which is not on PATH")
 SOURCE = (Path(__file__).parents[1] / "cuda_on_cpu" / "examples.cu").read_text()
@@ -111,8 +111,8 @@ def test_launches_a_gpu_would_refuse():
 SANITIZED = """
 import sys
 import numpy as np
-from tests.cuda_on_cpu import RawModule
-from tests.cuda.test_emulation import CASES, SOURCE
+from cuda_on_cpu import RawModule
+from cuda_ops.test_emulation import CASES, SOURCE
 module = RawModule(code=SOURCE, sanitize=True)
 assert all(case(module) < 1e-4 for case in CASES)
 print("clean", flush=True)
@@ -129,7 +129,7 @@ def test_address_sanitizer_sees_a_bad_access():
 
     def run(n: int) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-c", SANITIZED, str(n)]
-        return subprocess.run(command, env=environment, cwd=root, capture_output=True, text=True, check=False)
+        return subprocess.run(command, env=environment, cwd=root / "tests", capture_output=True, text=True, check=False)
 
     good, bad = run(32), run(33)
     assert good.stdout.split() == ["clean", "in", "bounds"], good.stderr[-2000:]

@@ -1,0 +1,261 @@
+"""What every CUDA sibling shares: sources, compilation, device limits, and a map as the kernels take it.
+
+Plans are pure functions of integers and can be made anywhere; only `kernel`, `limits` and the launches need CuPy.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import numpy as np
+
+from kernattn._array import Array, Host, dtype_name
+from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
+
+__all__ = [
+    "Limits",
+    "MapCode",
+    "Rows",
+    "ceil_div",
+    "kernel",
+    "launch",
+    "limits",
+    "map_arguments",
+    "map_bytes",
+    "map_code",
+    "pieces",
+    "source",
+    "take_rows",
+]
+
+SHARED_SOURCES = ("device.cuh", "tile.cuh", "maps.cuh")
+C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}
+BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}
+FB = 32  # frequencies of a tile
+NULL = np.uint64(0)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a device that plans depend on."""
+
+    capability: int  # 90 for 9.0
+    shared_bytes: int  # that one block may ask for
+    multiprocessors: int
+
+
+@dataclass(frozen=True)
+class MapCode:
+    """How a map is compiled: the constants of maps.cuh."""
+
+    input: str  # C type of the rows
+    operand: str  # C type of the operands of products
+    kind: str
+    project: bool
+    split: bool
+    db: int
+    warps: int
+
+    @property
+    def accumulator(self) -> str:
+        """The C type sums run in."""
+        return "double" if self.input == "double" else "float"
+
+    @property
+    def parts(self) -> int:
+        """Features made of one frequency."""
+        return 2 if self.kind in ("sincos", "exp_pair") else 1
+
+    @property
+    def per_feature(self) -> bool:
+        """Is there a log scale for every feature?"""
+        return self.kind in (*PER_FEATURE, "logs")
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return 16 * self.warps
+
+    @property
+    def threads(self) -> int:
+        """Threads of a block."""
+        return 32 * self.warps
+
+    def tiles(self, frequencies: int) -> int:
+        """Tiles of FB features that hold all of them."""
+        return ceil_div(frequencies, FB) * self.parts
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """The compiler's options."""
+        return (
+            f"-DINPUT={self.input}",
+            f"-DOPERAND={self.operand}",
+            f"-DKIND={self.kind.upper()}",
+            f"-DPROJECT={int(self.project)}",
+            f"-DSPLIT={int(self.split)}",
+            f"-DFB={FB}",
+            f"-DDB={self.db}",
+            f"-DWARPS={self.warps}",
+        )
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Return a / b rounded up."""
+    return -(-a // b)
+
+
+def power_of_two(x: int, low: int, high: int) -> int:
+    """Return the least power of two that is at least x, within [low, high]."""
+    return min(high, max(low, 1 << max(0, x - 1).bit_length()))
+
+
+def pieces(*counts_and_types: tuple[int, str]) -> int:
+    """Return the bytes of pieces of shared memory, each in whole 16 bytes: what Carver hands out."""
+    return sum(ceil_div(count * BYTES[kind], 16) * 16 for count, kind in counts_and_types)
+
+
+def row_length(kind: str, columns: int) -> int:
+    """Return the elements from one row of a tile in shared memory to the next."""
+    return columns + 16 // BYTES[kind]
+
+
+def operand(dtype: str, capability: int) -> str:
+    """Return the C type in which products of arrays of `dtype` take their operands.
+
+    float16 goes through tf32, which has its 10 bits of mantissa and the exponents of float32: sums of many features
+    leave the range of float16.
+    """
+    if capability < 80 or dtype in ("float32", "float64"):
+        return "double" if dtype == "float64" else "float"
+    return "bf16_t" if dtype == "bfloat16" else "tf32_t"
+
+
+def map_code(dtype: str, spec: MapSpec | None, per_feature: bool, d: int, capability: int, rows_dtype: str = "") -> MapCode:
+    """Return how a map of rows (n, d) is compiled; without a spec the rows are features or their logarithms."""
+    project = spec is not None and spec.omega is not None
+    kind = spec.kind if spec is not None else "logs" if per_feature else "values"
+    element = operand(dtype, capability)
+    return MapCode(
+        input=C_TYPES[rows_dtype or dtype],
+        operand=element,
+        kind=kind,
+        project=project,
+        split=project and element in ("bf16_t", "tf32_t"),
+        db=power_of_two(d, 16, 32 if element == "double" else 64) if project else 16,
+        warps=2 if element == "double" else 4,
+    )
+
+
+def map_bytes(code: MapCode, inputs: int) -> int:
+    """Return the shared memory that projecting `inputs` tiles of rows takes."""
+    if not code.project:
+        return 0
+    row = row_length(code.operand, code.db)
+    tiles = [(code.rows * row, code.operand)] * inputs + [(FB * row, code.operand)] * (1 + code.split)
+    return pieces(*tiles)
+
+
+def limits() -> Limits:
+    """Return the limits of the current device."""
+    import cupy
+
+    return _limits(int(cupy.cuda.Device().id))
+
+
+@cache
+def _limits(device: int) -> Limits:
+    import cupy
+
+    handle = cupy.cuda.Device(device)
+    attributes = handle.attributes
+    return Limits(
+        int(handle.compute_capability), attributes["MaxSharedMemoryPerBlockOptin"], attributes["MultiProcessorCount"]
+    )
+
+
+@cache
+def source(op: str) -> str:
+    """Return the CUDA C++ of an op: the shared headers, then its kernels."""
+    folder = Path(__file__).parent
+    names = (*SHARED_SOURCES, f"{op}/kernels.cu")
+    return "\n".join(f'#line 1 "{name}"\n{(folder / name).read_text(encoding="utf-8")}' for name in names)
+
+
+@cache
+def _module(device: int, op: str, defines: tuple[str, ...]) -> Any:
+    import cupy
+
+    return cupy.RawModule(code=source(op), options=("--std=c++17", *defines))
+
+
+def kernel(op: str, name: str, defines: tuple[str, ...]) -> Any:
+    """Return a kernel of an op, compiled for the current device."""
+    import cupy
+
+    return _module(int(cupy.cuda.Device().id), op, defines).get_function(name)
+
+
+def launch(function: Any, grid: tuple[int, ...], threads: int, shared_bytes: int, arguments: tuple[Any, ...]) -> None:
+    """Launch on the current stream; nothing waits for it."""
+    if shared_bytes > function.max_dynamic_shared_size_bytes:
+        function.max_dynamic_shared_size_bytes = shared_bytes
+    function(grid, (threads,), arguments, shared_mem=shared_bytes)
+
+
+_constants: WeakKeyDictionary[MapSpec, dict[tuple[int, str], tuple[Any, ...]]] = WeakKeyDictionary()
+
+
+def _on_device(spec: MapSpec, dtype: str) -> tuple[Any, ...]:
+    """Return omega, row_weights and offset on the current device, cached; a null pointer for what is None."""
+    import cupy
+
+    key = (int(cupy.cuda.Device().id), dtype)
+    known = _constants.setdefault(spec, {})
+    if key not in known:
+
+        def put(x: Host | None) -> Any:
+            return NULL if x is None else cupy.asarray(np.ascontiguousarray(x, dtype=dtype))
+
+        known[key] = tuple(put(x) for x in (spec.omega, spec.row_weights, spec.offset))
+    return known[key]
+
+
+def map_arguments(spec: MapSpec | None, code: MapCode, d: int) -> tuple[Any, ...]:
+    """Return what Map is made of: omega, row_weights, offset, amplitude, log_amplitude, frequencies, d."""
+    real = np.float64 if code.accumulator == "double" else np.float32
+    if spec is None:
+        return (NULL, NULL, NULL, real(1), real(0), np.int32(d), np.int32(d))
+    arrays = _on_device(spec, np.dtype(real).name)
+    frequencies = d if spec.omega is None else spec.omega.shape[0]
+    return (*arrays, real(spec.amplitude), real(spec.log_amplitude), np.int32(frequencies), np.int32(d))
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """The rows a map is applied to, contiguous: raw ones, features, or their logarithms."""
+
+    x: Array  # (..., n, d)
+    scale: Array  # (..., n) given log scales per row, or a null pointer
+    per_feature: bool
+    dtype: str
+
+
+def take_rows(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str) -> Rows:
+    """Return the rows of an op's input: an array where there is a spec, and features in float32 or float64 otherwise."""
+    import cupy
+
+    if spec is not None:
+        return Rows(cupy.ascontiguousarray(x), NULL, spec.kind in PER_FEATURE, dtype_name(x))
+    values, log_scale = x
+    m = math.prod(np.broadcast_shapes(values.shape[-1:], log_scale.shape[-1:]))
+    real = "float64" if accumulator == "double" else "float32"
+    if log_scale.shape[-1] == 1 and values.shape[-1] == m:
+        scale = cupy.ascontiguousarray(log_scale[..., 0].astype(real, copy=False))
+        return Rows(cupy.ascontiguousarray(values.astype(real, copy=False)), scale, False, real)
+    return Rows(cupy.ascontiguousarray(log_scale.astype(real, copy=False)), NULL, True, real)

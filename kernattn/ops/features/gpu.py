@@ -1,0 +1,52 @@
+"""Features in CUDA: a tile of rows a block, projected on tensor cores where the dtype allows, written once."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernattn._array import Array, dtype_name
+from kernattn.ops import _cuda
+from kernattn.ops.spec import PER_FEATURE, MapSpec
+
+__all__ = ["Plan", "features", "plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One launch of the kernel `features`."""
+
+    code: _cuda.MapCode
+    grid: tuple[int, int]
+    shared_bytes: int
+
+
+def plan(rows: int, d: int, frequencies: int, code: _cuda.MapCode, limits: _cuda.Limits) -> Plan:
+    """Return the launch for x (rows, d) and a map of `frequencies`."""
+    tiles = _cuda.ceil_div(rows, code.rows)
+    blocks = _cuda.ceil_div(frequencies, _cuda.FB)
+    spread = min(blocks, max(1, _cuda.ceil_div(4 * limits.multiprocessors, tiles)))
+    shared_bytes = _cuda.map_bytes(code, 1) + _cuda.pieces(
+        (code.rows, code.accumulator), (code.rows * _cuda.row_length(code.input, _cuda.FB), code.input)
+    )
+    return Plan(code, (tiles, spread), shared_bytes)
+
+
+def features(x: Array, spec: MapSpec) -> Array:
+    """Return phi (..., n, M) in the dtype of x."""
+    import cupy
+
+    x = cupy.ascontiguousarray(x)
+    rows, d = math.prod(x.shape[:-1]), x.shape[-1]
+    device = _cuda.limits()
+    code = _cuda.map_code(dtype_name(x), spec, spec.kind in PER_FEATURE, d, device.capability)
+    phi = cupy.empty((*x.shape[:-1], spec.features_of(d)), dtype=x.dtype)
+    if phi.size == 0:
+        return phi
+    arguments = _cuda.map_arguments(spec, code, d)
+    how = plan(rows, d, int(arguments[-2]), code, device)
+    function = _cuda.kernel("features", "features", code.defines)
+    _cuda.launch(function, how.grid, code.threads, how.shared_bytes, (x, phi, *arguments, np.int64(rows)))
+    return phi

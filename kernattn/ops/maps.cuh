@@ -1,0 +1,134 @@
+// Feature maps inside a kernel. Compile-time: INPUT (type of the rows), OPERAND (of products), KIND, PROJECT, SPLIT, FB, DB, WARPS.
+//
+// Features are made a tile at a time: tile b = block * parts + part holds the features part * D + block * FB + (0 .. FB - 1).
+// A block of FB frequencies serves both parts of a pair ([cos, sin] or exp of [u, -u]).
+
+enum Kind { ELU1, RELU, COS, SINCOS, EXP, EXP_PAIR, VALUES, LOGS };
+
+using X = INPUT;
+using E = OPERAND;
+using Acc = typename AccumulationOf<X>::type;
+constexpr int C = 16 * WARPS;  // rows of a tile, 16 a warp
+constexpr int parts = KIND == SINCOS || KIND == EXP_PAIR ? 2 : 1;
+constexpr bool per_feature = KIND == EXP || KIND == EXP_PAIR || KIND == LOGS;
+constexpr bool exact = sizeof(E) >= 4 && !SPLIT;  // full-precision operands: full-precision functions too
+constexpr int x_row = row_length<E, DB>();
+constexpr int phi_row = row_length<E, FB>();
+
+__device__ __forceinline__ float exponential(float x) { return exact ? expf(x) : fast_exp(x); }
+__device__ __forceinline__ double exponential(double x) { return exp(x); }
+// exp(x - unit), and 0 where x is -infinity, whatever the unit.
+__device__ __forceinline__ Acc relative(Acc x, Acc unit) { return x == Limits<Acc>::lowest() ? Acc(0) : exponential(x - unit); }
+
+// cos (quarters = 1) or sin (0) of u: reduced by multiples of pi / 2 in three parts, then a polynomial on [-pi/4, pi/4].
+__device__ __noinline__ float sine_of_large(float u, int quarters) { return quarters ? cosf(u) : sinf(u); }
+__device__ __forceinline__ float sine(float u, int quarters) {
+    const float k = rintf(u * 0.636619772f);
+    if (!(fabsf(u) < 48000.0f)) return sine_of_large(u, quarters);
+    float r = fmaf(k, -1.57079601287841797f, u);
+    r = fmaf(k, -3.1391647326017846e-7f, r);
+    r = fmaf(k, -5.390302529957765e-15f, r);
+    const int quadrant = int(k) + quarters;
+    const float s = r * r;
+    const float odd = fmaf(r * s, fmaf(s, fmaf(s, -1.95152959e-4f, 8.33216087e-3f), -1.66666546e-1f), r);
+    const float even = fmaf(s * s, fmaf(s, fmaf(s, 2.44331571e-5f, -1.38873162e-3f), 4.16666456e-2f), fmaf(s, -0.5f, 1.0f));
+    const float y = quadrant & 1 ? even : odd;
+    return quadrant & 2 ? -y : y;
+}
+__device__ __forceinline__ double sine(double u, int quarters) { return quarters ? cos(u) : sin(u); }
+
+struct Map {
+    const Acc *omega, *row_weights, *offset;  // (D, d), (d,) or null, (M,) or null
+    Acc amplitude, log_amplitude;
+    int frequencies, d;  // D and d; without a projection D = d
+
+    __device__ __forceinline__ int tiles() const { return (frequencies + FB - 1) / FB * parts; }
+    __device__ __forceinline__ int count() const { return frequencies * parts; }
+    // The feature in slot i of a tile, or -1 past the last.
+    __device__ __forceinline__ int feature(int tile, int i) const {
+        const int frequency = tile / parts * FB + i;
+        return frequency < frequencies ? tile % parts * frequencies + frequency : -1;
+    }
+    __device__ __forceinline__ Acc value(int part, Acc u, int feature) const {
+        if (KIND == ELU1) return amplitude * (u > Acc(0) ? u + Acc(1) : exponential(u));
+        if (KIND == RELU) return amplitude * (u > Acc(0) ? u : Acc(0));
+        if (KIND == COS) return amplitude * sine(offset ? u + offset[feature] : u, 1);
+        if (KIND == SINCOS) return amplitude * sine(u, 1 - part);
+        return u;
+    }
+    // log phi of the families whose log scale is per feature; row is the row's own log scale.
+    __device__ __forceinline__ Acc log(int part, Acc u, Acc row, int feature) const {
+        if (KIND == LOGS) return u;
+        return (part ? -u : u) + (offset ? offset[feature] : Acc(0)) + (row + log_amplitude);
+    }
+};
+
+// What a product leaves out of omega: with SPLIT, omega = high + low and both are multiplied.
+__device__ __forceinline__ void load_omega(E* high, E* low, const Map& map, int first, int d0) {
+    for_each_of_tile(map.omega + first * static_cast<long long>(map.d) + d0, map.d, FB, DB, map.frequencies - first, map.d - d0,
+                     [=](int row, int column, Acc w) {
+                         const E top = narrow<E>(w);
+                         high[row * x_row + column] = top;
+                         if (SPLIT) low[row * x_row + column] = narrow<E>(w - Acc(widen(top)));
+                     });
+}
+
+struct MapTiles {
+    E *x[2], *high, *low;
+    __device__ __forceinline__ void carve(Carver& carver, int inputs) {
+        if (!PROJECT) return;
+        for (int i = 0; i < inputs; ++i) x[i] = carver.take<E>(C * x_row);
+        high = carver.take<E>(FB * x_row);
+        low = SPLIT ? carver.take<E>(FB * x_row) : high;
+    }
+};
+
+// u = omega x for the FB frequencies from `first`, this warp's 16 rows of each input. A barrier before the tiles are overwritten.
+template <int inputs>
+__device__ __forceinline__ void project(Acc (&u)[inputs][FB / 8][4], const X* const (&x)[inputs], int rows, const Map& map, int first,
+                                        bool fresh, const MapTiles& tiles) {
+#pragma unroll
+    for (int i = 0; i < inputs; ++i) clear(u[i]);
+    if (PROJECT) {
+        for (int d0 = 0; d0 < map.d; d0 += DB) {
+            __syncthreads();
+            if (fresh || map.d > DB)
+#pragma unroll
+                for (int i = 0; i < inputs; ++i) load_tile<C, DB>(tiles.x[i], x[i] + d0, map.d, rows, map.d - d0);
+            load_omega(tiles.high, tiles.low, map, first, d0);
+            __syncthreads();
+#pragma unroll
+            for (int i = 0; i < inputs; ++i) {
+                const E* own = tiles.x[i] + warp_index() * 16 * x_row;
+                product<FB, DB, false, true>(u[i], own, x_row, tiles.high, x_row);
+                if (SPLIT) product<FB, DB, false, true>(u[i], own, x_row, tiles.low, x_row);
+            }
+        }
+    } else {
+        const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+        for (int i = 0; i < inputs; ++i)
+#pragma unroll
+            for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+                for (int p = 0; p < 4; ++p) {
+                    const int row = warp_index() * 16 + g + p / 2 * 8, column = first + 8 * j + 2 * t + p % 2;
+                    if (row < rows && column < map.frequencies) u[i][j][p] = Acc(widen(x[i][row * static_cast<long long>(map.frequencies) + column]));
+                }
+    }
+}
+
+// The log scale of each of the block's C rows into log_row: sum_i w_i x_i^2, or the one given, or 0. A barrier must follow.
+__device__ __forceinline__ void row_scales(Acc* log_row, const X* x, const Acc* given, int rows, const Map& map) {
+    for (int r = 0; r < 16; ++r) {
+        const int row = warp_index() * 16 + r;
+        Acc sum = Acc(0);
+        if (row < rows && map.row_weights)
+            for (int i = lane_index(); i < map.d; i += 32) {
+                const Acc xi = Acc(widen(x[row * static_cast<long long>(map.d) + i]));
+                sum += map.row_weights[i] * xi * xi;
+            }
+        if (map.row_weights) sum = warp_sum(sum);
+        if (lane_index() == 0) log_row[row] = row < rows && given ? given[row] : sum;
+    }
+}

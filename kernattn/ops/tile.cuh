@@ -1,0 +1,194 @@
+// Tiles in shared memory and the products of a warp: C (16, N) += A (16, K) B (K, N).
+//
+// The accumulators of a lane are those of mma.sync: with g = lane / 4 and t = lane % 4, c[j] holds columns 8 j + 2 t and 8 j + 2 t + 1 of
+// row g (c[j][0], c[j][1]) and of row g + 8 (c[j][2], c[j][3]). The same layout serves every operand type E:
+// bf16_t and half_t run on m16n8k16, tf32_t on m16n8k8, float and double on fused multiply-adds.
+
+__device__ __forceinline__ int lane_index() { return threadIdx.x % 32; }
+__device__ __forceinline__ int warp_index() { return threadIdx.x / 32; }
+
+template <class E> __device__ constexpr int padding() { return 16 / int(sizeof(E)); }  // elements after each row: 16 bytes
+template <class E, int columns> __device__ constexpr int row_length() { return columns + padding<E>(); }
+
+// Hands out the dynamic shared memory in pieces of whole 16 bytes; ops/_cuda.py adds up the same pieces.
+struct Carver {
+    unsigned char* next;
+    template <class P> __device__ P* take(int count) {
+        P* piece = reinterpret_cast<P*>(next);
+        next += (count * int(sizeof(P)) + 15) / 16 * 16;
+        return piece;
+    }
+};
+
+template <int N, class A>
+__device__ __forceinline__ void clear(A (&c)[N][4]) {
+#pragma unroll
+    for (int j = 0; j < N; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) c[j][i] = A(0);
+}
+
+// ---- 16-bit operands ------------------------------------------------------------------------------------------------------------
+
+// a: (16, K) row by row, or with a_transposed (K, 16); b: (K, N) row by row, or with b_transposed (N, K).
+template <int N, int K, bool a_transposed, bool b_transposed, class E>
+__device__ __forceinline__ void product_16bit(float (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns) {
+    const int lane = lane_index(), matrix = lane / 8, r = lane % 8;
+#pragma unroll
+    for (int k = 0; k < K; k += 16) {
+        unsigned left[4];
+        if (a_transposed) load_matrices<true>(left, a + (k + matrix / 2 * 8 + r) * a_row + matrix % 2 * 8);
+        else load_matrices<false>(left, a + lane % 16 * a_row + k + lane / 16 * 8);
+#pragma unroll
+        for (int n = 0; n < N; n += 16) {
+            if (n >= columns) break;
+            unsigned right[4];
+            if (b_transposed) load_matrices<false>(right, b + (n + matrix / 2 * 8 + r) * b_row + k + matrix % 2 * 8);
+            else load_matrices<true>(right, b + (k + matrix % 2 * 8 + r) * b_row + n + matrix / 2 * 8);
+            mma(c[n / 8], left, {right[0], right[1]}, E{});
+            mma(c[n / 8 + 1], left, {right[2], right[3]}, E{});
+        }
+    }
+}
+
+// ---- wider operands -------------------------------------------------------------------------------------------------------------
+
+template <int N, int K, bool a_transposed, bool b_transposed>
+__device__ __forceinline__ void product_tf32(float (&c)[N / 8][4], const tf32_t* a, int a_row, const tf32_t* b, int b_row, int columns) {
+    const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll 2
+    for (int k = 0; k < K; k += 8) {
+        unsigned left[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+            const int row = g + i % 2 * 8, column = k + t + i / 2 * 4;
+            left[i] = __float_as_uint(a[a_transposed ? column * a_row + row : row * a_row + column].value);
+        }
+#pragma unroll
+        for (int n = 0; n < N; n += 8) {
+            if (n >= columns) break;
+            unsigned right[2];
+#pragma unroll
+            for (int i = 0; i < 2; ++i) {
+                const int row = k + t + i * 4, column = n + g;
+                right[i] = __float_as_uint(b[b_transposed ? column * b_row + row : row * b_row + column].value);
+            }
+            mma(c[n / 8], left, right, tf32_t{});
+        }
+    }
+}
+
+template <int N, int K, bool a_transposed, bool b_transposed, class E>
+__device__ __forceinline__ void product_exact(E (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns) {
+    const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll 4
+    for (int k = 0; k < K; ++k) {
+        const E upper = a[a_transposed ? k * a_row + g : g * a_row + k];
+        const E lower = a[a_transposed ? k * a_row + g + 8 : (g + 8) * a_row + k];
+#pragma unroll
+        for (int n = 0; n < N; n += 8) {
+            if (n >= columns) break;
+            const int column = n + 2 * t;
+            const E first = b[b_transposed ? column * b_row + k : k * b_row + column];
+            const E second = b[b_transposed ? (column + 1) * b_row + k : k * b_row + column + 1];
+            c[n / 8][0] += upper * first;
+            c[n / 8][1] += upper * second;
+            c[n / 8][2] += lower * first;
+            c[n / 8][3] += lower * second;
+        }
+    }
+}
+
+// Only the columns below `columns` are computed, in whole groups of 16.
+template <int N, int K, bool a_transposed, bool b_transposed>
+__device__ __forceinline__ void product(float (&c)[N / 8][4], const bf16_t* a, int a_row, const bf16_t* b, int b_row, int columns = N) {
+    product_16bit<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+}
+template <int N, int K, bool a_transposed, bool b_transposed>
+__device__ __forceinline__ void product(float (&c)[N / 8][4], const half_t* a, int a_row, const half_t* b, int b_row, int columns = N) {
+    product_16bit<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+}
+template <int N, int K, bool a_transposed, bool b_transposed>
+__device__ __forceinline__ void product(float (&c)[N / 8][4], const tf32_t* a, int a_row, const tf32_t* b, int b_row, int columns = N) {
+    product_tf32<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+}
+template <int N, int K, bool a_transposed, bool b_transposed>
+__device__ __forceinline__ void product(float (&c)[N / 8][4], const float* a, int a_row, const float* b, int b_row, int columns = N) {
+    product_exact<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+}
+template <int N, int K, bool a_transposed, bool b_transposed>
+__device__ __forceinline__ void product(double (&c)[N / 8][4], const double* a, int a_row, const double* b, int b_row, int columns = N) {
+    product_exact<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+}
+
+// ---- moving tiles ---------------------------------------------------------------------------------------------------------------
+
+// Calls put(row, column, value) for every element of a (rows, columns) tile of a row-major array, zeros outside it, by all the threads of
+// the block: 16 bytes at a time where the array's rows allow it.
+template <class X, class Put>
+__device__ __forceinline__ void for_each_of_tile(const X* at, long long stride, int rows, int columns, int valid_rows, int valid_columns, Put put) {
+    constexpr int wide = 16 / int(sizeof(X));
+    struct __align__(16) Packet { X x[wide]; };
+    if (columns % wide == 0 && valid_columns % wide == 0 && stride % wide == 0 && reinterpret_cast<unsigned long long>(at) % 16 == 0) {
+        const int packets = columns / wide;
+        for (int i = threadIdx.x; i < rows * packets; i += blockDim.x) {
+            const int row = i / packets, column = i % packets * wide;
+            Packet packet;
+            const bool there = row < valid_rows && column < valid_columns;
+            if (there) packet = *reinterpret_cast<const Packet*>(at + row * stride + column);
+#pragma unroll
+            for (int p = 0; p < wide; ++p) put(row, column + p, there ? widen(packet.x[p]) : widen(X{}));
+        }
+    } else {
+        for (int i = threadIdx.x; i < rows * columns; i += blockDim.x) {
+            const int row = i / columns, column = i % columns;
+            put(row, column, row < valid_rows && column < valid_columns ? widen(at[row * stride + column]) : widen(X{}));
+        }
+    }
+}
+
+template <int rows, int columns, class E, class X>
+__device__ __forceinline__ void load_tile(E* tile, const X* at, long long stride, int valid_rows, int valid_columns) {
+    for_each_of_tile(at, stride, rows, columns, valid_rows, valid_columns,
+                     [=](int row, int column, auto x) { tile[row * row_length<E, columns>() + column] = narrow<E>(x); });
+}
+
+// The warp's accumulators into its 16 rows of a tile.
+template <int N, class E, class A>
+__device__ __forceinline__ void store_rows(E* tile, int row_elements, const A (&c)[N / 8][4]) {
+    const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+    for (int j = 0; j < N / 8; ++j)
+#pragma unroll
+        for (int i = 0; i < 4; ++i) tile[(g + i / 2 * 8) * row_elements + 8 * j + 2 * t + i % 2] = narrow<E>(c[j][i]);
+}
+
+// ---- reductions -----------------------------------------------------------------------------------------------------------------
+
+template <class A> __device__ __forceinline__ A larger(A x, A y) { return x > y ? x : y; }
+
+// Over the four lanes that share a row of the accumulators.
+template <class A> __device__ __forceinline__ A row_max(A x) {
+    x = larger(x, __shfl_xor_sync(all_lanes, x, 1));
+    return larger(x, __shfl_xor_sync(all_lanes, x, 2));
+}
+template <class A> __device__ __forceinline__ A row_sum(A x) {
+    x += __shfl_xor_sync(all_lanes, x, 1);
+    return x + __shfl_xor_sync(all_lanes, x, 2);
+}
+// Over the eight lanes that share a column.
+template <class A> __device__ __forceinline__ A column_max(A x) {
+    x = larger(x, __shfl_xor_sync(all_lanes, x, 4));
+    x = larger(x, __shfl_xor_sync(all_lanes, x, 8));
+    return larger(x, __shfl_xor_sync(all_lanes, x, 16));
+}
+template <class A> __device__ __forceinline__ A warp_sum(A x) {
+#pragma unroll
+    for (int bits = 16; bits > 0; bits /= 2) x += __shfl_xor_sync(all_lanes, x, bits);
+    return x;
+}
+template <class A> __device__ __forceinline__ A warp_max(A x) {
+#pragma unroll
+    for (int bits = 16; bits > 0; bits /= 2) x = larger(x, __shfl_xor_sync(all_lanes, x, bits));
+    return x;
+}

@@ -1,0 +1,34 @@
+"""Inputs for the kernels: specs of every kind, arrays of every dtype, and how closely each dtype is met."""
+
+import ml_dtypes
+import numpy as np
+
+from kernattn.ops.spec import MapSpec
+
+DTYPES = ("float32", "float64", "bfloat16", "float16")
+KINDS = ("exp", "exp_pair", "sincos", "cos", "relu", "elu1", "elementwise")
+OPERAND_EPS = {"float32": 2.0**-24, "float64": 2.0**-50, "bfloat16": 2.0**-8, "float16": 2.0**-11}  # of features in products
+
+
+def dtype_of(name):
+    return ml_dtypes.bfloat16 if name == "bfloat16" else np.dtype(name)
+
+
+def array(cupy, x, dtype):
+    """An array of the stand-in."""
+    return cupy.asarray(np.asarray(x).astype(dtype_of(dtype)))
+
+
+def to64(x):
+    return np.asarray(x).astype(np.float64)
+
+
+def specs(rng, kind, d, frequencies):
+    """A map of a kind; "elementwise" is elu(x) + 1 without a projection."""
+    if kind == "elementwise":
+        return MapSpec("elu1", amplitude=1.5)
+    omega = rng.normal(size=(frequencies, d)) / d**0.25
+    m = 2 * frequencies if kind in ("sincos", "exp_pair") else frequencies
+    offset = rng.normal(size=m) if kind in ("exp", "exp_pair", "cos") else None
+    weights = None if kind in ("relu", "elu1") else rng.normal(size=d) * 0.3
+    return MapSpec(kind, omega, weights, offset, amplitude=0.7)

@@ -1,0 +1,35 @@
+"""A stand-in for cupy on the emulation, so that backend="gpu" runs from the public API down."""
+
+import sys
+
+import pytest
+from cuda_on_cpu import gxx
+from cuda_on_cpu.cupy_stand_in import fake
+
+from kernattn import _array, _dispatch
+from kernattn.ops import _cuda
+
+
+@pytest.fixture
+def cupy(monkeypatch):
+    """The stand-in, in place of cupy wherever it is imported."""
+    if gxx() is None:
+        pytest.skip("the emulation builds with g++, which is not on PATH")
+    for name in [name for name in sys.modules if name.split(".")[0] == "cupy" or name.startswith("array_api_compat.cupy")]:
+        monkeypatch.delitem(sys.modules, name)
+    modules = fake()
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    forget()
+    yield modules["cupy"]
+    forget()
+    for name in [name for name in sys.modules if name.startswith("array_api_compat.cupy")]:
+        del sys.modules[name]
+
+
+def forget():
+    """Drop whatever was remembered of the other cupy."""
+    _dispatch.missing.cache_clear()
+    _array._namespaces.clear()
+    _cuda._limits.cache_clear()
+    _cuda._constants.clear()
