@@ -19,10 +19,10 @@ def generator(rng: RNG) -> np.random.Generator:
     if isinstance(rng, np.random.Generator):
         return rng
     seed: Any = rng
-    if isinstance(seed, bool) or not (
-        seed is None or isinstance(seed, np.random.SeedSequence) or (isinstance(seed, Integral) and int(seed) >= 0)
-    ):
+    is_number = isinstance(seed, Integral) and not isinstance(seed, bool)
+    if not (seed is None or isinstance(seed, np.random.SeedSequence) or (is_number and int(seed) >= 0)):
         raise ParameterError(
             f"rng must be None, a non-negative integer, a numpy.random.SeedSequence or a Generator; got {rng!r}"
         )
-    return np.random.default_rng(seed)
+    source: np.random.Generator = np.random.default_rng(seed)
+    return source

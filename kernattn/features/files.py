@@ -16,9 +16,9 @@ from kernattn.projections import PROJECTIONS
 
 __all__ = ["load"]
 
-TYPES = {
-    cls.__name__: cls
-    for cls in (Elementwise, Generalized, Polynomial, *ESTIMATORS.values(), *KERNELS.values(), *PROJECTIONS.values())
+MAPS: tuple[type, ...] = (Elementwise, Generalized, Polynomial)
+TYPES: dict[str, type] = {
+    cls.__name__: cls for table in (MAPS, ESTIMATORS.values(), KERNELS.values(), PROJECTIONS.values()) for cls in table
 }
 
 

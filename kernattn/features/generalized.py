@@ -78,7 +78,8 @@ class Generalized(FeatureMap):
 
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh frequencies."""
-        return replace(self, omega=self.scale * self.projection.draw(*self.omega.shape, generator(rng)))
+        m, d = self.omega.shape
+        return replace(self, omega=self.scale * self.projection.draw(m, d, generator(rng)))
 
 
 def generalized(

@@ -49,6 +49,6 @@ def resolve(projection: str | Projection) -> Projection:
     """
     if isinstance(projection, Projection):
         return projection
-    if not isinstance(projection, str) or projection not in PROJECTIONS:
+    if projection not in PROJECTIONS:
         raise ParameterError(f"projection must be a Projection or one of {', '.join(PROJECTIONS)}; got {projection!r}")
     return PROJECTIONS[projection]()

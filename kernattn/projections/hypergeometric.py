@@ -75,7 +75,9 @@ def _log_positive_series(x: Host, lower: float, upper: float | None) -> Host:
     q = lower - (x if upper is None else x * upper)
     peak = np.floor(np.sqrt(np.maximum(p * p / 4.0 - q, 0.0)) - p / 2.0)
     peak = np.where(peak < FIRST_TERM, 0.0, peak)
-    log_peak = peak * np.log(np.where(peak > 0.0, x, 1.0)) - gammaln(peak + 1.0) - (gammaln(lower + peak) - gammaln(lower))
+    log_peak = (
+        peak * np.log(np.where(peak > 0.0, x, 1.0)) - gammaln(peak + 1.0) - (gammaln(lower + peak) - gammaln(lower))
+    )
     if upper is not None:
         log_peak += gammaln(upper + peak) - gammaln(upper)
 

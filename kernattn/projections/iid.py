@@ -22,7 +22,8 @@ class Iid(Projection):
     def directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
         """Return m unit rows, (m, d), each uniform on the sphere."""
         rows = generator.standard_normal((m, d))
-        return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
+        return rows
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
         """Return m ones: no two rows are orthogonal."""

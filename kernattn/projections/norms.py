@@ -51,14 +51,14 @@ class Chi(NormLaw):
     def moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
         """Return E[exp(tilt rho^2) 0F1(; d/2; t2 rho^2 / 4)] for t2 of either sign."""
         x = np.asarray(t2) / (2 * (1 - 2 * tilt))
-        series = np.exp(x) if rows == 1 else hyp1f1(rows * d / 2, d / 2, x)
-        return (1 - 2 * tilt) ** (-rows * d / 2) * series
+        series: Host = np.exp(x) if rows == 1 else hyp1f1(rows * d / 2, d / 2, x)
+        return series * float((1 - 2 * tilt) ** (-rows * d / 2))
 
     def log_moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
         """Return the logarithm of `moment` for t2 >= 0, which overflows nowhere."""
         x = np.asarray(t2) / (2 * (1 - 2 * tilt))
-        log_series = x if rows == 1 else log_hyp1f1(rows * d / 2, d / 2, x)
-        return log_series - rows * d / 2 * np.log1p(-2 * tilt)
+        log_series: Host = x if rows == 1 else log_hyp1f1(rows * d / 2, d / 2, x)
+        return log_series - rows * d / 2 * float(np.log1p(-2 * tilt))
 
 
 @final
@@ -72,7 +72,7 @@ class SqrtD(NormLaw):
 
     def moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
         """Return E[exp(tilt rho^2) 0F1(; d/2; t2 rho^2 / 4)] for t2 of either sign."""
-        return np.exp(tilt * rows * d) * hyp0f1(d / 2, rows * d * np.asarray(t2) / 4)
+        return hyp0f1(d / 2, rows * d * np.asarray(t2) / 4) * float(np.exp(tilt * rows * d))
 
     def log_moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
         """Return the logarithm of `moment` for t2 >= 0, which overflows nowhere."""
