@@ -1,0 +1,77 @@
+"""Norms that overflow a float many times over, and keys of very different sizes in one sequence."""
+
+import laws
+import maps
+import numpy as np
+import pytest
+
+SIZES = {"early keys 30 times larger": (30, 1), "late keys 30 times larger": (1, 30), "early keys 1000 times smaller": (1e-3, 1), "late keys 1000 times smaller": (1, 1e-3)}
+
+
+def uneven(n, turn, early, late, dtype="float32"):
+    q, k, v = laws.arrays(5, (2, n, maps.DIM), (2, n, maps.DIM), (2, n, 3), dtype=dtype)
+    factor = np.where(np.arange(n) < turn, early, late)[:, None]
+    return q, (k * factor).astype(k.dtype), v
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=list(SIZES))
+@pytest.mark.parametrize("name", maps.MAPS)
+def test_uneven_keys_are_blind_to_the_future(name, backend, sizes):
+    signed = name not in maps.NONNEGATIVE
+    q, k, v = uneven(70, 35, *sizes, dtype="float64" if signed else "float32")
+    if name.endswith("softmax") and name.startswith(("trig", "phase")):
+        k = k / 10  # at |k|^2/2 of a thousand one key outweighs all the others: a quotient of roundings
+    for t in (0, 34, 35, 68):
+        laws.blind_to_the_future(maps.make(name), q, k, v, backend, t=t)
+
+
+@pytest.mark.parametrize("growth", [30, 1e-3])
+@pytest.mark.parametrize("name", maps.NONNEGATIVE)
+def test_the_future_may_be_of_another_size(name, backend, growth):
+    q, k, v = uneven(70, 35, 1, 1)
+    for t in (0, 31, 40, 68):
+        laws.blind_to_the_future(maps.make(name), q, k, v, backend, t=t, growth=growth)
+
+
+@pytest.mark.parametrize("sizes", SIZES.values(), ids=list(SIZES))
+@pytest.mark.parametrize("name", maps.NONNEGATIVE)
+def test_uneven_keys_agree_in_all_forms(name, backend, sizes):
+    q, k, v = uneven(66, 20, *sizes)
+    laws.forms_agree(maps.make(name), q, k, v, backend, cut=31)
+
+
+@pytest.mark.parametrize("norm", [1, 30, 256, 1000])
+@pytest.mark.parametrize("name", maps.NONNEGATIVE)
+def test_normalisers_stay_above_zero(name, backend, norm):
+    q, k, v = laws.arrays(6, (2, 66, maps.DIM), (2, 66, maps.DIM), (2, 66, 3))
+    q, k = (norm * x / np.linalg.norm(x, axis=-1, keepdims=True) for x in (q, k))
+    laws.in_the_hull_of_the_values(maps.make(name), q.astype("float32"), k.astype("float32"), v, backend)
+
+
+@pytest.mark.parametrize("name", maps.EXPONENTIAL)
+def test_huge_norms_agree_with_the_oracle(name, backend):
+    q, k, v = laws.arrays(7, (66, maps.DIM), (66, maps.DIM), (66, 3), dtype="float64", scale=300.0)
+    laws.oracle_agrees(maps.make(name), q, k, v, backend)
+
+
+@pytest.mark.parametrize("name", maps.MAPS)
+def test_no_row_is_nan_up_to_the_edge(name, backend):
+    """Finite whatever the norms, while |x|^2 is finite in the accumulation dtype."""
+    q, k, v = laws.arrays(8, (34, maps.DIM), (34, maps.DIM), (34, 3))
+    for size in (1e-30, 1e8, 1e17):
+        if name.startswith(("polynomial", "generalized-own")) and size > 1:
+            continue  # powers of x
+        for each in (laws.linear(maps.make(name), size * q, size * k, v, backend), laws.causal(maps.make(name), size * q, size * k, v, backend)[0]):
+            assert np.isfinite(each).all(), size
+
+
+def test_relu_rows_that_nothing_reaches_are_zero(backend):
+    q, k, v = laws.arrays(9, (40, maps.DIM), (40, maps.DIM), (40, 3))
+    q[::3] = -np.abs(q[::3])
+    k[:10] = -np.abs(k[:10])
+    phi = maps.make("relu")
+    for out in (laws.causal(phi, q, k, v, backend)[0], laws.steps(phi, q, k, v, backend)[0]):
+        assert (out[::3] == 0).all()
+        assert (out[:10] == 0).all()
+        assert (out[11] != 0).any()
+    assert (laws.linear(phi, q, k, v, backend)[::3] == 0).all()

@@ -1,0 +1,127 @@
+"""JAX traces the reference path: jit, scan, grad and vmap, in float32 without any 64-bit type."""
+
+import kernattn as ka
+import laws
+import maps
+import numpy as np
+import pytest
+from xp import to_numpy
+
+jax = pytest.importorskip("jax")
+jnp = jax.numpy
+
+SOME = ["elu1", "relu", "polynomial", "generalized-own", "trigonometric-softmax", "positive-softmax", "hyperbolic-ard"]
+
+
+def inputs(n=11, lead=(2,), scale=0.7):
+    return laws.arrays(1, (*lead, n, maps.DIM), (*lead, n, maps.DIM), (*lead, n, 3), scale=scale)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_jit(name):
+    phi = maps.make(name)
+    q, k, v = inputs()
+    mask, ids = np.arange(11) % 4 != 0, np.arange(11) // 7
+
+    @jax.jit
+    def run(q, k, v, mask, ids):
+        out, state = ka.causal_linear_attention(q, k, v, phi, key_mask=mask, segment_ids=ids)
+        again, _ = ka.causal_linear_attention(q, k, v, phi, state=state)
+        return out, again, ka.linear_attention(q, k, v, phi, key_mask=mask), ka.attend(state, q, phi), phi(q)
+
+    wanted_out, state = laws.causal(phi, q, k, v, key_mask=mask, segment_ids=ids)
+    wanted = [
+        wanted_out,
+        laws.causal(phi, q, k, v, state=state)[0],
+        laws.linear(phi, q, k, v, key_mask=mask),
+        laws.attend(phi, state, q),
+        phi(q),
+    ]
+    for got, each in zip(run(*map(jnp.asarray, (q, k, v, mask, ids))), wanted, strict=True):
+        assert got.dtype == jnp.float32
+        laws.close(got, each, 1e-4 * max(1.0, np.abs(each).max()), name)
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_scan_of_steps(name):
+    phi = maps.make(name)
+    q, k, v = inputs()
+
+    @jax.jit
+    def decode(q, k, v):
+        def body(state, token):
+            out, state = ka.linear_attention_step(state, *token, phi)
+            return state, out
+
+        tokens = tuple(jnp.moveaxis(x, -2, 0) for x in (q, k, v))
+        state, out = jax.lax.scan(body, ka.initial_state(phi, (2,), 3, like=k), tokens)
+        return jnp.moveaxis(out, 0, -2), ka.attend(state, q, phi)
+
+    out, rest = decode(*map(jnp.asarray, (q, k, v)))
+    wanted, state = laws.causal(phi, q, k, v)
+    scale = max(1.0, np.abs(wanted).max())
+    laws.close(out, wanted, 1e-4 * scale, "scan of steps")
+    laws.close(rest, laws.attend(phi, state, q), 1e-4 * scale, "its state")
+
+
+@pytest.mark.parametrize("name", SOME)
+def test_gradients(name):
+    """Against finite differences in float64, with masked keys, an empty start and several segments."""
+    from jax.test_util import check_grads
+
+    phi = maps.make(name)
+    with jax.enable_x64(True):
+        q, k, v = (jnp.asarray(x, dtype=jnp.float64) for x in inputs(5, ()))
+        mask, ids = jnp.asarray([False, True, True, False, True]), jnp.asarray([0, 0, 1, 1, 1])
+
+        def causal(q, k, v):
+            out, state = ka.causal_linear_attention(q, k, v, phi, key_mask=mask, segment_ids=ids)
+            return jnp.sin(out) + jnp.sin(ka.attend(state, q, phi))
+
+        def linear(q, k, v):
+            return jnp.sin(ka.linear_attention(q, k, v, phi, key_mask=mask))
+
+        def step(q, k, v):
+            state = ka.initial_state(phi, (), 3, like=k)
+            out, state = ka.linear_attention_step(state, q[0], k[0], v[0], phi)
+            return out + ka.linear_attention_step(state, q[1], k[1], v[1], phi)[0]
+
+        for f in (causal, linear, step):
+            check_grads(jax.jit(f), (q, k, v), order=1, modes=["rev"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", maps.MAPS)
+def test_gradients_are_finite_in_float32(name):
+    phi = maps.make(name)
+    q, k, v = map(jnp.asarray, inputs(9, ()))
+    mask = jnp.asarray(np.arange(9) >= 3)  # rows that see nothing
+
+    @jax.jit
+    def loss(q, k, v):
+        out, state = ka.causal_linear_attention(q, k, v, phi, key_mask=mask)
+        return jnp.sum(out * out) + jnp.sum(ka.attend(state, q, phi))
+
+    for gradient in jax.grad(loss, argnums=(0, 1, 2))(q, k, v):
+        assert np.isfinite(to_numpy(gradient)).all()
+
+
+def test_gradients_at_large_norms_are_finite():
+    phi = maps.make("positive-softmax")
+    q, k, v = (jnp.asarray(30 * x) for x in inputs(9, ()))
+    for gradient in jax.grad(lambda *a: jnp.sum(ka.causal_linear_attention(*a, phi)[0]), argnums=(0, 1, 2))(q, k, v):
+        assert np.isfinite(to_numpy(gradient)).all()
+
+
+def test_vmap_is_a_leading_axis():
+    phi = maps.make("positive-softmax")
+    q, k, v = map(jnp.asarray, inputs())
+    got = jax.jit(jax.vmap(lambda *a: ka.causal_linear_attention(*a, phi)[0]))(q, k, v)
+    laws.close(got, ka.causal_linear_attention(q, k, v, phi)[0], 1e-5, "vmap")
+
+
+def test_softmax_traces():
+    q, k, v = map(jnp.asarray, inputs())
+    got = jax.jit(lambda *a: ka.softmax_attention(*a, causal=True))(q, k, v)
+    laws.close(got, ka.softmax_attention(*inputs(), causal=True), 1e-5, "softmax")
+    (gradient,) = jax.grad(lambda q: jnp.sum(ka.softmax_attention(q, k, v, causal=True, key_mask=jnp.arange(11) > 3)), argnums=(0,))(q)
+    assert np.isfinite(to_numpy(gradient)).all()

@@ -1,0 +1,159 @@
+"""Maps are values: frozen, told apart by their draw, drawn anew into new ones."""
+
+from dataclasses import FrozenInstanceError, replace
+
+import kernattn as ka
+import maps
+import numpy as np
+import pytest
+from laws import arrays
+
+
+@pytest.mark.parametrize("name", maps.MAPS)
+def test_maps_are_frozen(name):
+    phi = maps.make(name)
+    with pytest.raises((FrozenInstanceError, AttributeError)):
+        phi.omega = None
+    assert isinstance(phi.draw, int)
+    assert 0 <= phi.draw < 2**31
+    if phi.spec is not None and phi.spec.omega is not None:
+        with pytest.raises(ValueError, match="read-only"):
+            phi.spec.omega[0, 0] = 1.0
+    if hasattr(phi, "omega"):
+        with pytest.raises(ValueError, match="read-only"):
+            phi.omega[0, 0] = 1.0
+
+
+@pytest.mark.parametrize("name", maps.MAPS)
+def test_spec_says_the_sizes(name):
+    phi = maps.make(name)
+    (x,) = arrays(1, (3, maps.DIM))
+    m = phi(x).shape[-1]
+    assert phi.features_of(maps.DIM) == m
+    assert phi.dim in (None, maps.DIM)
+    if phi.spec is not None:
+        assert phi.spec.kind in ("elu1", "relu", "exp", "exp_pair", "cos", "sincos")
+        assert phi.spec.features_of(maps.DIM) == m
+
+
+@pytest.mark.parametrize("name", [*maps.RANDOM, *maps.GENERALIZED])
+def test_redraw(name):
+    phi = maps.make(name)
+    (x,) = arrays(1, (3, maps.DIM), dtype="float64")
+    before = phi(x)
+    a, b, c = phi.redraw(1), phi.redraw(1), phi.redraw(2)
+    np.testing.assert_array_equal(a(x), b(x))
+    assert a.draw == b.draw
+    assert len({phi.draw, a.draw, c.draw}) == 3
+    assert not np.allclose(a(x), c(x))
+    np.testing.assert_array_equal(phi(x), before)
+    assert type(a) is type(phi)
+    assert a(x).shape == phi(x).shape
+    generator = np.random.default_rng(1)
+    first, second = phi.redraw(generator), phi.redraw(generator)
+    np.testing.assert_array_equal(first(x), a(x))
+    assert second.draw != first.draw
+
+
+@pytest.mark.parametrize("name", ["elu1", "relu", "exp", "polynomial"])
+def test_deterministic_maps_redraw_into_themselves(name):
+    phi = maps.make(name)
+    assert phi.redraw(3).draw == phi.draw
+
+
+def test_draws_are_told_apart_by_content():
+    kernel = ka.kernels.Softmax()
+
+    def drawn(**changes):
+        arguments = {"kernel": kernel, "dim": 5, "num_features": 8, "estimator": "positive", "rng": 0} | changes
+        return ka.random_features(**arguments).draw
+
+    assert drawn() == drawn()
+    different = [
+        drawn(),
+        drawn(rng=1),
+        drawn(kernel=ka.kernels.Softmax(0.5)),
+        drawn(kernel=ka.kernels.Gaussian()),
+        drawn(kernel=ka.kernels.Gaussian(2.0)),
+        drawn(kernel=ka.kernels.Gaussian(np.arange(1.0, 6.0))),
+        drawn(kernel=ka.kernels.Gaussian(np.arange(2.0, 7.0))),
+        drawn(num_features=10),
+        drawn(estimator="hyperbolic"),
+        drawn(estimator="optimal_positive"),
+        drawn(projection="iid"),
+        drawn(projection=ka.projections.Orthogonal(norms="sqrt_d")),
+        ka.features.elu1().draw,
+        ka.features.exp().draw,
+        ka.features.polynomial(2).draw,
+        ka.features.polynomial(3).draw,
+        ka.features.generalized("relu", 5, 8).draw,
+        ka.features.generalized("abs", 5, 8).draw,
+        ka.features.generalized(np.abs, 5, 8).draw,
+    ]
+    assert len(set(different)) == len(different)
+    phi = ka.random_features(kernel, 5, 8, "optimal_positive")
+    assert replace(phi, tilt=0.9 * phi.tilt).draw != phi.draw
+
+
+def test_rng():
+    kernel = ka.kernels.Softmax()
+    seeds = [0, np.random.default_rng(0), np.random.SeedSequence(0)]
+    omegas = [ka.random_features(kernel, 4, 8, rng=seed).omega for seed in seeds]
+    for omega in omegas[1:]:
+        np.testing.assert_array_equal(omega, omegas[0])
+    fresh = [ka.random_features(kernel, 4, 8, rng=None).draw for _ in range(2)]
+    assert fresh[0] != fresh[1]
+    state = np.random.get_state()[1].copy()
+    ka.random_features(kernel, 4, 8, rng=3)
+    np.testing.assert_array_equal(np.random.get_state()[1], state)
+
+
+def test_auto():
+    softmax, gaussian = ka.kernels.Softmax(), ka.kernels.Gaussian()
+    assert isinstance(ka.random_features(softmax, 4, 8), ka.features.Positive)
+    assert isinstance(ka.random_features(gaussian, 4, 8), ka.features.Trigonometric)
+    (x,) = arrays(1, (50, 4), dtype="float64")
+    for kernel in (softmax, gaussian):
+        for size in (0.1, 1.0, 3.0):
+            chosen = ka.random_features(kernel, 4, 8, data=size * x)
+            pairs = np.broadcast_arrays(size * x[:, None], size * x[None])
+            error = {
+                name: np.sum(ka.random_features(kernel, 4, 8, name, data=size * x).variance(*pairs))
+                for name in ka.features.ESTIMATORS
+            }
+            own = error[next(n for n, cls in ka.features.ESTIMATORS.items() if cls is type(chosen))]
+            assert own <= 1.5 * min(error.values()), (kernel, size, error)
+
+
+def test_a_map_of_ones_own():
+    """Any FeatureMap does, also one whose queries and keys differ."""
+    from dataclasses import dataclass
+
+    import laws
+
+    @dataclass(frozen=True, eq=False)
+    class Asymmetric(ka.features.FeatureMap):
+        power: float
+
+        dim = None
+        spec = None
+
+        def features_of(self, dim):
+            return dim
+
+        def scaled_query(self, x):
+            return ka.features.ScaledFeatures(np.abs(x) + 0.1, np.zeros((*x.shape[:-1], 1), x.dtype))
+
+        def scaled_key(self, x):
+            return ka.features.ScaledFeatures(np.ones((*x.shape[:-1], 1), x.dtype), self.power * x)
+
+        def redraw(self, rng=None):
+            return self
+
+    phi = Asymmetric(2.0)
+    q, k, v = arrays(4, (2, 40, 3), (2, 40, 3), (2, 40, 2), dtype="float64")
+    laws.forms_agree(phi, q, k, v, cut=7)
+    np.testing.assert_allclose(phi.query(q), np.abs(q) + 0.1)
+    np.testing.assert_allclose(phi.key(k), np.exp(2 * k))
+    with pytest.raises(ka.errors.NoClosedForm):
+        phi.variance(q, k)

@@ -1,0 +1,56 @@
+"""The features op: the formulas of MapSpec."""
+
+import numpy as np
+import oracles
+import pytest
+from kernattn.ops.features.reference import features, scaled
+from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
+from laws import arrays
+from xp import dtype_name, to_numpy
+
+TOLERANCE = {"float16": 4e-3, "bfloat16": 4e-2, "float32": 3e-6, "float64": 1e-14}
+
+
+def specs():
+    rng = np.random.default_rng(0)
+    omega, weights = rng.standard_normal((6, 3)), -0.2 * rng.random(3)
+    for kind in KINDS:
+        m = 12 if kind in ("sincos", "exp_pair") else 6
+        offset = rng.standard_normal(m) if kind in ("cos", *PER_FEATURE) else None
+        rows = weights if kind in ("cos", "sincos", *PER_FEATURE) else None
+        yield f"{kind} full", MapSpec(kind, omega, rows, offset, 0.7)
+        yield f"{kind} plain", MapSpec(kind, omega)
+        yield f"{kind} elementwise", MapSpec(kind, amplitude=1.3)
+
+
+SPECS = dict(specs())
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_formula(name, xp):
+    spec = SPECS[name]
+    for dtype in xp.dtypes:
+        (x,) = arrays(1, (2, 5, 3), dtype=dtype)
+        with xp.wide():
+            got = features(xp.asarray(x), spec)
+            values, log_scale = scaled(xp.asarray(x), spec)
+            assert xp.holds(got)
+            assert dtype_name(got) == dtype
+            assert dtype_name(values) == dtype_name(log_scale) == ("float64" if dtype == "float64" else "float32")
+            wanted = oracles.from_spec(to_numpy(x), spec.kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude).values
+            bound = TOLERANCE[dtype] * max(1.0, np.abs(wanted).max())
+            np.testing.assert_allclose(to_numpy(got), wanted, atol=bound, rtol=TOLERANCE[dtype], err_msg=dtype)
+            fine = TOLERANCE["float64" if dtype == "float64" else "float32"]
+            product = to_numpy(values) * np.exp(to_numpy(log_scale))
+            np.testing.assert_allclose(product, wanted, rtol=4 * fine, atol=4 * fine, err_msg=dtype)
+    assert spec.features_of(3) == wanted.shape[-1]
+    assert spec.dim == (None if spec.omega is None else 3)
+
+
+def test_no_axis_but_rows(xp):
+    """A row alone is the same as among others."""
+    (x,) = arrays(2, (4, 3))
+    for spec in SPECS.values():
+        whole = to_numpy(features(xp.asarray(x), spec))
+        alone = to_numpy(features(xp.asarray(x[2:3]), spec))
+        np.testing.assert_allclose(alone[0], whole[2], rtol=1e-6, atol=1e-6)
