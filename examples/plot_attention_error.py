@@ -26,7 +26,10 @@ def run(quick: bool = False) -> None:
         exact = ka.softmax_attention(q, k, v)
         for estimator in ("trigonometric", "positive"):
             errors = [
-                [np.mean((ka.linear_attention(q, k, v, draw(estimator, dim, m, seed)) - exact) ** 2) for seed in range(draws)]
+                [
+                    np.mean((ka.linear_attention(q, k, v, draw(estimator, dim, m, seed)) - exact) ** 2)
+                    for seed in range(draws)
+                ]
                 for m in counts
             ]
             axis.loglog(counts, np.median(errors, axis=1), "o-", label=f"{estimator}, orthogonal")

@@ -30,7 +30,13 @@ def run(quick: bool = False) -> None:
     for axis, projection in zip(axes, ("iid", "orthogonal"), strict=True):
         for estimator in ESTIMATORS:
             phi = ka.random_features(
-                kernel, dim, num_features, estimator=estimator, projection=projection, data=np.concatenate([x, y]), rng=0
+                kernel,
+                dim,
+                num_features,
+                estimator=estimator,
+                projection=projection,
+                data=np.concatenate([x, y]),
+                rng=0,
             )
             relative = phi.variance(x, y) / kernel.pairs(x, y) ** 2
             axis.semilogy(np.degrees(angle), np.maximum(relative, 1e-9), label=estimator)

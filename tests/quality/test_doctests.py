@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 
 import pytest
+
 from quality.tree import modules
 
 NEEDS = {"gpu": "cupy", "cpu": "numba"}

@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+
 from quality.tree import ROOT
 
 PAGES = sorted(page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if "_build" not in page.parts)

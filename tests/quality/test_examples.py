@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib as mpl
 import pytest
 from matplotlib import pyplot as plt
+
 from quality.tree import ROOT
 
 EXAMPLES = sorted(ROOT.glob("examples/plot_*.py"))

@@ -7,6 +7,7 @@ import re
 import tomllib
 
 import pytest
+
 from quality.tree import ROOT, modules, syntax
 
 

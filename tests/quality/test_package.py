@@ -8,9 +8,9 @@ import subprocess
 from importlib import resources
 
 import pytest
-from quality.tree import PACKAGE, ROOT
 
 import kernattn
+from quality.tree import PACKAGE, ROOT
 
 
 def test_core_dependencies() -> None:
