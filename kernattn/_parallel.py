@@ -1,0 +1,109 @@
+"""Threads for loops that release the interpreter lock: a pool of our own, safe under Python threads and under fork.
+
+A loop is a function of a range, ``loop(low, high)``. The caller works too, so a busy pool delays nobody and nested calls cannot
+deadlock. A forked child starts a pool of its own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+from kernattn.errors import ParameterError
+
+__all__ = ["VARIABLE", "share", "threads"]
+
+VARIABLE = "KERNATTN_NUM_THREADS"
+WORTH_SHARING = 150e-6  # seconds of work: waking a thread costs about 50 us
+SLABS_PER_THREAD = 4  # so that a thread which lost its core holds nobody up
+
+
+def threads() -> int:
+    """Return how many threads share a loop: KERNATTN_NUM_THREADS, or else the cores this process may use."""
+    given = os.environ.get(VARIABLE)
+    if given is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not given.isascii() or not given.isdigit() or int(given) < 1:
+        raise ParameterError(f"{VARIABLE} must be a positive integer; got {given!r}")
+    return int(given)
+
+
+class _Job:
+    """A loop cut into slabs, which any thread may take next."""
+
+    def __init__(self, loop: Callable[[int, int], None], count: int, slabs: int) -> None:
+        self._loop = loop
+        self._bounds = [count * i // slabs for i in range(slabs + 1)]
+        self._next = itertools.count()
+        self._finished: list[BaseException | None] = []
+        self._done = threading.Event()
+
+    def work(self) -> None:
+        """Take slabs until none is left."""
+        slabs = len(self._bounds) - 1
+        while (i := next(self._next)) < slabs:
+            error: BaseException | None = None
+            try:
+                self._loop(self._bounds[i], self._bounds[i + 1])
+            except BaseException as raised:
+                error = raised
+            self._finished.append(error)
+            if len(self._finished) == slabs:
+                self._done.set()
+
+    def wait(self) -> None:
+        """Wait for the slabs that other threads took, and raise what any of them raised."""
+        self._done.wait()
+        for error in self._finished:
+            if error is not None:
+                raise error
+
+
+class _Pool:
+    """Daemon threads that help with whatever job comes next."""
+
+    def __init__(self) -> None:
+        self._jobs: SimpleQueue[_Job] = SimpleQueue()
+        self._size = 0
+        self._growing = threading.Lock()
+
+    def help(self, job: _Job, helpers: int) -> None:
+        with self._growing:
+            for _ in range(helpers - self._size):
+                threading.Thread(target=self._serve, name="kernattn", daemon=True).start()
+                self._size += 1
+        for _ in range(helpers):
+            self._jobs.put(job)
+
+    def _serve(self) -> None:
+        while True:
+            self._jobs.get().work()
+
+
+_pool = _Pool()
+
+
+def _renew() -> None:
+    """Forget the parent's threads, which do not exist in a forked child."""
+    global _pool  # noqa: PLW0603
+    _pool = _Pool()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)
+
+
+def share(loop: Callable[[int, int], None], count: int, seconds: float) -> None:
+    """Run ``loop(low, high)`` over ranges that cover range(count), in threads where `seconds` of work are worth it."""
+    workers = min(threads(), count) if seconds > WORTH_SHARING else 1
+    if workers <= 1:
+        if count:
+            loop(0, count)
+        return
+    job = _Job(loop, count, min(count, workers * SLABS_PER_THREAD))
+    _pool.help(job, workers - 1)
+    job.work()
+    job.wait()

@@ -1,0 +1,146 @@
+"""From arrays and specs to what the loops take: flat read-only arrays of one dtype, plain numbers, and tables of who reads what."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array
+from kernattn.ops._numba.products import LINE, ROWS
+from kernattn.ops._numba.tiles import COS, ELU1, EXP, EXP_PAIR, GIVEN, RELU, SINCOS
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["Heads", "Plan", "Side", "accumulation", "bound", "flat", "heads", "plan_of", "side"]
+
+_KINDS = {"elu1": ELU1, "relu": RELU, "cos": COS, "sincos": SINCOS, "exp": EXP, "exp_pair": EXP_PAIR}
+
+
+def accumulation(array: Array) -> np.dtype[Any]:
+    """Return the dtype of sums: float64 for float64, else float32."""
+    return np.dtype(np.float64 if array.dtype == np.float64 else np.float32)
+
+
+def bound(dtype: np.dtype[Any]) -> Any:
+    """Return how far the keys of a chunk may rise above its first: e^-bound loses nothing that would count."""
+    return dtype.type(40.0 if dtype.itemsize == 4 else 500.0)
+
+
+def flat(array: Array, dtype: Any) -> NDArray[Any]:
+    """Return the array as contiguous numbers of dtype, not writeable: the loops are compiled for such arrays only."""
+    result = np.ascontiguousarray(array, dtype=dtype).reshape(-1)
+    result.flags.writeable = False
+    return result
+
+
+class Plan(NamedTuple):
+    """A map in the dtype of the loops."""
+
+    kind: int
+    omega: NDArray[Any]  # (D rounded up to ROWS, d), flat; empty for an elementwise map
+    omega_t: NDArray[Any]  # (d, D rounded up to whole lines), flat
+    weights: NDArray[Any]  # (d,) or empty
+    offset: NDArray[Any]  # (M,)
+    amplitude: Any
+    dim: int
+    frequencies: int
+    features: int
+
+
+_plans: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int], Plan]] = WeakKeyDictionary()
+
+
+def plan_of(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> Plan:
+    """Return the plan of a spec, made once."""
+    plans = _plans.get(spec)
+    if plans is None:
+        plans = _plans[spec] = {}
+    plan = plans.get((dtype, dim))
+    if plan is None:
+        plan = plans[dtype, dim] = _make_plan(spec, dtype, dim)
+    return plan
+
+
+def _make_plan(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> Plan:
+    kind, features = _KINDS[spec.kind], spec.features_of(dim)
+    omega = np.zeros((0, dim)) if spec.omega is None else spec.omega
+    frequencies = dim if spec.omega is None else len(omega)
+    tall = np.pad(omega, ((0, -len(omega) % ROWS), (0, 0)))
+    wide = np.pad(omega, ((0, -len(omega) % (LINE // dtype.itemsize)), (0, 0)))
+    offset = np.zeros(features) if spec.offset is None else spec.offset
+    offset = offset + (spec.log_amplitude if kind >= EXP else 0.0)
+    weights = np.zeros(0) if spec.row_weights is None else spec.row_weights
+    return Plan(
+        kind,
+        *(flat(x, dtype) for x in (tall, wide.T, weights, offset)),
+        dtype.type(spec.amplitude),
+        dim,
+        frequencies,
+        features,
+    )
+
+
+class Side(NamedTuple):
+    """Queries or keys as the loops read them."""
+
+    plan: Plan
+    x: NDArray[Any]  # inputs, or computed features, flat
+    given: NDArray[Any]  # log scales per row, flat, or empty
+    lead: tuple[int, ...]
+    n: int
+
+
+def side(x: Array | ScaledFeatures, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
+    """Return inputs beside their map, or computed features beside a map that leaves them as they are."""
+    nothing = _empty(dtype)
+    if spec is not None:
+        *lead, n, dim = x.shape
+        return Side(plan_of(spec, dtype, dim), flat(x, dtype), nothing, tuple(lead), n)
+    values, log_scale = x
+    per_feature = log_scale.shape[-1] > 1
+    rows = np.broadcast_to(log_scale if per_feature else values, np.broadcast_shapes(values.shape, log_scale.shape))
+    *lead, n, features = rows.shape
+    given = nothing if per_feature else flat(np.broadcast_to(log_scale, (*lead, n, 1)), dtype)
+    return Side(_identity(per_feature, dtype, features), flat(rows, dtype), given, tuple(lead), n)
+
+
+@lru_cache(maxsize=64)
+def _empty(dtype: np.dtype[Any]) -> NDArray[Any]:
+    return flat(np.zeros(0), dtype)
+
+
+@lru_cache(maxsize=64)
+def _identity(per_feature: bool, dtype: np.dtype[Any], features: int) -> Plan:
+    nothing, zeros = _empty(dtype), flat(np.zeros(features), dtype)
+    return Plan(EXP if per_feature else GIVEN, nothing, nothing, nothing, zeros, dtype.type(1), features, features, features)
+
+
+class Heads(NamedTuple):
+    """Which heads of q meet which heads of k and v, all numbered flat."""
+
+    lead: tuple[int, ...]  # of the state: those of k and v together
+    out_lead: tuple[int, ...]
+    k: NDArray[np.int64]  # (B,) head of k for each head of the state
+    v: NDArray[np.int64]  # (B,)
+    reads: NDArray[np.int64]  # (B, G, 2) heads of q that read it, and heads of out
+
+
+@lru_cache(maxsize=256)
+def heads(q: tuple[int, ...] | None, k: tuple[int, ...], v: tuple[int, ...]) -> Heads:
+    """Return how leading axes broadcast; q None stands for no queries."""
+    lead = np.broadcast_shapes(k, v)
+    of_k, of_v = (np.broadcast_to(np.arange(prod(x)).reshape(x), lead).reshape(-1) for x in (k, v))
+    if q is None:
+        return Heads(lead, (), of_k, of_v, np.zeros((prod(lead), 0, 2), np.int64))
+    out = np.broadcast_shapes(q, lead)
+    padded = (1,) * (len(out) - len(lead)) + lead
+    own = [axis for axis, size in enumerate(padded) if size > 1]
+    order = own + [axis for axis in range(len(out)) if axis not in own]
+    of_q = np.broadcast_to(np.arange(prod(q)).reshape(q), out)
+    of_out = np.arange(prod(out)).reshape(out)
+    reads = np.stack([x.transpose(order).reshape(prod(lead), -1) for x in (of_q, of_out)], axis=-1)
+    return Heads(lead, out, of_k, of_v, np.ascontiguousarray(reads))

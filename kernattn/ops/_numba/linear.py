@@ -1,0 +1,223 @@
+"""The recurrence of linear attention, chunk by chunk: for causal attention, and for summaries of keys."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, UPPER, lanes, pad, product
+from kernattn.ops._numba.tiles import (
+    EXP,
+    EXP_PAIR,
+    column_sums,
+    key_exponents,
+    key_values,
+    load_rows,
+    negated,
+    peaks_of_features,
+    peaks_of_rows,
+    query_projections,
+    query_values,
+    query_weights,
+    rescale,
+    row_scales,
+)
+
+__all__ = ["answer", "recur"]
+
+
+@compiled
+def _aligned(size, like):
+    """Return a flat array of zeros that begins at a cache line."""
+    unit = LINE // like.itemsize
+    memory = np.zeros(size + unit, like.dtype)
+    skip = (LINE - memory.ctypes.data % LINE) % LINE // like.itemsize
+    return memory[skip : skip + size]
+
+
+@compiled
+def _tile_rows(count, like):
+    """Return how many rows or columns a tile of `count` needs, for whole vectors and whole blocks."""
+    return pad(pad(count, lanes(like)), ROWS)
+
+
+@compiled
+def project_keys(omega_t, weights, k, at, rows, dim, mask, mask_at, given, given_at, packed, tile, row, scales):
+    """Write the projections of rows of k, token-major (C, D), and the log scale of each row."""
+    if omega_t.size == 0:
+        load_rows(k, at, rows, dim, mask, mask_at, tile, row)
+        row_scales(weights, tile, rows, dim, row, given, given_at, mask, mask_at, scales)
+    else:
+        load_rows(k, at, rows, dim, mask, mask_at, packed, dim)
+        row_scales(weights, packed, rows, dim, dim, given, given_at, mask, mask_at, scales)
+        columns = omega_t.size // dim
+        product(packed, 0, dim, 1, omega_t, 0, columns, tile, 0, row, rows, columns, dim, False, FULL)
+
+
+@compiled
+def _queries(kind, omega, offset, q, at, rows, dim, frequencies, features, peaks, z, packed, tile, row, shift, highest, den):
+    """Write the weights of queries, features-major (M, C), and their normalisers over z."""
+    query_projections(q, at, rows, dim, omega, frequencies, tile, row, packed, row)
+    if kind >= EXP:
+        if kind == EXP_PAIR:
+            negated(tile, 0, frequencies * row, frequencies * row)
+        query_weights(tile, rows, row, features, offset, peaks, z, shift, highest, den)
+    else:
+        query_values(kind, tile, frequencies, row, offset)
+        for a in range(features):
+            weight = z[a]
+            for i in range(rows):
+                den[i] += tile[a * row + i] * weight
+
+
+@compiled
+def _write(num, row, rows, e, den, out, at):
+    """Write num / den, 0 where den is 0; a tiny den is scaled up before it is inverted."""
+    one, tiny, up = num.dtype.type(1), num.dtype.type(1e-25), num.dtype.type(2.0**80)
+    for i in range(rows):
+        d = den[i]
+        scale = up if abs(d) < tiny else one
+        inverse = num.dtype.type(0) if d == 0 else one / (d * scale)
+        for c in range(e):
+            out[at + i * e + c] = (num[i * row + c] * scale) * inverse
+
+
+@compiled
+def recur(
+    kind, omega, omega_t, weights, offset, amplitude, dim, frequencies, features, e,
+    q, k, v, given, mask, fresh, before_s, before_z, before_peak,
+    units, reads, n, out, after_s, after_z, after_peak, chunk, bound, low, high,
+):  # fmt: skip
+    """Run units low to high. A unit is a run of one head's tokens, (head of k, of v, of mask, of before or -1, begin, end).
+
+    reads (units, G, 2) are the heads of q that look at it, and of out. Every array of tokens is flat.
+    """
+    row_e = _tile_rows(e, v)
+    row_k = pad(max(features, frequencies), lanes(v)) + lanes(v)  # an odd number of lines: rows fall into different cache sets
+    size = _tile_rows(chunk, v)
+    wide = _tile_rows(max(features, frequencies), v)
+    groups = reads.shape[1]
+    s = _aligned(wide * row_e, v)
+    z, peaks, base, shift, sums = (_aligned(wide, v), _aligned(wide, v), _aligned(wide, v), _aligned(wide, v), _aligned(wide, v))
+    before = _aligned(wide, v)
+    scales, highest, den = _aligned(size, v), _aligned(size, v), _aligned(size, v)
+    keys = _aligned(size * row_k, v)
+    queries = _aligned(wide * size, v)
+    packed = _aligned(size * max(dim, 1), v)
+    values = _aligned(size * row_e, v)
+    products = _aligned(size * size, v)
+    num = _aligned(size * row_e, v)
+    nothing = v.dtype.type(-np.inf)
+    per_feature = kind >= EXP
+    tops = features if per_feature else 1
+    for u in range(low, high):
+        head, head_v, head_m = units[u, 0], units[u, 1], units[u, 2]
+        start, t, end = units[u, 3], units[u, 4], units[u, 5]
+        for a in range(tops):
+            before[a] = before_peak[start * tops + a] if start >= 0 else nothing
+        for a in range(features):
+            z[a] = before_z[start * features + a] if start >= 0 else 0
+            for c in range(e):
+                s[a * row_e + c] = before_s[(start * features + a) * e + c] if start >= 0 else 0
+        while t < end:
+            rows = min(chunk, end - t)
+            if fresh.size > 0:
+                if fresh[head_m * n + t]:
+                    for a in range(tops):
+                        before[a] = nothing
+                    for a in range(features):
+                        z[a] = 0
+                    for i in range(features * row_e):
+                        s[i] = 0
+                for j in range(1, rows):
+                    if fresh[head_m * n + t + j]:
+                        rows = j
+                        break
+            project_keys(
+                omega_t, weights, k, (head * n + t) * dim, rows, dim, mask, head_m * n + t, given, head * n + t,
+                packed, keys, row_k, scales,
+            )  # fmt: skip
+            if per_feature:
+                if kind == EXP_PAIR:
+                    for j in range(rows):
+                        negated(keys, j * row_k, frequencies, j * row_k + frequencies)
+                rows = peaks_of_features(keys, rows, row_k, features, scales, offset, before, bound, base, peaks)
+                key_exponents(keys, rows, row_k, features, scales, offset, peaks, shift)
+                rescale(s, row_e, e, z, features, before, peaks)
+            else:
+                rows, peak = peaks_of_rows(scales, rows, before[0], bound)
+                key_values(kind, keys, rows, frequencies, row_k, offset, amplitude, scales, peak)
+                if peak != before[0]:
+                    peaks[:features] = peak
+                    base[:features] = before[0]
+                    rescale(s, row_e, e, z, features, base, peaks)
+                    before[0] = peak
+            load_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t, values, row_e)
+            for g in range(groups):
+                for i in range(rows):
+                    den[i] = 0
+                _queries(
+                    kind, omega, offset, q, (reads[u, g, 0] * n + t) * dim, rows, dim, frequencies, features,
+                    peaks, z, packed, queries, size, shift, highest, den,
+                )  # fmt: skip
+                # products[j, i] = phi(k_j) . phi(q_i) for j <= i
+                product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
+                for j in range(rows):
+                    for i in range(j // ROWS * ROWS, j):
+                        products[j * size + i] = 0
+                    for i in range(j, rows):
+                        den[i] += products[j * size + i]
+                product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
+                product(products, 0, 1, size, values, 0, row_e, num, 0, row_e, rows, e, rows, True, LOWER)
+                _write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
+            column_sums(keys, rows, row_k, features, sums)
+            for a in range(features):
+                z[a] += sums[a]
+            product(keys, 0, 1, row_k, values, 0, row_e, s, 0, row_e, features, e, rows, True, FULL)
+            t += rows
+        for a in range(tops):
+            after_peak[u * tops + a] = before[a]
+        for a in range(features):
+            after_z[u * features + a] = z[a]
+            for c in range(e):
+                after_s[(u * features + a) * e + c] = s[a * row_e + c]
+
+
+@compiled
+def answer(
+    kind, omega, offset, dim, frequencies, features, e, q, s_all, z_all, peak_all, reads, n, out, chunk, low, high
+):
+    """Answer blocks of queries low to high: block b is of chunk b % blocks of read b // blocks, (head of q, of the state, of out)."""
+    row_e = _tile_rows(e, q)
+    size = _tile_rows(chunk, q)
+    wide = _tile_rows(max(features, frequencies), q)
+    s, z, peaks, shift = _aligned(wide * row_e, q), _aligned(wide, q), _aligned(wide, q), _aligned(wide, q)
+    highest, den = _aligned(size, q), _aligned(size, q)
+    queries = _aligned(wide * size, q)
+    packed = _aligned(size * max(dim, 1), q)
+    num = _aligned(size * row_e, q)
+    tops = features if kind >= EXP else 1
+    blocks = (n + chunk - 1) // chunk
+    loaded = -1
+    for b in range(low, high):
+        r, t = b // blocks, b % blocks * chunk
+        head = reads[r, 1]
+        if head != loaded:
+            loaded = head
+            for a in range(tops):
+                peaks[a] = peak_all[head * tops + a]
+            for a in range(features):
+                z[a] = z_all[head * features + a]
+                for c in range(e):
+                    s[a * row_e + c] = s_all[(head * features + a) * e + c]
+        rows = min(chunk, n - t)
+        for i in range(rows):
+            den[i] = 0
+        _queries(
+            kind, omega, offset, q, (reads[r, 0] * n + t) * dim, rows, dim, frequencies, features,
+            peaks, z, packed, queries, size, shift, highest, den,
+        )  # fmt: skip
+        product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
+        _write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)

@@ -1,0 +1,191 @@
+"""The recurrence over whole arrays: units of work, their share among threads, and the merge of what they found."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array
+from kernattn._parallel import WORTH_SHARING, share, threads
+from kernattn.ops._numba.layout import Heads, Side, accumulation, bound, flat, heads
+from kernattn.ops._numba.linear import recur
+from kernattn.ops._numba.tiles import EXP
+from kernattn.ops.peaked import PeakedSum, empty, merge
+
+__all__ = ["attended", "summarised"]
+
+FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10  # of one core, roughly: they decide when to share
+NO_MASK = flat(np.zeros(0, bool), bool)
+
+
+class _Work(NamedTuple):
+    """Everything but the units: what `recur` reads."""
+
+    keys: Side
+    queries: Side | None
+    v: NDArray[Any]
+    e: int
+    n: int
+    mask: NDArray[np.bool_]
+    fresh: NDArray[np.bool_]
+    heads: Heads
+    chunk: int
+    dtype: np.dtype[Any]
+
+    @property
+    def seconds(self) -> float:
+        """What one core needs for a head."""
+        plan, groups = self.keys.plan, self.heads.reads.shape[1]
+        project = 2.0 * plan.features * plan.dim * (plan.omega.size > 0)
+        product = 2.0 * plan.features * self.e
+        inside = self.chunk * (plan.features + self.e)
+        flops = (1 + groups) * (project + product) + groups * inside
+        scale = self.dtype.itemsize / 4
+        return self.n * scale * (flops / FLOPS_PER_SECOND + (1 + groups) * plan.features * SECONDS_PER_FEATURE)
+
+    @property
+    def peaks(self) -> int:
+        """Return the number of peaks of a state."""
+        return self.keys.plan.features if self.keys.plan.kind >= EXP else 1
+
+    def recur(self, units: NDArray[np.int64], reads: NDArray[np.int64], before: PeakedSum | None, out: NDArray[Any]) -> PeakedSum:
+        """Run the units and return the sums after each, (U, M, e)."""
+        plan, count = self.keys.plan, len(units)
+        q = self.keys if self.queries is None else self.queries
+        s = np.empty((count, plan.features, self.e), self.dtype)
+        z = np.empty((count, plan.features), self.dtype)
+        peak = np.empty((count, self.peaks), self.dtype)
+        nothing = _empty(self.dtype)
+        old = (nothing, nothing, nothing) if before is None else tuple(flat(x, self.dtype) for x in before)
+
+        def slab(low: int, high: int) -> None:
+            recur(
+                plan.kind, plan.omega, plan.omega_t, plan.weights, plan.offset, plan.amplitude,
+                plan.dim, plan.frequencies, plan.features, self.e,
+                q.x, self.keys.x, self.v, self.keys.given, self.mask, self.fresh, *old,
+                units, reads, self.n, out.reshape(-1), s.reshape(-1), z.reshape(-1), peak.reshape(-1),
+                self.chunk, bound(self.dtype), low, high,
+            )  # fmt: skip
+
+        tokens = int((units[:, 4] - units[:, 3]).sum())
+        share(slab, count, self.seconds * tokens / self.n)
+        return PeakedSum(s, z, peak)
+
+
+@lru_cache(maxsize=8)
+def _empty(dtype: np.dtype[Any]) -> NDArray[Any]:
+    return flat(np.zeros(0), dtype)
+
+
+def _work(
+    queries: Side | None, keys: Side, v: Array, key_mask: Array | None, segment_ids: Array | None, chunk: int
+) -> _Work:
+    dtype, (*v_lead, n, e) = accumulation(v), v.shape
+    who = heads(None if queries is None else queries.lead, keys.lead, tuple(v_lead))
+    mask = fresh = NO_MASK
+    if key_mask is not None:
+        mask = flat(np.broadcast_to(key_mask, (*who.lead, n)), bool)
+    if segment_ids is not None:
+        starts = np.zeros((*who.lead, n), bool)
+        starts[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
+        fresh = flat(starts, bool)
+    return _Work(keys, queries, flat(v, dtype), e, n, mask, fresh, who, chunk, dtype)
+
+
+def _units(work: _Work, starts: NDArray[np.int64], cuts: list[int]) -> NDArray[np.int64]:
+    """Return a unit for each head and each stretch between cuts, (B * (len(cuts) - 1), 6)."""
+    stretches, count = len(cuts) - 1, len(work.heads.k)
+    units = np.empty((count, stretches, 6), np.int64)
+    units[..., 0], units[..., 1] = work.heads.k[:, None], work.heads.v[:, None]
+    units[..., 2], units[..., 3] = np.arange(count)[:, None], starts.reshape(count, -1)
+    units[..., 4], units[..., 5] = cuts[:-1], cuts[1:]
+    return units.reshape(-1, 6)
+
+
+def _stretches(work: _Work) -> int:
+    """Into how many parts each head is cut: one where there are heads enough, or little to do."""
+    count = len(work.heads.k)
+    if work.seconds < 10 * WORTH_SHARING or work.n < 16 * work.chunk:
+        return 1
+    return max(1, threads() // count)
+
+
+def _shaped(sums: PeakedSum, lead: tuple[int, ...]) -> PeakedSum:
+    return PeakedSum(*(x.reshape(*lead, *x.shape[1:]) for x in sums))
+
+
+def _at(sums: PeakedSum, index: Any) -> PeakedSum:
+    return PeakedSum(*(x[index] for x in sums))
+
+
+def summarised(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> PeakedSum:
+    """Return the sums over all keys."""
+    work = _work(None, keys, v, key_mask, None, chunk)
+    count, parts = len(work.heads.k), _stretches(work)
+    cuts = [work.n * i // parts for i in range(parts + 1)]
+    none = np.full((count, parts), -1)
+    units = _units(work, none, cuts)
+    sums = work.recur(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
+    sums = _shaped(sums, (count, parts))
+    total = _at(sums, np.s_[:, 0])
+    for part in range(1, parts):
+        total = merge(np, total, _at(sums, np.s_[:, part]))
+    return _shaped(total, work.heads.lead)
+
+
+def attended(
+    queries: Side,
+    keys: Side,
+    v: Array,
+    state: PeakedSum | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    chunk: int,
+) -> tuple[NDArray[Any], PeakedSum]:
+    """Return causal outputs and the sums after the last token.
+
+    With fewer heads than threads, each head is cut into parts: one pass summarises the keys before each part, a second one answers.
+    """
+    work = _work(queries, keys, v, key_mask, segment_ids, chunk)
+    count, parts = len(work.heads.k), _stretches(work)
+    out = np.empty((*work.heads.out_lead, work.n, work.e), work.dtype)
+    before = None if state is None else PeakedSum(*(x.reshape(count, *x.shape[len(work.heads.lead) :]) for x in state))
+    starts = np.full((count, 1), -1) if before is None else np.arange(count)[:, None]
+    cuts = [0, work.n]
+    if parts > 1:
+        pieces = -(-8 // parts)
+        cuts = [work.n * i // (parts * pieces) for i in range(parts * pieces + 1)]
+        before = _before_each(work, before, cuts[: (parts - 1) * pieces + 1], pieces)
+        starts = np.arange(count * parts).reshape(count, parts)
+        cuts = cuts[::pieces]
+    units = _units(work, starts, cuts)
+    after = work.recur(units, np.repeat(work.heads.reads, parts, axis=0), before, out)
+    last = _at(_shaped(after, (count, parts)), np.s_[:, -1])
+    return out, _shaped(last, work.heads.lead)
+
+
+def _before_each(work: _Work, before: PeakedSum | None, cuts: list[int], pieces: int) -> PeakedSum:
+    """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e); the first finds `before`."""
+    count, stretches = len(work.heads.k), len(cuts) - 1
+    units = _units(work, np.full((count, stretches), -1), cuts)
+    found = work.recur(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
+    found = _shaped(found, (count, stretches))
+    if before is None:
+        before = empty(np, (count,), work.keys.plan.features, work.peaks, work.e, work.dtype, found.s)  # type: ignore[arg-type]
+    fresh = work.fresh.reshape(count, work.n) if work.fresh.size else None
+    total, parts = before, [before]
+    for i in range(stretches):
+        own = _at(found, np.s_[:, i])
+        both = merge(np, total, own)  # type: ignore[arg-type]
+        if fresh is not None:
+            cut = fresh[:, cuts[i] : cuts[i + 1]].any(axis=1)
+            both = PeakedSum(*(np.where(cut.reshape(-1, *(1,) * (x.ndim - 1)), x, y) for x, y in zip(own, both, strict=True)))
+        total = both
+        if (i + 1) % pieces == 0:
+            parts.append(total)
+    stacked = PeakedSum(*(np.stack(x, axis=1) for x in zip(*parts, strict=True)))
+    return PeakedSum(*(x.reshape(-1, *x.shape[2:]) for x in stacked))
