@@ -33,7 +33,14 @@ __all__ = [
     "take_rows",
 ]
 
-SHARED_SOURCES = ("device.cuh", "tile.cuh", "maps.cuh")
+MAP_HEADERS = ("device.cuh", "tile.cuh", "maps.cuh")
+LINEAR_HEADERS = (*MAP_HEADERS, "linear.cuh")
+HEADERS = {
+    "features": MAP_HEADERS,
+    "key_state": LINEAR_HEADERS,
+    "attend": LINEAR_HEADERS,
+    "causal": LINEAR_HEADERS,
+}
 C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}
 BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}
 FB = 32  # frequencies of a tile
@@ -181,9 +188,9 @@ def _limits(device: int) -> Limits:
 
 @cache
 def source(op: str) -> str:
-    """Return the CUDA C++ of an op: the shared headers, then its kernels."""
+    """Return the CUDA C++ of an op: the shared headers that it uses, then its kernels."""
     folder = Path(__file__).parent
-    names = (*SHARED_SOURCES, f"{op}/kernels.cu")
+    names = (*HEADERS[op], f"{op}/kernels.cu")
     return "\n".join(f'#line 1 "{name}"\n{(folder / name).read_text(encoding="utf-8")}' for name in names)
 
 
@@ -244,6 +251,16 @@ class Rows:
     scale: Array  # (..., n) given log scales per row, or a null pointer
     per_feature: bool
     dtype: str
+
+    def broadcast(self, lead: tuple[int, ...]) -> Rows:
+        """Return the same rows, their leading axes broadcast to `lead`."""
+        import cupy
+
+        def spread(x: Array, inner: int) -> Array:
+            shape = (*lead, *x.shape[x.ndim - inner :])
+            return x if x is NULL or x.shape == shape else cupy.ascontiguousarray(cupy.broadcast_to(x, shape))
+
+        return Rows(spread(self.x, 2), spread(self.scale, 1), self.per_feature, self.dtype)
 
 
 def take_rows(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str) -> Rows:

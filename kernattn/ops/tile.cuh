@@ -32,10 +32,11 @@ __device__ __forceinline__ void clear(A (&c)[N][4]) {
 
 // a: (16, K) row by row, or with a_transposed (K, 16); b: (K, N) row by row, or with b_transposed (N, K).
 template <int N, int K, bool a_transposed, bool b_transposed, class E>
-__device__ __forceinline__ void product_16bit(float (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns) {
+__device__ __forceinline__ void product_16bit(float (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns, int depth) {
     const int lane = lane_index(), matrix = lane / 8, r = lane % 8;
 #pragma unroll
     for (int k = 0; k < K; k += 16) {
+        if (k >= depth) break;
         unsigned left[4];
         if (a_transposed) load_matrices<true>(left, a + (k + matrix / 2 * 8 + r) * a_row + matrix % 2 * 8);
         else load_matrices<false>(left, a + lane % 16 * a_row + k + lane / 16 * 8);
@@ -54,10 +55,10 @@ __device__ __forceinline__ void product_16bit(float (&c)[N / 8][4], const E* a, 
 // ---- wider operands -------------------------------------------------------------------------------------------------------------
 
 template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product_tf32(float (&c)[N / 8][4], const tf32_t* a, int a_row, const tf32_t* b, int b_row, int columns) {
+__device__ __forceinline__ void product_tf32(float (&c)[N / 8][4], const tf32_t* a, int a_row, const tf32_t* b, int b_row, int columns, int depth) {
     const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll 2
-    for (int k = 0; k < K; k += 8) {
+    for (int k = 0; k < depth; k += 8) {
         unsigned left[4];
 #pragma unroll
         for (int i = 0; i < 4; ++i) {
@@ -79,10 +80,10 @@ __device__ __forceinline__ void product_tf32(float (&c)[N / 8][4], const tf32_t*
 }
 
 template <int N, int K, bool a_transposed, bool b_transposed, class E>
-__device__ __forceinline__ void product_exact(E (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns) {
+__device__ __forceinline__ void product_exact(E (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns, int depth) {
     const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll 4
-    for (int k = 0; k < K; ++k) {
+    for (int k = 0; k < depth; ++k) {
         const E upper = a[a_transposed ? k * a_row + g : g * a_row + k];
         const E lower = a[a_transposed ? k * a_row + g + 8 : (g + 8) * a_row + k];
 #pragma unroll
@@ -99,26 +100,26 @@ __device__ __forceinline__ void product_exact(E (&c)[N / 8][4], const E* a, int 
     }
 }
 
-// Only the columns below `columns` are computed, in whole groups of 16.
+// Only the columns of C below `columns` are computed and only the first `depth` terms added, both in whole groups of 16.
 template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(float (&c)[N / 8][4], const bf16_t* a, int a_row, const bf16_t* b, int b_row, int columns = N) {
-    product_16bit<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+__device__ __forceinline__ void product(float (&c)[N / 8][4], const bf16_t* a, int a_row, const bf16_t* b, int b_row, int columns = N, int depth = K) {
+    product_16bit<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
 }
 template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(float (&c)[N / 8][4], const half_t* a, int a_row, const half_t* b, int b_row, int columns = N) {
-    product_16bit<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+__device__ __forceinline__ void product(float (&c)[N / 8][4], const half_t* a, int a_row, const half_t* b, int b_row, int columns = N, int depth = K) {
+    product_16bit<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
 }
 template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(float (&c)[N / 8][4], const tf32_t* a, int a_row, const tf32_t* b, int b_row, int columns = N) {
-    product_tf32<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+__device__ __forceinline__ void product(float (&c)[N / 8][4], const tf32_t* a, int a_row, const tf32_t* b, int b_row, int columns = N, int depth = K) {
+    product_tf32<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
 }
 template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(float (&c)[N / 8][4], const float* a, int a_row, const float* b, int b_row, int columns = N) {
-    product_exact<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+__device__ __forceinline__ void product(float (&c)[N / 8][4], const float* a, int a_row, const float* b, int b_row, int columns = N, int depth = K) {
+    product_exact<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
 }
 template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(double (&c)[N / 8][4], const double* a, int a_row, const double* b, int b_row, int columns = N) {
-    product_exact<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns);
+__device__ __forceinline__ void product(double (&c)[N / 8][4], const double* a, int a_row, const double* b, int b_row, int columns = N, int depth = K) {
+    product_exact<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
 }
 
 // ---- moving tiles ---------------------------------------------------------------------------------------------------------------
@@ -190,5 +191,23 @@ template <class A> __device__ __forceinline__ A warp_sum(A x) {
 template <class A> __device__ __forceinline__ A warp_max(A x) {
 #pragma unroll
     for (int bits = 16; bits > 0; bits /= 2) x = larger(x, __shfl_xor_sync(all_lanes, x, bits));
+    return x;
+}
+
+// Over the block; `room` holds a value a warp, and is free again after the next barrier.
+template <class A> __device__ __forceinline__ A block_sum(A x, A* room) {
+    x = warp_sum(x);
+    if (lane_index() == 0) room[warp_index()] = x;
+    __syncthreads();
+    x = A(0);
+    for (int w = 0; w < int(blockDim.x) / 32; ++w) x += room[w];
+    return x;
+}
+template <class A> __device__ __forceinline__ A block_max(A x, A* room) {
+    x = warp_max(x);
+    if (lane_index() == 0) room[warp_index()] = x;
+    __syncthreads();
+    x = room[0];
+    for (int w = 1; w < int(blockDim.x) / 32; ++w) x = larger(x, room[w]);
     return x;
 }

@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+import oracles
 
 from kernattn.ops.spec import MapSpec
 
@@ -32,3 +33,22 @@ def specs(rng, kind, d, frequencies):
     offset = rng.normal(size=m) if kind in ("exp", "exp_pair", "cos") else None
     weights = None if kind in ("relu", "elu1") else rng.normal(size=d) * 0.3
     return MapSpec(kind, omega, weights, offset, amplitude=0.7)
+
+
+def features_of(x, spec):
+    """The oracle's features of a map."""
+    return oracles.from_spec(x, spec.kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude)
+
+
+def assert_close(out, q, k, v, spec, dtype, may=None):
+    """Compare with dense attention in float64: as closely as the operands of products are kept, times the row's condition number."""
+    q, k, v = to64(q), to64(k), to64(v)
+    wanted, condition = oracles.linear_attention(features_of(q, spec), features_of(k, spec), v, may)
+    reach = sum(oracles.reach(x, spec.omega, spec.row_weights, spec.offset) for x in (q, k))
+    eps = OPERAND_EPS[dtype] + (2.0**-22 if dtype != "float64" else 2.0**-50) * reach
+    largest = np.max(np.abs(v), axis=(-1, -2), keepdims=True)
+    tolerance = 4 * eps * condition[..., None] * largest + 2 * OPERAND_EPS[dtype] * np.abs(wanted)
+    out = to64(out)
+    assert out.shape == wanted.shape
+    assert np.isfinite(out).all()
+    assert (np.abs(out - wanted) <= tolerance).all(), float(np.max((np.abs(out - wanted)) / tolerance))

@@ -1,0 +1,147 @@
+"""What the CUDA siblings of linear attention share: columns a block holds, leading axes, slabs of rows, contiguous inputs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn.errors import ShapeError
+from kernattn.ops import _cuda
+from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = [
+    "LinearCode",
+    "Slabs",
+    "batch",
+    "broadcast",
+    "empty_state",
+    "entries",
+    "key_arguments",
+    "linear_code",
+    "merged_lead",
+    "rows_of",
+    "slabs",
+]
+
+SLAB_TILES = 4  # least tiles of rows in a slab
+
+
+@dataclass(frozen=True)
+class LinearCode:
+    """How a kernel of linear.cuh is compiled."""
+
+    map: _cuda.MapCode
+    value: str  # C type of v and of the outputs
+    eb: int
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """The compiler's options."""
+        return (*self.map.defines, f"-DVALUE={self.value}", f"-DEB={self.eb}")
+
+    @property
+    def v_row(self) -> int:
+        """Elements from one row of a tile of v to the next."""
+        return _cuda.row_length(self.map.operand, self.eb)
+
+    @property
+    def phi_row(self) -> int:
+        """Elements from one row of a tile of features to the next."""
+        return _cuda.row_length(self.map.operand, _cuda.FB)
+
+
+@dataclass(frozen=True)
+class Slabs:
+    """The rows of every sequence cut into slabs that are summarised apart."""
+
+    count: int
+    rows: int
+
+
+def linear_code(map_code: _cuda.MapCode, dtype: str, e: int) -> LinearCode:
+    """Return how kernels with values of `dtype`, (..., e), are compiled."""
+    widest = 128 if map_code.operand in ("bf16_t", "tf32_t") else 64
+    return LinearCode(map_code, _cuda.C_TYPES[dtype], _cuda.power_of_two(e, 32, widest))
+
+
+def slabs(n: int, blocks: int, code: _cuda.MapCode, limits: _cuda.Limits) -> Slabs:
+    """Return slabs such that about four blocks run on every multiprocessor, `blocks` of them on each slab."""
+    wanted = max(1, 4 * limits.multiprocessors // max(1, blocks))
+    count = min(wanted, _cuda.ceil_div(n, SLAB_TILES * code.rows))
+    rows = _cuda.ceil_div(_cuda.ceil_div(n, count), code.rows) * code.rows
+    return Slabs(_cuda.ceil_div(n, rows), rows)
+
+
+def rows_of(x: Array | ScaledFeatures, spec: MapSpec | None, dtype: str, capability: int) -> tuple[_cuda.Rows, _cuda.MapCode]:
+    """Return an op's input as rows, and how a map of them is compiled beside values of `dtype`."""
+    accumulator = "double" if dtype == "float64" else "float"
+    rows = _cuda.take_rows(x, spec, accumulator)
+    d = rows.x.shape[-1]
+    return rows, _cuda.map_code(dtype if spec is None else rows.dtype, spec, rows.per_feature, d, capability, rows.dtype)
+
+
+def broadcast(x: Array, lead: tuple[int, ...], inner: int) -> Array:
+    """Return x, contiguous, its leading axes broadcast to `lead`; the last `inner` axes are left as they are."""
+    import cupy
+
+    shape = (*lead, *x.shape[x.ndim - inner :])
+    return cupy.ascontiguousarray(x if x.shape == shape else cupy.broadcast_to(x, shape))
+
+
+def empty_state(lead: tuple[int, ...], features: int, peaks: int, e: int, accumulator: str) -> PeakedSum:
+    """Return room for a state."""
+    import cupy
+
+    real = cupy.float64 if accumulator == "double" else cupy.float32
+    return PeakedSum(
+        cupy.empty((*lead, features, e), dtype=real),
+        cupy.empty((*lead, features), dtype=real),
+        cupy.empty((*lead, peaks), dtype=real),
+    )
+
+
+def batch(out: tuple[int, ...], queries: tuple[int, ...], keys: tuple[int, ...]) -> tuple[np.int32, ...]:
+    """Return the leading axes of outputs merged into three: size1, size2, three strides of queries, three of keys.
+
+    A stride is 0 along the axes in which an operand is broadcast.
+    """
+    axes: list[list[int]] = []  # size, stride of queries, stride of keys
+    strides = [1, 1]
+    padded = [(1,) * (len(out) - len(lead)) + lead for lead in (queries, keys)]
+    for axis in range(len(out) - 1, -1, -1):
+        size = out[axis]
+        own = [strides[i] if padded[i][axis] > 1 else 0 for i in range(2)]
+        strides = [strides[i] * padded[i][axis] for i in range(2)]
+        if size == 1:
+            continue
+        if axes and all(own[i] == axes[-1][1 + i] * axes[-1][0] for i in range(2)):
+            axes[-1][0] *= size
+        else:
+            axes.append([size, *own])
+    if len(axes) > 3:
+        raise ShapeError(f"leading axes {queries} of q against {keys} of k alternate more than three times; reshape or broadcast q")
+    axes += [[1, 0, 0]] * (3 - len(axes))
+    (size2, q2, k2), (size1, q1, k1), (_, q0, k0) = axes
+    return tuple(np.int32(x) for x in (size1, size2, q0, q1, q2, k0, k1, k2))
+
+
+def merged_lead(*leads: tuple[int, ...]) -> tuple[int, ...]:
+    """Return what leading axes broadcast to."""
+    return tuple(np.broadcast_shapes(*leads))
+
+
+def entries(lead: tuple[int, ...]) -> int:
+    """Return how many matrices leading axes hold."""
+    return math.prod(lead)
+
+
+def key_arguments(key_mask: Array | None, lead: tuple[int, ...]) -> Any:
+    """Return the mask of keys (*lead, n) as bytes, or a null pointer."""
+    import cupy
+
+    return _cuda.NULL if key_mask is None else broadcast(key_mask, lead, 1).view(cupy.uint8)

@@ -1,0 +1,55 @@
+"""Queries against a state in CUDA: a tile of rows a block, which reads the state once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["Plan", "attend", "plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One launch of the kernel `attend`."""
+
+    code: _cuda_linear.LinearCode
+    grid: tuple[int, int]
+    shared_bytes: int
+
+
+def plan(entries: int, n: int, e: int, code: _cuda_linear.LinearCode) -> Plan:
+    """Return the launch for outputs (entries, n, e)."""
+    accumulator, operand = code.map.accumulator, code.map.operand
+    shared_bytes = _cuda.map_bytes(code.map, 1) + _cuda.pieces(
+        (code.map.rows * code.phi_row, operand), (_cuda.FB * code.v_row, operand), *[(_cuda.FB, accumulator)] * 2
+    )
+    return Plan(code, (entries * _cuda.ceil_div(n, code.map.rows), _cuda.ceil_div(e, code.eb)), shared_bytes)
+
+
+def attend(state: PeakedSum, q: Array | ScaledFeatures, spec: MapSpec | None, dtype: Any) -> Array:
+    """Return the output of each query."""
+    import cupy
+
+    device = _cuda.limits()
+    name = np.dtype(dtype).name
+    rows, map_code = _cuda_linear.rows_of(q, spec, name, device.capability)
+    n, d = rows.x.shape[-2:]
+    e = state.s.shape[-1]
+    queries, keys = rows.x.shape[:-2], state.s.shape[:-2]
+    lead = _cuda_linear.merged_lead(queries, keys)
+    code = _cuda_linear.linear_code(map_code, name, e)
+    how = plan(_cuda_linear.entries(lead), n, e, code)
+    out = cupy.empty((*lead, n, e), dtype=dtype)
+    function = _cuda.kernel("attend", "attend", code.defines)
+    parts = tuple(cupy.ascontiguousarray(part) for part in state)
+    sizes = (np.int64(n), np.int32(e), *_cuda_linear.batch(lead, queries, keys))
+    arguments = (rows.x, *parts, out, *_cuda.map_arguments(spec, map_code, d), *sizes)
+    _cuda.launch(function, how.grid, map_code.threads, how.shared_bytes, arguments)
+    return out

@@ -1,0 +1,95 @@
+"""The summary of keys in CUDA: every slab of rows and tile of features by a block of its own, then a scan over the slabs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array, dtype_name
+from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["Plan", "key_state", "plan", "scan", "summarise"]
+
+SCAN_THREADS = 256
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The launches of `summarise` and, over more than one slab, of `scan`."""
+
+    code: _cuda_linear.LinearCode
+    slabs: _cuda_linear.Slabs
+    grid: tuple[int, int]
+    shared_bytes: int
+    scan_grid: tuple[int, int]
+
+
+def plan(
+    entries: int, n: int, e: int, frequencies: int, code: _cuda_linear.LinearCode, slabs: _cuda_linear.Slabs | None, limits: _cuda.Limits
+) -> Plan:
+    """Return the launches for k (entries, n, d), v (entries, n, e)."""
+    blocks = code.map.tiles(frequencies) * _cuda.ceil_div(e, code.eb)
+    if slabs is None:
+        slabs = _cuda_linear.slabs(n, entries * blocks, code.map, limits)
+    features = frequencies * code.map.parts
+    accumulator, operand, rows = code.map.accumulator, code.map.operand, code.map.rows
+    shared_bytes = _cuda.map_bytes(code.map, 1) + _cuda.pieces(
+        (rows * code.v_row, operand),
+        (rows * code.phi_row, operand),
+        (rows, accumulator),
+        (rows, "float"),
+        (code.map.warps * _cuda.FB, accumulator),
+        *[(_cuda.FB, accumulator)] * 3,
+    )
+    scan_grid = (_cuda.ceil_div(features * (e + 1), SCAN_THREADS), entries)
+    return Plan(code, slabs, (entries * slabs.count, blocks), shared_bytes, scan_grid)
+
+
+def summarise(how: Plan, rows: _cuda.Rows, v: Array, arguments: tuple[Any, ...], mask: Any, segments: Any, into: PeakedSum) -> None:
+    """Launch `summarise`: `into` holds a state for every slab."""
+    function = _cuda.kernel("key_state", "summarise", how.code.defines)
+    n, e = v.shape[-2:]
+    sizes = (np.int64(n), np.int32(e), np.int32(how.slabs.count), np.int64(how.slabs.rows))
+    _cuda.launch(
+        function, how.grid, how.code.map.threads, how.shared_bytes, (rows.x, v, rows.scale, *arguments, mask, segments, *into, *sizes)
+    )
+
+
+def scan(
+    how: Plan, parts: PeakedSum, before: Any, start: PeakedSum | None, end: PeakedSum, segments: Any, n: int, prefixes: bool
+) -> None:
+    """Launch `scan`: the merge of all slabs into `end`, and with `prefixes` what each slab finds before it into `parts`."""
+    function = _cuda.kernel("key_state", "scan", how.code.defines)
+    features, e = end.s.shape[-2:]
+    first = (_cuda.NULL,) * 3 if start is None else tuple(start)
+    sizes = (np.int64(n), np.int32(how.slabs.count), np.int64(how.slabs.rows))
+    shape = (np.int32(features), np.int32(e), np.int32(end.peak.shape[-1]), np.int32(prefixes))
+    _cuda.launch(function, how.scan_grid, SCAN_THREADS, 0, (*parts, before, *first, *end, segments, *sizes, *shape))
+
+
+def key_state(k: Array | ScaledFeatures, v: Array, spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
+    """Return the sum over all keys that key_mask admits."""
+    device = _cuda.limits()
+    dtype = dtype_name(v)
+    rows, map_code = _cuda_linear.rows_of(k, spec, dtype, device.capability)
+    n, d = rows.x.shape[-2:]
+    lead = _cuda_linear.merged_lead(rows.x.shape[:-2], v.shape[:-2])
+    rows, v = rows.broadcast(lead), _cuda_linear.broadcast(v, lead, 2)
+    arguments = _cuda.map_arguments(spec, map_code, d)
+    frequencies, e = int(arguments[-2]), v.shape[-1]
+    code = _cuda_linear.linear_code(map_code, dtype, e)
+    how = plan(_cuda_linear.entries(lead), n, e, frequencies, code, None, device)
+
+    features = frequencies * map_code.parts
+    peaks = features if map_code.per_feature else 1
+    state = _cuda_linear.empty_state(lead, features, peaks, e, map_code.accumulator)
+    several = how.slabs.count > 1
+    parts = _cuda_linear.empty_state((*lead, how.slabs.count), features, peaks, e, map_code.accumulator) if several else state
+    summarise(how, rows, v, arguments, _cuda_linear.key_arguments(key_mask, lead), _cuda.NULL, parts)
+    if several:
+        scan(how, parts, _cuda.NULL, None, state, _cuda.NULL, n, False)
+    return state

@@ -1,0 +1,141 @@
+// Summaries of keys and values. `summarise`: S, z and peaks of each slab of rows. `scan`: their running merge over the slabs.
+
+// One tile of FB features, EB columns of v and one slab: blockIdx.x = entry * slabs + slab, blockIdx.y = tile * e_blocks + e block.
+// With segment numbers only the slab's last segment counts. s (entries, slabs, M, e), z (.., M), peak (.., M) or (.., 1).
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Acc* row_weights, const Acc* offset, Acc amplitude,
+          Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, Acc* s, Acc* z, Acc* peak,
+          long long n, int e, int slabs, long long slab_rows) {
+    constexpr int strips = FB / 16, groups = WARPS / strips, width = EB / groups;
+    const Map map{omega, row_weights, offset, amplitude, log_amplitude, frequencies, d};
+    Carver carver{shared_bytes};
+    MapTiles tiles;
+    tiles.carve(carver, 1);
+    E* values = carver.take<E>(C * v_row);
+    E* phi = carver.take<E>(C * phi_row);
+    Acc* log_row = carver.take<Acc>(C);
+    int* visible = carver.take<int>(C);
+    Acc* column_top = carver.take<Acc>(WARPS * FB);
+    Acc* tile_peak = carver.take<Acc>(FB);
+    Acc* tile_decay = carver.take<Acc>(FB);
+    Acc* tile_z = carver.take<Acc>(FB);
+
+    const int e_blocks = (e + EB - 1) / EB, tile = blockIdx.y / e_blocks, column0 = blockIdx.y % e_blocks * EB;
+    const int slab = blockIdx.x % slabs, columns = min(EB, e - column0);
+    const long long entry = blockIdx.x / slabs, stop = min(n, (slab + 1) * slab_rows);
+    const X* const keys = k + entry * n * d;
+    long long row0 = slab * slab_rows;
+    if (segments) {
+        int same = 0;
+        for (long long i = row0 + threadIdx.x; i < stop; i += blockDim.x) same += segments[entry * n + i] == segments[entry * n + stop - 1];
+        row0 = stop - block_sum(same, visible);
+    }
+
+    const int g = lane_index() / 4, t = lane_index() % 4, strip = warp_index() % strips, group = warp_index() / strips;
+    Acc sum[width / 8][4];
+    clear(sum);
+    Acc unit = Limits<Acc>::lowest();  // of all rows, where the log scale is per row
+    for (int i = threadIdx.x; i < FB; i += blockDim.x) tile_peak[i] = Limits<Acc>::lowest(), tile_z[i] = Acc(0);
+    for (; row0 < stop; row0 += C) {
+        const int rows = stop - row0 < C ? int(stop - row0) : C;
+        __syncthreads();
+        row_scales(log_row, keys + row0 * d, k_scale ? k_scale + entry * n + row0 : nullptr, rows, map);
+        load_visible(visible, mask ? mask + entry * n + row0 : nullptr, rows);
+        __syncthreads();
+        load_values(values, v + (entry * n + row0) * e + column0, rows, e, columns, visible);
+        Acc u[1][FB / 8][4];
+        const X* const inputs[1] = {keys + row0 * d};
+        project(u, inputs, rows, map, tile / parts * FB, true, tiles);
+        Acc decay = Acc(1);
+        if (per_feature) {
+            log_features(u[0], tile, map, log_row, visible, column_top);
+            __syncthreads();
+            for (int i = threadIdx.x; i < FB; i += blockDim.x) {
+                Acc top = tile_peak[i];
+                for (int w = 0; w < WARPS; ++w) top = larger(top, column_top[w * FB + i]);
+                tile_decay[i] = relative(tile_peak[i], top);
+                tile_peak[i] = top;
+            }
+            __syncthreads();
+        } else {
+            Acc top = unit;
+            for (int i = 0; i < rows; ++i)
+                if (visible[i]) top = larger(top, log_row[i]);
+            decay = relative(unit, top);
+            unit = top;
+        }
+        for_each_of_features([&](int j, int p, int row, int column) {
+            const int feature = map.feature(tile, column);
+            Acc y = Acc(0);
+            if (per_feature) y = relative(u[0][j][p], tile_peak[column]);
+            else if (feature >= 0 && visible[row]) y = map.value(tile % parts, u[0][j][p], feature) * relative(log_row[row], unit);
+            phi[row * phi_row + column] = narrow<E>(y);
+        });
+        __syncthreads();
+#pragma unroll
+        for (int j = 0; j < width / 8; ++j)
+#pragma unroll
+            for (int p = 0; p < 4; ++p) sum[j][p] *= per_feature ? tile_decay[strip * 16 + g + p / 2 * 8] : decay;
+        product<width, C, true, false>(sum, phi + strip * 16, phi_row, values + group * width, v_row);
+        for (int i = threadIdx.x; i < FB; i += blockDim.x) {
+            Acc total = tile_z[i] * (per_feature ? tile_decay[i] : decay);
+            for (int row = 0; row < rows; ++row) total += Acc(widen(phi[row * phi_row + i]));
+            tile_z[i] = total;
+        }
+    }
+    __syncthreads();
+
+    const int features = map.count();
+    const long long at = blockIdx.x * static_cast<long long>(features);
+#pragma unroll
+    for (int j = 0; j < width / 8; ++j)
+#pragma unroll
+        for (int p = 0; p < 4; ++p) {
+            const int feature = map.feature(tile, strip * 16 + g + p / 2 * 8), column = group * width + 8 * j + 2 * t + p % 2;
+            if (feature >= 0 && column < columns) s[(at + feature) * e + column0 + column] = sum[j][p];
+        }
+    if (column0 == 0)
+        for (int i = threadIdx.x; i < FB; i += blockDim.x) {
+            const int feature = map.feature(tile, i);
+            if (feature >= 0) {
+                z[at + feature] = tile_z[i];
+                if (per_feature) peak[at + feature] = tile_peak[i];
+            }
+            if (!per_feature && tile == 0 && i == 0) peak[blockIdx.x] = unit;
+        }
+}
+
+// A thread an element (feature, column), column e standing for z. With `prefixes` s and z become what each slab finds before it, and
+// before gets its peaks; end gets the total. The slabs' own peaks are only read.
+extern "C" __global__ void scan(Acc* s, Acc* z, const Acc* peak, Acc* before, const Acc* start_s, const Acc* start_z, const Acc* start_peak,
+                                Acc* end_s, Acc* end_z, Acc* end_peak, const int* segments, long long n, int slabs, long long slab_rows,
+                                int features, int e, int peaks, int prefixes) {
+    const long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x, entry = blockIdx.y;
+    if (i >= features * static_cast<long long>(e + 1)) return;
+    const int feature = int(i / (e + 1)), column = int(i % (e + 1)), lane = peaks == 1 ? 0 : feature;
+    const bool is_z = column == e, keeps_peak = is_z && lane == feature;
+    const long long row = entry * features + feature;
+    Acc total = Acc(0), unit = Limits<Acc>::lowest();
+    if (start_s) {
+        total = is_z ? start_z[row] : start_s[row * e + column];
+        unit = start_peak[entry * peaks + lane];
+    }
+    for (int slab = 0; slab < slabs; ++slab) {
+        const long long here = (entry * slabs + slab) * features + feature, peak_at = (entry * slabs + slab) * peaks + lane;
+        Acc* const at = is_z ? z + here : s + here * e + column;
+        const Acc part = *at, part_unit = peak[peak_at];
+        if (prefixes) {
+            *at = total;
+            if (keeps_peak) before[peak_at] = unit;
+        }
+        if (segments) {
+            const long long first = slab * slab_rows, last = min(n, first + slab_rows) - 1;
+            if (segments[entry * n + last] != segments[entry * n + (first > 0 ? first - 1 : 0)]) total = Acc(0), unit = Limits<Acc>::lowest();
+        }
+        const Acc top = larger(unit, part_unit);
+        total = total * relative(unit, top) + part * relative(part_unit, top);
+        unit = top;
+    }
+    *(is_z ? end_z + row : end_s + row * e + column) = total;
+    if (keeps_peak) end_peak[entry * peaks + lane] = unit;
+}
