@@ -23,6 +23,8 @@ def features_of(phi, x, side="key"):
     spec = phi.spec
     if spec is not None:
         return oracles.from_spec(x, spec.kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude)
+    if x.shape[-2] == 0:
+        return oracles.explicit(np.zeros((*x.shape[:-1], phi.features_of(x.shape[-1]))))
     values = to_numpy(getattr(phi, side)(x))
     return oracles.explicit(values, np.abs(values).max(axis=-1, keepdims=True, initial=0.0) + np.zeros_like(values))
 
@@ -37,13 +39,16 @@ def precision(phi, dtype, *inputs):
 
 
 def expected(phi, q, k, v, *, causal=False, key_mask=None, segment_ids=None):
-    """-> the oracle's output, and how far from it each row may be, (..., n, 1)."""
+    """-> the oracle's output, and how far from it each value may be: anywhere, where the denominator is all rounding."""
     dtype = v.dtype.name
     may = oracles.allowed(q.shape[-2], k.shape[-2], causal=causal, key_mask=key_mask, segment_ids=segment_ids)
     v64 = to_numpy(v)
     out, condition = oracles.linear_attention(features_of(phi, q, "query"), features_of(phi, k), v64, may)
     largest = np.max(np.abs(v64), axis=(-1, -2), keepdims=True, initial=0.0)
-    return out, precision(phi, dtype, q, k) * condition[..., None] * largest + ROUNDING[dtype] * np.abs(out)
+    relative = precision(phi, dtype, q, k) * condition[..., None]  # of the numerator and of the denominator
+    with np.errstate(invalid="ignore"):
+        error = relative * (largest + np.abs(out)) / (1 - relative)
+    return out, np.where(relative < 0.5, error + ROUNDING[dtype] * np.abs(out), np.inf)
 
 
 def close(actual, wanted, tolerance, what):

@@ -1,10 +1,12 @@
 """The maps that the laws are tried on, drawn once, and the draws of hypothesis."""
 
+from dataclasses import dataclass
 from functools import cache
 
 import kernattn as ka
 import numpy as np
 from hypothesis import strategies as st
+from laws import arrays
 
 DIM = 5
 FEATURES = 12  # 2.4 blocks of orthogonal rows
@@ -45,24 +47,34 @@ LEADS = st.sampled_from(  # leading axes of q, of k and v; the last ones are gro
 DTYPES = st.sampled_from(["float32", "float64"])
 
 
-@st.composite
-def cases(draw, lengths=LENGTHS, dtypes=DTYPES, masks=True, leads=LEADS, scale=1.0):
-    """-> q, k, v, key_mask | None, as NumPy arrays of one dtype."""
-    from laws import arrays
+@dataclass(frozen=True)
+class Case:
+    """Inputs of one call, by the numbers that make them: a failing example prints as one line."""
 
-    n, dtype, (q_lead, k_lead) = draw(lengths), draw(dtypes), draw(leads)
-    seed, e = draw(st.integers(0, 2**16)), draw(st.sampled_from([1, 3, 8]))
-    q, k, v = arrays(seed, (*q_lead, n, DIM), (*k_lead, n, DIM), (*k_lead, n, e), dtype=dtype, scale=scale)
-    mask = None
-    if masks:
-        kind = draw(st.sampled_from(["none", "shared", "each", "early", "nothing"]))
-        rng = np.random.default_rng(seed + 1)
-        if kind == "shared":
-            mask = rng.random(n) < 0.7
-        elif kind == "each":
-            mask = rng.random((*k_lead, n)) < 0.5
-        elif kind == "early":  # the first keys are missing: the first rows see nothing
-            mask = np.arange(n) >= n // 2
-        elif kind == "nothing":
-            mask = np.zeros(n, bool)
-    return q, k, v, mask
+    n: int
+    e: int
+    lead: tuple[tuple[int, ...], tuple[int, ...]]
+    dtype: str
+    masked: str
+    seed: int
+
+    def arrays(self):
+        """-> q, k, v, key_mask | None, NumPy arrays of one dtype."""
+        q_lead, k_lead = self.lead
+        shapes = (*q_lead, self.n, DIM), (*k_lead, self.n, DIM), (*k_lead, self.n, self.e)
+        rng = np.random.default_rng(self.seed + 1)
+        mask = {
+            "none": None,
+            "shared": rng.random(self.n) < 0.7,
+            "each": rng.random((*k_lead, self.n)) < 0.5,
+            "early": np.arange(self.n) >= self.n // 2,  # the first rows see nothing
+            "nothing": np.zeros(self.n, bool),
+        }[self.masked]
+        return *arrays(self.seed, *shapes, dtype=self.dtype), mask
+
+
+def cases(lengths=LENGTHS, masks=True):
+    """Draws of hypothesis."""
+    kinds = ["none", "shared", "each", "early", "nothing"] if masks else ["none"]
+    sizes = st.sampled_from([1, 3, 8])
+    return st.builds(Case, lengths, sizes, LEADS, DTYPES, st.sampled_from(kinds), st.integers(0, 2**16))

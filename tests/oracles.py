@@ -39,7 +39,7 @@ def elu1(x):
 
 
 def relu(x, size=None):
-    return explicit(np.maximum(x, 0), np.abs(x) if size is None else size)
+    return explicit(np.maximum(x, 0), size)
 
 
 def exponential(log):
@@ -104,7 +104,7 @@ def from_spec(x, kind, omega, row_weights, offset, amplitude):
     if kind == "elu1":
         return Features(np.ones_like(u), elu1(u).log + scale, elu1(u).log + scale)
     if kind == "relu":
-        return relu(amplitude * u, amplitude * reach)
+        return relu(amplitude * u, None if omega is None else amplitude * reach)
     if kind == "exp":
         return exponential(u + b + r + scale)
     if kind == "exp_pair":
@@ -173,8 +173,8 @@ def softmax_attention(q, k, v, *, scale=None, may=None):
 def linear_attention(fq, fk, v, may=None):
     """Dense: sum_j w_ij v_j / sum_j w_ij, w_ij = phi(q_i).phi(k_j); exactly 0 where no key weighs anything.
 
-    -> out (..., n, e), condition (..., n): sum of the sizes of everything added over |denominator|. Rounding errors are about
-    eps * condition * max|v|.
+    -> out (..., n, e), condition (..., n): sum of the sizes of everything added over |denominator|, 0 where nothing is added.
+    Numerator and denominator have relative errors of about eps * condition.
     """
     log = fq.log[..., :, None, :] + fk.log[..., None, :, :]  # (..., n, l, M)
     size = fq.size[..., :, None, :] + fk.size[..., None, :, :]
@@ -187,8 +187,9 @@ def linear_attention(fq, fk, v, may=None):
     total = weights.sum(axis=-1, keepdims=True)
     out = weights @ v / np.where(total == 0, 1.0, total)
     with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        condition = np.sum(np.exp(size - peak), axis=(-1, -2)) / np.abs(total[..., 0])
-    return np.where(total == 0, 0.0, out), np.where(total[..., 0] == 0, 1.0, condition)
+        sizes = np.sum(np.exp(size - peak), axis=(-1, -2))
+        condition = np.where(sizes == 0, 0.0, sizes / np.abs(total[..., 0]))
+    return np.where(total == 0, 0.0, out), condition
 
 
 def recurrent(fq, fk, v, *, key_mask=None, segment_ids=None):

@@ -19,7 +19,8 @@ def test_dense_equals_recurrent(kind, packed):
     fq, fk = (oracles.from_spec(x, kind, omega, 0.1 * np.ones(3), offset, 0.7) for x in (q, k))
     dense, condition = oracles.linear_attention(fq, fk, v, oracles.allowed(9, 9, causal=True, key_mask=mask, segment_ids=ids))
     loop = oracles.recurrent(fq, fk, v, key_mask=mask, segment_ids=ids)
-    np.testing.assert_allclose(dense, loop, rtol=1e-10, atol=1e-11 * condition.max())
+    known = np.isfinite(condition)  # not those that are all rounding
+    np.testing.assert_allclose(dense[known], loop[known], rtol=1e-10, atol=1e-11 * condition[known].max())
 
 
 def test_estimators_approach_their_kernels():

@@ -49,7 +49,7 @@ class Kind:
         if self.name == "torch":
             import torch
 
-            return torch.tensor(x, dtype=getattr(torch, dtype))
+            return torch.tensor(x.astype(np.float64) if dtype == "bfloat16" else x, dtype=getattr(torch, dtype))
         if self.name == "jax":
             import jax.numpy as jnp
 
@@ -88,7 +88,7 @@ def to_numpy(x):
     elif module == "array_api_strict":
         import array_api_strict
 
-        x = np.asarray(array_api_strict.to_device(x, array_api_strict.Device("CPU_DEVICE")))
+        x = x.to_device(array_api_strict.Device("CPU_DEVICE"))
     x = np.asarray(x)
     return x if x.dtype == bool or np.issubdtype(x.dtype, np.integer) else x.astype(np.float64)
 

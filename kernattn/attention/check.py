@@ -41,10 +41,10 @@ def check_arrays(
     if "q" in arrays:
         _broadcast(q=tuple(arrays["q"].shape[:-axes]), keys=lead)
     if key_mask is not None:
-        _check_row("key_mask", key_mask, (*lead, *arrays["k"].shape[-axes:-1]), ("bool",))
+        _check_row("key_mask", key_mask, (*lead, *arrays["k"].shape[-axes:-1]), tokens, ("bool",))
     if segment_ids is not None:
         integers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        _check_row("segment_ids", segment_ids, (*lead, *arrays["k"].shape[-axes:-1]), integers)
+        _check_row("segment_ids", segment_ids, (*lead, *arrays["k"].shape[-axes:-1]), tokens, integers)
 
 
 def check_map(phi: Any, **arrays: Array) -> None:
@@ -58,24 +58,29 @@ def check_map(phi: Any, **arrays: Array) -> None:
             )
 
 
-def check_state(state: Any, phi: FeatureMap, dim: int, lead: tuple[int, ...] | None, beside: Array) -> None:
-    """Raise unless the state was made by phi, from keys of leading axes `lead`."""
+def check_state(
+    state: Any, phi: FeatureMap, q: Array, *, lead: tuple[int, ...] | None = None, v: Array | None = None
+) -> None:
+    """Raise unless the state was made by phi for arrays like q, from keys of leading axes `lead` and values like v."""
     check_is_state(state=state)
-    namespace(state=state.s, array=beside)
+    namespace(state=state.s, q=q)
     check_draws(state.draw, phi.draw)
-    m = phi.features_of(dim)
-    if state.s.ndim < 2 or state.s.shape[-2] != m or tuple(state.z.shape) != tuple(state.s.shape[:-1]):
+    m = phi.features_of(q.shape[-1])
+    s, z, peak = (tuple(part.shape) for part in state[:3])
+    if len(s) < 2 or s[-2] != m or z != s[:-1] or peak not in ((*s[:-2], m), (*s[:-2], 1)):
         raise StateMismatchError(
-            f"a state of this map is s (..., M = {m}, e) and z (..., M = {m}); "
-            f"got shapes {tuple(state.s.shape)} and {tuple(state.z.shape)}"
+            f"a state of this map is s (..., M = {m}, e), z (..., M = {m}) and peak (..., M = {m} or 1); "
+            f"got shapes {s}, {z} and {peak}"
         )
-    if lead is not None and tuple(state.s.shape[:-2]) != lead:
+    if lead is not None and s[:-2] != lead:
+        raise StateMismatchError(f"the state must have the leading axes of k and v, {lead}; got s of shape {s}")
+    if v is not None and s[-1] != v.shape[-1]:
         raise StateMismatchError(
-            f"the state must have the leading axes of k and v, {lead}; got s of shape {tuple(state.s.shape)}"
+            f"the state and v must have one last axis (e); got s of shape {s} and v of shape {tuple(v.shape)}"
         )
-    wide = "float64" if dtype_name(beside) == "float64" else "float32"
+    wide = "float64" if dtype_name(q) == "float64" else "float32"
     if dtype_name(state.s) != wide:
-        raise DTypeError(f"the state of {dtype_name(beside)} arrays is {wide}; got {dtype_name(state.s)}")
+        raise DTypeError(f"the state of {dtype_name(q)} arrays is {wide}; got {dtype_name(state.s)}")
 
 
 def check_is_state(**states: Any) -> None:
@@ -113,12 +118,12 @@ def _equal(what: str, **sizes: int) -> None:
         raise ShapeError(f"{what} must be the same for {' and '.join(sizes)}; got {sizes}")
 
 
-def _check_row(name: str, array: Array, shape: tuple[int, ...], dtypes: tuple[str, ...]) -> None:
+def _check_row(name: str, array: Array, shape: tuple[int, ...], tokens: bool, dtypes: tuple[str, ...]) -> None:
     if dtype_name(array) not in dtypes:
         raise DTypeError(f"{name} must have dtype {' or '.join(dtypes)}; got {dtype_name(array)}")
     if array.ndim > len(shape) or any(
         size not in (1, full) for size, full in zip(array.shape[::-1], shape[::-1], strict=False)
     ):
         raise ShapeError(f"{name} must broadcast to {shape}, the keys' axes but the last; got {tuple(array.shape)}")
-    if shape and (array.ndim < 1 or array.shape[-1] != shape[-1]):
+    if tokens and (array.ndim < 1 or array.shape[-1] != shape[-1]):
         raise ShapeError(f"{name} must have {shape[-1]} entries on its last axis; got shape {tuple(array.shape)}")

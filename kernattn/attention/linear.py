@@ -142,7 +142,7 @@ def causal_linear_attention(
             f"got q {tuple(q.shape)} and k {tuple(k.shape)}"
         )
     if state is not None:
-        check_state(state, phi, q.shape[-1], leading(2, k=k, v=v), q)
+        check_state(state, phi, q, lead=leading(2, k=k, v=v), v=v)
     before = None if state is None else _sums(state)
     run = CAUSAL.implementation(v, backend)
     out, after = run(*_lowered(phi, q=q, k=k), v, phi.spec, before, key_mask, segment_ids)
@@ -210,7 +210,7 @@ def linear_attention_step(
     """
     check_arrays(key_mask, tokens=False, q=q, k=k, v=v)
     check_map(phi, q=q)
-    check_state(state, phi, q.shape[-1], leading(1, k=k, v=v), q)
+    check_state(state, phi, q, lead=leading(1, k=k, v=v), v=v)
     run = STEP.implementation(v, backend)
     out, after = run(_sums(state), *_lowered_token(phi, q, k), v, phi.spec, key_mask, reuse_state)
     return out, _state(after, state.draw)
@@ -293,7 +293,7 @@ def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None
     """
     check_arrays(q=q)
     check_map(phi, q=q)
-    check_state(state, phi, q.shape[-1], None, q)
+    check_state(state, phi, q)
     leading(2, q=q, state=state.s)
     (queries,) = _lowered(phi, q=q)
     return ATTEND.implementation(q, backend)(_sums(state), queries, phi.spec, q.dtype)
@@ -333,6 +333,8 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     """
     xp = namespace(like=like)
     check_floating("like", like)
+    if like.ndim < 1:
+        raise ShapeError(f"like must be (..., d); got shape {tuple(like.shape)}")
     check_map(phi, like=like)
     lead = tuple(positive_integer("batch_shape's entry", size) for size in batch_shape)
     e = positive_integer("value_dim", value_dim)

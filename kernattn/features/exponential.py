@@ -9,6 +9,8 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Host
+from kernattn._check import finite_number
+from kernattn.errors import ParameterError
 from kernattn.features.random import Moments, RandomFeatureMap, row_exponent
 from kernattn.ops.spec import MapSpec
 
@@ -64,6 +66,11 @@ class OptimalPositive(RandomFeatureMap):
     """
 
     tilt: float
+
+    def __post_init__(self) -> None:
+        """Check the tilt: from 1/8 on, the variance is infinite."""
+        if finite_number("tilt", self.tilt) >= 1 / 8:
+            raise ParameterError(f"tilt must be below 1/8; got {self.tilt!r}")
 
     @cached_property
     def spec(self) -> MapSpec:

@@ -110,4 +110,8 @@ class RandomFeatureMap(SpecMap):
             check_floating(name, array)
             if array.ndim < 1 or array.shape[-1] != self.dim:
                 raise ShapeError(f"{name} must be (..., d = {self.dim}); got shape {tuple(array.shape)}")
+        try:
+            np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
+        except ValueError:
+            raise ShapeError(f"pairs must broadcast; got x {tuple(x.shape)} and y {tuple(y.shape)}") from None
         return to_numpy64(x) * self.input_scale, to_numpy64(y) * self.input_scale

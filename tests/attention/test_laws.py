@@ -14,7 +14,7 @@ every_map = pytest.mark.parametrize("name", maps.MAPS)
 @given(case=maps.cases(), data=st.data())
 @settings(max_examples=8)
 def test_agrees_with_the_oracle(name, backend, case, data):
-    q, k, v, mask = case
+    q, k, v, mask = case.arrays()
     packed = data.draw(st.sampled_from([None, 3, 40]))
     ids = None if packed is None else np.arange(q.shape[-2]) // packed % 2
     laws.oracle_agrees(maps.make(name), q, k, v, backend, key_mask=mask, segment_ids=ids)
@@ -24,7 +24,7 @@ def test_agrees_with_the_oracle(name, backend, case, data):
 @given(case=maps.cases(lengths=st.integers(2, 70)), data=st.data())
 @settings(max_examples=5)
 def test_all_forms_agree(name, backend, case, data):
-    q, k, v, mask = case
+    q, k, v, mask = case.arrays()
     cut = data.draw(st.integers(1, q.shape[-2] - 1))
     laws.forms_agree(maps.make(name), q, k, v, backend, cut=cut, key_mask=mask)
 
@@ -33,7 +33,7 @@ def test_all_forms_agree(name, backend, case, data):
 @given(case=maps.cases(lengths=maps.LENGTHS.filter(lambda n: n > 1)), data=st.data())
 @settings(max_examples=5)
 def test_blind_to_the_future(name, backend, case, data):
-    q, k, v, mask = case
+    q, k, v, mask = case.arrays()
     t = data.draw(st.integers(0, q.shape[-2] - 2))
     laws.blind_to_the_future(maps.make(name), q, k, v, backend, t=t, key_mask=mask)
 
@@ -42,7 +42,7 @@ def test_blind_to_the_future(name, backend, case, data):
 @given(case=maps.cases())
 @settings(max_examples=4)
 def test_the_order_of_keys_is_free(name, backend, case):
-    q, k, v, mask = case
+    q, k, v, mask = case.arrays()
     laws.order_of_keys_is_free(maps.make(name), q, k, v, backend, key_mask=mask)
 
 
@@ -50,7 +50,7 @@ def test_the_order_of_keys_is_free(name, backend, case):
 @given(case=maps.cases(lengths=st.integers(1, 70), masks=False), share=st.sampled_from([0.0, 0.2, 0.7]))
 @settings(max_examples=4)
 def test_a_masked_key_is_a_removed_key(name, backend, case, share):
-    q, k, v, _ = case
+    q, k, v, _ = case.arrays()
     keep = np.random.default_rng(0).random(q.shape[-2]) < share
     laws.masked_is_removed(maps.make(name), q, k, v, keep, backend)
 
@@ -59,7 +59,7 @@ def test_a_masked_key_is_a_removed_key(name, backend, case, share):
 @given(case=maps.cases(), data=st.data())
 @settings(max_examples=4)
 def test_segments_are_separate_calls(name, backend, case, data):
-    q, k, v, mask = case
+    q, k, v, mask = case.arrays()
     n = q.shape[-2]
     cuts = data.draw(st.lists(st.integers(1, max(n - 1, 1)), max_size=4))
     ids = np.zeros(n, int)
@@ -77,7 +77,7 @@ def test_segments_are_separate_calls(name, backend, case, data):
 @given(case=maps.cases(lengths=st.integers(3, 70), masks=False))
 @settings(max_examples=3)
 def test_merging_is_a_monoid(name, backend, case):
-    q, k, v, _ = case
+    q, k, v, _ = case.arrays()
     n = q.shape[-2]
     laws.merging_is_a_monoid(maps.make(name), q, k, v, backend, cuts=(max(1, n // 4), max(2, n // 2)))
 
@@ -86,7 +86,7 @@ def test_merging_is_a_monoid(name, backend, case):
 @given(case=maps.cases(masks=False))
 @settings(max_examples=3)
 def test_linear_in_the_values(name, backend, case):
-    q, k, v, _ = case
+    q, k, v, _ = case.arrays()
     laws.linear_in_the_values(maps.make(name), q, k, v, backend)
 
 
