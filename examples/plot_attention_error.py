@@ -17,7 +17,7 @@ import kernattn as ka
 def run(quick: bool = False) -> None:
     n, dim, draws = (64, 16, 2) if quick else (512, 16, 10)
     counts = (16, 64) if quick else (16, 32, 64, 128, 256, 512)
-    rng = np.random.default_rng(0)
+    rng = np.random.default_rng(100)
 
     figure, axes = plt.subplots(1, 2, figsize=(9, 3.6), sharey=True, layout="constrained")
     for axis, norm in zip(axes, (0.5, 1.0), strict=True):

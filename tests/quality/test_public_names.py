@@ -56,12 +56,17 @@ def test_public_names_are_documented(module: str) -> None:
 
 
 FORMULA = re.compile(r"[=~≈^]|:math:")
-FUNCTIONS = [name for name in kernattn.__all__ if inspect.isfunction(getattr(kernattn, name)) and name != "load"]
+FUNCTIONS = [name for name in kernattn.__all__ if inspect.isfunction(getattr(kernattn, name))]
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_functions_open_with_their_formula(name: str) -> None:
-    text = inspect.getdoc(getattr(kernattn, name)) or ""
-    opening, _, _ = text.partition("Parameters\n")
-    assert FORMULA.search(opening), f"kernattn.{name}: no formula before its parameters"
-    assert "Examples\n" in text, f"kernattn.{name}: no example"
+def test_functions_are_documented_formula_first(name: str) -> None:
+    function = getattr(kernattn, name)
+    text = inspect.getdoc(function) or ""
+    opening, _, rest = text.partition("\nParameters\n")
+    assert FORMULA.search(opening) or name == "load", f"kernattn.{name}: no formula before its parameters"
+    for section in ("Returns", "Raises", "Examples"):
+        assert f"\n{section}\n---" in rest, f"kernattn.{name}: no section {section}"
+    documented = set(re.findall(r"\w+", " ".join(re.findall(r"^([\w, ]+) :", rest, re.MULTILINE))))
+    missing = set(inspect.signature(function).parameters) - documented
+    assert not missing, f"kernattn.{name} does not document {sorted(missing)}"
