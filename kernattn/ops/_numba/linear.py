@@ -11,7 +11,7 @@ from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, UPPER, lanes, 
 from kernattn.ops._numba.tiles import (
     EXP,
     EXP_PAIR,
-    column_sums,
+    add_columns,
     key_exponents,
     key_values,
     load_rows,
@@ -24,6 +24,7 @@ from kernattn.ops._numba.tiles import (
     rescale,
     row_scales,
 )
+from kernattn.ops._numba.windows import window
 
 __all__ = ["answer", "recur"]
 
@@ -65,11 +66,19 @@ def _queries(kind, omega, offset, q, at, rows, dim, frequencies, features, peaks
             negated(tile, 0, frequencies * row, frequencies * row)
         query_weights(tile, rows, row, features, offset, peaks, z, shift, highest, den)
     else:
-        query_values(kind, tile, frequencies, row, offset)
-        for a in range(features):
-            weight = z[a]
-            for i in range(rows):
-                den[i] += tile[a * row + i] * weight
+        query_values(kind, tile, frequencies, features, row, rows, offset, z, den)
+
+
+@compiled
+def _cut_triangle(products, rows, row, den):
+    """Put zeros where j > i, as far as blocks reach, and add the columns to den."""
+    for j in range(rows):
+        first = j // ROWS * ROWS
+        x, total = window(products, j * row + first, rows - first), window(den, first, rows - first)
+        for i in range(j - first):
+            x[i] = 0
+        for i in range(rows - first):
+            total[i] += x[i]
 
 
 @compiled
@@ -80,8 +89,9 @@ def _write(num, row, rows, e, den, out, at):
         d = den[i]
         scale = up if abs(d) < tiny else one
         inverse = num.dtype.type(0) if d == 0 else one / (d * scale)
+        source, target = window(num, i * row, e), window(out, at + i * e, e)
         for c in range(e):
-            out[at + i * e + c] = (num[i * row + c] * scale) * inverse
+            target[c] = (source[c] * scale) * inverse
 
 
 @compiled
@@ -100,8 +110,8 @@ def recur(
     wide = _tile_rows(max(features, frequencies), v)
     groups = reads.shape[1]
     s = _aligned(wide * row_e, v)
-    z, peaks, base, shift, sums = (_aligned(wide, v), _aligned(wide, v), _aligned(wide, v), _aligned(wide, v), _aligned(wide, v))
-    before = _aligned(wide, v)
+    z, before, peaks = _aligned(wide, v), _aligned(wide, v), _aligned(wide, v)
+    base, shift = _aligned(wide, v), _aligned(wide, v)
     scales, highest, den = _aligned(size, v), _aligned(size, v), _aligned(size, v)
     keys = _aligned(size * row_k, v)
     queries = _aligned(wide * size, v)
@@ -164,17 +174,11 @@ def recur(
                 )  # fmt: skip
                 # products[j, i] = phi(k_j) . phi(q_i) for j <= i
                 product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
-                for j in range(rows):
-                    for i in range(j // ROWS * ROWS, j):
-                        products[j * size + i] = 0
-                    for i in range(j, rows):
-                        den[i] += products[j * size + i]
+                _cut_triangle(products, rows, size, den)
                 product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
                 product(products, 0, 1, size, values, 0, row_e, num, 0, row_e, rows, e, rows, True, LOWER)
                 _write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
-            column_sums(keys, rows, row_k, features, sums)
-            for a in range(features):
-                z[a] += sums[a]
+            add_columns(keys, rows, row_k, features, z)
             product(keys, 0, 1, row_k, values, 0, row_e, s, 0, row_e, features, e, rows, True, FULL)
             t += rows
         for a in range(tops):

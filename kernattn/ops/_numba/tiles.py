@@ -15,6 +15,7 @@ import numpy as np
 from kernattn.ops._numba.compile import compiled
 from kernattn.ops._numba.elementary import cosine, exponential, sine_cosine, within_reach
 from kernattn.ops._numba.products import FULL, product, transpose
+from kernattn.ops._numba.windows import window
 
 __all__ = [
     "COS",
@@ -24,7 +25,7 @@ __all__ = [
     "GIVEN",
     "RELU",
     "SINCOS",
-    "column_sums",
+    "add_columns",
     "key_exponents",
     "key_values",
     "load_rows",
@@ -47,13 +48,13 @@ def load_rows(x, at, rows, width, mask, mask_at, tile, row):
     """Copy rows of x to a tile, masked ones as zeros."""
     masked = mask.size > 0
     for j in range(rows):
-        here, there = at + j * width, j * row
+        source, target = window(x, at + j * width, width), window(tile, j * row, width)
         if masked and not mask[mask_at + j]:
             for i in range(width):
-                tile[there + i] = 0
+                target[i] = 0
         else:
             for i in range(width):
-                tile[there + i] = x[here + i]
+                target[i] = source[i]
 
 
 @compiled
@@ -66,65 +67,51 @@ def row_scales(weights, tile, rows, width, row, given, given_at, mask, mask_at, 
         elif given.size > 0:
             total = given[given_at + j]
         elif weights.size > 0:
+            x = window(tile, j * row, width)
             for i in range(width):
-                x = tile[j * row + i]
-                total += weights[i] * x * x
+                total += weights[i] * x[i] * x[i]
         scales[j] = total
 
 
 @compiled
-def _cosines(tile, at, count, offset, offset_at, offset_step, factor):
-    """x -> factor cos(x + offset) in place."""
-    far = 0
-    for i in range(count):
-        x = tile[at + i] + offset[offset_at + i * offset_step]
-        tile[at + i] = x
-        far += 0 if within_reach(x) else 1
-    if far > 0:
-        for i in range(count):
-            tile[at + i] = factor * tile.dtype.type(math.cos(tile[at + i]))
-    else:
-        for i in range(count):
-            tile[at + i] = factor * cosine(tile[at + i])
+def _far(x, shift):
+    """Does any x + shift lie beyond the range reduction?"""
+    count = 0
+    for i in range(x.size):
+        count += 0 if within_reach(x[i] + shift) else 1
+    return count > 0
 
 
 @compiled
-def _pairs(tile, at, other, count, factor):
-    """x -> factor cos(x) in place, factor sin(x) at `other`."""
-    far = 0
-    for i in range(count):
-        far += 0 if within_reach(tile[at + i]) else 1
-    if far > 0:
-        for i in range(count):
-            x = tile[at + i]
-            tile[other + i] = factor * tile.dtype.type(math.sin(x))
-            tile[at + i] = factor * tile.dtype.type(math.cos(x))
-    else:
-        for i in range(count):
-            s, c = sine_cosine(tile[at + i])
-            tile[other + i] = factor * s
-            tile[at + i] = factor * c
-
-
-@compiled
-def _values(kind, tile, at, count, other, offset, offset_at, offset_step, factor):
-    """Apply the nonlinearity of a kind without log scale per feature in place, times factor."""
-    zero, one = tile.dtype.type(0), tile.dtype.type(1)
+def _values(kind, x, other, shift, factor):
+    """Apply the nonlinearity of a kind without log scale per feature in place, times factor; of a pair, write the sines to `other`."""
+    zero, one = x.dtype.type(0), x.dtype.type(1)
     if kind == ELU1:
-        for i in range(count):
-            x = tile[at + i]
-            tile[at + i] = factor * (x + one if x > zero else exponential(x))
+        for i in range(x.size):
+            x[i] = factor * (x[i] + one if x[i] > zero else exponential(x[i]))
     elif kind == RELU:
-        for i in range(count):
-            x = tile[at + i]
-            tile[at + i] = factor * (x if x > zero else zero)
+        for i in range(x.size):
+            x[i] = factor * (x[i] if x[i] > zero else zero)
     elif kind == COS:
-        _cosines(tile, at, count, offset, offset_at, offset_step, factor)
+        if _far(x, shift):
+            for i in range(x.size):
+                x[i] = factor * x.dtype.type(math.cos(x[i] + shift))
+        else:
+            for i in range(x.size):
+                x[i] = factor * cosine(x[i] + shift)
     elif kind == SINCOS:
-        _pairs(tile, at, other, count, factor)
+        if _far(x, shift):
+            for i in range(x.size):
+                other[i] = factor * x.dtype.type(math.sin(x[i]))
+                x[i] = factor * x.dtype.type(math.cos(x[i]))
+        else:
+            for i in range(x.size):
+                s, c = sine_cosine(x[i])
+                other[i] = factor * s
+                x[i] = factor * c
     elif factor != one:
-        for i in range(count):
-            tile[at + i] = factor * tile[at + i]
+        for i in range(x.size):
+            x[i] = factor * x[i]
 
 
 @compiled
@@ -133,7 +120,11 @@ def key_values(kind, tile, rows, frequencies, row, offset, amplitude, scales, pe
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
     for j in range(rows):
         factor = zero if scales[j] == nothing else amplitude * exponential(scales[j] - peak)
-        _values(kind, tile, j * row, frequencies, j * row + frequencies, offset, 0, 1, factor)
+        x, other = window(tile, j * row, frequencies), window(tile, j * row + frequencies, frequencies)
+        if kind == COS:
+            for a in range(frequencies):
+                x[a] += offset[a]
+        _values(kind, x, other, zero, factor)
 
 
 @compiled
@@ -162,16 +153,17 @@ def peaks_of_rows(scales, rows, before, bound):
 @compiled
 def _highest(tile, low, high, row, features, scales, offset, before, peaks):
     """Set peaks_a to the largest log of feature a in rows low to high, or before them."""
+    x, scale = window(tile, low * row, features), scales[low]
     for a in range(features):
-        peaks[a] = tile[low * row + a] + scales[low]
+        peaks[a] = x[a] + scale
     for j in range(low + 1, high):
-        scale = scales[j]
+        x, scale = window(tile, j * row, features), scales[j]
         for a in range(features):
-            x = tile[j * row + a] + scale
-            peaks[a] = x if x > peaks[a] else peaks[a]
+            y = x[a] + scale
+            peaks[a] = y if y > peaks[a] else peaks[a]
     for a in range(features):
-        x = peaks[a] + offset[a]
-        peaks[a] = x if x > before[a] else before[a]
+        y = peaks[a] + offset[a]
+        peaks[a] = y if y > before[a] else before[a]
 
 
 @compiled
@@ -196,9 +188,10 @@ def peaks_of_features(tile, rows, row, features, scales, offset, before, bound, 
     if above == 0:
         return rows
     for j in range(first + 1, rows):
-        scale = scales[j]
+        x, scale = window(tile, j * row, features), scales[j]
+        above = 0
         for a in range(features):
-            above += 1 if (tile[j * row + a] + scale) + offset[a] - base[a] > bound else 0
+            above += 1 if (x[a] + scale) + offset[a] - base[a] > bound else 0
         if above > 0:
             _highest(tile, first, j, row, features, scales, offset, before, peaks)
             return j
@@ -212,19 +205,18 @@ def key_exponents(tile, rows, row, features, scales, offset, peaks, shift):
     for a in range(features):
         shift[a] = zero if peaks[a] == nothing else offset[a] - peaks[a]
     for j in range(rows):
-        scale = scales[j]
+        x, scale = window(tile, j * row, features), scales[j]
         for a in range(features):
-            tile[j * row + a] = exponential((tile[j * row + a] + scale) + shift[a])
+            x[a] = exponential((x[a] + scale) + shift[a])
 
 
 @compiled
-def column_sums(tile, rows, row, features, sums):
-    """Set sums_a to the sum of column a."""
-    for a in range(features):
-        sums[a] = 0
+def add_columns(tile, rows, row, features, sums):
+    """Add column a to sums_a."""
     for j in range(rows):
+        x = window(tile, j * row, features)
         for a in range(features):
-            sums[a] += tile[j * row + a]
+            sums[a] += x[a]
 
 
 @compiled
@@ -235,8 +227,9 @@ def rescale(s, row, width, z, features, before, peaks):
         if old != new:
             factor = exponential(old - new)
             z[a] *= factor
+            x = window(s, a * row, width)
             for i in range(width):
-                s[a * row + i] *= factor
+                x[i] *= factor
         before[a] = new
 
 
@@ -251,15 +244,20 @@ def query_projections(x, at, rows, width, omega, frequencies, tile, row, scratch
 
 
 @compiled
-def query_values(kind, tile, frequencies, row, offset):
-    """Turn projections (D, C) into values (M, C); what is common to a row cancels."""
-    one = tile.dtype.type(1)
+def query_values(kind, tile, frequencies, features, row, rows, offset, z, normalisers):
+    """Turn projections (D, C) into values (M, C), and add their products with z; what is common to a row cancels."""
+    zero, one = tile.dtype.type(0), tile.dtype.type(1)
     if kind == COS:
         for a in range(frequencies):
-            _values(kind, tile, a * row, row, 0, offset, a, 0, one)
+            x = window(tile, a * row, row)
+            _values(kind, x, x, offset[a], one)
     else:
         count = frequencies * row
-        _values(kind, tile, 0, count, count, offset, 0, 0, one)
+        _values(kind, window(tile, 0, count), window(tile, count, count), zero, one)
+    for a in range(features):
+        x, weight = window(tile, a * row, rows), z[a]
+        for i in range(rows):
+            normalisers[i] += x[i] * weight
 
 
 @compiled
@@ -269,23 +267,25 @@ def query_weights(tile, rows, row, features, offset, peaks, z, shift, highest, n
     for i in range(rows):
         highest[i] = nothing
     for a in range(features):
-        add = offset[a] + peaks[a]
-        shift[a] = add
+        shift[a] = offset[a] + peaks[a]
+    for a in range(features):
+        x, add = window(tile, a * row, rows), shift[a]
         for i in range(rows):
-            x = tile[a * row + i] + add
-            highest[i] = x if x > highest[i] else highest[i]
+            y = x[i] + add
+            highest[i] = y if y > highest[i] else highest[i]
     for i in range(rows):
         highest[i] = zero if highest[i] == nothing else highest[i]
     for a in range(features):
-        add, weight = shift[a], z[a]
+        x, add, weight = window(tile, a * row, rows), shift[a], z[a]
         for i in range(rows):
-            x = exponential((tile[a * row + i] + add) - highest[i])
-            tile[a * row + i] = x
-            normalisers[i] += x * weight
+            y = exponential((x[i] + add) - highest[i])
+            x[i] = y
+            normalisers[i] += y * weight
 
 
 @compiled
 def negated(tile, at, count, other):
     """Write -x at `other`: the second half of a pair."""
+    x, y = window(tile, at, count), window(tile, other, count)
     for i in range(count):
-        tile[other + i] = -tile[at + i]
+        y[i] = -x[i]
