@@ -36,6 +36,8 @@ def run(quick: bool = False) -> None:
         uniform = np.mean((np.mean(v, axis=0) - exact) ** 2)
         axis.axhline(uniform, color="grey", linestyle="--", label="uniform attention")
         axis.set(title=f"queries and keys N(0, {norm}²)", xlabel="features")
+        axis.set_xticks(counts, labels=map(str, counts))
+        axis.minorticks_off()
     axes[0].set_ylabel("mean squared error")
     axes[0].legend(frameon=False)
     figure.suptitle(f"n = {n}, d = {dim}, median of {draws} draws")
