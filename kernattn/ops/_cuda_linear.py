@@ -19,13 +19,13 @@ __all__ = [
     "Slabs",
     "batch",
     "broadcast",
+    "cut",
     "empty_state",
     "entries",
     "key_arguments",
     "linear_code",
     "merged_lead",
     "rows_of",
-    "slabs",
 ]
 
 SLAB_TILES = 4  # least tiles of rows in a slab
@@ -69,11 +69,10 @@ def linear_code(map_code: _cuda.MapCode, dtype: str, e: int) -> LinearCode:
     return LinearCode(map_code, _cuda.C_TYPES[dtype], _cuda.power_of_two(e, 32, widest))
 
 
-def slabs(n: int, blocks: int, code: _cuda.MapCode, limits: _cuda.Limits) -> Slabs:
-    """Return slabs such that about four blocks run on every multiprocessor, `blocks` of them on each slab."""
-    wanted = max(1, 4 * limits.multiprocessors // max(1, blocks))
-    count = min(wanted, _cuda.ceil_div(n, SLAB_TILES * code.rows))
-    rows = _cuda.ceil_div(_cuda.ceil_div(n, count), code.rows) * code.rows
+def cut(n: int, wanted: int, tile: int) -> Slabs:
+    """Return n rows cut into about `wanted` slabs, none of less than SLAB_TILES tiles but the last."""
+    count = min(wanted, _cuda.ceil_div(n, SLAB_TILES * tile))
+    rows = _cuda.ceil_div(_cuda.ceil_div(n, count), tile) * tile
     return Slabs(_cuda.ceil_div(n, rows), rows)
 
 

@@ -37,17 +37,18 @@ template <class Put> __device__ __forceinline__ void for_each_of_features(Put pu
         for (int p = 0; p < 4; ++p) put(j, p, warp_index() * 16 + g + p / 2 * 8, 8 * j + 2 * t + p % 2);
 }
 
-// Turns projections of keys into log features, -infinity where a key is not visible, and leaves each warp's largest of every column in
+// The log features of keys from their projections, -infinity where a key is not visible; each warp's largest of every column goes to
 // column_top (WARPS, FB). A barrier must follow.
-__device__ __forceinline__ void log_features(Acc (&u)[FB / 8][4], int tile, const Map& map, const Acc* log_row, const int* visible, Acc* column_top) {
+__device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (&u)[FB / 8][4], int tile,
+                                             const Map& map, const Acc* log_row, const int* visible, Acc* column_top) {
     const Acc lowest = Limits<Acc>::lowest();
     Acc top[FB / 8][2];
 #pragma unroll
     for (int j = 0; j < FB / 8; ++j) top[j][0] = top[j][1] = lowest;
     for_each_of_features([&](int j, int p, int row, int column) {
         const int feature = map.feature(tile, column);
-        u[j][p] = feature >= 0 && visible[row] ? map.log(tile % parts, u[j][p], log_row[row], feature) : lowest;
-        top[j][p % 2] = larger(top[j][p % 2], u[j][p]);
+        logs[j][p] = feature >= 0 && visible[row] ? map.log(tile % parts, u[j][p], log_row[row], feature) : lowest;
+        top[j][p % 2] = larger(top[j][p % 2], logs[j][p]);
     });
 #pragma unroll
     for (int j = 0; j < FB / 8; ++j)

@@ -34,7 +34,7 @@ def plan(
     """Return the launches for k (entries, n, d), v (entries, n, e)."""
     blocks = code.map.tiles(frequencies) * _cuda.ceil_div(e, code.eb)
     if slabs is None:
-        slabs = _cuda_linear.slabs(n, entries * blocks, code.map, limits)
+        slabs = _cuda_linear.cut(n, max(1, 4 * limits.multiprocessors // (entries * blocks)), code.map.rows)
     features = frequencies * code.map.parts
     accumulator, operand, rows = code.map.accumulator, code.map.operand, code.map.rows
     shared_bytes = _cuda.map_bytes(code.map, 1) + _cuda.pieces(

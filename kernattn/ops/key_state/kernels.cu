@@ -43,12 +43,12 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Ac
         load_visible(visible, mask ? mask + entry * n + row0 : nullptr, rows);
         __syncthreads();
         load_values(values, v + (entry * n + row0) * e + column0, rows, e, columns, visible);
-        Acc u[1][FB / 8][4];
+        Acc u[1][FB / 8][4], logs[FB / 8][4];
         const X* const inputs[1] = {keys + row0 * d};
         project(u, inputs, rows, map, tile / parts * FB, true, tiles);
         Acc decay = Acc(1);
         if (per_feature) {
-            log_features(u[0], tile, map, log_row, visible, column_top);
+            log_features(logs, u[0], tile, map, log_row, visible, column_top);
             __syncthreads();
             for (int i = threadIdx.x; i < FB; i += blockDim.x) {
                 Acc top = tile_peak[i];
@@ -67,7 +67,7 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Ac
         for_each_of_features([&](int j, int p, int row, int column) {
             const int feature = map.feature(tile, column);
             Acc y = Acc(0);
-            if (per_feature) y = relative(u[0][j][p], tile_peak[column]);
+            if (per_feature) y = relative(logs[j][p], tile_peak[column]);
             else if (feature >= 0 && visible[row]) y = map.value(tile % parts, u[0][j][p], feature) * relative(log_row[row], unit);
             phi[row * phi_row + column] = narrow<E>(y);
         });

@@ -1,0 +1,353 @@
+// Causal linear attention. A block walks along one slab of rows, C rows at a time, with the state of EB columns of v at hand:
+//   1. tile of features by tile: phi(k) is stored, phi(q) weighs the state and gives the scores of the chunk's own keys;
+//   2. the masked scores weigh the chunk's v;
+//   3. the state takes up the chunk's keys.
+// A chunk never crosses a segment's end. With a log scale per feature the features of a chunk are in units of its largest key; a row
+// whose normaliser then nearly vanishes sees only keys that are far smaller than a later one, and the chunk is done again token by token.
+
+struct Walk {
+    Map map;
+    const X *q, *k;
+    const V* v;
+    const Acc* k_scale;
+    V* out;
+    int e, columns;
+    MapTiles tiles;
+    E *values, *phi, *weights, *state_tile, *scores, *stored;
+    Acc *column_top, *tile_peak, *tile_decay, *tile_z, *log_row, *run, *room;
+    int *visible, *seen;
+    Acc *s, *z, *peak, *next, *fresh, *weight;  // of every slot: slots = tiles * FB
+    int slots, phi_tiles;
+    Acc unit;     // where the log scale is per row: the largest so far
+    int loaded;   // has the state seen a key?
+
+    __device__ __forceinline__ E* phi_of(int tile) const { return phi + (stored ? 0 : tile * C * phi_row); }
+
+    __device__ __forceinline__ void reset() {
+        for (int i = threadIdx.x; i < slots * EB; i += blockDim.x) s[i / EB * s_row + i % EB] = Acc(0);
+        for (int i = threadIdx.x; i < slots; i += blockDim.x) z[i] = Acc(0), peak[i] = Limits<Acc>::lowest();
+        unit = Limits<Acc>::lowest();
+        loaded = 0;
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ void load(const Acc* from_s, const Acc* from_z, const Acc* from_peak) {
+        int any = 0;
+        for (int i = threadIdx.x; i < slots * EB; i += blockDim.x) {
+            const int slot = i / EB, column = i % EB, feature = map.feature(slot / FB, slot % FB);
+            s[slot * s_row + column] = feature >= 0 && column < columns ? from_s[feature * static_cast<long long>(e) + column] : Acc(0);
+        }
+        for (int i = threadIdx.x; i < slots; i += blockDim.x) {
+            const int feature = map.feature(i / FB, i % FB);
+            z[i] = feature >= 0 ? from_z[feature] : Acc(0);
+            peak[i] = per_feature && feature >= 0 ? from_peak[feature] : Limits<Acc>::lowest();
+            any |= peak[i] > Limits<Acc>::lowest();
+        }
+        unit = per_feature ? Limits<Acc>::lowest() : from_peak[0];
+        loaded = __syncthreads_or(any) || unit > Limits<Acc>::lowest();
+    }
+
+    __device__ __forceinline__ void save(Acc* to_s, Acc* to_z, Acc* to_peak, bool vectors) const {
+        for (int i = threadIdx.x; i < slots * EB; i += blockDim.x) {
+            const int slot = i / EB, column = i % EB, feature = map.feature(slot / FB, slot % FB);
+            if (feature >= 0 && column < columns) to_s[feature * static_cast<long long>(e) + column] = s[slot * s_row + column];
+        }
+        if (!vectors) return;
+        for (int i = threadIdx.x; i < slots; i += blockDim.x) {
+            const int feature = map.feature(i / FB, i % FB);
+            if (feature >= 0) to_z[feature] = z[i];
+            if (feature >= 0 && per_feature) to_peak[feature] = peak[i];
+        }
+        if (!per_feature && threadIdx.x == 0) to_peak[0] = unit;
+    }
+
+    // The running maximum of the row log scales of visible keys, and whether there was any key.
+    __device__ __forceinline__ void running() {
+        for (int i = threadIdx.x; i < C; i += blockDim.x) {
+            Acc top = unit;
+            int any = loaded;
+            for (int j = 0; j <= i; ++j)
+                if (visible[j]) top = larger(top, log_row[j]), any = 1;
+            run[i] = top;
+            seen[i] = any;
+        }
+    }
+
+    // The keys' features of one tile into phi; the tile's slots of the state, decayed, into state_tile and tile_z.
+    __device__ __forceinline__ void key_tile(const Acc (&u)[FB / 8][4], int tile) {
+        const int slot0 = tile * FB;
+        Acc logs[FB / 8][4];
+        if (per_feature) {
+            log_features(logs, u, tile, map, log_row, visible, column_top);
+            __syncthreads();
+        }
+        for (int i = threadIdx.x; i < FB; i += blockDim.x) {
+            Acc top = peak[slot0 + i], decay = Acc(1);
+            if (per_feature) {
+                for (int w = 0; w < WARPS; ++w) top = larger(top, column_top[w * FB + i]);
+                decay = relative(peak[slot0 + i], top);
+            }
+            tile_peak[i] = next[slot0 + i] = top;
+            tile_decay[i] = decay;
+            tile_z[i] = z[slot0 + i] * decay;
+        }
+        __syncthreads();
+        E* const into = phi_of(tile);
+        for_each_of_features([&](int j, int p, int row, int column) {
+            const int feature = map.feature(tile, column);
+            Acc y = Acc(0);
+            if (per_feature) y = relative(logs[j][p], tile_peak[column]);
+            else if (feature >= 0 && visible[row]) y = map.value(tile % parts, u[j][p], feature);
+            into[row * phi_row + column] = narrow<E>(y);
+        });
+        for (int i = threadIdx.x; i < FB * EB; i += blockDim.x)
+            state_tile[i / EB * v_row + i % EB] = narrow<E>(s[(slot0 + i / EB) * s_row + i % EB] * tile_decay[i / EB]);
+    }
+
+    // One chunk. Returns whether its rows have to be done again, in which case the state is as it was.
+    __device__ __forceinline__ bool chunk(long long row0, int rows) {
+        const int g = lane_index() / 4, t = lane_index() % 4, own = warp_index() * 16;
+        Output output;
+        output.start();
+        Acc score[C / 8][4];
+        clear(score);
+        for (int block = 0; block < map.tiles() / parts; ++block) {
+            Acc u[2][FB / 8][4];
+            const X* const inputs[2] = {q + row0 * map.d, k + row0 * map.d};
+            project(u, inputs, rows, map, block * FB, block == 0, tiles);
+            for (int part = 0; part < parts; ++part) {
+                const int tile = block * parts + part;
+                key_tile(u[1], tile);
+                Acc factor[2];
+                output.weigh(weights, u[0], tile, map, tile_peak, tile_z, factor);
+                if (per_feature)
+#pragma unroll
+                    for (int j = 0; j < C / 8; ++j)
+#pragma unroll
+                        for (int p = 0; p < 4; ++p) score[j][p] *= factor[p / 2];
+                __syncthreads();
+                const E* const mine = weights + own * phi_row;
+                product<EB, FB, false, false>(output.num, mine, phi_row, state_tile, v_row);
+                product<C, FB, false, true>(score, mine, phi_row, phi_of(tile), phi_row, own + 16);
+                if (stored) {
+                    E* const to = stored + tile * static_cast<long long>(C * phi_row);
+                    for (int i = threadIdx.x; i < C * phi_row; i += blockDim.x) to[i] = phi[i];
+                }
+                __syncthreads();
+            }
+        }
+
+        if (!per_feature) {
+            const Acc factor[2] = {relative(unit, run[own + g]), relative(unit, run[own + g + 8])};
+            output.scale(factor);
+        }
+        E* const own_scores = scores + own * score_row;
+#pragma unroll
+        for (int j = 0; j < C / 8; ++j)
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                const int row = own + g + p / 2 * 8, column = 8 * j + 2 * t + p % 2;
+                Acc y = Acc(0);
+                if (column <= row && visible[column]) y = per_feature ? score[j][p] : score[j][p] * relative(log_row[column], run[row]);
+                const E rounded = narrow<E>(y);
+                own_scores[(row - own) * score_row + column] = rounded;
+                output.den[p / 2] += Acc(widen(rounded));
+            }
+        __syncwarp();
+        product<EB, C, false, false>(output.num, own_scores, score_row, values, v_row, EB, own + 16);
+        output.den[0] = row_sum(output.den[0]);
+        output.den[1] = row_sum(output.den[1]);
+        if (per_feature) {
+            bool lost = false;
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                const int row = own + g + 8 * r;
+                lost |= row < rows && seen[row] && output.den[r] < Limits<Acc>::faint();
+            }
+            if (__syncthreads_or(lost)) return true;
+        }
+        output.write(out + row0 * e, rows, e, columns);
+        take_up(rows);
+        return false;
+    }
+
+    // S <- decay S + phi(k)^T v, a strip of 16 slots a warp; z likewise.
+    __device__ __forceinline__ void take_up(int rows) {
+        const int g = lane_index() / 4, t = lane_index() % 4;
+        const Acc top = per_feature ? Acc(0) : run[C - 1];
+        const Acc row_decay = relative(unit, top);
+        if (!per_feature) {
+            __syncthreads();
+            for (int i = threadIdx.x; i < C; i += blockDim.x) run[i] = visible[i] ? relative(log_row[i], top) : Acc(0);
+            __syncthreads();
+            for (int i = threadIdx.x; i < C * EB; i += blockDim.x) {
+                E& x = values[i / EB * v_row + i % EB];
+                x = narrow<E>(Acc(widen(x)) * run[i / EB]);
+            }
+        }
+        __syncthreads();
+        const int span = stored ? 1 : map.tiles();
+        for (int tile = 0; tile < map.tiles(); tile += span) {
+            if (stored) {
+                const E* const from = stored + tile * static_cast<long long>(C * phi_row);
+                for (int i = threadIdx.x; i < C * phi_row; i += blockDim.x) phi[i] = from[i];
+                __syncthreads();
+            }
+            for (int strip = warp_index(); strip < span * (FB / 16); strip += WARPS) {
+                const E* const from = phi + strip / (FB / 16) * (C * phi_row) + strip % (FB / 16) * 16;
+                const int slot = tile * FB + strip * 16 + g;
+                const Acc decay[2] = {per_feature ? relative(peak[slot], next[slot]) : row_decay,
+                                      per_feature ? relative(peak[slot + 8], next[slot + 8]) : row_decay};
+                Acc sum[EB / 8][4];
+#pragma unroll
+                for (int j = 0; j < EB / 8; ++j)
+#pragma unroll
+                    for (int p = 0; p < 4; ++p) sum[j][p] = s[(slot + p / 2 * 8) * s_row + 8 * j + 2 * t + p % 2] * decay[p / 2];
+                product<EB, C, true, false>(sum, from, phi_row, values, v_row, EB, (rows + 15) / 16 * 16);
+#pragma unroll
+                for (int j = 0; j < EB / 8; ++j)
+#pragma unroll
+                    for (int p = 0; p < 4; ++p) s[(slot + p / 2 * 8) * s_row + 8 * j + 2 * t + p % 2] = sum[j][p];
+            }
+            for (int i = threadIdx.x; i < span * FB; i += blockDim.x) {
+                const int slot = tile * FB + i;
+                const E* const from = phi + i / FB * (C * phi_row) + i % FB;
+                Acc sum = z[slot] * (per_feature ? relative(peak[slot], next[slot]) : row_decay);
+                for (int row = 0; row < rows; ++row) sum += Acc(widen(from[row * phi_row])) * (per_feature ? Acc(1) : run[row]);
+                z[slot] = sum;
+            }
+            if (stored) __syncthreads();
+        }
+        __syncthreads();
+        for (int i = threadIdx.x; i < slots; i += blockDim.x) peak[i] = next[i];
+        unit = top;
+        loaded = seen[C - 1];
+        __syncthreads();
+    }
+
+    __device__ __forceinline__ Acc projection(const X* x, int feature) const {
+        if (!PROJECT) return Acc(widen(x[feature]));
+        const Acc* const w = map.omega + feature % map.frequencies * static_cast<long long>(map.d);
+        Acc sum = Acc(0);
+        for (int i = 0; i < map.d; ++i) sum += Acc(widen(x[i])) * w[i];
+        return sum;
+    }
+};
+
+// The same rows one by one, each in units of the largest key up to it. By value: the common path then keeps its copy in registers.
+__device__ __noinline__ void token_by_token(Walk w, long long row0, int rows) {
+    for (int row = 0; row < rows; ++row) {
+        const X* const query = w.q + (row0 + row) * w.map.d;
+        const X* const key = w.k + (row0 + row) * w.map.d;
+        Acc top = Limits<Acc>::lowest();
+        for (int i = threadIdx.x; i < w.slots; i += blockDim.x) {
+            const int feature = w.map.feature(i / FB, i % FB), part = i / FB % parts;
+            Acc log_q = Limits<Acc>::lowest(), log_k = log_q;
+            if (feature >= 0) log_q = w.map.log(part, w.projection(query, feature), Acc(0), feature);
+            if (feature >= 0 && w.visible[row]) log_k = w.map.log(part, w.projection(key, feature), w.log_row[row], feature);
+            const Acc highest = larger(w.peak[i], log_k);
+            w.next[i] = relative(w.peak[i], highest);
+            w.fresh[i] = relative(log_k, highest);
+            w.z[i] = w.z[i] * w.next[i] + w.fresh[i];
+            w.peak[i] = highest;
+            w.weight[i] = log_q + highest;
+            top = larger(top, w.weight[i]);
+        }
+        top = block_max(top, w.room);
+        Acc den = Acc(0);
+        for (int i = threadIdx.x; i < w.slots; i += blockDim.x) {
+            w.weight[i] = relative(w.weight[i], top);
+            den += w.weight[i] * w.z[i];
+        }
+        __syncthreads();
+        den = block_sum(den, w.room);
+        for (int column = threadIdx.x; column < EB; column += blockDim.x) {
+            const long long at = (row0 + row) * w.e + column;
+            const Acc value = w.visible[row] && column < w.columns ? Acc(widen(w.v[at])) : Acc(0);
+            Acc num = Acc(0);
+            for (int i = 0; i < w.slots; ++i) {
+                Acc& x = w.s[i * s_row + column];
+                x = x * w.next[i] + w.fresh[i] * value;
+                num += w.weight[i] * x;
+            }
+            if (column < w.columns) w.out[at] = narrow<V>(den == Acc(0) ? Acc(0) : num / den);
+        }
+        __syncthreads();
+    }
+}
+
+// q, v, out and the states stand at the block's first column of v. Blocks share out entries * slabs pieces of work in x, the columns of v
+// in y. start: a state an entry of the keys, or with starts_by_slab one a slab of it; end: that of the last slab. Null pointers: none.
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+walk(const X* q, const X* k, const V* v, const Acc* k_scale, V* out, const Acc* omega, const Acc* row_weights, const Acc* offset,
+     Acc amplitude, Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, const Acc* start_s,
+     const Acc* start_z, const Acc* start_peak, int starts_by_slab, Acc* end_s, Acc* end_z, Acc* end_peak, Acc* state_room, E* phi_room,
+     long long n, int e, int entries, int slabs, long long slab_rows, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
+    const Batch batch{size1, size2, q0, q1, q2, k0, k1, k2};
+    const int column0 = blockIdx.y * EB;
+    const long long block = blockIdx.y * static_cast<long long>(gridDim.x) + blockIdx.x;
+    Walk w;
+    w.map = Map{omega, row_weights, offset, amplitude, log_amplitude, frequencies, d};
+    w.e = e;
+    w.columns = min(EB, e - column0);
+    w.slots = w.map.tiles() * FB;
+    Carver carver{shared_bytes};
+    w.tiles.carve(carver, 2);
+    w.values = carver.take<E>(C * v_row);
+    w.weights = carver.take<E>(C * phi_row);
+    w.state_tile = carver.take<E>(FB * v_row);
+    w.scores = carver.take<E>(C * score_row);
+    w.column_top = carver.take<Acc>(WARPS * FB);
+    w.tile_peak = carver.take<Acc>(FB);
+    w.tile_decay = carver.take<Acc>(FB);
+    w.tile_z = carver.take<Acc>(FB);
+    w.log_row = carver.take<Acc>(C);
+    w.run = carver.take<Acc>(C);
+    w.room = carver.take<Acc>(WARPS);
+    w.visible = carver.take<int>(C);
+    w.seen = carver.take<int>(C);
+    w.phi = carver.take<E>((phi_room ? 1 : w.map.tiles()) * C * phi_row);
+    w.stored = phi_room ? phi_room + block * w.map.tiles() * C * phi_row : nullptr;
+    Acc* const room = state_room ? state_room + block * w.slots * (s_row + 5) : carver.take<Acc>(w.slots * (s_row + 5));
+    w.s = room;
+    w.z = room + w.slots * s_row;
+    w.peak = w.z + w.slots;
+    w.next = w.peak + w.slots;
+    w.fresh = w.next + w.slots;
+    w.weight = w.fresh + w.slots;
+
+    const long long features = w.map.count(), peaks = per_feature ? features : 1;
+    for (int work = blockIdx.x; work < entries * slabs; work += gridDim.x) {
+        const int entry = work / slabs, slab = work % slabs;
+        const long long keys = batch.keys(entry), start = starts_by_slab ? keys * slabs + slab : keys;
+        const long long first = slab * slab_rows, stop = min(n, first + slab_rows);
+        const int* const ids = segments ? segments + keys * n : nullptr;
+        w.q = q + batch.queries(entry) * n * d;
+        w.k = k + keys * n * d;
+        w.v = v + keys * n * e + column0;
+        w.out = out + entry * n * e + column0;
+        if (start_s) w.load(start_s + start * features * e + column0, start_z + start * features, start_peak + start * peaks);
+        else w.reset();
+        for (long long row = first; row < stop;) {
+            int rows = stop - row < C ? int(stop - row) : C;
+            if (ids) {
+                if (row > 0 && ids[row] != ids[row - 1]) w.reset();
+                rows = __syncthreads_count(int(threadIdx.x) < rows && ids[row + threadIdx.x] == ids[row]);
+            }
+            row_scales(w.log_row, w.k + row * d, k_scale ? k_scale + keys * n + row : nullptr, rows, w.map);
+            load_visible(w.visible, mask ? mask + keys * n + row : nullptr, rows);
+            __syncthreads();
+            w.running();
+            load_values(w.values, w.v + row * e, rows, e, w.columns, w.visible);
+            __syncthreads();
+            if (w.chunk(row, rows)) {
+                token_by_token(w, row, rows);
+                w.loaded = w.seen[C - 1];
+            }
+            row += rows;
+        }
+        if (end_s && slab == slabs - 1 && batch.first(entry))
+            w.save(end_s + keys * features * e + column0, end_z + keys * features, end_peak + keys * peaks, column0 == 0);
+        __syncthreads();
+    }
+}
