@@ -18,6 +18,7 @@ __all__ = [
     "check_floating",
     "constant",
     "dtype_name",
+    "frozen",
     "like",
     "namespace",
     "placement",
@@ -96,6 +97,12 @@ def constant(xp: ModuleType, values: Host, dtype: Any, beside: Array) -> Array:
     if isinstance(beside, np.ndarray):
         return values.astype(dtype, copy=False)
     return xp.asarray(values.copy(), dtype=dtype, **placement(beside))
+
+
+def frozen(values: Host) -> Host:
+    """Return host values, from now on read-only."""
+    values.setflags(write=False)
+    return values
 
 
 def to_numpy64(array: Array) -> Host:

@@ -8,7 +8,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import Self, final
 
-from kernattn._array import Array, Host, accumulation_dtype, constant, namespace, zeros
+from kernattn._array import Array, Host, accumulation_dtype, constant, frozen, namespace, zeros
 from kernattn._check import positive_integer, positive_number
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
@@ -79,7 +79,7 @@ class Generalized(FeatureMap):
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh frequencies."""
         m, d = self.omega.shape
-        return replace(self, omega=self.scale * self.projection.draw(m, d, generator(rng)))
+        return replace(self, omega=frozen(self.scale * self.projection.draw(m, d, generator(rng))))
 
 
 def generalized(
@@ -135,5 +135,5 @@ def generalized(
         raise ParameterError(f"f must be callable or one of {', '.join(FUNCTIONS)}; got {f!r}")
     scale, dim = positive_number("scale", scale), positive_integer("dim", dim)
     spec = resolve(projection)
-    omega = scale * spec.draw(positive_integer("num_features", num_features), dim, generator(rng))
+    omega = frozen(scale * spec.draw(positive_integer("num_features", num_features), dim, generator(rng)))
     return Generalized(f, spec, omega, scale)

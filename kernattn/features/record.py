@@ -15,7 +15,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Host, frozen
 from kernattn.errors import FileFormatError, ParameterError
 
 __all__ = ["decode", "encode", "fingerprint", "read", "save"]
@@ -46,9 +46,7 @@ def decode(record: Any, arrays: Mapping[str, Host], types: Mapping[str, type]) -
     if not isinstance(record, dict):
         return record
     if "array" in record:
-        array = arrays[record["array"]]
-        array.setflags(write=False)
-        return array
+        return frozen(arrays[record["array"]])
     content = {name: decode(item, arrays, types) for name, item in record["fields"].items()}
     return types[record["type"]](**content)
 
@@ -85,7 +83,7 @@ def save(value: Any, path: str | PathLike[str]) -> None:
 def read(path: str | PathLike[str], types: Mapping[str, type]) -> Any:
     """Return the value that `save` wrote to `path`."""
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
             if "format" not in file or str(file["format"]) != FORMAT:
                 raise FileFormatError(f"{path} is not a file of format {FORMAT!r}")
             arrays = {name: file[name] for name in file if name.startswith("array")}

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Host, frozen
 from kernattn.features.random import Moments, RandomFeatureMap, row_exponent
 from kernattn.ops.spec import MapSpec
 from kernattn.projections import Projection
@@ -56,7 +56,7 @@ class Phase(RandomFeatureMap):
     def draws(projection: Projection, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
         """Draw the frequencies and the phases."""
         omega = projection.draw(frequencies, dim, rng)
-        return {"omega": omega, "phase": rng.uniform(0.0, 2 * np.pi, frequencies)}
+        return {"omega": omega, "phase": frozen(rng.uniform(0.0, 2 * np.pi, frequencies))}
 
     def moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
