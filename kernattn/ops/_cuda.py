@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from kernattn._array import Array, Host, dtype_name
+from kernattn.errors import BackendUnavailable
 from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
 
 __all__ = [
@@ -54,6 +55,11 @@ class Limits:
     capability: int  # 90 for 9.0
     shared_bytes: int  # that one block may ask for
     multiprocessors: int
+
+    @property
+    def roomy(self) -> bool:
+        """Does a block have the shared memory of the data-centre devices?"""
+        return self.shared_bytes >= 160_000
 
 
 @dataclass(frozen=True)
@@ -143,18 +149,19 @@ def operand(dtype: str, capability: int) -> str:
     return "bf16_t" if dtype == "bfloat16" else "tf32_t"
 
 
-def map_code(dtype: str, spec: MapSpec | None, per_feature: bool, d: int, capability: int, rows_dtype: str = "") -> MapCode:
+def map_code(dtype: str, spec: MapSpec | None, per_feature: bool, d: int, limits: Limits, rows_dtype: str = "") -> MapCode:
     """Return how a map of rows (n, d) is compiled; without a spec the rows are features or their logarithms."""
     project = spec is not None and spec.omega is not None
     kind = spec.kind if spec is not None else "logs" if per_feature else "values"
-    element = operand(dtype, capability)
+    element = operand(dtype, limits.capability)
+    widest = 64 if element == "bf16_t" or (element != "double" and limits.roomy) else 32
     return MapCode(
         input=C_TYPES[rows_dtype or dtype],
         operand=element,
         kind=kind,
         project=project,
         split=project and element in ("bf16_t", "tf32_t"),
-        db=power_of_two(d, 16, 32 if element == "double" else 64) if project else 16,
+        db=power_of_two(d, 16, widest) if project else 16,
         warps=2 if element == "double" else 4,
     )
 
@@ -210,6 +217,11 @@ def kernel(op: str, name: str, defines: tuple[str, ...]) -> Any:
 
 def launch(function: Any, grid: tuple[int, ...], threads: int, shared_bytes: int, arguments: tuple[Any, ...]) -> None:
     """Launch on the current stream; nothing waits for it."""
+    offered = limits().shared_bytes
+    if shared_bytes > offered:
+        raise BackendUnavailable(
+            f"a block of this kernel needs {shared_bytes} bytes of shared memory; this device offers {offered}"
+        )
     if shared_bytes > function.max_dynamic_shared_size_bytes:
         function.max_dynamic_shared_size_bytes = shared_bytes
     function(grid, (threads,), arguments, shared_mem=shared_bytes)

@@ -28,6 +28,8 @@ __all__ = [
     "rows_of",
 ]
 
+WIDEST = {"bf16_t": 128, "tf32_t": 128, "float": 64, "double": 32}  # columns of v whose sums fit the registers
+WIDEST_IN_LITTLE = {"bf16_t": 128, "tf32_t": 64, "float": 64, "double": 32}  # and where shared memory is scarce
 SLAB_TILES = 4  # least tiles of rows in a slab
 
 
@@ -63,9 +65,9 @@ class Slabs:
     rows: int
 
 
-def linear_code(map_code: _cuda.MapCode, dtype: str, e: int) -> LinearCode:
+def linear_code(map_code: _cuda.MapCode, dtype: str, e: int, limits: _cuda.Limits) -> LinearCode:
     """Return how kernels with values of `dtype`, (..., e), are compiled."""
-    widest = 128 if map_code.operand in ("bf16_t", "tf32_t") else 64
+    widest = (WIDEST if limits.roomy else WIDEST_IN_LITTLE)[map_code.operand]
     return LinearCode(map_code, _cuda.C_TYPES[dtype], _cuda.power_of_two(e, 32, widest))
 
 
@@ -76,12 +78,12 @@ def cut(n: int, wanted: int, tile: int) -> Slabs:
     return Slabs(_cuda.ceil_div(n, rows), rows)
 
 
-def rows_of(x: Array | ScaledFeatures, spec: MapSpec | None, dtype: str, capability: int) -> tuple[_cuda.Rows, _cuda.MapCode]:
+def rows_of(x: Array | ScaledFeatures, spec: MapSpec | None, dtype: str, limits: _cuda.Limits) -> tuple[_cuda.Rows, _cuda.MapCode]:
     """Return an op's input as rows, and how a map of them is compiled beside values of `dtype`."""
     accumulator = "double" if dtype == "float64" else "float"
     rows = _cuda.take_rows(x, spec, accumulator)
     d = rows.x.shape[-1]
-    return rows, _cuda.map_code(dtype if spec is None else rows.dtype, spec, rows.per_feature, d, capability, rows.dtype)
+    return rows, _cuda.map_code(dtype if spec is None else rows.dtype, spec, rows.per_feature, d, limits, rows.dtype)
 
 
 def broadcast(x: Array, lead: tuple[int, ...], inner: int) -> Array:

@@ -6,7 +6,6 @@ import pytest
 from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs, to64
 
 from kernattn.ops import _cuda_linear
-from kernattn.ops.peaked import PeakedSum
 
 CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]
 
@@ -34,3 +33,110 @@ def test_causal(cupy, monkeypatch, kind, dtype, tiles):
             out, _ = causal(q, k, v, spec, None, *given)
             may = oracles.allowed(n, n, causal=True, key_mask=key_mask, segment_ids=segment_ids)
             assert_close(out, q, k, v, spec, dtype, may)
+
+
+@pytest.mark.parametrize("kind", ["exp", "cos", "elementwise"])
+def test_split_and_resume(cupy, monkeypatch, kind):
+    from kernattn.ops.causal.gpu import causal
+    from kernattn.ops.key_state.gpu import key_state
+
+    monkeypatch.setattr(_cuda_linear, "SLAB_TILES", 1)
+    n, cut = 150, 83
+    rng, spec, q, k, v = problem(cupy, 2, kind, "float32", n, 5, 7, 37)
+    mask = rng.random((2, n)) < 0.7
+    first, state = causal(q[:, :cut], k[:, :cut], v[:, :cut], spec, None, cupy.asarray(mask[:, :cut]), None)
+    second, end = causal(q[:, cut:], k[:, cut:], v[:, cut:], spec, state, cupy.asarray(mask[:, cut:]), None)
+    out = np.concatenate([first, second], axis=-2)
+    assert_close(out, q, k, v, spec, "float32", oracles.allowed(n, n, causal=True, key_mask=mask))
+    whole = key_state(k, v, spec, cupy.asarray(mask))
+    for a, b in zip(end, whole, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-4, atol=2e-4)
+
+
+def test_a_state_belongs_to_the_first_segment(cupy):
+    from kernattn.ops.causal.gpu import causal
+
+    n, cut = 90, 30
+    _, spec, q, k, v = problem(cupy, 3, "exp", "float32", n, 5, 7, 37)
+    ids = np.repeat(np.array([4, 4, 2, 4]), [cut, 20, 25, 15])
+    _, state = causal(q[:, :cut], k[:, :cut], v[:, :cut], spec, None, None, None)
+    out, end = causal(q[:, cut:], k[:, cut:], v[:, cut:], spec, state, None, cupy.asarray(ids[cut:]))
+    may = oracles.allowed(n, n, causal=True, segment_ids=ids)
+    assert_close(out, q[:, cut:], k, v, spec, "float32", may[cut:])
+    _, last = causal(q[:, 75:], k[:, 75:], v[:, 75:], spec, None, None, None)
+    for a, b in zip(end, last, strict=True):
+        np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+@pytest.mark.parametrize("late", [False, True])
+def test_norms_that_differ_inside_a_chunk(cupy, dtype, late):
+    from kernattn.ops.causal.gpu import causal
+
+    n = 100
+    _, spec, q, k, v = problem(cupy, 4, "exp", dtype, n, 5, 7, 37)
+    row = np.arange(n)
+    size = np.where((row >= 40) == late, 30.0, 1.0)[:, None].astype(k.dtype)
+    k = k * size
+    out, state = causal(q, k, v, spec, None, None, None)
+    assert_close(out, q, k, v, spec, dtype, oracles.allowed(n, n, causal=True))
+    assert all(np.isfinite(part).all() for part in state)
+
+
+@pytest.mark.parametrize("per_feature", [False, True])
+def test_features_given(cupy, per_feature):
+    from kernattn.ops.attend.gpu import attend
+    from kernattn.ops.causal.gpu import causal
+    from kernattn.ops.key_state.gpu import key_state
+    from kernattn.ops.spec import ScaledFeatures
+
+    rng = np.random.default_rng(5)
+    n, m, e = 80, 21, 7
+    shape = (2, n, m) if per_feature else (2, n, 1)
+    logs = [rng.normal(size=shape) * 3 for _ in range(2)]
+    values = [np.ones((2, n, 1)) if per_feature else rng.random((2, n, m)) for _ in range(2)]
+    q, k = (ScaledFeatures(*(array(cupy, x, "float32") for x in pair)) for pair in zip(values, logs, strict=True))
+    v = array(cupy, rng.normal(size=(2, n, e)), "float32")
+    fq, fk = (oracles.explicit(a * np.exp(b)) for a, b in zip(values, logs, strict=True))
+    out, state = causal(q, k, v, None, None, None, None)
+    np.testing.assert_allclose(out, oracles.linear_attention(fq, fk, to64(v), oracles.allowed(n, n, causal=True))[0], atol=2e-5)
+    out = attend(key_state(k, v, None, None), q, None, v.dtype)
+    np.testing.assert_allclose(out, oracles.linear_attention(fq, fk, to64(v))[0], atol=2e-5)
+    assert state.peak.shape == ((2, m) if per_feature else (2, 1))
+
+
+@pytest.mark.parametrize(("dtype", "room", "outside"), [
+    ("float32", 200_000, (False, False)),
+    ("float32", 99_000, (True, True)),
+    ("bfloat16", 150_000, (False, True)),
+    ("bfloat16", 91_000, (True, False)),
+])  # fmt: skip
+def test_little_shared_memory(cupy, monkeypatch, dtype, room, outside):
+    from kernattn.ops import _cuda
+    from kernattn.ops.causal.gpu import causal, plan
+
+    limits = _cuda.Limits(90, room, 1)
+    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    n, d, e, frequencies = 100, 70, 70, 37
+    _, spec, q, k, v = problem(cupy, 6, "exp_pair", dtype, n, d, e, frequencies, lead=(3,))
+    code = _cuda_linear.linear_code(_cuda.map_code(dtype, spec, True, d, limits), dtype, e, limits)
+    how = plan(3, n, e, frequencies, code, limits)
+    assert how.shared_bytes <= room
+    assert (how.state_room > 0, how.phi_room > 0) == outside
+    out, _ = causal(q, k, v, spec, None, None, None)
+    assert_close(out, q, k, v, spec, dtype, oracles.allowed(n, n, causal=True))
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys"), [((2, 3, 2), (2, 3, 1)), ((1, 3), (2, 1)), ((3,), ()), ((2, 1, 2), (1, 2, 1)), ((), (2,))]
+)
+def test_groups(cupy, queries, keys):
+    from kernattn.ops.causal.gpu import causal
+
+    rng = np.random.default_rng(7)
+    spec = specs(rng, "exp", 5, 20)
+    q, k, v = (array(cupy, rng.normal(size=(*lead, 70, c)), "float32") for lead, c in ((queries, 5), (keys, 5), (keys, 7)))
+    out, state = causal(q, k, v, spec, None, None, None)
+    assert_close(out, q, k, v, spec, "float32", oracles.allowed(70, 70, causal=True))
+    assert state.s.shape == (*keys, 20, 7)
+    assert all(np.isfinite(part).all() for part in state)

@@ -39,12 +39,12 @@ def attend(state: PeakedSum, q: Array | ScaledFeatures, spec: MapSpec | None, dt
 
     device = _cuda.limits()
     name = np.dtype(dtype).name
-    rows, map_code = _cuda_linear.rows_of(q, spec, name, device.capability)
+    rows, map_code = _cuda_linear.rows_of(q, spec, name, device)
     n, d = rows.x.shape[-2:]
     e = state.s.shape[-1]
     queries, keys = rows.x.shape[:-2], state.s.shape[:-2]
     lead = _cuda_linear.merged_lead(queries, keys)
-    code = _cuda_linear.linear_code(map_code, name, e)
+    code = _cuda_linear.linear_code(map_code, name, e, device)
     how = plan(_cuda_linear.entries(lead), n, e, code)
     out = cupy.empty((*lead, n, e), dtype=dtype)
     function = _cuda.kernel("attend", "attend", code.defines)

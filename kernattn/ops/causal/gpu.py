@@ -92,15 +92,15 @@ def causal(
 
     device = _cuda.limits()
     dtype = dtype_name(v)
-    queries, map_code = _cuda_linear.rows_of(q, spec, dtype, device.capability)
-    keys, _ = _cuda_linear.rows_of(k, spec, dtype, device.capability)
+    queries, map_code = _cuda_linear.rows_of(q, spec, dtype, device)
+    keys, _ = _cuda_linear.rows_of(k, spec, dtype, device)
     n, d = keys.x.shape[-2:]
     key_lead = _cuda_linear.merged_lead(keys.x.shape[:-2], v.shape[:-2])
     lead = _cuda_linear.merged_lead(queries.x.shape[:-2], key_lead)
     keys, v = keys.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 2)
     arguments = _cuda.map_arguments(spec, map_code, d)
     frequencies, e = int(arguments[-2]), v.shape[-1]
-    code = _cuda_linear.linear_code(map_code, dtype, e)
+    code = _cuda_linear.linear_code(map_code, dtype, e, device)
     how = plan(_cuda_linear.entries(lead), n, e, frequencies, code, device)
     mask = _cuda_linear.key_arguments(key_mask, key_lead)
     segments = _cuda.NULL if segment_ids is None else _cuda_linear.broadcast(run_numbers(segment_ids), key_lead, 1)

@@ -41,7 +41,7 @@ def features(x: Array, spec: MapSpec) -> Array:
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     device = _cuda.limits()
-    code = _cuda.map_code(dtype_name(x), spec, spec.kind in PER_FEATURE, d, device.capability)
+    code = _cuda.map_code(dtype_name(x), spec, spec.kind in PER_FEATURE, d, device)
     phi = cupy.empty((*x.shape[:-1], spec.features_of(d)), dtype=x.dtype)
     if phi.size == 0:
         return phi

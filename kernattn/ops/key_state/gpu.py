@@ -75,13 +75,13 @@ def key_state(k: Array | ScaledFeatures, v: Array, spec: MapSpec | None, key_mas
     """Return the sum over all keys that key_mask admits."""
     device = _cuda.limits()
     dtype = dtype_name(v)
-    rows, map_code = _cuda_linear.rows_of(k, spec, dtype, device.capability)
+    rows, map_code = _cuda_linear.rows_of(k, spec, dtype, device)
     n, d = rows.x.shape[-2:]
     lead = _cuda_linear.merged_lead(rows.x.shape[:-2], v.shape[:-2])
     rows, v = rows.broadcast(lead), _cuda_linear.broadcast(v, lead, 2)
     arguments = _cuda.map_arguments(spec, map_code, d)
     frequencies, e = int(arguments[-2]), v.shape[-1]
-    code = _cuda_linear.linear_code(map_code, dtype, e)
+    code = _cuda_linear.linear_code(map_code, dtype, e, device)
     how = plan(_cuda_linear.entries(lead), n, e, frequencies, code, None, device)
 
     features = frequencies * map_code.parts
