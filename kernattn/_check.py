@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from numbers import Integral, Real
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from kernattn.errors import ParameterError
 
-__all__ = ["finite_number", "positive_integer", "positive_number"]
+__all__ = ["finite_number", "one_of", "positive_integer", "positive_number"]
 
 
 def positive_integer(name: str, value: Any) -> int:
@@ -17,6 +18,14 @@ def positive_integer(name: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
         raise ParameterError(f"{name} must be a positive integer; got {value!r}")
     return int(value)
+
+
+def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
+    """Return `value`, which must be one of the allowed names."""
+    names = tuple(allowed)
+    if not isinstance(value, str) or value not in names:
+        raise ParameterError(f"{name} must be one of {', '.join(names)}; got {value!r}")
+    return value
 
 
 def finite_number(name: str, value: Any) -> float:

@@ -1,8 +1,14 @@
-"""Exact kernels: what the random features estimate."""
+r"""Exact kernels: the functions k(x, y) that random features estimate.
+
+Every kernel scales its inputs once, x' = c x with `Kernel.input_scale`, and is then a fixed function of x' and y'.
+Arrays of any array-API library come back as their own kind, on their device, in their dtype; float16 and bfloat16 are
+computed in float32.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, final
@@ -10,145 +16,218 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._array import Array, Host, accumulation_dtype, check_floating, constant, namespace, placement
-from kernattn._check import positive_number
-from kernattn.errors import EmptyInputError, ParameterError, ShapeError
+from kernattn._check import positive_integer, positive_number
+from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ParameterError, ShapeError
 
 __all__ = ["KERNELS", "Gaussian", "Kernel", "Softmax"]
 
 
 class Kernel(ABC):
-    """A positive definite function of two rows; calling it gives the matrix of all pairs."""
+    r"""A kernel :math:`k(x, y)` on rows of d numbers.
+
+    A kernel is a frozen value: kernels with equal parameters are equal, and can be keys of a dict. Calling it gives
+    the kernel matrix; `pairs` and `diag` give chosen entries of it without the rest.
+    """
 
     @abstractmethod
-    def input_scale(self, dim: int) -> Host:
-        """Return c (d,): the kernel acts on x' = c x and y' = c y."""
+    def input_scale(self, d: int) -> Host:
+        """Return the vector c, float64 of shape (d,), that scales the inputs: x' = c x.
+
+        Parameters
+        ----------
+        d : int
+            Input dimension.
+
+        Returns
+        -------
+        (d,) numpy.ndarray
+            The scale, positive.
+        """
 
     @abstractmethod
-    def matrix(self, xp: ModuleType, x: Array, y: Array) -> Array:
-        """Return all pairs of scaled rows: (..., n, d), (..., k, d) -> (..., n, k)."""
-
-    @abstractmethod
-    def rowwise(self, xp: ModuleType, x: Array, y: Array) -> Array:
-        """Return rowwise pairs of scaled rows: (..., d), (..., d) -> (...)."""
+    def _evaluate(self, rows: _Rows) -> Array:
+        """Return the kernel of scaled rows."""
 
     @final
     def __call__(self, x: Array, y: Array | None = None) -> Array:
-        """Return the matrix of all pairs: (..., n, d), (..., k, d) -> (..., n, k), with y = x by default."""
-        xp, (x_scaled, y_scaled) = self._scaled(2, x=x) if y is None else self._scaled(2, x=x, y=y)
-        values = self.matrix(xp, x_scaled, y_scaled)
-        if y is None:  # of a row with itself, the rowwise form is exact
-            rows = xp.arange(x.shape[-2], **placement(x))
-            own = self.rowwise(xp, x_scaled, x_scaled)[..., None]
-            values = xp.where(rows[:, None] == rows[None, :], own, values)
-        return xp.astype(values, x.dtype, copy=False)
+        """Return the kernel matrix K_ij = k(x_i, y_j).
+
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows, of a real floating dtype.
+        y : (..., k, d) array, optional
+            Other rows, of the library and dtype of x; leading axes broadcast. Without it y = x, and the diagonal is
+            exactly `diag` of x.
+
+        Returns
+        -------
+        (..., n, k) array
+            The matrix, of the kind, device and dtype of x.
+
+        Raises
+        ------
+        ShapeError
+            If the last axes differ, the leading ones do not broadcast, or an axis is empty.
+        DTypeError
+            If x or y is no array of a real floating dtype, or their dtypes differ.
+        MixedLibraryError
+            If x and y come from two libraries or devices.
+        """
+        rows = _rows(self, x, x if y is None else y, cross=True)
+        matrix = self._evaluate(rows)  # (..., n, k)
+        if y is None:
+            i = rows.xp.arange(x.shape[-2], **placement(x))
+            entries = self._evaluate(_Rows(rows.xp, rows.x, rows.x, cross=False))  # (..., n)
+            matrix = rows.xp.where(i[:, None] == i[None, :], entries[..., None], matrix)
+        return rows.xp.astype(matrix, x.dtype, copy=False)
 
     @final
     def pairs(self, x: Array, y: Array) -> Array:
-        """Return the kernel of rowwise pairs: (..., d), (..., d) -> (...)."""
-        xp, (x_scaled, y_scaled) = self._scaled(1, x=x, y=y)
-        return xp.astype(self.rowwise(xp, x_scaled, y_scaled), x.dtype, copy=False)
+        """Return k(x_i, y_i), the kernel of rowwise pairs.
+
+        Parameters
+        ----------
+        x, y : (..., d) array
+            Rows, of one library and one real floating dtype; leading axes broadcast.
+
+        Returns
+        -------
+        (...) array
+            The entries, of the kind, device and dtype of x.
+
+        Raises
+        ------
+        ShapeError
+            If the last axes differ, the leading ones do not broadcast, or an axis is empty.
+        DTypeError
+            If x or y is no array of a real floating dtype, or their dtypes differ.
+        MixedLibraryError
+            If x and y come from two libraries or devices.
+        """
+        rows = _rows(self, x, y, cross=False)
+        return rows.xp.astype(rows.xp.asarray(self._evaluate(rows)), x.dtype, copy=False)
 
     @final
     def diag(self, x: Array) -> Array:
-        """Return the kernel of every row with itself: (..., n, d) -> (..., n)."""
-        return self.pairs(x, x)
+        """Return k(x_i, x_i), the diagonal of the kernel matrix.
 
-    def _scaled(self, axes: int, **arrays: Array) -> tuple[ModuleType, tuple[Array, Array]]:
-        xp = namespace(**arrays)
-        for name, array in arrays.items():
-            check_floating(name, array)
-            if array.ndim < axes:
-                raise ShapeError(f"{name} must be ({'..., n, d' if axes == 2 else '..., d'}); got {tuple(array.shape)}")
-            if 0 in array.shape:
-                raise EmptyInputError(f"{name} must not be empty; got shape {tuple(array.shape)}")
-        shapes = {name: tuple(array.shape) for name, array in arrays.items()}
-        if len({shape[-1] for shape in shapes.values()}) > 1:
-            raise ShapeError(f"x and y must have the same last axis (d); got {shapes}")
-        scaled = []
-        for array in arrays.values():
-            dtype = accumulation_dtype(xp, array)
-            scale = constant(xp, self.input_scale(array.shape[-1]), dtype, array)
-            scaled.append(xp.astype(array, dtype, copy=False) * scale)
-        return xp, (scaled[0], scaled[-1])
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows, of a real floating dtype.
+
+        Returns
+        -------
+        (..., n) array
+            The diagonal, of the kind, device and dtype of x.
+
+        Raises
+        ------
+        ShapeError
+            If x has fewer than two axes, or an empty one.
+        DTypeError
+            If x is no array of a real floating dtype.
+        """
+        rows = _rows(self, x, x, cross=True)
+        entries = self._evaluate(_Rows(rows.xp, rows.x, rows.x, cross=False))
+        return rows.xp.astype(entries, x.dtype, copy=False)
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Gaussian(Kernel):
-    r""":math:`k(x, y) = \exp(-\tfrac12 \sum_i (x_i - y_i)^2 / \ell_i^2)`.
+    r"""Gaussian kernel, :math:`k(x, y) = \exp(-\frac{1}{2} \sum_i (x_i - y_i)^2 / \ell_i^2)`.
+
+    Rasmussen and Williams (2006), equation 4.9, and equation 5.1 for one lengthscale an axis (automatic relevance
+    determination). The distances of a matrix are :math:`|x'|^2 + |y'|^2 - 2 x'^T y'` around the mean of y, clamped at
+    0.
 
     Parameters
     ----------
-    lengthscale : float or (d,) array of float
-        The lengthscale :math:`\ell`, one for all coordinates or one for each; positive.
+    lengthscale : float or (d,) array_like
+        The lengthscale :math:`\ell`, positive: one number, or one for each axis. It is kept as a float or a tuple of
+        floats.
 
     Raises
     ------
     ParameterError
-        If a lengthscale is not a positive finite number.
+        If the lengthscale is not a positive finite number or a vector of them.
 
     Examples
     --------
     >>> import numpy as np
     >>> import kernattn as ka
-    >>> ka.kernels.Gaussian(lengthscale=2.0)(np.array([[0.0], [2.0]])).round(4)
-    array([[1.    , 0.6065],
-           [0.6065, 1.    ]])
+    >>> kernel = ka.kernels.Gaussian(lengthscale=[1.0, 2.0])
+    >>> x = np.array([[0.0, 0.0], [1.0, 2.0]])
+    >>> kernel(x).round(4)
+    array([[1.    , 0.3679],
+           [0.3679, 1.    ]])
+    >>> kernel.pairs(x, x[::-1]).round(4)
+    array([0.3679, 0.3679])
     """
 
-    lengthscale: Any = 1.0
+    lengthscale: float | Sequence[float] | Host = 1.0
 
     def __post_init__(self) -> None:
-        """Check the lengthscale, and keep a copy that cannot be written to."""
-        if np.ndim(self.lengthscale) == 0:
-            object.__setattr__(self, "lengthscale", positive_number("lengthscale", self.lengthscale))
-            return
-        scales = np.array(self.lengthscale, dtype=np.float64)
-        if scales.ndim != 1 or scales.size == 0 or not np.all(np.isfinite(scales) & (scales > 0)):
-            raise ParameterError(f"lengthscale must be a positive number or d of them; got {self.lengthscale!r}")
-        scales.setflags(write=False)
-        object.__setattr__(self, "lengthscale", scales)
+        """Check the lengthscale, and keep it as plain numbers."""
+        object.__setattr__(self, "lengthscale", _positive_numbers("lengthscale", self.lengthscale))
 
-    def input_scale(self, dim: int) -> Host:
-        """Return 1 / lengthscale, (d,)."""
-        if np.ndim(self.lengthscale) and len(self.lengthscale) != dim:
-            raise ShapeError(f"the kernel has {len(self.lengthscale)} lengthscales, the rows have d = {dim} columns")
-        return np.broadcast_to(1.0 / np.asarray(self.lengthscale), (dim,))
+    def input_scale(self, d: int) -> Host:
+        """Return c = 1 / lengthscale, so that k = exp(-|x' - y'|^2 / 2) with x' = c x.
 
-    def matrix(self, xp: ModuleType, x: Array, y: Array) -> Array:
-        """Return all pairs of scaled rows: (..., n, d), (..., k, d) -> (..., n, k)."""
-        squares = xp.sum(x * x, axis=-1)[..., :, None] + xp.sum(y * y, axis=-1)[..., None, :]
-        distance = squares - 2 * xp.matmul(x, xp.matrix_transpose(y))
-        return xp.exp(-0.5 * xp.maximum(distance, xp.zeros_like(distance)))
+        Parameters
+        ----------
+        d : int
+            Input dimension; the length of the lengthscale if that is a vector.
 
-    def rowwise(self, xp: ModuleType, x: Array, y: Array) -> Array:
-        """Return rowwise pairs of scaled rows: (..., d), (..., d) -> (...)."""
-        difference = x - y
-        return xp.exp(-0.5 * xp.sum(difference * difference, axis=-1))
+        Returns
+        -------
+        (d,) numpy.ndarray
+            The scale.
+
+        Raises
+        ------
+        ShapeError
+            If there are lengthscales for another number of axes.
+        """
+        lengthscale = np.asarray(self.lengthscale, dtype=np.float64)
+        if lengthscale.shape not in ((), (positive_integer("d", d),)):
+            raise ShapeError(
+                f"lengthscale has {lengthscale.size} entries, for inputs of d = {lengthscale.size}; got d = {d}"
+            )
+        return np.broadcast_to(1.0 / lengthscale, (d,)).copy()
+
+    def _evaluate(self, rows: _Rows) -> Array:
+        return rows.xp.exp(-0.5 * rows.squared_distance())
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Softmax(Kernel):
-    r""":math:`k(x, y) = \exp(s\, x^T y)`, the kernel of attention.
+    r"""Softmax kernel, :math:`k(x, y) = \exp(s\, x^T y)`, the unnormalised weight of attention.
+
+    Vaswani et al. (2017) for the scale; Choromanski et al. (2021), section 2.2, for the kernel.
 
     Parameters
     ----------
     scale : float, optional
-        The factor s; :math:`d^{-1/2}` by default, as in Vaswani et al. (2017). It belongs to the kernel: inputs are
-        not scaled beforehand.
+        The scale s, positive. None is :math:`d^{-1/2}`, for whatever d the inputs have.
 
     Raises
     ------
     ParameterError
-        If scale is not a positive finite number.
+        If the scale is not a positive finite number.
 
     Examples
     --------
     >>> import numpy as np
     >>> import kernattn as ka
-    >>> ka.kernels.Softmax()(np.ones((1, 4))).round(4)
-    array([[7.3891]])
+    >>> kernel = ka.kernels.Softmax()
+    >>> x = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]])
+    >>> np.log(kernel(x)).round(4)
+    array([[2. , 0.5],
+           [0.5, 0.5]])
     """
 
     scale: float | None = None
@@ -158,17 +237,98 @@ class Softmax(Kernel):
         if self.scale is not None:
             object.__setattr__(self, "scale", positive_number("scale", self.scale))
 
-    def input_scale(self, dim: int) -> Host:
-        """Return the square root of the scale, (d,)."""
-        return np.full(dim, np.sqrt(dim**-0.5 if self.scale is None else self.scale))
+    def input_scale(self, d: int) -> Host:
+        """Return c = s^(1/2), so that k = exp(x'.y') with x' = c x; d^(-1/4) by default.
 
-    def matrix(self, xp: ModuleType, x: Array, y: Array) -> Array:
-        """Return all pairs of scaled rows: (..., n, d), (..., k, d) -> (..., n, k)."""
-        return xp.exp(xp.matmul(x, xp.matrix_transpose(y)))
+        Parameters
+        ----------
+        d : int
+            Input dimension.
 
-    def rowwise(self, xp: ModuleType, x: Array, y: Array) -> Array:
-        """Return rowwise pairs of scaled rows: (..., d), (..., d) -> (...)."""
-        return xp.exp(xp.sum(x * y, axis=-1))
+        Returns
+        -------
+        (d,) numpy.ndarray
+            The scale.
+        """
+        d = positive_integer("d", d)
+        return np.full(d, d**-0.25 if self.scale is None else self.scale**0.5)
+
+    def _evaluate(self, rows: _Rows) -> Array:
+        return rows.xp.exp(rows.dot())
 
 
 KERNELS: dict[str, type[Kernel]] = {"gaussian": Gaussian, "softmax": Softmax}
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """Scaled rows x' and y' in the accumulation dtype: each with each where `cross`, else rowwise."""
+
+    xp: ModuleType
+    x: Array  # (..., n, d), or (..., d) rowwise
+    y: Array  # (..., k, d), or (..., d) rowwise
+    cross: bool
+
+    def dot(self) -> Array:
+        """Return x'.y', (..., n, k) or rowwise (...)."""
+        if self.cross:
+            return self.xp.matmul(self.x, self.xp.matrix_transpose(self.y))
+        return self.xp.sum(self.x * self.y, axis=-1)
+
+    def squared_distance(self) -> Array:
+        """Return |x' - y'|^2, (..., n, k) or rowwise (...)."""
+        xp = self.xp
+        if not self.cross:
+            return xp.sum((self.x - self.y) ** 2, axis=-1)
+        # rows far from the origin would cancel; a NaN or an infinity stays in its own row
+        centre = xp.mean(self.y, axis=-2, keepdims=True)
+        centre = xp.where(xp.isfinite(centre), centre, xp.zeros_like(centre))
+        x, y = self.x - centre, self.y - centre
+        norms = xp.sum(x * x, axis=-1)[..., :, None] + xp.sum(y * y, axis=-1)[..., None, :]
+        return xp.clip(norms - 2.0 * xp.matmul(x, xp.matrix_transpose(y)), min=0.0)
+
+
+def _rows(kernel: Kernel, x: Array, y: Array, cross: bool) -> _Rows:
+    """Check x and y, and scale them."""
+    xp = namespace(x=x, y=y)
+    dtypes = check_floating("x", x), check_floating("y", y)
+    if dtypes[0] != dtypes[1]:
+        raise DTypeError(f"x and y must have one dtype; got {dtypes[0]} and {dtypes[1]}")
+    if placement(x) != placement(y):
+        raise MixedLibraryError(
+            f"x and y must be on one device; got {placement(x)['device']} and {placement(y)['device']}"
+        )
+    shapes, own = (tuple(x.shape), tuple(y.shape)), 2 if cross else 1
+    for name, shape in zip("xy", shapes, strict=True):
+        if len(shape) < own:
+            raise ShapeError(f"{name} must be {'(..., n, d)' if cross else '(..., d)'}; got shape {shape}")
+        if 0 in shape:
+            raise EmptyInputError(f"{name} must have no empty axis; got shape {shape}")
+    if shapes[0][-1] != shapes[1][-1]:
+        raise ShapeError(f"x and y must agree in their last axis; got shapes {shapes[0]} and {shapes[1]}")
+    try:
+        np.broadcast_shapes(shapes[0][:-own], shapes[1][:-own])
+    except ValueError:
+        raise ShapeError(
+            f"the leading axes of x and y must broadcast; got shapes {shapes[0]} and {shapes[1]}"
+        ) from None
+    dtype = accumulation_dtype(xp, x)
+    scale = constant(xp, kernel.input_scale(shapes[0][-1]), dtype, x)
+    return _Rows(xp, xp.astype(x, dtype, copy=False) * scale, xp.astype(y, dtype, copy=False) * scale, cross)
+
+
+def _positive_numbers(name: str, values: Any) -> float | tuple[float, ...]:
+    """Return a positive finite number as a float, a vector of them as a tuple."""
+    try:
+        given = np.asarray(values)
+    except (TypeError, ValueError):
+        given = np.empty(0)
+    if (
+        given.dtype.kind not in "iuf"
+        or given.ndim > 1
+        or given.size == 0
+        or not np.all(np.isfinite(given) & (given > 0))
+    ):
+        raise ParameterError(f"{name} must be a positive finite number or a vector of them; got {values!r}")
+    return float(given) if given.ndim == 0 else tuple(given.astype(np.float64).tolist())

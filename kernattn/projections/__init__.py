@@ -1,40 +1,30 @@
-"""Projections: the frequencies of random features."""
+"""Frequencies of random features, m rows in d dimensions: by function, by name or by spec."""
 
 from __future__ import annotations
 
-from kernattn.errors import ParameterError
+from kernattn._check import one_of
 from kernattn.projections.base import Projection
 from kernattn.projections.iid import Iid, iid
 from kernattn.projections.norms import NORM_LAWS, NormLaw
 from kernattn.projections.orthogonal import Orthogonal, orthogonal
 
-__all__ = [
-    "NORM_LAWS",
-    "PROJECTIONS",
-    "Iid",
-    "NormLaw",
-    "Orthogonal",
-    "Projection",
-    "iid",
-    "orthogonal",
-    "resolve",
-]
+__all__ = ["NORM_LAWS", "PROJECTIONS", "Iid", "NormLaw", "Orthogonal", "Projection", "iid", "orthogonal", "resolve"]
 
 PROJECTIONS: dict[str, type[Projection]] = {"iid": Iid, "orthogonal": Orthogonal}
 
 
 def resolve(projection: str | Projection) -> Projection:
-    """Return the projection that a name of `PROJECTIONS` stands for; a spec is returned as it is.
+    """Return the spec that a projection stands for: PROJECTIONS[projection]() for a name, itself for a spec.
 
     Parameters
     ----------
     projection : str or Projection
-        A name, or a spec.
+        A name in `PROJECTIONS`, or a spec.
 
     Returns
     -------
     Projection
-        The spec.
+        The spec; for a name the one with default parameters.
 
     Raises
     ------
@@ -45,10 +35,8 @@ def resolve(projection: str | Projection) -> Projection:
     --------
     >>> import kernattn as ka
     >>> ka.projections.resolve("orthogonal")
-    Orthogonal(norms='chi', method='qr')
+    Orthogonal(method='qr', norms='chi')
     """
     if isinstance(projection, Projection):
         return projection
-    if projection not in PROJECTIONS:
-        raise ParameterError(f"projection must be a Projection or one of {', '.join(PROJECTIONS)}; got {projection!r}")
-    return PROJECTIONS[projection]()
+    return PROJECTIONS[one_of("projection", projection, PROJECTIONS)]()

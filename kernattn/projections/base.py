@@ -1,9 +1,8 @@
-"""What a projection is: a recipe that draws frequencies."""
+"""What every projection has in common."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
 from typing import final
 
 import numpy as np
@@ -11,36 +10,65 @@ import numpy as np
 from kernattn._array import Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
-from kernattn.errors import ParameterError
 from kernattn.projections.norms import NORM_LAWS
 
 __all__ = ["Projection"]
 
 
-@dataclass(frozen=True)
 class Projection(ABC):
-    """A recipe for frequencies: uniform directions of some joint law, times norms drawn on their own."""
+    r"""A law of frequencies :math:`\omega_i = r_i u_i`: directions u uniform on the sphere, and independent norms r.
 
-    norms: str = "chi"
+    A projection is a frozen value that says how to draw, with the name of a law of norms in `norms`; it holds no draw.
+    """
 
-    def __post_init__(self) -> None:
-        """Check the name of the norm law."""
-        if self.norms not in NORM_LAWS:
-            raise ParameterError(f"norms must be one of {', '.join(NORM_LAWS)}; got {self.norms!r}")
-
-    @final
-    def draw(self, m: int, d: int, rng: RNG = None) -> Host:
-        """Return m frequencies, (m, d) float64, that cannot be written to."""
-        m, d, source = positive_integer("m", m), positive_integer("d", d), generator(rng)
-        directions = self.directions(m, d, source)
-        omega = NORM_LAWS[self.norms].sample(m, d, source)[:, None] * directions
-        omega.setflags(write=False)
-        return omega
-
-    @abstractmethod
-    def directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        """Return m unit rows, (m, d), each uniform on the sphere."""
+    norms: str
 
     @abstractmethod
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return the sizes of the sets of rows that are orthogonal to each other; the sets are independent."""
+        """Return the sizes of the sets of mutually orthogonal rows, in order; they add up to m.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        tuple of int
+            The sizes.
+        """
+
+    @abstractmethod
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+        """Return m unit rows, (m, d)."""
+
+    @final
+    def draw(self, m: int, d: int, rng: RNG = None) -> Host:
+        """Draw the frequencies omega; directions come from the generator first, norms after them.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+        rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+            Source of randomness (SPEC 7); equal seeds give equal frequencies.
+
+        Returns
+        -------
+        (m, d) numpy.ndarray
+            The frequencies, float64; the array cannot be written to.
+
+        Raises
+        ------
+        ParameterError
+            If m or d is not a positive integer, or rng is none of the above.
+        """
+        m, d, source = positive_integer("m", m), positive_integer("d", d), generator(rng)
+        directions = self._directions(m, d, source)
+        omega = NORM_LAWS[self.norms].sample(m, d, source)[:, None] * directions
+        omega.setflags(write=False)
+        return omega

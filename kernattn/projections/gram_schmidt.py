@@ -1,4 +1,4 @@
-"""Gram-Schmidt of many blocks at once."""
+"""Gram-Schmidt orthogonalisation of the rows of many blocks at once."""
 
 from __future__ import annotations
 
@@ -9,27 +9,35 @@ from kernattn._array import Host
 __all__ = ["gram_schmidt"]
 
 
-def gram_schmidt(rows: Host) -> Host:
-    r"""Orthonormalise the rows of every block: :math:`u_i = w / |w|`, :math:`w = g_i - \sum_{j<i} (g_i^T u_j) u_j`.
+def gram_schmidt(blocks: Host) -> Host:
+    r"""Return orthonormal rows: :math:`q_i` is :math:`a_i - \sum_{j<i} (a_i^T q_j) q_j`, normalised.
 
-    Classical Gram-Schmidt, each projection done twice: twice is enough for orthogonality to rounding (Giraud, Langou
-    and Rozloznik 2005).
+    Classical Gram-Schmidt with every subtraction done twice, which is enough for orthogonality to rounding (Giraud,
+    Langou and Rozloznik 2005). As the rows of Q in :math:`A^T = Q^T R` with a positive diagonal of R, the result is
+    unique; for Gaussian blocks it is uniform on the orthonormal sets (Haar).
 
     Parameters
     ----------
-    rows : (b, k, d) array of float64
-        Blocks of k <= d linearly independent rows.
+    blocks : (..., b, d) numpy.ndarray
+        Blocks of b <= d linearly independent rows, float64.
 
     Returns
     -------
-    (b, k, d) array of float64
-        Orthonormal rows that span the same flags.
+    (..., b, d) numpy.ndarray
+        The orthonormal rows.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.projections.gram_schmidt import gram_schmidt
+    >>> gram_schmidt(np.array([[3.0, 0.0], [5.0, 2.0]]))
+    array([[1., 0.],
+           [0., 1.]])
     """
-    done = np.zeros_like(rows)
-    for i in range(rows.shape[1]):
-        row = rows[:, i]
-        earlier = done[:, :i]  # (b, i, d)
+    q = np.zeros_like(blocks)
+    for i in range(blocks.shape[-2]):
+        row, done = blocks[..., i, :, None], q[..., :i, :]  # (..., d, 1), (..., i, d)
         for _ in range(2):
-            row = row - np.einsum("bi,bid->bd", np.einsum("bid,bd->bi", earlier, row), earlier)
-        done[:, i] = row / np.linalg.norm(row, axis=-1, keepdims=True)
-    return done
+            row = row - np.swapaxes(done, -1, -2) @ (done @ row)
+        q[..., i, :] = (row / np.linalg.norm(row, axis=-2, keepdims=True))[..., 0]
+    return q

@@ -8,8 +8,10 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Host
+from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
 from kernattn.projections.base import Projection
+from kernattn.projections.norms import NORM_LAWS
 
 __all__ = ["Iid", "iid"]
 
@@ -17,49 +19,89 @@ __all__ = ["Iid", "iid"]
 @final
 @dataclass(frozen=True)
 class Iid(Projection):
-    """Independent rows; with norms "chi" each is standard normal."""
-
-    def directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        """Return m unit rows, (m, d), each uniform on the sphere."""
-        rows = generator.standard_normal((m, d))
-        rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-        return rows
-
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return m ones: no two rows are orthogonal."""
-        return (1,) * m
-
-
-def iid(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
-    r"""Draw :math:`\omega_i \sim N(0, I_d)` independently, or uniform on the sphere of radius :math:`\sqrt d`.
+    r"""Independent frequencies: with norms "chi" the rows are :math:`\omega_i \sim N(0, I_d)`.
 
     Rahimi and Recht (2007).
 
     Parameters
     ----------
-    m : int
-        Number of frequencies.
-    d : int
-        Dimension.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of the draw.
-    norms : {"chi", "sqrt_d"}
-        Law of the rows' norms: "chi" is that of standard normal rows.
-
-    Returns
-    -------
-    (m, d) array of float64
-        The frequencies; the array cannot be written to.
+    norms : str
+        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
+        :math:`\sqrt{d}`.
 
     Raises
     ------
     ParameterError
-        If m or d is no positive integer, or norms is no known law.
+        If norms is no such name.
 
     Examples
     --------
     >>> import kernattn as ka
-    >>> ka.projections.iid(3, 2, rng=0).shape
-    (3, 2)
+    >>> spec = ka.projections.Iid()
+    >>> spec.draw(5, 3, rng=0).shape, spec.blocks(5, 3)
+    ((5, 3), (1, 1, 1, 1, 1))
     """
-    return Iid(norms).draw(m, d, rng)
+
+    norms: str = "chi"
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        one_of("norms", self.norms, NORM_LAWS)
+
+    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+        """Return m ones: no two rows are orthogonal by design.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        tuple of int
+            The sizes.
+        """
+        positive_integer("d", d)
+        return (1,) * positive_integer("m", m)
+
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+        rows = generator.standard_normal((m, d))
+        return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
+
+
+def iid(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
+    r"""Draw m independent frequencies :math:`\omega_i = r_i u_i`; with norms "chi", :math:`\omega_i \sim N(0, I_d)`.
+
+    Rahimi and Recht (2007). The directions u are uniform on the sphere, the norms r independent of them.
+
+    Parameters
+    ----------
+    m : int
+        Number of rows.
+    d : int
+        Dimension.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Source of randomness (SPEC 7); equal seeds give equal frequencies.
+    norms : str
+        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
+        :math:`\sqrt{d}`.
+
+    Returns
+    -------
+    (m, d) numpy.ndarray
+        The frequencies, float64; the array cannot be written to.
+
+    Raises
+    ------
+    ParameterError
+        If m or d is not a positive integer, norms no known name, or rng no source of randomness.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> ka.projections.iid(5, 3, rng=0).shape
+    (5, 3)
+    """
+    return Iid(norms=norms).draw(m, d, rng)

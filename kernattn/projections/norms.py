@@ -1,8 +1,12 @@
-r"""The laws of the frequencies' norms, and the moments that follow from them.
+r"""Norms of the frequencies: how to draw them, and the one radial law behind every mean and variance.
 
-For directions uniform on the sphere, every isotropic random feature has its mean and variance from one function of the
-norm's law: with rho^2 the sum of `rows` independent squared norms, E[exp(tilt rho^2) 0F1(; d/2; t2 rho^2 / 4)].
-Cosines give t2 = -|x - y|^2, exponentials t2 = |x + y|^2; two rows that are orthogonal act as one of norm rho.
+Let :math:`\omega = r u`, u uniform on the unit sphere of :math:`R^d` and r the norm. Then, for every vector s,
+
+.. math:: E_u\, e^{\omega^T s} = {}_0F_1(; d/2; |s|^2 r^2 / 4), \qquad
+          E_u \cos \omega^T s = {}_0F_1(; d/2; -|s|^2 r^2 / 4),
+
+and of two orthogonal directions with norms r and r' the same holds for :math:`\omega + \omega'`, with
+:math:`\rho^2 = r^2 + r'^2` in place of :math:`r^2`. All that is left is to average over the norms.
 """
 
 from __future__ import annotations
@@ -12,71 +16,224 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
+from numpy.typing import ArrayLike
+from scipy.special import hyp1f1
 
 from kernattn._array import Host
-from kernattn.projections.hypergeometric import hyp0f1, hyp1f1, log_hyp0f1, log_hyp1f1
+from kernattn._check import finite_number, positive_integer
+from kernattn.errors import ParameterError
+from kernattn.projections._hypergeometric import hyp0f1_of_minus, log_hyp0f1, log_hyp1f1
 
 __all__ = ["NORM_LAWS", "Chi", "NormLaw", "SqrtD"]
 
 
 class NormLaw(ABC):
-    """A law of the norms of frequencies whose directions are uniform."""
+    """The law of the norm R of one frequency; the norms of different rows are independent."""
 
     @abstractmethod
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        """Return m independent norms, (m,)."""
+        """Return norms of m frequencies in d dimensions.
+
+        Parameters
+        ----------
+        m : int
+            Number of norms.
+        d : int
+            Dimension of the frequencies.
+        generator : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        (m,) numpy.ndarray
+            The norms, float64.
+        """
+
+    @final
+    def moment(self, d: int, t2: ArrayLike, *, tilt: float = 0.0, rows: int = 1) -> Host:
+        r"""Return :math:`E[e^{a \rho^2}\, {}_0F_1(; d/2; t^2 \rho^2 / 4)]`, where a is the tilt.
+
+        Here :math:`\rho^2 = R_1^2 + \dots + R_{rows}^2` of independent norms. With one row, :math:`t^2 = |s|^2` gives
+        :math:`E\,e^{a|\omega|^2} e^{\omega^T s}` and :math:`t^2 = -|s|^2` gives
+        :math:`E\,e^{a|\omega|^2} \cos \omega^T s`. With two rows it is the mean of the product of two such factors
+        whose frequencies are orthogonal.
+
+        Parameters
+        ----------
+        d : int
+            Dimension of the frequencies.
+        t2 : array_like
+            Values of :math:`t^2`, of either sign, in any shape.
+        tilt : float
+            The factor a.
+        rows : int
+            Number of orthogonal frequencies.
+
+        Returns
+        -------
+        numpy.ndarray
+            The moments, float64, in the shape of t2: infinite beyond the range of float64, NaN where t2 is not finite.
+            At :math:`t^2 = 0` without tilt they are exactly 1. Measured errors for d up to 512 and :math:`|t^2|` up to
+            1e4: 1e-14 of the moment at 0 for negative :math:`t^2`, 2e-12 of the moment itself for positive.
+
+        Raises
+        ------
+        ParameterError
+            If d or rows is no positive integer, or the tilt makes the expectation infinite.
+
+        Examples
+        --------
+        >>> from kernattn.projections import NORM_LAWS
+        >>> NORM_LAWS["chi"].moment(8, [-1.0, 0.0, 1.0]).round(6)  # exp(t2 / 2)
+        array([0.606531, 1.      , 1.648721])
+        """
+        d, values, tilt, rows = _checked(d, t2, tilt, rows)
+        result = np.full(values.shape, np.nan)
+        plus, minus = np.isfinite(values) & (values >= 0.0), np.isfinite(values) & (values < 0.0)
+        with np.errstate(over="ignore"):
+            result[plus] = np.exp(self._log_moment(d, values[plus], tilt, rows))
+            result[minus] = self._moment_of_minus(d, -values[minus], tilt, rows)
+        return result
+
+    @final
+    def log_moment(self, d: int, t2: ArrayLike, *, tilt: float = 0.0, rows: int = 1) -> Host:
+        r"""Return the logarithm of `moment` for :math:`t^2 \ge 0`; it does not overflow.
+
+        Parameters
+        ----------
+        d : int
+            Dimension of the frequencies.
+        t2 : array_like
+            Values of :math:`t^2`, none of them negative, in any shape.
+        tilt : float
+            The factor a in :math:`e^{a \rho^2}`.
+        rows : int
+            Number of orthogonal frequencies.
+
+        Returns
+        -------
+        numpy.ndarray
+            The logarithms, float64, in the shape of t2: NaN where t2 is not finite, otherwise right to about 2e-14 of
+            their size.
+
+        Raises
+        ------
+        ParameterError
+            If t2 is negative somewhere, d or rows is no positive integer, or the tilt makes the expectation infinite.
+
+        Examples
+        --------
+        >>> from kernattn.projections import NORM_LAWS
+        >>> NORM_LAWS["sqrt_d"].log_moment(8, [0.0, 1e4]).round(3)
+        array([  0.   , 266.022])
+        """
+        d, values, tilt, rows = _checked(d, t2, tilt, rows)
+        if np.any(values < 0.0):
+            raise ParameterError(f"t2 must not be negative where the logarithm is asked for; got {np.nanmin(values)}")
+        result = np.full(values.shape, np.nan)
+        finite = np.isfinite(values)
+        result[finite] = self._log_moment(d, values[finite], tilt, rows)
+        return result
 
     @abstractmethod
-    def moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
-        """Return E[exp(tilt rho^2) 0F1(; d/2; t2 rho^2 / 4)] for t2 of either sign."""
+    def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:
+        """Return the logarithm of the moment at finite t2 >= 0, (p,)."""
 
     @abstractmethod
-    def log_moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
-        """Return the logarithm of `moment` for t2 >= 0, which overflows nowhere."""
+    def _moment_of_minus(self, d: int, y: Host, tilt: float, rows: int) -> Host:
+        """Return the moment at t2 = -y, finite y > 0, (p,)."""
 
 
 @final
 @dataclass(frozen=True)
 class Chi(NormLaw):
-    r"""Norms of standard normal rows: :math:`r^2 \sim \chi^2_d`.
+    r"""Norms of standard normal vectors, :math:`R^2 \sim \chi^2_d`: every row alone is N(0, I).
 
-    The moment is :math:`(1 - 2 tilt)^{-rows\,d/2}\, {}_1F_1(rows\,d/2; d/2; t^2 / (2 (1 - 2 tilt)))`, for a tilt below
-    one half.
+    With :math:`c = 1 - 2a > 0` and k rows, the moment is :math:`c^{-kd/2}\, {}_1F_1(kd/2; d/2; t^2 / 2c)`; for one row
+    that is :math:`c^{-d/2} e^{t^2 / 2c}`.
     """
 
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        """Return m independent norms, (m,)."""
+        """Return norms of m frequencies in d dimensions, independent.
+
+        Parameters
+        ----------
+        m : int
+            Number of norms.
+        d : int
+            Dimension of the frequencies.
+        generator : numpy.random.Generator
+            Source of randomness.
+
+        Returns
+        -------
+        (m,) numpy.ndarray
+            The norms, float64.
+        """
         return np.sqrt(generator.chisquare(d, m))
 
-    def moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
-        """Return E[exp(tilt rho^2) 0F1(; d/2; t2 rho^2 / 4)] for t2 of either sign."""
-        x = np.asarray(t2) / (2 * (1 - 2 * tilt))
-        series: Host = np.exp(x) if rows == 1 else hyp1f1(rows * d / 2, d / 2, x)
-        return series * float((1 - 2 * tilt) ** (-rows * d / 2))
+    def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:
+        c = _shrink(tilt)
+        series = t2 / (2.0 * c) if rows == 1 else log_hyp1f1(rows * d / 2.0, d / 2.0, t2 / (2.0 * c))
+        return np.asarray(series - rows * d / 2.0 * np.log(c))
 
-    def log_moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
-        """Return the logarithm of `moment` for t2 >= 0, which overflows nowhere."""
-        x = np.asarray(t2) / (2 * (1 - 2 * tilt))
-        log_series: Host = x if rows == 1 else log_hyp1f1(rows * d / 2, d / 2, x)
-        return log_series - rows * d / 2 * float(np.log1p(-2 * tilt))
+    def _moment_of_minus(self, d: int, y: Host, tilt: float, rows: int) -> Host:
+        c = _shrink(tilt)
+        if rows == 1:
+            return np.asarray(np.exp(-y / (2.0 * c) - d / 2.0 * np.log(c)))
+        return _times_exp(hyp1f1(rows * d / 2.0, d / 2.0, -y / (2.0 * c)), -rows * d / 2.0 * np.log(c))
 
 
 @final
 @dataclass(frozen=True)
 class SqrtD(NormLaw):
-    r"""Every norm is :math:`\sqrt d`: the regularised kernels, :math:`e^{tilt\,rows\,d}\,{}_0F_1(; d/2; rows\,d\,t^2/4)`."""
+    r"""The constant norm :math:`R = \sqrt{d}`.
+
+    With k rows the moment is :math:`e^{akd}\, {}_0F_1(; d/2; k d t^2 / 4)`. It is what features with these norms
+    estimate, exactly: near the Gaussian or softmax kernel in high dimension, but not equal to it.
+    """
 
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        """Return m norms, (m,)."""
+        """Return norms of m frequencies in d dimensions, all equal.
+
+        Parameters
+        ----------
+        m : int
+            Number of norms.
+        d : int
+            Dimension of the frequencies.
+        generator : numpy.random.Generator
+            Not used.
+
+        Returns
+        -------
+        (m,) numpy.ndarray
+            The norms, float64.
+        """
         return np.full(m, np.sqrt(d))
 
-    def moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
-        """Return E[exp(tilt rho^2) 0F1(; d/2; t2 rho^2 / 4)] for t2 of either sign."""
-        return hyp0f1(d / 2, rows * d * np.asarray(t2) / 4) * float(np.exp(tilt * rows * d))
+    def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:
+        return np.asarray(log_hyp0f1(d / 2.0, rows * d * t2 / 4.0) + tilt * rows * d)
 
-    def log_moment(self, d: int, t2: Host, *, tilt: float = 0.0, rows: int = 1) -> Host:
-        """Return the logarithm of `moment` for t2 >= 0, which overflows nowhere."""
-        return log_hyp0f1(d / 2, rows * d * np.asarray(t2) / 4) + tilt * rows * d
+    def _moment_of_minus(self, d: int, y: Host, tilt: float, rows: int) -> Host:
+        return _times_exp(hyp0f1_of_minus(d / 2.0, rows * d * y / 4.0), tilt * rows * d)
 
 
 NORM_LAWS: dict[str, NormLaw] = {"chi": Chi(), "sqrt_d": SqrtD()}
+
+
+def _checked(d: int, t2: ArrayLike, tilt: float, rows: int) -> tuple[int, Host, float, int]:
+    values = np.asarray(t2, dtype=np.float64)
+    return positive_integer("d", d), values, finite_number("tilt", tilt), positive_integer("rows", rows)
+
+
+def _shrink(tilt: float) -> float:
+    if tilt >= 0.5:
+        raise ParameterError(f"tilt must be below 1/2 with norms 'chi', where the expectation is finite; got {tilt}")
+    return 1.0 - 2.0 * tilt
+
+
+def _times_exp(value: Host, log: float) -> Host:
+    """Return value * exp(log), which may be finite where exp(log) is not."""
+    with np.errstate(divide="ignore"):
+        return np.asarray(value if log == 0.0 else np.sign(value) * np.exp(np.log(np.abs(value)) + log))
