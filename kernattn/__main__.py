@@ -1,0 +1,8 @@
+"""``python -m kernattn`` is the command line."""
+
+from kernattn.cli import main
+
+__all__: list[str] = []
+
+if __name__ == "__main__":
+    raise SystemExit(main())

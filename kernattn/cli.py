@@ -1,0 +1,111 @@
+"""The command line: ``kernattn study attention`` and ``kernattn info``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, NoReturn
+
+from kernattn.errors import KernattnError
+
+__all__ = ["main"]
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="kernattn", description="Random-feature kernels and linear attention: studies and facts.")
+    parser.add_argument("--version", action="version", version=f"kernattn {version('kernattn')}")
+    commands = parser.add_subparsers(metavar="command", required=True)
+
+    study = commands.add_parser("study", help="sweep settings, write records, a summary and figures")
+    studies = study.add_subparsers(metavar="study", required=True)
+    attention = studies.add_parser(
+        "attention",
+        help="random features against exact attention, on real tokens",
+        description="Sweeps estimator x projection x m on real tokens and holds each against exact softmax attention "
+        "and against uniform attention. Run again to go on after an interruption.",
+    )
+    attention.set_defaults(run=_attention)
+    add = attention.add_argument
+    add(
+        "--data",
+        type=Path,
+        metavar="FILE.npz",
+        help="your own q (n, d), k (l, d), v (l, e); default: photographs and digits",
+    )
+    add("--out", type=Path, default=Path("study"), metavar="DIR", help="folder of the study (default: %(default)s)")
+    add("--seed", type=int, metavar="S", help="root of every random stream (default: 0)")
+    add("--quick", action="store_true", help="a small sweep, in seconds")
+    add("--m", type=int, nargs="+", metavar="M", dest="num_features", help="numbers of features, even")
+    add("--estimators", nargs="+", metavar="NAME", help="estimators (default: all)")
+    add("--projections", nargs="+", metavar="NAME", help="projections (default: all)")
+    add("--scales", type=float, nargs="+", metavar="X", help="factors on queries and keys; logits grow with the square")
+    add("--draws", type=int, metavar="N", help="redraws of every map")
+
+    commands.add_parser("info", help="versions, threads, backends, and what each op would run on").set_defaults(
+        run=_info
+    )
+    return parser
+
+
+def _attention(options: argparse.Namespace) -> None:
+    from kernattn.studies import attention_study, preset, verdicts
+
+    given: dict[str, Any] = {} if options.data is None else {"sources": (), "scales": (1.0,)}
+    for name in ("num_features", "estimators", "projections", "scales"):
+        if getattr(options, name) is not None:
+            given[name] = tuple(getattr(options, name))
+    for name in ("seed", "draws"):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name)
+    records = attention_study(options.out, preset(options.quick, **given), options.data, progress=None)
+    print(*verdicts(records), sep="\n")
+    print(f"{len(records)} records, summary.md and figures are in {options.out}")
+
+
+def _info(options: argparse.Namespace) -> None:
+    from kernattn.studies import describe
+
+    print(describe())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command: argv -> exit status, 0 = done, 2 = a user's error in one line on stderr, 130 = interrupted.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments; default those of the process.
+
+    Returns
+    -------
+    int
+        Exit status.
+
+    Examples
+    --------
+    >>> from kernattn.cli import main
+    >>> main(["info"])  # doctest: +ELLIPSIS
+    Versions
+    ...
+    0
+    """
+    options = _parser().parse_args(argv)
+    try:
+        options.run(options)
+    except (KernattnError, OSError) as error:
+        print(f"kernattn: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("kernattn: interrupted; run the same command again to go on", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,20 @@
+"""Studies: sweeps over settings, one record a cell, with a summary and figures made from the records alone."""
+
+from kernattn.studies._environment import describe, versions
+from kernattn.studies._extras import MissingExtra
+from kernattn.studies._records import StudyConflict, read_records
+from kernattn.studies._settings import Settings, preset
+from kernattn.studies._verdicts import verdicts
+from kernattn.studies.attention import attention_study
+
+__all__ = [
+    "MissingExtra",
+    "Settings",
+    "StudyConflict",
+    "attention_study",
+    "describe",
+    "preset",
+    "read_records",
+    "verdicts",
+    "versions",
+]

@@ -1,0 +1,81 @@
+"""What runs here: versions, threads, and the backend each op would choose."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pkgutil import iter_modules
+
+import numpy as np
+
+from kernattn import ops
+from kernattn._dispatch import BACKENDS, Op, missing
+from kernattn._parallel import VARIABLE, threads
+
+__all__ = ["describe", "versions"]
+
+PACKAGES = {
+    "kernattn": ("kernattn",),
+    "numpy": ("numpy",),
+    "scipy": ("scipy",),
+    "array-api-compat": ("array-api-compat",),
+    "numba": ("numba",),
+    "cupy": ("cupy", "cupy-cuda13x", "cupy-cuda12x", "cupy-cuda11x"),
+    "torch": ("torch",),
+    "jax": ("jax",),
+    "scikit-learn": ("scikit-learn",),
+    "matplotlib": ("matplotlib",),
+    "tqdm": ("tqdm",),
+}
+THREAD_VARIABLES = (VARIABLE, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def versions() -> dict[str, str | None]:
+    """Return the versions of Python and of the packages that matter, read from their metadata; None where absent."""
+    found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
+    return found | {package: _version(names) for package, names in PACKAGES.items()}
+
+
+def _version(names: tuple[str, ...]) -> str | None:
+    for name in names:
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return None
+
+
+def _ops() -> list[Op]:
+    loaded = (import_module(f"{ops.__name__}.{module.name}") for module in iter_modules(ops.__path__) if module.ispkg)
+    return [found.OP for found in loaded if hasattr(found, "OP")]
+
+
+def _choices(op: Op) -> tuple[str, str]:
+    """The backend of an op on NumPy and on CuPy arrays; every other array takes the reference."""
+    on_numpy = op.choose(np.empty(0))
+    return on_numpy, "gpu" if "gpu" in op.backends and missing("gpu") is None else "reference"
+
+
+def describe() -> str:
+    """Return what `kernattn info` prints."""
+    lines = ["Versions"]
+    lines += [f"  {name:<18}{found or 'not installed'}" for name, found in versions().items()]
+    lines += ["", "Threads", f"  {'compiled loops':<22}{threads()}"]
+    lines += [f"  {name:<22}{os.environ.get(name, 'not set')}" for name in THREAD_VARIABLES]
+    lines += ["", "Backends"]
+    lines += [f"  {name:<18}{_state(name)}" for name in BACKENDS]
+    lines += ["", "Ops", f"  {'op':<18}{'NumPy arrays':<16}{'CuPy arrays':<16}other arrays"]
+    for op in _ops():
+        on_numpy, on_cupy = _choices(op)
+        lines.append(f"  {op.name:<18}{on_numpy:<16}{on_cupy:<16}reference")
+    return "\n".join(lines)
+
+
+def _state(backend: str) -> str:
+    reason = missing(backend)
+    if reason is not None:
+        return f"unavailable: {reason}"
+    having = [op.name for op in _ops() if backend in op.backends]
+    return f"available, for {', '.join(having)}" if having else "available, but no op has it yet"

@@ -1,0 +1,24 @@
+"""Packages that only the studies need: imported where they are used, and missed with the command that installs them."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+
+from kernattn.errors import KernattnError
+
+__all__ = ["MissingExtra", "require"]
+
+
+class MissingExtra(KernattnError, ImportError):
+    """A package of the `study` extra is not installed."""
+
+
+def require(module: str, package: str, why: str) -> ModuleType:
+    """Import `module`; its absence names the package, what needs it and the pip command."""
+    try:
+        return import_module(module)
+    except ModuleNotFoundError as error:
+        if (error.name or "").split(".", maxsplit=1)[0] != module.split(".", maxsplit=1)[0]:
+            raise
+        raise MissingExtra(f"{why} needs {package}, which is not installed: pip install 'kernattn[study]'") from error

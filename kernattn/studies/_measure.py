@@ -1,0 +1,194 @@
+"""One cell of the sweep: redraw a map, estimate kernel and attention with it, and hold both against the exact ones."""
+
+from __future__ import annotations
+
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn.attention import linear_attention
+from kernattn.errors import NoClosedForm
+from kernattn.features import RandomFeatureMap, random_features
+from kernattn.metrics import (
+    attention_mse,
+    empirical_variance,
+    mean_and_ci,
+    median_and_ci,
+    ratio_delta_method,
+    row_kl,
+    variance_ratio,
+)
+from kernattn.studies._problem import Problem
+from kernattn.studies._seeds import spawn_key, stream
+from kernattn.studies._settings import Cell
+
+__all__ = ["TIMINGS", "measure"]
+
+Number = Any  # float, int or None
+TIMINGS = ("seconds", "attention_seconds")  # the fields of a record that another run does not repeat
+TRUSTED_SD = 0.25  # sd(Z)/Z up to which the delta method is asked
+NEGLIGIBLE = 1e-9  # relative variance below which an entry counts as known exactly
+
+
+class Draws(NamedTuple):
+    """What the redraws gave; first axis R."""
+
+    entries: Host  # (R, P)
+    numerators: Host  # (R, n, e)
+    normalisers: Host  # (R, n)
+    outputs: Host  # (R, n, e)
+    kl: Host  # (R, n)
+    seconds: Host  # (R,)
+
+
+def measure(problem: Problem, cell: Cell, seed: int, draws: int) -> dict[str, Any]:
+    """Return the cell's record: plain numbers, None where one is not finite or not defined."""
+    started = perf_counter()
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        phi, found = _draw(problem, cell, seed, draws)
+        numbers = {
+            **problem.facts,
+            **_entries(problem, phi, found),
+            **_attention(problem, found),
+        }
+    return {
+        "cell": cell.name,
+        "dataset": cell.dataset,
+        "source": problem.tokens.source,
+        "scale": problem.tokens.scale,
+        "tokens": problem.tokens.description,
+        "estimator": cell.estimator,
+        "projection": cell.projection,
+        "m": cell.m,
+        "draws": draws,
+        "seed": {"entropy": seed, "spawn_key": spawn_key(cell.name)},
+        **{name: _plain(number) for name, number in numbers.items()},
+        "seconds": round(perf_counter() - started, 6),
+        "attention_seconds": round(float(np.median(found.seconds)), 6),
+    }
+
+
+def _plain(number: Number) -> Number:
+    if number is None or isinstance(number, int):
+        return number
+    return float(f"{number:.12g}") if np.isfinite(number) else None
+
+
+def _draw(problem: Problem, cell: Cell, seed: int, draws: int) -> tuple[RandomFeatureMap, Draws]:
+    q, k, v = problem.tokens.q, problem.tokens.k, problem.tokens.v
+    phi = random_features(
+        problem.kernel,
+        q.shape[1],
+        cell.m,
+        estimator=cell.estimator,
+        projection=cell.projection,
+        data=np.concatenate([q, k]),
+        rng=stream(seed, cell.name, 0),
+    )
+    rows = []
+    for r in range(draws):
+        if r > 0:
+            phi = phi.redraw(stream(seed, cell.name, r))
+        started = perf_counter()
+        out = linear_attention(q, k, v, phi)
+        seconds = perf_counter() - started
+        gram = phi.query(q) @ phi.key(k).T  # (n, l)
+        normaliser = gram.sum(axis=1)  # (n,)
+        kl = row_kl(problem.weights, gram / normaliser[:, None])
+        rows.append(Draws(gram[problem.pairs], gram @ v, normaliser, out, kl, np.asarray(seconds)))
+    return phi, Draws(*(np.stack(column) for column in zip(*rows, strict=True)))
+
+
+def _entries(problem: Problem, phi: RandomFeatureMap, found: Draws) -> dict[str, Number]:
+    """Bias mean_p[(E k' - k)/k], squared error mean_p (k' - k)^2 / mean_p k^2, and variance of the kernel entries p."""
+    exact = problem.entries
+    square = np.mean(exact**2)
+    bias = mean_and_ci(np.mean(found.entries / exact - 1, axis=1))
+    mse = mean_and_ci(np.mean((found.entries - exact) ** 2, axis=1))
+    rows, columns = problem.pairs
+    q, k = problem.tokens.q[rows], problem.tokens.k[columns]
+    result: dict[str, Number] = {
+        "bias": bias.value,
+        "bias_low": bias.low,
+        "bias_high": bias.high,
+        "kernel_mse": mse.value,
+        "kernel_relative_mse": mse.value / square,
+        "kernel_relative_mse_low": mse.low / square,
+        "kernel_relative_mse_high": mse.high / square,
+    }
+    measured = empirical_variance(found.entries)
+    try:
+        expected, variance = phi.bias(q, k), phi.variance(q, k)
+    except NoClosedForm:
+        return result | {"variance": np.mean(measured) / np.var(exact)}
+    return result | {
+        "bias_predicted": np.mean(expected / exact),
+        "kernel_relative_mse_predicted": np.mean(variance + expected**2) / square,
+        **_variance(problem, phi, found, measured, variance),
+    }
+
+
+def _variance(
+    problem: Problem, phi: RandomFeatureMap, found: Draws, measured: Host, predicted: Host
+) -> dict[str, Number]:
+    """Variance over redraws, measured and predicted, in units of the squared error of the best constant kernel.
+
+    A sample variance of exponential features settles only where e^{4 v^2}, their kurtosis, is below the number of
+    frequencies seen. Bounded features settle everywhere. Entries of no variance (x = y for cosines) have no ratio.
+    The fields named "seen" are over the entries that settle; their unit too.
+    """
+    exact = problem.entries
+    seen = np.isfinite(predicted) & (predicted > NEGLIGIBLE * exact**2)
+    if phi.spec.kind in ("exp", "exp_pair"):
+        seen &= 4 * problem.square_sums <= np.log(len(found.entries) * len(phi.omega))
+    result: dict[str, Number] = {
+        "variance": np.mean(measured) / np.var(exact),
+        "variance_predicted": np.mean(predicted) / np.var(exact),
+        "variance_pairs": int(seen.sum()),
+    }
+    if seen.any():
+        ratio = variance_ratio(found.entries[:, seen], predicted[seen])
+        result |= {
+            "variance_seen": np.mean(measured[seen]) / np.var(exact[seen]),
+            "variance_seen_predicted": np.mean(predicted[seen]) / np.var(exact[seen]),
+            "variance_ratio": ratio.value,
+            "variance_ratio_low": ratio.low,
+            "variance_ratio_high": ratio.high,
+        }
+    return result
+
+
+def _attention(problem: Problem, found: Draws) -> dict[str, Number]:
+    """Squared error of the outputs, and the delta method's account of it on the rows where that means something.
+
+    The median over redraws leads: a ratio whose normaliser comes near 0 has no mean squared error.
+    """
+    errors = attention_mse(found.outputs, problem.exact)  # (R,)
+    mean, median = mean_and_ci(errors), median_and_ci(errors)
+    finite = np.isfinite(found.kl)
+    delta = ratio_delta_method(found.numerators, found.normalisers)
+    trusted = delta.relative_sd < TRUSTED_SD  # (n,)
+    result: dict[str, Number] = {
+        "attention_mse": median.value,
+        "attention_mse_low": median.low,
+        "attention_mse_high": median.high,
+        "attention_mse_mean": mean.value,
+        "attention_mse_mean_low": mean.low,
+        "attention_mse_mean_high": mean.high,
+        "row_kl": found.kl[finite].mean() if finite.any() else None,
+        "row_kl_rows": finite.mean(),
+        "nonpositive_normalisers": np.mean(found.normalisers <= 0),
+        "delta_rows": trusted.mean(),
+    }
+    if trusted.any():
+        outputs, exact = found.outputs[:, trusted], problem.exact[trusted]
+        noise = empirical_variance(outputs) / len(outputs)
+        result |= {
+            "delta_mse": np.mean(delta.variance[trusted] + delta.bias[trusted] ** 2),
+            "delta_mse_measured": np.mean(attention_mse(outputs, exact)),
+            "delta_bias2": np.mean(delta.bias[trusted] ** 2),
+            "delta_bias2_measured": np.mean((outputs.mean(axis=0) - exact) ** 2 - noise),
+        }
+    return result

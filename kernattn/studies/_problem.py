@@ -1,0 +1,96 @@
+"""The exact side of a study: softmax attention on given tokens, and what is the same for every estimator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn.kernels import Softmax
+from kernattn.metrics import attention_mse, row_kl
+from kernattn.studies._seeds import stream
+from kernattn.studies._settings import PAIRS
+from kernattn.studies._tokens import Tokens
+
+__all__ = ["Problem"]
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """Exact kernel, attention weights and outputs of some tokens, and the entries on which kernels are judged."""
+
+    tokens: Tokens
+    seed: int
+    kernel: Softmax = field(default_factory=Softmax)
+
+    @cached_property
+    def logits(self) -> Host:
+        """x'.y' of all pairs, (n, l)."""
+        c = self.kernel.input_scale(self.tokens.q.shape[1])
+        logits: Host = (self.tokens.q * c) @ (self.tokens.k * c).T
+        return logits
+
+    @cached_property
+    def weights(self) -> Host:
+        """Rows of exact attention weights, (n, l)."""
+        weights = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
+        normalised: Host = weights / weights.sum(axis=1, keepdims=True)
+        return normalised
+
+    @cached_property
+    def exact(self) -> Host:
+        """Exact attention outputs, (n, e)."""
+        exact: Host = self.weights @ self.tokens.v
+        return exact
+
+    @cached_property
+    def pairs(self) -> tuple[np.ndarray, np.ndarray]:
+        """Rows and columns of the kernel entries that are looked at: all, or as many as PAIRS drawn at random."""
+        n, length = self.logits.shape
+        size = n * length
+        if size <= PAIRS:
+            flat = np.arange(size)
+        else:
+            rng = np.random.default_rng(stream(self.seed, f"pairs/{self.tokens.name}"))
+            flat = np.sort(rng.choice(size, size=PAIRS, replace=False))
+        return flat // length, flat % length
+
+    @cached_property
+    def entries(self) -> Host:
+        """The kernel at these pairs, (P,); infinite where exp leaves float64."""
+        with np.errstate(over="ignore"):
+            entries: Host = np.exp(self.logits[self.pairs])
+        return entries
+
+    @cached_property
+    def square_sums(self) -> Host:
+        """v^2 = |x' + y'|^2 at these pairs, (P,): e^{v^2} / m is about the relative variance of positive features."""
+        rows, columns = self.pairs
+        c = self.kernel.input_scale(self.tokens.q.shape[1])
+        q, k = self.tokens.q * c, self.tokens.k * c
+        square_sums: Host = (np.sum(q**2, axis=1)[rows] + np.sum(k**2, axis=1)[columns]) + 2 * self.logits[self.pairs]
+        return np.maximum(square_sums, 0.0)
+
+    @cached_property
+    def facts(self) -> dict[str, float | int]:
+        """What a record says about its tokens, and the errors of uniform attention, out_i = mean of the values."""
+        (n, dim), (length, value_dim) = self.tokens.q.shape, self.tokens.v.shape
+        p, entries, v2 = self.weights, self.entries, self.square_sums
+        entropy = -np.sum(p * np.log(np.where(p > 0, p, 1.0)), axis=1)
+        uniform = np.broadcast_to(self.tokens.v.mean(axis=0), self.exact.shape)
+        return {
+            "queries": n,
+            "keys": length,
+            "dim": dim,
+            "value_dim": value_dim,
+            "pairs": len(entries),
+            "v2_median": float(np.median(v2)),
+            "v2_max": float(v2.max()),
+            "effective_keys": float(np.exp(entropy).mean()),
+            "uniform_attention_mse": float(attention_mse(uniform, self.exact)),
+            "uniform_row_kl": float(row_kl(p, np.full_like(p, 1 / length)).mean()),
+            "uniform_kernel_relative_mse": float(np.var(entries) / np.mean(entries**2)),
+            "uniform_bias": float(entries.mean() * np.mean(1 / entries) - 1),
+        }

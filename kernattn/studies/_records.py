@@ -1,0 +1,176 @@
+"""Records on disk: one JSON line per finished cell, so that a killed study resumes with no row lost or doubled.
+
+`config.json` says which settings the folder belongs to; `records.jsonl` grows by whole lines, each flushed to the disk
+before the next cell starts. A kill can only leave a last line without its end, which the next start cuts off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, final
+
+from kernattn.errors import FileFormatError, KernattnError
+
+__all__ = ["Record", "Records", "StudyConflict", "names", "read_records", "replace_bytes", "replace_text"]
+
+CONFIG, RECORDS = "config.json", "records.jsonl"
+
+Record = dict[str, Any]
+
+
+class StudyConflict(KernattnError, ValueError):
+    """The folder holds another study, or another process is writing to it."""
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Write a file under a temporary name and rename it: readers see the old file or the new one, never a part."""
+    temporary = path.with_name(f".{path.name}.tmp")
+    with temporary.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def replace_text(path: Path, content: str) -> None:
+    """Write text as `replace_bytes` does."""
+    replace_bytes(path, content.encode())
+
+
+def read_records(folder: Path) -> list[Record]:
+    """Return the finished cells of a study, in the order in which they were written."""
+    return _parse(_whole_lines((folder / RECORDS).read_bytes()), folder / RECORDS)
+
+
+def names(records: Iterable[Record], field: str) -> list[Any]:
+    """Return the values of a field, in the order in which they first appear."""
+    return list(dict.fromkeys(record[field] for record in records))
+
+
+def _whole_lines(content: bytes) -> bytes:
+    return content[: content.rfind(b"\n") + 1]
+
+
+def _parse(content: bytes, path: Path) -> list[Record]:
+    records: list[Record] = []
+    seen: set[str] = set()
+    for number, line in enumerate(content.splitlines(), start=1):
+        try:
+            record = json.loads(line)
+            cell = str(record["cell"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise FileFormatError(f"{path}, line {number}, is not a record of a study; move the file away") from error
+        if cell in seen:
+            raise FileFormatError(f"{path}, line {number}, repeats the cell {cell}; move the file away")
+        seen.add(cell)
+        records.append(record)
+    return records
+
+
+def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        return {prefix: value}
+    flat: dict[str, Any] = {}
+    for key, inner in value.items():
+        flat |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
+    return flat
+
+
+def _differences(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
+    old = {key: json.dumps(value) for key, value in _flat(stored).items()}
+    new = {key: json.dumps(value) for key, value in _flat(given).items()}
+    return [
+        f"{key} was {old.get(key, 'absent')}, is {new.get(key, 'absent')}"
+        for key in dict.fromkeys([*new, *old])
+        if old.get(key) != new.get(key)
+    ]
+
+
+@final
+class Records:
+    """The open folder of one study: a context manager that holds its lock and appends finished cells.
+
+    Parameters
+    ----------
+    folder : Path
+        Created if it is not there.
+    settings : mapping
+        Plain JSON values that every cell depends on. A folder that holds another study's is refused.
+    notes : mapping
+        Plain JSON values stored beside the settings when the study starts, and never compared.
+    """
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(folder)
+        try:
+            _settle_config(folder, json.loads(json.dumps(settings)), notes)
+            path = folder / RECORDS
+            content = path.read_bytes() if path.exists() else b""
+            whole = _whole_lines(content)
+            self.done = {record["cell"]: record for record in _parse(whole, path)}
+            if whole != content or not path.exists():
+                replace_bytes(path, whole)
+            self._file = path.open("ab")
+        except BaseException:
+            _unlock(self._lock)
+            raise
+
+    def append(self, record: Record) -> None:
+        """Write one finished cell, and return when it is on the disk."""
+        cell = record["cell"]
+        if cell in self.done:
+            raise StudyConflict(f"the cell {cell} has its record already")
+        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        self.done[cell] = record
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._file.close()
+        _unlock(self._lock)
+
+
+def _settle_config(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
+    path = folder / CONFIG
+    if not path.exists():
+        if (folder / RECORDS).exists():
+            raise StudyConflict(f"{folder} holds a {RECORDS} without its {CONFIG}; choose another --out")
+        replace_text(path, json.dumps({"settings": settings, "notes": notes}, indent=2) + "\n")
+        return
+    try:
+        stored = json.loads(path.read_bytes())["settings"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise FileFormatError(f"{path} is not the configuration of a study; choose another --out") from error
+    differences = _differences(stored, settings)
+    if differences:
+        raise StudyConflict(f"{folder} holds another study: {'; '.join(differences)}. Choose another --out")
+
+
+def _lock(folder: Path) -> int | None:
+    """Lock the folder as long as the returned descriptor is open; the system lets go when the process dies."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows, where nothing keeps two writers apart
+        return None
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(descriptor)
+        raise StudyConflict(f"another process is writing to {folder}") from error
+    return descriptor
+
+
+def _unlock(descriptor: int | None) -> None:
+    if descriptor is not None:
+        os.close(descriptor)

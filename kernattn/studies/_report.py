@@ -1,0 +1,139 @@
+"""summary.md of the attention study: verdicts and tables, from the records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from kernattn.studies._records import Record, names
+from kernattn.studies._verdicts import beats_uniform, best, number, select, verdicts
+
+__all__ = ["summary"]
+
+Columns = dict[str, Callable[[Record], str]]
+
+READING = """Intervals are 95%, over the redraws. The attention error is the median over the redraws, with the interval
+of order statistics, for a ratio whose normaliser comes near 0 has no mean error; the others are means, with Student's.
+
+- **over uniform**: the attention error over that of uniform attention, which gives every query the mean of the values.
+- **row KL**: Kullback-Leibler divergence of the rows in which every estimated weight is positive.
+- **Z ≤ 0**: share of the normalisers that signed features made zero or negative.
+- **kernel error**: mean of (k' - k)² over mean of k², measured and by the closed form.
+- **bias**: mean of (k' - k)/k over the entries.
+- **variance ratio**: measured over predicted variance, a mean over the entries whose sample variance can settle. For
+  exponential features these are the ones with 4 v² ≤ log(redraws × frequencies), v² = |q' + k'|², their kurtosis being
+  about e^(4 v²). Beyond, redraws miss the tail that carries the variance, and then the mean: a measured error below its
+  prediction, or a negative bias, says something about the number of redraws, not about the formula.
+- **ms**: milliseconds of one call of `linear_attention`, the median.
+"""
+RATIO = """Unbiased kernel entries do not make unbiased attention, which is a ratio N/Z. The delta method predicts the bias
+N Var(Z)/Z³ - Cov(N, Z)/Z² and the variance Var(N - (N/Z) Z)/Z², with moments over the redraws. It is asked only of the
+rows with sd(Z)/Z below 1/4. The noise of the measured squared bias is subtracted from it, which may leave a negative
+number.
+"""
+
+
+def _interval(record: Record, name: str) -> str:
+    value, low, high = (record.get(key) for key in (name, f"{name}_low", f"{name}_high"))
+    return "—" if value is None else f"{number(value)} [{number(low)}, {number(high)}]"
+
+
+def _share(record: Record, part: str, whole: str) -> str:
+    top, bottom = record.get(part), record.get(whole)
+    return "—" if top is None or not bottom else number(top / bottom)
+
+
+def _divergence(record: Record) -> str:
+    rows = record["row_kl_rows"]
+    return number(record["row_kl"]) + ("" if rows == 1 else f" ({rows:.0%} of rows)")
+
+
+DATASETS: Columns = {
+    "dataset": lambda r: str(r["dataset"]),
+    "tokens": lambda r: str(r["tokens"]),
+    "queries × keys": lambda r: f"{r['queries']} × {r['keys']}",
+    "d, e": lambda r: f"{r['dim']}, {r['value_dim']}",
+    "v², median and largest": lambda r: f"{number(r['v2_median'])}, {number(r['v2_max'])}",
+    "effective keys": lambda r: number(r["effective_keys"]),
+    "uniform: attention MSE": lambda r: number(r["uniform_attention_mse"]),
+    "row KL": lambda r: number(r["uniform_row_kl"]),
+    "kernel error": lambda r: number(r["uniform_kernel_relative_mse"]),
+}
+RESULTS: Columns = {
+    "estimator": lambda r: str(r["estimator"]),
+    "projection": lambda r: str(r["projection"]),
+    "attention MSE": lambda r: _interval(r, "attention_mse"),
+    "over uniform": lambda r: _share(r, "attention_mse", "uniform_attention_mse"),
+    "row KL": _divergence,
+    "Z ≤ 0": lambda r: f"{r['nonpositive_normalisers']:.2%}" if r["nonpositive_normalisers"] else "0",
+    "kernel error": lambda r: _interval(r, "kernel_relative_mse"),
+    "predicted": lambda r: number(r.get("kernel_relative_mse_predicted")),
+    "bias": lambda r: _interval(r, "bias"),
+    "variance ratio": lambda r: _interval(r, "variance_ratio"),
+    "on entries": lambda r: f"{r.get('variance_pairs', 0) / r['pairs']:.0%}",
+    "ms": lambda r: f"{1e3 * r['attention_seconds']:.2f}",
+}
+DELTA: Columns = {
+    "dataset": lambda r: str(r["dataset"]),
+    "estimator": lambda r: str(r["estimator"]),
+    "projection": lambda r: str(r["projection"]),
+    "rows": lambda r: f"{r['delta_rows']:.0%}",
+    "MSE, measured": lambda r: number(r.get("delta_mse_measured")),
+    "delta method": lambda r: number(r.get("delta_mse")),
+    "squared bias, measured": lambda r: number(r.get("delta_bias2_measured")),
+    "delta method ": lambda r: number(r.get("delta_bias2")),
+}
+
+
+def _table(columns: Columns, records: Iterable[Record]) -> list[str]:
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    return lines + [f"| {' | '.join(cell(record) for cell in columns.values())} |" for record in records]
+
+
+def _winners(by_dataset: dict[str, list[Record]], ms: Sequence[int]) -> list[str]:
+    def cell(found: list[Record]) -> str:
+        leader = best(found)
+        if leader is None:
+            return "—"
+        return f"{leader['estimator']}, {leader['projection']}" + (
+            "" if beats_uniform(leader) else ", worse than uniform"
+        )
+
+    columns: Columns = {"dataset": lambda r: str(r["dataset"])}
+    for m in ms:
+        columns[f"m = {m}"] = lambda r, m=m: cell(select(by_dataset[r["dataset"]], m=m))  # type: ignore[misc]
+    return _table(columns, (found[0] for found in by_dataset.values()))
+
+
+def _calibration(records: Sequence[Record]) -> str:
+    """Say how often the intervals hold what theory says."""
+    known = [r for r in records if r["bias_low"] is not None and r.get("bias_predicted") is not None]
+    missed = sum(not r["bias_low"] <= r["bias_predicted"] <= r["bias_high"] for r in known)
+    rated = [r for r in records if r.get("variance_ratio_low") is not None]
+    wrong = sum(not r["variance_ratio_low"] <= 1 <= r["variance_ratio_high"] for r in rated)
+    return (
+        f"The bias interval misses the closed form in {missed} of {len(known)} cells, that of the variance ratio "
+        f"misses 1 in {wrong} of {len(rated)}. By chance one in twenty would, and more where the tails are long."
+    )
+
+
+def summary(records: Sequence[Record], figures: Sequence[str]) -> str:
+    """Return the text of summary.md."""
+    ms = sorted(names(records, "m"))
+    by_dataset = {dataset: select(records, dataset=dataset) for dataset in names(records, "dataset")}
+    largest = select(records, m=ms[-1])
+    lines = ["# Random features against exact attention", ""]
+    lines += [f"{len(records)} cells of {records[0]['draws']} redraws, seed {records[0]['seed']['entropy']}.", ""]
+    lines += ["## Verdicts", "", *(f"- {verdict}" for verdict in verdicts(records)), ""]
+    lines += ["## Least attention error", "", *_winners(by_dataset, ms), ""]
+    lines += ["## Tokens", "", *_table(DATASETS, (found[0] for found in by_dataset.values())), ""]
+    lines += [f"## Results at m = {ms[-1]}", "", READING]
+    for dataset in by_dataset:
+        lines += [f"### {dataset}", "", *_table(RESULTS, select(largest, dataset=dataset)), ""]
+    lines += ["## Do the formulas hold?", "", _calibration(records), ""]
+    lines += ["## Attention is a ratio", "", RATIO, *_table(DELTA, (r for r in largest if r["delta_rows"] > 0)), ""]
+    lines += [
+        "## Figures",
+        "",
+        *(f"![{name.removesuffix('.png')}]({name})\n" for name in figures if name.endswith("png")),
+    ]
+    return "\n".join(lines)

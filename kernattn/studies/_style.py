@@ -1,0 +1,163 @@
+"""How the figures look: colours that colour-blind readers tell apart, panels, legends, and files written whole."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+from kernattn.studies._records import Record, names, replace_bytes
+
+__all__ = ["FORMATS", "GREY", "UNIFORM", "Look", "canvas", "dodged", "legend", "look_of", "panels", "save", "uniform"]
+
+FORMATS = ("png", "svg")
+GREY = "#4d4d4d"
+COLOURS = {  # Okabe and Ito (2008)
+    "trigonometric": "#0072B2",
+    "phase": "#56B4E9",
+    "positive": "#D55E00",
+    "hyperbolic": "#E69F00",
+    "optimal_positive": "#009E73",
+}
+SPARE = ("#CC79A7", "#000000", "#999933")
+MARKERS = {"iid": "o", "orthogonal": "s"}
+Look = dict[str, Any]
+WIDTH = 9.6  # inches: the legend needs them
+
+RC: dict[Any, Any] = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": "#888888",
+    "axes.grid": True,
+    "axes.labelcolor": "#333333",
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "font.family": "DejaVu Sans",
+    "font.size": 9,
+    "grid.color": "#e6e6e6",
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "kernattn",
+    "text.color": "#222222",
+    "xtick.color": "#555555",
+    "ytick.color": "#555555",
+}
+
+
+def look_of(records: Sequence[Record], estimator: str, projection: str) -> Look:
+    """Return colour (the estimator), line and marker (the projection): orthogonal is solid and filled, iid is not."""
+    unknown = [name for name in names(records, "estimator") if name not in COLOURS]
+    colours = COLOURS | dict(zip(unknown, SPARE * len(unknown), strict=False))
+    colour = colours[estimator]
+    solid = projection != "iid"
+    return {
+        "color": colour,
+        "linestyle": "-" if solid else (0, (3, 1.5)),
+        "marker": MARKERS.get(projection, "D"),
+        "markerfacecolor": colour if solid else "white",
+        "markeredgecolor": colour,
+        "markersize": 4.0,
+        "markeredgewidth": 1.0,
+        "linewidth": 1.4,
+    }
+
+
+def dodged(records: Sequence[Record], record: Record) -> float:
+    """Return m, moved a little by the series, so that intervals of one m stand side by side on a log axis."""
+    series = names([{"s": (r["estimator"], r["projection"])} for r in records], "s")
+    place = series.index((record["estimator"], record["projection"])) - (len(series) - 1) / 2
+    return float(record["m"] * 2 ** (0.6 * place / max(len(series), 1)))
+
+
+def canvas(title: str, subtitle: str, width: float, height: float) -> Any:
+    """Return an empty figure, sizes in inches, with its message on top and room for a legend below that."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    figure.subplots_adjust(
+        left=0.85 / width, right=1 - 0.2 / width, top=1 - 1.45 / height, bottom=0.55 / height, wspace=0.12, hspace=0.32
+    )
+    figure.text(0.25 / width, 1 - 0.3 / height, title, fontsize=13, fontweight="bold", va="center")
+    figure.text(0.25 / width, 1 - 0.6 / height, subtitle, fontsize=9, color="#555555", va="center")
+    return figure
+
+
+def panels(records: Sequence[Record], title: str, subtitle: str, ylabel: str) -> tuple[Any, dict[str, Any]]:
+    """Return a figure and its axes by dataset: scales down, sources across, log2 m along the bottom."""
+    from matplotlib.ticker import FixedLocator, NullLocator
+
+    sources, scales, ms = names(records, "source"), names(records, "scale"), sorted(names(records, "m"))
+    figure = canvas(title, subtitle, max(3.3 * len(sources) + 1.05, WIDTH), 2.6 * len(scales) + 2.0)
+    grid = figure.subplots(len(scales), len(sources), squeeze=False, sharex=True, sharey="row")
+    axes = {}
+    for i, scale in enumerate(scales):
+        for j, source in enumerate(sources):
+            axis = grid[i][j]
+            found = next(r for r in records if r["source"] == source and r["scale"] == scale)
+            axes[found["dataset"]] = axis
+            axis.set_title(f"{source}, scale {scale:g}   (median v² = {found['v2_median']:.2g})", loc="left")
+            axis.set_xscale("log", base=2)
+            axis.xaxis.set_major_locator(FixedLocator(ms))
+            axis.xaxis.set_minor_locator(NullLocator())
+            axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            axis.set_xlim(ms[0] / 1.35, ms[-1] * 1.35)
+            if i == len(scales) - 1:
+                axis.set_xlabel("features m")
+            if j == 0:
+                axis.set_ylabel(ylabel)
+    return figure, axes
+
+
+UNIFORM: Look = {"color": GREY, "linewidth": 2.4, "alpha": 0.7, "zorder": 1.5}
+
+
+def uniform(axis: Any, level: float | None) -> None:
+    """Draw the level of uniform attention across a panel."""
+    if level is not None:
+        axis.axhline(level, **UNIFORM)
+
+
+def legend(figure: Any, records: Sequence[Record], extra: Sequence[Any] = ()) -> None:
+    """Put one legend above the panels: a colour per estimator, a line per projection, and what is given."""
+    from matplotlib.lines import Line2D
+
+    handles: list[Any] = []
+    for estimator in names(records, "estimator"):
+        colour = look_of(records, estimator, "")["color"]
+        handles.append(Line2D([], [], color=colour, linewidth=4, label=estimator.replace("_", " ")))
+    for projection in names(records, "projection"):
+        look = look_of(records, records[0]["estimator"], projection)
+        grey = {"color": GREY, "markeredgecolor": GREY}
+        grey["markerfacecolor"] = "white" if look["markerfacecolor"] == "white" else GREY
+        handles.append(Line2D([], [], label=projection, **(look | grey)))
+    handles += [*extra, Line2D([], [], label="uniform attention", **UNIFORM)]
+    width, height = figure.get_size_inches()
+    figure.legend(
+        handles=handles,
+        loc="center left",
+        bbox_to_anchor=(0.15 / width, 1 - 0.92 / height),
+        ncols=len(handles),
+        handlelength=2.0,
+        columnspacing=1.2,
+        handletextpad=0.5,
+    )
+
+
+def save(folder: Path, name: str, draw: Callable[[], Any]) -> list[str]:
+    """Draw a figure under this style and write it in every format; return the names of the files."""
+    import matplotlib as mpl
+
+    files = []
+    with mpl.rc_context(RC):
+        figure = draw()
+        for form in FORMATS:
+            buffer = BytesIO()
+            metadata = {"Date": None} if form == "svg" else {}
+            figure.savefig(buffer, format=form, dpi=140, metadata=metadata)
+            replace_bytes(folder / f"{name}.{form}", buffer.getvalue())
+            files.append(f"{name}.{form}")
+    return files

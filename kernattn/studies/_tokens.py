@@ -1,0 +1,155 @@
+"""Queries, keys and values of real tokens: photographs, digits, or the user's own."""
+
+from __future__ import annotations
+
+import hashlib
+import zlib
+from dataclasses import dataclass, replace
+from pathlib import Path
+from zipfile import BadZipFile
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
+from kernattn.studies._extras import require
+from kernattn.studies._seeds import stream
+
+__all__ = ["DIM", "SOURCES", "Tokens", "own_tokens", "shipped_tokens"]
+
+PATCH, DIM = 8, 16
+
+
+@dataclass(frozen=True, eq=False)
+class Tokens:
+    """q (n, d), k (l, d), v (l, e) in float64, with where they come from in words."""
+
+    source: str
+    description: str
+    q: Host
+    k: Host
+    v: Host
+    scale: float = 1.0
+
+    @property
+    def name(self) -> str:
+        """The dataset's name in cells and records."""
+        return f"{self.source}@{self.scale:g}"
+
+    def scaled(self, scale: float) -> Tokens:
+        """Return the same tokens with queries and keys `scale` times as long: an inverse temperature of scale^2."""
+        return replace(self, q=scale * self.q, k=scale * self.k, scale=scale * self.scale)
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the numbers."""
+        digest = hashlib.sha256()
+        for array in (self.q, self.k, self.v):
+            digest.update(str(array.shape).encode())
+            digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.hexdigest()
+
+
+def _patches(photograph: str, count: int, rng: np.random.Generator) -> tuple[Host, Host]:
+    """Patches (count, D) at random places, and the places: rows and columns of their corners (count, 2)."""
+    datasets = require("sklearn.datasets", "scikit-learn", "the study's real tokens")
+    require("PIL", "pillow", "the study's photographs")
+    image = np.asarray(datasets.load_sample_image(f"{photograph}.jpg"), dtype=np.float64) / 255  # (427, 640, 3)
+    rows, columns = image.shape[0] - PATCH + 1, image.shape[1] - PATCH + 1
+    corners = rng.choice(rows * columns, size=count, replace=False)
+    windows = np.lib.stride_tricks.sliding_window_view(image, (PATCH, PATCH), axis=(0, 1))
+    row, column = corners // columns, corners % columns
+    return windows[row, column].reshape(count, -1), np.stack([row, column], axis=1).astype(np.float64)
+
+
+def _digits(count: int, rng: np.random.Generator) -> tuple[Host, Host]:
+    """Images (count, 64), and which digit each is: one-hot (count, 10)."""
+    datasets = require("sklearn.datasets", "scikit-learn", "the study's real tokens")
+    digits = datasets.load_digits()
+    picked = rng.choice(len(digits.data), size=count, replace=False)
+    return digits.data[picked] / 16, np.eye(10)[digits.target[picked]]
+
+
+SOURCES = {
+    "china": f"{PATCH} × {PATCH} colour patches of the photograph china.jpg; values: the patches (whitened)",
+    "flower": f"{PATCH} × {PATCH} colour patches of the photograph flower.jpg; values: their places (standardised)",
+    "digits": "handwritten digits of 8 × 8 pixels; values: which digit it is (one-hot)",
+}
+MOST = 1797  # as many digits as there are
+
+
+def _whiten(raw: Host) -> Host:
+    """(n, D) -> (n, d): coordinates on the d leading principal axes, each of mean 0 and variance 1."""
+    centred = raw - raw.mean(axis=0)
+    _, _, axes = np.linalg.svd(centred, full_matrices=False)
+    axes = axes[:DIM]
+    axes *= np.sign(axes[np.arange(DIM), np.argmax(np.abs(axes), axis=1)])[:, None]  # the SVD leaves the signs open
+    coordinates = centred @ axes.T
+    whitened: Host = coordinates / coordinates.std(axis=0)
+    return whitened
+
+
+def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
+    """Tokens of one of the SOURCES: q = k = whitened patches brought to |x| = sqrt(d), values as the source says.
+
+    Queries are the first of the keys, so each of them sees itself. There are no learned projections.
+    """
+    if source not in SOURCES:
+        raise ParameterError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")
+    if not DIM < keys <= MOST or not 1 <= queries <= keys:
+        raise ParameterError(
+            f"keys must lie in {DIM + 1}..{MOST} and queries in 1..keys; got {keys} keys and {queries} queries"
+        )
+    rng = np.random.default_rng(stream(seed, f"tokens/{source}"))
+    pixels, labels = _digits(keys, rng) if source == "digits" else _patches(source, keys, rng)
+    whitened = _whiten(pixels)
+    values = {"china": whitened, "flower": (labels - labels.mean(axis=0)) / labels.std(axis=0), "digits": labels}
+    x = whitened * (DIM**0.5 / np.linalg.norm(whitened, axis=1, keepdims=True))
+    return Tokens(source, SOURCES[source], x[:queries], x, values[source])
+
+
+def own_tokens(path: Path, queries: int, seed: int) -> Tokens:
+    """Tokens of a user's .npz with q (n, d), k (l, d) and v (l, e): all keys, and at most `queries` of the queries."""
+    q, k, v = (_checked(path, name, array) for name, array in _read(path).items())
+    if q.shape[1] != k.shape[1]:
+        raise ShapeError(f"{path}: q and k must have as many columns; got shapes {q.shape} and {k.shape}")
+    if k.shape[0] != v.shape[0]:
+        raise ShapeError(f"{path}: k and v must have as many rows; got shapes {k.shape} and {v.shape}")
+    if len(k) < 2:
+        raise ShapeError(f"{path}: attention over fewer than two keys is no approximation problem; got {len(k)}")
+    if len(q) > queries:
+        picked = np.random.default_rng(stream(seed, "queries")).choice(len(q), size=queries, replace=False)
+        described = f"{path.name}, {queries} of its {len(q)} queries drawn at random"
+        return Tokens(path.stem, described, q[np.sort(picked)], k, v)
+    return Tokens(path.stem, f"{path.name}, all queries", q, k, v)
+
+
+def _read(path: Path) -> dict[str, np.ndarray]:
+    names = ("q", "k", "v")
+    try:
+        file = np.load(path, allow_pickle=False)
+        if isinstance(file, np.ndarray):
+            raise FileFormatError(f"{path} holds a single array; an .npz with q, k and v is needed")
+        with file:
+            if sorted(file.files) != sorted(names):
+                raise FileFormatError(
+                    f"{path} must hold the arrays q, k and v and no others; it holds {', '.join(file.files) or 'none'}"
+                )
+            return {name: file[name] for name in names}
+    except FileNotFoundError as error:
+        raise FileFormatError(f"{path} does not exist") from error
+    except FileFormatError:
+        raise
+    except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
+        raise FileFormatError(f"{path} cannot be read as an .npz of plain numbers: {error}") from error
+
+
+def _checked(path: Path, name: str, array: np.ndarray) -> Host:
+    if array.dtype.kind != "f":
+        raise DTypeError(f"{path}: {name} must be float16, float32 or float64; got {array.dtype}")
+    if array.ndim != 2:
+        raise ShapeError(f"{path}: {name} must have two axes, tokens and features; got shape {array.shape}")
+    if 0 in array.shape:
+        raise EmptyInputError(f"{path}: {name} is empty; got shape {array.shape}")
+    if not np.all(np.isfinite(array)):
+        raise ParameterError(f"{path}: {name} has values that are not finite")
+    return array.astype(np.float64)

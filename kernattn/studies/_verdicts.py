@@ -1,0 +1,110 @@
+"""The attention study in plain sentences: where random features beat uniform attention, and which."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import exp
+from typing import Any
+
+from kernattn.studies._records import Record, names
+
+__all__ = ["beats_uniform", "best", "number", "select", "verdicts"]
+
+
+def select(records: Iterable[Record], **wanted: Any) -> list[Record]:
+    """Return the records with these values."""
+    return [record for record in records if all(record[key] == value for key, value in wanted.items())]
+
+
+def beats_uniform(record: Record) -> bool:
+    """Whether the whole 95% interval of the median squared error lies below the error of uniform attention."""
+    high, level = record["attention_mse_high"], record["uniform_attention_mse"]
+    return high is not None and level is not None and high < level
+
+
+def best(records: Iterable[Record]) -> Record | None:
+    """Return the record of least attention error, if any is finite."""
+    known = [record for record in records if record["attention_mse"] is not None]
+    return min(known, key=lambda record: float(record["attention_mse"]), default=None)
+
+
+def number(value: float | None) -> str:
+    """Return two digits of a number."""
+    if value is None:
+        return "—"
+    if value == 0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e4:
+        return f"{value:.1e}"
+    return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
+
+
+def verdicts(records: Sequence[Record]) -> list[str]:
+    """Say of every dataset whether random features beat uniform attention, out_i = mean of the values, and which do.
+
+    Parameters
+    ----------
+    records : sequence of dict
+        Records of one attention study.
+
+    Returns
+    -------
+    list of str
+        One entry per dataset. A cell is better than uniform attention where the whole 95% interval of its median
+        squared error over the redraws lies below the error of uniform attention.
+    """
+    return [_verdict(select(records, dataset=dataset)) for dataset in names(records, "dataset")]
+
+
+def _verdict(records: list[Record]) -> str:
+    first, ms = records[0], sorted(names(records, "m"))
+    largest = select(records, m=ms[-1])
+    leader = best(largest)
+    head = f"{first['dataset']}: "
+    if leader is None:
+        return head + "no attention output stayed finite."
+    hopeless = [m for m in ms if not any(map(beats_uniform, select(records, m=m)))]
+    gain = first["uniform_attention_mse"] / leader["attention_mse"]
+    if hopeless == ms:
+        return (
+            f"{head}no approximation is better than uniform attention at m = {_list(ms)}: use exact attention here. "
+            f"At m = {ms[-1]} the least bad, {_label(leader)}, has {number(1 / gain)} times the error of uniform attention. "
+            f"The relative variance of positive features, about e^(v²)/m, is {_spread(first, ms[-1])} at the median pair."
+        )
+    text = (
+        f"{head}at m = {ms[-1]} {_label(leader)} is best, with {number(gain)} times less error than uniform attention"
+    )
+    ties = [record for record in largest if record is not leader and _ties(record, leader)]
+    text += f"; {_group(ties)} cannot be told from it." if ties else "."
+    if hopeless:
+        text += f" Nothing is better than uniform attention at m = {_list(hopeless)}."
+    losers = [record for record in largest if not beats_uniform(record)]
+    if losers and ms[-1] not in hopeless:
+        text += f" No better than uniform attention at m = {ms[-1]}: {_group(losers)}."
+    return text
+
+
+def _ties(record: Record, leader: Record) -> bool:
+    low = record["attention_mse_low"]
+    return beats_uniform(record) and low is not None and low <= leader["attention_mse_high"]
+
+
+def _spread(record: Record, m: int) -> str:
+    v2 = float(record["v2_median"])
+    return number(exp(v2) / m) if v2 < 700 else "beyond float64"
+
+
+def _label(record: Record) -> str:
+    return f"{record['estimator']} ({record['projection']})"
+
+
+def _group(records: Sequence[Record]) -> str:
+    """Name estimators once each, with their projections."""
+    return ", ".join(
+        f"{estimator} ({' and '.join(names(select(records, estimator=estimator), 'projection'))})"
+        for estimator in names(records, "estimator")
+    )
+
+
+def _list(ms: Sequence[int]) -> str:
+    return ", ".join(map(str, ms))
