@@ -1,0 +1,145 @@
+"""What the sketches of polynomial kernels share: inputs dense or CSR, blocks of rows, and moments."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from scipy import sparse
+
+from kernattn._array import Array, Host, accumulation_dtype, like, namespace
+from kernattn._dispatch import Op
+from kernattn._parallel import share
+from kernattn._random import RNG, generator
+from kernattn.errors import DTypeError, EmptyInputError, ShapeError
+from kernattn.features.base import FeatureMap
+from kernattn.features.polynomial_inputs import PairSums, augmented, augmented_csr, pair_sums, unit_rows
+from kernattn.kernels import Polynomial
+from kernattn.ops.features import OP
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["PolynomialSketch"]
+
+
+@dataclass(frozen=True, eq=False)
+class PolynomialSketch(FeatureMap):
+    r"""A random map with :math:`E\,\phi(x)^T \phi(y) = (\gamma x^T y + c)^p`; see `kernattn.random_features`.
+
+    Rows come as arrays of any library, or as a SciPy CSR matrix, which is never made dense: its features are a NumPy array.
+    """
+
+    kernel: Polynomial
+
+    op: ClassVar[Op] = OP  # its backends are those of the map
+    block_rows: ClassVar[int] = 1024  # rows done at once
+    seconds: ClassVar[float] = 0.0  # one factor of one feature of one row takes; 0 where BLAS brings its own threads
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Length of a row with the kernel's constant appended."""
+
+    @abstractmethod
+    def product(self, x: Any, backend: str | None) -> Array:
+        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
+
+    @abstractmethod
+    def pair_variance(self, pair: PairSums) -> Host:
+        """Return the variance of the estimate for pairs with these sums."""
+
+    @classmethod
+    @abstractmethod
+    def sample(cls, kernel: Polynomial, dim: int, num_features: int, rng: np.random.Generator) -> Self:
+        """Draw a map."""
+
+    @property
+    @abstractmethod
+    def design(self) -> dict[str, Any]:
+        """What `sample` takes beyond the kernel and the sizes."""
+
+    @final
+    @property
+    def dim(self) -> int:
+        """Input dimension d."""
+        return self.width - (self.kernel.coef0 > 0)
+
+    @final
+    @property
+    def spec(self) -> MapSpec | None:
+        """None: the ops take the map as computed features."""
+        return None
+
+    @final
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return a new map of the same design with fresh random numbers."""
+        return self.sample(self.kernel, self.dim, self.features_of(self.dim), generator(rng), **self.design)
+
+    @final
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
+        xp = namespace(x=x)
+        rows, size = unit_rows(augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False)))
+        return ScaledFeatures(self.product(rows, None), self.kernel.degree * xp.log(size))
+
+    @final
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
+        return self.scaled_query(x)
+
+    @final
+    def mean(self, x: Array, y: Array) -> Array:
+        """Return the expectation of phi(x).phi(y) over redraws, (x'.y')^p, for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return like(pair_sums(self.kernel, self.dim, x, y).dot ** self.kernel.degree, x)
+
+    @final
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return 0, the mean less the kernel, for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return like(np.zeros_like(pair_sums(self.kernel, self.dim, x, y).dot), x)
+
+    @final
+    def variance(self, x: Array, y: Array) -> Array:
+        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return like(np.maximum(self.pair_variance(pair_sums(self.kernel, self.dim, x, y)), 0.0), x)
+
+    @final
+    def _features(self, x: Any, side: str, backend: str | None) -> Array:
+        dense = not sparse.issparse(x)
+        if dense:
+            self.check(x)
+        else:
+            _check_csr(x, self.dim)
+        self.op.choose(x if dense else x.data, backend)
+        if dense and not isinstance(x, np.ndarray):
+            xp = namespace(x=x)
+            rows = augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+            return xp.astype(self.product(rows, backend), x.dtype, copy=False)
+        return self._by_blocks(x, backend, dense)
+
+    def _by_blocks(self, x: Any, backend: str | None, dense: bool) -> Array:
+        dtype = accumulation_dtype(np, x)
+        rows = x.reshape(-1, self.dim) if dense else x
+        out = np.empty((rows.shape[0], self.features_of(self.dim)), x.dtype)
+
+        def fill(low: int, high: int) -> None:
+            for start in range(low, high, self.block_rows):
+                stop = min(high, start + self.block_rows)
+                block = rows[start:stop].astype(dtype, copy=False)
+                block = augmented(self.kernel, block) if dense else augmented_csr(self.kernel, block)
+                out[start:stop] = self.product(block, backend)
+
+        share(fill, len(out), self.seconds * self.kernel.degree * out.size)
+        return out.reshape(*x.shape[:-1], -1)
+
+
+def _check_csr(x: Any, dim: int) -> None:
+    """Raise unless x is a floating CSR matrix (n, d)."""
+    if x.format != "csr":
+        raise DTypeError(f"a sparse x must be in CSR format; got {x.format!r}, which x.tocsr() converts")
+    if x.dtype not in (np.float32, np.float64):
+        raise DTypeError(f"a sparse x must be float32 or float64; got {x.dtype}")
+    if x.ndim != 2 or x.shape[1] != dim:
+        raise ShapeError(f"x must have d = {dim} columns, as the map was drawn; got shape {x.shape}")
+    if x.shape[0] == 0:
+        raise EmptyInputError(f"x must have rows; got shape {x.shape}")

@@ -1,0 +1,110 @@
+"""TensorSketch: the count sketch of the p-fold outer product, by Fourier transforms of p count sketches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from math import gcd
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.fft import rfft
+
+from kernattn._array import Array, Host, constant, namespace
+from kernattn._dispatch import Op
+from kernattn.features.polynomial_inputs import PairSums, width
+from kernattn.features.sketches.base import PolynomialSketch
+from kernattn.features.sketches.weights import random_signs
+from kernattn.kernels import Polynomial
+from kernattn.ops.countsketch import OP
+
+__all__ = ["TensorSketch"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TensorSketch(PolynomialSketch):
+    r"""TensorSketch: :math:`\phi(x) = F \prod_{i=1}^p \mathrm{FFT}(C_i \tilde x)`, C a count sketch of M buckets.
+
+    Pham and Pagh (2013). F is orthogonal up to scale: it packs the real and imaginary parts of the spectrum's half into M real
+    features. Their inner products are those of the inverse transform, which therefore is not taken.
+
+    With :math:`a = (\tilde x^T \tilde y)^2`, :math:`N = |\tilde x|^2 |\tilde y|^2`,
+    :math:`s = \sum_i \tilde x_i^2 \tilde y_i^2` and g = gcd(2, M) the variance is, for hashes and signs that are independent
+    for every coordinate,
+
+    .. math:: \frac{(N + a - s)^p + (2a - s)^p - 2 a^p}{M}
+              + \frac{g}{M^2} \left[(N + 2a - 2s)^p - (N + a - s)^p - (2a - s)^p + a^p\right].
+    """
+
+    index: NDArray[np.int64]  # (p, width), the bucket of each coordinate
+    sign: NDArray[np.int8]  # (p, width)
+    buckets: int
+
+    op: ClassVar[Op] = OP
+    block_rows: ClassVar[int] = 64
+    seconds: ClassVar[float] = 3e-9
+
+    @property
+    def width(self) -> int:
+        """Length of a row with the kernel's constant appended."""
+        return self.index.shape[1]
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    @classmethod
+    def sample(cls, kernel: Polynomial, dim: int, num_features: int, rng: np.random.Generator) -> Self:
+        """Draw a map."""
+        shape = (kernel.degree, width(kernel, dim))
+        index = rng.integers(num_features, size=shape)
+        index.setflags(write=False)
+        return cls(kernel, index, random_signs(rng, *shape), num_features)
+
+    def features_of(self, dim: int) -> int:
+        """Return M."""
+        return self.buckets
+
+    def product(self, x: Any, backend: str | None) -> Array:
+        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
+        sketch = OP.implementation(x.data if sparse.issparse(x) else x, backend)
+        sketches = sketch(x, self.index, self.sign.astype(np.float64), self.buckets)  # (..., n, p, M)
+        xp = namespace(sketches=sketches)
+        spectra = rfft(sketches, overwrite_x=True) if isinstance(sketches, np.ndarray) else xp.fft.rfft(sketches)
+        product = spectra[..., 0, :]  # (..., n, M // 2 + 1)
+        for i in range(1, len(self.index)):
+            product = product * spectra[..., i, :]
+        parts = _parts(product)
+        packed = xp.concat([parts[..., :1], parts[..., 2 : self.buckets + 1]], axis=-1)  # without the zero parts
+        return packed * constant(xp, _amplitudes(self.buckets), sketches.dtype, sketches)
+
+    def pair_variance(self, pair: PairSums) -> Host:
+        """Return the variance of the estimate for pairs with these sums."""
+        p, m = len(self.index), self.buckets
+        square, cross = pair.square**p, (pair.norms + pair.square - pair.shared) ** p
+        swapped = (2 * pair.square - pair.shared) ** p
+        both = (pair.norms + 2 * (pair.square - pair.shared)) ** p
+        return (cross + swapped - 2 * square) / m + (both - cross - swapped + square) * (gcd(2, m) / m**2)
+
+
+def _parts(spectrum: Array) -> Array:
+    """Return real and imaginary parts in turn along the last axis."""
+    if isinstance(spectrum, np.ndarray):
+        return spectrum.view(spectrum.real.dtype)
+    xp = namespace(spectrum=spectrum)
+    pairs = xp.stack([xp.real(spectrum), xp.imag(spectrum)], axis=-1)
+    return xp.reshape(pairs, (*spectrum.shape[:-1], -1))
+
+
+@cache
+def _amplitudes(buckets: int) -> Host:
+    """Return the weights of the packed parts: every frequency but 0 and M / 2 stands for two of the whole spectrum."""
+    weights = np.full(buckets, (2 / buckets) ** 0.5)
+    weights[0] = buckets**-0.5
+    if buckets % 2 == 0:
+        weights[-1] = buckets**-0.5
+    return weights
