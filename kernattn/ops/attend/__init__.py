@@ -8,4 +8,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("attend", ("reference",))
+OP = Op("attend", ("reference", "cpu", "gpu"))

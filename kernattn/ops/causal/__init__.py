@@ -11,4 +11,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("causal", ("reference",))
+OP = Op("causal", ("reference", "cpu", "gpu"))

@@ -7,4 +7,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("features", ("reference",))
+OP = Op("features", ("reference", "cpu", "gpu"))

@@ -8,4 +8,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("key_state", ("reference",))
+OP = Op("key_state", ("reference", "cpu", "gpu"))
