@@ -1,7 +1,7 @@
 """Threads for loops that release the interpreter lock: a pool of our own, safe under Python threads and under fork.
 
-A loop is a function of a range, ``loop(low, high)``. The caller works too, so a busy pool delays nobody and nested calls cannot
-deadlock. A forked child starts a pool of its own.
+A loop is a function of a range, ``loop(low, high)``. The caller works too, so a busy pool delays nobody and nested
+calls cannot deadlock. A forked child starts a pool of its own.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""What the compiled siblings share: how a loop is compiled, elementary functions and products that LLVM vectorises, tiles of features."""
+"""What the compiled siblings share: vectorised functions, products, tiles of features, the recurrence."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Any
 
 import numba
+import numba.extending
 
-__all__ = ["EXACT", "FASTMATH", "compiled"]
+__all__ = ["EXACT", "FASTMATH", "compiled", "intrinsic", "overload"]
 
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 """Sums may be reordered; infinities and NaN keep their meaning."""
@@ -15,11 +16,11 @@ FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 EXACT = {"nsz", "contract"}
 """For code whose rounding is designed: (x + c) - c must stay as it is."""
 
-P = ParamSpec("P")
-R = TypeVar("R")
+intrinsic: Any = numba.extending.intrinsic
+overload: Any = numba.extending.overload
 
 
-def compiled(loop: Callable[P, R]) -> Callable[P, R]:
+def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile without the interpreter lock, cached on disk; division by zero as in IEEE 754."""
-    result: Callable[P, R] = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FASTMATH)(loop)
+    result: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FASTMATH)(loop)
     return result

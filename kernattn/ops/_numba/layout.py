@@ -1,7 +1,8 @@
-"""From arrays and specs to what the loops take: flat read-only arrays of one dtype, plain numbers, and tables of who reads what."""
+"""From arrays and specs to what the loops take: flat read-only arrays, plain numbers, tables of who reads what."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -13,9 +14,25 @@ from numpy.typing import NDArray
 from kernattn._array import Array
 from kernattn.ops._numba.products import LINE, ROWS
 from kernattn.ops._numba.tiles import COS, ELU1, EXP, EXP_PAIR, GIVEN, RELU, SINCOS
-from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.spec import MapSpec
 
-__all__ = ["Heads", "Plan", "Side", "accumulation", "bound", "flat", "heads", "plan_of", "side"]
+__all__ = [
+    "FLOPS_PER_SECOND",
+    "NO_MASK",
+    "SECONDS_PER_FEATURE",
+    "Heads",
+    "Plan",
+    "Side",
+    "accumulation",
+    "bound",
+    "flat",
+    "heads",
+    "plan_of",
+    "side",
+]
+
+FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10
+"""What a core does in float32, roughly: they decide when work is worth sharing."""
 
 _KINDS = {"elu1": ELU1, "relu": RELU, "cos": COS, "sincos": SINCOS, "exp": EXP, "exp_pair": EXP_PAIR}
 
@@ -35,6 +52,10 @@ def flat(array: Array, dtype: Any) -> NDArray[Any]:
     result = np.ascontiguousarray(array, dtype=dtype).reshape(-1)
     result.flags.writeable = False
     return result
+
+
+NO_MASK = flat(np.zeros(0), bool)
+"""Stands for a mask that admits everything."""
 
 
 class Plan(NamedTuple):
@@ -75,12 +96,15 @@ def _make_plan(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> Plan:
     offset = offset + (spec.log_amplitude if kind >= EXP else 0.0)
     weights = np.zeros(0) if spec.row_weights is None else spec.row_weights
     return Plan(
-        kind,
-        *(flat(x, dtype) for x in (tall, wide.T, weights, offset)),
-        dtype.type(spec.amplitude),
-        dim,
-        frequencies,
-        features,
+        kind=kind,
+        omega=flat(tall, dtype),
+        omega_t=flat(wide.T, dtype),
+        weights=flat(weights, dtype),
+        offset=flat(offset, dtype),
+        amplitude=dtype.type(spec.amplitude),
+        dim=dim,
+        frequencies=frequencies,
+        features=features,
     )
 
 
@@ -94,7 +118,7 @@ class Side(NamedTuple):
     n: int
 
 
-def side(x: Array | ScaledFeatures, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
+def side(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     """Return inputs beside their map, or computed features beside a map that leaves them as they are."""
     nothing = _empty(dtype)
     if spec is not None:
@@ -116,7 +140,9 @@ def _empty(dtype: np.dtype[Any]) -> NDArray[Any]:
 @lru_cache(maxsize=64)
 def _identity(per_feature: bool, dtype: np.dtype[Any], features: int) -> Plan:
     nothing, zeros = _empty(dtype), flat(np.zeros(features), dtype)
-    return Plan(EXP if per_feature else GIVEN, nothing, nothing, nothing, zeros, dtype.type(1), features, features, features)
+    return Plan(
+        EXP if per_feature else GIVEN, nothing, nothing, nothing, zeros, dtype.type(1), features, features, features
+    )
 
 
 class Heads(NamedTuple):
@@ -127,20 +153,30 @@ class Heads(NamedTuple):
     k: NDArray[np.int64]  # (B,) head of k for each head of the state
     v: NDArray[np.int64]  # (B,)
     reads: NDArray[np.int64]  # (B, G, 2) heads of q that read it, and heads of out
+    q: NDArray[np.int64]  # (B * G,) the same apart
+    out: NDArray[np.int64]  # (B * G,)
 
 
 @lru_cache(maxsize=256)
 def heads(q: tuple[int, ...] | None, k: tuple[int, ...], v: tuple[int, ...]) -> Heads:
     """Return how leading axes broadcast; q None stands for no queries."""
     lead = np.broadcast_shapes(k, v)
-    of_k, of_v = (np.broadcast_to(np.arange(prod(x)).reshape(x), lead).reshape(-1) for x in (k, v))
+    of_k, of_v = (_flat_order(_numbered(x, lead), range(len(lead))) for x in (k, v))
     if q is None:
-        return Heads(lead, (), of_k, of_v, np.zeros((prod(lead), 0, 2), np.int64))
+        none = np.zeros(0, np.int64)
+        return Heads(lead, (), of_k, of_v, np.zeros((prod(lead), 0, 2), np.int64), none, none)
     out = np.broadcast_shapes(q, lead)
     padded = (1,) * (len(out) - len(lead)) + lead
-    own = [axis for axis, size in enumerate(padded) if size > 1]
-    order = own + [axis for axis in range(len(out)) if axis not in own]
-    of_q = np.broadcast_to(np.arange(prod(q)).reshape(q), out)
-    of_out = np.arange(prod(out)).reshape(out)
-    reads = np.stack([x.transpose(order).reshape(prod(lead), -1) for x in (of_q, of_out)], axis=-1)
-    return Heads(lead, out, of_k, of_v, np.ascontiguousarray(reads))
+    order = sorted(range(len(out)), key=lambda axis: padded[axis] == 1)  # the axes of the state first
+    of_q, of_out = (_flat_order(_numbered(x, out), order) for x in (q, out))
+    reads = np.stack([of_q, of_out], axis=-1).reshape(prod(lead), -1, 2)
+    return Heads(lead, out, of_k, of_v, reads, of_q, of_out)
+
+
+def _numbered(lead: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:
+    """Return the numbers of heads of leading axes `lead`, broadcast to `shape`."""
+    return np.broadcast_to(np.arange(prod(lead)).reshape(lead), shape)
+
+
+def _flat_order(numbers: NDArray[np.int64], order: Iterable[int]) -> NDArray[np.int64]:
+    return np.ascontiguousarray(numbers.transpose(tuple(order))).reshape(-1)

@@ -26,11 +26,11 @@ from kernattn.ops._numba.tiles import (
 )
 from kernattn.ops._numba.windows import window
 
-__all__ = ["answer", "recur"]
+__all__ = ["aligned", "answer", "project_keys", "recur", "tile_rows", "write"]
 
 
 @compiled
-def _aligned(size, like):
+def aligned(size, like):
     """Return a flat array of zeros that begins at a cache line."""
     unit = LINE // like.itemsize
     memory = np.zeros(size + unit, like.dtype)
@@ -39,7 +39,7 @@ def _aligned(size, like):
 
 
 @compiled
-def _tile_rows(count, like):
+def tile_rows(count, like):
     """Return how many rows or columns a tile of `count` needs, for whole vectors and whole blocks."""
     return pad(pad(count, lanes(like)), ROWS)
 
@@ -58,7 +58,9 @@ def project_keys(omega_t, weights, k, at, rows, dim, mask, mask_at, given, given
 
 
 @compiled
-def _queries(kind, omega, offset, q, at, rows, dim, frequencies, features, peaks, z, packed, tile, row, shift, highest, den):
+def _queries(
+    kind, omega, offset, q, at, rows, dim, frequencies, features, peaks, z, packed, tile, row, shift, highest, den
+):
     """Write the weights of queries, features-major (M, C), and their normalisers over z."""
     query_projections(q, at, rows, dim, omega, frequencies, tile, row, packed, row)
     if kind >= EXP:
@@ -82,7 +84,7 @@ def _cut_triangle(products, rows, row, den):
 
 
 @compiled
-def _write(num, row, rows, e, den, out, at):
+def write(num, row, rows, e, den, out, at):
     """Write num / den, 0 where den is 0; a tiny den is scaled up before it is inverted."""
     one, tiny, up = num.dtype.type(1), num.dtype.type(1e-25), num.dtype.type(2.0**80)
     for i in range(rows):
@@ -100,25 +102,29 @@ def recur(
     q, k, v, given, mask, fresh, before_s, before_z, before_peak,
     units, reads, n, out, after_s, after_z, after_peak, chunk, bound, low, high,
 ):  # fmt: skip
-    """Run units low to high. A unit is a run of one head's tokens, (head of k, of v, of mask, of before or -1, begin, end).
+    """Run units low to high. A unit is a run of one head's tokens.
+
+    units (U, 6): head of k, of v, of the mask, of what came before or -1; first token, and the one after the last.
 
     reads (units, G, 2) are the heads of q that look at it, and of out. Every array of tokens is flat.
     """
-    row_e = _tile_rows(e, v)
-    row_k = pad(max(features, frequencies), lanes(v)) + lanes(v)  # an odd number of lines: rows fall into different cache sets
-    size = _tile_rows(chunk, v)
-    wide = _tile_rows(max(features, frequencies), v)
+    row_e = tile_rows(e, v)
+    row_k = pad(max(features, frequencies), lanes(v)) + lanes(
+        v
+    )  # an odd number of lines: rows fall into different cache sets
+    size = tile_rows(chunk, v)
+    wide = tile_rows(max(features, frequencies), v)
     groups = reads.shape[1]
-    s = _aligned(wide * row_e, v)
-    z, before, peaks = _aligned(wide, v), _aligned(wide, v), _aligned(wide, v)
-    base, shift = _aligned(wide, v), _aligned(wide, v)
-    scales, highest, den = _aligned(size, v), _aligned(size, v), _aligned(size, v)
-    keys = _aligned(size * row_k, v)
-    queries = _aligned(wide * size, v)
-    packed = _aligned(size * max(dim, 1), v)
-    values = _aligned(size * row_e, v)
-    products = _aligned(size * size, v)
-    num = _aligned(size * row_e, v)
+    s = aligned(wide * row_e, v)
+    z, before, peaks = aligned(wide, v), aligned(wide, v), aligned(wide, v)
+    base, shift = aligned(wide, v), aligned(wide, v)
+    scales, highest, den = aligned(size, v), aligned(size, v), aligned(size, v)
+    keys = aligned(size * row_k, v)
+    queries = aligned(wide * size, v)
+    packed = aligned(size * max(dim, 1), v)
+    values = aligned(size * row_e, v)
+    products = aligned(size * size, v)
+    num = aligned(size * row_e, v)
     nothing = v.dtype.type(-np.inf)
     per_feature = kind >= EXP
     tops = features if per_feature else 1
@@ -177,7 +183,7 @@ def recur(
                 _cut_triangle(products, rows, size, den)
                 product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
                 product(products, 0, 1, size, values, 0, row_e, num, 0, row_e, rows, e, rows, True, LOWER)
-                _write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
+                write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
             add_columns(keys, rows, row_k, features, z)
             product(keys, 0, 1, row_k, values, 0, row_e, s, 0, row_e, features, e, rows, True, FULL)
             t += rows
@@ -193,15 +199,18 @@ def recur(
 def answer(
     kind, omega, offset, dim, frequencies, features, e, q, s_all, z_all, peak_all, reads, n, out, chunk, low, high
 ):
-    """Answer blocks of queries low to high: block b is of chunk b % blocks of read b // blocks, (head of q, of the state, of out)."""
-    row_e = _tile_rows(e, q)
-    size = _tile_rows(chunk, q)
-    wide = _tile_rows(max(features, frequencies), q)
-    s, z, peaks, shift = _aligned(wide * row_e, q), _aligned(wide, q), _aligned(wide, q), _aligned(wide, q)
-    highest, den = _aligned(size, q), _aligned(size, q)
-    queries = _aligned(wide * size, q)
-    packed = _aligned(size * max(dim, 1), q)
-    num = _aligned(size * row_e, q)
+    """Answer blocks low to high of `chunk` queries, numbered read by read.
+
+    reads (R, 3): head of q, of the state, of out.
+    """
+    row_e = tile_rows(e, q)
+    size = tile_rows(chunk, q)
+    wide = tile_rows(max(features, frequencies), q)
+    s, z, peaks, shift = aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q), aligned(wide, q)
+    highest, den = aligned(size, q), aligned(size, q)
+    queries = aligned(wide * size, q)
+    packed = aligned(size * max(dim, 1), q)
+    num = aligned(size * row_e, q)
     tops = features if kind >= EXP else 1
     blocks = (n + chunk - 1) // chunk
     loaded = -1
@@ -224,4 +233,4 @@ def answer(
             peaks, z, packed, queries, size, shift, highest, den,
         )  # fmt: skip
         product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
-        _write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)
+        write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)

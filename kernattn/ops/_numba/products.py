@@ -1,8 +1,8 @@
 """Matrix products of tiles that lie in cache, at the machine's peak for every shape and without a BLAS.
 
-One register block of ROWS x (1 or 2 vectors) is accumulated over the inner index; the compiler sees nothing but fused multiply-adds of
-whole vectors. Small products through OpenBLAS reach the same rate at 64^3 only, cannot skip the half of a causal product that is zero,
-and start threads of their own when they grow.
+One register block of ROWS x (1 or 2 vectors) is accumulated over the inner index; the compiler sees nothing but fused
+multiply-adds of whole vectors. Small products through OpenBLAS reach the same rate at 64^3 only (115 GFLOP/s, 85 at
+256 x 64 x 64), cannot skip the half of a causal product that is zero, and start threads of their own when they grow.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -16,9 +16,8 @@ import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
 
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.compile import compiled, intrinsic
 
 __all__ = ["LINE", "ROWS", "lanes", "pad", "product", "transpose"]
 
@@ -163,10 +162,10 @@ FULL, UPPER, LOWER = 0, 1, 2
 
 @compiled
 def product(a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, m, n, inner, accumulate, shape):
-    """Compute c[i, j] (+)= sum_k a[i, k] b[k, j] for i < m, j < n, k < inner; x[i, j] lies at x_at + i x_row + j in flat arrays.
+    """Compute c[i, j] (+)= sum_k a[i, k] b[k, j] for i < m, j < n, k < inner.
 
-    Whole blocks are written: c must have room for m rounded up to ROWS rows and n rounded up to `lanes` columns, and what lies there
-    in a and b must be readable.
+    In flat arrays, x[i, j] lies at x_at + i x_row + j. Whole blocks are written: c must have room for m rounded up to
+    ROWS rows and n rounded up to `lanes` columns, and what lies there in a and b must be readable.
     """
     width = lanes(c)
     pair = 2 * width

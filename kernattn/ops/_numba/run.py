@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from math import prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,15 +10,22 @@ from numpy.typing import NDArray
 
 from kernattn._array import Array
 from kernattn._parallel import WORTH_SHARING, share, threads
-from kernattn.ops._numba.layout import Heads, Side, accumulation, bound, flat, heads
+from kernattn.ops._numba.layout import (
+    FLOPS_PER_SECOND,
+    NO_MASK,
+    SECONDS_PER_FEATURE,
+    Heads,
+    Side,
+    accumulation,
+    bound,
+    flat,
+    heads,
+)
 from kernattn.ops._numba.linear import recur
 from kernattn.ops._numba.tiles import EXP
 from kernattn.ops.peaked import PeakedSum, empty, merge
 
 __all__ = ["attended", "summarised"]
-
-FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10  # of one core, roughly: they decide when to share
-NO_MASK = flat(np.zeros(0, bool), bool)
 
 
 class _Work(NamedTuple):
@@ -40,19 +46,21 @@ class _Work(NamedTuple):
     def seconds(self) -> float:
         """What one core needs for a head."""
         plan, groups = self.keys.plan, self.heads.reads.shape[1]
-        project = 2.0 * plan.features * plan.dim * (plan.omega.size > 0)
+        project = 2.0 * plan.features * plan.dim if plan.omega.size else 0.0
         product = 2.0 * plan.features * self.e
         inside = self.chunk * (plan.features + self.e)
         flops = (1 + groups) * (project + product) + groups * inside
-        scale = self.dtype.itemsize / 4
-        return self.n * scale * (flops / FLOPS_PER_SECOND + (1 + groups) * plan.features * SECONDS_PER_FEATURE)
+        seconds = flops / FLOPS_PER_SECOND + (1 + groups) * plan.features * SECONDS_PER_FEATURE
+        return float(self.n * seconds * self.dtype.itemsize / 4)
 
     @property
     def peaks(self) -> int:
         """Return the number of peaks of a state."""
         return self.keys.plan.features if self.keys.plan.kind >= EXP else 1
 
-    def recur(self, units: NDArray[np.int64], reads: NDArray[np.int64], before: PeakedSum | None, out: NDArray[Any]) -> PeakedSum:
+    def recur(
+        self, units: NDArray[np.int64], reads: NDArray[np.int64], before: PeakedSum | None, out: NDArray[Any]
+    ) -> PeakedSum:
         """Run the units and return the sums after each, (U, M, e)."""
         plan, count = self.keys.plan, len(units)
         q = self.keys if self.queries is None else self.queries
@@ -148,7 +156,8 @@ def attended(
 ) -> tuple[NDArray[Any], PeakedSum]:
     """Return causal outputs and the sums after the last token.
 
-    With fewer heads than threads, each head is cut into parts: one pass summarises the keys before each part, a second one answers.
+    With fewer heads than threads, each head is cut into parts: one pass summarises the keys before each part, a second
+    one answers.
     """
     work = _work(queries, keys, v, key_mask, segment_ids, chunk)
     count, parts = len(work.heads.k), _stretches(work)
@@ -169,21 +178,23 @@ def attended(
 
 
 def _before_each(work: _Work, before: PeakedSum | None, cuts: list[int], pieces: int) -> PeakedSum:
-    """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e); the first finds `before`."""
+    """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e)."""
     count, stretches = len(work.heads.k), len(cuts) - 1
     units = _units(work, np.full((count, stretches), -1), cuts)
     found = work.recur(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
     found = _shaped(found, (count, stretches))
     if before is None:
-        before = empty(np, (count,), work.keys.plan.features, work.peaks, work.e, work.dtype, found.s)  # type: ignore[arg-type]
+        before = empty(np, (count,), work.keys.plan.features, work.peaks, work.e, work.dtype, found.s)
     fresh = work.fresh.reshape(count, work.n) if work.fresh.size else None
     total, parts = before, [before]
     for i in range(stretches):
         own = _at(found, np.s_[:, i])
-        both = merge(np, total, own)  # type: ignore[arg-type]
+        both = merge(np, total, own)
         if fresh is not None:
             cut = fresh[:, cuts[i] : cuts[i + 1]].any(axis=1)
-            both = PeakedSum(*(np.where(cut.reshape(-1, *(1,) * (x.ndim - 1)), x, y) for x, y in zip(own, both, strict=True)))
+            both = PeakedSum(
+                *(np.where(cut.reshape(-1, *(1,) * (x.ndim - 1)), x, y) for x, y in zip(own, both, strict=True))
+            )
         total = both
         if (i + 1) % pieces == 0:
             parts.append(total)

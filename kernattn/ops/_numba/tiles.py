@@ -1,7 +1,7 @@
 """Features of a chunk of tokens while it lies in cache.
 
-Keys are kept token-major, (C, M), and queries features-major, (M, C): then every product reads contiguous vectors, and every maximum and
-sum runs across vectors instead of inside one. All tiles are flat arrays with an offset of 0 and a row length.
+Keys are kept token-major, (C, M), and queries features-major, (M, C): then every product reads contiguous vectors, and
+every maximum and sum runs across vectors instead of inside one. Tiles are flat arrays with a row length.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -84,7 +84,7 @@ def _far(x, shift):
 
 @compiled
 def _values(kind, x, other, shift, factor):
-    """Apply the nonlinearity of a kind without log scale per feature in place, times factor; of a pair, write the sines to `other`."""
+    """Apply the nonlinearity of a kind in place, times factor; of a pair, write the sines to `other`."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
     if kind == ELU1:
         for i in range(x.size):
@@ -131,8 +131,8 @@ def key_values(kind, tile, rows, frequencies, row, offset, amplitude, scales, pe
 def peaks_of_rows(scales, rows, before, bound):
     """Return (how many rows may share a peak, that peak).
 
-    Rows see what came before and row 0, whose scale is their unit; a later row more than `bound` above it ends the chunk, so that no scale
-    that a row uses comes from its future.
+    Rows see what came before and row 0; a later row more than `bound` above both ends the chunk, so that no row is
+    lost below a scale that comes from its future.
     """
     nothing = scales.dtype.type(-np.inf)
     first = 0

@@ -1,7 +1,7 @@
 """Views of tiles without the interpreter's manners: no bounds, no negative indices, no reference counts.
 
-``tile[at + i]`` asks in every turn whether the index is negative, and so keeps LLVM from vectorising the loop. ``window(tile, at, n)[i]``
-does not. A window must not outlive its tile.
+``tile[at + i]`` asks in every turn whether the index is negative, and so keeps LLVM from vectorising the loop.
+``window(tile, at, n)[i]`` does not. A window must not outlive its tile.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -11,7 +11,8 @@ from __future__ import annotations
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
-from numba.extending import intrinsic
+
+from kernattn.ops._numba.compile import intrinsic
 
 __all__ = ["window"]
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import flat, heads, side
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, heads, side
 from kernattn.ops._numba.linear import answer
-from kernattn.ops._numba.run import FLOPS_PER_SECOND, SECONDS_PER_FEATURE
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 

@@ -1,8 +1,8 @@
 """Causal linear attention by Numba: chunk by chunk, features and sums never leaving the cache.
 
-A chunk is projected, exponentiated, multiplied and added to the sums while it lies in the second-level cache; the features are never
-written to memory. All rows of a chunk share the peaks at its end, unless a key lies so far above what the first row sees that this row could
-underflow: there the chunk ends early. So no scale that a row uses comes from its future by more than the floats can bear.
+A chunk is projected, exponentiated, multiplied and added to the sums while it lies in the second-level cache; the
+features are never written to memory. All rows of a chunk share the peaks at its end, unless a key lies so far above
+what the first row sees that this row could underflow: there the chunk ends early.
 """
 
 from __future__ import annotations

@@ -1,0 +1,178 @@
+"""One token of linear attention for many heads: one pass over the sums of each head."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.elementary import exponential
+from kernattn.ops._numba.linear import aligned, write
+from kernattn.ops._numba.products import FULL, ROWS, lanes, pad, product
+from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_values, negated, row_scales
+from kernattn.ops._numba.windows import window
+
+__all__ = ["advance"]
+
+
+@compiled
+def _largest(x, parts):
+    """Return max_i x_i, vector by vector."""
+    width = lanes(x)
+    whole = x.size // width * width
+    for i in range(width):
+        parts[i] = x[0]
+    for at in range(0, whole, width):
+        y = window(x, at, width)
+        for i in range(width):
+            parts[i] = y[i] if y[i] > parts[i] else parts[i]
+    best = parts[0]
+    for i in range(width):
+        best = max(best, parts[i])
+    for i in range(whole, x.size):
+        best = max(best, x[i])
+    return best
+
+
+@compiled
+def _key_weights(x, scale, offset, before, after, decay):
+    """Turn logs of the key's features into weights in units of the new peaks, and set how much the old sums shrink."""
+    nothing, zero = x.dtype.type(-np.inf), x.dtype.type(0)
+    for a in range(x.size):
+        log, old = (x[a] + scale) + offset[a], before[a]
+        new = log if log > old else old
+        unit = zero if new == nothing else new
+        after[a] = new
+        x[a] = exponential(log - unit)
+        decay[a] = exponential(old - unit)
+
+
+@compiled
+def _query_weights(x, offset, peaks, parts):
+    """Turn logs of the query's features into exp(log + peak - largest)."""
+    nothing, zero = x.dtype.type(-np.inf), x.dtype.type(0)
+    for a in range(x.size):
+        x[a] += offset[a] + peaks[a]
+    highest = _largest(x, parts)
+    highest = zero if highest == nothing else highest
+    for a in range(x.size):
+        x[a] = exponential(x[a] - highest)
+
+
+@compiled
+def _merge(s, new, decay, weights, v, reader, total):
+    """new_a = decay_a s_a + weights_a v; total += sum_a reader_a new_a."""
+    e = v.size
+    for a in range(weights.size):
+        x, y = window(s, a * e, e), window(new, a * e, e)
+        f, k, q = decay[a], weights[a], reader[a]
+        for c in range(e):
+            z = f * x[c] + k * v[c]
+            y[c] = z
+            total[c] += q * z
+
+
+@compiled
+def _merge_in_place(s, decay, weights, v, reader, total):
+    """s_a <- decay_a s_a + weights_a v; total += sum_a reader_a s_a."""
+    e = v.size
+    for a in range(weights.size):
+        x = window(s, a * e, e)
+        f, k, q = decay[a], weights[a], reader[a]
+        for c in range(e):
+            z = f * x[c] + k * v[c]
+            x[c] = z
+            total[c] += q * z
+
+
+@compiled
+def _read(s, reader, total):
+    """total += sum_a reader_a s_a."""
+    e = total.size
+    for a in range(reader.size):
+        x, q = window(s, a * e, e), reader[a]
+        for c in range(e):
+            total[c] += q * x[c]
+
+
+@compiled
+def _project(omega_t, x, heads, first, count, dim, mask, packed, tile, row):
+    """Write the projections of rows heads[first : first + count] of x, token-major; masked ones count as zeros."""
+    elementwise = omega_t.size == 0
+    for j in range(count):
+        source = window(x, heads[first + j] * dim, dim)
+        copy = window(tile, j * row, dim) if elementwise else window(packed, j * dim, dim)
+        there = mask.size == 0 or mask[first + j]
+        for i in range(dim):
+            copy[i] = source[i] if there else 0
+    if not elementwise:
+        columns = omega_t.size // dim
+        product(packed, 0, dim, 1, omega_t, 0, columns, tile, 0, row, count, columns, dim, False, FULL)
+
+
+@compiled
+def advance(
+    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, e,
+    q, k, v, given, mask, of_k, of_v, of_q, of_out, groups, s, z, peak, in_place,
+    out, new_s, new_z, new_peak, low, high,
+):  # fmt: skip
+    """Take a token for heads low to high of the state; with in_place, s, z and peak lie where the new ones go."""
+    row = pad(max(features, frequencies), lanes(v)) + lanes(v)
+    readers = pad(ROWS * groups, ROWS)
+    keys, queries, packed = aligned(ROWS * row, v), aligned(readers * row, v), aligned(readers * dim, v)
+    scales, decay, parts = aligned(ROWS, v), aligned(features, v), aligned(lanes(v), v)
+    value, total, den = aligned(e, v), aligned(e, v), aligned(1, v)
+    nothing, zero, one = v.dtype.type(-np.inf), v.dtype.type(0), v.dtype.type(1)
+    inputs, step = (keys, row) if omega_t.size == 0 else (packed, dim)
+    for block in range(low, high, ROWS):
+        count = min(ROWS, high - block)
+        _project(omega_t, k, of_k, block, count, dim, mask, packed, keys, row)
+        for j in range(count):
+            x = window(inputs, j * step, dim)
+            row_scales(weights, x, 1, dim, dim, given, of_k[block + j], mask, block + j, window(scales, j, 1))
+        _project(omega_t, q, of_q, block * groups, count * groups, dim, mask[:0], packed, queries, row)
+        for j in range(count):
+            b = block + j
+            key = window(keys, j * row, features)
+            if kind >= EXP:
+                if kind == EXP_PAIR:
+                    negated(keys, j * row, frequencies, j * row + frequencies)
+                after = window(new_peak, b * features, features)
+                _key_weights(key, scales[j], offset, window(peak, b * features, features), after, decay)
+            else:
+                old, new = peak[b], max(peak[b], scales[j])
+                unit = zero if new == nothing else new
+                key_values(kind, key, 1, frequencies, row, offset, amplitude, window(scales, j, 1), unit)
+                shrink = exponential(old - unit)
+                for a in range(features):
+                    decay[a] = shrink
+                new_peak[b] = new
+            old_z, new_z_b = window(z, b * features, features), window(new_z, b * features, features)
+            for a in range(features):
+                new_z_b[a] = decay[a] * old_z[a] + key[a]
+            there = mask.size == 0 or mask[b]
+            for c in range(e):
+                value[c] = v[of_v[b] * e + c] if there else zero
+            sums = window(new_s, b * features * e, features * e)
+            for g in range(groups):
+                reader = window(queries, (j * groups + g) * row, features)
+                if kind >= EXP:
+                    if kind == EXP_PAIR:
+                        at = (j * groups + g) * row
+                        negated(queries, at, frequencies, at + frequencies)
+                    _query_weights(reader, offset, window(new_peak, b * features, features), parts)
+                else:
+                    scales[j] = zero
+                    key_values(kind, reader, 1, frequencies, row, offset, one, window(scales, j, 1), zero)
+                total[:] = zero
+                if g > 0:
+                    _read(sums, reader, total)
+                elif in_place:
+                    _merge_in_place(sums, decay, key, value, reader, total)
+                else:
+                    _merge(window(s, b * features * e, features * e), sums, decay, key, value, reader, total)
+                den[0] = zero
+                for a in range(features):
+                    den[0] += reader[a] * new_z_b[a]
+                write(total, e, 1, e, den, out, of_out[b * groups + g] * e)

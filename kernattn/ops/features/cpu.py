@@ -1,0 +1,44 @@
+"""Features by Numba: projection and nonlinearity of a block of rows while it lies in cache.
+
+The cosine is what costs: NumPy's float64 one takes 15 ns where ours takes less than one.
+"""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn._parallel import share
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, plan_of
+from kernattn.ops._numba.rows import write_features
+from kernattn.ops.spec import MapSpec
+
+__all__ = ["features"]
+
+TILE_BYTES = 1 << 18  # of the second-level cache
+
+
+def features(x: Array, spec: MapSpec) -> Array:
+    """Return phi (..., n, M) in the dtype of x."""
+    dtype = accumulation(x)
+    *lead, dim = x.shape
+    plan, n = plan_of(spec, dtype, dim), prod(lead)
+    out = np.empty((*lead, plan.features), dtype)
+    rows = flat(x, dtype)
+    chunk = max(8, min(64, TILE_BYTES // (plan.features * dtype.itemsize) // 8 * 8))
+
+    def blocks(low: int, high: int) -> None:
+        write_features(
+            plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude, dim, plan.frequencies, plan.features,
+            rows, n, out.reshape(-1), NO_MASK, chunk, low, high,
+        )  # fmt: skip
+
+    flops = 2.0 * plan.frequencies * dim * (plan.omega.size > 0)
+    share(
+        blocks,
+        -(-n // chunk),
+        n * (flops / FLOPS_PER_SECOND + plan.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4,
+    )
+    return out.astype(x.dtype, copy=False)
