@@ -41,6 +41,7 @@ HEADERS = {
     "key_state": LINEAR_HEADERS,
     "attend": LINEAR_HEADERS,
     "causal": LINEAR_HEADERS,
+    "step": LINEAR_HEADERS,
 }
 C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}
 BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}

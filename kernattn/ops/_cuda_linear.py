@@ -107,7 +107,7 @@ def empty_state(lead: tuple[int, ...], features: int, peaks: int, e: int, accumu
 
 
 def batch(out: tuple[int, ...], queries: tuple[int, ...], keys: tuple[int, ...]) -> tuple[np.int32, ...]:
-    """Return the leading axes of outputs merged into three: size1, size2, three strides of queries, three of keys.
+    """Return the leading axes of outputs merged into three: their sizes, three strides of queries, three of keys.
 
     A stride is 0 along the axes in which an operand is broadcast.
     """
@@ -127,8 +127,8 @@ def batch(out: tuple[int, ...], queries: tuple[int, ...], keys: tuple[int, ...])
     if len(axes) > 3:
         raise ShapeError(f"leading axes {queries} of q against {keys} of k alternate more than three times; reshape or broadcast q")
     axes += [[1, 0, 0]] * (3 - len(axes))
-    (size2, q2, k2), (size1, q1, k1), (_, q0, k0) = axes
-    return tuple(np.int32(x) for x in (size1, size2, q0, q1, q2, k0, k1, k2))
+    (size2, q2, k2), (size1, q1, k1), (size0, q0, k0) = axes
+    return tuple(np.int32(x) for x in (size0, size1, size2, q0, q1, q2, k0, k1, k2))
 
 
 def merged_lead(*leads: tuple[int, ...]) -> tuple[int, ...]:

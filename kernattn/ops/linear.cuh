@@ -8,9 +8,18 @@ constexpr int s_row = EB + 8;  // accumulators of a row of the state; 8 more kee
 
 // Leading axes merged into at most three: an entry of the outputs -> the entries of the queries and of the keys it comes from.
 struct Batch {
-    int size1, size2, q0, q1, q2, k0, k1, k2;
+    int size0, size1, size2, q0, q1, q2, k0, k1, k2;
     __device__ __forceinline__ int queries(int i) const { return i / (size1 * size2) * q0 + i / size2 % size1 * q1 + i % size2 * q2; }
     __device__ __forceinline__ int keys(int i) const { return i / (size1 * size2) * k0 + i / size2 % size1 * k1 + i % size2 * k2; }
+    // The entries that share their keys, and number `member` of those with these keys.
+    __device__ __forceinline__ int group() const { return (k0 ? 1 : size0) * (k1 ? 1 : size1) * (k2 ? 1 : size2); }
+    __device__ __forceinline__ int entry(int keys, int member) const {
+        const int i2 = k2 ? keys / k2 % size2 : member % size2;
+        member = k2 ? member : member / size2;
+        const int i1 = k1 ? keys / k1 % size1 : member % size1;
+        member = k1 ? member : member / size1;
+        return ((k0 ? keys / k0 % size0 : member) * size1 + i1) * size2 + i2;
+    }
     // Of all the entries with the same keys, is this the first?
     __device__ __forceinline__ bool first(int i) const {
         return (k0 != 0 || i / (size1 * size2) == 0) && (k1 != 0 || i / size2 % size1 == 0) && (k2 != 0 || i % size2 == 0);

@@ -50,7 +50,9 @@ def fake(*, capability: str = "90", shared_bytes: int = 232448, multiprocessors:
     cupy.ndarray = ndarray
     cupy.RawModule = RawModule
     cupy.empty = _poison
-    for name in ("asarray", "array", "zeros", "ones", "full", "arange", "ascontiguousarray", "concatenate", "cumsum"):
+    cupy.empty_like = lambda a: _poison(a.shape, a.dtype)
+    cupy.ascontiguousarray = lambda a: a if a.flags.c_contiguous else _device(np.ascontiguousarray(a))
+    for name in ("asarray", "array", "zeros", "ones", "full", "arange", "concatenate", "cumsum"):
         cupy.__dict__[name] = (lambda function: lambda *a, **k: _device(function(*a, **_on_host(k))))(getattr(np, name))
 
     class Device:

@@ -2,10 +2,10 @@
 // s (entries of keys, M, e), z (.., M), peak (.., M), read only where the log scale is per feature.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 attend(const X* q, const Acc* s, const Acc* z, const Acc* peak, V* out, const Acc* omega, const Acc* row_weights, const Acc* offset,
-       Acc amplitude, Acc log_amplitude, int frequencies, int d, long long n, int e, int size1, int size2, int q0, int q1, int q2, int k0,
+       Acc amplitude, Acc log_amplitude, int frequencies, int d, long long n, int e, int size0, int size1, int size2, int q0, int q1, int q2, int k0,
        int k1, int k2) {
     const Map map{omega, row_weights, offset, amplitude, log_amplitude, frequencies, d};
-    const Batch batch{size1, size2, q0, q1, q2, k0, k1, k2};
+    const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
     Carver carver{shared_bytes};
     MapTiles tiles;
     tiles.carve(carver, 1);

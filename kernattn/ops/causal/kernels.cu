@@ -282,8 +282,8 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 walk(const X* q, const X* k, const V* v, const Acc* k_scale, V* out, const Acc* omega, const Acc* row_weights, const Acc* offset,
      Acc amplitude, Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, const Acc* start_s,
      const Acc* start_z, const Acc* start_peak, int starts_by_slab, Acc* end_s, Acc* end_z, Acc* end_peak, Acc* state_room, E* phi_room,
-     long long n, int e, int entries, int slabs, long long slab_rows, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
-    const Batch batch{size1, size2, q0, q1, q2, k0, k1, k2};
+     long long n, int e, int entries, int slabs, long long slab_rows, int size0, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
+    const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
     const int column0 = blockIdx.y * EB;
     const long long block = blockIdx.y * static_cast<long long>(gridDim.x) + blockIdx.x;
     Walk w;

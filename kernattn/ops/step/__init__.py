@@ -10,4 +10,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("step", ("reference", "cpu"))
+OP = Op("step", ("reference", "cpu", "gpu"))

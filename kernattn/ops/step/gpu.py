@@ -1,0 +1,100 @@
+"""One token in CUDA: all vectors of a head in one kernel, then one pass over the states of all heads."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernattn._array import Array, dtype_name
+from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["Plan", "plan", "step"]
+
+WARPS = 8
+COLUMNS = 32  # of the state that a block passes over
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The launches of `prepare` and `stream`."""
+
+    code: _cuda_linear.LinearCode
+    prepare_grid: tuple[int]
+    stream_grid: tuple[int, int]
+    prepare_bytes: int
+    stream_bytes: int
+
+
+def plan(entries: int, e: int, code: _cuda_linear.LinearCode) -> Plan:
+    """Return the launches for states (entries, M, e)."""
+    accumulator = code.map.accumulator
+    wide = 16 // _cuda.BYTES[accumulator] if e % (16 // _cuda.BYTES[accumulator]) == 0 else 1
+    rows = code.map.threads // (COLUMNS // wide)
+    return Plan(
+        code,
+        (entries,),
+        (entries, _cuda.ceil_div(e, COLUMNS)),
+        _cuda.pieces((code.map.warps, accumulator)),
+        _cuda.pieces((rows * COLUMNS, accumulator)),
+    )
+
+
+def step(
+    state: PeakedSum,
+    q: Array | ScaledFeatures,
+    k: Array | ScaledFeatures,
+    v: Array,
+    spec: MapSpec | None,
+    key_mask: Array | None,
+    reuse_state: bool,
+) -> tuple[Array, PeakedSum]:
+    """Return the output of the token and the state after it."""
+    import cupy
+
+    device = _cuda.limits()
+    dtype = dtype_name(v)
+    queries, map_code = _cuda_linear.rows_of(_token(q, spec), spec, dtype, device)
+    keys, _ = _cuda_linear.rows_of(_token(k, spec), spec, dtype, device)
+    d, e = keys.x.shape[-1], v.shape[-1]
+    key_lead = _cuda_linear.merged_lead(keys.x.shape[:-2], v.shape[:-1], state.s.shape[:-2])
+    lead = _cuda_linear.merged_lead(queries.x.shape[:-2], key_lead)
+    keys, v = keys.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 1)
+    old = PeakedSum(*(_cuda_linear.broadcast(part, key_lead, inner) for part, inner in zip(state, (2, 1, 1), strict=True)))
+    whole = state.s.shape[:-2] == key_lead and all(part.flags.c_contiguous for part in state)
+    new = state if reuse_state and whole else PeakedSum(*map(cupy.empty_like, old))
+    arguments = _cuda.map_arguments(spec, map_code, d)
+    code = _cuda_linear.linear_code(replace(map_code, warps=WARPS), dtype, e, device)
+    entries = _cuda_linear.entries(key_lead)
+    how = plan(entries, e, code)
+
+    features, real = state.s.shape[-2], state.s.dtype
+    decay, fresh = (cupy.empty((entries, features), dtype=real) for _ in range(2))
+    weights = cupy.empty((*lead, features), dtype=real)
+    den = cupy.empty(lead, dtype=real)
+    out = cupy.empty((*lead, e), dtype=v.dtype)
+    mask = _cuda.NULL if key_mask is None else _cuda_linear.broadcast(key_mask, key_lead, 0).view(cupy.uint8)
+    strides = _cuda_linear.batch(lead, queries.x.shape[:-2], key_lead)
+    vectors = (old.z, old.peak, new.z, new.peak, decay, fresh, weights, den)
+    _cuda.launch(
+        _cuda.kernel("step", "prepare", code.defines),
+        how.prepare_grid,
+        code.map.threads,
+        how.prepare_bytes,
+        (queries.x, keys.x, keys.scale, *arguments, mask, *vectors, *strides),
+    )
+    _cuda.launch(
+        _cuda.kernel("step", "stream", code.defines),
+        how.stream_grid,
+        code.map.threads,
+        how.stream_bytes,
+        (old.s, new.s, v, out, decay, fresh, weights, den, mask, np.int32(features), np.int32(e), *strides),
+    )
+    return out, new
+
+
+def _token(x: Array | ScaledFeatures, spec: MapSpec | None) -> Array | ScaledFeatures:
+    """Return a token as a sequence of one."""
+    return x[..., None, :] if spec is not None else ScaledFeatures(*(part[..., None, :] for part in x))
