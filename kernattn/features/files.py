@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from os import PathLike
+from typing import Any
 
 from kernattn.errors import FileFormatError
 from kernattn.features.base import FeatureMap
@@ -10,16 +11,15 @@ from kernattn.features.elementwise import Elementwise
 from kernattn.features.factory import ESTIMATORS
 from kernattn.features.generalized import Generalized
 from kernattn.features.polynomial import Polynomial
-from kernattn.features.record import read
-from kernattn.kernels import KERNELS
+from kernattn.features.record import read, type_name
+from kernattn.kernels import ALGEBRA, KERNELS
 from kernattn.projections import PROJECTIONS
 
 __all__ = ["load"]
 
 MAPS: tuple[type, ...] = (Elementwise, Generalized, Polynomial)
-TYPES: dict[str, type] = {
-    cls.__name__: cls for table in (MAPS, ESTIMATORS.values(), KERNELS.values(), PROJECTIONS.values()) for cls in table
-}
+TABLES: tuple[dict[str, Any], ...] = (ALGEBRA, ESTIMATORS, KERNELS, PROJECTIONS)
+TYPES: dict[str, type] = {type_name(cls): cls for cls in (*MAPS, *(cls for table in TABLES for cls in table.values()))}
 
 
 def load(path: str | PathLike[str]) -> FeatureMap:

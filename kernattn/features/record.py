@@ -18,7 +18,7 @@ import numpy as np
 from kernattn._array import Host, frozen
 from kernattn.errors import FileFormatError, ParameterError
 
-__all__ = ["decode", "encode", "fingerprint", "read", "save"]
+__all__ = ["decode", "encode", "fingerprint", "read", "save", "type_name"]
 
 FORMAT = "kernattn map 1"
 
@@ -35,8 +35,13 @@ def encode(value: Any, arrays: dict[str, Host], foreign: Callable[[Any], Any]) -
         return {"array": name}
     if is_dataclass(value):
         content = {f.name: encode(getattr(value, f.name), arrays, foreign) for f in fields(value)}
-        return {"type": type(value).__name__, "fields": content}
+        return {"type": type_name(type(value)), "fields": content}
     return foreign(value)
+
+
+def type_name(cls: type) -> str:
+    """Return a name that tells a kernel, a projection and a map called the same apart: "kernels.Polynomial"."""
+    return ".".join((*cls.__module__.split(".")[1:2], cls.__name__))
 
 
 def decode(record: Any, arrays: Mapping[str, Host], types: Mapping[str, type]) -> Any:

@@ -1,0 +1,52 @@
+r"""Exact kernels: the functions k(x, y) that feature maps estimate.
+
+Every kernel scales its inputs once, x' = c x with `Kernel.input_scale`, and is then a fixed function of x' and y'.
+Arrays of any array-API library come back as their own kind, on their device, in their dtype; float16 and bfloat16 are
+computed in float32. Matrices are computed in blocks of rows, and nothing of size n x k x d is ever made.
+"""
+
+from kernattn.kernels.arccosine import ArcCosine
+from kernattn.kernels.base import Kernel, Product, Scaled, Sum
+from kernattn.kernels.cauchy import Cauchy
+from kernattn.kernels.chi2 import AdditiveChi2, Sech, SkewedChi2
+from kernattn.kernels.gaussian import Gaussian
+from kernattn.kernels.laplacian import Laplacian
+from kernattn.kernels.matern import Matern
+from kernattn.kernels.polynomial import Polynomial
+from kernattn.kernels.rational_quadratic import RationalQuadratic
+from kernattn.kernels.softmax import Softmax
+
+__all__ = [
+    "ALGEBRA",
+    "KERNELS",
+    "AdditiveChi2",
+    "ArcCosine",
+    "Cauchy",
+    "Gaussian",
+    "Kernel",
+    "Laplacian",
+    "Matern",
+    "Polynomial",
+    "Product",
+    "RationalQuadratic",
+    "Scaled",
+    "Sech",
+    "SkewedChi2",
+    "Softmax",
+    "Sum",
+]
+
+KERNELS: dict[str, type[Kernel]] = {
+    "additive_chi2": AdditiveChi2,
+    "arccosine": ArcCosine,
+    "cauchy": Cauchy,
+    "gaussian": Gaussian,
+    "laplacian": Laplacian,
+    "matern": Matern,
+    "polynomial": Polynomial,
+    "rational_quadratic": RationalQuadratic,
+    "sech": Sech,
+    "skewed_chi2": SkewedChi2,
+    "softmax": Softmax,
+}
+ALGEBRA: dict[str, type[Kernel]] = {"product": Product, "scaled": Scaled, "sum": Sum}

@@ -1,0 +1,92 @@
+"""The arc-cosine kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import ModuleType
+from typing import final
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn.errors import ParameterError
+from kernattn.kernels.base import Kernel
+from kernattn.kernels.rows import Rows
+
+__all__ = ["ArcCosine", "arccosine"]
+
+
+@final
+@dataclass(frozen=True)
+class ArcCosine(Kernel):
+    r"""Arc-cosine kernel, :math:`k(x, y) = \frac{1}{\pi} |x|^p |y|^p J_p(\theta)`, :math:`\theta` the angle of x and y.
+
+    Cho and Saul (2009): :math:`k(x, y) = 2\, E\, \Theta(u) \Theta(v)\, u^p v^p` for :math:`u = \omega^T x`,
+    :math:`v = \omega^T y` and standard normal :math:`\omega`, where :math:`\Theta` is the step function; with
+    :math:`J_0 = \pi - \theta`, :math:`J_1 = \sin\theta + (\pi - \theta)\cos\theta` and
+    :math:`J_2 = 3 \sin\theta\cos\theta + (\pi - \theta)(1 + 2\cos^2\theta)`. A row of zeros has the kernel 0 with every
+    row.
+
+    Parameters
+    ----------
+    order : {0, 1, 2}
+        The order p: steps, rectified linear units, or their squares.
+
+    Raises
+    ------
+    ParameterError
+        If the order is not 0, 1 or 2.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> ka.kernels.ArcCosine(order=0)(np.array([[1.0, 0.0], [0.0, 2.0]]))
+    array([[1. , 0.5],
+           [0.5, 1. ]])
+    """
+
+    order: int = 1
+
+    def __post_init__(self) -> None:
+        """Check the order."""
+        if isinstance(self.order, bool) or self.order not in (0, 1, 2):
+            raise ParameterError(f"order must be 0, 1 or 2; got {self.order!r}")
+        object.__setattr__(self, "order", int(self.order))
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return arccosine(rows, self.order)
+
+
+def arccosine(rows: Rows, order: int) -> Array:
+    """Return the arc-cosine kernel of order 0, 1, 2 or 4."""
+    xp = rows.xp
+    left, right = rows.norms()
+    product = left * right
+    none = product == 0
+    theta = _angle(rows)
+    return xp.where(none, xp.zeros_like(product), product**order * _j(xp, theta, order) / np.pi)
+
+
+def _angle(rows: Rows) -> Array:
+    """Return the angle of x and y; rowwise without the rounding of an arc cosine near 0."""
+    xp = rows.xp
+    left, right = rows.norms()
+    if rows.cross:
+        product = left * right
+        safe = xp.where(product == 0, xp.ones_like(product), product)
+        return xp.acos(xp.clip(rows.dot() / safe, min=-1.0, max=1.0))
+    x, y = rows.x * right[..., None], rows.y * left[..., None]
+    return 2 * xp.atan2(xp.sqrt(xp.sum((x - y) ** 2, axis=-1)), xp.sqrt(xp.sum((x + y) ** 2, axis=-1)))
+
+
+def _j(xp: ModuleType, theta: Array, order: int) -> Array:
+    """Return J_p of the angle."""
+    sin, cos, rest = xp.sin(theta), xp.cos(theta), np.pi - theta
+    if order == 0:
+        return rest
+    if order == 1:
+        return sin + rest * cos
+    if order == 2:
+        return 3 * sin * cos + rest * (1 + 2 * cos**2)
+    return sin * (55 * cos + 50 * cos**3) + rest * (9 + 72 * cos**2 + 24 * cos**4)

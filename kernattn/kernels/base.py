@@ -1,0 +1,344 @@
+"""What a kernel is, and the algebra of kernels: sums, products and multiples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from operator import add, mul
+from typing import Any, final
+
+import numpy as np
+
+from kernattn._array import Array, Host, placement
+from kernattn._check import positive_integer, positive_number
+from kernattn.errors import ParameterError
+from kernattn.kernels.rows import Rows, checked_rows
+
+__all__ = ["Kernel", "Product", "Scaled", "Sum"]
+
+BLOCK = 2**20  # entries of a kernel matrix that are computed at a time
+
+
+class Kernel(ABC):
+    r"""A kernel :math:`k(x, y)` on rows of d numbers.
+
+    A kernel is a frozen value: kernels with equal parameters are equal, and can be keys of a dict. Calling it gives
+    the kernel matrix; `pairs` and `diag` give chosen entries of it without the rest. Kernels add and multiply:
+    ``k1 + k2``, ``k1 * k2`` and ``c * k`` with a positive number c are kernels again.
+    """
+
+    __array_ufunc__ = None  # a NumPy scalar times a kernel is left to the kernel
+
+    def input_scale(self, d: int) -> Host:
+        """Return the vector c, float64 of shape (d,), that scales the inputs: x' = c x.
+
+        Parameters
+        ----------
+        d : int
+            Input dimension.
+
+        Returns
+        -------
+        (d,) numpy.ndarray
+            The scale, positive; ones for a kernel that takes its inputs as they are.
+        """
+        return np.ones(positive_integer("d", d))
+
+    @abstractmethod
+    def _evaluate(self, rows: Rows) -> Array:
+        """Return the kernel of scaled rows."""
+
+    def check_domain(self, name: str, x: Array) -> None:  # noqa: B027
+        """Raise where a value of x lies outside of the kernel's domain; most kernels take every number.
+
+        Values of traced arrays cannot be looked at.
+
+        Parameters
+        ----------
+        name : str
+            What the error calls x.
+        x : (..., d) array
+            Rows.
+
+        Raises
+        ------
+        ParameterError
+            If a value lies outside.
+        """
+
+    @final
+    def _of(self, rows: Rows) -> Array:
+        return self._evaluate(rows.scaled(self.input_scale(rows.dim)))
+
+    @final
+    def _rows(self, x: Array, y: Array | None, cross: bool) -> Rows:
+        rows = checked_rows(x, x if y is None else y, cross)
+        self.check_domain("x", x)
+        if y is not None:
+            self.check_domain("y", y)
+        return rows
+
+    @final
+    def __call__(self, x: Array, y: Array | None = None) -> Array:
+        """Return the kernel matrix K_ij = k(x_i, y_j), computed in blocks of rows of x.
+
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows, of a real floating dtype.
+        y : (..., k, d) array, optional
+            Other rows, of the library and dtype of x; leading axes broadcast. Without it y = x, and the diagonal is
+            exactly `diag` of x.
+
+        Returns
+        -------
+        (..., n, k) array
+            The matrix, of the kind, device and dtype of x.
+
+        Raises
+        ------
+        ShapeError
+            If the last axes differ, the leading ones do not broadcast, or an axis is empty.
+        DTypeError
+            If x or y is no array of a real floating dtype, or their dtypes differ.
+        MixedLibraryError
+            If x and y come from two libraries or devices.
+        ParameterError
+            If a value lies outside of the kernel's domain.
+        """
+        rows = self._rows(x, y, cross=True)
+        xp, n = rows.xp, x.shape[-2]
+        lead = np.broadcast_shapes(tuple(rows.x.shape[:-2]), tuple(rows.y.shape[:-2]))
+        step = max(1, BLOCK // prod((*lead, rows.y.shape[-2])))
+        parts = [self._of(rows.block(slice(i, min(i + step, n)))) for i in range(0, n, step)]
+        parts = [xp.astype(part, x.dtype, copy=False) for part in parts]
+        matrix = parts[0] if len(parts) == 1 else xp.concat(parts, axis=-2)  # (..., n, k)
+        if y is not None:
+            return matrix
+        i = xp.arange(n, **placement(x))
+        entries = xp.astype(self._of(rows.own()), x.dtype, copy=False)  # (..., n)
+        return xp.where(i[:, None] == i[None, :], entries[..., None], matrix)
+
+    @final
+    def pairs(self, x: Array, y: Array) -> Array:
+        """Return k(x_i, y_i), the kernel of rowwise pairs.
+
+        Parameters
+        ----------
+        x, y : (..., d) array
+            Rows, of one library and one real floating dtype; leading axes broadcast.
+
+        Returns
+        -------
+        (...) array
+            The entries, of the kind, device and dtype of x.
+
+        Raises
+        ------
+        ShapeError
+            If the last axes differ, the leading ones do not broadcast, or an axis is empty.
+        DTypeError
+            If x or y is no array of a real floating dtype, or their dtypes differ.
+        MixedLibraryError
+            If x and y come from two libraries or devices.
+        ParameterError
+            If a value lies outside of the kernel's domain.
+        """
+        rows = self._rows(x, y, cross=False)
+        return rows.xp.astype(rows.xp.asarray(self._of(rows)), x.dtype, copy=False)
+
+    @final
+    def diag(self, x: Array) -> Array:
+        """Return k(x_i, x_i), the diagonal of the kernel matrix.
+
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows, of a real floating dtype.
+
+        Returns
+        -------
+        (..., n) array
+            The diagonal, of the kind, device and dtype of x.
+
+        Raises
+        ------
+        ShapeError
+            If x has fewer than two axes, or an empty one.
+        DTypeError
+            If x is no array of a real floating dtype.
+        ParameterError
+            If a value lies outside of the kernel's domain.
+        """
+        rows = self._rows(x, None, cross=True)
+        return rows.xp.astype(self._of(rows.own()), x.dtype, copy=False)
+
+    @final
+    def __add__(self, other: Any) -> Sum:
+        if not isinstance(other, Kernel):
+            return NotImplemented
+        return Sum(_members(Sum, self) + _members(Sum, other))
+
+    @final
+    def __mul__(self, other: Any) -> Product | Scaled:
+        if isinstance(other, Kernel):
+            return Product(_members(Product, self) + _members(Product, other))
+        return Scaled(other, self)
+
+    @final
+    def __rmul__(self, other: Any) -> Scaled:
+        return Scaled(other, self)
+
+
+@final
+@dataclass(frozen=True)
+class Sum(Kernel):
+    r"""Sum of kernels, :math:`k(x, y) = \sum_i k_i(x, y)`; written ``k1 + k2``.
+
+    Parameters
+    ----------
+    kernels : tuple of Kernel
+        The terms, at least one.
+
+    Raises
+    ------
+    ParameterError
+        If kernels is no tuple of kernels, or empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> kernel = ka.kernels.Gaussian() + ka.kernels.Laplacian()
+    >>> kernel.diag(np.ones((2, 3)))
+    array([2., 2.])
+    """
+
+    kernels: tuple[Kernel, ...]
+
+    def __post_init__(self) -> None:
+        """Check the terms."""
+        _check_kernels(self.kernels)
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return reduce(add, (kernel._of(rows) for kernel in self.kernels))
+
+    def check_domain(self, name: str, x: Array) -> None:
+        """Raise where a value of x lies outside of the domain of a member.
+
+        Parameters
+        ----------
+        name : str
+            What the error calls x.
+        x : (..., d) array
+            Rows.
+        """
+        for kernel in self.kernels:
+            kernel.check_domain(name, x)
+
+
+@final
+@dataclass(frozen=True)
+class Product(Kernel):
+    r"""Product of kernels, :math:`k(x, y) = \prod_i k_i(x, y)`; written ``k1 * k2``.
+
+    Parameters
+    ----------
+    kernels : tuple of Kernel
+        The factors, at least one.
+
+    Raises
+    ------
+    ParameterError
+        If kernels is no tuple of kernels, or empty.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> kernel = ka.kernels.Gaussian() * ka.kernels.Polynomial(2)
+    >>> kernel.diag(2 * np.ones((2, 3)))
+    array([144., 144.])
+    """
+
+    kernels: tuple[Kernel, ...]
+
+    def __post_init__(self) -> None:
+        """Check the factors."""
+        _check_kernels(self.kernels)
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return reduce(mul, (kernel._of(rows) for kernel in self.kernels))
+
+    def check_domain(self, name: str, x: Array) -> None:
+        """Raise where a value of x lies outside of the domain of a member.
+
+        Parameters
+        ----------
+        name : str
+            What the error calls x.
+        x : (..., d) array
+            Rows.
+        """
+        for kernel in self.kernels:
+            kernel.check_domain(name, x)
+
+
+@final
+@dataclass(frozen=True)
+class Scaled(Kernel):
+    r"""Multiple of a kernel, :math:`k(x, y) = c\, k_0(x, y)`; written ``c * k``.
+
+    Parameters
+    ----------
+    factor : float
+        The number c, positive.
+    kernel : Kernel
+        The kernel.
+
+    Raises
+    ------
+    ParameterError
+        If the factor is not a positive finite number, or kernel no kernel.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> (3 * ka.kernels.Gaussian()).diag(np.ones((2, 3)))
+    array([3., 3.])
+    """
+
+    factor: float
+    kernel: Kernel
+
+    def __post_init__(self) -> None:
+        """Check the factor."""
+        object.__setattr__(self, "factor", positive_number("the factor of a kernel", self.factor))
+        _check_kernels((self.kernel,))
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return self.factor * self.kernel._of(rows)
+
+    def check_domain(self, name: str, x: Array) -> None:
+        """Raise where a value of x lies outside of the kernel's domain.
+
+        Parameters
+        ----------
+        name : str
+            What the error calls x.
+        x : (..., d) array
+            Rows.
+        """
+        self.kernel.check_domain(name, x)
+
+
+def _members(kind: type[Sum] | type[Product], kernel: Kernel) -> tuple[Kernel, ...]:
+    return kernel.kernels if isinstance(kernel, kind) else (kernel,)
+
+
+def _check_kernels(kernels: Any) -> None:
+    if not isinstance(kernels, tuple) or not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
+        raise ParameterError(f"kernels must be a tuple of kernels; got {kernels!r}")

@@ -1,0 +1,45 @@
+"""The Cauchy kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from kernattn._array import Array
+from kernattn.kernels.rows import Rows
+from kernattn.kernels.stationary import Lengthscale, Stationary
+
+__all__ = ["Cauchy"]
+
+
+@final
+@dataclass(frozen=True)
+class Cauchy(Stationary):
+    r"""Cauchy kernel, :math:`k(x, y) = \prod_i 1 / (1 + (x_i - y_i)^2 / \ell_i^2)`.
+
+    Rahimi and Recht (2007), figure 1 (there with a factor of 2 for each axis): its frequencies are independent Laplace
+    variables, an axis each.
+
+    Parameters
+    ----------
+    lengthscale : float or (d,) array_like
+        The lengthscale :math:`\ell`, positive: one number, or one for each axis.
+
+    Raises
+    ------
+    ParameterError
+        If the lengthscale is not a positive finite number or a vector of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> ka.kernels.Cauchy()(np.array([[0.0, 0.0], [1.0, 2.0]]))
+    array([[1. , 0.1],
+           [0.1, 1. ]])
+    """
+
+    lengthscale: Lengthscale = 1.0
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return rows.prod(lambda x, y: 1 / (1 + (x - y) ** 2))

@@ -1,0 +1,51 @@
+"""The Gaussian kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from kernattn._array import Array
+from kernattn.kernels.rows import Rows
+from kernattn.kernels.stationary import Lengthscale, Stationary
+
+__all__ = ["Gaussian"]
+
+
+@final
+@dataclass(frozen=True)
+class Gaussian(Stationary):
+    r"""Gaussian kernel, :math:`k(x, y) = \exp(-\frac{1}{2} \sum_i (x_i - y_i)^2 / \ell_i^2)`.
+
+    Rasmussen and Williams (2006), equation 4.9, and equation 5.1 for one lengthscale an axis (automatic relevance
+    determination). The distances of a matrix are :math:`|x'|^2 + |y'|^2 - 2 x'^T y'` around the mean of y, clamped at
+    0.
+
+    Parameters
+    ----------
+    lengthscale : float or (d,) array_like
+        The lengthscale :math:`\ell`, positive: one number, or one for each axis. It is kept as a float or a tuple of
+        floats.
+
+    Raises
+    ------
+    ParameterError
+        If the lengthscale is not a positive finite number or a vector of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> kernel = ka.kernels.Gaussian(lengthscale=[1.0, 2.0])
+    >>> x = np.array([[0.0, 0.0], [1.0, 2.0]])
+    >>> kernel(x).round(4)
+    array([[1.    , 0.3679],
+           [0.3679, 1.    ]])
+    >>> kernel.pairs(x, x[::-1]).round(4)
+    array([0.3679, 0.3679])
+    """
+
+    lengthscale: Lengthscale = 1.0
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return rows.xp.exp(-0.5 * rows.squared_distance())

@@ -1,0 +1,45 @@
+"""The Laplacian kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from kernattn._array import Array
+from kernattn.kernels.rows import Rows
+from kernattn.kernels.stationary import Lengthscale, Stationary
+
+__all__ = ["Laplacian"]
+
+
+@final
+@dataclass(frozen=True)
+class Laplacian(Stationary):
+    r"""Laplacian kernel, :math:`k(x, y) = \exp(-\sum_i |x_i - y_i| / \ell_i)`.
+
+    Rahimi and Recht (2007), figure 1: its frequencies are independent Cauchy variables, an axis each. scikit-learn's
+    `laplacian_kernel` is the one with :math:`\ell = 1 / \gamma`.
+
+    Parameters
+    ----------
+    lengthscale : float or (d,) array_like
+        The lengthscale :math:`\ell`, positive: one number, or one for each axis.
+
+    Raises
+    ------
+    ParameterError
+        If the lengthscale is not a positive finite number or a vector of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> ka.kernels.Laplacian()(np.array([[0.0, 0.0], [1.0, -1.0]])).round(4)
+    array([[1.    , 0.1353],
+           [0.1353, 1.    ]])
+    """
+
+    lengthscale: Lengthscale = 1.0
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return rows.xp.exp(-rows.sum(lambda x, y: rows.xp.abs(x - y)))

@@ -1,0 +1,103 @@
+"""The Matern kernels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.special import gammaln, kve
+
+from kernattn._array import Array, Host, constant, to_numpy64
+from kernattn._check import positive_number
+from kernattn.kernels.rows import Rows
+from kernattn.kernels.stationary import Lengthscale, Stationary
+
+__all__ = ["Matern", "matern"]
+
+LARGE = 100.0  # orders from which Debye's expansion is right to rounding
+
+
+@final
+@dataclass(frozen=True)
+class Matern(Stationary):
+    r"""Matern kernel, :math:`k(x, y) = \frac{2^{1-\nu}}{\Gamma(\nu)} s^\nu K_\nu(s)`.
+
+    Rasmussen and Williams (2006), equations 4.14 to 4.17, with :math:`s^2 = 2\nu \sum_i (x_i - y_i)^2 / \ell_i^2`:
+    :math:`e^{-s}` for :math:`\nu = 1/2`, :math:`(1 + s) e^{-s}` for 3/2, :math:`(1 + s + s^2/3) e^{-s}` for 5/2, the
+    Gaussian kernel as :math:`\nu \to \infty`. For these three it is evaluated where the arrays are; for other
+    :math:`\nu` the Bessel function is SciPy's, in float64 on the host, which no traced array can pass through.
+
+    Parameters
+    ----------
+    nu : float
+        The smoothness :math:`\nu`, positive.
+    lengthscale : float or (d,) array_like
+        The lengthscale :math:`\ell`, positive: one number, or one for each axis.
+
+    Raises
+    ------
+    ParameterError
+        If nu is no positive finite number, or the lengthscale not one or a vector of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x = np.array([[0.0, 0.0], [0.0, 1.0]])
+    >>> [ka.kernels.Matern(nu)(x).round(4).tolist()[0] for nu in (0.5, 1.0, 1.5)]
+    [[1.0, 0.3679], [1.0, 0.4443], [1.0, 0.4834]]
+    """
+
+    nu: float = 1.5
+    lengthscale: Lengthscale = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "nu", positive_number("nu", self.nu))
+        super().__post_init__()
+
+    def _evaluate(self, rows: Rows) -> Array:
+        # below 1 the kernel is too steep at 0 for distances that come out of a cancellation
+        z2 = rows.sum(lambda x, y: (x - y) ** 2) if self.nu < 1 else rows.squared_distance()
+        s = rows.xp.sqrt(2 * self.nu * z2)
+        if self.nu == 0.5:
+            return rows.xp.exp(-s)
+        if self.nu == 1.5:
+            return (1 + s) * rows.xp.exp(-s)
+        if self.nu == 2.5:
+            return (1 + s + s**2 / 3) * rows.xp.exp(-s)
+        s = rows.xp.asarray(s)
+        return constant(rows.xp, matern(self.nu, to_numpy64(s)), s.dtype, s)
+
+
+def matern(nu: float, s: Host) -> Host:
+    """Return 2^(1 - nu) / Gamma(nu) s^nu K_nu(s) for s >= 0."""
+    safe = np.maximum(s, np.finfo(np.float64).tiny)
+    log_front = (1 - nu) * np.log(2.0) - gammaln(nu) + nu * np.log(safe)
+    if nu > LARGE:
+        result = np.exp(log_front + _log_debye(nu, safe))
+    else:
+        with np.errstate(divide="ignore", over="ignore"):
+            log_k = np.log(kve(nu, safe)) - safe
+        # K_nu overflows only where s is tiny, or nu large and s small: 1F1's first terms
+        q = safe**2 / 4
+        near = 1 - q / (nu - 1) + q**2 / (2 * (nu - 1) * (nu - 2)) if nu > 2 else np.ones_like(safe)
+        result = np.where(np.isfinite(log_k), np.exp(np.where(np.isfinite(log_k), log_front + log_k, 0.0)), near)
+    return np.where(np.isnan(s), np.nan, np.minimum(np.where(s == 0, 1.0, result), 1.0))
+
+
+def _log_debye(nu: float, s: Host) -> Host:
+    """Return log K_nu(s) for large nu by Debye's expansion, Abramowitz and Stegun 9.7.8."""
+    z = s / nu
+    root = np.sqrt(1 + z * z)
+    eta = root + np.log(z / (1 + root))
+    p = 1 / root
+    u = (
+        (3 * p - 5 * p**3) / 24,
+        (81 * p**2 - 462 * p**4 + 385 * p**6) / 1152,
+        (30375 * p**3 - 369603 * p**5 + 765765 * p**7 - 425425 * p**9) / 414720,
+        (4465125 * p**4 - 94121676 * p**6 + 349922430 * p**8 - 446185740 * p**10 + 185910725 * p**12) / 39813120,
+    )
+    series = 1 + sum((-1) ** (k + 1) * u[k] / nu ** (k + 1) for k in range(4))
+    return np.asarray(0.5 * np.log(np.pi / (2 * nu * root)) - nu * eta + np.log(series))

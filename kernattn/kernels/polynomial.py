@@ -1,0 +1,78 @@
+"""The polynomial kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from kernattn._array import Array, Host
+from kernattn._check import finite_number, positive_integer, positive_number
+from kernattn.errors import ParameterError
+from kernattn.kernels.base import Kernel
+from kernattn.kernels.rows import Rows
+
+__all__ = ["Polynomial"]
+
+
+@final
+@dataclass(frozen=True)
+class Polynomial(Kernel):
+    r"""Polynomial kernel, :math:`k(x, y) = (\gamma\, x^T y + c_0)^p`.
+
+    Schoelkopf and Smola (2002), section 2.2. scikit-learn's `polynomial_kernel` has the same parameters and other
+    defaults (:math:`\gamma = 1/d`, :math:`c_0 = 1`).
+
+    Parameters
+    ----------
+    degree : int
+        The power p, at least 1.
+    gamma : float
+        The factor :math:`\gamma`, positive.
+    coef0 : float
+        The constant :math:`c_0`; 0 is the homogeneous kernel, and a negative one would not be positive definite.
+
+    Raises
+    ------
+    ParameterError
+        If degree is no positive integer, gamma no positive number, or coef0 negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> ka.kernels.Polynomial(degree=3, coef0=1.0)(np.array([[1.0, 0.0], [1.0, 1.0]]))
+    array([[ 8.,  8.],
+           [ 8., 27.]])
+    """
+
+    degree: int = 2
+    gamma: float = 1.0
+    coef0: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "degree", positive_integer("degree", self.degree))
+        object.__setattr__(self, "gamma", positive_number("gamma", self.gamma))
+        object.__setattr__(self, "coef0", finite_number("coef0", self.coef0))
+        if self.coef0 < 0:
+            raise ParameterError(f"coef0 must not be negative; got {self.coef0!r}")
+
+    def input_scale(self, d: int) -> Host:
+        """Return c = gamma^(1/2), so that k = (x'.y' + coef0)^degree with x' = c x.
+
+        Parameters
+        ----------
+        d : int
+            Input dimension.
+
+        Returns
+        -------
+        (d,) numpy.ndarray
+            The scale.
+        """
+        return np.full(positive_integer("d", d), self.gamma**0.5)
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return (rows.dot() + self.coef0) ** self.degree

@@ -1,0 +1,55 @@
+"""The rational quadratic kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+from kernattn._array import Array
+from kernattn._check import positive_number
+from kernattn.kernels.rows import Rows
+from kernattn.kernels.stationary import Lengthscale, Stationary
+
+__all__ = ["RationalQuadratic"]
+
+
+@final
+@dataclass(frozen=True)
+class RationalQuadratic(Stationary):
+    r"""Rational quadratic kernel, :math:`k(x, y) = (1 + z^2 / 2\alpha)^{-\alpha}`.
+
+    Rasmussen and Williams (2006), equation 4.19, with :math:`z^2 = \sum_i (x_i - y_i)^2 / \ell_i^2`: the Gaussian
+    kernel averaged over a Gamma law of the inverse squared lengthscale, and that kernel itself as
+    :math:`\alpha \to \infty`.
+
+    Parameters
+    ----------
+    alpha : float
+        The shape :math:`\alpha`, positive; the smaller, the heavier the kernel's tail.
+    lengthscale : float or (d,) array_like
+        The lengthscale :math:`\ell`, positive: one number, or one for each axis.
+
+    Raises
+    ------
+    ParameterError
+        If alpha is no positive finite number, or the lengthscale not one or a vector of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> ka.kernels.RationalQuadratic(alpha=0.5)(np.array([[0.0, 0.0], [0.0, 3.0]])).round(4)
+    array([[1.    , 0.3162],
+           [0.3162, 1.    ]])
+    """
+
+    alpha: float = 1.0
+    lengthscale: Lengthscale = 1.0
+
+    def __post_init__(self) -> None:
+        """Check the parameters."""
+        object.__setattr__(self, "alpha", positive_number("alpha", self.alpha))
+        super().__post_init__()
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return rows.xp.exp(-self.alpha * rows.xp.log1p(rows.squared_distance() / (2 * self.alpha)))

@@ -1,0 +1,70 @@
+"""The softmax kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from kernattn._array import Array, Host
+from kernattn._check import positive_integer, positive_number
+from kernattn.kernels.base import Kernel
+from kernattn.kernels.rows import Rows
+
+__all__ = ["Softmax"]
+
+
+@final
+@dataclass(frozen=True)
+class Softmax(Kernel):
+    r"""Softmax kernel, :math:`k(x, y) = \exp(s\, x^T y)`, the unnormalised weight of attention.
+
+    Vaswani et al. (2017) for the scale; Choromanski et al. (2021), section 2.2, for the kernel.
+
+    Parameters
+    ----------
+    scale : float, optional
+        The scale s, positive. None is :math:`d^{-1/2}`, for whatever d the inputs have.
+
+    Raises
+    ------
+    ParameterError
+        If the scale is not a positive finite number.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> kernel = ka.kernels.Softmax()
+    >>> x = np.array([[1.0, 1.0, 1.0, 1.0], [1.0, 0.0, 0.0, 0.0]])
+    >>> np.log(kernel(x)).round(4)
+    array([[2. , 0.5],
+           [0.5, 0.5]])
+    """
+
+    scale: float | None = None
+
+    def __post_init__(self) -> None:
+        """Check the scale."""
+        if self.scale is not None:
+            object.__setattr__(self, "scale", positive_number("scale", self.scale))
+
+    def input_scale(self, d: int) -> Host:
+        """Return c = s^(1/2), so that k = exp(x'.y') with x' = c x; d^(-1/4) by default.
+
+        Parameters
+        ----------
+        d : int
+            Input dimension.
+
+        Returns
+        -------
+        (d,) numpy.ndarray
+            The scale.
+        """
+        d = positive_integer("d", d)
+        return np.full(d, d**-0.25 if self.scale is None else self.scale**0.5)
+
+    def _evaluate(self, rows: Rows) -> Array:
+        return rows.xp.exp(rows.dot())
