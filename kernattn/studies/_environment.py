@@ -48,14 +48,13 @@ def _version(names: tuple[str, ...]) -> str | None:
 
 
 def _ops() -> list[Op]:
-    loaded = (import_module(f"{ops.__name__}.{module.name}") for module in iter_modules(ops.__path__) if module.ispkg)
-    return [found.OP for found in loaded if hasattr(found, "OP")]
+    folders = (found.name for found in iter_modules(ops.__path__) if found.ispkg and not found.name.startswith("_"))
+    return [import_module(f"{ops.__name__}.{name}").OP for name in folders]
 
 
 def _choices(op: Op) -> tuple[str, str]:
     """The backend of an op on NumPy and on CuPy arrays; every other array takes the reference."""
-    on_numpy = op.choose(np.empty(0))
-    return on_numpy, "gpu" if "gpu" in op.backends and missing("gpu") is None else "reference"
+    return op.choose(np.empty(0)), "—" if missing("gpu") else "gpu" if "gpu" in op.backends else "reference"
 
 
 def describe() -> str:

@@ -13,8 +13,8 @@ from kernattn.studies._style import GREY, UNIFORM, WIDTH, Look, canvas, dodged, 
 __all__ = ["write_figures"]
 
 UNSEEN: Look = {"marker": "x", "alpha": 0.45, "markersize": 4.0}
-CEILING = 1e4  # kernel errors, in units of that of uniform attention
-SHOWN = (1e-3, 1e5)  # variances, in the same units
+SEEN = ("variance_seen", "variance_seen_predicted")
+CEILING = 10_000  # kernel errors, in units of that of uniform attention
 
 
 def write_figures(folder: Path, records: Sequence[Record]) -> list[str]:
@@ -41,6 +41,12 @@ def _series(records: Sequence[Record], dataset: str) -> Iterator[tuple[list[Reco
                 yield sorted(found, key=lambda record: record["m"]), look_of(records, estimator, projection)
 
 
+def _level(records: Sequence[Record], dataset: str, field: str) -> float | None:
+    """Return what uniform attention has on a dataset."""
+    level: float | None = next(record[field] for record in records if record["dataset"] == dataset)
+    return level
+
+
 def _known(records: Sequence[Record], *fields: str) -> list[Record]:
     return [record for record in records if all(record.get(field) is not None for field in fields)]
 
@@ -57,7 +63,7 @@ def _attention_mse(records: Sequence[Record]) -> Any:
         for series, look in _series(records, dataset):
             found = _known(series, "attention_mse")
             axis.plot([r["m"] for r in found], [r["attention_mse"] for r in found], **look)
-            uniform(axis, series[0]["uniform_attention_mse"])
+        uniform(axis, _level(records, dataset, "uniform_attention_mse"))
     legend(figure, records)
     return figure
 
@@ -67,15 +73,15 @@ def _kernel_mse(records: Sequence[Record]) -> Any:
 
     figure, axes = panels(
         records,
-        "The closed form (lines) tells the error of the kernel matrix (points) beforehand",
-        "Points below their line: the redraws did not reach the tail that carries the variance. Errors beyond "
-        f"{CEILING:.0e} times that of uniform attention are not shown",
+        "On its line, a point has the error of the kernel matrix that the closed form predicts",
+        "Points off their line: redraws do not reach the tail that carries the variance. Not shown: errors of more "
+        f"than {CEILING:,} times that of uniform attention",
         "MSE of kernel / mean k²",
     )
     for dataset, axis in axes.items():
         axis.set_yscale("log")
+        level = _level(records, dataset, "uniform_kernel_relative_mse")
         for series, look in _series(records, dataset):
-            level = series[0]["uniform_kernel_relative_mse"]
             line = {key: look[key] for key in ("color", "linestyle", "linewidth")} | {"alpha": 0.75}
             for field, style in (
                 ("kernel_relative_mse_predicted", line),
@@ -83,7 +89,7 @@ def _kernel_mse(records: Sequence[Record]) -> Any:
             ):
                 found = [r for r in _known(series, field) if level is None or r[field] < CEILING * level]
                 axis.plot([r["m"] for r in found], [r[field] for r in found], **style)
-            uniform(axis, level)
+        uniform(axis, level)
     legend(figure, records, [Line2D([], [], color=GREY, linewidth=1.4, label="predicted", alpha=0.75)])
     return figure
 
@@ -91,8 +97,9 @@ def _kernel_mse(records: Sequence[Record]) -> Any:
 def _bias(records: Sequence[Record]) -> Any:
     figure, axes = panels(
         records,
-        "Kernel entries are unbiased where the interval meets 0",
-        "Mean of (k' − k)/k over the entries, with its 95% interval over the redraws; logarithmic beyond 0.1",
+        "Where the interval meets 0, the redraws show no bias of the kernel",
+        "Mean k' / mean k − 1 over the entries, 95% intervals, logarithmic beyond ±0.1. At large v² redraws miss the "
+        "tail that carries the mean",
         "relative bias of k'",
     )
     for dataset, axis in axes.items():
@@ -106,7 +113,7 @@ def _bias(records: Sequence[Record]) -> Any:
                 **(look | {"linestyle": "none", "markersize": 3.2}),
                 elinewidth=1.0,
             )
-            uniform(axis, series[0]["uniform_bias"])
+        uniform(axis, _level(records, dataset, "uniform_bias"))
         axis.axhline(0, color="#222222", linewidth=0.8, zorder=1.4)
     legend(figure, records)
     return figure
@@ -119,16 +126,18 @@ def _variance(records: Sequence[Record]) -> Any:
     columns = min(len(estimators), 3)
     rows = -(-len(estimators) // columns)
     figure = canvas(
-        "Measured variance follows the formula wherever redraws can see it",
-        "Variance of kernel entries in units of the squared error of uniform attention: one point per dataset, m and "
-        "projection. Crosses: all entries, with tails beyond these redraws",
+        "On the diagonal, the measured variance is the predicted one",
+        "In units of the squared error of uniform attention; one point per dataset, m and projection. "
+        "Crosses: all entries, unseen tails included",
         max(3.3 * columns + 1.05, WIDTH),
         2.9 * rows + 2.0,
     )
     grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    seen = [r[field] for r in _known(records, *SEEN) for field in SEEN if r[field] > 0]
+    shown = (min([*seen, 1.0]) / 3, max([*seen, 1.0]) * 10)
     for i, (axis, estimator) in enumerate(zip(grid, estimators, strict=False)):
         axis.set_title(estimator.replace("_", " "), loc="left")
-        axis.set(xscale="log", yscale="log", xlim=SHOWN, ylim=SHOWN)
+        axis.set(xscale="log", yscale="log", xlim=shown, ylim=shown)
         for record in (r for r in records if r["estimator"] == estimator):
             look = look_of(records, estimator, record["projection"]) | {"linestyle": "none"}
             for field, style in (("variance", look | UNSEEN), ("variance_seen", look)):

@@ -68,8 +68,9 @@ def _verdict(records: list[Record]) -> str:
     if hopeless == ms:
         return (
             f"{head}no approximation is better than uniform attention at m = {_list(ms)}: use exact attention here. "
-            f"At m = {ms[-1]} the least bad, {_label(leader)}, has {number(1 / gain)} times the error of uniform attention. "
-            f"The relative variance of positive features, about e^(v²)/m, is {_spread(first, ms[-1])} at the median pair."
+            f"At m = {ms[-1]} the least bad, {_label(leader)}, has {number(1 / gain)} times the error of uniform "
+            "attention. The relative variance of positive features, about e^(v²)/m, is "
+            f"{_spread(first, ms[-1])} at the median pair."
         )
     text = (
         f"{head}at m = {ms[-1]} {_label(leader)} is best, with {number(gain)} times less error than uniform attention"
