@@ -34,14 +34,15 @@ __all__ = [
     "take_rows",
 ]
 
-MAP_HEADERS = ("device.cuh", "tile.cuh", "maps.cuh")
-LINEAR_HEADERS = (*MAP_HEADERS, "linear.cuh")
+TYPES = ("device.cuh", "tile.cuh", "types.cuh")
+LINEAR = (*TYPES, "output.cuh", "maps.cuh", "linear.cuh")
 HEADERS = {
-    "features": MAP_HEADERS,
-    "key_state": LINEAR_HEADERS,
-    "attend": LINEAR_HEADERS,
-    "causal": LINEAR_HEADERS,
-    "step": LINEAR_HEADERS,
+    "features": (*TYPES, "maps.cuh"),
+    "key_state": LINEAR,
+    "attend": LINEAR,
+    "causal": LINEAR,
+    "step": LINEAR,
+    "block_softmax": (*TYPES, "output.cuh"),
 }
 C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}
 BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}

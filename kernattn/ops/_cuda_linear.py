@@ -23,6 +23,7 @@ __all__ = [
     "empty_state",
     "entries",
     "key_arguments",
+    "lead_of",
     "linear_code",
     "merged_lead",
     "rows_of",
@@ -134,6 +135,11 @@ def batch(out: tuple[int, ...], queries: tuple[int, ...], keys: tuple[int, ...])
 def merged_lead(*leads: tuple[int, ...]) -> tuple[int, ...]:
     """Return what leading axes broadcast to."""
     return tuple(np.broadcast_shapes(*leads))
+
+
+def lead_of(x: Array | None, inner: int) -> tuple[int, ...]:
+    """Return the leading axes of an optional array, before its last `inner`."""
+    return () if x is None else tuple(x.shape[: x.ndim - inner])
 
 
 def entries(lead: tuple[int, ...]) -> int:

@@ -1,24 +1,14 @@
-// Feature maps inside a kernel. Compile-time: INPUT (type of the rows), OPERAND (of products), KIND, PROJECT, SPLIT, FB, DB, WARPS.
+// Feature maps inside a kernel. Compile-time, beside those of types.cuh: KIND, PROJECT, FB, DB.
 //
 // Features are made a tile at a time: tile b = block * parts + part holds the features part * D + block * FB + (0 .. FB - 1).
 // A block of FB frequencies serves both parts of a pair ([cos, sin] or exp of [u, -u]).
 
 enum Kind { ELU1, RELU, COS, SINCOS, EXP, EXP_PAIR, VALUES, LOGS };
 
-using X = INPUT;
-using E = OPERAND;
-using Acc = typename AccumulationOf<X>::type;
-constexpr int C = 16 * WARPS;  // rows of a tile, 16 a warp
 constexpr int parts = KIND == SINCOS || KIND == EXP_PAIR ? 2 : 1;
 constexpr bool per_feature = KIND == EXP || KIND == EXP_PAIR || KIND == LOGS;
-constexpr bool exact = sizeof(E) >= 4 && !SPLIT;  // full-precision operands: full-precision functions too
 constexpr int x_row = row_length<E, DB>();
 constexpr int phi_row = row_length<E, FB>();
-
-__device__ __forceinline__ float exponential(float x) { return exact ? expf(x) : fast_exp(x); }
-__device__ __forceinline__ double exponential(double x) { return exp(x); }
-// exp(x - unit), and 0 where x is -infinity, whatever the unit.
-__device__ __forceinline__ Acc relative(Acc x, Acc unit) { return x == Limits<Acc>::lowest() ? Acc(0) : exponential(x - unit); }
 
 // cos (quarters = 1) or sin (0) of u: reduced by multiples of pi / 2 in three parts, then a polynomial on [-pi/4, pi/4].
 __device__ __noinline__ float sine_of_large(float u, int quarters) { return quarters ? cosf(u) : sinf(u); }

@@ -40,7 +40,7 @@ attend(const X* q, const Acc* s, const Acc* z, const Acc* peak, V* out, const Ac
             }
             __syncthreads();
             Acc factor[2];
-            output.weigh(weights, u[0], tile, map, tile_peak, tile_z, factor);
+            weigh(output, weights, u[0], tile, map, tile_peak, tile_z, factor);
             __syncwarp();
             product<EB, FB, false, false>(output.num, weights + warp_index() * 16 * phi_row, phi_row, state, v_row);
         }

@@ -95,7 +95,8 @@ def causal(
     queries, map_code = _cuda_linear.rows_of(q, spec, dtype, device)
     keys, _ = _cuda_linear.rows_of(k, spec, dtype, device)
     n, d = keys.x.shape[-2:]
-    key_lead = _cuda_linear.merged_lead(keys.x.shape[:-2], v.shape[:-2])
+    leads = (_cuda_linear.lead_of(x, 1) for x in (key_mask, segment_ids))
+    key_lead = _cuda_linear.merged_lead(keys.x.shape[:-2], v.shape[:-2], *leads)
     lead = _cuda_linear.merged_lead(queries.x.shape[:-2], key_lead)
     keys, v = keys.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 2)
     arguments = _cuda.map_arguments(spec, map_code, d)

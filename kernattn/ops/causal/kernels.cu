@@ -119,7 +119,7 @@ struct Walk {
                 const int tile = block * parts + part;
                 key_tile(u[1], tile);
                 Acc factor[2];
-                output.weigh(weights, u[0], tile, map, tile_peak, tile_z, factor);
+                weigh(output, weights, u[0], tile, map, tile_peak, tile_z, factor);
                 if (per_feature)
 #pragma unroll
                     for (int j = 0; j < C / 8; ++j)

@@ -77,7 +77,7 @@ def key_state(k: Array | ScaledFeatures, v: Array, spec: MapSpec | None, key_mas
     dtype = dtype_name(v)
     rows, map_code = _cuda_linear.rows_of(k, spec, dtype, device)
     n, d = rows.x.shape[-2:]
-    lead = _cuda_linear.merged_lead(rows.x.shape[:-2], v.shape[:-2])
+    lead = _cuda_linear.merged_lead(rows.x.shape[:-2], v.shape[:-2], _cuda_linear.lead_of(key_mask, 1))
     rows, v = rows.broadcast(lead), _cuda_linear.broadcast(v, lead, 2)
     arguments = _cuda.map_arguments(spec, map_code, d)
     frequencies, e = int(arguments[-2]), v.shape[-1]

@@ -59,7 +59,7 @@ def step(
     queries, map_code = _cuda_linear.rows_of(_token(q, spec), spec, dtype, device)
     keys, _ = _cuda_linear.rows_of(_token(k, spec), spec, dtype, device)
     d, e = keys.x.shape[-1], v.shape[-1]
-    key_lead = _cuda_linear.merged_lead(keys.x.shape[:-2], v.shape[:-1], state.s.shape[:-2])
+    key_lead = _cuda_linear.merged_lead(keys.x.shape[:-2], v.shape[:-1], state.s.shape[:-2], _cuda_linear.lead_of(key_mask, 0))
     lead = _cuda_linear.merged_lead(queries.x.shape[:-2], key_lead)
     keys, v = keys.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 1)
     old = PeakedSum(*(_cuda_linear.broadcast(part, key_lead, inner) for part, inner in zip(state, (2, 1, 1), strict=True)))

@@ -1,0 +1,40 @@
+"""Exact attention by Numba: scores, exponentials and sums of a block of queries never leave the cache."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn._parallel import share
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, heads
+from kernattn.ops._numba.online import online_softmax
+
+__all__ = ["block_softmax"]
+
+QUERIES, KEYS = 64, 64  # in a block
+
+
+def block_softmax(
+    q: Array, k: Array, v: Array, scale: float, causal: bool, key_mask: Array | None
+) -> tuple[Array, Array]:
+    """Return the outputs and the log normalisers."""
+    dtype = accumulation(q)
+    (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q.shape, k.shape, v.shape
+    who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
+    groups = who.reads.shape[1]
+    states = np.repeat(np.arange(len(who.k)), groups)
+    reads = np.stack([who.q, who.k[states], who.v[states], states, who.out], axis=-1)
+    mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, (*who.lead, length)), bool)
+    out, lse = np.empty((*who.out_lead, n, e), dtype), np.empty((*who.out_lead, n), dtype)
+    queries, keys, values = (flat(x, dtype) for x in (q, k, v))
+
+    def blocks(low: int, high: int) -> None:
+        online_softmax(
+            queries, keys, values, mask, dtype.type(scale), dim, e, n, length, causal, reads,
+            out.reshape(-1), lse.reshape(-1), QUERIES, KEYS, low, high,
+        )  # fmt: skip
+
+    pairs = len(reads) * n * length * (0.5 if causal else 1.0)
+    seconds = pairs * (2.0 * (dim + e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * dtype.itemsize / 4
+    share(blocks, len(reads) * -(-n // QUERIES), seconds)
+    return out.astype(q.dtype, copy=False), lse

@@ -1,0 +1,78 @@
+// Exact attention: C rows of one entry and EB columns of v a block, the keys in tiles of C with an online softmax. Compile-time, beside
+// those of types.cuh and output.cuh: DB (columns of q and k held at a time). blockIdx.x = entry * row tiles + row tile.
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, V* out, Acc* lse, Acc scale, long long n, long long length,
+              int d, int e, int causal, int size0, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
+    constexpr int x_row = row_length<E, DB>();
+    const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
+    Carver carver{shared_bytes};
+    E* queries = carver.take<E>(C * x_row);
+    E* keys = carver.take<E>(C * x_row);
+    E* values = carver.take<E>(C * v_row);
+    E* weights = carver.take<E>(C * score_row);
+    int* visible = carver.take<int>(C);
+
+    const int g = lane_index() / 4, t = lane_index() % 4, own = warp_index() * 16;
+    const int row_tiles = int((n + C - 1) / C), entry = blockIdx.x / row_tiles, column0 = blockIdx.y * EB, columns = min(EB, e - column0);
+    const long long row0 = (row_tiles - 1 - blockIdx.x % row_tiles) * static_cast<long long>(C);  // the longest rows first
+    const int rows = n - row0 < C ? int(n - row0) : C;
+    const long long shift = length - n + row0;  // row i of the tile stands at position i + shift
+    const long long stop = causal ? max(0ll, min(length, shift + rows)) : length;
+    const X* const x = q + (batch.queries(entry) * n + row0) * d;
+    const long long first_key = batch.keys(entry) * length;
+
+    Output output;
+    output.start();
+    for (long long key0 = 0; key0 < stop; key0 += C) {
+        const int count = stop - key0 < C ? int(stop - key0) : C;
+        Acc score[C / 8][4];
+        clear(score);
+        for (int d0 = 0; d0 < d; d0 += DB) {
+            __syncthreads();
+            if (key0 == 0 || d > DB) load_tile<C, DB>(queries, x + d0, d, rows, d - d0);
+            load_tile<C, DB>(keys, k + (first_key + key0) * d + d0, d, count, d - d0);
+            if (d0 == 0) load_visible(visible, mask ? mask + first_key + key0 : nullptr, count);
+            __syncthreads();
+            product<C, DB, false, true>(score, queries + own * x_row, x_row, keys, x_row);
+        }
+        load_values(values, v + (first_key + key0) * e + column0, count, e, columns, visible);
+        Acc top[2] = {output.unit[0], output.unit[1]};
+#pragma unroll
+        for (int j = 0; j < C / 8; ++j)
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                const int row = own + g + p / 2 * 8, column = 8 * j + 2 * t + p % 2;
+                const bool seen = visible[column] && (!causal || key0 + column <= row + shift);
+                score[j][p] = seen ? score[j][p] * scale : Limits<Acc>::lowest();
+                top[p / 2] = larger(top[p / 2], score[j][p]);
+            }
+        Acc factor[2];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            top[r] = row_max(top[r]);
+            factor[r] = relative(output.unit[r], top[r]);
+            output.unit[r] = top[r];
+        }
+        output.scale(factor);
+#pragma unroll
+        for (int j = 0; j < C / 8; ++j)
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                const E rounded = narrow<E>(relative(score[j][p], output.unit[p / 2]));
+                weights[(own + g + p / 2 * 8) * score_row + 8 * j + 2 * t + p % 2] = rounded;
+                output.den[p / 2] += Acc(widen(rounded));
+            }
+        __syncthreads();
+        product<EB, C, false, false>(output.num, weights + own * score_row, score_row, values, v_row);
+    }
+    output.den[0] = row_sum(output.den[0]);
+    output.den[1] = row_sum(output.den[1]);
+    const long long to = entry * n + row0;
+    output.write(out + to * e + column0, rows, e, columns);
+    if (column0 == 0 && t == 0)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = own + g + 8 * r;
+            if (row < rows) lse[to + row] = output.den[r] == Acc(0) ? Limits<Acc>::lowest() : output.unit[r] + log(output.den[r]);
+        }
+}

@@ -1,0 +1,69 @@
+// What all attention kernels share: which entries they read, tiles of values, sums of outputs. Compile-time, beside those of types.cuh:
+// VALUE (type of v and of the outputs), EB (columns of v that a block holds).
+
+using V = VALUE;
+constexpr int v_row = row_length<E, EB>();
+constexpr int score_row = row_length<E, C>();
+
+// Leading axes merged into at most three: an entry of the outputs -> the entries of the queries and of the keys it comes from.
+struct Batch {
+    int size0, size1, size2, q0, q1, q2, k0, k1, k2;
+    __device__ __forceinline__ int queries(int i) const { return i / (size1 * size2) * q0 + i / size2 % size1 * q1 + i % size2 * q2; }
+    __device__ __forceinline__ int keys(int i) const { return i / (size1 * size2) * k0 + i / size2 % size1 * k1 + i % size2 * k2; }
+    // The entries that share their keys, and number `member` of those with these keys.
+    __device__ __forceinline__ int group() const { return (k0 ? 1 : size0) * (k1 ? 1 : size1) * (k2 ? 1 : size2); }
+    __device__ __forceinline__ int entry(int keys, int member) const {
+        const int i2 = k2 ? keys / k2 % size2 : member % size2;
+        member = k2 ? member : member / size2;
+        const int i1 = k1 ? keys / k1 % size1 : member % size1;
+        member = k1 ? member : member / size1;
+        return ((k0 ? keys / k0 % size0 : member) * size1 + i1) * size2 + i2;
+    }
+    // Of all the entries with the same keys, is this the first?
+    __device__ __forceinline__ bool first(int i) const {
+        return (k0 != 0 || i / (size1 * size2) == 0) && (k1 != 0 || i / size2 % size1 == 0) && (k2 != 0 || i % size2 == 0);
+    }
+};
+
+// Are the rows' keys there? Also false past the last row.
+__device__ __forceinline__ void load_visible(int* visible, const unsigned char* mask, int rows) {
+    for (int i = threadIdx.x; i < C; i += blockDim.x) visible[i] = i < rows && (!mask || mask[i]);
+}
+
+__device__ __forceinline__ void load_values(E* tile, const V* v, int rows, int e, int columns, const int* visible) {
+    for_each_of_tile(v, e, C, EB, rows, columns, [=](int row, int column, auto x) {
+        tile[row * v_row + column] = narrow<E>(visible[row] ? Acc(x) : Acc(0));
+    });
+}
+
+// The outputs of a warp's 16 rows while they are summed: a lane has rows g and g + 8. Both sums are in units of exp(unit).
+struct Output {
+    Acc num[EB / 8][4], den[2], unit[2];
+
+    __device__ __forceinline__ void start() {
+        clear(num);
+        den[0] = den[1] = Acc(0);
+        unit[0] = unit[1] = Limits<Acc>::lowest();
+    }
+    __device__ __forceinline__ void scale(const Acc (&factor)[2]) {
+#pragma unroll
+        for (int j = 0; j < EB / 8; ++j)
+#pragma unroll
+            for (int p = 0; p < 4; ++p) num[j][p] *= factor[p / 2];
+        den[0] *= factor[0];
+        den[1] *= factor[1];
+    }
+
+    // num / den into the rows of out below `rows`; 0 where den is 0. den must be whole: summed over the row's lanes.
+    __device__ __forceinline__ void write(V* out, int rows, int e, int columns) const {
+        const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+        for (int j = 0; j < EB / 8; ++j)
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                const int row = warp_index() * 16 + g + p / 2 * 8, column = 8 * j + 2 * t + p % 2;
+                const Acc y = den[p / 2] == Acc(0) ? Acc(0) : num[j][p] / den[p / 2];
+                if (row < rows && column < columns) out[row * static_cast<long long>(e) + column] = narrow<V>(y);
+            }
+    }
+};
