@@ -6,14 +6,17 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, Host, check_floating, namespace, to_numpy64
+from kernattn._array import Array, Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
-from kernattn.errors import EmptyInputError, ParameterError, ShapeError
+from kernattn.errors import ParameterError
+from kernattn.features.base import FeatureMap
+from kernattn.features.data import checked_data
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
+from kernattn.features.polynomial_estimators import polynomial_features
 from kernattn.features.random import RandomFeatureMap, row_exponent
 from kernattn.features.trigonometric import Phase, Trigonometric
-from kernattn.kernels import Kernel, Softmax
+from kernattn.kernels import Kernel, Polynomial, Softmax
 from kernattn.projections import Projection, resolve
 
 __all__ = ["ESTIMATORS", "random_features"]
@@ -37,7 +40,7 @@ def random_features(
     projection: str | Projection = "orthogonal",
     data: Array | None = None,
     rng: RNG = 0,
-) -> RandomFeatureMap:
+) -> FeatureMap:
     r"""Draw a feature map with :math:`E\,\phi(x)^T \phi(y) = k(x, y)`.
 
     Random Fourier features (Rahimi and Recht 2007), positive features (Choromanski et al. 2021) and optimal positive
@@ -45,15 +48,15 @@ def random_features(
 
     Parameters
     ----------
-    kernel : Gaussian or Softmax
+    kernel : Gaussian, Softmax or Polynomial
         The kernel to estimate.
     dim : int
         Input dimension d.
     num_features : int
         Output dimension M; a pair (cosine and sine, or the two signs of "hyperbolic") counts as two.
     estimator : str
-        A name of `kernattn.features.ESTIMATORS`, or "auto": without data "positive" for Softmax and "trigonometric"
-        for Gaussian; with data the one whose predicted squared error, summed over pairs of rows of data, is smallest.
+        A name of `kernattn.features.ESTIMATORS`, for Polynomial of `kernattn.features.POLYNOMIAL_ESTIMATORS`, or "auto":
+        without data "positive" for Softmax, "trigonometric" for Gaussian and "tensor_sketch" for Polynomial; with data the one whose predicted squared error, summed over pairs of rows of data, is smallest.
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms.
     data : (n, d) array, optional
@@ -64,7 +67,7 @@ def random_features(
 
     Returns
     -------
-    RandomFeatureMap
+    FeatureMap
         The frozen map: (..., n, d) -> (..., n, M).
 
     Raises
@@ -84,13 +87,15 @@ def random_features(
     >>> bool(np.max(np.abs(phi(x) @ phi(x).T - kernel(x))) < 0.05)
     True
     """
+    if isinstance(kernel, Polynomial):
+        return polynomial_features(kernel, dim, num_features, estimator, projection, data, rng)
     row_exponent(kernel)
     if estimator != "auto" and estimator not in ESTIMATORS:
         raise ParameterError(f"estimator must be 'auto' or one of {', '.join(ESTIMATORS)}; got {estimator!r}")
     spec = resolve(projection)
     dim, num_features = positive_integer("dim", dim), positive_integer("num_features", num_features)
     kernel.input_scale(dim)
-    sample = None if data is None else _checked_data(data, dim)
+    sample = None if data is None else checked_data(data, dim)
     source = generator(rng)
     if estimator != "auto":
         return _draw(estimator, kernel, spec, dim, num_features, source, sample)
@@ -128,19 +133,6 @@ def _mean_square_sum(scale: Host, data: Host | None) -> float:
         return 2 * float(np.mean(scale**2))
     x = data * scale
     return 2 * float(np.mean(x**2) + np.mean(np.mean(x, axis=0) ** 2))
-
-
-def _checked_data(data: Array, dim: int) -> Host:
-    namespace(data=data)
-    check_floating("data", data)
-    if data.ndim != 2 or data.shape[1] != dim:
-        raise ShapeError(f"data must be (n, d = {dim}); got shape {tuple(data.shape)}")
-    if data.shape[0] == 0:
-        raise EmptyInputError(f"data must have rows; got shape {tuple(data.shape)}")
-    sample = to_numpy64(data)
-    if not np.isfinite(sample).all():
-        raise ParameterError("data must be finite; it holds NaN or infinity")
-    return sample
 
 
 def _predicted_error(phi: RandomFeatureMap, data: Host) -> float:

@@ -11,14 +11,16 @@ from kernattn.features.elementwise import Elementwise
 from kernattn.features.factory import ESTIMATORS
 from kernattn.features.generalized import Generalized
 from kernattn.features.polynomial import Polynomial
+from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
 from kernattn.features.record import read, type_name
+from kernattn.features.taylor import Taylor2
 from kernattn.kernels import ALGEBRA, KERNELS
 from kernattn.projections import PROJECTIONS
 
 __all__ = ["load"]
 
-MAPS: tuple[type, ...] = (Elementwise, Generalized, Polynomial)
-TABLES: tuple[dict[str, Any], ...] = (ALGEBRA, ESTIMATORS, KERNELS, PROJECTIONS)
+MAPS: tuple[type, ...] = (Elementwise, Generalized, Polynomial, Taylor2)
+TABLES: tuple[dict[str, Any], ...] = (ALGEBRA, ESTIMATORS, KERNELS, POLYNOMIAL_ESTIMATORS, PROJECTIONS)
 TYPES: dict[str, type] = {type_name(cls): cls for cls in (*MAPS, *(cls for table in TABLES for cls in table.values()))}
 
 

@@ -1,9 +1,7 @@
 """The loops that array expressions do badly: one folder per op, its implementations side by side."""
 
-from kernattn.ops import attend, block_softmax, causal, features, key_state, step
+from kernattn.ops import attend, block_softmax, causal, countsketch, features, key_state, step
 
 __all__ = ["OPS"]
 
-OPS = {
-    folder.OP.name: folder.OP for folder in (features, causal, step, key_state, attend, block_softmax)
-}
+OPS = {folder.OP.name: folder.OP for folder in (features, causal, step, key_state, attend, block_softmax, countsketch)}

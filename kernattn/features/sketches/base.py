@@ -42,8 +42,11 @@ class PolynomialSketch(FeatureMap):
         """Length of a row with the kernel's constant appended."""
 
     @abstractmethod
-    def product(self, x: Any, backend: str | None) -> Array:
-        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
+    def product(self, x: Any, backend: str | None, scratch: dict[str, Array]) -> Array:
+        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype.
+
+        What it puts into `scratch` it may use again for the next block, which has as many rows or fewer.
+        """
 
     @abstractmethod
     def pair_variance(self, pair: PairSums) -> Host:
@@ -81,7 +84,7 @@ class PolynomialSketch(FeatureMap):
         """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         xp = namespace(x=x)
         rows, size = unit_rows(augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False)))
-        return ScaledFeatures(self.product(rows, None), self.kernel.degree * xp.log(size))
+        return ScaledFeatures(self.product(rows, None, {}), self.kernel.degree * xp.log(size))
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
@@ -114,7 +117,7 @@ class PolynomialSketch(FeatureMap):
         if dense and not isinstance(x, np.ndarray):
             xp = namespace(x=x)
             rows = augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False))
-            return xp.astype(self.product(rows, backend), x.dtype, copy=False)
+            return xp.astype(self.product(rows, backend, {}), x.dtype, copy=False)
         return self._by_blocks(x, backend, dense)
 
     def _by_blocks(self, x: Any, backend: str | None, dense: bool) -> Array:
@@ -123,11 +126,12 @@ class PolynomialSketch(FeatureMap):
         out = np.empty((rows.shape[0], self.features_of(self.dim)), x.dtype)
 
         def fill(low: int, high: int) -> None:
+            scratch: dict[str, Array] = {}
             for start in range(low, high, self.block_rows):
                 stop = min(high, start + self.block_rows)
                 block = rows[start:stop].astype(dtype, copy=False)
                 block = augmented(self.kernel, block) if dense else augmented_csr(self.kernel, block)
-                out[start:stop] = self.product(block, backend)
+                out[start:stop] = self.product(block, backend, scratch)
 
         share(fill, len(out), self.seconds * self.kernel.degree * out.size)
         return out.reshape(*x.shape[:-1], -1)

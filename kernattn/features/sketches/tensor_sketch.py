@@ -69,17 +69,35 @@ class TensorSketch(PolynomialSketch):
         """Return M."""
         return self.buckets
 
-    def product(self, x: Any, backend: str | None) -> Array:
+    def product(self, x: Any, backend: str | None, scratch: dict[str, Array]) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         sketch = OP.implementation(x.data if sparse.issparse(x) else x, backend)
-        sketches = sketch(x, self.index, self.sign.astype(np.float64), self.buckets)  # (..., n, p, M)
+        room = scratch.get("sketches")
+        if room is not None:
+            room = room[: x.shape[0]]
+        sketches = sketch(x, self.index, self.sign.astype(np.float64), self.buckets, room)  # (..., n, p, M)
+        if not isinstance(sketches, np.ndarray):
+            return self._packed(sketches)
+        scratch.setdefault("sketches", sketches)
+        spectra = rfft(sketches)
+        for i in range(1, len(self.index)):
+            spectra[..., 0, :] *= spectra[..., i, :]
+        parts = spectra[..., 0, :].view(sketches.dtype)  # (..., n, 2 (M // 2 + 1))
+        parts[..., 1] = parts[..., 0]  # the imaginary part of frequency 0 is 0, and so is that of frequency M / 2
+        phi = parts[..., 1 : self.buckets + 1]
+        phi *= _amplitudes(self.buckets).astype(phi.dtype)
+        return phi
+
+    def _packed(self, sketches: Array) -> Array:
+        """Return the features from the count sketches (..., n, p, M) of any library."""
         xp = namespace(sketches=sketches)
-        spectra = rfft(sketches, overwrite_x=True) if isinstance(sketches, np.ndarray) else xp.fft.rfft(sketches)
+        spectra = xp.fft.rfft(sketches)
         product = spectra[..., 0, :]  # (..., n, M // 2 + 1)
         for i in range(1, len(self.index)):
             product = product * spectra[..., i, :]
-        parts = _parts(product)
-        packed = xp.concat([parts[..., :1], parts[..., 2 : self.buckets + 1]], axis=-1)  # without the zero parts
+        pairs = xp.stack([xp.real(product), xp.imag(product)], axis=-1)
+        parts = xp.reshape(pairs, (*product.shape[:-1], -1))
+        packed = xp.concat([parts[..., :1], parts[..., 2 : self.buckets + 1]], axis=-1)
         return packed * constant(xp, _amplitudes(self.buckets), sketches.dtype, sketches)
 
     def pair_variance(self, pair: PairSums) -> Host:
@@ -89,15 +107,6 @@ class TensorSketch(PolynomialSketch):
         swapped = (2 * pair.square - pair.shared) ** p
         both = (pair.norms + 2 * (pair.square - pair.shared)) ** p
         return (cross + swapped - 2 * square) / m + (both - cross - swapped + square) * (gcd(2, m) / m**2)
-
-
-def _parts(spectrum: Array) -> Array:
-    """Return real and imaginary parts in turn along the last axis."""
-    if isinstance(spectrum, np.ndarray):
-        return spectrum.view(spectrum.real.dtype)
-    xp = namespace(spectrum=spectrum)
-    pairs = xp.stack([xp.real(spectrum), xp.imag(spectrum)], axis=-1)
-    return xp.reshape(pairs, (*spectrum.shape[:-1], -1))
 
 
 @cache

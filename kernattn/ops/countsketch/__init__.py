@@ -1,7 +1,8 @@
 r"""Count sketches of rows: every column is added, with a weight, to the bucket that it was hashed to.
 
-``countsketch(x, index, weight, num_buckets)``: x (n, d), a floating array or a SciPy CSR matrix; index (p, d) integers below
-num_buckets; weight (p, d), float64 host arrays -> (n, p, num_buckets) in the accumulation dtype of x,
+``countsketch(x, index, weight, num_buckets, out)``: x (..., n, d), a floating array or a SciPy CSR matrix; index (p, d) integers below
+num_buckets; weight (p, d), float64 host arrays; out None, or the
+NumPy array to write to -> (..., n, p, num_buckets) in the accumulation dtype of x,
 
 .. math:: c_{rib} = \sum_{j : h_i(j) = b} w_{ij} x_{rj}.
 

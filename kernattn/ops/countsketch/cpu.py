@@ -20,12 +20,13 @@ __all__ = ["countsketch"]
 SECONDS = 1.5e-9  # of one entry added to its bucket
 
 
-def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: int) -> Array:
+def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: int, out: Array | None = None) -> Array:
     """Return p sketches of each row, (n, p, num_buckets)."""
     given = x.data if sparse.issparse(x) else x
     dtype = accumulation(given)
     hashes = _fixed(index, np.int64), _fixed(weight, dtype)
-    out = np.empty((*x.shape[:-1], len(index), num_buckets), dtype)
+    if out is None:
+        out = np.empty((*x.shape[:-1], len(index), num_buckets), dtype)
     flat = out.reshape(-1, len(index), num_buckets)
     if sparse.issparse(x):
         entries = _fixed(x.data, dtype), _fixed(x.indices, x.indices.dtype), _fixed(x.indptr, x.indptr.dtype)

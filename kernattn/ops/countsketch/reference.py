@@ -13,16 +13,20 @@ from kernattn._array import Array, Host, accumulation_dtype, constant, namespace
 __all__ = ["countsketch"]
 
 
-def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: int) -> Array:
+def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: int, out: Array | None = None) -> Array:
     """Return p sketches of each row, (n, p, num_buckets)."""
     copies, dim = index.shape
     rows = np.tile(np.arange(dim), copies)
     columns = (index + num_buckets * np.arange(copies)[:, None]).ravel()
     hashes: Any = sparse.csr_array((weight.ravel(), (rows, columns)), shape=(dim, copies * num_buckets))
     if sparse.issparse(x):
-        sketch = (x @ hashes.astype(accumulation_dtype(np, x.data))).toarray()  # (n, p M)
-        return sketch.reshape(x.shape[0], copies, num_buckets)
-    xp = namespace(x=x)
-    dtype = accumulation_dtype(xp, x)
-    sketch = xp.matmul(xp.astype(x, dtype, copy=False), constant(xp, hashes.toarray(), dtype, x))
-    return xp.reshape(sketch, (*x.shape[:-1], copies, num_buckets))
+        sketch = (x @ hashes.astype(accumulation_dtype(np, x))).toarray()  # (n, p M)
+    else:
+        xp = namespace(x=x)
+        dtype = accumulation_dtype(xp, x)
+        sketch = xp.matmul(xp.astype(x, dtype, copy=False), constant(xp, hashes.toarray(), dtype, x))
+    sketch = namespace(sketch=sketch).reshape(sketch, (*x.shape[:-1], copies, num_buckets))
+    if out is None:
+        return sketch
+    out[...] = sketch
+    return out
