@@ -10,7 +10,7 @@ import pytest
 
 from quality.tree import modules
 
-NEEDS = {"gpu": "cupy", "cpu": "numba"}
+NEEDS = {"cpu": "numba"}
 EDGES = {"kernattn.dask": "dask", "kernattn.jax": "jax", "kernattn.sklearn": "sklearn", "kernattn.torch": "torch"}
 
 
