@@ -1,8 +1,9 @@
 """The hypergeometric functions behind every isotropic random feature, vectorised, for parameters up to the thousands.
 
-At a positive argument they are sums of positive terms; summed from the largest one both ways, these have a logarithm
-that does not overflow and is right to about 1e-14 of its size. At a negative argument they are averages of numbers in
-[-1, 1], right to about 1e-14 in absolute terms: SciPy's 1F1 is, but its 0F1 is infinite or NaN once b nears 128.
+At a positive argument they are sums of positive terms; summed from the largest one both ways, or by their asymptotic
+series where that has converged, they have a logarithm that does not overflow and is right to about 1e-14 of its size.
+At a negative argument they are averages of numbers in [-1, 1], right to about 1e-14 in absolute terms: SciPy's 1F1 is
+(but takes seconds at 1e12), while its 0F1 is infinite or NaN once b nears 128.
 """
 
 from __future__ import annotations
@@ -10,25 +11,62 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln, jv
+from scipy.special import gammaln, gammasgn, hyp1f1, jv
 
 from kernattn._array import Host
 
-__all__ = ["hyp0f1_of_minus", "log_hyp0f1", "log_hyp1f1"]
+__all__ = ["hyp0f1_of_minus", "hyp1f1_of_minus", "log_hyp0f1", "log_hyp1f1"]
 
 EPS = 2.0**-54
-FIRST_TERM = 32  # a series whose largest term comes before this one starts at term 0, which is exactly 1
+FIRST_TERM = 128  # a series whose largest term comes before this one starts at term 0, which is exactly 1
 RAYLEIGH_TERMS = 60  # that series runs at arguments up to 1/2
+ASYMPTOTIC_TERMS = 30
+FAR = 1000.0  # the least argument of an asymptotic series
 
 
 def log_hyp0f1(b: float, x: Host) -> Host:
-    """Return log 0F1(; b; x), 0F1 = sum_k x^k / ((b)_k k!), for b > 0 and finite x >= 0."""
-    return _log_series(x, b, None)
+    """Return log 0F1(; b; x), 0F1 = sum_k x^k / ((b)_k k!), for b > 0 and finite x >= 0.
+
+    With nu = b - 1 and s = 2 x^(1/2) it is Gamma(b) (2 / s)^nu I_nu(s); Hankel's series is DLMF 10.40.1.
+    """
+    p, q, s = b - 0.5, 1.5 - b, 2.0 * np.sqrt(x)  # I_nu(s) ~ e^s (2 pi s)^(-1/2) 2F0(nu + 1/2, 1/2 - nu; 1 / 2s)
+    far = 2.0 * s > max(FAR, abs(p * q))
+    result = np.empty_like(x)
+    result[~far] = _log_series(x[~far], b, None)
+    s = s[far]
+    front = s - np.log(2.0 * np.pi * s) / 2.0 + gammaln(b) - (b - 1.0) * np.log(s / 2.0)
+    result[far] = front + _log_2f0(p, q, 0.5 / s)
+    return result
 
 
 def log_hyp1f1(a: float, b: float, x: Host) -> Host:
-    """Return log 1F1(a; b; x), 1F1 = sum_k (a)_k x^k / ((b)_k k!), for a, b > 0 and finite x >= 0."""
-    return _log_series(x, b, a)
+    """Return log 1F1(a; b; x), 1F1 = sum_k (a)_k x^k / ((b)_k k!), for a, b > 0 and finite x >= 0.
+
+    The asymptotic series is DLMF 13.7.1.
+    """
+    p, q = b - a, 1.0 - a
+    far = x > max(FAR, abs(p * q))
+    result = np.empty_like(x)
+    result[~far] = _log_series(x[~far], b, a)
+    x = x[far]
+    result[far] = x + (a - b) * np.log(x) + gammaln(b) - gammaln(a) + _log_2f0(p, q, 1.0 / x)
+    return result
+
+
+def hyp1f1_of_minus(a: float, b: float, y: Host) -> Host:
+    """Return 1F1(a; b; -y) for a, b > 0 and finite y >= 0.
+
+    The asymptotic series is DLMF 13.7.2; it vanishes with 1 / Gamma(b - a) where b - a is an integer below 1.
+    """
+    p, q = a, a - b + 1.0
+    far = y > max(FAR, abs(p * q))
+    result = hyp1f1(a, b, np.where(far, 0.0, -y))
+    if b - a <= 0.0 and float(b - a).is_integer():
+        result[far] = 0.0
+    else:
+        front = gammaln(b) - gammaln(b - a) - a * np.log(y[far])
+        result[far] = gammasgn(b - a) * np.exp(front + _log_2f0(p, q, 1.0 / y[far]))
+    return np.asarray(result)
 
 
 def hyp0f1_of_minus(b: float, y: Host) -> Host:
@@ -94,3 +132,12 @@ def _log_series(x: Host, lower: float, upper: float | None) -> Host:
         below += term
     others[inner] = below
     return np.asarray(log_peak + np.log1p(others))
+
+
+def _log_2f0(p: float, q: float, u: Host) -> Host:
+    """Return log sum_k (p)_k (q)_k u^k / k!, the first terms of a series that need not converge; |p q u| <= 1."""
+    total, term = np.ones_like(u), np.ones_like(u)
+    for k in range(ASYMPTOTIC_TERMS):
+        term = term * (p + k) * (q + k) * u / (k + 1.0)
+        total += term
+    return np.asarray(np.log(total))

@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._array import Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
-from kernattn.projections.norms import NORM_LAWS
+from kernattn.projections.norms import NORM_LAWS, NormLaw
 
 __all__ = ["Projection"]
 
@@ -45,7 +45,23 @@ class Projection(ABC):
         """Return m unit rows, (m, d)."""
 
     @final
-    def draw(self, m: int, d: int, rng: RNG = None) -> Host:
+    def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
+        """Return the law of the norms; the name "chi" stands for a kernel's own law, which is chi for the Gaussian one.
+
+        Parameters
+        ----------
+        own : NormLaw
+            The kernel's own law.
+
+        Returns
+        -------
+        NormLaw
+            The law.
+        """
+        return own if self.norms == "chi" else NORM_LAWS[self.norms]
+
+    @final
+    def draw(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Host:
         """Draw the frequencies omega; directions come from the generator first, norms after them.
 
         Parameters
@@ -56,6 +72,8 @@ class Projection(ABC):
             Dimension.
         rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
             Source of randomness (SPEC 7); equal seeds give equal frequencies.
+        own : NormLaw
+            The law that the name "chi" stands for.
 
         Returns
         -------
@@ -69,6 +87,6 @@ class Projection(ABC):
         """
         m, d, source = positive_integer("m", m), positive_integer("d", d), generator(rng)
         directions = self._directions(m, d, source)
-        omega = NORM_LAWS[self.norms].sample(m, d, source)[:, None] * directions
+        omega = np.ascontiguousarray(self.law(own).sample(m, d, source)[:, None] * directions)
         omega.setflags(write=False)
         return omega

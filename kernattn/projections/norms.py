@@ -17,12 +17,11 @@ from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import hyp1f1
 
 from kernattn._array import Host
 from kernattn._check import finite_number, positive_integer
 from kernattn.errors import ParameterError
-from kernattn.projections._hypergeometric import hyp0f1_of_minus, log_hyp0f1, log_hyp1f1
+from kernattn.projections._hypergeometric import hyp0f1_of_minus, hyp1f1_of_minus, log_hyp0f1, log_hyp1f1
 
 __all__ = ["NORM_LAWS", "Chi", "NormLaw", "SqrtD"]
 
@@ -181,7 +180,7 @@ class Chi(NormLaw):
         c = _shrink(tilt)
         if rows == 1:
             return np.asarray(np.exp(-y / (2.0 * c) - d / 2.0 * np.log(c)))
-        return _times_exp(hyp1f1(rows * d / 2.0, d / 2.0, -y / (2.0 * c)), -rows * d / 2.0 * np.log(c))
+        return _times_exp(hyp1f1_of_minus(rows * d / 2.0, d / 2.0, y / (2.0 * c)), -rows * d / 2.0 * np.log(c))
 
 
 @final
