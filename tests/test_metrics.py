@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 from scipy import stats
 from scipy.special import rel_entr
-from xp import to_numpy
 
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ParameterError, ShapeError
 from kernattn.metrics import (
@@ -18,6 +17,7 @@ from kernattn.metrics import (
     row_kl,
     variance_ratio,
 )
+from xp import to_numpy
 
 
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])

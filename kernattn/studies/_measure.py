@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._array import Host
 from kernattn.attention import linear_attention
 from kernattn.errors import NoClosedForm
-from kernattn.features import RandomFeatureMap, random_features
+from kernattn.features import FeatureMap, random_features
 from kernattn.metrics import (
     attention_mse,
     empirical_variance,
@@ -63,7 +63,7 @@ def measure(problem: Problem, cell: Cell, seed: int, draws: int) -> dict[str, An
         "projection": cell.projection,
         "m": cell.m,
         "draws": draws,
-        "seed": {"entropy": seed, "spawn_key": spawn_key(cell.name)},
+        "seed": {"entropy": seed, "spawn_key": list(spawn_key(cell.name))},
         **{name: _plain(number) for name, number in numbers.items()},
         "seconds": round(perf_counter() - started, 6),
         "attention_seconds": round(float(np.median(found.seconds)), 6),
@@ -76,7 +76,7 @@ def _plain(number: Number) -> Number:
     return float(f"{number:.10g}") if np.isfinite(number) else None
 
 
-def _draw(problem: Problem, cell: Cell, seed: int, draws: int) -> tuple[RandomFeatureMap, Draws]:
+def _draw(problem: Problem, cell: Cell, seed: int, draws: int) -> tuple[FeatureMap, Draws]:
     q, k, v = problem.tokens.q, problem.tokens.k, problem.tokens.v
     phi = random_features(
         problem.kernel,
@@ -101,7 +101,7 @@ def _draw(problem: Problem, cell: Cell, seed: int, draws: int) -> tuple[RandomFe
     return phi, Draws(*(np.stack(column) for column in zip(*rows, strict=True)))
 
 
-def _entries(problem: Problem, phi: RandomFeatureMap, found: Draws) -> dict[str, Number]:
+def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Number]:
     """Bias mean_p E k' / mean_p k - 1, error mean_p (k' - k)^2 / mean_p k^2, and variance of the kernel entries p."""
     exact = problem.entries
     square = np.mean(exact**2)
@@ -130,9 +130,7 @@ def _entries(problem: Problem, phi: RandomFeatureMap, found: Draws) -> dict[str,
     }
 
 
-def _variance(
-    problem: Problem, phi: RandomFeatureMap, found: Draws, measured: Host, predicted: Host
-) -> dict[str, Number]:
+def _variance(problem: Problem, phi: FeatureMap, found: Draws, measured: Host, predicted: Host) -> dict[str, Number]:
     """Variance over redraws, measured and predicted, in units of the squared error of the best constant kernel.
 
     A sample variance of exponential features settles only where e^{4 v^2}, their kurtosis, is below the number of
@@ -140,9 +138,12 @@ def _variance(
     The fields named "seen" are over the entries that settle; their unit too.
     """
     exact = problem.entries
+    frequencies = phi.features_of(problem.tokens.q.shape[1])
+    if phi.spec is not None and phi.spec.omega is not None:
+        frequencies = len(phi.spec.omega)
     seen = np.isfinite(predicted) & (predicted > NEGLIGIBLE * exact**2)
-    if phi.spec.kind in ("exp", "exp_pair"):
-        seen &= 4 * problem.square_sums <= np.log(len(found.entries) * len(phi.omega))
+    if phi.spec is None or phi.spec.kind not in ("cos", "sincos"):
+        seen &= 4 * problem.square_sums <= np.log(len(found.entries) * frequencies)
     result: dict[str, Number] = {
         "variance": np.mean(measured) / np.var(exact),
         "variance_predicted": np.mean(predicted) / np.var(exact),

@@ -126,10 +126,10 @@ def own_tokens(path: Path, queries: int, seed: int) -> Tokens:
 def _read(path: Path) -> dict[str, np.ndarray]:
     names = ("q", "k", "v")
     try:
-        file = np.load(path, allow_pickle=False)
-        if isinstance(file, np.ndarray):
-            raise FileFormatError(f"{path} holds a single array; an .npz with q, k and v is needed")
-        with file:
+        with path.open("rb") as stream:
+            file = np.load(stream, allow_pickle=False)
+            if isinstance(file, np.ndarray):
+                raise FileFormatError(f"{path} holds a single array; an .npz with q, k and v is needed")
             if sorted(file.files) != sorted(names):
                 raise FileFormatError(
                     f"{path} must hold the arrays q, k and v and no others; it holds {', '.join(file.files) or 'none'}"

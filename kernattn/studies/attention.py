@@ -64,7 +64,7 @@ def attention_study(
     >>> x = np.random.default_rng(0).standard_normal((20, 4))
     >>> with TemporaryDirectory() as folder:
     ...     np.savez(Path(folder) / "mine.npz", q=x, k=x, v=x)
-    ...     settings = preset(sources=(), scales=(1.0,), estimators=("positive",), num_features=(8,), draws=4)
+    ...     settings = preset(sources=(), scales=(1.0,), estimators=("positive",), num_features=(8,), draws=6)
     ...     records = attention_study(Path(folder) / "out", settings, data=Path(folder) / "mine.npz")
     >>> [record["cell"] for record in records]
     ['mine@1/positive/iid/8', 'mine@1/positive/orthogonal/8']

@@ -1,0 +1,28 @@
+"""A study small enough for a test: 24 tokens of small norm, so that redraws see every tail."""
+
+import numpy as np
+import pytest
+
+from kernattn.studies import preset
+
+
+@pytest.fixture(scope="session")
+def tokens_file(tmp_path_factory):
+    """An .npz of q (9, 5), k (24, 5), v (24, 3) with v^2 below about 1."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("tokens") / "mine.npz"
+    q, k = 0.4 * rng.standard_normal((9, 5)), 0.4 * rng.standard_normal((24, 5))
+    np.savez(path, q=q, k=k.astype(np.float32), v=rng.standard_normal((24, 3)))
+    return path
+
+
+@pytest.fixture
+def small():
+    """Settings: 5 estimators x 2 projections x 2 numbers of features."""
+    return preset(sources=(), scales=(1.0,), num_features=(4, 16), draws=16)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Leave the drawing out, where it is not what is tested."""
+    monkeypatch.setattr("kernattn.studies.attention.write_figures", lambda folder, records: [])

@@ -1,0 +1,175 @@
+"""The study end to end: records that can be checked, figures that are there, words that fit the numbers."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+import oracles
+from kernattn.errors import ParameterError
+from kernattn.features import random_features
+from kernattn.kernels import Softmax
+from kernattn.metrics import attention_mse
+from kernattn.studies import attention_study, preset, read_records, verdicts
+from kernattn.studies._problem import Problem
+from kernattn.studies._tokens import Tokens
+
+FILES = {"records.jsonl", "config.json", "summary.md"} | {
+    f"{name}.{form}" for name in ("attention_mse", "kernel_mse", "bias", "variance") for form in ("png", "svg")
+}
+
+
+@pytest.fixture(scope="session")
+def study(tmp_path_factory, tokens_file):
+    """Folder, records, and the arrays of one small study."""
+    pytest.importorskip("matplotlib")
+    folder = tmp_path_factory.mktemp("study")
+    settings = preset(sources=(), scales=(1.0,), num_features=(4, 16), draws=64)
+    records = attention_study(folder, settings, tokens_file)
+    with np.load(tokens_file) as file:
+        return folder, records, {name: file[name].astype(np.float64) for name in "qkv"}
+
+
+def test_files(study):
+    folder, records, _ = study
+    assert {path.name for path in folder.iterdir()} == FILES
+    assert all(path.stat().st_size > 100 for path in folder.iterdir())
+    assert read_records(folder) == records
+    assert len(records) == 20
+    for name in ("attention_mse", "kernel_mse", "bias", "variance"):
+        assert "uniform attention" in (folder / f"{name}.svg").read_text()
+
+
+def test_uniform_baseline(study):
+    _, records, arrays = study
+    exact, _ = oracles.softmax_attention(arrays["q"], arrays["k"], arrays["v"])
+    expected = np.mean((arrays["v"].mean(axis=0) - exact) ** 2)
+    assert [record["uniform_attention_mse"] for record in records] == pytest.approx([expected] * 20, rel=1e-9)
+
+
+def test_record_can_be_drawn_again(study):
+    """From the seeds it names: draw r is SeedSequence(entropy, spawn_key + r)."""
+    _, records, arrays = study
+    exact, _ = oracles.softmax_attention(arrays["q"], arrays["k"], arrays["v"])
+    kernel = oracles.softmax_kernel(arrays["q"], arrays["k"])
+    for record in (r for r in records if r["m"] == 16):
+        data = np.concatenate([arrays["q"], arrays["k"]])
+        grams = []
+        for r in range(record["draws"]):
+            seed = np.random.SeedSequence(record["seed"]["entropy"], spawn_key=(*record["seed"]["spawn_key"], r))
+            phi = random_features(Softmax(), 5, 16, record["estimator"], record["projection"], data=data, rng=seed)
+            grams.append(phi(arrays["q"]) @ phi(arrays["k"]).T)
+        grams = np.stack(grams)
+        totals = grams.sum(axis=-1, keepdims=True)
+        errors = attention_mse(grams @ arrays["v"] / totals, exact)
+        assert record["attention_mse"] == pytest.approx(np.median(errors), rel=1e-6)
+        assert record["attention_mse_mean"] == pytest.approx(np.mean(errors), rel=1e-5)
+        assert record["kernel_mse"] == pytest.approx(np.mean((grams - kernel) ** 2), rel=1e-8)
+        assert record["bias"] == pytest.approx(grams.mean() / kernel.mean() - 1, abs=1e-9)
+        assert record["nonpositive_normalisers"] == np.mean(totals <= 0)
+
+
+@pytest.mark.statistical
+def test_formulas_hold(study):
+    """Predicted variance, bias and kernel error against the redraws, on tokens whose tails 64 redraws see."""
+    _, records, _ = study
+    quantile = stats.t.ppf(0.975, 63)
+    for record in records:
+        for name, expected in (
+            ("bias", record["bias_predicted"]),
+            ("variance_ratio", 1.0),
+            ("kernel_relative_mse", record["kernel_relative_mse_predicted"]),
+        ):
+            sd = (record[f"{name}_high"] - record[f"{name}_low"]) / 2 / quantile
+            assert abs(record[name] - expected) < 4.5 * sd, (record["cell"], name)
+        assert record["variance_pairs"] > 0.9 * record["pairs"]
+
+
+@pytest.mark.statistical
+def test_delta_method_explains_the_error(study):
+    _, records, _ = study
+    for record in (r for r in records if r["m"] == 16 and r["delta_rows"] > 0.9):
+        assert 0.6 < record["delta_mse"] / record["delta_mse_measured"] < 1.6, record["cell"]
+    assert sum(r["delta_rows"] > 0.9 for r in records) >= 4
+
+
+def test_summary_says_what_the_records_say(study):
+    folder, records, _ = study
+    text = (folder / "summary.md").read_text()
+    for verdict in verdicts(records):
+        assert f"- {verdict}\n" in text
+    assert all(f"]({name})" in text for name in FILES if name.endswith(".png"))
+    assert text.count("| trigonometric | iid |") >= 1
+
+
+def hopeless(**changed):
+    """Records of one estimator at two m, no better than uniform attention."""
+    record = {
+        "dataset": "d",
+        "estimator": "positive",
+        "projection": "iid",
+        "uniform_attention_mse": 1.0,
+        "attention_mse": 1.2,
+        "attention_mse_low": 1.1,
+        "attention_mse_high": 1.3,
+        "v2_median": 30.0,
+    }
+    return [record | {"m": m} | changed for m in (16, 32)]
+
+
+def test_verdicts():
+    (text,) = verdicts(hopeless())
+    assert text.startswith(
+        "d: no approximation is better than uniform attention at m = 16, 32: use exact attention here."
+    )
+    assert "positive (iid), has 1.2 times the error" in text
+    (text,) = verdicts(hopeless(attention_mse=0.9, attention_mse_high=1.01))  # not beyond noise
+    assert "no approximation is better" in text
+    works = {"attention_mse": 0.1, "attention_mse_low": 0.09, "attention_mse_high": 0.11}
+    (text,) = verdicts([hopeless()[0], hopeless()[1] | works])
+    assert "at m = 32 positive (iid) is best, with 10 times less error than uniform attention." in text
+    assert "Nothing is better than uniform attention at m = 16." in text
+    bad = hopeless()[1] | {"estimator": "phase"}
+    (text,) = verdicts([hopeless(**works)[1], bad])
+    assert "No better than uniform attention at m = 32: phase (iid)." in text
+    (text,) = verdicts(hopeless(attention_mse=None, attention_mse_low=None, attention_mse_high=None))
+    assert "no attention output stayed finite" in text
+
+
+def test_wild_norms_leave_no_numbers_but_no_failure(tmp_path):
+    """At |q'|^2 of 10^5 the kernel leaves float64: its fields are null, attention's are not."""
+    pytest.importorskip("matplotlib")
+    q, k, v = np.random.default_rng(3).standard_normal((3, 12, 4))
+    np.savez(tmp_path / "wild.npz", q=300 * q, k=300 * k, v=v)
+    settings = preset(sources=(), scales=(1.0,), num_features=(8,), draws=6)
+    records = attention_study(tmp_path / "out", settings, tmp_path / "wild.npz")
+    assert all(record["kernel_mse"] is None for record in records)
+    assert all(record["attention_mse"] is not None for record in records if "positive" in record["estimator"])
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= FILES
+
+
+def test_problem_is_exact_attention():
+    q, k, v = np.random.default_rng(4).standard_normal((3, 7, 4))
+    problem = Problem(Tokens("t", "", q, k, v), seed=0)
+    exact, _ = oracles.softmax_attention(q, k, v)
+    np.testing.assert_allclose(problem.exact, exact, rtol=1e-12)
+    np.testing.assert_allclose(problem.entries.reshape(7, 7), oracles.softmax_kernel(q, k), rtol=1e-12)
+    sums = (q[:, None] + k[None]) * 4**-0.25
+    np.testing.assert_allclose(problem.square_sums.reshape(7, 7), np.sum(sums**2, axis=-1), rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"estimators": ("positive", "fourier")}, "estimators must be among .*'fourier'"),
+        ({"projections": ("sobol",)}, "projections must be among .*'sobol'"),
+        ({"num_features": ()}, "m must name"),
+        ({"num_features": (8, 8)}, "m must not repeat"),
+        ({"num_features": (9,)}, "m must be even .* got 9"),
+        ({"scales": (float("nan"),)}, "scales must be finite and above 0; got nan"),
+        ({"draws": 5}, "draws must be at least 6; got 5"),
+        ({"seed": -1}, "seed must be at least 0; got -1"),
+    ],
+)
+def test_settings_are_checked(given, message):
+    with pytest.raises(ParameterError, match=message):
+        preset(**given)

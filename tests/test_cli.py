@@ -1,0 +1,134 @@
+"""The command line: what it prints, how it fails."""
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from kernattn.cli import main
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    """A file of 12 tokens."""
+    x = 0.3 * np.random.default_rng(0).standard_normal((12, 4))
+    np.savez(tmp_path / "mine.npz", q=x, k=x, v=x)
+    return tmp_path / "mine.npz"
+
+
+def words(tokens, out, *more):
+    return [
+        "study",
+        "attention",
+        "--data",
+        str(tokens),
+        "--out",
+        str(out),
+        "--estimators",
+        "positive",
+        "--m",
+        "4",
+        *more,
+    ]
+
+
+def one_line(capsys):
+    """The one line on stderr."""
+    printed = capsys.readouterr()
+    assert printed.err.count("\n") == 1
+    assert printed.err.startswith("kernattn")
+    assert "Traceback" not in printed.err
+    return printed.err
+
+
+def test_quick_study_of_real_tokens(tmp_path, capsys):
+    pytest.importorskip("sklearn")
+    options = ["--quick", "--estimators", "positive", "phase", "--m", "16", "--draws", "6", "--seed", "3"]
+    assert main(["study", "attention", "--out", str(tmp_path / "out"), *options]) == 0
+    printed = capsys.readouterr().out
+    assert "16 records" in printed
+    assert printed.count("\n") == 5  # a verdict per dataset, and where the files are
+    assert (tmp_path / "out" / "attention_mse.png").exists()
+
+
+def test_study_of_own_tokens_and_what_a_folder_refuses(tokens, tmp_path, capsys):
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "out"
+    assert main(words(tokens, out, "--draws", "6")) == 0
+    assert main(words(tokens, out, "--draws", "6")) == 0
+    capsys.readouterr()
+    assert main(words(tokens, out, "--draws", "7")) == 2
+    assert "draws was 6, is 7. Choose another --out" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--m", "7"], "m must be even"),
+        (["--draws", "3"], "draws must be at least 6; got 3"),
+        (["--projections", "sobol"], "got 'sobol'"),
+        (["--data", "nowhere.npz"], "nowhere.npz does not exist"),
+        (["--scales", "0"], "scales must be finite and above 0; got 0.0"),
+    ],
+)
+def test_user_errors_are_one_line(options, message, tokens, tmp_path, capsys):
+    assert main(words(tokens, tmp_path / "out", *options)) == 2
+    assert message in one_line(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_folder_that_cannot_be_made(tokens, tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(words(tokens, tmp_path / "file" / "out")) == 2
+    assert "file" in one_line(capsys)
+
+
+@pytest.mark.parametrize(
+    "argv", [[], ["study"], ["bench"], ["study", "attention", "--m", "x"], ["study", "attention", "--nonsense"]]
+)
+def test_bad_usage_is_one_line(argv, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main(argv)
+    assert exit_.value.code == 2
+    assert "--help" in one_line(capsys)
+
+
+def test_interruption(tokens, tmp_path, capsys, monkeypatch):
+    def interrupted(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("kernattn.studies.attention.measure", interrupted)
+    assert main(words(tokens, tmp_path / "out")) == 130
+    assert "run the same command again" in one_line(capsys)
+
+
+@pytest.mark.parametrize(("module", "package"), [("tqdm", "tqdm"), ("matplotlib", "matplotlib")])
+def test_missing_extra(module, package, tokens, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    assert main(words(tokens, tmp_path / "out")) == 2
+    assert f"needs {package}, which is not installed: pip install 'kernattn[study]'" in one_line(capsys)
+
+
+def test_info(capsys):
+    assert main(["info"]) == 0
+    printed = capsys.readouterr().out
+    for line in ("Versions", "Threads", "Backends", "Ops"):
+        assert f"\n{line}\n" in f"\n{printed}"
+    rows = {words[0]: words[1:] for words in map(str.split, printed.splitlines()) if words}
+    assert rows["numpy"] == [np.__version__]
+    assert rows["reference"][0] == "available,"
+    assert {"causal", "step", "features"} <= rows.keys()
+    assert rows["gpu"][0] in ("available,", "unavailable:")
+
+
+def test_info_imports_nothing_heavy_for_versions():
+    heavy = {"torch", "jax", "sklearn", "matplotlib", "numba"}
+    script = f"import sys, kernattn.studies; kernattn.studies.versions(); print(*{heavy} & set(sys.modules))"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == []
+
+
+def test_module_runs():
+    run = subprocess.run([sys.executable, "-m", "kernattn", "--version"], capture_output=True, text=True, check=True)
+    assert run.stdout.startswith("kernattn ")
