@@ -55,8 +55,9 @@ def random_features(
     num_features : int
         Output dimension M; a pair (cosine and sine, or the two signs of "hyperbolic") counts as two.
     estimator : str
-        A name of `kernattn.features.ESTIMATORS`, for Polynomial of `kernattn.features.POLYNOMIAL_ESTIMATORS`, or "auto":
-        without data "positive" for Softmax, "trigonometric" for Gaussian and "tensor_sketch" for Polynomial; with data the one whose predicted squared error, summed over pairs of rows of data, is smallest.
+        A name of `kernattn.features.ESTIMATORS`, for Polynomial of `kernattn.features.POLYNOMIAL_ESTIMATORS`, or
+        "auto": without data "positive" for Softmax, "trigonometric" for Gaussian and "tensor_sketch" for Polynomial;
+        with data the one whose predicted squared error, summed over pairs of rows of data, is smallest.
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms.
     data : (n, d) array, optional

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, combinations_with_replacement
+from itertools import chain, combinations_with_replacement, pairwise
 from math import comb, factorial
 from typing import final
 
@@ -83,7 +83,7 @@ def _table(dim: int, degree: int) -> tuple[NDArray[np.int64], Host]:
     flat = chain.from_iterable(combinations_with_replacement(range(dim), degree))
     factors = np.fromiter(flat, np.int64, count * degree).reshape(count, degree).T.copy()
     repeats, divisor = np.ones(count), np.ones(count)
-    for previous, column in zip(factors[:-1], factors[1:], strict=True):
+    for previous, column in pairwise(factors):
         repeats = np.where(column == previous, repeats + 1, 1)
         divisor *= repeats  # 1 * 2 * ... * a for a variable that comes a times
     return factors, np.sqrt(factorial(degree) / divisor)

@@ -62,7 +62,8 @@ def polynomial_features(
     data: Array | None = None,
     rng: RNG = 0,
 ) -> Polynomial | PolynomialSketch:
-    r"""Return a map with :math:`E\,\phi(x)^T \phi(y) = (\gamma x^T y + c_0)^p`; the body of `random_features` for this kernel.
+    r"""Return a map with :math:`E\,\phi(x)^T \phi(y) = (\gamma x^T y + c_0)^p`; the body of `random_features` for this
+    kernel.
 
     Parameters
     ----------
@@ -73,11 +74,11 @@ def polynomial_features(
     num_features : int
         Output dimension M; even for the complex-to-real sketches, the number of monomials for "exact".
     estimator : str
-        A name of `POLYNOMIAL_ESTIMATORS`, or "auto": without data "tensor_sketch", with data the one whose variance, summed
-        over pairs of rows of data, is smallest ("exact" where num_features is the number of monomials).
+        A name of `POLYNOMIAL_ESTIMATORS`, or "auto": without data "tensor_sketch", with data the one whose variance,
+        summed over pairs of rows of data, is smallest ("exact" where num_features is the number of monomials).
     projection : str or Projection
-        How "gaussian_sketch" draws its weights: iid or orthogonal, with norms "chi" or "sqrt_d". The other estimators have no
-        such weights and take the default alone.
+        How "gaussian_sketch" draws its weights: iid or orthogonal, with norms "chi" or "sqrt_d". The other estimators
+        have no such weights and take the default alone.
     data : (n, d) array, optional
         Inputs as they will come, which decide for "auto".
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
@@ -117,8 +118,8 @@ def polynomial_features(
         _check_no_projection(estimator, spec)
         if num_features != exact.features_of(dim):
             raise ParameterError(
-                f"estimator 'exact' has {exact.features_of(dim)} features for {kernel!r} at dim = {dim}; got num_features = "
-                f"{num_features}"
+                f"estimator 'exact' has {exact.features_of(dim)} features for {kernel!r} at dim = {dim}; "
+                f"got num_features = {num_features}"
             )
         return exact
     if estimator == "auto" and sample is not None:
@@ -148,7 +149,8 @@ def _draw(
 def _check_no_projection(name: str, spec: Projection) -> None:
     if spec != resolve("orthogonal"):
         raise ParameterError(
-            f"estimator {name!r} draws no frequencies that a projection could arrange: leave projection at its default; got {spec!r}"
+            f"estimator {name!r} draws no frequencies that a projection could arrange: leave projection at its "
+            f"default; got {spec!r}"
         )
 
 

@@ -56,8 +56,8 @@ def taylor2(scale: float | None = None) -> Taylor2:
 
     It is the Taylor polynomial of the softmax kernel :math:`e^t`, whose error is at most :math:`|t|^3 e^{|t|} / 6`
     (Keles, Wijewardena and Hegde 2023; Arora et al. 2024 for its use in attention). The kernel is
-    :math:`((1 + t)^2 + 1) / 2`, positive for every pair, though features have either sign; attention with this map has a
-    positive normaliser. It takes any dimension d and gives :math:`M = 1 + d + d(d + 1) / 2` features.
+    :math:`((1 + t)^2 + 1) / 2`, positive for every pair, though features have either sign; attention with this map has
+    a positive normaliser. It takes any dimension d and gives :math:`M = 1 + d + d(d + 1) / 2` features.
 
     Parameters
     ----------

@@ -27,7 +27,8 @@ __all__ = ["PolynomialSketch"]
 class PolynomialSketch(FeatureMap):
     r"""A random map with :math:`E\,\phi(x)^T \phi(y) = (\gamma x^T y + c)^p`; see `kernattn.random_features`.
 
-    Rows come as arrays of any library, or as a SciPy CSR matrix, which is never made dense: its features are a NumPy array.
+    Rows come as arrays of any library, or as a SciPy CSR matrix, which is never made dense: its features are a NumPy
+    array.
     """
 
     kernel: Polynomial
@@ -93,7 +94,7 @@ class PolynomialSketch(FeatureMap):
 
     @final
     def mean(self, x: Array, y: Array) -> Array:
-        """Return the expectation of phi(x).phi(y) over redraws, (x'.y')^p, for rowwise pairs: (..., d), (..., d) -> (...)."""
+        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(pair_sums(self.kernel, self.dim, x, y).dot ** self.kernel.degree, x)
 
     @final

@@ -25,8 +25,8 @@ class ComplexToReal(PolynomialSketch):
 
     Wacker, Ohana and Filippone (2022). The weights are standard complex Gaussian, with variance
     :math:`[((N + a)^p + (2a)^p) / 2 - a^p] / D`, or uniform on 1, -1, i, -i ("rademacher"), with variance
-    :math:`[((N + a - s)^p + (2a - s)^p) / 2 - a^p] / D`, which is never larger. Against a real sketch of the same M this pays
-    where all of x and y have one sign, or the degree is high: 2N + ... factors of 3 become factors of 2.
+    :math:`[((N + a - s)^p + (2a - s)^p) / 2 - a^p] / D`, which is never larger. For parallel x and y the second
+    moment of a feature grows as :math:`2^p`, where that of the real sketches grows as :math:`3^p`.
     """
 
     law: str  # "gaussian" | "rademacher"
@@ -36,7 +36,7 @@ class ComplexToReal(PolynomialSketch):
     @property
     def width(self) -> int:
         """Length of a row with the kernel's constant appended."""
-        return self.real.shape[2]
+        return int(self.real.shape[2])
 
     @property
     def design(self) -> dict[str, Any]:
@@ -60,7 +60,7 @@ class ComplexToReal(PolynomialSketch):
 
     def features_of(self, dim: int) -> int:
         """Return M = 2D."""
-        return 2 * self.real.shape[1]
+        return 2 * int(self.real.shape[1])
 
     def product(self, x: Any, backend: str | None, scratch: dict[str, Array]) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
@@ -76,4 +76,5 @@ class ComplexToReal(PolynomialSketch):
         p, pairs, _ = self.real.shape
         shared = pair.shared if self.law == "rademacher" else 0.0
         second = ((pair.norms + pair.square - shared) ** p + (2 * pair.square - shared) ** p) / 2
-        return (second - pair.square**p) / pairs
+        variance: Host = (second - pair.square**p) / pairs
+        return variance

@@ -30,12 +30,12 @@ class ProductSketch(PolynomialSketch):
     @property
     def width(self) -> int:
         """Length of a row with the kernel's constant appended."""
-        return self.omega.shape[2]
+        return int(self.omega.shape[2])
 
     @final
     def features_of(self, dim: int) -> int:
         """Return M."""
-        return self.omega.shape[1]
+        return int(self.omega.shape[1])
 
     @final
     def product(self, x: Any, backend: str | None, scratch: dict[str, Array]) -> Array:
@@ -52,7 +52,8 @@ class ProductSketch(PolynomialSketch):
         second, cross = self.factor_moments(pair)
         together = sum(b * (b - 1) for b in self.blocks())
         mean = pair.square**p
-        return (second**p - mean) / m + (cross**p - mean) * (together / m**2)
+        variance: Host = (second**p - mean) / m + (cross**p - mean) * (together / m**2)
+        return variance
 
     @abstractmethod
     def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
@@ -68,9 +69,10 @@ class ProductSketch(PolynomialSketch):
 class GaussianSketch(ProductSketch):
     r"""Gaussian sketch: :math:`\omega \sim N(0, I)`, iid or in orthogonal blocks.
 
-    Kar and Karnick (2012); with iid weights the variance is :math:`[(N + 2a)^p - a^p] / M` (Wacker, Kanagawa and Filippone
-    2022), where :math:`a = (\tilde x^T \tilde y)^2` and :math:`N = |\tilde x|^2 |\tilde y|^2`. Each factor draws its own blocks
-    of orthogonal weights: two rows of a block have :math:`E\,t t' = d(da - N) / ((d - 1)(d + 2))` in place of a. Norms of
+    Kar and Karnick (2012); with iid weights the variance is :math:`[(N + 2a)^p - a^p] / M` (Wacker, Kanagawa and
+    Filippone 2022), where :math:`a = (\tilde x^T \tilde y)^2` and :math:`N = |\tilde x|^2 |\tilde y|^2`. Each factor
+    draws its own blocks of orthogonal weights: two rows of a block have :math:`E\,t t' = d(da - N) / ((d - 1)(d + 2))`
+    in place of a. Norms of
     :math:`\sqrt d` keep the mean and multiply :math:`N + 2a` by :math:`d / (d + 2)`.
     """
 
@@ -93,15 +95,15 @@ class GaussianSketch(ProductSketch):
         """Draw a map."""
         if not isinstance(projection, Iid | Orthogonal) or projection.norms not in ("chi", "sqrt_d"):
             raise ParameterError(
-                "a Gaussian sketch takes the projections 'iid' and 'orthogonal' with norms 'chi' or 'sqrt_d', whose weights "
-                f"have variance 1 and known fourth moments; got {projection!r}"
+                "a Gaussian sketch takes the projections 'iid' and 'orthogonal' with norms 'chi' or 'sqrt_d', "
+                f"whose weights have variance 1 and known fourth moments; got {projection!r}"
             )
         factors = [projection.draw(num_features, width(kernel, dim), rng) for _ in range(kernel.degree)]
         return cls(kernel, np.stack(factors), projection)
 
     def blocks(self) -> tuple[int, ...]:
         """Return the sizes of the sets of features whose weights depend on each other."""
-        return self.projection.blocks(*self.omega.shape[1:])
+        return self.projection.blocks(self.features_of(self.dim), self.width)
 
     def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
@@ -133,7 +135,7 @@ class RademacherSketch(ProductSketch):
 
     def blocks(self) -> tuple[int, ...]:
         """Return blocks of one: the features are independent."""
-        return (1,) * self.omega.shape[1]
+        return (1,) * self.features_of(self.dim)
 
     def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for independent rows w, w'."""

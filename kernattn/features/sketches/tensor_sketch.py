@@ -28,12 +28,12 @@ __all__ = ["TensorSketch"]
 class TensorSketch(PolynomialSketch):
     r"""TensorSketch: :math:`\phi(x) = F \prod_{i=1}^p \mathrm{FFT}(C_i \tilde x)`, C a count sketch of M buckets.
 
-    Pham and Pagh (2013). F is orthogonal up to scale: it packs the real and imaginary parts of the spectrum's half into M real
-    features. Their inner products are those of the inverse transform, which therefore is not taken.
+    Pham and Pagh (2013). F is orthogonal up to scale: it packs the real and imaginary parts of the spectrum's half
+    into M real features. Their inner products are those of the inverse transform, which therefore is not taken.
 
     With :math:`a = (\tilde x^T \tilde y)^2`, :math:`N = |\tilde x|^2 |\tilde y|^2`,
-    :math:`s = \sum_i \tilde x_i^2 \tilde y_i^2` and g = gcd(2, M) the variance is, for hashes and signs that are independent
-    for every coordinate,
+    :math:`s = \sum_i \tilde x_i^2 \tilde y_i^2` and g = gcd(2, M) the variance is, for hashes and signs that are
+    independent for every coordinate,
 
     .. math:: \frac{(N + a - s)^p + (2a - s)^p - 2 a^p}{M}
               + \frac{g}{M^2} \left[(N + 2a - 2s)^p - (N + a - s)^p - (2a - s)^p + a^p\right].
@@ -50,7 +50,7 @@ class TensorSketch(PolynomialSketch):
     @property
     def width(self) -> int:
         """Length of a row with the kernel's constant appended."""
-        return self.index.shape[1]
+        return int(self.index.shape[1])
 
     @property
     def design(self) -> dict[str, Any]:

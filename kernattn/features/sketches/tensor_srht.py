@@ -22,11 +22,11 @@ __all__ = ["TensorSRHT"]
 class TensorSRHT(ProductSketch):
     r"""TensorSRHT: the weights are rows of :math:`H \Delta`, H the Hadamard matrix and :math:`\Delta` random signs.
 
-    Ahle et al. (2020); rows are read without replacement (Wacker, Kanagawa and Filippone 2022). Inputs are padded with zeros to
-    a power of two, n; every block of up to n features has signs and an order of rows of its own in each of the p factors. One
-    feature has the moments of the Rademacher sketch, :math:`V = N + 2(a - s)`; two of a block have
-    :math:`E\,t t' = a - (V - a) / (n - 1)` a factor, below a, so for odd degrees the variance falls below the Rademacher one, to
-    0 at degree 1 and M a multiple of n.
+    Ahle et al. (2020); rows are read without replacement (Wacker, Kanagawa and Filippone 2022). Inputs are padded with
+    zeros to a power of two, n; every block of up to n features has signs and an order of rows of its own in each of
+    the p factors. One feature has the moments of the Rademacher sketch, :math:`V = N + 2(a - s)`; two of a block have
+    :math:`E\,t t' = a - (V - a) / (n - 1)` a factor, below a, so for odd degrees the variance falls below the
+    Rademacher one, to 0 at degree 1 and M a multiple of n.
     """
 
     @property
@@ -44,7 +44,7 @@ class TensorSRHT(ProductSketch):
 
     def blocks(self) -> tuple[int, ...]:
         """Return the sizes of the sets of features whose weights depend on each other."""
-        full, rest = divmod(self.omega.shape[1], _padded(self.width))
+        full, rest = divmod(self.features_of(self.dim), _padded(self.width))
         return (_padded(self.width),) * full + (rest,) * (rest > 0)
 
     def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
