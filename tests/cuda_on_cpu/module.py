@@ -81,10 +81,10 @@ def _three(sizes: Sequence[int]) -> Any:
 
 def _argument(value: Any) -> np.ndarray:
     """The bytes that a launch passes: arrays as pointers, NumPy scalars and Python numbers by value."""
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) or hasattr(value, "data") and hasattr(value.data, "ptr"):
         if not value.flags.c_contiguous:
             raise KernelError("a kernel sees no strides: the array given is not contiguous")
-        return np.array([value.ctypes.data], np.uint64)
+        return np.array([value.ctypes.data if isinstance(value, np.ndarray) else value.data.ptr], np.uint64)
     if isinstance(value, (np.generic, bool, int, float)):
         return np.array([value])
     raise KernelError(f"{type(value).__name__} cannot be passed to a kernel")

@@ -21,7 +21,8 @@ def array(cupy, x, dtype):
 
 
 def to64(x):
-    return np.asarray(x).astype(np.float64)
+    """An array of the stand-in, or of NumPy, as float64 NumPy."""
+    return (x.get() if hasattr(x, "get") else np.asarray(x)).astype(np.float64)
 
 
 def specs(rng, kind, d, frequencies):

@@ -21,7 +21,7 @@ def test_block_softmax(cupy, dtype, causal):
         wanted, wanted_lse = oracles.softmax_attention(to64(q), to64(k), to64(v), may=may)
         eps = 4 * OPERAND_EPS[dtype] + (2.0**-20 if dtype != "float64" else 0)
         np.testing.assert_allclose(to64(out), wanted, rtol=eps, atol=eps * np.abs(to64(v)).max())
-        np.testing.assert_allclose(lse, wanted_lse, rtol=eps, atol=eps)
+        np.testing.assert_allclose(to64(lse), wanted_lse, rtol=eps, atol=eps)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -34,4 +34,4 @@ def test_wide_heads_and_groups(cupy, dtype):
     wanted, wanted_lse = oracles.softmax_attention(*(to64(x) for x in (q, k, v)), scale=0.1, may=np.tri(40, dtype=bool))
     eps = 4 * OPERAND_EPS[dtype] + 2.0**-20
     np.testing.assert_allclose(to64(out), wanted, atol=eps * 4)
-    np.testing.assert_allclose(lse, wanted_lse, atol=eps * 4)
+    np.testing.assert_allclose(to64(lse), wanted_lse, atol=eps * 4)
