@@ -1,4 +1,4 @@
-"""The command line: ``kernattn study attention`` and ``kernattn info``."""
+"""The command line: ``kernattn study attention``, ``kernattn bench`` and ``kernattn info``."""
 
 from __future__ import annotations
 
@@ -51,10 +51,31 @@ def _parser() -> argparse.ArgumentParser:
     add("--scales", type=float, nargs="+", metavar="X", help="factors on queries and keys; logits grow with the square")
     add("--draws", type=int, metavar="N", help="redraws of every map")
 
+    _add_bench(commands)
     commands.add_parser("info", help="versions, threads, backends, and what each op would run on").set_defaults(
         run=_info
     )
     return parser
+
+
+def _add_bench(commands: Any) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="race the ops against their floor and their peers",
+        description="Times our ops, and every peer that can be imported, in alternation in one process, and sets each "
+        "beside the floor measured in the same run.",
+    )
+    bench.set_defaults(run=_bench)
+    add = bench.add_argument
+    add("--cases", nargs="+", metavar="NAME", help="cases to race (default: all)")
+    add("--n", type=int, default=4096, help="tokens (default: %(default)s)")
+    add("--heads", type=int, default=8, help="heads (default: %(default)s)")
+    add("--dim", type=int, default=64, help="dimension of queries, keys and values (default: %(default)s)")
+    add("--features", type=int, default=256, help="features of FAVOR+ (default: %(default)s)")
+    add("--dtype", choices=("float32", "float64"), default="float32", help="(default: %(default)s)")
+    add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
+    add("--scaling", action="store_true", help="also time and memory for n from 2^10 to 2^20, and their figure")
+    add("--out", type=Path, metavar="DIR", help="write bench.json, bench.md and the figure there")
 
 
 def _attention(options: argparse.Namespace) -> None:
@@ -70,6 +91,27 @@ def _attention(options: argparse.Namespace) -> None:
     records = attention_study(options.out, preset(options.quick, **given), options.data, progress=None)
     print(*verdicts(records), sep="\n")
     print(f"{len(records)} records, summary.md and figures are in {options.out}")
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from kernattn._dispatch import missing
+    from kernattn.errors import BackendUnavailable
+
+    reason = missing("cpu")
+    if reason is not None:
+        raise BackendUnavailable(f"the benchmark times compiled loops: {reason}")
+
+    from kernattn.bench import CASES, Options, bench, scaling
+    from kernattn.bench.report import machine, scaling_table, table, write
+
+    sizes = Options(options.n, options.heads, options.dim, options.features, options.dtype)
+    rows = bench(list(CASES) if options.cases is None else options.cases, sizes, options.rounds)
+    print(table(rows))
+    growth = scaling([2**i for i in range(10, 21)], options.dim, options.features) if options.scaling else []
+    if growth:
+        print(scaling_table(growth))
+    if options.out is not None:
+        write(options.out, rows, growth, machine())
 
 
 def _info(options: argparse.Namespace) -> None:
