@@ -1,12 +1,21 @@
 """Fixtures every test sees: kinds of array, backends, and poisoned memory."""
 
+import os
+
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+
 from xp import KINDS, backends
 
+os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # JAX's compiler is most of its tests' time
+
 settings.register_profile(
-    "fixed", derandomize=True, deadline=None, max_examples=20, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+    "fixed",
+    derandomize=True,
+    deadline=None,
+    max_examples=20,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 settings.register_profile("thorough", parent=settings.get_profile("fixed"), derandomize=False, max_examples=500)
 settings.load_profile("fixed")  # `pytest --hypothesis-profile=thorough` searches further

@@ -1,10 +1,14 @@
-"""The laws of linear attention, as functions of a map, arrays and a backend. Each raises AssertionError where the law is broken.
+"""The laws of linear attention, as functions of a map, arrays and a backend.
 
-Arrays are NumPy ones in the dtype under test; they go to the backend's own kind and come back as float64.
+Each raises AssertionError where the law is broken. Arrays are NumPy ones in the dtype under test;
+they go to the backend's own kind and come back as float64.
 """
 
-import kernattn as ka
+from itertools import pairwise
+
 import numpy as np
+
+import kernattn as ka
 import oracles
 from xp import Backend, numpy_dtype, to_numpy
 
@@ -14,7 +18,7 @@ BASE = {"float16": 1e-5, "bfloat16": 1e-5, "float32": 1e-5, "float64": 1e-12}
 ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 0.0, "float64": 0.0}  # of the result
 
 
-# ---- what is expected, and how closely -----------------------------------------------------------------------------------------------------
+# ---- what is expected, and how closely ----
 
 
 def features_of(phi, x, side="key"):
@@ -39,7 +43,7 @@ def precision(phi, dtype, *inputs):
 
 
 def expected(phi, q, k, v, *, causal=False, key_mask=None, segment_ids=None):
-    """-> the oracle's output, and how far from it each value may be: anywhere, where the denominator is all rounding."""
+    """-> the oracle's output, and how far from it a value may be: anywhere, where the denominator is all rounding."""
     dtype = v.dtype.name
     may = oracles.allowed(q.shape[-2], k.shape[-2], causal=causal, key_mask=key_mask, segment_ids=segment_ids)
     v64 = to_numpy(v)
@@ -56,10 +60,12 @@ def close(actual, wanted, tolerance, what):
     assert actual.shape == wanted.shape, f"{what}: shape {actual.shape}, wanted {wanted.shape}"
     assert np.isfinite(actual).all(), f"{what}: {np.sum(~np.isfinite(actual))} values are not finite"
     excess = np.abs(actual - wanted) - tolerance
-    assert (excess <= 0).all(), f"{what}: off by {np.max(np.abs(actual - wanted)):.3g}, {np.max(excess):.3g} more than allowed"
+    assert (excess <= 0).all(), (
+        f"{what}: off by {np.max(np.abs(actual - wanted)):.3g}, {np.max(excess):.3g} more than allowed"
+    )
 
 
-# ---- calls ---------------------------------------------------------------------------------------------------------------------------------
+# ---- calls ----
 
 
 def linear(phi, q, k, v, backend=REFERENCE, key_mask=None):
@@ -106,7 +112,7 @@ def cut_mask(key_mask, cut):
     return (None, None) if key_mask is None else (key_mask[..., :cut], key_mask[..., cut:])
 
 
-# ---- laws ----------------------------------------------------------------------------------------------------------------------------------
+# ---- laws ----
 
 
 def oracle_agrees(phi, q, k, v, backend=REFERENCE, *, key_mask=None, segment_ids=None):
@@ -121,7 +127,7 @@ def oracle_agrees(phi, q, k, v, backend=REFERENCE, *, key_mask=None, segment_ids
 
 
 def forms_agree(phi, q, k, v, backend=REFERENCE, *, cut=1, key_mask=None):
-    """causal = loop of steps = split and resume; its last row and state = linear = key_state + attend = merge of the halves + attend."""
+    """causal = loop of steps = split and resume; last row and state = linear = key_state + attend = merged halves."""
     row, row_tolerance = expected(phi, q, k, v, causal=True, key_mask=key_mask)
     whole, state = causal(phi, q, k, v, backend, key_mask=key_mask)
     close(whole, row, row_tolerance, "causal against the oracle")
@@ -130,7 +136,9 @@ def forms_agree(phi, q, k, v, backend=REFERENCE, *, cut=1, key_mask=None):
 
     early, late = cut_mask(key_mask, cut)
     first, resumed = causal(phi, q[..., :cut, :], k[..., :cut, :], v[..., :cut, :], backend, key_mask=early)
-    second, resumed = causal(phi, q[..., cut:, :], k[..., cut:, :], v[..., cut:, :], backend, state=resumed, key_mask=late)
+    second, resumed = causal(
+        phi, q[..., cut:, :], k[..., cut:, :], v[..., cut:, :], backend, state=resumed, key_mask=late
+    )
     close(np.concatenate([first, second], axis=-2), whole, 2 * row_tolerance, "split and resume against causal")
 
     full, tolerance = expected(phi, q, k, v, key_mask=key_mask)
@@ -152,7 +160,7 @@ def forms_agree(phi, q, k, v, backend=REFERENCE, *, cut=1, key_mask=None):
 
 
 def blind_to_the_future(phi, q, k, v, backend=REFERENCE, *, t=0, growth=1.0, key_mask=None):
-    """Rows up to t stay as they are when every query, key and value after t changes, and the keys there are `growth` times as large."""
+    """Rows up to t stay as they are when everything after t changes, keys to `growth` times their size."""
     row, tolerance = expected(phi, q, k, v, causal=True, key_mask=key_mask)
     before, _ = causal(phi, q, k, v, backend, key_mask=key_mask)
     close(before, row, tolerance, "causal against the oracle")
@@ -195,12 +203,12 @@ def masked_is_removed(phi, q, k, v, keep, backend=REFERENCE, filling=1e4):
 
 
 def segments_are_separate(phi, q, k, v, ids, backend=REFERENCE, *, key_mask=None, history=None):
-    """Packed sequences = one call each; the state that comes in precedes the first, the state that comes out follows the last."""
+    """Packed sequences = one call each; the incoming state precedes the first, the outgoing one follows the last."""
     _, tolerance = expected(phi, q, k, v, causal=True, key_mask=key_mask, segment_ids=ids)
     past = None if history is None else key_state(phi, *history, backend)
     out, state = causal(phi, q, k, v, backend, state=past, key_mask=key_mask, segment_ids=ids)
     edges = [0, *(np.flatnonzero(ids[1:] != ids[:-1]) + 1), len(ids)]
-    for lo, hi in zip(edges[:-1], edges[1:], strict=True):
+    for lo, hi in pairwise(edges):
         mask = None if key_mask is None else key_mask[..., lo:hi]
         wanted, last = causal(phi, *(x[..., lo:hi, :] for x in (q, k, v)), backend, state=past, key_mask=mask)
         looser = 2 * tolerance[..., lo:hi, :] if past is None else BASE[v.dtype.name] * 100
@@ -210,7 +218,12 @@ def segments_are_separate(phi, q, k, v, ids, backend=REFERENCE, *, key_mask=None
     wanted, tolerance = expected(phi, q, k[..., lo:, :], v[..., lo:, :], key_mask=mask)
     if history is None or len(edges) > 2:
         close(attend(phi, state, q, backend), wanted, tolerance, "outgoing state")
-    close(attend(phi, state, q, backend), attend(phi, last, q, backend), 2 * tolerance, "outgoing state against the last call's")
+    close(
+        attend(phi, state, q, backend),
+        attend(phi, last, q, backend),
+        2 * tolerance,
+        "outgoing state against the last call's",
+    )
 
 
 def merging_is_a_monoid(phi, q, k, v, backend=REFERENCE, *, cuts=(1, 2)):
@@ -229,22 +242,28 @@ def merging_is_a_monoid(phi, q, k, v, backend=REFERENCE, *, cuts=(1, 2)):
     ]:
         close(attend(phi, state, q, backend), out, tolerance, name)
     for x, y in zip(merge(empty, a)[:3], a[:3], strict=True):
-        np.testing.assert_array_equal(to_numpy(x), to_numpy(y), err_msg="merging with the empty state changes nothing, to the bit")
+        np.testing.assert_array_equal(
+            to_numpy(x), to_numpy(y), err_msg="merging with the empty state changes nothing, to the bit"
+        )
     for x, y in zip(merge(a, empty)[:3], a[:3], strict=True):
-        np.testing.assert_array_equal(to_numpy(x), to_numpy(y), err_msg="merging with the empty state changes nothing, to the bit")
+        np.testing.assert_array_equal(
+            to_numpy(x), to_numpy(y), err_msg="merging with the empty state changes nothing, to the bit"
+        )
     nothing = merge(empty, empty)
     assert all(not np.isnan(to_numpy(x)).any() for x in nothing[:3])
     assert (attend(phi, nothing, q, backend) == 0).all()
 
 
 def in_the_hull_of_the_values(phi, q, k, v, backend=REFERENCE):
-    """Positive features: normalisers above 0, so that every output lies between the smallest and the largest value seen."""
+    """Positive features: normalisers above 0, so that outputs lie between the smallest and the largest value seen."""
     slack = 1e-5 * np.abs(v).max()
     low, high = np.minimum.accumulate(v, axis=-2), np.maximum.accumulate(v, axis=-2)
     for name, out in [("causal", causal(phi, q, k, v, backend)[0]), ("loop of steps", steps(phi, q, k, v, backend)[0])]:
         assert np.isfinite(out).all(), name
         assert ((out >= low - slack) & (out <= high + slack)).all(), name
-        np.testing.assert_allclose(out[..., 0, :], v[..., 0, :], rtol=1e-5, atol=slack, err_msg=f"{name}: one key gives its value")
+        np.testing.assert_allclose(
+            out[..., 0, :], v[..., 0, :], rtol=1e-5, atol=slack, err_msg=f"{name}: one key gives its value"
+        )
     out = linear(phi, q, k, v, backend)
     assert np.isfinite(out).all()
     assert ((out >= low[..., -1:, :] - slack) & (out <= high[..., -1:, :] + slack)).all()
@@ -266,5 +285,3 @@ def arrays(seed, *shapes, dtype="float32", scale=1.0):
     """Normal arrays, rounded to dtype."""
     rng = np.random.default_rng(seed)
     return [(scale * rng.standard_normal(shape)).astype(numpy_dtype(dtype)) for shape in shapes]
-
-

@@ -3,16 +3,17 @@
 from dataclasses import dataclass
 from functools import cache
 
-import kernattn as ka
 import numpy as np
 from hypothesis import strategies as st
+
+import kernattn as ka
 from laws import arrays
 
 DIM = 5
 FEATURES = 12  # 2.4 blocks of orthogonal rows
 ESTIMATORS = ["trigonometric", "phase", "positive", "hyperbolic", "optimal_positive"]
 KERNELS = {
-    "softmax": lambda: ka.kernels.Softmax(),
+    "softmax": ka.kernels.Softmax,
     "ard": lambda: ka.kernels.Gaussian(lengthscale=np.array([0.7, 1.0, 1.5, 2.0, 3.0])),
 }
 EXPONENTIAL = ["exp", *(f"{e}-{k}" for e in ("positive", "hyperbolic", "optimal_positive") for k in KERNELS)]

@@ -1,7 +1,8 @@
 """Float64 NumPy oracles. Nothing of the library is imported here, and nothing here is fast.
 
-Features are kept as (sign, log|phi|, log size), so that a dense attention matrix is right at any norm; `size` is the magnitude against which
-the rounding of a feature is measured (1 for a cosine near its zero, |x| for relu(x)), and it gives the condition number of every row.
+Features are kept as (sign, log|phi|, log size), so that a dense attention matrix is right at any norm. `size` is the
+magnitude against which the rounding of a feature is measured (1 for a cosine near its zero); from it comes the
+condition number of every row.
 """
 
 from typing import NamedTuple
@@ -30,7 +31,7 @@ def explicit(phi, size=None):
     return Features(np.sign(phi), _log(np.abs(phi)), _log(size))
 
 
-# ---- maps --------------------------------------------------------------------------------------------------------------------------------
+# ---- maps ----
 
 
 def elu1(x):
@@ -53,18 +54,24 @@ def bounded(values, log_scale):
 
 def quadratic(x, c, *, softmax):
     """The row factor that turns features of exp(x'.y') into those of the kernel, x' = c x: 0 or -|x'|^2/2."""
-    return np.zeros(x.shape[:-1] + (1,)) if softmax else -np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2
+    return np.zeros((*x.shape[:-1], 1)) if softmax else -np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2
 
 
 def trigonometric(x, omega, c, *, softmax):
     u = (c * x) @ omega.T
-    log = quadratic(x, c, softmax=softmax) + np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2 - np.log(omega.shape[0]) / 2
+    log = (
+        quadratic(x, c, softmax=softmax) + np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2 - np.log(omega.shape[0]) / 2
+    )
     return bounded(np.concatenate([np.cos(u), np.sin(u)], axis=-1), log)
 
 
 def phase(x, omega, c, offset, *, softmax):
     u = (c * x) @ omega.T + offset
-    log = quadratic(x, c, softmax=softmax) + np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2 + np.log(2 / omega.shape[0]) / 2
+    log = (
+        quadratic(x, c, softmax=softmax)
+        + np.sum((c * x) ** 2, axis=-1, keepdims=True) / 2
+        + np.log(2 / omega.shape[0]) / 2
+    )
     return bounded(np.cos(u), log)
 
 
@@ -87,7 +94,7 @@ def optimal_positive(x, omega, c, a, *, softmax):
 
 
 def optimal_parameter(mean_square_sum, d):
-    """A* of OPRF: the minimiser over A < 1/8 of (1-4A)^d (1-8A)^(-d/2) exp(2(1-4A) s/(1-8A)), found by search, s = mean |x+y|^2."""
+    """A* of OPRF by search: least (1-4A)^d (1-8A)^(-d/2) exp(2(1-4A) s/(1-8A)), s = mean |x+y|^2."""
     a = -np.geomspace(1e-7, 50, 200_001)
     objective = d * np.log(1 - 4 * a) - d / 2 * np.log(1 - 8 * a) + 2 * (1 - 4 * a) * mean_square_sum / (1 - 8 * a)
     return a[np.argmin(objective)]
@@ -117,13 +124,13 @@ def from_spec(x, kind, omega, row_weights, offset, amplitude):
 
 
 def reach(x, omega, row_weights, offset):
-    """The largest sum of absolute values behind a log feature or a phase: its rounding error is about eps times this."""
+    """The largest sum of absolute values behind a log feature or a phase: its rounding is about eps times this."""
     u = np.abs(x) if omega is None else np.abs(x) @ np.abs(omega).T
     r = np.sum((np.zeros(x.shape[-1]) if row_weights is None else np.abs(row_weights)) * x**2, axis=-1, keepdims=True)
     return float(np.max(u, initial=0.0) + np.max(r, initial=0.0) + (0.0 if offset is None else np.max(np.abs(offset))))
 
 
-# ---- kernels -----------------------------------------------------------------------------------------------------------------------------
+# ---- kernels ----
 
 
 def softmax_kernel(x, y, scale=None):
@@ -136,12 +143,12 @@ def gaussian_kernel(x, y, lengthscale=1.0):
     return np.exp(-np.sum(difference**2, axis=-1) / 2)
 
 
-# ---- attention ---------------------------------------------------------------------------------------------------------------------------
+# ---- attention ----
 
 
 def segments(ids):
     """Consecutive equal ids are one segment: (..., n) -> the number of each position's segment."""
-    change = np.concatenate([np.zeros(ids.shape[:-1] + (1,), int), (ids[..., 1:] != ids[..., :-1]).astype(int)], axis=-1)
+    change = np.concatenate([np.zeros((*ids.shape[:-1], 1), int), (ids[..., 1:] != ids[..., :-1]).astype(int)], axis=-1)
     return np.cumsum(change, axis=-1)
 
 
@@ -173,7 +180,7 @@ def softmax_attention(q, k, v, *, scale=None, may=None):
 def linear_attention(fq, fk, v, may=None):
     """Dense: sum_j w_ij v_j / sum_j w_ij, w_ij = phi(q_i).phi(k_j); exactly 0 where no key weighs anything.
 
-    -> out (..., n, e), condition (..., n): sum of the sizes of everything added over |denominator|, 0 where nothing is added.
+    -> out (..., n, e), condition (..., n): the sizes of everything added over |denominator|, 0 where nothing is added.
     Numerator and denominator have relative errors of about eps * condition.
     """
     log = fq.log[..., :, None, :] + fk.log[..., None, :, :]  # (..., n, l, M)
@@ -193,7 +200,7 @@ def linear_attention(fq, fk, v, may=None):
 
 
 def recurrent(fq, fk, v, *, key_mask=None, segment_ids=None):
-    """The same, token by token, for features of ordinary size: S <- S + phi(k) v^T, z <- z + phi(k), o = phi(q) S / phi(q) z."""
+    """The same, token by token, for features of plain size: S += phi(k) v^T, z += phi(k), o = phi(q) S / phi(q) z."""
     phi_q, phi_k = fq.values, fk.values
     lead = np.broadcast_shapes(phi_q.shape[:-2], phi_k.shape[:-2], v.shape[:-2])
     s = np.zeros((*lead, phi_k.shape[-1], v.shape[-1]))

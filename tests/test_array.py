@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+
 from kernattn import _array
 from kernattn.errors import DTypeError, MixedLibraryError
 from xp import KINDS, dtype_name, to_numpy
@@ -16,7 +17,9 @@ def test_one_namespace(xp):
 
 @pytest.mark.parametrize("other", [kind for kind in KINDS if kind.name not in ("numpy", "readonly")], ids=repr)
 def test_libraries_do_not_mix(other):
-    with pytest.raises(MixedLibraryError, match=r"numpy.*" + {"strict": "array_api_strict"}.get(other.name, other.name)):
+    with pytest.raises(
+        MixedLibraryError, match=r"numpy.*" + {"strict": "array_api_strict"}.get(other.name, other.name)
+    ):
         _array.namespace(q=np.ones(3), k=other.asarray(np.ones(3, np.float32)))
 
 

@@ -1,8 +1,9 @@
 """Which backend runs, and what is said where one cannot."""
 
-import kernattn as ka
 import numpy as np
 import pytest
+
+import kernattn as ka
 from kernattn import _dispatch
 from kernattn.errors import BackendUnavailable, ParameterError
 from kernattn.ops import OPS
@@ -70,7 +71,9 @@ def calls():
     return {
         "linear_attention": lambda backend: ka.linear_attention(x, x, x, phi, backend=backend),
         "causal_linear_attention": lambda backend: ka.causal_linear_attention(x, x, x, phi, backend=backend),
-        "linear_attention_step": lambda backend: ka.linear_attention_step(state, x[0], x[0], x[0], phi, backend=backend),
+        "linear_attention_step": lambda backend: ka.linear_attention_step(
+            state, x[0], x[0], x[0], phi, backend=backend
+        ),
         "key_state": lambda backend: ka.key_state(x, x, phi, backend=backend),
         "attend": lambda backend: ka.attend(state, x, phi, backend=backend),
         "softmax_attention": lambda backend: ka.softmax_attention(x, x, x, backend=backend),

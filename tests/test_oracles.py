@@ -1,8 +1,9 @@
 """The oracles against each other: a wrong oracle would bless a wrong library."""
 
 import numpy as np
-import oracles
 import pytest
+
+import oracles
 
 
 def draw(*shape, seed=0):
@@ -17,7 +18,9 @@ def test_dense_equals_recurrent(kind, packed):
     ids = np.array([0, 0, 0, 1, 1, 0, 0, 0, 2]) if packed else None
     offset = draw(5, seed=4) if kind == "cos" else None
     fq, fk = (oracles.from_spec(x, kind, omega, 0.1 * np.ones(3), offset, 0.7) for x in (q, k))
-    dense, condition = oracles.linear_attention(fq, fk, v, oracles.allowed(9, 9, causal=True, key_mask=mask, segment_ids=ids))
+    dense, condition = oracles.linear_attention(
+        fq, fk, v, oracles.allowed(9, 9, causal=True, key_mask=mask, segment_ids=ids)
+    )
     loop = oracles.recurrent(fq, fk, v, key_mask=mask, segment_ids=ids)
     known = np.isfinite(condition)  # not those that are all rounding
     np.testing.assert_allclose(dense[known], loop[known], rtol=1e-10, atol=1e-11 * condition[known].max())

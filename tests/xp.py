@@ -9,6 +9,9 @@ from importlib.util import find_spec
 
 import numpy as np
 
+from kernattn._dispatch import BACKENDS, missing
+from kernattn.ops import OPS
+
 
 @dataclass(frozen=True)
 class Kind:
@@ -61,7 +64,9 @@ class Kind:
     def holds(self, x):
         """Is x an array of this kind?"""
         module = type(x).__module__.split(".")[0]
-        return module in {"readonly": ("numpy",), "strict": ("array_api_strict",), "jax": ("jax", "jaxlib")}.get(self.name, (self.name,))
+        return module in {"readonly": ("numpy",), "strict": ("array_api_strict",), "jax": ("jax", "jaxlib")}.get(
+            self.name, (self.name,)
+        )
 
 
 def numpy_dtype(name):
@@ -93,18 +98,10 @@ def to_numpy(x):
     return x if x.dtype == bool or np.issubdtype(x.dtype, np.integer) else x.astype(np.float64)
 
 
-def _cupy_runs():
-    if find_spec("cupy") is None:
-        return False
-    import cupy
-
-    return cupy.cuda.is_available()
-
-
 NUMPY = Kind("numpy")
 KINDS = [NUMPY, Kind("readonly"), Kind("strict")]
 KINDS += [Kind(name) for name in ("torch", "jax") if find_spec(name)]
-KINDS += [Kind("cupy")] * _cupy_runs()
+KINDS += [Kind("cupy")] * (missing("gpu") is None)  # the last, see backends
 
 
 @dataclass(frozen=True)
@@ -119,14 +116,9 @@ class Backend:
 
 
 def backends(*ops):
-    """The backends on which every one of these ops has a sibling that can run."""
+    """The backends that the table gives every one of these ops, and that can run here."""
 
-    def has(sibling):
-        return all(find_spec(f"kernattn.ops.{op}.{sibling}") for op in ops)
+    def runs(name):
+        return all(name in OPS[op].backends for op in ops) and missing(name) is None
 
-    found = [Backend("reference")]
-    if has("cpu") and find_spec("numba"):
-        found.append(Backend("cpu"))
-    if has("gpu") and _cupy_runs():
-        found.append(Backend("gpu", Kind("cupy")))
-    return found
+    return [Backend(name, KINDS[-1] if name == "gpu" else NUMPY) for name in BACKENDS if runs(name)]

@@ -1,11 +1,17 @@
 """Norms that overflow a float many times over, and keys of very different sizes in one sequence."""
 
-import laws
-import maps
 import numpy as np
 import pytest
 
-SIZES = {"early keys 30 times larger": (30, 1), "late keys 30 times larger": (1, 30), "early keys 1000 times smaller": (1e-3, 1), "late keys 1000 times smaller": (1, 1e-3)}
+import laws
+import maps
+
+SIZES = {
+    "early keys 30 times larger": (30, 1),
+    "late keys 30 times larger": (1, 30),
+    "early keys 1000 times smaller": (1e-3, 1),
+    "late keys 1000 times smaller": (1, 1e-3),
+}
 
 
 def uneven(n, turn, early, late, dtype="float32"):
@@ -61,7 +67,10 @@ def test_no_row_is_nan_up_to_the_edge(name, backend):
     for size in (1e-30, 1e8, 1e17):
         if name.startswith(("polynomial", "generalized-own")) and size > 1:
             continue  # powers of x
-        for each in (laws.linear(maps.make(name), size * q, size * k, v, backend), laws.causal(maps.make(name), size * q, size * k, v, backend)[0]):
+        for each in (
+            laws.linear(maps.make(name), size * q, size * k, v, backend),
+            laws.causal(maps.make(name), size * q, size * k, v, backend)[0],
+        ):
             assert np.isfinite(each).all(), size
 
 

@@ -1,18 +1,19 @@
 """One law of linear attention after another, for every map and every backend, over shapes, dtypes, masks and splits."""
 
-import laws
-import maps
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import laws
+import maps
 
 every_map = pytest.mark.parametrize("name", maps.MAPS)
 
 
 @every_map
 @given(case=maps.cases(), data=st.data())
-@settings(max_examples=8)
+@settings(max_examples=15)
 def test_agrees_with_the_oracle(name, backend, case, data):
     q, k, v, mask = case.arrays()
     packed = data.draw(st.sampled_from([None, 3, 40]))
@@ -22,7 +23,7 @@ def test_agrees_with_the_oracle(name, backend, case, data):
 
 @every_map
 @given(case=maps.cases(lengths=st.integers(2, 70)), data=st.data())
-@settings(max_examples=5)
+@settings(max_examples=10)
 def test_all_forms_agree(name, backend, case, data):
     q, k, v, mask = case.arrays()
     cut = data.draw(st.integers(1, q.shape[-2] - 1))
@@ -31,7 +32,7 @@ def test_all_forms_agree(name, backend, case, data):
 
 @every_map
 @given(case=maps.cases(lengths=maps.LENGTHS.filter(lambda n: n > 1)), data=st.data())
-@settings(max_examples=5)
+@settings(max_examples=10)
 def test_blind_to_the_future(name, backend, case, data):
     q, k, v, mask = case.arrays()
     t = data.draw(st.integers(0, q.shape[-2] - 2))
@@ -40,7 +41,7 @@ def test_blind_to_the_future(name, backend, case, data):
 
 @every_map
 @given(case=maps.cases())
-@settings(max_examples=4)
+@settings(max_examples=8)
 def test_the_order_of_keys_is_free(name, backend, case):
     q, k, v, mask = case.arrays()
     laws.order_of_keys_is_free(maps.make(name), q, k, v, backend, key_mask=mask)
@@ -48,7 +49,7 @@ def test_the_order_of_keys_is_free(name, backend, case):
 
 @every_map
 @given(case=maps.cases(lengths=st.integers(1, 70), masks=False), share=st.sampled_from([0.0, 0.2, 0.7]))
-@settings(max_examples=4)
+@settings(max_examples=8)
 def test_a_masked_key_is_a_removed_key(name, backend, case, share):
     q, k, v, _ = case.arrays()
     keep = np.random.default_rng(0).random(q.shape[-2]) < share
@@ -57,7 +58,7 @@ def test_a_masked_key_is_a_removed_key(name, backend, case, share):
 
 @every_map
 @given(case=maps.cases(), data=st.data())
-@settings(max_examples=4)
+@settings(max_examples=8)
 def test_segments_are_separate_calls(name, backend, case, data):
     q, k, v, mask = case.arrays()
     n = q.shape[-2]
@@ -75,7 +76,7 @@ def test_segments_are_separate_calls(name, backend, case, data):
 
 @every_map
 @given(case=maps.cases(lengths=st.integers(3, 70), masks=False))
-@settings(max_examples=3)
+@settings(max_examples=6)
 def test_merging_is_a_monoid(name, backend, case):
     q, k, v, _ = case.arrays()
     n = q.shape[-2]
@@ -84,7 +85,7 @@ def test_merging_is_a_monoid(name, backend, case):
 
 @every_map
 @given(case=maps.cases(masks=False))
-@settings(max_examples=3)
+@settings(max_examples=6)
 def test_linear_in_the_values(name, backend, case):
     q, k, v, _ = case.arrays()
     laws.linear_in_the_values(maps.make(name), q, k, v, backend)

@@ -1,12 +1,13 @@
 """Exact attention: blockwise against the dense oracle."""
 
-import kernattn as ka
-import laws
 import numpy as np
-import oracles
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+import kernattn as ka
+import laws
+import oracles
 from xp import backends, to_numpy
 
 TOLERANCE = {"float16": 2e-3, "bfloat16": 2e-2, "float32": 1e-5, "float64": 1e-12}
@@ -21,7 +22,9 @@ def check(q, k, v, backend, *, scale=None, causal=False, key_mask=None):
     a = backend.kind.asarray
     dtype = v.dtype.name
     mask = None if key_mask is None else a(key_mask)
-    out, lse = ka.attention.softmax_with_lse(a(q), a(k), a(v), scale=scale, causal=causal, key_mask=mask, backend=backend.name)
+    out, lse = ka.attention.softmax_with_lse(
+        a(q), a(k), a(v), scale=scale, causal=causal, key_mask=mask, backend=backend.name
+    )
     same = ka.softmax_attention(a(q), a(k), a(v), scale=scale, causal=causal, key_mask=mask, backend=backend.name)
     np.testing.assert_array_equal(to_numpy(same), to_numpy(out))
     n, length = q.shape[-2], k.shape[-2]
@@ -35,7 +38,12 @@ def check(q, k, v, backend, *, scale=None, causal=False, key_mask=None):
     seen = np.isfinite(wanted_lse)
     lse = to_numpy(lse)
     np.testing.assert_array_equal(np.isneginf(lse), ~seen)
-    np.testing.assert_allclose(lse[seen], wanted_lse[seen], rtol=max(1e-5 if dtype != "float64" else 1e-12, rounding * (dtype == "float64")), atol=max(laws.BASE[dtype], 8 * laws.EPS[dtype] * logits))
+    np.testing.assert_allclose(
+        lse[seen],
+        wanted_lse[seen],
+        rtol=max(1e-5 if dtype != "float64" else 1e-12, rounding * (dtype == "float64")),
+        atol=max(laws.BASE[dtype], 8 * laws.EPS[dtype] * logits),
+    )
     assert (to_numpy(out)[~seen] == 0).all()
 
 
@@ -52,7 +60,12 @@ def check(q, k, v, backend, *, scale=None, causal=False, key_mask=None):
 def test_agrees_with_the_oracle(n, length, lead, dtype, causal, masked, scale, softmax_backend):
     q, k, v = laws.arrays(n + length, (*lead[0], n, 4), (*lead[1], length, 4), (*lead[1], length, 3), dtype=dtype)
     rng = np.random.default_rng(n)
-    mask = {"none": None, "shared": rng.random(length) < 0.6, "each": rng.random((*lead[1], length)) < 0.5, "nothing": np.zeros(length, bool)}[masked]
+    mask = {
+        "none": None,
+        "shared": rng.random(length) < 0.6,
+        "each": rng.random((*lead[1], length)) < 0.5,
+        "nothing": np.zeros(length, bool),
+    }[masked]
     check(q, k, v, softmax_backend, scale=scale, causal=causal, key_mask=mask)
 
 
@@ -77,7 +90,11 @@ def test_narrow_dtypes(dtype, softmax_backend):
 def test_huge_logits(softmax_backend):
     q, k, v = laws.arrays(2, (40, 4), (40, 4), (40, 3), scale=1000.0)
     for causal in (False, True):
-        out = to_numpy(ka.softmax_attention(*(softmax_backend.kind.asarray(x) for x in (q, k, v)), causal=causal, backend=softmax_backend.name))
+        out = to_numpy(
+            ka.softmax_attention(
+                *(softmax_backend.kind.asarray(x) for x in (q, k, v)), causal=causal, backend=softmax_backend.name
+            )
+        )
         assert np.isfinite(out).all()
         assert (out <= v.max()).all()
         assert (out >= v.min()).all()
@@ -88,7 +105,10 @@ def test_parts_merge_by_their_normalisers(softmax_backend):
     a = softmax_backend.kind.asarray
 
     def run(low, high):
-        return [to_numpy(x) for x in ka.attention.softmax_with_lse(a(q), a(k[low:high]), a(v[low:high]), backend=softmax_backend.name)]
+        return [
+            to_numpy(x)
+            for x in ka.attention.softmax_with_lse(a(q), a(k[low:high]), a(v[low:high]), backend=softmax_backend.name)
+        ]
 
     (left, lse_left), (right, lse_right), (whole, lse) = run(0, 11), run(11, 30), run(0, 30)
     np.testing.assert_allclose(np.logaddexp(lse_left, lse_right), lse, rtol=1e-12)

@@ -1,19 +1,33 @@
 """PyTorch differentiates through the reference path."""
 
+import numpy as np
+import pytest
+
 import kernattn as ka
 import laws
 import maps
-import numpy as np
-import pytest
 from xp import to_numpy
 
 torch = pytest.importorskip("torch")
 
-SOME = ["elu1", "relu", "exp", "polynomial", "generalized-own", "trigonometric-softmax", "phase-ard", "positive-softmax", "hyperbolic-ard"]
+SOME = [
+    "elu1",
+    "relu",
+    "exp",
+    "polynomial",
+    "generalized-own",
+    "trigonometric-softmax",
+    "phase-ard",
+    "positive-softmax",
+    "hyperbolic-ard",
+]
 
 
 def inputs(n, dtype=torch.float64, scale=0.7):
-    return [torch.tensor(x, dtype=dtype, requires_grad=True) for x in laws.arrays(1, (n, maps.DIM), (n, maps.DIM), (n, 2), scale=scale)]
+    return [
+        torch.tensor(x, dtype=dtype, requires_grad=True)
+        for x in laws.arrays(1, (n, maps.DIM), (n, maps.DIM), (n, 2), scale=scale)
+    ]
 
 
 @pytest.mark.parametrize("name", SOME)

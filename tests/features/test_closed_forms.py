@@ -5,9 +5,10 @@ Only at |x + y|^2 <= 1/2, where the fourth moments of exponential terms are far 
 
 from functools import cache
 
-import kernattn as ka
 import numpy as np
 import pytest
+
+import kernattn as ka
 from laws import arrays
 
 D, DRAWS, TILT = 6, 4000, -0.15
@@ -131,7 +132,9 @@ def test_known_special_cases():
         return phi.variance(x, y)
 
     np.testing.assert_allclose(variance(gaussian, "trigonometric", 2 * m), (1 - np.exp(-z2)) ** 2 / (2 * m), rtol=1e-10)
-    np.testing.assert_allclose(variance(softmax, "trigonometric", 2 * m), np.exp(n) * (1 - np.exp(-z2)) ** 2 / (2 * m), rtol=1e-10)
+    np.testing.assert_allclose(
+        variance(softmax, "trigonometric", 2 * m), np.exp(n) * (1 - np.exp(-z2)) ** 2 / (2 * m), rtol=1e-10
+    )
     phase = (1 + np.exp(-2 * z2) / 2 - np.exp(-z2)) / m
     np.testing.assert_allclose(variance(gaussian, "phase", m), phase, rtol=1e-10)
     square = np.exp(2 * np.sum(x * y, -1))
@@ -149,7 +152,9 @@ def test_orthogonal_is_not_always_better():
     y = x.copy()
     y[:, 0] = [0.5, 1.0, 1.5, 2.0, 3.0]
     kernel = ka.kernels.Gaussian()
-    orthogonal, iid = (ka.random_features(kernel, 8, 32, "trigonometric", p).variance(x, y) for p in ("orthogonal", "iid"))
+    orthogonal, iid = (
+        ka.random_features(kernel, 8, 32, "trigonometric", p).variance(x, y) for p in ("orthogonal", "iid")
+    )
     np.testing.assert_allclose(orthogonal / iid, [0.27, 0.24, 0.34, 0.64, 1.002], atol=6e-3)
 
 
@@ -163,7 +168,9 @@ def test_closed_forms_keep_kind_and_shape(xp):
         got = getattr(phi, method)(xp.asarray(x), xp.asarray(y))
         assert xp.holds(got)
         assert dtype_name(got) == "float32"
-        np.testing.assert_allclose(to_numpy(got), getattr(phi, method)(x.astype(float), y.astype(float)), rtol=1e-4, atol=1e-6)
+        np.testing.assert_allclose(
+            to_numpy(got), getattr(phi, method)(x.astype(float), y.astype(float)), rtol=1e-4, atol=1e-6
+        )
 
 
 def test_exact_maps_have_no_error():

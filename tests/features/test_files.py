@@ -2,10 +2,11 @@
 
 import pickle
 
-import kernattn as ka
-import maps
 import numpy as np
 import pytest
+
+import kernattn as ka
+import maps
 from laws import arrays
 
 SAVED = [name for name in maps.MAPS if name != "generalized-own"]
@@ -30,7 +31,9 @@ def test_round_trip(name, tmp_path):
     assert ka.load(path).draw == phi.draw
 
 
-@pytest.mark.parametrize("projection", [ka.projections.Iid(norms="sqrt_d"), ka.projections.Orthogonal("gram_schmidt", "sqrt_d")])
+@pytest.mark.parametrize(
+    "projection", [ka.projections.Iid(norms="sqrt_d"), ka.projections.Orthogonal("gram_schmidt", "sqrt_d")]
+)
 @pytest.mark.parametrize("kernel", [ka.kernels.Softmax(0.3), ka.kernels.Gaussian(np.arange(1.0, 6.0))])
 def test_the_design_comes_back(projection, kernel, tmp_path):
     phi = ka.random_features(kernel, 5, 8, "positive", projection)
@@ -53,7 +56,13 @@ def test_damaged_files(tmp_path):
     path = tmp_path / "map.npz"
     maps.make("positive-ard").save(path)
     content = path.read_bytes()
-    for damaged in (content[: len(content) // 2], content[:-5], b"", b"no zip file", content[:200] + b"xxxx" + content[204:]):
+    for damaged in (
+        content[: len(content) // 2],
+        content[:-5],
+        b"",
+        b"no zip file",
+        content[:200] + b"xxxx" + content[204:],
+    ):
         path.write_bytes(damaged)
         with pytest.raises(ka.errors.FileFormatError, match=r"map\.npz"):
             ka.load(path)

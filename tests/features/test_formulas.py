@@ -1,10 +1,11 @@
 """Every map's features against its formula, in every kind of array."""
 
+import numpy as np
+import pytest
+
 import kernattn as ka
 import maps
-import numpy as np
 import oracles
-import pytest
 from laws import arrays
 from xp import dtype_name, to_numpy
 
@@ -49,7 +50,9 @@ def test_features_are_the_formula(name, xp):
             assert xp.holds(got)
             assert dtype_name(got) == dtype
             wanted = formula(name, to_numpy(x))
-            np.testing.assert_allclose(to_numpy(got), wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], err_msg=dtype)
+            np.testing.assert_allclose(
+                to_numpy(got), wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype], err_msg=dtype
+            )
 
 
 @pytest.mark.parametrize("name", maps.MAPS)

@@ -2,10 +2,11 @@
 
 from dataclasses import FrozenInstanceError, replace
 
-import kernattn as ka
-import maps
 import numpy as np
 import pytest
+
+import kernattn as ka
+import maps
 from laws import arrays
 
 
@@ -100,9 +101,9 @@ def test_rng():
         np.testing.assert_array_equal(omega, omegas[0])
     fresh = [ka.random_features(kernel, 4, 8, rng=None).draw for _ in range(2)]
     assert fresh[0] != fresh[1]
-    state = np.random.get_state()[1].copy()
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
     ka.random_features(kernel, 4, 8, rng=3)
-    np.testing.assert_array_equal(np.random.get_state()[1], state)
+    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
 
 
 def test_auto():

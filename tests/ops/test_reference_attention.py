@@ -1,8 +1,9 @@
-"""The attention ops with features that were computed before (spec None), which is how a user's own map comes to them."""
+"""The attention ops with features computed before (spec None), which is how a user's own map comes to them."""
 
 import numpy as np
-import oracles
 import pytest
+
+import oracles
 from kernattn.ops.attend.reference import attend
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.key_state.reference import key_state
@@ -39,7 +40,9 @@ def test_computed_features(kind, masked, packed, xp):
         q, k = (ScaledFeatures(*map(xp.asarray, given)) for given in (given_q, given_k))
         mask_, ids_ = (None if a is None else xp.asarray(a) for a in (mask, ids))
         out, state = causal(q, k, xp.asarray(v), None, None, mask_, ids_)
-        wanted, condition = oracles.linear_attention(fq, fk, v, oracles.allowed(N, N, causal=True, key_mask=mask, segment_ids=ids))
+        wanted, condition = oracles.linear_attention(
+            fq, fk, v, oracles.allowed(N, N, causal=True, key_mask=mask, segment_ids=ids)
+        )
         assert (np.abs(to_numpy(out) - wanted) <= 1e-11 * condition[..., None]).all()
         if packed:
             return
@@ -49,8 +52,17 @@ def test_computed_features(kind, masked, packed, xp):
             got = to_numpy(attend(each, q, None, xp.asarray(v).dtype))
             assert (np.abs(got - full) <= 1e-11 * condition[..., None]).all()
         token_q, token_k = (ScaledFeatures(*(a[:, 5, :] for a in f)) for f in (q, k))
-        _, before = causal(*(ScaledFeatures(*(a[:, :5, :] for a in f)) for f in (q, k)), xp.asarray(v[:, :5]), None, None, None if mask is None else xp.asarray(mask[:, :5]), None)
-        stepped, _ = step(before, token_q, token_k, xp.asarray(v[:, 5]), None, None if mask is None else xp.asarray(mask[:, 5]), False)
+        _, before = causal(
+            *(ScaledFeatures(*(a[:, :5, :] for a in f)) for f in (q, k)),
+            xp.asarray(v[:, :5]),
+            None,
+            None,
+            None if mask is None else xp.asarray(mask[:, :5]),
+            None,
+        )
+        stepped, _ = step(
+            before, token_q, token_k, xp.asarray(v[:, 5]), None, None if mask is None else xp.asarray(mask[:, 5]), False
+        )
         np.testing.assert_allclose(to_numpy(stepped), to_numpy(out)[:, 5], rtol=1e-9, atol=1e-9)
 
 

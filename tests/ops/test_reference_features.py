@@ -1,8 +1,9 @@
 """The features op: the formulas of MapSpec."""
 
 import numpy as np
-import oracles
 import pytest
+
+import oracles
 from kernattn.ops.features.reference import features, scaled
 from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
 from laws import arrays
@@ -37,7 +38,9 @@ def test_formula(name, xp):
             assert xp.holds(got)
             assert dtype_name(got) == dtype
             assert dtype_name(values) == dtype_name(log_scale) == ("float64" if dtype == "float64" else "float32")
-            wanted = oracles.from_spec(to_numpy(x), spec.kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude).values
+            wanted = oracles.from_spec(
+                to_numpy(x), spec.kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude
+            ).values
             bound = TOLERANCE[dtype] * max(1.0, np.abs(wanted).max())
             np.testing.assert_allclose(to_numpy(got), wanted, atol=bound, rtol=TOLERANCE[dtype], err_msg=dtype)
             fine = TOLERANCE["float64" if dtype == "float64" else "float32"]
