@@ -72,7 +72,7 @@ def _work(o: Options, features: int, project: bool, inside: bool) -> Work:
     return Work(tokens * flops, tokens * 2.0 * features, tokens * 4.0 * o.dim * size)
 
 
-def causal_elu1(o: Options) -> Race:
+def _causal_elu1(o: Options) -> Race:
     """Causal linear attention with elu + 1."""
     q, k, v = _inputs(o)
     rivals: dict[str, Call] = {}
@@ -82,7 +82,7 @@ def causal_elu1(o: Options) -> Race:
     return Race(partial(causal_linear_attention, q, k, v, elu1()), rivals, _work(o, o.dim, False, True))
 
 
-def causal_favor(o: Options) -> Race:
+def _causal_favor(o: Options) -> Race:
     """Causal FAVOR+: positive orthogonal features, maps included."""
     q, k, v = _inputs(o)
     phi = _favor(o)
@@ -96,7 +96,7 @@ def causal_favor(o: Options) -> Race:
     return Race(partial(causal_linear_attention, q, k, v, phi), rivals, _work(o, o.features, True, True))
 
 
-def full_favor(o: Options) -> Race:
+def _full_favor(o: Options) -> Race:
     """Bidirectional FAVOR+, maps included."""
     q, k, v = _inputs(o)
     phi = _favor(o)
@@ -120,7 +120,7 @@ def _one_thread() -> Iterator[None]:
             os.environ[VARIABLE] = before
 
 
-def one_head(o: Options) -> Race:
+def _one_head(o: Options) -> Race:
     """One head of 8 n tokens, causal elu + 1: all threads against one."""
     o = Options(8 * o.n, 1, o.dim, o.features, o.dtype, o.seed)
     q, k, v = _inputs(o)
@@ -173,7 +173,7 @@ def _torch_step(q: Any, k: Any, v: Any, s: Any, z: Any, reuse: bool) -> Call:
     return in_place if reuse else pure
 
 
-def gaussian_features(o: Options) -> Race:
+def _gaussian_features(o: Options) -> Race:
     """Cosine and sine features of the Gaussian kernel: 5000 x d -> 1024."""
     x = np.random.default_rng(o.seed).standard_normal((5000, o.dim)).astype(o.dtype)
     kernel = Gaussian(lengthscale=float(np.sqrt(o.dim)))
@@ -215,13 +215,13 @@ def _softmax(o: Options, causal: bool) -> Race:
 
 
 CASES: dict[str, Callable[[Options], Race]] = {
-    "causal-elu1": causal_elu1,
-    "causal-favor": causal_favor,
-    "full-favor": full_favor,
-    "one-head": one_head,
+    "causal-elu1": _causal_elu1,
+    "causal-favor": _causal_favor,
+    "full-favor": _full_favor,
+    "one-head": _one_head,
     "step": partial(_step, reuse=False),
     "step-in-place": partial(_step, reuse=True),
-    "gaussian-features": gaussian_features,
+    "gaussian-features": _gaussian_features,
     "softmax": partial(_softmax, causal=False),
     "softmax-causal": partial(_softmax, causal=True),
 }

@@ -24,7 +24,7 @@ __all__ = ["Row", "bench", "scaling"]
 Row = dict[str, Any]
 
 
-def check_cases(names: Sequence[str]) -> None:
+def _check_cases(names: Sequence[str]) -> None:
     """Raise unless every name is a case."""
     unknown = [name for name in names if name not in CASES]
     if unknown:
@@ -56,7 +56,7 @@ def bench(names: Sequence[str], options: Options, rounds: int = 15, seconds: flo
     ParameterError
         If a name is no case.
     """
-    check_cases(names)
+    _check_cases(names)
     for name in ("n", "heads", "dim", "features"):
         positive_integer(name, getattr(options, name))
     rates = measure_rates(options.dtype)

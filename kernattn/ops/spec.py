@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._array import Array, Host
 
-__all__ = ["KINDS", "MapSpec", "PER_FEATURE", "ScaledFeatures"]
+__all__ = ["KINDS", "PER_FEATURE", "MapSpec", "ScaledFeatures"]
 
 PER_FEATURE = ("exp", "exp_pair")
 KINDS = ("elu1", "relu", "cos", "sincos", *PER_FEATURE)
