@@ -1,4 +1,4 @@
-"""Deterministic maps: the inner product is the map's own kernel, so its estimate has no bias and no variance."""
+"""Deterministic maps: their estimate has no variance; most are the map of their own kernel, and have no bias either."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kernattn._array import Array, accumulation_dtype, namespace
 from kernattn._random import RNG
 from kernattn.features.base import FeatureMap
 
-__all__ = ["ExactMap"]
+__all__ = ["DeterministicMap", "ExactMap"]
 
 
-class ExactMap(FeatureMap):
+class DeterministicMap(FeatureMap):
     """A map without random numbers."""
 
     @final
@@ -25,11 +25,6 @@ class ExactMap(FeatureMap):
         return xp.astype(xp.sum(products, axis=-1)[..., 0], x.dtype, copy=False)
 
     @final
-    def bias(self, x: Array, y: Array) -> Array:
-        """Return 0 for every rowwise pair: (..., d), (..., d) -> (...)."""
-        return _zeros(x, y)
-
-    @final
     def variance(self, x: Array, y: Array) -> Array:
         """Return 0 for every rowwise pair: (..., d), (..., d) -> (...)."""
         return _zeros(x, y)
@@ -38,6 +33,15 @@ class ExactMap(FeatureMap):
     def redraw(self, rng: RNG = None) -> Self:
         """Return the map itself: there is nothing to draw."""
         return self
+
+
+class ExactMap(DeterministicMap):
+    """A map whose inner product is its kernel."""
+
+    @final
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return 0 for every rowwise pair: (..., d), (..., d) -> (...)."""
+        return _zeros(x, y)
 
 
 def _zeros(x: Array, y: Array) -> Array:

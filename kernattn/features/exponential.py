@@ -103,11 +103,11 @@ def _row_log(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
 
 def _exponential_moments(phi: RandomFeatureMap, x: Host, y: Host, tilt: float) -> Moments:
     """Moments of B^d exp(2 A |w|^2 + B w.(x + y)) times the row factors."""
-    dim, log_moment = x.shape[-1], phi.norm_law.log_moment
+    dim, log_moment = x.shape[-1], phi.projection.law().log_moment
     v2 = (1 - 4 * tilt) * np.sum((x + y) ** 2, axis=-1)
     row = _row_log(phi, x, y) + dim / 2 * np.log1p(-4 * tilt)
     return Moments(
         np.exp(log_moment(dim, v2, tilt=2 * tilt) + row),
         np.exp(log_moment(dim, 4 * v2, tilt=4 * tilt) + 2 * row),
-        np.exp(log_moment(dim, v2, tilt=2 * tilt, rows=2) + 2 * row),
+        lambda: np.exp(log_moment(dim, v2, tilt=2 * tilt, rows=2) + 2 * row),
     )

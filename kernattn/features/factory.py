@@ -10,16 +10,32 @@ from kernattn._array import Array, Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
+from kernattn.features.arccosine import ArcCosineFeatures
 from kernattn.features.base import FeatureMap
+from kernattn.features.chi2 import SkewedChi2Features, sampled_chi2
+from kernattn.features.composite import composite_features
 from kernattn.features.data import checked_data
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features.polynomial_estimators import polynomial_features
-from kernattn.features.random import RandomFeatureMap, row_exponent
+from kernattn.features.random import RandomFeatureMap
+from kernattn.features.spectra import check_axes, spectrum
 from kernattn.features.trigonometric import Phase, Trigonometric
-from kernattn.kernels import Kernel, Polynomial, Softmax
+from kernattn.kernels import (
+    AdditiveChi2,
+    ArcCosine,
+    Gaussian,
+    Kernel,
+    Polynomial,
+    Product,
+    Scaled,
+    Sech,
+    SkewedChi2,
+    Softmax,
+    Sum,
+)
 from kernattn.projections import Projection, resolve
 
-__all__ = ["ESTIMATORS", "random_features"]
+__all__ = ["ESTIMATORS", "estimators_of", "random_features"]
 
 ESTIMATORS: dict[str, type[RandomFeatureMap]] = {
     "hyperbolic": Hyperbolic,
@@ -28,6 +44,7 @@ ESTIMATORS: dict[str, type[RandomFeatureMap]] = {
     "positive": Positive,
     "trigonometric": Trigonometric,
 }
+EXPONENTIAL = ("hyperbolic", "optimal_positive", "positive")
 PAIRED = ("hyperbolic", "trigonometric")
 SAMPLE = 64  # rows of data whose pairs decide for "auto"
 
@@ -44,22 +61,30 @@ def random_features(
     r"""Draw a feature map with :math:`E\,\phi(x)^T \phi(y) = k(x, y)`.
 
     Random Fourier features (Rahimi and Recht 2007), positive features (Choromanski et al. 2021) and optimal positive
-    features (Likhosherstov et al. 2022), with iid or orthogonal frequencies (Yu et al. 2016).
+    features (Likhosherstov et al. 2022), with iid or orthogonal frequencies (Yu et al. 2016); random neurons (Cho and
+    Saul 2009); sampled and random features of chi-squared kernels (Vedaldi and Zisserman 2012, Li et al. 2010).
 
     Parameters
     ----------
-    kernel : Gaussian, Softmax or Polynomial
-        The kernel to estimate.
+    kernel : Kernel
+        The kernel to estimate. Sums, products and multiples are estimated by concatenations, tensor products and
+        multiples of their members' maps, which all get the other arguments.
     dim : int
         Input dimension d.
     num_features : int
-        Output dimension M; a pair (cosine and sine, or the two signs of "hyperbolic") counts as two.
+        Output dimension M; a pair (cosine and sine, or the two signs of "hyperbolic") counts as two. The terms of a sum
+        share it equally; for a product it is the product of its factors' numbers, as equal as can be.
     estimator : str
-        A name of `kernattn.features.ESTIMATORS`, for Polynomial of `kernattn.features.POLYNOMIAL_ESTIMATORS`, or
-        "auto": without data "positive" for Softmax, "trigonometric" for Gaussian and "tensor_sketch" for Polynomial;
-        with data the one whose predicted squared error, summed over pairs of rows of data, is smallest.
+        "auto", or the name of an estimator of the kernel, here with what "auto" is without data in front:
+        Softmax "positive", "hyperbolic", "optimal_positive", "trigonometric", "phase"; Gaussian the same with
+        "trigonometric" in front; Matern, RationalQuadratic, Laplacian, Cauchy, Sech and SkewedChi2 "trigonometric",
+        "phase"; ArcCosine "arccosine"; AdditiveChi2 "sampled"; Polynomial "tensor_sketch" and the other names in
+        `kernattn.features.POLYNOMIAL_ESTIMATORS`. "auto" with data is the estimator whose predicted squared error,
+        summed over pairs of rows of data, is smallest; for an odd num_features it is never one of pairs.
     projection : str or Projection
-        A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms.
+        A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
+        the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
+        axis by axis and take "iid" only; AdditiveChi2 has none and leaves it at its default.
     data : (n, d) array, optional
         Inputs as they will come: they decide for "auto", and set the parameter of "optimal_positive", which without
         data is the best one for standard normal inputs.
@@ -88,24 +113,70 @@ def random_features(
     >>> bool(np.max(np.abs(phi(x) @ phi(x).T - kernel(x))) < 0.05)
     True
     """
+    if not isinstance(kernel, Kernel):
+        raise ParameterError(f"kernel must be one of kernattn.kernels, such as Gaussian() or Softmax(); got {kernel!r}")
     if isinstance(kernel, Polynomial):
         return polynomial_features(kernel, dim, num_features, estimator, projection, data, rng)
-    row_exponent(kernel)
-    if estimator != "auto" and estimator not in ESTIMATORS:
-        raise ParameterError(f"estimator must be 'auto' or one of {', '.join(ESTIMATORS)}; got {estimator!r}")
     spec = resolve(projection)
     dim, num_features = positive_integer("dim", dim), positive_integer("num_features", num_features)
-    kernel.input_scale(dim)
-    sample = None if data is None else checked_data(data, dim)
     source = generator(rng)
+    if isinstance(kernel, Sum | Product | Scaled):
+        return composite_features(
+            kernel, num_features, lambda k, m: random_features(k, dim, m, estimator, spec, data, source)
+        )
+    _check_estimator(kernel, estimator)
+    sample = None if data is None else checked_data(data, dim)
+    if isinstance(kernel, AdditiveChi2):
+        if spec != resolve("orthogonal"):
+            raise ParameterError(f"AdditiveChi2 draws no frequencies: leave projection at its default; got {spec!r}")
+        return sampled_chi2(dim, num_features)
+    if isinstance(kernel, ArcCosine):
+        return ArcCosineFeatures(kernel, spec, spec.draw(num_features, dim, source))
+    if isinstance(kernel, SkewedChi2):
+        check_axes(kernel, spec)
+        if sample is not None:
+            kernel.check_domain("data", sample)
+            sample = np.log(sample + kernel.skewedness)
+        return SkewedChi2Features(kernel, _spectral(Sech(), spec, dim, num_features, estimator, source, sample))
+    return _spectral(kernel, spec, dim, num_features, estimator, source, sample)
+
+
+def estimators_of(kernel: Kernel) -> tuple[str, ...]:
+    """Return the names of the kernel's estimators."""
+    if isinstance(kernel, ArcCosine):
+        return ("arccosine",)
+    if isinstance(kernel, AdditiveChi2):
+        return ("sampled",)
+    exponential = isinstance(kernel, Gaussian | Softmax)
+    return tuple(name for name in ESTIMATORS if exponential or name not in EXPONENTIAL)
+
+
+def _check_estimator(kernel: Kernel, estimator: str) -> None:
+    names = estimators_of(kernel)
+    if estimator != "auto" and estimator not in names:
+        raise ParameterError(f"estimator must be 'auto' or one of {', '.join(names)} for {kernel!r}; got {estimator!r}")
+
+
+def _spectral(
+    kernel: Kernel,
+    spec: Projection,
+    dim: int,
+    num_features: int,
+    estimator: str,
+    rng: np.random.Generator,
+    data: Host | None,
+) -> RandomFeatureMap:
+    """Return the map of a kernel that has a spectral measure."""
+    spectrum(kernel, spec)
+    kernel.input_scale(dim)
     if estimator != "auto":
-        return _draw(estimator, kernel, spec, dim, num_features, source, sample)
-    if sample is None:
-        name = "positive" if isinstance(kernel, Softmax) or num_features % 2 else "trigonometric"
-        return _draw(name, kernel, spec, dim, num_features, source, None)
-    names = [name for name in ESTIMATORS if name not in PAIRED or num_features % 2 == 0]
-    maps = {name: _draw(name, kernel, spec, dim, num_features, source, sample) for name in names}
-    return min(maps.values(), key=lambda phi: _predicted_error(phi, sample))
+        return _draw(estimator, kernel, spec, dim, num_features, rng, data)
+    names = [name for name in estimators_of(kernel) if name not in PAIRED or num_features % 2 == 0]
+    if data is None:
+        usual = ("positive",) if isinstance(kernel, Softmax) else ("trigonometric", "positive", "phase")
+        return _draw(next(name for name in usual if name in names), kernel, spec, dim, num_features, rng, None)
+    maps = {name: _draw(name, kernel, spec, dim, num_features, rng, data) for name in names}
+    return min(maps.values(), key=lambda phi: _predicted_error(phi, data))
 
 
 def _draw(

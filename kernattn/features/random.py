@@ -1,8 +1,9 @@
-"""What the random maps of the Gaussian and softmax kernels share: a draw, a scale, and one law for their moments."""
+"""What the random maps of spectral kernels share: a draw, a scale, and one law for their moments."""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self, final
 
@@ -10,13 +11,13 @@ import numpy as np
 
 from kernattn._array import Array, Host, check_floating, like, namespace, to_numpy64
 from kernattn._random import RNG, generator
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import ShapeError
 from kernattn.features.base import SpecMap
-from kernattn.kernels import Gaussian, Kernel, Softmax
-from kernattn.projections import NORM_LAWS, Projection
-from kernattn.projections.norms import NormLaw
+from kernattn.features.spectra import Spectrum, spectrum
+from kernattn.kernels import Kernel, Softmax
+from kernattn.projections import Projection
 
-__all__ = ["Moments", "RandomFeatureMap", "row_exponent"]
+__all__ = ["Moments", "RandomFeatureMap", "host_pairs", "row_exponent"]
 
 
 class Moments(NamedTuple):
@@ -24,21 +25,17 @@ class Moments(NamedTuple):
 
     mean: Host
     second: Host
-    cross: Host
+    cross: Callable[[], Host]
 
 
 def row_exponent(kernel: Kernel) -> float:
-    """Return c in k(x, y) = exp(-|x' - y'|^2 / 2) exp(c |x'|^2) exp(c |y'|^2)."""
-    if isinstance(kernel, Softmax):
-        return 0.5
-    if isinstance(kernel, Gaussian):
-        return 0.0
-    raise ParameterError(f"random features are for Gaussian and Softmax kernels; got {kernel!r}")
+    """Return c in k(x, y) = k_0(x' - y') exp(c |x'|^2) exp(c |y'|^2), k_0 a kernel of the difference."""
+    return 0.5 if isinstance(kernel, Softmax) else 0.0
 
 
 @dataclass(frozen=True, eq=False)
 class RandomFeatureMap(SpecMap):
-    """A map drawn for the Gaussian or the softmax kernel; see `kernattn.random_features`."""
+    """A map drawn for a kernel that has a spectral measure; see `kernattn.random_features`."""
 
     kernel: Kernel
     projection: Projection
@@ -55,15 +52,15 @@ class RandomFeatureMap(SpecMap):
         return scale
 
     @property
-    def norm_law(self) -> NormLaw:
-        """The law of the frequencies' norms."""
-        return NORM_LAWS[self.projection.norms]
+    def spectrum(self) -> Spectrum:
+        """The law of the frequencies."""
+        return spectrum(self.kernel, self.projection)
 
     @final
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh random numbers."""
         frequencies, dim = self.omega.shape
-        return replace(self, **self.draws(self.projection, frequencies, dim, generator(rng)))
+        return replace(self, **self.draws(self.spectrum, frequencies, dim, generator(rng)))
 
     @final
     @classmethod
@@ -77,12 +74,12 @@ class RandomFeatureMap(SpecMap):
         **parameters: Any,
     ) -> Self:
         """Draw a map."""
-        return cls(kernel, projection, **cls.draws(projection, frequencies, dim, rng), **parameters)
+        return cls(kernel, projection, **cls.draws(spectrum(kernel, projection), frequencies, dim, rng), **parameters)
 
     @staticmethod
-    def draws(projection: Projection, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
+    def draws(law: Spectrum, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
         """Draw the random fields of the map."""
-        return {"omega": projection.draw(frequencies, dim, rng)}
+        return {"omega": law.draw(frequencies, dim, rng)}
 
     @final
     def mean(self, x: Array, y: Array) -> Array:
@@ -101,17 +98,25 @@ class RandomFeatureMap(SpecMap):
         mean, second, cross = self.moments(*self._scaled_pairs(x, y))
         frequencies, dim = self.omega.shape
         orthogonal_pairs = sum(b * (b - 1) for b in self.projection.blocks(frequencies, dim))
-        variance = (second - mean**2) / frequencies + (cross - mean**2) * orthogonal_pairs / frequencies**2
+        variance = (second - mean**2) / frequencies
+        if orthogonal_pairs:
+            variance += (cross() - mean**2) * orthogonal_pairs / frequencies**2
         return like(np.maximum(variance, 0.0), x)
 
     def _scaled_pairs(self, x: Array, y: Array) -> tuple[Host, Host]:
-        namespace(x=x, y=y)
-        for name, array in (("x", x), ("y", y)):
-            check_floating(name, array)
-            if array.ndim < 1 or array.shape[-1] != self.dim:
-                raise ShapeError(f"{name} must be (..., d = {self.dim}); got shape {tuple(array.shape)}")
-        try:
-            np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
-        except ValueError:
-            raise ShapeError(f"pairs must broadcast; got x {tuple(x.shape)} and y {tuple(y.shape)}") from None
-        return to_numpy64(x) * self.input_scale, to_numpy64(y) * self.input_scale
+        x, y = host_pairs(self.omega.shape[1], x, y)
+        return x * self.input_scale, y * self.input_scale
+
+
+def host_pairs(dim: int, x: Array, y: Array) -> tuple[Host, Host]:
+    """Return rows x and y (..., d) as float64 copies on the host."""
+    namespace(x=x, y=y)
+    for name, array in (("x", x), ("y", y)):
+        check_floating(name, array)
+        if array.ndim < 1 or array.shape[-1] != dim:
+            raise ShapeError(f"{name} must be (..., d = {dim}); got shape {tuple(array.shape)}")
+    try:
+        np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
+    except ValueError:
+        raise ShapeError(f"pairs must broadcast; got x {tuple(x.shape)} and y {tuple(y.shape)}") from None
+    return to_numpy64(x), to_numpy64(y)

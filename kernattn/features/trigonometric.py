@@ -10,8 +10,8 @@ import numpy as np
 
 from kernattn._array import Host, frozen
 from kernattn.features.random import Moments, RandomFeatureMap, row_exponent
+from kernattn.features.spectra import Spectrum
 from kernattn.ops.spec import MapSpec
-from kernattn.projections import Projection
 
 __all__ = ["Phase", "Trigonometric"]
 
@@ -21,8 +21,8 @@ __all__ = ["Phase", "Trigonometric"]
 class Trigonometric(RandomFeatureMap):
     r"""Random Fourier features: :math:`\phi(x) = D^{-1/2} e^{c|x|^2} [\cos \Omega x, \sin \Omega x]`.
 
-    Rahimi and Recht (2007), with both phases of every frequency (Sutherland and Schneider 2015); c is 0 for the
-    Gaussian kernel and 1/2 for softmax. One term is :math:`\cos \omega^T(x - y)`; with iid frequencies the variance
+    Rahimi and Recht (2007), with both phases of every frequency (Sutherland and Schneider 2015); c is 1/2 for softmax
+    and 0 for kernels of x - y. One term is :math:`\cos \omega^T(x - y)`; with iid frequencies the variance
     of the Gaussian kernel's estimate is :math:`(1 - e^{-|x-y|^2})^2 / 2D`.
     """
 
@@ -53,9 +53,9 @@ class Phase(RandomFeatureMap):
         return MapSpec("cos", **_folded(self), offset=self.phase, amplitude=(2 / len(self.omega)) ** 0.5)
 
     @staticmethod
-    def draws(projection: Projection, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
+    def draws(law: Spectrum, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
         """Draw the frequencies and the phases."""
-        omega = projection.draw(frequencies, dim, rng)
+        omega = law.draw(frequencies, dim, rng)
         return {"omega": omega, "phase": frozen(rng.uniform(0.0, 2 * np.pi, frequencies))}
 
     def moments(self, x: Host, y: Host) -> Moments:
@@ -71,8 +71,7 @@ def _folded(phi: RandomFeatureMap) -> dict[str, Host | None]:
 
 def _cosine_moments(phi: RandomFeatureMap, x: Host, y: Host, phase_noise: float) -> Moments:
     """Moments of cos w.(x - y), plus cos(w.(x + y) + 2 b) whose square averages to `phase_noise`."""
-    dim, moment = x.shape[-1], phi.norm_law.moment
-    z2 = np.sum((x - y) ** 2, axis=-1)
+    delta, cosine = x - y, phi.spectrum.cosine
     row = np.exp(row_exponent(phi.kernel) * np.sum(x**2 + y**2, axis=-1))
-    second = (1 + moment(dim, -4 * z2)) / 2 + phase_noise
-    return Moments(row * moment(dim, -z2), row**2 * second, row**2 * moment(dim, -z2, rows=2))
+    second = (1 + cosine(2 * delta)) / 2 + phase_noise
+    return Moments(row * cosine(delta), row**2 * second, lambda: row**2 * cosine(delta, rows=2))

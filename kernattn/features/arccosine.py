@@ -1,0 +1,101 @@
+"""Random features of the arc-cosine kernels: a layer of random neurons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Self, final
+
+import numpy as np
+
+from kernattn._array import Array, Host, accumulation_dtype, constant, like, namespace, zeros
+from kernattn._random import RNG, generator
+from kernattn.errors import NoClosedForm
+from kernattn.features.base import FeatureMap
+from kernattn.features.random import host_pairs
+from kernattn.kernels import ArcCosine
+from kernattn.kernels.arccosine import arccosine
+from kernattn.kernels.rows import checked_rows
+from kernattn.ops.features.reference import scaled
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.projections import Projection
+
+__all__ = ["ArcCosineFeatures"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ArcCosineFeatures(FeatureMap):
+    r"""Neurons with random weights: :math:`\phi(x) = (2/m)^{1/2}\, \Theta(\Omega x) (\Omega x)^p`.
+
+    Cho and Saul (2009); :math:`\Theta` is 1 above 0 and 0 elsewhere, so the order p = 1 is the rectified linear unit.
+    The square of one term is a term of the kernel of order 2p: with iid weights the variance is
+    :math:`(2 k_{2p}(x, y) - k_p(x, y)^2) / m`.
+    """
+
+    kernel: ArcCosine
+    projection: Projection
+    omega: Host  # (m, d)
+
+    @property
+    def dim(self) -> int:
+        """Input dimension d."""
+        return int(self.omega.shape[1])
+
+    def features_of(self, dim: int) -> int:
+        """Return m, the number of features."""
+        return int(self.omega.shape[0])
+
+    @cached_property
+    def spec(self) -> MapSpec | None:
+        """The map as plain numbers for the order 1, else None."""
+        amplitude = (2 / len(self.omega)) ** 0.5
+        return MapSpec("relu", omega=self.omega, amplitude=amplitude) if self.kernel.order == 1 else None
+
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale of 0."""
+        if self.spec is not None:
+            return scaled(x, self.spec)
+        xp = namespace(x=x)
+        dtype = accumulation_dtype(xp, x)
+        u = xp.matmul(xp.astype(x, dtype, copy=False), constant(xp, self.omega.T, dtype, x))  # (..., n, m)
+        values = xp.where(u > 0, u**self.kernel.order, xp.zeros_like(u)) * (2 / len(self.omega)) ** 0.5
+        return ScaledFeatures(values, zeros(xp, (*x.shape[:-1], 1), dtype, x))
+
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale of 0."""
+        return self.scaled_query(x)
+
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return a new map of the same design with fresh weights."""
+        m, d = self.omega.shape
+        return replace(self, omega=self.projection.draw(m, d, generator(rng)))
+
+    def mean(self, x: Array, y: Array) -> Array:
+        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return like(self._term(*host_pairs(self.dim, x, y), self.kernel.order), x)
+
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
+        pair = host_pairs(self.dim, x, y)
+        return like(self._term(*pair, self.kernel.order) - self.kernel.pairs(*pair), x)
+
+    def variance(self, x: Array, y: Array) -> Array:
+        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        pair, order, m = host_pairs(self.dim, x, y), self.kernel.order, len(self.omega)
+        if any(size > 1 for size in self.projection.blocks(m, self.dim)):
+            raise NoClosedForm(
+                f"no closed form is known for the variance of {type(self).__name__} with orthogonal weights; "
+                "with projection 'iid' there is one"
+            )
+        variance = (2 * self._term(*pair, 2 * order) - self._term(*pair, order) ** 2) / m
+        return like(np.maximum(variance, 0.0), x)
+
+    def _term(self, x: Host, y: Host, order: int) -> Host:
+        """Return the kernel of that order times E r^2p / E chi^2p over the norms r."""
+        d, norms = self.dim, self.projection.norms
+        if norms not in ("chi", "sqrt_d"):
+            raise NoClosedForm(f"no closed form is known for {type(self).__name__} with norms {norms!r}")
+        chi = np.prod(d + 2.0 * np.arange(order))  # E chi^2p
+        kernel: Host = arccosine(checked_rows(x, y, cross=False), order)
+        return kernel if norms == "chi" else kernel * float(d) ** order / chi

@@ -1,0 +1,111 @@
+r"""The law of the frequencies of each kernel that has a spectral measure.
+
+Isotropic measures are a law of norms: any projection arranges their directions. Product measures draw each axis on its
+own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import numpy as np
+
+from kernattn._array import Host, frozen
+from kernattn.errors import ParameterError
+from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, RationalQuadratic, Sech, Softmax
+from kernattn.projections import NORM_LAWS, Iid, NormLaw, Projection
+from kernattn.projections.scale_mixtures import MaternNorms, RationalQuadraticNorms
+
+__all__ = ["SPECTRAL", "Isotropic", "ProductMeasure", "Spectrum", "check_axes", "spectrum"]
+
+
+class Spectrum(ABC):
+    """The joint law of the frequencies of a kernel under a projection, and the moments of their cosines."""
+
+    @abstractmethod
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+        """Return m frequencies, (m, d)."""
+
+    @abstractmethod
+    def cosine(self, delta: Host, rows: int = 1) -> Host:
+        """Return E prod_i cos w_i.delta over `rows` orthogonal frequencies, for scaled differences delta (..., d)."""
+
+
+@final
+@dataclass(frozen=True)
+class Isotropic(Spectrum):
+    """Norms of some law, in directions that the projection arranges."""
+
+    projection: Projection
+    own: NormLaw
+
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+        """Return m frequencies, (m, d)."""
+        return self.projection.draw(m, d, rng, self.own)
+
+    def cosine(self, delta: Host, rows: int = 1) -> Host:
+        """Return E prod_i cos w_i.delta over `rows` orthogonal frequencies, for scaled differences delta (..., d)."""
+        return self.projection.law(self.own).moment(delta.shape[-1], -np.sum(delta**2, axis=-1), rows=rows)
+
+
+@final
+@dataclass(frozen=True)
+class ProductMeasure(Spectrum):
+    """Every entry of every frequency on its own."""
+
+    kernel: Kernel  # of lengthscale 1
+    entries: Callable[[np.random.Generator, tuple[int, int]], Host]
+
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+        """Return m frequencies, (m, d)."""
+        return frozen(self.entries(rng, (m, d)))
+
+    def cosine(self, delta: Host, rows: int = 1) -> Host:
+        """Return E prod_i cos w_i.delta over `rows` independent frequencies: no two are orthogonal."""
+        one: Host = self.kernel.pairs(delta, np.zeros_like(delta))
+        return one**rows
+
+
+def _sech(rng: np.random.Generator, shape: tuple[int, int]) -> Host:
+    """Return numbers of density sech(pi w): the inverse of F(w) = 2 atan(e^(pi w)) / pi."""
+    return np.asarray(np.log(np.tan(np.pi / 2 * rng.uniform(np.finfo(float).tiny, 1.0, shape))) / np.pi)
+
+
+ISOTROPIC: dict[type[Kernel], Callable[[Any], NormLaw]] = {
+    Gaussian: lambda kernel: NORM_LAWS["chi"],
+    Matern: lambda kernel: MaternNorms(kernel.nu),
+    RationalQuadratic: lambda kernel: RationalQuadraticNorms(kernel.alpha),
+    Softmax: lambda kernel: NORM_LAWS["chi"],
+}
+PRODUCT: dict[type[Kernel], Callable[[np.random.Generator, tuple[int, int]], Host]] = {
+    Cauchy: lambda rng, shape: rng.laplace(size=shape),
+    Laplacian: lambda rng, shape: rng.standard_cauchy(shape),
+    Sech: _sech,
+}
+SPECTRAL = (*ISOTROPIC, *PRODUCT)
+
+
+def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
+    """Return the law of the kernel's frequencies; the softmax kernel has that of the Gaussian one."""
+    kind = type(kernel)
+    if kind in ISOTROPIC:
+        return Isotropic(projection, ISOTROPIC[kind](kernel))
+    if kind not in PRODUCT:
+        raise ParameterError(
+            f"random features are for {', '.join(k.__name__ for k in SPECTRAL)} kernels and what is made of them; "
+            f"got {kernel!r}"
+        )
+    check_axes(kernel, projection)
+    return ProductMeasure(replace(kernel, lengthscale=1.0), PRODUCT[kind])  # type: ignore[type-var]
+
+
+def check_axes(kernel: Kernel, projection: Projection) -> None:
+    """Raise unless the projection leaves every axis of every frequency on its own."""
+    if projection != Iid():
+        raise ParameterError(
+            f"projection must be 'iid' with norms 'chi' for {kernel!r}: its frequencies are drawn axis by axis, their "
+            f"directions are not uniform, and no other arrangement keeps their law; got {projection!r}"
+        )
