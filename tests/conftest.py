@@ -1,6 +1,7 @@
 """Fixtures every test sees: kinds of array, backends, and poisoned memory."""
 
 import os
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -33,7 +34,7 @@ def backend(request):
     return request.param
 
 
-def _poison(allocate):
+def _poisoned(allocate):
     def poisoned(*args, **kwargs):
         result = allocate(*args, **kwargs)
         if np.issubdtype(result.dtype, np.inexact):
@@ -43,8 +44,18 @@ def _poison(allocate):
     return poisoned
 
 
+EMPTY, EMPTY_LIKE = np.empty, np.empty_like
+POISONED = {"empty": _poisoned(np.empty), "empty_like": _poisoned(np.empty_like)}
+
+if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among it, gets the plain functions
+    from numba.extending import overload
+
+    overload(POISONED["empty"])(lambda shape, dtype=float: lambda shape, dtype=float: EMPTY(shape, dtype))
+    overload(POISONED["empty_like"])(lambda arr, dtype=None: lambda arr, dtype=None: EMPTY_LIKE(arr, dtype))
+
+
 @pytest.fixture(autouse=True)
 def poisoned_memory(monkeypatch):
     """Memory that nobody wrote is NaN, so that reading it shows."""
-    for name in ("empty", "empty_like"):
-        monkeypatch.setattr(np, name, _poison(getattr(np, name)))
+    for name, poisoned in POISONED.items():
+        monkeypatch.setattr(np, name, poisoned)
