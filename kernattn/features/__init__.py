@@ -1,11 +1,15 @@
 """Feature maps: what they are, random ones for a kernel, and deterministic ones."""
 
+from kernattn.features.arccosine import ArcCosineFeatures
 from kernattn.features.base import FeatureMap
+from kernattn.features.chi2 import AdditiveChi2Features, SkewedChi2Features
+from kernattn.features.composite import Concatenated, Multiple, Tensor, concatenate, multiple, tensor
 from kernattn.features.elementwise import Elementwise, elu1, exp, relu
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features.factory import ESTIMATORS, random_features
 from kernattn.features.files import load
 from kernattn.features.generalized import FUNCTIONS, Generalized, generalized
+from kernattn.features.nystrom import LANDMARKS, Nystrom, nystrom
 from kernattn.features.polynomial import Polynomial, polynomial
 from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
 from kernattn.features.random import RandomFeatureMap
@@ -24,14 +28,20 @@ from kernattn.ops.spec import MapSpec, ScaledFeatures
 __all__ = [
     "ESTIMATORS",
     "FUNCTIONS",
+    "LANDMARKS",
     "POLYNOMIAL_ESTIMATORS",
+    "AdditiveChi2Features",
+    "ArcCosineFeatures",
     "ComplexToReal",
+    "Concatenated",
     "Elementwise",
     "FeatureMap",
     "GaussianSketch",
     "Generalized",
     "Hyperbolic",
     "MapSpec",
+    "Multiple",
+    "Nystrom",
     "OptimalPositive",
     "Phase",
     "Polynomial",
@@ -40,17 +50,23 @@ __all__ = [
     "RademacherSketch",
     "RandomFeatureMap",
     "ScaledFeatures",
+    "SkewedChi2Features",
     "Taylor2",
+    "Tensor",
     "TensorSRHT",
     "TensorSketch",
     "Trigonometric",
+    "concatenate",
     "elu1",
     "exp",
     "generalized",
     "load",
+    "multiple",
+    "nystrom",
     "optimal_tilt",
     "polynomial",
     "random_features",
     "relu",
     "taylor2",
+    "tensor",
 ]

@@ -10,15 +10,15 @@ from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 __all__ = ["checked_data"]
 
 
-def checked_data(data: Array, dim: int | None = None) -> Host:
+def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Host:
     """Return data as a float64 copy on the host, which must be finite rows (n, d)."""
-    namespace(data=data)
-    check_floating("data", data)
+    namespace(**{name: data})
+    check_floating(name, data)
     if data.ndim != 2 or dim not in (None, data.shape[1]):
-        raise ShapeError(f"data must be (n, d{'' if dim is None else f' = {dim}'}); got shape {tuple(data.shape)}")
+        raise ShapeError(f"{name} must be (n, d{'' if dim is None else f' = {dim}'}); got shape {tuple(data.shape)}")
     if 0 in data.shape:
         raise EmptyInputError(f"data must have rows and columns; got shape {tuple(data.shape)}")
     sample = to_numpy64(data)
     if not np.isfinite(sample).all():
-        raise ParameterError("data must be finite; it holds NaN or infinity")
+        raise ParameterError(f"{name} must be finite; it holds NaN or infinity")
     return sample

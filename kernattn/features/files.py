@@ -6,10 +6,14 @@ from os import PathLike
 from typing import Any
 
 from kernattn.errors import FileFormatError
+from kernattn.features.arccosine import ArcCosineFeatures
 from kernattn.features.base import FeatureMap
+from kernattn.features.chi2 import AdditiveChi2Features, SkewedChi2Features
+from kernattn.features.composite import Concatenated, Multiple, Tensor
 from kernattn.features.elementwise import Elementwise
 from kernattn.features.factory import ESTIMATORS
 from kernattn.features.generalized import Generalized
+from kernattn.features.nystrom import Nystrom
 from kernattn.features.polynomial import Polynomial
 from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
 from kernattn.features.record import read, type_name
@@ -19,7 +23,19 @@ from kernattn.projections import PROJECTIONS
 
 __all__ = ["load"]
 
-MAPS: tuple[type, ...] = (Elementwise, Generalized, Polynomial, Taylor2)
+MAPS: tuple[type, ...] = (
+    AdditiveChi2Features,
+    ArcCosineFeatures,
+    Concatenated,
+    Elementwise,
+    Generalized,
+    Multiple,
+    Nystrom,
+    Polynomial,
+    SkewedChi2Features,
+    Taylor2,
+    Tensor,
+)
 TABLES: tuple[dict[str, Any], ...] = (ALGEBRA, ESTIMATORS, KERNELS, POLYNOMIAL_ESTIMATORS, PROJECTIONS)
 TYPES: dict[str, type] = {type_name(cls): cls for cls in (*MAPS, *(cls for table in TABLES for cls in table.values()))}
 

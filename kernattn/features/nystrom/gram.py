@@ -1,0 +1,73 @@
+"""A kernel matrix of which entries are computed, or read, on demand."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from kernattn._array import Host
+from kernattn.kernels import Kernel
+
+__all__ = ["Gram", "prefix_residuals"]
+
+BLOCK = 1024  # rows of data at a time
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Gram:
+    """The matrix k(x_i, x_j) of n rows of data, or the matrix itself where the kernel is None."""
+
+    kernel: Kernel | None
+    data: Host  # (n, d), or (n, n)
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def diagonal(self) -> Host:
+        """Return k(x_i, x_i), (n,)."""
+        result: Host = self.data.diagonal().copy() if self.kernel is None else self.kernel.diag(self.data)
+        return result
+
+    def entries(self, rows: Any, columns: NDArray[np.int64]) -> Host:
+        """Return the entries of some rows (indices or a slice) and columns."""
+        if self.kernel is None:
+            chosen: Host = self.data[rows][:, columns]
+            return chosen
+        result: Host = self.kernel(self.data[rows], self.data[columns])
+        return result
+
+    def against(self, rows: slice, landmarks: NDArray[Any]) -> Host:
+        """Return the matrix of some rows with landmarks: indices into the data, or points."""
+        if landmarks.ndim == 1 or self.kernel is None:
+            return self.entries(rows, landmarks)
+        result: Host = self.kernel(self.data[rows], landmarks)
+        return result
+
+
+def prefix_residuals(gram: Gram, landmarks: NDArray[Any], inner: Host) -> Host:
+    """Return tr(K - K') / tr K for K' of the first 1, 2, ..., m landmarks, whose own matrix is `inner`; (m,)."""
+    factor = _cholesky(inner)
+    energy = np.zeros(len(inner))
+    for start in range(0, len(gram), BLOCK):
+        cross = gram.against(slice(start, start + BLOCK), landmarks)  # (rows, m)
+        coordinates = solve_triangular(factor, cross.T, lower=True, check_finite=False)
+        energy += np.sum(coordinates**2, axis=1)
+    return np.maximum(1.0 - np.cumsum(energy) / np.sum(gram.diagonal()), 0.0)
+
+
+def _cholesky(matrix: Host) -> Host:
+    """Return the Cholesky factor; a row that depends on those before it gets an infinite pivot, and so adds nothing."""
+    floor = 1e-12 * np.max(matrix.diagonal())
+    factor = np.zeros_like(matrix)
+    for j in range(len(matrix)):
+        column = matrix[j:, j] - factor[j:, :j] @ factor[j, :j]
+        if column[0] > floor:
+            factor[j:, j] = column / column[0] ** 0.5
+        else:
+            factor[j, j] = np.inf
+    return factor

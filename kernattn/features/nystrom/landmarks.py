@@ -1,0 +1,121 @@
+"""How the landmarks of a Nystrom map are chosen."""
+
+from __future__ import annotations
+
+from math import ceil, log
+from warnings import catch_warnings, simplefilter
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.cluster.vq import kmeans2
+
+from kernattn._array import Host
+from kernattn.features.nystrom.gram import BLOCK, Gram
+
+__all__ = ["kmeans", "leverage", "uniform"]
+
+ROUNDS = 20  # of Lloyd's algorithm
+
+
+def uniform(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Pick m rows, all sets alike: Williams and Seeger (2001).
+
+    Parameters
+    ----------
+    gram : Gram
+        The matrix; none of its entries is read.
+    m : int
+        Number of landmarks.
+    rng : numpy.random.Generator
+        Source of the draw.
+
+    Returns
+    -------
+    (m,) numpy.ndarray
+        Indices, in random order.
+    """
+    return rng.choice(len(gram), m, replace=False)
+
+
+def kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
+    """Return the centres of m clusters by Lloyd's algorithm from random rows: Zhang, Tsang and Kwok (2008).
+
+    Parameters
+    ----------
+    data : (n, d) array
+        Rows.
+    m : int
+        Number of landmarks.
+    rng : numpy.random.Generator
+        Source of the first centres.
+
+    Returns
+    -------
+    (m, d) numpy.ndarray
+        The centres, which need not be rows of the data.
+    """
+    start = data[rng.choice(len(data), m, replace=False)]
+    with catch_warnings():
+        simplefilter("ignore", UserWarning)  # a cluster that loses all rows keeps its centre
+        centres: Host = kmeans2(data, start, iter=ROUNDS, minit="matrix")[0]
+    return centres
+
+
+def leverage(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    r"""Pick m rows with probability proportional to approximate ridge leverage scores, recursively.
+
+    Musco and Musco (2017), algorithm 3: the scores :math:`\tau_i = [K (K + \lambda I)^{-1}]_{ii}` of a set of rows
+    follow from a weighted sample of its random half, whose scores follow from a quarter, and so on. The ridge
+    :math:`\lambda` is
+    :math:`\sum_{i > k} \sigma_i / k` of the sampled matrix, with :math:`k = m / (4 \log m)`.
+
+    Parameters
+    ----------
+    gram : Gram
+        The matrix; about 2 n m of its entries are read.
+    m : int
+        Number of landmarks.
+    rng : numpy.random.Generator
+        Source of the draw.
+
+    Returns
+    -------
+    (m,) numpy.ndarray
+        Indices, in the order of the draw.
+    """
+    order = rng.permutation(len(gram))
+    sizes = [len(gram)]
+    while sizes[-1] > 2 * m:
+        sizes.append(ceil(sizes[-1] / 2))
+    rows = order[: sizes.pop()]
+    sample, weights = rows[:m], np.ones(min(m, len(rows)))
+    rank = ceil(m / (4 * log(max(m, 3))))
+    while True:
+        scores = _scores(gram, rows, sample, weights, rank)
+        if not sizes:
+            break
+        chance = np.minimum(1.0, _filled(scores, m) * m / np.sum(_filled(scores, m)))
+        taken = rng.random(len(rows)) < chance
+        taken[np.argmax(chance)] = True
+        sample, weights = rows[taken], chance[taken] ** -0.5
+        rows = order[: sizes.pop()]
+    chance = _filled(scores, m)
+    return rng.choice(rows, m, replace=False, p=chance / np.sum(chance))
+
+
+def _filled(scores: Host, m: int) -> Host:
+    """Return scores of which m at least are positive."""
+    return scores + 1e-12 * max(float(np.max(scores)), 1e-300)
+
+
+def _scores(gram: Gram, rows: NDArray[np.int64], sample: NDArray[np.int64], weights: Host, rank: int) -> Host:
+    r"""Return :math:`(K - K S (S^T K S + \lambda I)^{-1} S^T K)_{ii} / \lambda` of the rows, in [0, 1]."""
+    values, vectors = np.linalg.eigh(gram.entries(sample, sample) * weights * weights[:, None])
+    ridge = max(float(np.sum(values[: max(len(values) - rank, 0)])) / rank, 1e-12 * float(values[-1]))
+    root = vectors * np.maximum(values + ridge, ridge) ** -0.5  # R R^T = (S^T K S + ridge)^-1
+    diagonal = gram.diagonal()[rows]
+    for start in range(0, len(rows), BLOCK):
+        block = slice(start, start + BLOCK)
+        coordinates = (gram.entries(rows[block], sample) * weights) @ root
+        diagonal[block] -= np.sum(coordinates**2, axis=1)
+    return np.clip(diagonal / ridge, 0.0, 1.0)
