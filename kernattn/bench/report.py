@@ -52,10 +52,8 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 def scaling_table(rows: Iterable[dict[str, Any]]) -> str:
     """Return the growth with n as a Markdown table."""
     head = ["| method | n | ms | ns per token | MiB beyond inputs and output |", "|---|---:|---:|---:|---:|"]
-    lines = (
-        f"| {row['method']} | {row['n']} | {row['milliseconds']:.4g} | {row['ns_per_token']:.4g} | {row['extra_mib']:.3g} |"
-        for row in rows
-    )
+    line = "| {method} | {n} | {milliseconds:.4g} | {ns_per_token:.4g} | {extra_mib:.3g} |"
+    lines = (line.format(**row) for row in rows)
     return "\n".join([*head, *lines])
 
 
