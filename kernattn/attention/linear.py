@@ -90,8 +90,8 @@ def causal_linear_attention(
     r"""Return :math:`o_i = \phi(q_i)^T S_i / \phi(q_i)^T z_i` and the last state.
 
     :math:`S_i = \sum_{j \le i} \phi(k_j) v_j^T` and :math:`z_i = \sum_{j \le i} \phi(k_j)`, Katharopoulos et al.
-    (2020), eqs. 9 to 12, in time linear in n. What stands after a token has no influence on its output, not even on
-    its rounding's scale.
+    (2020), eqs. 9 to 12, in time linear in n. What stands after a token does not change its output: no maximum, and no
+    scale, is taken over later keys where it could.
 
     Parameters
     ----------
