@@ -24,7 +24,7 @@ from kernattn.features.base import FeatureMap
 from kernattn.kernels import Kernel, Product, Scaled, Sum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Concatenated", "Multiple", "Tensor", "composite_features", "concatenate", "multiple", "tensor"]
+__all__ = ["Composite", "Concatenated", "Multiple", "Tensor", "composite_features", "concatenate", "multiple", "tensor"]
 
 
 @dataclass(frozen=True, eq=False)

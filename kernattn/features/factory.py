@@ -18,7 +18,7 @@ from kernattn.features.data import checked_data
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features.polynomial_estimators import polynomial_features
 from kernattn.features.random import RandomFeatureMap
-from kernattn.features.spectra import check_axes, spectrum
+from kernattn.features.spectra import check_axes, is_convolution, spectrum
 from kernattn.features.trigonometric import Phase, Trigonometric
 from kernattn.kernels import (
     AdditiveChi2,
@@ -68,19 +68,17 @@ def random_features(
     ----------
     kernel : Kernel
         The kernel to estimate. Sums, products and multiples are estimated by concatenations, tensor products and
-        multiples of their members' maps, which all get the other arguments.
+        multiples of their members' maps, which all get the other arguments; but of a product of kernels of x - y the
+        frequencies add, and it needs no tensor product.
     dim : int
         Input dimension d.
     num_features : int
         Output dimension M; a pair (cosine and sine, or the two signs of "hyperbolic") counts as two. The terms of a sum
-        share it equally; for a product it is the product of its factors' numbers, as equal as can be.
+        share it equally; for a tensor product it is the product of its factors' numbers, as equal as can be.
     estimator : str
-        "auto", or the name of an estimator of the kernel, here with what "auto" is without data in front:
-        Softmax "positive", "hyperbolic", "optimal_positive", "trigonometric", "phase"; Gaussian the same with
-        "trigonometric" in front; Matern, RationalQuadratic, Laplacian, Cauchy, Sech and SkewedChi2 "trigonometric",
-        "phase"; ArcCosine "arccosine"; AdditiveChi2 "sampled"; Polynomial "tensor_sketch" and the other names in
-        `kernattn.features.POLYNOMIAL_ESTIMATORS`. "auto" with data is the estimator whose predicted squared error,
-        summed over pairs of rows of data, is smallest; for an odd num_features it is never one of pairs.
+        "auto", or a name of an estimator that the kernel has, see the notes. "auto" with data is the one whose
+        predicted squared error, summed over pairs of rows of data, is smallest; where num_features is odd it is none of
+        pairs.
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
         the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
@@ -103,6 +101,18 @@ def random_features(
     ShapeError
         If data is not (n, d).
 
+    Notes
+    -----
+    The estimators of each kernel; the first one is "auto" without data.
+
+    - Softmax: positive, hyperbolic, optimal_positive, trigonometric, phase.
+    - Gaussian: trigonometric, phase, positive, hyperbolic, optimal_positive.
+    - Matern, RationalQuadratic, Laplacian, Cauchy, Sech, products of these or Gaussian ones, and SkewedChi2:
+      trigonometric, phase.
+    - ArcCosine: arccosine.
+    - AdditiveChi2: sampled, with num_features an odd multiple of dim.
+    - Polynomial: tensor_sketch and the other names in `kernattn.features.POLYNOMIAL_ESTIMATORS`.
+
     Examples
     --------
     >>> import numpy as np
@@ -120,7 +130,7 @@ def random_features(
     spec = resolve(projection)
     dim, num_features = positive_integer("dim", dim), positive_integer("num_features", num_features)
     source = generator(rng)
-    if isinstance(kernel, Sum | Product | Scaled):
+    if isinstance(kernel, Sum | Product | Scaled) and not is_convolution(kernel):
         return composite_features(
             kernel, num_features, lambda k, m: random_features(k, dim, m, estimator, spec, data, source)
         )

@@ -9,17 +9,27 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, final
+from math import prod
+from typing import Any, TypeGuard, final
 
 import numpy as np
 
 from kernattn._array import Host, frozen
 from kernattn.errors import ParameterError
-from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, RationalQuadratic, Sech, Softmax
+from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, Product, RationalQuadratic, Sech, Softmax
 from kernattn.projections import NORM_LAWS, Iid, NormLaw, Projection
 from kernattn.projections.scale_mixtures import MaternNorms, RationalQuadraticNorms
 
-__all__ = ["SPECTRAL", "Isotropic", "ProductMeasure", "Spectrum", "check_axes", "spectrum"]
+__all__ = [
+    "SPECTRAL",
+    "Convolution",
+    "Isotropic",
+    "ProductMeasure",
+    "Spectrum",
+    "check_axes",
+    "is_convolution",
+    "spectrum",
+]
 
 
 class Spectrum(ABC):
@@ -69,6 +79,23 @@ class ProductMeasure(Spectrum):
         return one**rows
 
 
+@final
+@dataclass(frozen=True)
+class Convolution(Spectrum):
+    """Sums of independent frequencies, one of each member's law: those of a product of kernels."""
+
+    members: tuple[tuple[Kernel, Spectrum], ...]
+
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+        """Return m frequencies, (m, d)."""
+        return frozen(np.sum([kernel.input_scale(d) * law.draw(m, d, rng) for kernel, law in self.members], axis=0))
+
+    def cosine(self, delta: Host, rows: int = 1) -> Host:
+        """Return E prod_i cos w_i.delta over `rows` orthogonal frequencies, for scaled differences delta (..., d)."""
+        d = delta.shape[-1]
+        return np.asarray(prod(law.cosine(kernel.input_scale(d) * delta, rows) for kernel, law in self.members))
+
+
 def _sech(rng: np.random.Generator, shape: tuple[int, int]) -> Host:
     """Return numbers of density sech(pi w): the inverse of F(w) = 2 atan(e^(pi w)) / pi."""
     return np.asarray(np.log(np.tan(np.pi / 2 * rng.uniform(np.finfo(float).tiny, 1.0, shape))) / np.pi)
@@ -91,6 +118,8 @@ SPECTRAL = (*ISOTROPIC, *PRODUCT)
 def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
     """Return the law of the kernel's frequencies; the softmax kernel has that of the Gaussian one."""
     kind = type(kernel)
+    if is_convolution(kernel):
+        return Convolution(tuple((member, spectrum(member, projection)) for member in kernel.kernels))
     if kind in ISOTROPIC:
         return Isotropic(projection, ISOTROPIC[kind](kernel))
     if kind not in PRODUCT:
@@ -100,6 +129,11 @@ def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
         )
     check_axes(kernel, projection)
     return ProductMeasure(replace(kernel, lengthscale=1.0), PRODUCT[kind])  # type: ignore[type-var]
+
+
+def is_convolution(kernel: Kernel) -> TypeGuard[Product]:
+    """Is it a product of kernels of x - y, whose characteristic functions multiply as frequencies add?"""
+    return isinstance(kernel, Product) and all(type(k) in SPECTRAL and type(k) is not Softmax for k in kernel.kernels)
 
 
 def check_axes(kernel: Kernel, projection: Projection) -> None:
