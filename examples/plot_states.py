@@ -3,7 +3,8 @@ A state forgets nothing and looks nowhere ahead
 ===============================================
 
 Causal attention with features e^x over a sequence whose keys become thirty times louder half-way. The peak of each
-feature, the scale of its sums, rises when the loud keys come, and not before; outputs up to that point are those of the quiet sequence alone, to the last bit.
+feature, the scale of its sums, rises when the loud keys come, and not before; outputs up to that point are those of
+the quiet sequence alone.
 """
 
 from __future__ import annotations
