@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import numba.extending
 
-__all__ = ["EXACT", "FASTMATH", "compiled", "intrinsic", "overload"]
+__all__ = ["EXACT", "FASTMATH", "compiled", "compiled_exactly", "intrinsic", "overload"]
 
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 """Sums may be reordered; infinities and NaN keep their meaning."""
@@ -23,4 +23,10 @@ overload: Any = numba.extending.overload
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile without the interpreter lock, cached on disk; division by zero as in IEEE 754."""
     result: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FASTMATH)(loop)
+    return result
+
+
+def compiled_exactly(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile as `compiled` does, for code whose rounding is designed."""
+    result: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=EXACT)(loop)
     return result

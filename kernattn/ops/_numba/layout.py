@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array
+from kernattn.errors import ParameterError
 from kernattn.ops._numba.products import LINE, ROWS
 from kernattn.ops._numba.tiles import COS, ELU1, EXP, EXP_PAIR, GIVEN, RELU, SINCOS
 from kernattn.ops.spec import MapSpec
@@ -126,10 +127,23 @@ def side(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
         return Side(plan_of(spec, dtype, dim), flat(x, dtype), nothing, tuple(lead), n)
     values, log_scale = x
     per_feature = log_scale.shape[-1] > 1
+    if per_feature and values.shape[-1] > 1:
+        values, log_scale = values[..., :1], log_scale + _log(values)
     rows = np.broadcast_to(log_scale if per_feature else values, np.broadcast_shapes(values.shape, log_scale.shape))
     *lead, n, features = rows.shape
     given = nothing if per_feature else flat(np.broadcast_to(log_scale, (*lead, n, 1)), dtype)
     return Side(_identity(per_feature, dtype, features), flat(rows, dtype), given, tuple(lead), n)
+
+
+def _log(values: Array) -> Array:
+    """Return the logarithms of values that stand beside log scales of their own."""
+    if (values < 0).any():
+        raise ParameterError(
+            "the cpu backend takes a log scale per feature beside positive values; got negative ones: "
+            "give signed features a log scale per row, or ask for backend='reference'"
+        )
+    with np.errstate(divide="ignore"):
+        return np.log(values)
 
 
 @lru_cache(maxsize=64)

@@ -6,12 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.compile import compiled, compiled_exactly
 from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, UPPER, lanes, pad, product
 from kernattn.ops._numba.tiles import (
     EXP,
     EXP_PAIR,
     add_columns,
+    finite_rows,
     key_exponents,
     key_values,
     load_rows,
@@ -72,28 +73,29 @@ def _queries(
 
 
 @compiled
-def _cut_triangle(products, rows, row, den):
+def _cut_triangle(products, rows, row, inside, den):
     """Put zeros where j > i, as far as blocks reach, and add the columns to den."""
+    for i in range(rows):
+        inside[i] = 0
     for j in range(rows):
         first = j // ROWS * ROWS
-        x, total = window(products, j * row + first, rows - first), window(den, first, rows - first)
+        x, total = window(products, j * row + first, rows - first), window(inside, first, rows - first)
         for i in range(j - first):
             x[i] = 0
         for i in range(rows - first):
             total[i] += x[i]
-
-
-@compiled
-def write(num, row, rows, e, den, out, at):
-    """Write num / den, 0 where den is 0; a tiny den is scaled up before it is inverted."""
-    one, tiny, up = num.dtype.type(1), num.dtype.type(1e-25), num.dtype.type(2.0**80)
     for i in range(rows):
-        d = den[i]
-        scale = up if abs(d) < tiny else one
-        inverse = num.dtype.type(0) if d == 0 else one / (d * scale)
-        source, target = window(num, i * row, e), window(out, at + i * e, e)
+        den[i] += inside[i]
+
+
+@compiled_exactly
+def write(num, row, rows, e, den, out, at):
+    """Write num / den, 0 where den is 0."""
+    zero = num.dtype.type(0)
+    for i in range(rows):
+        source, target, d = window(num, i * row, e), window(out, at + i * e, e), den[i]
         for c in range(e):
-            target[c] = (source[c] * scale) * inverse
+            target[c] = zero if d == zero else source[c] / d
 
 
 @compiled
@@ -151,6 +153,7 @@ def recur(
                     if fresh[head_m * n + t + j]:
                         rows = j
                         break
+            rows = finite_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t)
             project_keys(
                 omega_t, weights, k, (head * n + t) * dim, rows, dim, mask, head_m * n + t, given, head * n + t,
                 packed, keys, row_k, scales,
@@ -180,11 +183,11 @@ def recur(
                 )  # fmt: skip
                 # products[j, i] = phi(k_j) . phi(q_i) for j <= i
                 product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
-                _cut_triangle(products, rows, size, den)
+                _cut_triangle(products, rows, size, highest, den)
                 product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
                 product(products, 0, 1, size, values, 0, row_e, num, 0, row_e, rows, e, rows, True, LOWER)
                 write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
-            add_columns(keys, rows, row_k, features, z)
+            add_columns(keys, rows, row_k, features, shift, z)
             product(keys, 0, 1, row_k, values, 0, row_e, s, 0, row_e, features, e, rows, True, FULL)
             t += rows
         for a in range(tops):

@@ -116,21 +116,15 @@ def _register_block(vectors):
             target = {(i, j): k.at(c_data, c_at, builder.mul(k.number(i), c_row), j * k.width) for i, j in cells}
 
             start = builder.block
-            read, head, body, done = (builder.append_basic_block(name) for name in ("read", "head", "body", "done"))
-            builder.cbranch(accumulate, read, head)
-
-            builder.position_at_end(read)
-            old = {cell: k.load(target[cell]) for cell in cells}
+            head, body, done = (builder.append_basic_block(name) for name in ("head", "body", "done"))
             builder.branch(head)
 
             builder.position_at_end(head)
             step = builder.phi(k.index)
             step.add_incoming(k.number(0), start)
-            step.add_incoming(k.number(0), read)
             total = {cell: builder.phi(k.vector) for cell in cells}
             for cell in cells:
                 total[cell].add_incoming(ir.Constant(k.vector, [0.0] * k.width), start)
-                total[cell].add_incoming(old[cell], read)
             builder.cbranch(builder.icmp_signed("<", step, inner), body, done)
 
             builder.position_at_end(body)
@@ -145,8 +139,20 @@ def _register_block(vectors):
             builder.branch(head)
 
             builder.position_at_end(done)
+            add_old, store, end = (builder.append_basic_block(name) for name in ("add", "store", "end"))
+            builder.cbranch(accumulate, add_old, store)
+
+            builder.position_at_end(add_old)  # the new sum first, then the old one: rounded once in its units
+            for cell in cells:
+                k.store(builder.fadd(k.load(target[cell]), total[cell]), target[cell])
+            builder.branch(end)
+
+            builder.position_at_end(store)
             for cell in cells:
                 k.store(total[cell], target[cell])
+            builder.branch(end)
+
+            builder.position_at_end(end)
             return context.get_dummy_value()
 
         return types.void(*kinds), codegen

@@ -26,6 +26,7 @@ __all__ = [
     "RELU",
     "SINCOS",
     "add_columns",
+    "finite_rows",
     "key_exponents",
     "key_values",
     "load_rows",
@@ -41,6 +42,20 @@ __all__ = [
 
 ELU1, RELU, COS, SINCOS, GIVEN, EXP, EXP_PAIR = range(7)
 """The kinds of MapSpec as numbers; GIVEN are values that somebody computed. From EXP on, log scales are per feature."""
+
+
+@compiled
+def finite_rows(x, at, rows, width, mask, mask_at):
+    """Return how many rows can be taken together: those before the first with NaN or infinity, or that one alone."""
+    zero = x.dtype.type(0)
+    for j in range(rows):
+        if mask.size == 0 or mask[mask_at + j]:
+            source, total = window(x, at + j * width, width), zero
+            for i in range(width):
+                total += source[i] * zero
+            if total != zero:
+                return max(j, 1)
+    return rows
 
 
 @compiled
@@ -211,12 +226,16 @@ def key_exponents(tile, rows, row, features, scales, offset, peaks, shift):
 
 
 @compiled
-def add_columns(tile, rows, row, features, sums):
-    """Add column a to sums_a."""
+def add_columns(tile, rows, row, features, sums, z):
+    """Add the sum of column a to z_a."""
+    for a in range(features):
+        sums[a] = 0
     for j in range(rows):
         x = window(tile, j * row, features)
         for a in range(features):
             sums[a] += x[a]
+    for a in range(features):
+        z[a] += sums[a]
 
 
 @compiled

@@ -19,8 +19,8 @@ __all__ = ["window"]
 
 @intrinsic
 def window(context, array, start, size):
-    """Return elements start to start + size of a flat array."""
-    view = array.copy(layout="C", ndim=1)
+    """Return elements start to start + size of a flat array; of one type, whether that may be written or not."""
+    view = types.Array(array.dtype, 1, "C")
 
     def codegen(context, builder, signature, args):
         source = context.make_array(signature.args[0])(context, builder, args[0])

@@ -1,0 +1,113 @@
+"""Exact attention by an online softmax over blocks of keys, while a block of queries stays in cache."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.elementary import exponential
+from kernattn.ops._numba.linear import aligned, tile_rows, write
+from kernattn.ops._numba.products import FULL, ROWS, lanes, product, transpose
+from kernattn.ops._numba.tiles import load_rows
+from kernattn.ops._numba.windows import window
+
+__all__ = ["online_softmax"]
+
+
+@compiled
+def _hide(scores, row, rows, columns, first_key, last_key, mask, mask_at):
+    """Put -inf where key first_key + j is masked, or stands after last_key + i, the last that query i sees."""
+    nothing = scores.dtype.type(-np.inf)
+    for j in range(rows):
+        x = window(scores, j * row, columns)
+        if mask.size > 0 and not mask[mask_at + j]:
+            for i in range(columns):
+                x[i] = nothing
+        for i in range(min(columns, first_key + j - last_key)):
+            x[i] = nothing
+
+
+@compiled
+def _exponentials(scores, row, rows, columns, peaks, decay, den):
+    """Turn scores (keys, queries) into exp(score - peak) under raised peaks; return how many peaks rose."""
+    nothing, zero = scores.dtype.type(-np.inf), scores.dtype.type(0)
+    for i in range(columns):
+        decay[i] = peaks[i]
+    for j in range(rows):
+        x = window(scores, j * row, columns)
+        for i in range(columns):
+            peaks[i] = x[i] if x[i] > peaks[i] else peaks[i]
+    rose = 0
+    for i in range(columns):
+        rose += 1 if peaks[i] > decay[i] else 0
+        unit = zero if peaks[i] == nothing else peaks[i]
+        decay[i] = exponential(decay[i] - unit)
+        den[i] *= decay[i]
+    for j in range(rows):
+        x = window(scores, j * row, columns)
+        for i in range(columns):
+            unit = zero if peaks[i] == nothing else peaks[i]
+            y = exponential(x[i] - unit)
+            x[i] = y
+            den[i] += y
+    return rose
+
+
+@compiled
+def online_softmax(
+    q, k, v, mask, scale, dim, e, n, length, causal, reads, out, lse, block, key_block, low, high
+):  # fmt: skip
+    """Answer blocks low to high of `block` queries, the last ones of each read first: they have most to do.
+
+    reads (R, 5): head of q, of k, of v, of the mask, of out.
+    """
+    row_e, size = tile_rows(e, q), tile_rows(block, q)
+    room = tile_rows(key_block, q)
+    packed_q, packed_k, packed_v = aligned(dim * size, q), aligned(room * dim, q), aligned(room * row_e, q)
+    scores, num = aligned(room * size, q), aligned(size * row_e, q)
+    peaks, decay, den = aligned(size, q), aligned(size, q), aligned(size, q)
+    blocks = (n + block - 1) // block
+    for b in range(low, high):
+        r, first = b // blocks, (blocks - 1 - b % blocks) * block
+        rows = min(block, n - first)
+        transpose(window(q, (reads[r, 0] * n + first) * dim, rows * dim), 0, dim, rows, dim, packed_q, 0, size)
+        for i in range(packed_q.size):
+            packed_q[i] *= scale
+        for i in range(size):
+            peaks[i] = -np.inf
+            den[i] = 0
+        for i in range(num.size):
+            num[i] = 0
+        position = first + length - n  # the last key that row 0 of the block sees
+        stop = min(length, position + rows) if causal else length
+        for at in range(0, stop, key_block):
+            count = min(key_block, stop - at)
+            keys = window(k, (reads[r, 1] * length + at) * dim, count * dim)
+            values, step = window(v, (reads[r, 2] * length + at) * e, count * e), e
+            if mask.size > 0 or count % ROWS > 0 or e % lanes(q) > 0:
+                load_rows(
+                    k, (reads[r, 1] * length + at) * dim, count, dim, mask, reads[r, 3] * length + at, packed_k, dim
+                )
+                load_rows(
+                    v, (reads[r, 2] * length + at) * e, count, e, mask, reads[r, 3] * length + at, packed_v, row_e
+                )
+                keys, values, step = window(packed_k, 0, packed_k.size), window(packed_v, 0, packed_v.size), row_e
+            # scores[j, i] = k_j . q_i
+            product(keys, 0, dim, 1, packed_q, 0, size, scores, 0, size, count, rows, dim, False, FULL)
+            if mask.size > 0 or (causal and at + count - 1 > position):
+                last = position if causal else at + count
+                _hide(scores, size, count, rows, at, last, mask, reads[r, 3] * length + at)
+            if _exponentials(scores, size, count, rows, peaks, decay, den) > 0:
+                for i in range(rows):
+                    x, factor = window(num, i * row_e, row_e), decay[i]
+                    for c in range(row_e):
+                        x[c] *= factor
+            product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
+        write(num, row_e, rows, e, den, out, (reads[r, 4] * n + first) * e)
+        for i in range(rows):
+            seen = den[i] > 0
+            lse[reads[r, 4] * n + first + i] = peaks[i] + math.log(den[i]) if seen else -np.inf

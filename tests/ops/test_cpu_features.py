@@ -1,0 +1,79 @@
+"""Compiled features against the formulas in float64."""
+
+import numpy as np
+import pytest
+
+import oracles
+from kernattn.ops.features import reference
+from kernattn.ops.spec import KINDS, MapSpec
+
+pytest.importorskip("numba")
+
+from kernattn.ops.features.cpu import features
+
+EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
+
+
+def spec_of(kind, d, frequencies, elementwise):
+    rng = np.random.default_rng(0)
+    omega = None if elementwise else rng.standard_normal((frequencies, d)) * d**-0.5
+    m = (d if elementwise else frequencies) * (2 if kind in ("sincos", "exp_pair") else 1)
+    weights = None if kind in ("elu1", "relu") else rng.uniform(-1, 1, d) / d
+    return MapSpec(kind, omega, weights, rng.uniform(-2, 2, m) if kind in ("cos", "exp", "exp_pair") else None, 0.7)
+
+
+@pytest.mark.parametrize("elementwise", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", [((5,), 11), ((3, 70, 16), 33), ((130, 9), 64)], ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_formula(kind, shape, dtype, elementwise):
+    (*lead, d), frequencies = shape
+    spec = spec_of(kind, d, frequencies, elementwise)
+    x = np.random.default_rng(1).standard_normal((*lead, d)).astype(dtype)
+    phi = features(x, spec)
+    wanted = oracles.from_spec(x.astype("f8"), kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude)
+    assert phi.dtype == x.dtype
+    scale = np.exp(wanted.size)
+    assert (np.abs(phi - wanted.values) <= 40 * EPS[dtype] * (scale + 0.01)).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", ["cos", "sincos"])
+def test_phases_beyond_the_range_reduction(kind, dtype):
+    """A long way round the circle: the library's own cosine takes over."""
+    x = np.array([[0.5, 1e4, -3e7, 4e12, -1e15]], dtype).T
+    phi = features(np.hstack([x, np.ones_like(x)]), MapSpec(kind, np.eye(2), offset=np.zeros(2)))
+    assert np.abs(phi[:, 0] - np.cos(x[:, 0].astype("f8"))).max() < 4 * np.finfo(dtype).eps
+    assert np.abs(phi[:, 1] - np.cos(1.0)).max() < 4 * np.finfo(dtype).eps
+
+
+def test_inputs_of_any_layout_are_read_and_not_written():
+    spec = spec_of("sincos", 6, 10, elementwise=False)
+    x = np.random.default_rng(2).standard_normal((20, 4, 6))
+    wanted = features(x, spec)
+    wide = np.zeros((20, 4, 12))
+    wide[..., ::2] = x
+    for laid in (np.asfortranarray(x), wide[..., ::2], x[::-1][::-1]):
+        laid.flags.writeable = False
+        np.testing.assert_array_equal(features(laid, spec), wanted)
+        np.testing.assert_array_equal(laid, x)
+
+
+def test_nan_and_infinity_stay_in_their_rows():
+    spec = spec_of("elu1", 4, 8, elementwise=False)
+    x = np.random.default_rng(3).standard_normal((30, 4)).astype("f4")
+    clean = features(x, spec)
+    x[7], x[21, 2] = np.nan, np.inf
+    dirty = features(x, spec)
+    others = np.delete(np.arange(30), [7, 21])
+    np.testing.assert_array_equal(dirty[others], clean[others])
+    assert np.isnan(dirty[7]).all()
+
+
+@pytest.mark.parametrize("kind", ["sincos", "exp"])
+def test_no_worse_than_the_composed_path(kind):
+    spec = spec_of(kind, 32, 64, elementwise=False)
+    x = np.random.default_rng(4).standard_normal((500, 32)).astype("f4")
+    wanted = oracles.from_spec(x.astype("f8"), kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude).values
+    ours, composed = (np.sqrt(np.mean((phi - wanted) ** 2)) for phi in (features(x, spec), reference.features(x, spec)))
+    assert ours < 1.5 * composed

@@ -1,0 +1,397 @@
+"""Compiled linear attention against the dense float64 oracle, and against the reference sibling."""
+
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+import oracles
+from kernattn._parallel import VARIABLE
+from kernattn.errors import ParameterError
+from kernattn.ops.attend import reference as reference_attend
+from kernattn.ops.causal import reference as reference_causal
+from kernattn.ops.key_state import reference as reference_key_state
+from kernattn.ops.peaked import PeakedSum, empty
+from kernattn.ops.spec import KINDS, MapSpec, ScaledFeatures
+from kernattn.ops.step import reference as reference_step
+
+pytest.importorskip("numba")
+
+from kernattn.ops.attend.cpu import attend
+from kernattn.ops.causal.cpu import causal
+from kernattn.ops.key_state.cpu import key_state
+from kernattn.ops.step.cpu import step
+
+EPS = {"float16": 2.0**-23, "float32": 2.0**-23, "float64": 2.0**-52}
+SHAPES = [((), 1, 3, 2, 5), ((2,), 70, 16, 16, 32), ((1, 2), 131, 7, 5, 11)]  # lead, n, d, e, D
+
+
+def spec_of(kind, d, frequencies, seed=0, elementwise=False):
+    rng = np.random.default_rng(seed)
+    omega = None if elementwise or kind == "elu1" else rng.standard_normal((frequencies, d)) * d**-0.25
+    m = (d if omega is None else frequencies) * (2 if kind in ("sincos", "exp_pair") else 1)
+    weights = {"cos": 0.5, "sincos": 0.5, "exp": -0.5, "exp_pair": -0.5}.get(kind)
+    return MapSpec(
+        kind,
+        omega,
+        row_weights=None if weights is None else weights * d**-0.5 * rng.uniform(0.5, 1.5, d),
+        offset=rng.uniform(-2, 2, m) if kind in ("cos", "exp", "exp_pair") else None,
+        amplitude=0.3,
+    )
+
+
+def inputs(lead, n, d, e, dtype, seed=1, kv_lead=None):
+    rng = np.random.default_rng(seed)
+    kv = lead if kv_lead is None else kv_lead
+    return [rng.standard_normal(shape).astype(dtype) for shape in ((*lead, n, d), (*kv, n, d), (*kv, n, e))]
+
+
+def oracle(spec, x):
+    return oracles.from_spec(x.astype("f8"), spec.kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude)
+
+
+def dense(spec, q, k, v, **allowed):
+    n, length = q.shape[-2], k.shape[-2]
+    return oracles.linear_attention(
+        oracle(spec, q), oracle(spec, k), v.astype("f8"), oracles.allowed(n, length, **allowed)
+    )
+
+
+def agree(out, wanted, condition, v, spec, *xs):
+    dtype = out.dtype.name
+    reach = sum(oracles.reach(x.astype("f8"), spec.omega, spec.row_weights, spec.offset) for x in xs)
+    tolerance = EPS[dtype] * (40 + 4 * reach) * condition[..., None] * np.abs(v).max().astype("f8")
+    if dtype == "float16":
+        tolerance = tolerance + 2.0**-10 * np.abs(wanted)
+    assert np.isfinite(out).all()
+    assert (np.abs(out - wanted) <= tolerance).all(), np.max(np.abs(out - wanted) - tolerance)
+
+
+def same_state(a, b, tolerance):
+    """One sum in two units."""
+    assert a.s.shape == b.s.shape
+    assert a.z.shape == b.z.shape
+    assert a.peak.shape == b.peak.shape
+    np.testing.assert_allclose(a.peak, b.peak, rtol=tolerance, atol=tolerance)
+    factor = np.exp(np.where(np.isinf(a.peak), 0, a.peak.astype("f8") - np.where(np.isinf(b.peak), 0, b.peak)))
+    np.testing.assert_allclose(a.z * factor, b.z, rtol=0, atol=tolerance * np.abs(b.z).max(initial=1e-30))
+    np.testing.assert_allclose(a.s * factor[..., None], b.s, rtol=0, atol=tolerance * np.abs(b.s).max(initial=1e-30))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_and_shape(kind, shape, dtype):
+    lead, n, d, e, frequencies = shape
+    q, k, v = inputs(lead, n, d, e, dtype)
+    rng = np.random.default_rng(2)
+    mask, ids = rng.random((*lead, n)) < 0.7, np.sort(rng.integers(0, 4, (*lead, n)), axis=-1)
+    for elementwise in (False, True):
+        spec = spec_of(kind, d, frequencies, elementwise=elementwise)
+        tolerance = EPS[dtype] * 400
+        for given in ({}, {"key_mask": mask}, {"segment_ids": ids}, {"key_mask": mask, "segment_ids": ids}):
+            arguments = (given.get("key_mask"), given.get("segment_ids"))
+            out, state = causal(q, k, v, spec, None, *arguments)
+            wanted, condition = dense(spec, q, k, v, causal=True, **given)
+            agree(out, wanted, condition, v, spec, q, k)
+            wide = [x.astype("f8") for x in (q, k, v)]
+            same_state(state, reference_causal.causal(*wide, spec, None, *arguments)[1], tolerance)
+        for given in (None, mask):
+            state = key_state(k, v, spec, given)
+            same_state(state, reference_key_state.key_state(k.astype("f8"), v.astype("f8"), spec, given), tolerance)
+            wanted, condition = dense(spec, q, k, v, key_mask=given)
+            agree(attend(state, q, spec, q.dtype), wanted, condition, v, spec, q, k)
+
+
+@pytest.mark.parametrize("kind", ["elu1", "sincos", "exp_pair"])
+@pytest.mark.parametrize("masked", [False, True])
+def test_split_and_resume_and_steps(kind, masked):
+    q, k, v = inputs((2,), 20, 6, 4, "float64")
+    spec = spec_of(kind, 6, 9)
+    mask = np.random.default_rng(3).random((2, 20)) < 0.5 if masked else None
+    whole, last = causal(q, k, v, spec, None, mask, None)
+    peaks = 18 if kind == "exp_pair" else 1
+    state = empty(np, (2,), last.s.shape[-2], peaks, 4, np.dtype("float64"), v)
+    reused = PeakedSum(*(x.copy() for x in state))
+    for t in range(12):
+        here = None if mask is None else mask[:, t]
+        old = [x.copy() for x in state]
+        out, after = step(state, q[:, t], k[:, t], v[:, t], spec, here, False)
+        for x, y in zip(state, old, strict=True):
+            np.testing.assert_array_equal(x, y)  # pure
+        again, reused_after = step(reused, q[:, t], k[:, t], v[:, t], spec, here, True)
+        assert all(x is y for x, y in zip(reused, reused_after, strict=True))
+        np.testing.assert_array_equal(out, again)
+        np.testing.assert_allclose(out, whole[:, t], rtol=1e-9, atol=1e-9)
+        wanted, _ = reference_step.step(state, q[:, t], k[:, t], v[:, t], spec, here, False)
+        np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-9)
+        state = after
+    rest, state = causal(q[:, 12:], k[:, 12:], v[:, 12:], spec, state, None if mask is None else mask[:, 12:], None)
+    np.testing.assert_allclose(rest, whole[:, 12:], rtol=1e-9, atol=1e-9)
+    same_state(state, last, 1e-12)
+
+
+LEADS = [((2, 3), (2, 1)), ((2, 1, 2), (1, 3, 1)), ((3,), ()), ((), (4,)), ((2, 3, 2), (3, 1))]
+
+
+@pytest.mark.parametrize("leads", LEADS, ids=str)
+@pytest.mark.parametrize("kind", ["relu", "exp"])
+def test_leading_axes_broadcast(kind, leads):
+    spec = spec_of(kind, 5, 8)
+    q, k, v = inputs(leads[0], 67, 5, 3, "float32", kv_lead=leads[1])
+    more = np.arange(2, dtype="f4").reshape(2, *(1,) * (max(map(len, leads)) + 2))
+    v = v + more  # v has leading axes that k has not
+    wanted, condition = dense(spec, q, k, v, causal=True)
+    out, state = causal(q, k, v, spec, None, None, None)
+    agree(out, wanted, condition, v, spec, q, k)
+    wanted, condition = dense(spec, q, k, v)
+    agree(attend(state, q, spec, q.dtype), wanted, condition, v, spec, q, k)
+    token, _ = step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], spec, None, False)
+    plain, _ = reference_step.step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], spec, None, False)
+    np.testing.assert_allclose(token, plain, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("form", ["per feature", "per row", "both"])
+def test_computed_features(form):
+    rng = np.random.default_rng(5)
+    values, log = rng.standard_normal((2, 2, 90, 7)), 5 * rng.standard_normal((2, 2, 90, 7))
+    given = {
+        "per feature": (np.ones((2, 2, 90, 1)), log),
+        "per row": (values, log[..., :1]),
+        "both": (np.abs(values), log),
+    }[form]
+    q, k = (ScaledFeatures(given[0][i], given[1][i]) for i in range(2))
+    v = rng.standard_normal((2, 90, 3))
+    mask, ids = rng.random((2, 90)) < 0.6, np.arange(90) // 40
+    features = [oracles.explicit(x.values * np.exp(x.log_scale)) for x in (q, k)]
+    wanted, condition = oracles.linear_attention(
+        *features, v, oracles.allowed(90, 90, causal=True, key_mask=mask, segment_ids=ids)
+    )
+    out, _ = causal(q, k, v, None, None, mask, ids)
+    assert (np.abs(out - wanted) <= 1e-12 * condition[..., None]).all()
+    state = key_state(k, v, None, mask)
+    wanted, condition = oracles.linear_attention(*features, v, oracles.allowed(90, 90, key_mask=mask))
+    assert (np.abs(attend(state, q, None, v.dtype) - wanted) <= 1e-12 * condition[..., None]).all()
+    token_q, token_k = (ScaledFeatures(*(x[:, 0] for x in f)) for f in (q, k))
+    got, _ = step(state, token_q, token_k, v[:, 0], None, None, False)
+    plain, _ = reference_step.step(state, token_q, token_k, v[:, 0], None, None, False)
+    np.testing.assert_allclose(got, plain, rtol=1e-9, atol=1e-9)
+
+
+def test_signed_features_with_scales_of_their_own_are_refused():
+    x = ScaledFeatures(-np.ones((4, 3)), np.zeros((4, 3)))
+    with pytest.raises(ParameterError, match="per feature"):
+        key_state(x, np.ones((4, 2)), None, None)
+
+
+@pytest.mark.parametrize("growth", [30.0, 1e-3, 300.0])
+@pytest.mark.parametrize("t", [0, 9, 40, 100])
+@pytest.mark.parametrize("kind", ["elu1", "sincos", "exp"])
+def test_blind_to_the_future(kind, t, growth):
+    """Rows up to t stay, when what comes after is `growth` times as large; and stay right, which 0/0 would not be."""
+    spec = spec_of(kind, 16, 24)
+    q, k, v = inputs((2,), 130, 16, 8, "float32")
+    k[:, t + 1 :] *= np.float32(growth)
+    before, _ = causal(q, k, v, spec, None, None, None)
+    wanted, condition = dense(spec, q[:, : t + 1], k[:, : t + 1], v[:, : t + 1], causal=True)
+    agree(before[:, : t + 1], wanted, condition, v, spec, q[:, : t + 1], k[:, : t + 1])
+    q[:, t + 1 :], v[:, t + 1 :] = 3, np.nan
+    k[:, t + 1 :] *= -2
+    after, _ = causal(q, k, v, spec, None, None, None)
+    agree(after[:, : t + 1], wanted, condition, v[:, : t + 1], spec, q[:, : t + 1], k[:, : t + 1])
+
+
+@pytest.mark.parametrize("norm", [1.0, 1e3, 1e18])
+@pytest.mark.parametrize("kind", KINDS)
+def test_finite_at_any_norm(kind, norm):
+    spec = (
+        spec_of(kind, 8, 12)
+        if kind not in ("cos", "sincos")
+        else MapSpec(kind, spec_of(kind, 8, 12).omega, offset=np.zeros(12))
+    )
+    q, k, v = inputs((1,), 100, 8, 3, "float32")
+    q, k = (norm / np.sqrt(8) * x for x in (q.clip(-2, 2), k.clip(-2, 2)))
+    out, state = causal(q.astype("f4"), k.astype("f4"), v, spec, None, None, None)
+    assert not np.isnan(out).any()
+    if kind not in ("cos", "sincos"):
+        assert np.isfinite(out).all()
+        assert all(np.isfinite(x).all() for x in state) or kind in ("elu1", "relu")
+    if kind in ("exp", "exp_pair"):
+        assert (np.abs(out) <= np.abs(v).max() * 1.001).all()
+
+
+def test_masked_tokens_may_hold_anything():
+    spec = spec_of("exp", 6, 10)
+    q, k, v = inputs((2,), 80, 6, 4, "float32")
+    mask = np.random.default_rng(6).random((2, 80)) < 0.5
+    clean, state = causal(q, k, v, spec, None, mask, None)
+    k[~mask], v[~mask] = np.nan, np.inf
+    dirty, other = causal(q, k, v, spec, None, mask, None)
+    np.testing.assert_array_equal(clean, dirty)
+    for a, b in zip(state, other, strict=True):
+        np.testing.assert_array_equal(a, b)
+    token, _ = step(state, q[:, 0], np.full((2, 6), np.nan, "f4"), v[:, 0] * np.nan, spec, np.zeros(2, bool), False)
+    assert np.isfinite(token).all()
+
+
+def test_rows_without_a_key_are_zero_and_the_state_stays_empty():
+    q, k, v = inputs((2,), 10, 6, 4, "float32")
+    for kind in KINDS:
+        spec = spec_of(kind, 6, 10)
+        out, state = causal(q, k, v, spec, None, np.zeros((2, 10), bool), None)
+        assert (out == 0).all()
+        assert (state.s == 0).all()
+        assert (state.z == 0).all()
+        assert np.isneginf(state.peak).all()
+        assert (attend(state, q, spec, q.dtype) == 0).all()
+
+
+@pytest.mark.parametrize("kind", ["elu1", "exp", "sincos"])
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("packed", [False, True])
+def test_one_head_is_cut_into_parts(kind, state, packed, monkeypatch):
+    """Fewer heads than threads: the parts of a sequence, each with what comes before it."""
+    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setattr("kernattn.ops._numba.run.WORTH_SHARING", 0.0)
+    spec = spec_of(kind, 4, 6)
+    n = 1100
+    q, k, v = inputs((), n, 4, 3, "float64")
+    ids = np.repeat([0, 1, 2, 3], [400, 100, 10, 590]) if packed else None
+    mask = np.random.default_rng(7).random(n) < 0.9
+    before = key_state(k[:50] * 2, v[:50], spec, None) if state else None
+    out, after = causal(q, k, v, spec, before, mask, ids)
+    wanted, last = reference_causal.causal(q, k, v, spec, before, mask, ids)
+    close = np.abs(out - wanted) <= 1e-9 * (1 + np.abs(wanted))
+    assert close.all() if kind != "sincos" else close.mean() > 0.999
+    same_state(after, last, 1e-11)
+    same_state(key_state(k, v, spec, mask), reference_key_state.key_state(k, v, spec, mask), 1e-11)
+    monkeypatch.setenv(VARIABLE, "1")
+    alone, _ = causal(q, k, v, spec, before, mask, ids)
+    assert (np.abs(out - alone) <= 1e-9 * (1 + np.abs(alone))).mean() > 0.999
+
+
+def strided(x):
+    wide = np.zeros((*x.shape[:-1], 2 * x.shape[-1]), x.dtype)
+    wide[..., ::2] = x
+    return wide[..., ::2]
+
+
+def frozen(x):
+    x = x.copy()
+    x.flags.writeable = False
+    return x
+
+
+@pytest.mark.parametrize("lay", [strided, frozen, np.asfortranarray], ids=lambda f: f.__name__)
+def test_read_only_and_strided_inputs(lay):
+    spec = spec_of("exp", 6, 10)
+    q, k, v = inputs((2,), 80, 6, 4, "float32")
+    mask = np.random.default_rng(8).random((2, 80)) < 0.8
+    plain, state = causal(q, k, v, spec, None, mask, None)
+    laid = [lay(x) for x in (q, k, v)]
+    kept = [x.copy() for x in laid]
+    out, laid_state = causal(
+        *laid, spec, PeakedSum(*map(lay, empty(np, (2,), 10, 10, 4, np.dtype("f4"), v))), lay(mask), None
+    )
+    np.testing.assert_array_equal(out, plain)
+    np.testing.assert_array_equal(
+        attend(PeakedSum(*map(lay, state)), laid[0], spec, q.dtype), attend(state, q, spec, q.dtype)
+    )
+    given = PeakedSum(*map(lay, state))
+    before = [x.copy() for x in given]
+    token, new = step(given, *(x[:, 3] for x in laid), spec, None, lay is not strided)
+    np.testing.assert_array_equal(token, step(state, q[:, 3], k[:, 3], v[:, 3], spec, None, False)[0])
+    for x, y in zip((*laid, *given), (*kept, *before), strict=True):
+        if x.flags.writeable and x.flags.c_contiguous:
+            continue  # handed over for reuse
+        np.testing.assert_array_equal(x, y)
+    assert all(x.flags.writeable for x in (out, token, *new, *laid_state))
+
+
+def test_small_floats_are_computed_in_single_precision():
+    spec = spec_of("exp", 6, 10)
+    q, k, v = inputs((2,), 80, 6, 4, "float16")
+    out, state = causal(q, k, v, spec, None, None, None)
+    assert out.dtype == np.float16
+    assert all(x.dtype == np.float32 for x in state)
+    wide, _ = causal(*(x.astype("f4") for x in (q, k, v)), spec, None, None, None)
+    np.testing.assert_array_equal(out, wide.astype("f2"))
+    assert attend(state, q, spec, q.dtype).dtype == np.float16
+    assert step(state, q[:, 0], k[:, 0], v[:, 0], spec, None, False)[0].dtype == np.float16
+
+
+@pytest.mark.parametrize("dtype", ["float32"])
+def test_no_worse_than_the_composed_path(dtype):
+    """Accuracy is part of speed: the error against the oracle, beside that of the reference in the same dtype."""
+    for kind in ("elu1", "exp"):
+        spec = spec_of(kind, 32, 64)
+        q, k, v = inputs((2,), 256, 32, 16, dtype)
+        wanted, _ = dense(spec, q, k, v, causal=True)
+        ours = np.abs(causal(q, k, v, spec, None, None, None)[0] - wanted)
+        composed = np.abs(reference_causal.causal(q, k, v, spec, None, None, None)[0] - wanted)
+        assert np.sqrt(np.mean(ours**2)) <= 1.5 * np.sqrt(np.mean(composed**2))
+        state = key_state(k, v, spec, None)
+        plain = reference_attend.attend(state, q, spec, q.dtype)
+        np.testing.assert_allclose(attend(state, q, spec, q.dtype), plain, rtol=1e-4, atol=1e-5)
+
+
+def test_eight_threads_at_once(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", 0.0)
+    spec = spec_of("exp", 8, 16)
+    cases = [inputs((3,), 150, 8, 4, "float32", seed=i) for i in range(8)]
+    wanted = [causal(*case, spec, None, None, None)[0] for case in cases]
+    results = [[] for _ in cases]
+
+    def run(i):
+        for _ in range(10):
+            results[i].append(causal(*cases[i], spec, None, None, None)[0])
+
+    runners = [threading.Thread(target=run, args=(i,)) for i in range(8)]
+    for runner in runners:
+        runner.start()
+    for runner in runners:
+        runner.join(timeout=120)
+    for got, want in zip(results, wanted, strict=True):
+        assert len(got) == 10
+        for out in got:
+            np.testing.assert_array_equal(out, want)
+
+
+FORK = """
+import multiprocessing, warnings
+import numpy as np
+from kernattn.ops.causal.cpu import causal
+from kernattn.ops.spec import MapSpec
+import kernattn._parallel as parallel
+
+parallel.WORTH_SHARING = 0.0
+x = np.random.default_rng(0).standard_normal((4, 200, 8)).astype("f4")
+
+def run():
+    return causal(x, x, x, MapSpec("elu1"), None, None, None)[0]
+
+before = run()
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which is what is tried here
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    for out in pool.starmap(run, [()] * 4, chunksize=1):
+        assert np.array_equal(out, before)
+assert np.array_equal(run(), before)
+print("fine")
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+def test_a_forked_child_computes():
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        env={**os.environ, VARIABLE: "3"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.stdout == "fine\n", done.stderr

@@ -1,0 +1,169 @@
+"""The compiled building blocks: elementary functions to a unit in the last place, products and transposes."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.elementary import cosine, exponential, sine_cosine
+from kernattn.ops._numba.products import FULL, LOWER, ROWS, UPPER, lanes, product, transpose
+
+DTYPES = ["float32", "float64"]
+
+
+@compiled
+def apply_exponential(x, y):
+    for i in range(x.size):
+        y[i] = exponential(x[i])
+
+
+@compiled
+def apply_cosine(x, y):
+    for i in range(x.size):
+        y[i] = cosine(x[i])
+
+
+@compiled
+def apply_sine_cosine(x, s, c):
+    for i in range(x.size):
+        s[i], c[i] = sine_cosine(x[i])
+
+
+@compiled
+def lanes_of(x):
+    return lanes(x)
+
+
+def spread(dtype, low, high):
+    return np.random.default_rng(0).uniform(low, high, 20_000).astype(dtype)
+
+
+def longer(function, x):
+    """The function in extended precision; where a machine has none, float64 for float32 only."""
+    return function(x.astype(np.longdouble))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exponential_within_one_unit(dtype):
+    low, high = (-87, 88.7) if dtype == "float32" else (-708, 709.7)
+    x = spread(dtype, low, high)
+    y = np.empty_like(x)
+    apply_exponential(x, y)
+    error = np.abs(y / longer(np.exp, x) - 1)
+    assert error.max() < np.finfo(dtype).eps
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exponential_at_the_ends(dtype):
+    x = np.array([-np.inf, -1e30, -800, 0, -0.0, 800, 1e30, np.inf, np.nan], dtype)
+    y = np.empty_like(x)
+    apply_exponential(x, y)
+    np.testing.assert_array_equal(y, np.array([0, 0, 0, 1, 1, np.inf, np.inf, np.inf, np.nan], dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_exponential_never_returns_a_subnormal(dtype):
+    info = np.finfo(dtype)
+    x = np.linspace(np.log(info.tiny) - 40, np.log(info.tiny) + 5, 5001).astype(dtype)
+    y = np.empty_like(x)
+    apply_exponential(x, y)
+    assert ((y == 0) | (y >= info.tiny)).all()
+    assert y[0] == 0
+    assert y[-1] > 0
+
+
+@pytest.mark.parametrize("reach", [1.0, 30.0, 9e4])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_cosine_and_sine_within_a_unit_of_one(dtype, reach):
+    x = spread(dtype, -reach, reach)
+    x[:4] = [0, np.pi / 2, -np.pi / 4, 3 * np.pi / 4]
+    alone, s, c = (np.empty_like(x) for _ in range(3))
+    apply_cosine(x, alone)
+    apply_sine_cosine(x, s, c)
+    eps = np.finfo(dtype).eps
+    assert np.abs(alone - longer(np.cos, x)).max() < 1.2 * eps
+    assert np.abs(c - longer(np.cos, x)).max() < eps
+    assert np.abs(s - longer(np.sin, x)).max() < eps
+
+
+def room(m, n, dtype, value):
+    """A flat tile with space for whole blocks."""
+    width = lanes_of(np.empty(0, dtype))
+    shape = (-(-m // ROWS) * ROWS, -(-n // width) * width)
+    return np.full(shape, value, dtype)
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 1), (8, 16, 4), (13, 37, 5), (64, 64, 64), (5, 100, 33)])
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_product(dtype, transposed, shape):
+    m, n, inner = shape
+    rng = np.random.default_rng(1)
+    a, b, c = (room(*size, dtype, 7.0) for size in ((m, inner), (inner, n), (m, n)))
+    a[:], b[:], c[:] = rng.standard_normal(a.shape), rng.standard_normal(b.shape), rng.standard_normal(c.shape)
+    wanted = a[:m, :inner].astype("f8") @ b[:inner, :n].astype("f8")
+    before = c[:m, :n].copy()
+    a_flat, steps = (np.ascontiguousarray(a.T), (1, a.shape[0])) if transposed else (a, (a.shape[1], 1))
+    tolerance = 20 * inner * np.finfo(dtype).eps
+    for accumulate in (True, False):
+        product(
+            a_flat.ravel(),
+            0,
+            *steps,
+            b.ravel(),
+            0,
+            b.shape[1],
+            c.reshape(-1),
+            0,
+            c.shape[1],
+            m,
+            n,
+            inner,
+            accumulate,
+            FULL,
+        )
+        np.testing.assert_allclose(c[:m, :n], wanted + accumulate * before, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_triangular_products(dtype):
+    n, e = 45, 19
+    rng = np.random.default_rng(2)
+    a, b, c = room(n, n, dtype, 0), room(n, n, dtype, 0), room(n, n, dtype, 0)
+    a[:n, :n], b[:n, :n] = rng.standard_normal((2, n, n))
+    product(a.ravel(), 0, a.shape[1], 1, b.ravel(), 0, b.shape[1], c.reshape(-1), 0, c.shape[1], n, n, n, False, UPPER)
+    tolerance = 100 * n * np.finfo(dtype).eps
+    wanted = a[:n, :n].astype("f8") @ b[:n, :n]
+    np.testing.assert_allclose(np.triu(c[:n, :n]), np.triu(wanted), rtol=tolerance, atol=tolerance)
+    low, v, out = np.tril(a), room(n, e, dtype, 0), room(n, e, dtype, 0)
+    v[:n, :e] = rng.standard_normal((n, e))
+    product(
+        low.ravel(),
+        0,
+        low.shape[1],
+        1,
+        v.ravel(),
+        0,
+        v.shape[1],
+        out.reshape(-1),
+        0,
+        out.shape[1],
+        n,
+        e,
+        n,
+        False,
+        LOWER,
+    )
+    np.testing.assert_allclose(out[:n, :e], low[:n, :n].astype("f8") @ v[:n, :e], rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (3, 40), (37, 21), (64, 64), (16, 5)])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_transpose(dtype, shape):
+    m, n = shape
+    a = np.random.default_rng(3).standard_normal(shape).astype(dtype)
+    b = np.zeros((n, m + 2), dtype)
+    transpose(a.ravel(), 0, n, m, n, b.reshape(-1), 0, m + 2)
+    np.testing.assert_array_equal(b[:, :m], a.T)
+    assert (b[:, m:] == 0).all()

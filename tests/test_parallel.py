@@ -1,0 +1,139 @@
+"""The thread pool: every index once, errors come through, threads and forks are safe."""
+
+import multiprocessing
+import os
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+
+from kernattn import _parallel
+from kernattn._parallel import VARIABLE, share, threads
+from kernattn.errors import ParameterError
+
+LONG = 1.0  # seconds of work claimed, so that it is shared
+
+
+@pytest.fixture
+def three_threads(monkeypatch):
+    monkeypatch.setenv(VARIABLE, "3")
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 11, 12, 13, 1000])
+def test_every_index_once(count):
+    seen = np.zeros(count, int)
+
+    def loop(low, high):
+        seen[low:high] += 1
+
+    share(loop, count, LONG)
+    assert (seen == 1).all()
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_little_work_stays_with_the_caller():
+    calls = []
+    share(lambda low, high: calls.append((low, high, threading.get_ident())), 100, 1e-6)
+    assert calls == [(0, 100, threading.get_ident())]
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_others_help():
+    meet = threading.Barrier(3, timeout=60)
+    who = set()
+
+    def loop(low, high):
+        if len(who) < 3:
+            who.add(threading.get_ident())
+            meet.wait()
+
+    share(loop, 3, LONG)
+    assert len(who) == 3
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_an_error_comes_through_and_the_pool_goes_on():
+    def fail(low, high):
+        if low <= 5 < high:
+            raise ValueError("index 5")
+
+    with pytest.raises(ValueError, match="index 5"):
+        share(fail, 10, LONG)
+    test_every_index_once(13)
+
+
+@pytest.mark.usefixtures("three_threads")
+def test_nested_and_from_eight_threads():
+    total = np.zeros((8, 40, 30), int)
+
+    def run(me):
+        def outer(low, high):
+            for i in range(low, high):
+                share(lambda a, b, i=i: total[me, i].__setitem__(slice(a, b), total[me, i, a:b] + 1), 30, LONG)
+
+        share(outer, 40, LONG)
+
+    runners = [threading.Thread(target=run, args=(me,)) for me in range(8)]
+    for runner in runners:
+        runner.start()
+    for runner in runners:
+        runner.join(timeout=120)
+    assert (total == 1).all()
+
+
+@pytest.mark.parametrize("given", ["0", "-1", "two", "", "1.5", "²"])
+def test_the_number_of_threads_is_checked(given, monkeypatch):
+    monkeypatch.setenv(VARIABLE, given)
+    with pytest.raises(ParameterError, match=VARIABLE):
+        threads()
+
+
+def test_the_number_of_threads_follows_the_machine(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert 1 <= threads() <= (os.cpu_count() or 1)
+    monkeypatch.setenv(VARIABLE, "7")
+    assert threads() == 7
+
+
+FORK = """
+import multiprocessing, warnings
+import numpy as np
+from kernattn._parallel import share
+
+def total():
+    parts = np.zeros(64)
+    def loop(low, high):
+        parts[low:high] = 1
+    share(loop, 64, 1.0)
+    return parts.sum()
+
+assert total() == 64
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which is what is tried here
+with multiprocessing.get_context("fork").Pool(2) as pool:
+    assert pool.starmap(total, [()] * 4, chunksize=1) == [64] * 4
+assert total() == 64
+print("fine")
+"""
+
+
+@pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+def test_a_forked_child_has_a_pool_of_its_own():
+    done = subprocess.run(
+        [sys.executable, "-c", FORK],
+        env={**os.environ, VARIABLE: "3"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.stdout == "fine\n", done.stderr
+
+
+def test_importing_starts_no_thread():
+    code = "import threading, kernattn._parallel; print(threading.active_count())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "1\n"
+    assert _parallel.WORTH_SHARING > 0
