@@ -9,7 +9,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Host, frozen
 from kernattn.errors import ParameterError
 from kernattn.features.polynomial_inputs import PairSums, width
 from kernattn.features.sketches.base import PolynomialSketch
@@ -99,7 +99,7 @@ class GaussianSketch(ProductSketch):
                 f"whose weights have variance 1 and known fourth moments; got {projection!r}"
             )
         factors = [projection.draw(num_features, width(kernel, dim), rng) for _ in range(kernel.degree)]
-        return cls(kernel, np.stack(factors), projection)
+        return cls(kernel, frozen(np.stack(factors)), projection)
 
     def blocks(self) -> tuple[int, ...]:
         """Return the sizes of the sets of features whose weights depend on each other."""
