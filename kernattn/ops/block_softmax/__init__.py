@@ -10,4 +10,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("block_softmax", ("reference", "gpu"))
+OP = Op("block_softmax", ("reference", "cpu", "gpu"))
