@@ -53,11 +53,11 @@ class GramErrors(NamedTuple):
     mse : float
         Mean of (K' - K)^2 over the entries.
     max : float
-        Largest |K' - K|.
+        Largest ``|K' - K|``.
     frobenius : float
-        |K' - K|_F / |K|_F.
+        ``|K' - K|_F / |K|_F``.
     spectral : float
-        |K' - K|_2 / |K|_2, largest singular values.
+        ``|K' - K|_2 / |K|_2``, largest singular values.
     """
 
     mse: float
@@ -86,7 +86,7 @@ def mean_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
     """Mean over the first axis, with Student's interval: mean +- t_{R-1} s / sqrt(R).
 
     Source: Student (1908). The interval trusts the spread that the R samples show. Where their law has a tail that R
-    samples do not reach (exponential features at large |x + y|), it is too short, and the mean too small.
+    samples do not reach (exponential features at large ``|x + y|``), it is too short, and the mean too small.
 
     Parameters
     ----------
@@ -310,7 +310,7 @@ def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95)
 
 
 def gram_errors(estimate: Array, exact: Array) -> GramErrors:
-    """Errors of a kernel matrix: mean (K' - K)^2, max |K' - K|, |K' - K|_F / |K|_F and |K' - K|_2 / |K|_2.
+    """Errors of a matrix: mean (K' - K)^2, ``max |K' - K|``, ``|K' - K|_F / |K|_F`` and ``|K' - K|_2 / |K|_2``.
 
     Source: the norms as defined. Computed on the host in float64; the spectral norms take two singular value
     decompositions, O(n^3).
