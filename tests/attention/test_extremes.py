@@ -74,6 +74,13 @@ def test_no_row_is_nan_up_to_the_edge(name, backend):
             assert np.isfinite(each).all(), size
 
 
+def test_small_elu1_features(backend):
+    """At x = -30, elu(x) + 1 would be 0 in float32."""
+    q, k, v = laws.arrays(9, (40, maps.DIM), (40, maps.DIM), (40, 3))
+    laws.oracle_agrees(maps.make("elu1"), q - 30, k - 30, v, backend)
+    laws.in_the_hull_of_the_values(maps.make("elu1"), q - 30, k - 30, v, backend)
+
+
 def test_relu_rows_that_nothing_reaches_are_zero(backend):
     q, k, v = laws.arrays(9, (40, maps.DIM), (40, maps.DIM), (40, 3))
     q[::3] = -np.abs(q[::3])
