@@ -62,7 +62,7 @@ def kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
 
 
 def leverage(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    r"""Pick m rows with probability proportional to approximate ridge leverage scores, recursively.
+    r"""Pick m rows, each with a chance min(1, c times its approximate ridge leverage score), recursively.
 
     Musco and Musco (2017), algorithm 3: the scores :math:`\tau_i = [K (K + \lambda I)^{-1}]_{ii}` of a set of rows
     follow from a weighted sample of its random half, whose scores follow from a quarter, and so on. The ridge
@@ -88,24 +88,33 @@ def leverage(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
     while sizes[-1] > 2 * m:
         sizes.append(ceil(sizes[-1] / 2))
     rows = order[: sizes.pop()]
-    sample, weights = rows[:m], np.ones(min(m, len(rows)))
+    sample = rows[:m]
+    weights = np.full(len(sample), (len(rows) / len(sample)) ** 0.5)
     rank = ceil(m / (4 * log(max(m, 3))))
     while True:
         scores = _scores(gram, rows, sample, weights, rank)
         if not sizes:
             break
-        chance = np.minimum(1.0, _filled(scores, m) * m / np.sum(_filled(scores, m)))
+        chance = _chances(scores, m)
         taken = rng.random(len(rows)) < chance
         taken[np.argmax(chance)] = True
         sample, weights = rows[taken], chance[taken] ** -0.5
         rows = order[: sizes.pop()]
-    chance = _filled(scores, m)
-    return rng.choice(rows, m, replace=False, p=chance / np.sum(chance))
+    line = np.cumsum(_chances(scores, m))  # systematic sampling: rows are in random order already
+    marks = (np.arange(m) + rng.random()) * (line[-1] / m)
+    return rows[np.minimum(np.searchsorted(line, marks, side="right"), len(rows) - 1)]
 
 
-def _filled(scores: Host, m: int) -> Host:
-    """Return scores of which m at least are positive."""
-    return scores + 1e-12 * max(float(np.max(scores)), 1e-300)
+def _chances(scores: Host, m: int) -> Host:
+    """Return min(1, c scores) with the c that makes them add up to m; a score of 0 counts as next to nothing."""
+    scores = scores + 1e-12 * max(float(np.max(scores)), 1e-300)
+    if m >= len(scores):
+        return np.ones(len(scores))
+    ranked = -np.sort(-scores)
+    rest = np.cumsum(ranked[::-1])[::-1]  # sum of a score and all below it
+    factors = (m - np.arange(m)) / rest[:m]  # c, if the k highest are certain
+    certain = int(np.flatnonzero(factors * ranked[:m] <= 1 + 1e-12)[0])
+    return np.minimum(1.0, factors[certain] * scores)
 
 
 def _scores(gram: Gram, rows: NDArray[np.int64], sample: NDArray[np.int64], weights: Host, rank: int) -> Host:

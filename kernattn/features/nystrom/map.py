@@ -18,6 +18,7 @@ from kernattn._array import (
     dtype_name,
     like,
     namespace,
+    placement,
     to_numpy64,
     zeros,
 )
@@ -149,7 +150,7 @@ class Nystrom(FeatureMap):
         if self.kernel is not None:
             return xp.matmul(self.kernel(x, constant(xp, self.landmarks, x.dtype, x)), root)  # type: ignore[arg-type]
         if x.shape[-1] != len(self.eigenvalues):
-            x = x[..., self.indices] if isinstance(x, np.ndarray) else xp.take(x, xp.asarray(self.indices), axis=-1)
+            x = xp.take(x, xp.asarray(np.array(self.indices), **placement(x)), axis=-1)
         return xp.matmul(x, root)
 
     @cached_property
