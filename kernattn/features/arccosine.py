@@ -18,7 +18,7 @@ from kernattn.kernels.arccosine import arccosine
 from kernattn.kernels.rows import checked_rows
 from kernattn.ops.features.reference import scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.projections import Projection
+from kernattn.projections import NORM_LAWS, Projection
 
 __all__ = ["ArcCosineFeatures"]
 
@@ -93,9 +93,9 @@ class ArcCosineFeatures(FeatureMap):
 
     def _term(self, x: Host, y: Host, order: int) -> Host:
         """Return the kernel of that order times E r^2p / E chi^2p over the norms r."""
-        d, norms = self.dim, self.projection.norms
-        if norms not in ("chi", "sqrt_d"):
-            raise NoClosedForm(f"no closed form is known for {type(self).__name__} with norms {norms!r}")
-        chi = np.prod(d + 2.0 * np.arange(order))  # E chi^2p
+        d, law = self.dim, self.projection.law()
+        if law not in (NORM_LAWS["chi"], NORM_LAWS["sqrt_d"]):
+            raise NoClosedForm(f"no closed form is known for {type(self).__name__} with norms of {law!r}")
         kernel: Host = arccosine(checked_rows(x, y, cross=False), order)
-        return kernel if norms == "chi" else kernel * float(d) ** order / chi
+        # both are homogeneous of degree 2p in the norms; E chi^2p = d (d + 2) ... (d + 2p - 2)
+        return kernel if law == NORM_LAWS["chi"] else kernel * np.prod(d / (d + 2.0 * np.arange(order)))
