@@ -73,7 +73,7 @@ def _kernel_mse(records: Sequence[Record]) -> Any:
 
     figure, axes = panels(
         records,
-        "On its line, a point has the error of the kernel matrix that the closed form predicts",
+        "Error of the kernel matrix: as the closed form predicts (lines), and measured (points)",
         "Points off their line: redraws do not reach the tail that carries the variance. Not shown: errors of more "
         f"than {CEILING:,} times that of uniform attention",
         "MSE of kernel / mean k²",

@@ -29,6 +29,7 @@ __all__ = ["TIMINGS", "measure"]
 Number = Any  # float, int or None
 TIMINGS = ("seconds", "attention_seconds")  # the fields of a record that another run does not repeat
 TRUSTED_SD = 0.25  # sd(Z)/Z up to which the delta method is asked
+SERIAL = 64**3  # multiplications up to which OpenBLAS starts no threads
 NEGLIGIBLE = 1e-9  # relative variance below which an entry counts as known exactly
 
 
@@ -73,7 +74,7 @@ def measure(problem: Problem, cell: Cell, seed: int, draws: int) -> dict[str, An
 def _plain(number: Number) -> Number:
     if number is None or isinstance(number, int):
         return number
-    return float(f"{number:.10g}") if np.isfinite(number) else None
+    return float(f"{number:.8g}") if np.isfinite(number) else None
 
 
 def _draw(problem: Problem, cell: Cell, seed: int, draws: int) -> tuple[FeatureMap, Draws]:
@@ -94,11 +95,27 @@ def _draw(problem: Problem, cell: Cell, seed: int, draws: int) -> tuple[FeatureM
         started = perf_counter()
         out = linear_attention(q, k, v, phi)
         seconds = perf_counter() - started
-        gram = phi.query(q) @ phi.key(k).T  # (n, l)
+        gram, numerator = _products(phi.query(q), phi.key(k), v)
         normaliser = gram.sum(axis=1)  # (n,)
         kl = row_kl(problem.weights, gram / normaliser[:, None])
-        rows.append(Draws(gram[problem.pairs], gram @ v, normaliser, out, kl, np.asarray(seconds)))
+        rows.append(Draws(gram[problem.pairs], numerator, normaliser, out, kl, np.asarray(seconds)))
     return phi, Draws(*(np.stack(column) for column in zip(*rows, strict=True)))
+
+
+def _products(phi_q: Host, phi_k: Host, v: Host) -> tuple[Host, Host]:
+    """phi(Q) phi(K)^T, (n, l), and that times V, (n, e), in tiles that BLAS leaves on one thread.
+
+    Its threads gain little on products of this size, and on a busy machine they wait for each other.
+    """
+    n, m = phi_q.shape
+    width = max(1, SERIAL // (n * m))
+    gram = np.empty((n, len(phi_k)))
+    numerator = np.zeros((n, v.shape[1]))
+    for low in range(0, len(phi_k), width):
+        tile = phi_q @ phi_k[low : low + width].T
+        gram[:, low : low + width] = tile
+        numerator += tile @ v[low : low + width]
+    return gram, numerator
 
 
 def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Number]:

@@ -23,7 +23,7 @@ COLOURS = {  # Okabe and Ito (2008)
 SPARE = ("#CC79A7", "#000000", "#999933")
 MARKERS = {"iid": "o", "orthogonal": "s"}
 Look = dict[str, Any]
-WIDTH = 9.6  # inches: the legend needs them
+WIDTH = 10.6  # inches: the legend needs them
 
 RC: dict[Any, Any] = {
     "axes.axisbelow": True,

@@ -66,11 +66,12 @@ def _verdict(records: list[Record]) -> str:
     hopeless = [m for m in ms if not any(map(beats_uniform, select(records, m=m)))]
     gain = first["uniform_attention_mse"] / leader["attention_mse"]
     if hopeless == ms:
+        low, high = (number(leader[f"attention_mse_{end}"] / first["uniform_attention_mse"]) for end in ("low", "high"))
         return (
             f"{head}no approximation is better than uniform attention at m = {_list(ms)}: use exact attention here. "
             f"At m = {ms[-1]} the least bad, {_label(leader)}, has {number(1 / gain)} times the error of uniform "
-            "attention. The relative variance of positive features, about e^(v²)/m, is "
-            f"{_spread(first, ms[-1])} at the median pair."
+            f"attention, or {low} to {high} times by its 95% interval. The relative variance of positive features, "
+            f"about e^(v²)/m, is {_spread(first, ms[-1])} at the median pair."
         )
     text = (
         f"{head}at m = {ms[-1]} {_label(leader)} is best, with {number(gain)} times less error than uniform attention"
