@@ -31,6 +31,22 @@ def apply_sine_cosine(x, s, c):
 
 
 @compiled
+def _multiply(a, a_row, a_inner, b, b_inner, c, c_row, m, n, depth, accumulate, shape):
+    product(a, 0, a_row, a_inner, b, 0, b_inner, c, 0, c_row, m, n, depth, accumulate, shape)
+
+
+def multiply(a, b, c, m, n, depth, accumulate=False, shape=FULL, transposed=False):
+    """c (+)= a b; each array has room for whole blocks."""
+    steps = (1, a.shape[1]) if transposed else (a.shape[1], 1)
+    _multiply(a.ravel(), *steps, b.ravel(), b.shape[1], c.reshape(-1), c.shape[1], m, n, depth, accumulate, shape)
+
+
+@compiled
+def run_transpose(a, a_row, m, n, b, b_row):
+    transpose(a, 0, a_row, m, n, b, 0, b_row)
+
+
+@compiled
 def lanes_of(x):
     return lanes(x)
 
@@ -104,25 +120,10 @@ def test_product(dtype, transposed, shape):
     a[:], b[:], c[:] = rng.standard_normal(a.shape), rng.standard_normal(b.shape), rng.standard_normal(c.shape)
     wanted = a[:m, :inner].astype("f8") @ b[:inner, :n].astype("f8")
     before = c[:m, :n].copy()
-    a_flat, steps = (np.ascontiguousarray(a.T), (1, a.shape[0])) if transposed else (a, (a.shape[1], 1))
+    given = np.ascontiguousarray(a.T) if transposed else a
     tolerance = 20 * inner * np.finfo(dtype).eps
     for accumulate in (True, False):
-        product(
-            a_flat.ravel(),
-            0,
-            *steps,
-            b.ravel(),
-            0,
-            b.shape[1],
-            c.reshape(-1),
-            0,
-            c.shape[1],
-            m,
-            n,
-            inner,
-            accumulate,
-            FULL,
-        )
+        multiply(given, b, c, m, n, inner, accumulate, transposed=transposed)
         np.testing.assert_allclose(c[:m, :n], wanted + accumulate * before, rtol=tolerance, atol=tolerance)
 
 
@@ -132,29 +133,13 @@ def test_triangular_products(dtype):
     rng = np.random.default_rng(2)
     a, b, c = room(n, n, dtype, 0), room(n, n, dtype, 0), room(n, n, dtype, 0)
     a[:n, :n], b[:n, :n] = rng.standard_normal((2, n, n))
-    product(a.ravel(), 0, a.shape[1], 1, b.ravel(), 0, b.shape[1], c.reshape(-1), 0, c.shape[1], n, n, n, False, UPPER)
+    multiply(a, b, c, n, n, n, shape=UPPER)
     tolerance = 100 * n * np.finfo(dtype).eps
     wanted = a[:n, :n].astype("f8") @ b[:n, :n]
     np.testing.assert_allclose(np.triu(c[:n, :n]), np.triu(wanted), rtol=tolerance, atol=tolerance)
     low, v, out = np.tril(a), room(n, e, dtype, 0), room(n, e, dtype, 0)
     v[:n, :e] = rng.standard_normal((n, e))
-    product(
-        low.ravel(),
-        0,
-        low.shape[1],
-        1,
-        v.ravel(),
-        0,
-        v.shape[1],
-        out.reshape(-1),
-        0,
-        out.shape[1],
-        n,
-        e,
-        n,
-        False,
-        LOWER,
-    )
+    multiply(low, v, out, n, e, n, shape=LOWER)
     np.testing.assert_allclose(out[:n, :e], low[:n, :n].astype("f8") @ v[:n, :e], rtol=tolerance, atol=tolerance)
 
 
@@ -164,6 +149,6 @@ def test_transpose(dtype, shape):
     m, n = shape
     a = np.random.default_rng(3).standard_normal(shape).astype(dtype)
     b = np.zeros((n, m + 2), dtype)
-    transpose(a.ravel(), 0, n, m, n, b.reshape(-1), 0, m + 2)
+    run_transpose(a.ravel(), n, m, n, b.reshape(-1), m + 2)
     np.testing.assert_array_equal(b[:, :m], a.T)
     assert (b[:, m:] == 0).all()

@@ -8,7 +8,7 @@ from typing import Any
 import numba
 import numba.extending
 
-__all__ = ["EXACT", "FASTMATH", "compiled", "compiled_exactly", "intrinsic", "overload"]
+__all__ = ["EXACT", "FASTMATH", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
 
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 """Sums may be reordered; infinities and NaN keep their meaning."""
@@ -16,17 +16,26 @@ FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 EXACT = {"nsz", "contract"}
 """For code whose rounding is designed: (x + c) - c must stay as it is."""
 
+_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
+_NO_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+
 intrinsic: Any = numba.extending.intrinsic
 overload: Any = numba.extending.overload
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile without the interpreter lock, cached on disk; division by zero as in IEEE 754."""
-    result: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=FASTMATH)(loop)
+    """Compile a loop that Python calls: no interpreter lock, cached on disk, division by zero as in IEEE 754."""
+    result: Callable[..., Any] = numba.njit(fastmath=FASTMATH, **_OPTIONS)(loop)
     return result
 
 
-def compiled_exactly(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile as `compiled` does, for code whose rounding is designed."""
-    result: Callable[..., Any] = numba.njit(nogil=True, cache=True, error_model="numpy", fastmath=EXACT)(loop)
+def inner(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a part of a loop, which compiled code alone calls."""
+    result: Callable[..., Any] = numba.njit(fastmath=FASTMATH, **_OPTIONS, **_NO_WRAPPERS)(loop)
+    return result
+
+
+def inner_exact(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a part of a loop whose rounding is designed."""
+    result: Callable[..., Any] = numba.njit(fastmath=EXACT, **_OPTIONS, **_NO_WRAPPERS)(loop)
     return result

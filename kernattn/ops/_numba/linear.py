@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, compiled_exactly
+from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, UPPER, lanes, pad, product
 from kernattn.ops._numba.tiles import (
     EXP,
@@ -25,12 +25,12 @@ from kernattn.ops._numba.tiles import (
     rescale,
     row_scales,
 )
-from kernattn.ops._numba.windows import window
+from kernattn.ops._numba.windows import whole, window
 
 __all__ = ["aligned", "answer", "project_keys", "recur", "tile_rows", "write"]
 
 
-@compiled
+@inner
 def aligned(size, like):
     """Return a flat array of zeros that begins at a cache line."""
     unit = LINE // like.itemsize
@@ -39,13 +39,13 @@ def aligned(size, like):
     return memory[skip : skip + size]
 
 
-@compiled
+@inner
 def tile_rows(count, like):
     """Return how many rows or columns a tile of `count` needs, for whole vectors and whole blocks."""
     return pad(pad(count, lanes(like)), ROWS)
 
 
-@compiled
+@inner
 def project_keys(omega_t, weights, k, at, rows, dim, mask, mask_at, given, given_at, packed, tile, row, scales):
     """Write the projections of rows of k, token-major (C, D), and the log scale of each row."""
     if omega_t.size == 0:
@@ -58,7 +58,7 @@ def project_keys(omega_t, weights, k, at, rows, dim, mask, mask_at, given, given
         product(packed, 0, dim, 1, omega_t, 0, columns, tile, 0, row, rows, columns, dim, False, FULL)
 
 
-@compiled
+@inner
 def _queries(
     kind, omega, offset, q, at, rows, dim, frequencies, features, peaks, z, packed, tile, row, shift, highest, den
 ):
@@ -72,7 +72,7 @@ def _queries(
         query_values(kind, tile, frequencies, features, row, rows, offset, z, den)
 
 
-@compiled
+@inner
 def _cut_triangle(products, rows, row, inside, den):
     """Put zeros where j > i, as far as blocks reach, and add the columns to den."""
     for i in range(rows):
@@ -88,7 +88,7 @@ def _cut_triangle(products, rows, row, inside, den):
         den[i] += inside[i]
 
 
-@compiled_exactly
+@inner_exact
 def write(num, row, rows, e, den, out, at):
     """Write num / den, 0 where den is 0."""
     zero = num.dtype.type(0)
@@ -110,6 +110,8 @@ def recur(
 
     reads (units, G, 2) are the heads of q that look at it, and of out. Every array of tokens is flat.
     """
+    omega, omega_t, weights, offset = whole(omega), whole(omega_t), whole(weights), whole(offset)
+    q, k, v, given = whole(q), whole(k), whole(v), whole(given)
     row_e = tile_rows(e, v)
     row_k = pad(max(features, frequencies), lanes(v)) + lanes(
         v
@@ -206,6 +208,7 @@ def answer(
 
     reads (R, 3): head of q, of the state, of out.
     """
+    omega, offset, q = whole(omega), whole(offset), whole(q)
     row_e = tile_rows(e, q)
     size = tile_rows(chunk, q)
     wide = tile_rows(max(features, frequencies), q)

@@ -8,17 +8,17 @@ import math
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.elementary import exponential
 from kernattn.ops._numba.linear import aligned, tile_rows, write
 from kernattn.ops._numba.products import FULL, ROWS, lanes, product, transpose
 from kernattn.ops._numba.tiles import load_rows
-from kernattn.ops._numba.windows import window
+from kernattn.ops._numba.windows import whole, window
 
 __all__ = ["online_softmax"]
 
 
-@compiled
+@inner
 def _hide(scores, row, rows, columns, first_key, last_key, mask, mask_at):
     """Put -inf where key first_key + j is masked, or stands after last_key + i, the last that query i sees."""
     nothing = scores.dtype.type(-np.inf)
@@ -31,7 +31,7 @@ def _hide(scores, row, rows, columns, first_key, last_key, mask, mask_at):
             x[i] = nothing
 
 
-@compiled
+@inner
 def _exponentials(scores, row, rows, columns, peaks, decay, den):
     """Turn scores (keys, queries) into exp(score - peak) under raised peaks; return how many peaks rose."""
     nothing, zero = scores.dtype.type(-np.inf), scores.dtype.type(0)
@@ -65,6 +65,7 @@ def online_softmax(
 
     reads (R, 5): head of q, of k, of v, of the mask, of out.
     """
+    q, k, v = whole(q), whole(k), whole(v)
     row_e, size = tile_rows(e, q), tile_rows(block, q)
     room = tile_rows(key_block, q)
     packed_q, packed_k, packed_v = aligned(dim * size, q), aligned(room * dim, q), aligned(room * row_e, q)

@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from kernattn.ops._numba.compile import compiled, intrinsic
+from kernattn.ops._numba.compile import inner, intrinsic
 
 __all__ = ["LINE", "ROWS", "lanes", "pad", "product", "transpose"]
 
@@ -52,7 +52,7 @@ def lanes(context, array):
     return types.intp(array), codegen
 
 
-@compiled
+@inner
 def pad(size, unit):
     """Return the multiple of unit that is not below size."""
     return (size + unit - 1) // unit * unit
@@ -166,7 +166,7 @@ FULL, UPPER, LOWER = 0, 1, 2
 """Shapes of a product: everything; only cells i <= j are wanted; a is lower triangular, a[i, k] = 0 for k > i."""
 
 
-@compiled
+@inner
 def product(a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, m, n, inner, accumulate, shape):
     """Compute c[i, j] (+)= sum_k a[i, k] b[k, j] for i < m, j < n, k < inner.
 
@@ -213,7 +213,7 @@ def _transpose_block(context, a, a_at, a_row, b, b_at, b_row):
     return types.void(a, at, at, b, at, at), codegen
 
 
-@compiled
+@inner
 def transpose(a, a_at, a_row, m, n, b, b_at, b_row):
     """Write b[j, i] = a[i, j] for i < m, j < n in flat arrays."""
     width = lanes(b)

@@ -8,7 +8,7 @@ from kernattn.ops._numba.compile import compiled
 from kernattn.ops._numba.linear import aligned, project_keys, tile_rows
 from kernattn.ops._numba.products import lanes, pad
 from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_exponents, key_values, negated
-from kernattn.ops._numba.windows import window
+from kernattn.ops._numba.windows import whole, window
 
 __all__ = ["write_features"]
 
@@ -18,6 +18,7 @@ def write_features(
     kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, n, out, no_mask, chunk, low, high
 ):
     """Write the features of blocks low to high of `chunk` rows of x, flat (n, d), to out, flat (n, M)."""
+    omega_t, weights, offset, x = whole(omega_t), whole(weights), whole(offset), whole(x)
     row = pad(max(features, frequencies), lanes(x)) + lanes(x)
     size = tile_rows(chunk, x)
     tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)

@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.compile import inner
 from kernattn.ops._numba.elementary import cosine, exponential, sine_cosine, within_reach
 from kernattn.ops._numba.products import FULL, product, transpose
 from kernattn.ops._numba.windows import window
@@ -44,7 +44,7 @@ ELU1, RELU, COS, SINCOS, GIVEN, EXP, EXP_PAIR = range(7)
 """The kinds of MapSpec as numbers; GIVEN are values that somebody computed. From EXP on, log scales are per feature."""
 
 
-@compiled
+@inner
 def finite_rows(x, at, rows, width, mask, mask_at):
     """Return how many rows can be taken together: those before the first with NaN or infinity, or that one alone."""
     zero = x.dtype.type(0)
@@ -58,7 +58,7 @@ def finite_rows(x, at, rows, width, mask, mask_at):
     return rows
 
 
-@compiled
+@inner
 def load_rows(x, at, rows, width, mask, mask_at, tile, row):
     """Copy rows of x to a tile, masked ones as zeros."""
     masked = mask.size > 0
@@ -72,7 +72,7 @@ def load_rows(x, at, rows, width, mask, mask_at, tile, row):
                 target[i] = source[i]
 
 
-@compiled
+@inner
 def row_scales(weights, tile, rows, width, row, given, given_at, mask, mask_at, scales):
     """Set scales_j to the log scale of row j: sum_i w_i x_i^2, or what was given; -inf for a masked row."""
     for j in range(rows):
@@ -88,7 +88,7 @@ def row_scales(weights, tile, rows, width, row, given, given_at, mask, mask_at, 
         scales[j] = total
 
 
-@compiled
+@inner
 def _far(x, shift):
     """Does any x + shift lie beyond the range reduction?"""
     count = 0
@@ -97,7 +97,7 @@ def _far(x, shift):
     return count > 0
 
 
-@compiled
+@inner
 def _values(kind, x, other, shift, factor):
     """Apply the nonlinearity of a kind in place, times factor; of a pair, write the sines to `other`."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
@@ -129,7 +129,7 @@ def _values(kind, x, other, shift, factor):
             x[i] = factor * x[i]
 
 
-@compiled
+@inner
 def key_values(kind, tile, rows, frequencies, row, offset, amplitude, scales, peak):
     """Turn projections (C, D) into values times amplitude exp(scales_j - peak), (C, M)."""
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
@@ -142,7 +142,7 @@ def key_values(kind, tile, rows, frequencies, row, offset, amplitude, scales, pe
         _values(kind, x, other, zero, factor)
 
 
-@compiled
+@inner
 def peaks_of_rows(scales, rows, before, bound):
     """Return (how many rows may share a peak, that peak).
 
@@ -165,7 +165,7 @@ def peaks_of_rows(scales, rows, before, bound):
     return rows, peak
 
 
-@compiled
+@inner
 def _highest(tile, low, high, row, features, scales, offset, before, peaks):
     """Set peaks_a to the largest log of feature a in rows low to high, or before them."""
     x, scale = window(tile, low * row, features), scales[low]
@@ -181,7 +181,7 @@ def _highest(tile, low, high, row, features, scales, offset, before, peaks):
         peaks[a] = y if y > before[a] else before[a]
 
 
-@compiled
+@inner
 def peaks_of_features(tile, rows, row, features, scales, offset, before, bound, base, peaks):
     """Set peaks_a for as many rows as may share them, as in `peaks_of_rows`, and return how many."""
     nothing = scales.dtype.type(-np.inf)
@@ -213,7 +213,7 @@ def peaks_of_features(tile, rows, row, features, scales, offset, before, bound, 
     return rows
 
 
-@compiled
+@inner
 def key_exponents(tile, rows, row, features, scales, offset, peaks, shift):
     """Turn logs of features (C, M) into exp(log - peak)."""
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
@@ -225,7 +225,7 @@ def key_exponents(tile, rows, row, features, scales, offset, peaks, shift):
             x[a] = exponential((x[a] + scale) + shift[a])
 
 
-@compiled
+@inner
 def add_columns(tile, rows, row, features, sums, z):
     """Add the sum of column a to z_a."""
     for a in range(features):
@@ -238,7 +238,7 @@ def add_columns(tile, rows, row, features, sums, z):
         z[a] += sums[a]
 
 
-@compiled
+@inner
 def rescale(s, row, width, z, features, before, peaks):
     """Bring the sums s (M, e), z (M,) from the units e^before to e^peaks, where these differ."""
     for a in range(features):
@@ -252,7 +252,7 @@ def rescale(s, row, width, z, features, before, peaks):
         before[a] = new
 
 
-@compiled
+@inner
 def query_projections(x, at, rows, width, omega, frequencies, tile, row, scratch, scratch_row):
     """Write the projections of rows of x, features-major (D, C)."""
     if omega.size == 0:
@@ -262,7 +262,7 @@ def query_projections(x, at, rows, width, omega, frequencies, tile, row, scratch
         product(omega, 0, width, 1, scratch, 0, scratch_row, tile, 0, row, frequencies, rows, width, False, FULL)
 
 
-@compiled
+@inner
 def query_values(kind, tile, frequencies, features, row, rows, offset, z, normalisers):
     """Turn projections (D, C) into values (M, C), and add their products with z; what is common to a row cancels."""
     zero, one = tile.dtype.type(0), tile.dtype.type(1)
@@ -279,7 +279,7 @@ def query_values(kind, tile, frequencies, features, row, rows, offset, z, normal
             normalisers[i] += x[i] * weight
 
 
-@compiled
+@inner
 def query_weights(tile, rows, row, features, offset, peaks, z, shift, highest, normalisers):
     """Turn logs of features (M, C) into exp(log + peak - largest of its token), and add their products with z."""
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
@@ -302,7 +302,7 @@ def query_weights(tile, rows, row, features, offset, peaks, z, shift, highest, n
             normalisers[i] += y * weight
 
 
-@compiled
+@inner
 def negated(tile, at, count, other):
     """Write -x at `other`: the second half of a pair."""
     x, y = window(tile, at, count), window(tile, other, count)

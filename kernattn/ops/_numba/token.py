@@ -6,17 +6,17 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.elementary import exponential
 from kernattn.ops._numba.linear import aligned, write
 from kernattn.ops._numba.products import FULL, ROWS, lanes, pad, product
 from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_values, negated, row_scales
-from kernattn.ops._numba.windows import window
+from kernattn.ops._numba.windows import whole, window
 
 __all__ = ["advance"]
 
 
-@compiled
+@inner
 def _largest(x, parts):
     """Return max_i x_i, vector by vector."""
     width = lanes(x)
@@ -35,7 +35,7 @@ def _largest(x, parts):
     return best
 
 
-@compiled
+@inner
 def _key_weights(x, scale, offset, before, after, decay):
     """Turn logs of the key's features into weights in units of the new peaks, and set how much the old sums shrink."""
     nothing, zero = x.dtype.type(-np.inf), x.dtype.type(0)
@@ -48,7 +48,7 @@ def _key_weights(x, scale, offset, before, after, decay):
         decay[a] = exponential(old - unit)
 
 
-@compiled
+@inner
 def _query_weights(x, offset, peaks, parts):
     """Turn logs of the query's features into exp(log + peak - largest)."""
     nothing, zero = x.dtype.type(-np.inf), x.dtype.type(0)
@@ -60,7 +60,7 @@ def _query_weights(x, offset, peaks, parts):
         x[a] = exponential(x[a] - highest)
 
 
-@compiled
+@inner
 def _merge(s, new, decay, weights, v, reader, total):
     """new_a = decay_a s_a + weights_a v; total += sum_a reader_a new_a."""
     e = v.size
@@ -73,7 +73,7 @@ def _merge(s, new, decay, weights, v, reader, total):
             total[c] += q * z
 
 
-@compiled
+@inner
 def _merge_in_place(s, decay, weights, v, reader, total):
     """s_a <- decay_a s_a + weights_a v; total += sum_a reader_a s_a."""
     e = v.size
@@ -86,7 +86,7 @@ def _merge_in_place(s, decay, weights, v, reader, total):
             total[c] += q * z
 
 
-@compiled
+@inner
 def _read(s, reader, total):
     """total += sum_a reader_a s_a."""
     e = total.size
@@ -96,7 +96,7 @@ def _read(s, reader, total):
             total[c] += q * x[c]
 
 
-@compiled
+@inner
 def _project(omega_t, x, heads, first, count, dim, mask, packed, tile, row):
     """Write the projections of rows heads[first : first + count] of x, token-major; masked ones count as zeros."""
     elementwise = omega_t.size == 0
@@ -118,6 +118,8 @@ def advance(
     out, new_s, new_z, new_peak, low, high,
 ):  # fmt: skip
     """Take a token for heads low to high of the state; with in_place, s, z and peak lie where the new ones go."""
+    omega_t, weights, offset, given = whole(omega_t), whole(weights), whole(offset), whole(given)
+    q, k, v, s = whole(q), whole(k), whole(v), whole(s)
     row = pad(max(features, frequencies), lanes(v)) + lanes(v)
     readers = pad(ROWS * groups, ROWS)
     keys, queries, packed = aligned(ROWS * row, v), aligned(readers * row, v), aligned(readers * dim, v)

@@ -12,9 +12,9 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from kernattn.ops._numba.compile import intrinsic
+from kernattn.ops._numba.compile import inner, intrinsic
 
-__all__ = ["window"]
+__all__ = ["whole", "window"]
 
 
 @intrinsic
@@ -37,3 +37,9 @@ def window(context, array, start, size):
         return result._getvalue()
 
     return view(array, types.intp, types.intp), codegen
+
+
+@inner
+def whole(array):
+    """Return all of a flat array, as the type that windows have: loops then compile their parts once."""
+    return window(array, 0, array.size)
