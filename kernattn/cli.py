@@ -46,8 +46,8 @@ def _parser() -> argparse.ArgumentParser:
     add("--seed", type=int, metavar="S", help="root of every random stream (default: 0)")
     add("--quick", action="store_true", help="a small sweep, in seconds")
     add("--m", type=int, nargs="+", metavar="M", dest="num_features", help="numbers of features, even")
-    add("--estimators", nargs="+", metavar="NAME", help="estimators (default: all)")
-    add("--projections", nargs="+", metavar="NAME", help="projections (default: all)")
+    add("--estimators", nargs="+", metavar="NAME", help="estimators (default: the five of the softmax kernel)")
+    add("--projections", nargs="+", metavar="NAME", help="projections (default: iid orthogonal)")
     add("--scales", type=float, nargs="+", metavar="X", help="factors on queries and keys; logits grow with the square")
     add("--draws", type=int, metavar="N", help="redraws of every map")
 
@@ -148,6 +148,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"kernattn: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("kernattn: interrupted; run the same command again to go on", file=sys.stderr)
+        print("kernattn: interrupted; a study goes on when its command is run again", file=sys.stderr)
         return 130
     return 0

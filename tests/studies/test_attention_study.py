@@ -43,7 +43,7 @@ def test_uniform_baseline(study):
     _, records, arrays = study
     exact, _ = oracles.softmax_attention(arrays["q"], arrays["k"], arrays["v"])
     expected = np.mean((arrays["v"].mean(axis=0) - exact) ** 2)
-    assert [record["uniform_attention_mse"] for record in records] == pytest.approx([expected] * 20, rel=1e-9)
+    assert [record["uniform_attention_mse"] for record in records] == pytest.approx([expected] * 20, rel=1e-7)
 
 
 def test_record_can_be_drawn_again(study):
@@ -63,8 +63,8 @@ def test_record_can_be_drawn_again(study):
         errors = attention_mse(grams @ arrays["v"] / totals, exact)
         assert record["attention_mse"] == pytest.approx(np.median(errors), rel=1e-6)
         assert record["attention_mse_mean"] == pytest.approx(np.mean(errors), rel=1e-5)
-        assert record["kernel_mse"] == pytest.approx(np.mean((grams - kernel) ** 2), rel=1e-8)
-        assert record["bias"] == pytest.approx(grams.mean() / kernel.mean() - 1, abs=1e-9)
+        assert record["kernel_mse"] == pytest.approx(np.mean((grams - kernel) ** 2), rel=1e-7)
+        assert record["bias"] == pytest.approx(grams.mean() / kernel.mean() - 1, abs=1e-7)
         assert record["nonpositive_normalisers"] == np.mean(totals <= 0)
 
 
@@ -161,7 +161,7 @@ def test_problem_is_exact_attention():
     ("given", "message"),
     [
         ({"estimators": ("positive", "fourier")}, "estimators must be among .*'fourier'"),
-        ({"projections": ("sobol",)}, "projections must be among .*'sobol'"),
+        ({"projections": ("nonsense",)}, "projections must be among .*'nonsense'"),
         ({"num_features": ()}, "m must name"),
         ({"num_features": (8, 8)}, "m must not repeat"),
         ({"num_features": (9,)}, "m must be even .* got 9"),
