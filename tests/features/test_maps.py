@@ -155,3 +155,11 @@ def test_a_map_of_ones_own():
     np.testing.assert_allclose(phi.key(k), np.exp(2 * k))
     with pytest.raises(ka.errors.NoClosedForm):
         phi.variance(q, k)
+
+
+def test_phases_are_uniform_on_a_full_turn():
+    phase = ka.random_features(ka.kernels.Gaussian(), 4, 4000, "phase").phase / (2 * np.pi)
+    assert (phase >= 0).all()
+    assert (phase < 1).all()
+    counts, _ = np.histogram(phase, bins=20, range=(0, 1))
+    assert np.sum((counts - 200) ** 2 / 200) < 19 + 4.5 * np.sqrt(2 * 19)
