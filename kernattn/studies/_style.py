@@ -21,7 +21,8 @@ COLOURS = {  # Okabe and Ito (2008)
     "optimal_positive": "#009E73",
 }
 SPARE = ("#CC79A7", "#000000", "#999933")
-MARKERS = {"iid": "o", "orthogonal": "s"}
+LINES: dict[str, tuple[Any, str]] = {"iid": ((0, (3, 1.5)), "o"), "orthogonal": ("-", "s")}
+SPARE_LINES: tuple[tuple[Any, str], ...] = ((":", "^"), ("-.", "D"), ((0, (1, 3)), "v"), ((0, (5, 3, 1, 3)), "P"))
 Look = dict[str, Any]
 WIDTH = 10.6  # inches: the legend needs them
 
@@ -47,21 +48,25 @@ RC: dict[Any, Any] = {
 
 
 def look_of(records: Sequence[Record], estimator: str, projection: str) -> Look:
-    """Return colour (the estimator), line and marker (the projection): orthogonal is solid and filled, iid is not."""
-    unknown = [name for name in names(records, "estimator") if name not in COLOURS]
-    colours = COLOURS | dict(zip(unknown, SPARE * len(unknown), strict=False))
-    colour = colours[estimator]
-    solid = projection != "iid"
+    """Return colour (the estimator), line and marker (the projection); iid is dashed and hollow."""
+    colour = _known_or_spare(estimator, names(records, "estimator"), COLOURS, SPARE)
+    line, marker = _known_or_spare(projection, names(records, "projection"), LINES, SPARE_LINES)
     return {
         "color": colour,
-        "linestyle": "-" if solid else (0, (3, 1.5)),
-        "marker": MARKERS.get(projection, "D"),
-        "markerfacecolor": colour if solid else "white",
+        "linestyle": line,
+        "marker": marker,
+        "markerfacecolor": "white" if projection == "iid" else colour,
         "markeredgecolor": colour,
         "markersize": 4.0,
         "markeredgewidth": 1.0,
         "linewidth": 1.4,
     }
+
+
+def _known_or_spare(name: str, present: Sequence[str], known: dict[str, Any], spare: Sequence[Any]) -> Any:
+    if name in known:
+        return known[name]
+    return spare[[other for other in present if other not in known].index(name) % len(spare)]
 
 
 def dodged(records: Sequence[Record], record: Record) -> float:
@@ -127,12 +132,12 @@ def legend(figure: Any, records: Sequence[Record], extra: Sequence[Any] = ()) ->
 
     handles: list[Any] = []
     for estimator in names(records, "estimator"):
-        colour = look_of(records, estimator, "")["color"]
+        colour = look_of(records, estimator, "iid")["color"]
         handles.append(Line2D([], [], color=colour, linewidth=4, label=estimator.replace("_", " ")))
     for projection in names(records, "projection"):
         look = look_of(records, records[0]["estimator"], projection)
         grey = {"color": GREY, "markeredgecolor": GREY}
-        grey["markerfacecolor"] = "white" if look["markerfacecolor"] == "white" else GREY
+        grey["markerfacecolor"] = "white" if projection == "iid" else GREY
         handles.append(Line2D([], [], label=projection, **(look | grey)))
     handles += [*extra, Line2D([], [], label="uniform attention", **UNIFORM)]
     width, height = figure.get_size_inches()
@@ -140,7 +145,7 @@ def legend(figure: Any, records: Sequence[Record], extra: Sequence[Any] = ()) ->
         handles=handles,
         loc="center left",
         bbox_to_anchor=(0.15 / width, 1 - 0.92 / height),
-        ncols=len(handles),
+        ncols=min(len(handles), 9),
         handlelength=2.0,
         columnspacing=1.2,
         handletextpad=0.5,
