@@ -70,10 +70,10 @@ def test_names():
     kernel = ka.kernels.Softmax()
     with refused(errors.ParameterError, "estimator", "'favor'", "positive", "trigonometric"):
         ka.random_features(kernel, 4, 8, estimator="favor")
-    with refused(errors.ParameterError, "'sobol'", "iid", "orthogonal"):
-        ka.random_features(kernel, 4, 8, projection="sobol")
-    with refused(errors.ParameterError, "'sobol'", "iid", "orthogonal"):
-        ka.features.generalized("relu", 4, 8, projection="sobol")
+    with refused(errors.ParameterError, "'no_such'", "iid", "orthogonal"):
+        ka.random_features(kernel, 4, 8, projection="no_such")
+    with refused(errors.ParameterError, "'no_such'", "iid", "orthogonal"):
+        ka.features.generalized("relu", 4, 8, projection="no_such")
     with refused(errors.ParameterError, "'nothing'", "relu"):
         ka.features.generalized("nothing", 4, 8)
     with refused(errors.ParameterError, "norms", "'unit'", "chi", "sqrt_d"):
