@@ -83,10 +83,10 @@ class ArcCosineFeatures(FeatureMap):
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair, order, m = host_pairs(self.dim, x, y), self.kernel.order, len(self.omega)
-        if any(size > 1 for size in self.projection.blocks(m, self.dim)):
+        if self.projection.pairs(m, self.dim):
             raise NoClosedForm(
-                f"no closed form is known for the variance of {type(self).__name__} with orthogonal weights; "
-                "with projection 'iid' there is one"
+                f"no closed form is known for the variance of {type(self).__name__} with weights that depend on each "
+                "other; with projection 'iid' there is one"
             )
         variance = (2 * self._term(*pair, 2 * order) - self._term(*pair, order) ** 2) / m
         return like(np.maximum(variance, 0.0), x)

@@ -10,8 +10,8 @@ import numpy as np
 
 from kernattn._array import Host
 from kernattn._check import finite_number
-from kernattn.errors import ParameterError
-from kernattn.features.random import Moments, RandomFeatureMap, row_exponent
+from kernattn.errors import NoClosedForm, ParameterError
+from kernattn.features.random import Moments, RandomFeatureMap, of_even_terms, row_exponent
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["Hyperbolic", "OptimalPositive", "Positive", "optimal_tilt"]
@@ -53,7 +53,8 @@ class Hyperbolic(RandomFeatureMap):
     def moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         mean, second, cross = _exponential_moments(self, x, y, tilt=0.0)
-        return Moments(mean, (np.exp(2 * _row_log(self, x, y)) + second) / 2, cross)
+        second = (np.exp(2 * _row_log(self, x, y)) + second) / 2
+        return Moments(mean, second, lambda pair: of_even_terms(cross, pair))
 
 
 @final
@@ -103,11 +104,13 @@ def _row_log(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
 
 def _exponential_moments(phi: RandomFeatureMap, x: Host, y: Host, tilt: float) -> Moments:
     """Moments of B^d exp(2 A |w|^2 + B w.(x + y)) times the row factors."""
-    dim, log_moment = x.shape[-1], phi.projection.law().log_moment
+    law, dim = phi.projection.law(), phi.projection.sphere(x.shape[-1])
+    if tilt and dim != x.shape[-1]:
+        raise NoClosedForm("no closed form is known for tilted features of constant norms whose padding was dropped")
     v2 = (1 - 4 * tilt) * np.sum((x + y) ** 2, axis=-1)
-    row = _row_log(phi, x, y) + dim / 2 * np.log1p(-4 * tilt)
+    row = _row_log(phi, x, y) + x.shape[-1] / 2 * np.log1p(-4 * tilt)
     return Moments(
-        np.exp(log_moment(dim, v2, tilt=2 * tilt) + row),
-        np.exp(log_moment(dim, 4 * v2, tilt=4 * tilt) + 2 * row),
-        lambda: np.exp(log_moment(dim, v2, tilt=2 * tilt, rows=2) + 2 * row),
+        np.exp(law.log_moment(dim, v2, tilt=2 * tilt) + row),
+        np.exp(law.log_moment(dim, 4 * v2, tilt=4 * tilt) + 2 * row),
+        lambda pair: np.exp(pair.log_moment(law, dim, v2, tilt=2 * tilt) + 2 * row),
     )

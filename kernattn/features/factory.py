@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from kernattn._array import Array, Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
-from kernattn.errors import ParameterError
+from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features.arccosine import ArcCosineFeatures
 from kernattn.features.base import FeatureMap
 from kernattn.features.chi2 import SkewedChi2Features, sampled_chi2
@@ -33,7 +34,7 @@ from kernattn.kernels import (
     Softmax,
     Sum,
 )
-from kernattn.projections import Projection, resolve
+from kernattn.projections import Iid, Projection, resolve
 
 __all__ = ["ESTIMATORS", "estimators_of", "random_features"]
 
@@ -218,9 +219,12 @@ def _mean_square_sum(scale: Host, data: Host | None) -> float:
 
 
 def _predicted_error(phi: RandomFeatureMap, data: Host) -> float:
-    """Return the sum over pairs of variance and squared bias."""
+    """Return the sum over pairs of variance and squared bias: of iid frequencies where the projection's are unknown."""
     rows = data[np.linspace(0, len(data) - 1, min(len(data), SAMPLE)).astype(int)]
     x, y = rows[:, None, :], rows[None, :, :]
     with np.errstate(over="ignore", invalid="ignore"):
-        error = float(np.sum(phi.variance(x, y) + phi.bias(x, y) ** 2))
+        try:
+            error = float(np.sum(phi.variance(x, y) + phi.bias(x, y) ** 2))
+        except NoClosedForm:
+            error = float(np.sum(replace(phi, projection=Iid()).variance(x, y)))
     return error if np.isfinite(error) else np.inf

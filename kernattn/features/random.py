@@ -15,17 +15,22 @@ from kernattn.errors import ShapeError
 from kernattn.features.base import SpecMap
 from kernattn.features.spectra import Spectrum, spectrum
 from kernattn.kernels import Kernel, Softmax
-from kernattn.projections import Projection
+from kernattn.projections import Pair, Projection
 
-__all__ = ["Moments", "RandomFeatureMap", "host_pairs", "row_exponent"]
+__all__ = ["Moments", "RandomFeatureMap", "host_pairs", "of_even_terms", "row_exponent"]
 
 
 class Moments(NamedTuple):
-    """Of one frequency's term t of an estimate: E t, E t^2, and E t t' for two orthogonal frequencies."""
+    """Of one frequency's term t of an estimate: E t, E t^2, and E t t' for a pair of frequencies."""
 
     mean: Host
     second: Host
-    cross: Callable[[], Host]
+    cross: Callable[[Pair], Host]
+
+
+def of_even_terms(moment: Callable[[Pair], Host], pair: Pair) -> Host:
+    """Return E t(w) t(w') of an even term, as cos a cos b = (cos(a + b) + cos(a - b)) / 2, from moments of w + w'."""
+    return np.mean([moment(each) for each in {pair, pair.opposite}], axis=0)
 
 
 def row_exponent(kernel: Kernel) -> float:
@@ -95,12 +100,12 @@ class RandomFeatureMap(SpecMap):
     @final
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        mean, second, cross = self.moments(*self._scaled_pairs(x, y))
         frequencies, dim = self.omega.shape
-        orthogonal_pairs = sum(b * (b - 1) for b in self.projection.blocks(frequencies, dim))
+        pairs = self.projection.pairs(frequencies, dim)
+        mean, second, cross = self.moments(*self._scaled_pairs(x, y))
         variance = (second - mean**2) / frequencies
-        if orthogonal_pairs:
-            variance += (cross() - mean**2) * orthogonal_pairs / frequencies**2
+        for pair, count in pairs.items():
+            variance += (cross(pair) - mean**2) * count / frequencies**2
         return like(np.maximum(variance, 0.0), x)
 
     def _scaled_pairs(self, x: Array, y: Array) -> tuple[Host, Host]:

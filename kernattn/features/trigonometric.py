@@ -9,7 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._array import Host, frozen
-from kernattn.features.random import Moments, RandomFeatureMap, row_exponent
+from kernattn.features.random import Moments, RandomFeatureMap, of_even_terms, row_exponent
 from kernattn.features.spectra import Spectrum
 from kernattn.ops.spec import MapSpec
 
@@ -74,4 +74,8 @@ def _cosine_moments(phi: RandomFeatureMap, x: Host, y: Host, phase_noise: float)
     delta, cosine = x - y, phi.spectrum.cosine
     row = np.exp(row_exponent(phi.kernel) * np.sum(x**2 + y**2, axis=-1))
     second = (1 + cosine(2 * delta)) / 2 + phase_noise
-    return Moments(row * cosine(delta), row**2 * second, lambda: row**2 * cosine(delta, rows=2))
+    return Moments(
+        row * cosine(delta),
+        row**2 * second,
+        lambda pair: row**2 * of_even_terms(lambda each: cosine(delta, each), pair),
+    )

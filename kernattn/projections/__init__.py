@@ -3,14 +3,57 @@
 from __future__ import annotations
 
 from kernattn._check import one_of
-from kernattn.projections.base import Projection
+from kernattn.projections.antithetic import Antithetic, antithetic
+from kernattn.projections.base import Directed, Projection
+from kernattn.projections.fastfood import Fastfood, fastfood
+from kernattn.projections.hadamard import Hadamard, hadamard
 from kernattn.projections.iid import Iid, iid
+from kernattn.projections.kac import Kac, kac
 from kernattn.projections.norms import NORM_LAWS, NormLaw
 from kernattn.projections.orthogonal import Orthogonal, orthogonal
+from kernattn.projections.pairs import Pair
+from kernattn.projections.quasi import Halton, Sobol, halton, sobol
+from kernattn.projections.simplex import Simplex, simplex
 
-__all__ = ["NORM_LAWS", "PROJECTIONS", "Iid", "NormLaw", "Orthogonal", "Projection", "iid", "orthogonal", "resolve"]
+__all__ = [
+    "NORM_LAWS",
+    "PROJECTIONS",
+    "Antithetic",
+    "Directed",
+    "Fastfood",
+    "Hadamard",
+    "Halton",
+    "Iid",
+    "Kac",
+    "NormLaw",
+    "Orthogonal",
+    "Pair",
+    "Projection",
+    "Simplex",
+    "Sobol",
+    "antithetic",
+    "fastfood",
+    "hadamard",
+    "halton",
+    "iid",
+    "kac",
+    "orthogonal",
+    "resolve",
+    "simplex",
+    "sobol",
+]
 
-PROJECTIONS: dict[str, type[Projection]] = {"iid": Iid, "orthogonal": Orthogonal}
+PROJECTIONS: dict[str, type[Projection]] = {
+    "antithetic": Antithetic,
+    "fastfood": Fastfood,
+    "hadamard": Hadamard,
+    "halton": Halton,
+    "iid": Iid,
+    "kac": Kac,
+    "orthogonal": Orthogonal,
+    "simplex": Simplex,
+    "sobol": Sobol,
+}
 
 
 def resolve(projection: str | Projection) -> Projection:

@@ -10,22 +10,23 @@ import numpy as np
 from kernattn._array import Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
+from kernattn.projections.coupling import coupled, law_named
 from kernattn.projections.norms import NORM_LAWS, NormLaw
+from kernattn.projections.pairs import Pair
 
-__all__ = ["Projection"]
+__all__ = ["Directed", "Projection"]
 
 
 class Projection(ABC):
-    r"""A law of frequencies :math:`\omega_i = r_i u_i`: directions u uniform on the sphere, and independent norms r.
+    r"""A law of frequencies :math:`\omega_i = r_i u_i`: how directions u and norms r are drawn.
 
-    A projection is a frozen value that says how to draw, with the name of a law of norms in `norms`; it holds no draw.
+    A projection is a frozen value that says how to draw; it holds no draw. What it says of one row (`law`, `sphere`)
+    and of two (`pairs`) is all that means and variances need.
     """
-
-    norms: str
 
     @abstractmethod
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return the sizes of the sets of mutually orthogonal rows, in order; they add up to m.
+        """Return the sizes of the sets of rows that depend on each other, in order; they add up to m.
 
         Parameters
         ----------
@@ -37,16 +38,39 @@ class Projection(ABC):
         Returns
         -------
         tuple of int
-            The sizes.
+            The sizes; rows of different blocks are independent.
+
+        Raises
+        ------
+        ParameterError
+            If m or d is no size that the projection has.
         """
 
     @abstractmethod
-    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        """Return m unit rows, (m, d)."""
+    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+        """Return how many ordered pairs of rows that depend on each other there are of each kind.
 
-    @final
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        dict of Pair to int
+            The numbers; pairs left out are independent.
+
+        Raises
+        ------
+        NoClosedForm
+            If rows depend on each other in a way that no closed form is known for.
+        """
+
+    @abstractmethod
     def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
-        """Return the law of the norms; the name "chi" stands for a kernel's own law, which is chi for the Gaussian one.
+        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian.
 
         Parameters
         ----------
@@ -58,11 +82,34 @@ class Projection(ABC):
         NormLaw
             The law.
         """
-        return own if self.norms == "chi" else NORM_LAWS[self.norms]
+
+    @abstractmethod
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+        """Return m rows, (m, d)."""
+
+    def sphere(self, d: int) -> int:
+        """Return p, where each row is the first d entries of a uniform direction in p dimensions times a norm of `law`.
+
+        Parameters
+        ----------
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        int
+            The dimension p; d itself where nothing is padded.
+
+        Raises
+        ------
+        NoClosedForm
+            If the directions are uniform only nearly.
+        """
+        return positive_integer("d", d)
 
     @final
     def draw(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Host:
-        """Draw the frequencies omega; directions come from the generator first, norms after them.
+        """Draw the frequencies omega.
 
         Parameters
         ----------
@@ -73,7 +120,7 @@ class Projection(ABC):
         rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
             Source of randomness (SPEC 7); equal seeds give equal frequencies.
         own : NormLaw
-            The law that the name "chi" stands for.
+            The law that norms "chi" stand for.
 
         Returns
         -------
@@ -83,10 +130,52 @@ class Projection(ABC):
         Raises
         ------
         ParameterError
-            If m or d is not a positive integer, or rng is none of the above.
+            If m or d is not a positive integer or no size that the projection has, or rng is none of the above.
         """
         m, d, source = positive_integer("m", m), positive_integer("d", d), generator(rng)
-        directions = self._directions(m, d, source)
-        omega = np.ascontiguousarray(self.law(own).sample(m, d, source)[:, None] * directions)
+        self.blocks(m, d)
+        omega = np.ascontiguousarray(self._draw(m, d, self.law(own), source))
         omega.setflags(write=False)
         return omega
+
+
+class Directed(Projection):
+    """A projection that draws directions first and norms, of the law named `norms`, apart from them."""
+
+    norms: str
+
+    @abstractmethod
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+        """Return m rows of norm 1 in the dimension of `_padded`, cut to their first d entries, (m, d)."""
+
+    def _padded(self, d: int) -> int:
+        return d
+
+    @final
+    def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
+        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian.
+
+        Parameters
+        ----------
+        own : NormLaw
+            The kernel's own law.
+
+        Returns
+        -------
+        NormLaw
+            The law.
+
+        Raises
+        ------
+        ParameterError
+            If norms "coupled" cannot couple norms of the kernel's own law.
+        """
+        return law_named(self.norms, own)
+
+    @final
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+        directions = self._directions(m, d, generator)
+        norms = law.sample(m, self._padded(d), generator)
+        if self.norms == "coupled":
+            norms = coupled(norms, self.blocks(m, d), d)
+        return np.asarray(norms[:, None] * directions)

@@ -10,15 +10,16 @@ import numpy as np
 from kernattn._array import Host
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
-from kernattn.projections.base import Projection
+from kernattn.projections.base import Directed
 from kernattn.projections.norms import NORM_LAWS
+from kernattn.projections.pairs import Pair
 
 __all__ = ["Iid", "iid"]
 
 
 @final
 @dataclass(frozen=True)
-class Iid(Projection):
+class Iid(Directed):
     r"""Independent frequencies: with norms "chi" the rows are :math:`\omega_i \sim N(0, I_d)`.
 
     Rahimi and Recht (2007).
@@ -49,7 +50,7 @@ class Iid(Projection):
         one_of("norms", self.norms, NORM_LAWS)
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return m ones: no two rows are orthogonal by design.
+        """Return m ones: no row depends on another.
 
         Parameters
         ----------
@@ -65,6 +66,23 @@ class Iid(Projection):
         """
         positive_integer("d", d)
         return (1,) * positive_integer("m", m)
+
+    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+        """Return nothing: no row depends on another.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        dict of Pair to int
+            Nothing.
+        """
+        return {}
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
         rows = generator.standard_normal((m, d))

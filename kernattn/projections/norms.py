@@ -17,6 +17,7 @@ from typing import final
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.special import logsumexp
 
 from kernattn._array import Host
 from kernattn._check import finite_number, positive_integer
@@ -24,6 +25,9 @@ from kernattn.errors import ParameterError
 from kernattn.projections._hypergeometric import hyp0f1_of_minus, hyp1f1_of_minus, log_hyp0f1, log_hyp1f1
 
 __all__ = ["NORM_LAWS", "Chi", "NormLaw", "SqrtD"]
+
+ANGLES = 40  # nodes of an angle's law
+WIDTH = 9.0  # of it, in units of d^(-1/2), its scale
 
 
 class NormLaw(ABC):
@@ -46,6 +50,48 @@ class NormLaw(ABC):
         -------
         (m,) numpy.ndarray
             The norms, float64.
+        """
+
+    @abstractmethod
+    def of_chi(self, norms: Host, d: int, u: Host) -> Host:
+        """Return norms of this law made of norms of N(0, I_d) and uniform numbers, smoothly in both.
+
+        Parameters
+        ----------
+        norms : (m,) numpy.ndarray
+            Norms of standard normal vectors.
+        d : int
+            Dimension of the vectors.
+        u : (m,) numpy.ndarray
+            Numbers uniform on (0, 1), independent of the norms.
+
+        Returns
+        -------
+        (m,) numpy.ndarray
+            The norms, float64.
+        """
+
+    @abstractmethod
+    def sines(self, d: int) -> tuple[Host, Host]:
+        r"""Return nodes and log weights for :math:`2 R R' / (R^2 + R'^2)` of independent norms.
+
+        It must be independent of :math:`R^2 + R'^2`, as it is for constant norms and, of all others, for squares of
+        Gamma law alone (Lukacs 1955).
+
+        Parameters
+        ----------
+        d : int
+            Dimension of the frequencies.
+
+        Returns
+        -------
+        (k,) numpy.ndarray, (k,) numpy.ndarray
+            Values of the quotient, and the logarithms of their weights, which add up to 1.
+
+        Raises
+        ------
+        NoClosedForm
+            If the two are not independent.
         """
 
     @final
@@ -171,6 +217,43 @@ class Chi(NormLaw):
         """
         return np.sqrt(generator.chisquare(d, m))
 
+    def of_chi(self, norms: Host, d: int, u: Host) -> Host:
+        """Return the norms as they are.
+
+        Parameters
+        ----------
+        norms : (m,) numpy.ndarray
+            Norms of standard normal vectors.
+        d : int
+            Dimension of the vectors.
+        u : (m,) numpy.ndarray
+            Not used.
+
+        Returns
+        -------
+        (m,) numpy.ndarray
+            The norms, float64.
+        """
+        return norms
+
+    def sines(self, d: int) -> tuple[Host, Host]:
+        r"""Return Gauss nodes for the cosine of an angle of density :math:`\propto \cos^{d-1}` on its first quadrant.
+
+        Parameters
+        ----------
+        d : int
+            Dimension of the frequencies.
+
+        Returns
+        -------
+        (k,) numpy.ndarray, (k,) numpy.ndarray
+            Values of the quotient, and the logarithms of their weights.
+        """
+        x, weights = np.polynomial.legendre.leggauss(ANGLES)
+        cosines = np.cos(min(np.pi / 2, WIDTH / np.sqrt(d)) * (1 + x) / 2)
+        log_weights = (d - 1) * np.log(cosines) + np.log(weights)
+        return cosines, log_weights - logsumexp(log_weights)
+
     def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:
         c = _shrink(tilt)
         series = t2 / (2.0 * c) if rows == 1 else log_hyp1f1(rows * d / 2.0, d / 2.0, t2 / (2.0 * c))
@@ -210,6 +293,40 @@ class SqrtD(NormLaw):
             The norms, float64.
         """
         return np.full(m, np.sqrt(d))
+
+    def of_chi(self, norms: Host, d: int, u: Host) -> Host:
+        """Return constants.
+
+        Parameters
+        ----------
+        norms : (m,) numpy.ndarray
+            Only their number is used.
+        d : int
+            Dimension of the vectors.
+        u : (m,) numpy.ndarray
+            Not used.
+
+        Returns
+        -------
+        (m,) numpy.ndarray
+            The norms, float64.
+        """
+        return np.full(len(norms), np.sqrt(d))
+
+    def sines(self, d: int) -> tuple[Host, Host]:
+        """Return the one value 1.
+
+        Parameters
+        ----------
+        d : int
+            Dimension of the frequencies.
+
+        Returns
+        -------
+        (1,) numpy.ndarray, (1,) numpy.ndarray
+            The value, and the logarithm of its weight.
+        """
+        return np.ones(1), np.zeros(1)
 
     def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:
         return np.asarray(log_hyp0f1(d / 2.0, rows * d * t2 / 4.0) + tilt * rows * d)

@@ -11,11 +11,12 @@ import numpy as np
 from kernattn._array import Host
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
-from kernattn.projections.base import Projection
+from kernattn.projections.base import Directed
+from kernattn.projections.coupling import COUPLED_NORMS
 from kernattn.projections.gram_schmidt import gram_schmidt
-from kernattn.projections.norms import NORM_LAWS
+from kernattn.projections.pairs import Pair, within_blocks
 
-__all__ = ["METHODS", "Orthogonal", "orthogonal"]
+__all__ = ["METHODS", "Orthogonal", "haar", "orthogonal"]
 
 
 def _qr(blocks: Host) -> Host:
@@ -32,9 +33,14 @@ def _qr(blocks: Host) -> Host:
 METHODS: dict[str, Callable[[Host], Host]] = {"gram_schmidt": gram_schmidt, "qr": _qr}
 
 
+def haar(generator: np.random.Generator, count: int, d: int) -> Host:
+    """Return frames of d orthonormal rows, independent and uniform, (count, d, d)."""
+    return _qr(generator.standard_normal((count, d, d)))
+
+
 @final
 @dataclass(frozen=True)
-class Orthogonal(Projection):
+class Orthogonal(Directed):
     r"""Frequencies in blocks of d orthogonal rows; with norms "chi" each row alone is :math:`\omega_i \sim N(0, I_d)`.
 
     Yu et al. (2016). The directions of a block are Haar distributed: the Gram-Schmidt frame of a Gaussian block, or
@@ -46,8 +52,8 @@ class Orthogonal(Projection):
     method : str
         "qr" (LAPACK) or "gram_schmidt"; from one seed they give the same rows up to rounding.
     norms : str
-        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
-        :math:`\sqrt{d}`.
+        Law of the norms: "chi", "sqrt_d" for the constant :math:`\sqrt{d}`, or "coupled" for chi norms in pairs
+        :math:`r' = F^{-1}(1 - F(r))` inside each block (Reid et al. 2025).
 
     Raises
     ------
@@ -74,7 +80,7 @@ class Orthogonal(Projection):
     def __post_init__(self) -> None:
         """Check the names."""
         one_of("method", self.method, METHODS)
-        one_of("norms", self.norms, NORM_LAWS)
+        one_of("norms", self.norms, COUPLED_NORMS)
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
         """Return d, d, ... and what is left of m: the sizes of the blocks of orthogonal rows.
@@ -93,6 +99,23 @@ class Orthogonal(Projection):
         """
         full, rest = divmod(positive_integer("m", m), positive_integer("d", d))
         return (d,) * full + (rest,) * (rest > 0)
+
+    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+        """Return the numbers of ordered pairs of orthogonal rows, with independent and with coupled norms.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        dict of Pair to int
+            The numbers.
+        """
+        return within_blocks(self.blocks(m, d), 0.0, self.norms)
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
         rows, orthonormal = generator.standard_normal((m, d)), METHODS[self.method]
@@ -118,8 +141,8 @@ def orthogonal(m: int, d: int, rng: RNG = None, method: str = "qr", norms: str =
     method : str
         "qr" (LAPACK, with the signs that make it Haar) or "gram_schmidt"; from one seed the same rows up to rounding.
     norms : str
-        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
-        :math:`\sqrt{d}`.
+        Law of the norms: "chi", "sqrt_d" for the constant :math:`\sqrt{d}`, or "coupled" for chi norms in pairs
+        :math:`r' = F^{-1}(1 - F(r))` inside each block (Reid et al. 2025).
 
     Returns
     -------

@@ -25,7 +25,7 @@ from scipy.special import gammainccinv, gammaincinv, gammaln
 
 from kernattn._array import Host
 from kernattn._check import positive_number
-from kernattn.errors import ParameterError
+from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.kernels.matern import matern
 from kernattn.projections.norms import NormLaw
 
@@ -78,6 +78,49 @@ class ScaleMixture(NormLaw):
         """
         chi2 = generator.chisquare(d, m)
         return np.asarray(np.sqrt(chi2 * self._squared_scale(generator.standard_gamma(self.shape, m))))
+
+    @final
+    def of_chi(self, norms: Host, d: int, u: Host) -> Host:
+        """Return the norms times scales, which are quantiles at u.
+
+        Parameters
+        ----------
+        norms : (m,) numpy.ndarray
+            Norms of standard normal vectors.
+        d : int
+            Dimension of the vectors.
+        u : (m,) numpy.ndarray
+            Numbers uniform on (0, 1), independent of the norms.
+
+        Returns
+        -------
+        (m,) numpy.ndarray
+            The norms, float64.
+        """
+        return np.asarray(norms * np.sqrt(self._squared_scale(gammaincinv(self.shape, u))))
+
+    @final
+    def sines(self, d: int) -> tuple[Host, Host]:
+        """Raise NoClosedForm.
+
+        Parameters
+        ----------
+        d : int
+            Dimension of the frequencies.
+
+        Returns
+        -------
+        (k,) numpy.ndarray, (k,) numpy.ndarray
+            Never.
+
+        Raises
+        ------
+        NoClosedForm
+            Always: the quotient depends on the sum.
+        """
+        raise NoClosedForm(
+            f"no closed form is known for two frequencies at another than a right angle with norms of {self!r}"
+        )
 
     @final
     def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:

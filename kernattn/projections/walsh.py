@@ -1,0 +1,48 @@
+"""The fast Walsh-Hadamard transform, and the sizes that it takes."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernattn._array import Host
+
+__all__ = ["padded", "walsh_hadamard"]
+
+
+def padded(d: int) -> int:
+    """Return the least power of two that is at least d."""
+    return 1 << (d - 1).bit_length()
+
+
+def walsh_hadamard(x: Host) -> Host:
+    r"""Return :math:`p^{-1/2} H x` along the second axis from last, of p = 2^k entries, Sylvester's order.
+
+    k passes of sums and differences, :math:`p \log_2 p` operations for each column; it is its own inverse.
+
+    Parameters
+    ----------
+    x : (..., p, c) numpy.ndarray
+        Columns, float64.
+
+    Returns
+    -------
+    (..., p, c) numpy.ndarray
+        The transforms.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.projections.walsh import walsh_hadamard
+    >>> 2 * walsh_hadamard(np.eye(4))
+    array([[ 1.,  1.,  1.,  1.],
+           [ 1., -1.,  1., -1.],
+           [ 1.,  1., -1., -1.],
+           [ 1., -1., -1.,  1.]])
+    """
+    *lead, p, columns = x.shape
+    half = 1
+    while half < p:
+        pairs = x.reshape(*lead, p // (2 * half), 2, half, columns)
+        x = np.stack([pairs[..., 0, :, :] + pairs[..., 1, :, :], pairs[..., 0, :, :] - pairs[..., 1, :, :]], axis=-3)
+        half *= 2
+    return x.reshape(*lead, p, columns) * p**-0.5
