@@ -207,7 +207,7 @@ def source(op: str) -> str:
 def _module(device: int, op: str, defines: tuple[str, ...]) -> Any:
     import cupy
 
-    return cupy.RawModule(code=source(op), options=("--std=c++17", *defines))
+    return cupy.RawModule(code=source(op), options=defines)
 
 
 def kernel(op: str, name: str, defines: tuple[str, ...]) -> Any:

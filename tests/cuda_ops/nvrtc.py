@@ -74,7 +74,7 @@ def compile_source(source: str, options: tuple[str, ...], arch: int) -> Compiled
     from cuda.bindings import nvrtc
 
     program = _checked(nvrtc.nvrtcCreateProgram(source.encode(), b"kernels.cu", 0, [], []))
-    flags = [f"--gpu-architecture=sm_{arch}", "--std=c++17", "-ftz=true", "--ptxas-options=-v", *options]
+    flags = [f"--gpu-architecture=sm_{arch}", "-ftz=true", "--ptxas-options=-v", *options]
     encoded = [flag.encode() for flag in flags]
     status = nvrtc.nvrtcCompileProgram(program, len(encoded), encoded)
     size = _checked(nvrtc.nvrtcGetProgramLogSize(program))

@@ -13,7 +13,7 @@ features(const X* x, X* phi, const Acc* omega, const Acc* row_weights, const Acc
     const int rows = n - first_row < C ? int(n - first_row) : C;
     const X* const inputs[1] = {x + first_row * d};
     row_scales(log_row, inputs[0], nullptr, rows, map);
-    __syncthreads();
+    __syncwarp();
 
     const int g = lane_index() / 4, t = lane_index() % 4, features = map.count();
     bool fresh = true;

@@ -28,7 +28,7 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Ac
     if (segments) {
         int same = 0;
         for (long long i = row0 + threadIdx.x; i < stop; i += blockDim.x) same += segments[entry * n + i] == segments[entry * n + stop - 1];
-        row0 = stop - block_sum(same, visible);
+        row0 = stop - block_sum(same, reinterpret_cast<int*>(column_top));
     }
 
     const int g = lane_index() / 4, t = lane_index() % 4, strip = warp_index() % strips, group = warp_index() / strips;
@@ -38,7 +38,6 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Ac
     for (int i = threadIdx.x; i < FB; i += blockDim.x) tile_peak[i] = Limits<Acc>::lowest(), tile_z[i] = Acc(0);
     for (; row0 < stop; row0 += C) {
         const int rows = stop - row0 < C ? int(stop - row0) : C;
-        __syncthreads();
         row_scales(log_row, keys + row0 * d, k_scale ? k_scale + entry * n + row0 : nullptr, rows, map);
         load_visible(visible, mask ? mask + entry * n + row0 : nullptr, rows);
         __syncthreads();
@@ -83,7 +82,6 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Ac
             tile_z[i] = total;
         }
     }
-    __syncthreads();
 
     const int features = map.count();
     const long long at = blockIdx.x * static_cast<long long>(features);

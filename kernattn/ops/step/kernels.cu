@@ -83,7 +83,6 @@ prepare(const X* q, const X* k, const Acc* k_scale, const Acc* omega, const Acc*
         }
         sum = block_sum(sum, room);
         if (threadIdx.x == 0) den[entry] = sum;
-        __syncthreads();
     }
     if (!per_feature && threadIdx.x == 0) peak_after[keys] = unit;
 }

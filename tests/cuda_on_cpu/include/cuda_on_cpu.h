@@ -1,7 +1,8 @@
 // Lets g++ compile unchanged CUDA C++ and run it on the CPU.
 //
 // The threads of a block are fibers inside one OS thread; they switch only at barriers, shuffles and other collectives, in an order
-// shuffled by a seed, so that a missing barrier shows as a wrong answer. Blocks are spread over OpenMP threads. Shared memory starts as
+// shuffled by a seed, so that a missing barrier shows as a wrong answer: with an even seed all threads go on together, with an odd one a
+// warp runs ahead of the others as far as it can. Blocks are spread over OpenMP threads. Shared memory starts as
 // NaN. Barriers that only some threads reach, or that they reach at different source lines, are reported.
 #pragma once
 #include <algorithm>
@@ -89,6 +90,16 @@ struct Runner {
     unsigned next_random() {
         random = random * 6364136223846793005ull + 1442695040888963407ull;
         return static_cast<unsigned>(random >> 33);
+    }
+    void shuffle(std::vector<int>& items, std::uint64_t seed) {
+        for (std::size_t i = items.size(); seed != 0 && i > 1; --i) std::swap(items[i - 1], items[next_random() % i]);
+    }
+    // Resumes those of order[low .. high) that wait for nothing; was there any?
+    bool run_ready(std::size_t low, std::size_t high) {
+        bool any = false;
+        for (std::size_t i = low; i < high && error.empty(); ++i)
+            if (fibers[order[i]].wait == Wait::none) any = true, resume(fibers[order[i]]);
+        return any;
     }
     void prepare(dim3 shape);
     void run_block(dim3 index, std::uint64_t seed);
@@ -237,15 +248,21 @@ inline void Runner::run_block(dim3 index, std::uint64_t seed) {
     for (Warp& warp : warps) warp.waiting = 0;
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i), fibers[i].wait = Wait::none;
     while (alive > 0) {
-        if (seed != 0)
-            for (std::size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[next_random() % i]);
         bool progress = false;
-        for (int i : order)
-            if (fibers[i].wait == Wait::none) {
-                progress = true;
-                resume(fibers[i]);
-                if (!error.empty()) return;
-            }
+        shuffle(order, seed);
+        if (seed % 2 == 0) {
+            progress = run_ready(0, order.size());
+        } else {
+            const std::size_t size = order.size();
+            std::sort(order.begin(), order.end(), [&](int a, int b) { return fibers[a].warp < fibers[b].warp; });
+            std::vector<int> turns(warps.size());
+            for (std::size_t i = 0; i < turns.size(); ++i) turns[i] = static_cast<int>(i);
+            shuffle(turns, seed);
+            for (int turn : turns)
+                while (error.empty() && run_ready(std::min<std::size_t>(turn * warp_size, size), std::min<std::size_t>((turn + 1) * warp_size, size)))
+                    progress = true;
+        }
+        if (!error.empty()) return;
         if (!progress) {
             int at_block = 0, at_warp = 0;
             for (int i : order) at_block += fibers[i].wait == Wait::block, at_warp += fibers[i].wait == Wait::warp;

@@ -1,0 +1,68 @@
+"""Every way the kernels are compiled: op, compiler options, and the dynamic shared memory of its largest launch."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.attend import gpu as attend
+from kernattn.ops.block_softmax import gpu as block_softmax
+from kernattn.ops.causal import gpu as causal
+from kernattn.ops.features import gpu as features
+from kernattn.ops.key_state import gpu as key_state
+from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
+from kernattn.ops.step import gpu as step
+
+LIMITS = {80: _cuda.Limits(80, 166912, 108), 90: _cuda.Limits(90, 232448, 132), 100: _cuda.Limits(100, 232448, 148), 120: _cuda.Limits(120, 101376, 188)}
+DTYPES = ("float16", "bfloat16", "float32", "float64")
+MAPS = (*KINDS, "elementwise", "values", "logs")
+
+
+@dataclass(frozen=True)
+class Instance:
+    op: str
+    dtype: str
+    map: str
+    defines: tuple[str, ...]
+    shared_bytes: int
+
+    def __str__(self):
+        sizes = "-".join(x[2:].replace("=", "") for x in self.defines if x.startswith(("-DDB", "-DEB")))
+        return f"{self.op}-{self.dtype}-{self.map}-{sizes}"
+
+    @property
+    def uses_tensor_cores(self):
+        return self.dtype in ("float16", "bfloat16") and self.op != "step" and (self.op != "features" or "-DPROJECT=1" in self.defines)
+
+
+def map_code(dtype, name, d, limits):
+    if name in ("values", "logs"):
+        rows = "float64" if dtype == "float64" else "float32"
+        return _cuda.map_code(dtype, None, name == "logs", d, limits, rows)
+    spec = MapSpec("elu1") if name == "elementwise" else MapSpec(name, np.zeros((64, d)))
+    return _cuda.map_code(dtype, spec, name in PER_FEATURE, d, limits)
+
+
+def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
+    """For each (d, e) of sizes."""
+    found = {}
+
+    def add(op, dtype, name, defines, shared_bytes):
+        found.setdefault((op, defines), Instance(op, dtype, name, defines, shared_bytes))
+
+    for dtype in dtypes:
+        for d, e in sizes:
+            how = block_softmax.plan(64, 4096, d, e, dtype, limits)
+            add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
+            for name in maps:
+                code = map_code(dtype, name, d, limits)
+                if name not in ("values", "logs"):
+                    add("features", dtype, name, code.defines, features.plan(4096, d, 256, code, limits).shared_bytes)
+                linear = _cuda_linear.linear_code(code, dtype, e, limits)
+                slabs = _cuda_linear.Slabs(4, 1024)
+                add("key_state", dtype, name, linear.defines, key_state.plan(64, 4096, e, 256, linear, slabs, limits).shared_bytes)
+                add("attend", dtype, name, linear.defines, attend.plan(64, 4096, e, linear).shared_bytes)
+                add("causal", dtype, name, linear.defines, causal.plan(64, 4096, e, 256, linear, limits).shared_bytes)
+                token = replace(linear, map=replace(code, warps=step.WARPS))
+                add("step", dtype, name, token.defines, step.plan(64, e, token).stream_bytes)
+    return list(found.values())

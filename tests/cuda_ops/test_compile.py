@@ -1,0 +1,83 @@
+"""NVRTC compiles every kernel; what it reports of registers, spills and shared memory stays within the budgets."""
+
+import pytest
+from cuda_ops import nvrtc
+from cuda_ops.instances import DTYPES, LIMITS, MAPS, instances
+
+from kernattn.ops import _cuda
+
+REASON = nvrtc.available()
+pytestmark = pytest.mark.skipif(REASON is not None, reason=f"needs NVRTC: {REASON}")
+
+SPILL_BUDGET = {"float64": 512}  # bytes stored, and loaded
+FEW = 16  # of the other types
+KERNELS = {
+    "features": {"features"},
+    "key_state": {"summarise", "scan"},
+    "attend": {"attend"},
+    "causal": {"walk"},
+    "step": {"prepare", "stream"},
+    "block_softmax": {"block_softmax"},
+}
+WIDE, NARROW = (128, 128), (16, 32)
+USUAL = instances(LIMITS[90], maps=("exp",)) + instances(LIMITS[90], ("float32", "bfloat16"), ("sincos",))
+USUAL = list(dict.fromkeys(USUAL))
+USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("exp_pair", "relu", "cos", "elementwise", "values", "logs")) if x.op == "causal"]
+EVERY = [x for x in instances(LIMITS[90], sizes=(WIDE, NARROW, (32, 64))) if x not in USUAL]
+OTHERS = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch], ("bfloat16",), ("exp",))]
+EVERY_OTHER = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch]) if (arch, x) not in OTHERS]
+
+
+def check(instance, arch):
+    compiled = nvrtc.compile_source(_cuda.source(instance.op), instance.defines, arch)
+    assert set(compiled.kernels) == KERNELS[instance.op]
+    for name, kernel in compiled.kernels.items():
+        budget = SPILL_BUDGET.get(instance.dtype, FEW)
+        assert max(kernel.spill_stores, kernel.spill_loads) <= budget, f"{name} spills: {kernel}"
+        assert kernel.registers <= 255
+        assert kernel.shared == 0, "all shared memory is dynamic: the emulation fills it with NaN"
+    assert instance.shared_bytes <= LIMITS[arch].shared_bytes
+    wanted = "mma.sync.aligned." + {"bfloat16": "m16n8k16", "float16": "m16n8k16" if instance.op == "block_softmax" else "m16n8k8"}.get(
+        instance.dtype, ""
+    )
+    assert (wanted in compiled.ptx) == instance.uses_tensor_cores
+    assert "mma.sync" not in compiled.ptx or instance.uses_tensor_cores, "float32 and float64 are never rounded"
+
+
+@pytest.mark.parametrize("instance", USUAL, ids=str)
+def test_hopper(instance):
+    check(instance, 90)
+
+
+@pytest.mark.parametrize(("arch", "instance"), OTHERS, ids=str)
+def test_other_architectures(arch, instance):
+    check(instance, arch)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("instance", EVERY, ids=str)
+def test_hopper_every_instance(instance):
+    check(instance, 90)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("arch", "instance"), EVERY_OTHER, ids=str)
+def test_other_architectures_every_instance(arch, instance):
+    check(instance, arch)
+
+
+def test_the_table_is_whole():
+    assert {x.op for x in USUAL} == set(KERNELS) == set(_cuda.HEADERS)
+    assert {(x.dtype, x.map) for x in USUAL + EVERY if x.op == "causal"} == {(d, m) for d in DTYPES for m in MAPS}
+
+
+def test_a_kernel_that_spills_is_seen():
+    body = "".join(f"x[{i}] = p[{i}];" for i in range(300)) + "for (int i = 0; i < 300; ++i) __syncthreads();"
+    body += "".join(f"p[{i}] = x[{299 - i}];" for i in range(300))
+    source = f'extern "C" __global__ void __launch_bounds__(1024) spills(volatile float* p) {{ float x[300]; {body} }}'
+    assert nvrtc.compile_source(source, (), 90).kernels["spills"].spill_stores > 0
+
+
+def test_an_error_is_reported():
+    with pytest.raises(nvrtc.CompileError, match="undefined"):
+        nvrtc.compile_source('extern "C" __global__ void f(float* p) { *p = nothing_of_that_name; }', (), 90)
