@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernattn import attention, errors, features, kernels, metrics, projections
+    from kernattn._warmup import warmup
     from kernattn.attention import (
         LinearState,
         attend,
@@ -38,11 +39,12 @@ __all__ = [
     "projections",
     "random_features",
     "softmax_attention",
+    "warmup",
 ]
 
 __version__ = "0.1.0"
 
-_HOMES = dict.fromkeys(("load", "random_features"), "features") | dict.fromkeys(
+_HOMES = {"warmup": "_warmup"} | dict.fromkeys(("load", "random_features"), "features") | dict.fromkeys(
     (
         "LinearState",
         "attend",

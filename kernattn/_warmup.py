@@ -1,0 +1,60 @@
+"""Compile before the first call has to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from kernattn._dispatch import missing
+from kernattn.attention import (
+    attend,
+    causal_linear_attention,
+    key_state,
+    linear_attention_step,
+    softmax_attention,
+)
+from kernattn.errors import BackendUnavailable, ParameterError
+from kernattn.features import elu1
+
+__all__ = ["warmup"]
+
+
+def warmup(dtypes: Sequence[str] = ("float32",)) -> None:
+    r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: under half a minute for a dtype, once for a machine.
+
+    One compilation, cached on disk, serves every map, shape and mask of a dtype, so that any later call in any later process starts
+    within a second. float16 and bfloat16 run on the loops of float32.
+
+    Parameters
+    ----------
+    dtypes : sequence of str
+        "float32", "float64" or both.
+
+    Raises
+    ------
+    ParameterError
+        If a dtype is another one.
+    BackendUnavailable
+        If Numba is not installed.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> ka.warmup(dtypes=[])  # ka.warmup() compiles float32
+    """
+    for dtype in dtypes:
+        if dtype not in ("float32", "float64"):
+            raise ParameterError(f"dtypes must be of 'float32' and 'float64'; got {dtype!r}")
+    reason = missing("cpu")
+    if reason is not None:
+        raise BackendUnavailable(f"there is nothing to warm up: {reason}")
+    phi = elu1()
+    for dtype in dtypes:
+        x = np.ones((1, 4, 4), dtype)
+        state = key_state(x, x, phi, backend="cpu")
+        causal_linear_attention(x, x, x, phi, state=state, backend="cpu")
+        attend(state, x, phi, backend="cpu")
+        linear_attention_step(state, x[:, 0], x[:, 0], x[:, 0], phi, backend="cpu")
+        softmax_attention(x, x, x, backend="cpu")
+        phi(x, backend="cpu")
