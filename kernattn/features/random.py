@@ -30,7 +30,7 @@ class Moments(NamedTuple):
 
 def of_even_terms(moment: Callable[[Pair], Host], pair: Pair) -> Host:
     """Return E t(w) t(w') of an even term, as cos a cos b = (cos(a + b) + cos(a - b)) / 2, from moments of w + w'."""
-    return np.mean([moment(each) for each in {pair, pair.opposite}], axis=0)
+    return np.asarray(np.mean([moment(each) for each in {pair, pair.opposite}], axis=0))
 
 
 def row_exponent(kernel: Kernel) -> float:

@@ -53,8 +53,9 @@ class Antithetic(Projection):
 
     def __post_init__(self) -> None:
         """Check the base."""
-        if not isinstance(self.base, Projection) or isinstance(self.base, Antithetic):
-            raise ParameterError(f"base must be a projection that is not antithetic itself; got {self.base!r}")
+        base: object = self.base
+        if not isinstance(base, Projection) or isinstance(base, Antithetic):
+            raise ParameterError(f"base must be a projection that is not antithetic itself; got {base!r}")
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
         """Return twice the sizes of the base's blocks.

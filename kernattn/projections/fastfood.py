@@ -127,7 +127,8 @@ class Fastfood(Directed):
         gaussian = generator.standard_normal((count, p, 1))
         unit = gaussian / np.linalg.norm(gaussian, axis=1, keepdims=True)
         shuffled = np.take_along_axis(transforms, order[:, :, None], axis=1)[..., :d]
-        return walsh_hadamard(unit * shuffled).reshape(-1, d)[:m] * np.sqrt(p)
+        rows = np.sqrt(p) * walsh_hadamard(unit * shuffled)  # (count, p, d)
+        return np.asarray(rows.reshape(-1, d)[:m])
 
 
 def fastfood(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:

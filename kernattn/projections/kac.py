@@ -143,7 +143,7 @@ class Kac(Directed):
             cosine, sine, first, second = np.cos(angle), np.sin(angle), frames[each, i], frames[each, j]
             frames[each, i] = cosine * first - sine * second
             frames[each, j] = sine * first + cosine * second
-        return frames.reshape(-1, d)[:m]
+        return np.asarray(frames.reshape(-1, d)[:m])
 
 
 def kac(m: int, d: int, rng: RNG = None, steps: int | None = None, norms: str = "chi") -> Host:

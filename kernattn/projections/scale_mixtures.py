@@ -132,7 +132,7 @@ class ScaleMixture(NormLaw):
     @final
     def _moment_of_minus(self, d: int, y: Host, tilt: float, rows: int) -> Host:
         self._check_tilt(tilt)
-        if rows == 1:
+        if rows == 1 or y.size == 0:
             return self._one_row(y)
         log = np.log(y)
         low, high = np.min(log) - 1.0, np.max(log) + 1.0

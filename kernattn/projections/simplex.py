@@ -102,7 +102,7 @@ class Simplex(Directed):
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
         frames = haar(generator, -(-m // d), d)
         corners = (frames - np.mean(frames, axis=1, keepdims=True)) * np.sqrt(d / (d - 1))
-        return corners.reshape(-1, d)[:m]
+        return np.asarray(corners.reshape(-1, d)[:m])
 
 
 def simplex(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:

@@ -45,4 +45,4 @@ def walsh_hadamard(x: Host) -> Host:
         pairs = x.reshape(*lead, p // (2 * half), 2, half, columns)
         x = np.stack([pairs[..., 0, :, :] + pairs[..., 1, :, :], pairs[..., 0, :, :] - pairs[..., 1, :, :]], axis=-3)
         half *= 2
-    return x.reshape(*lead, p, columns) * p**-0.5
+    return np.asarray(x.reshape(*lead, p, columns) * p**-0.5)

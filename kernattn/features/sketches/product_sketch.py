@@ -76,7 +76,7 @@ class GaussianSketch(ProductSketch):
     :math:`\sqrt d` keep the mean and multiply :math:`N + 2a` by :math:`d / (d + 2)`.
     """
 
-    projection: Projection
+    projection: Iid | Orthogonal
 
     @property
     def design(self) -> dict[str, Any]:
