@@ -11,7 +11,10 @@ from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, Shap
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState
 
-__all__ = ["check_arrays", "check_draws", "check_is_state", "check_map", "check_state", "leading"]
+__all__ = ["check_arrays", "check_draws", "check_is_state", "check_map", "check_state", "check_step", "leading"]
+
+FORMS = 256
+_passed: set[tuple[Any, ...]] = set()
 
 
 def check_arrays(
@@ -81,6 +84,24 @@ def check_state(
     wide = "float64" if dtype_name(q) == "float64" else "float32"
     if dtype_name(state.s) != wide:
         raise DTypeError(f"the state of {dtype_name(q)} arrays is {wide}; got {dtype_name(state.s)}")
+
+
+def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> None:
+    """Raise unless a token fits the state and the map; of NumPy arrays, what passed once passes again by its form."""
+    form = None
+    if isinstance(state, LinearState) and isinstance(phi, FeatureMap):
+        arrays = (q, k, v, state.s, state.z, state.peak, *(() if key_mask is None else (key_mask,)))
+        if all(type(x) is np.ndarray for x in arrays):
+            form = (phi.draw, state.draw, *((x.shape, x.dtype) for x in arrays))
+            if form in _passed:
+                return
+    check_arrays(key_mask, tokens=False, q=q, k=k, v=v)
+    check_map(phi, q=q)
+    check_state(state, phi, q, lead=leading(1, k=k, v=v), v=v)
+    if form is not None:
+        if len(_passed) >= FORMS:
+            _passed.clear()
+        _passed.add(form)
 
 
 def check_is_state(**states: Any) -> None:

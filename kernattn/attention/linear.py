@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
 from kernattn._check import positive_integer
-from kernattn.attention.check import check_arrays, check_draws, check_is_state, check_map, check_state, leading
+from kernattn.attention.check import check_arrays, check_draws, check_is_state, check_map, check_state, check_step, leading
 from kernattn.errors import ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
@@ -208,9 +208,7 @@ def linear_attention_step(
     >>> out
     array([2.])
     """
-    check_arrays(key_mask, tokens=False, q=q, k=k, v=v)
-    check_map(phi, q=q)
-    check_state(state, phi, q, lead=leading(1, k=k, v=v), v=v)
+    check_step(state, q, k, v, phi, key_mask)
     run = STEP.implementation(v, backend)
     out, after = run(_sums(state), *_lowered_token(phi, q, k), v, phi.spec, key_mask, reuse_state)
     return out, _state(after, state.draw)
