@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
 from kernattn._check import positive_integer
-from kernattn.attention.check import check_arrays, check_draws, check_is_state, check_map, check_state, check_step, leading
+from kernattn.attention.check import (
+    check_arrays,
+    check_draws,
+    check_is_state,
+    check_map,
+    check_state,
+    check_step,
+    leading,
+)
 from kernattn.errors import ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
