@@ -92,10 +92,10 @@ class ArcCosineFeatures(FeatureMap):
         return like(np.maximum(variance, 0.0), x)
 
     def _term(self, x: Host, y: Host, order: int) -> Host:
-        """Return the kernel of that order times E r^2p / E chi^2p over the norms r."""
-        d, law = self.dim, self.projection.law()
+        """Return the kernel of that order, times E r^(2 order) / E chi^(2 order) over the norms r."""
+        p, law = self.projection.sphere(self.dim), self.projection.law()
         if law not in (NORM_LAWS["chi"], NORM_LAWS["sqrt_d"]):
             raise NoClosedForm(f"no closed form is known for {type(self).__name__} with norms of {law!r}")
         kernel: Host = arccosine(checked_rows(x, y, cross=False), order)
-        # both are homogeneous of degree 2p in the norms; E chi^2p = d (d + 2) ... (d + 2p - 2)
-        return kernel if law == NORM_LAWS["chi"] else kernel * np.prod(d / (d + 2.0 * np.arange(order)))
+        # both are homogeneous in the norms, and E chi^(2 order) = p (p + 2) ... (p + 2 order - 2)
+        return kernel if law == NORM_LAWS["chi"] else kernel * np.prod(p / (p + 2.0 * np.arange(order)))
