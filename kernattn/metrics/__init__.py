@@ -1,0 +1,27 @@
+"""How far an approximation is from what it approximates: bias, variance, Gram matrices and attention outputs."""
+
+from kernattn.metrics.attention import DeltaMethod, attention_mse, ratio_delta_method, row_kl
+from kernattn.metrics.estimates import (
+    Interval,
+    bias_and_ci,
+    empirical_variance,
+    mean_and_ci,
+    median_and_ci,
+    variance_ratio,
+)
+from kernattn.metrics.gram import GramErrors, gram_errors
+
+__all__ = [
+    "DeltaMethod",
+    "GramErrors",
+    "Interval",
+    "attention_mse",
+    "bias_and_ci",
+    "empirical_variance",
+    "gram_errors",
+    "mean_and_ci",
+    "median_and_ci",
+    "ratio_delta_method",
+    "row_kl",
+    "variance_ratio",
+]

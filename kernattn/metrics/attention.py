@@ -1,0 +1,178 @@
+"""How far an attention output is from the exact one, measured and predicted."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kernattn._array import Array, namespace
+from kernattn.errors import ShapeError
+from kernattn.metrics.check import broadcasts, filled, redraws
+
+__all__ = ["DeltaMethod", "attention_mse", "ratio_delta_method", "row_kl"]
+
+
+class DeltaMethod(NamedTuple):
+    """Second-order prediction for the ratio N/Z of two means.
+
+    Attributes
+    ----------
+    bias, variance : array
+        Of the ratio, shaped like N.
+    relative_sd : array
+        sd(Z)/Z, shaped like Z. The expansion means something while this is well below 1.
+    """
+
+    bias: Array
+    variance: Array
+    relative_sd: Array
+
+
+def attention_mse(out: Array, exact: Array) -> Array:
+    """Mean squared error of attention outputs over rows and values, mean_{i,c} (out_ic - exact_ic)^2.
+
+    Source: the error that Choromanski et al. (2021), figure 4, plot.
+
+    Parameters
+    ----------
+    out : array (..., n, e)
+        Approximate outputs.
+    exact : array, broadcastable to (..., n, e)
+        Outputs of exact attention.
+
+    Returns
+    -------
+    array (...)
+        In the kind and dtype of the inputs.
+
+    Raises
+    ------
+    ShapeError
+        `out` has fewer than two axes, or shapes that do not broadcast.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError, MixedLibraryError
+        Not arrays of real floating dtype, or not of one library.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import attention_mse
+    >>> print(attention_mse(np.asarray([[1.0, 2.0]]), np.asarray([[1.0, 4.0]])))
+    2.0
+    """
+    xp = namespace(out=out, exact=exact)
+    filled("out", out)
+    if out.ndim < 2:
+        raise ShapeError(f"out must be (..., n, e); got shape {tuple(out.shape)}")
+    broadcasts("exact", exact, tuple(out.shape))
+    return xp.mean((out - exact) ** 2, axis=(-2, -1))
+
+
+def row_kl(exact: Array, estimate: Array) -> Array:
+    """Kullback-Leibler divergence of attention rows, KL_i = sum_j p_ij log(p_ij / q_ij) with 0 log 0 = 0.
+
+    Source: Kullback and Leibler (1951). It is infinite where an estimated weight is 0 or below and the exact one is
+    not: signed feature maps do that.
+
+    Parameters
+    ----------
+    exact : array (..., n, l)
+        p, rows of exact attention weights: not negative, summing to 1.
+    estimate : array (..., n, l)
+        q, rows of approximate weights, summing to 1.
+
+    Returns
+    -------
+    array (..., n)
+        In nats; the kind and dtype of the inputs.
+
+    Raises
+    ------
+    ShapeError
+        The shapes differ, or have no axis.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError, MixedLibraryError
+        Not arrays of real floating dtype, or not of one library.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import row_kl
+    >>> p = np.asarray([[0.5, 0.5, 0.0], [0.5, 0.25, 0.25]])
+    >>> print(row_kl(p, np.asarray([[0.25, 0.75, 0.0], [1.5, -0.25, -0.25]])).round(4))
+    [0.1438    inf]
+    """
+    xp = namespace(exact=exact, estimate=estimate)
+    filled("exact", exact)
+    filled("estimate", estimate)
+    if exact.ndim < 1 or tuple(exact.shape) != tuple(estimate.shape):
+        raise ShapeError(
+            f"exact and estimate must have one shape (..., n, l); got {tuple(exact.shape)} and {tuple(estimate.shape)}"
+        )
+    seen = exact > 0
+    hidden = seen & (estimate <= 0)
+    p = xp.where(seen, exact, xp.ones_like(exact))
+    q = xp.where(seen & (estimate > 0), estimate, p)
+    total = xp.sum(xp.where(seen, p * xp.log(p / q), xp.zeros_like(p)), axis=-1)
+    return xp.where(xp.any(hidden, axis=-1), xp.full_like(total, xp.inf), total)
+
+
+def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
+    """Delta method for N/Z: bias ~ N Var(Z)/Z^3 - Cov(N,Z)/Z^2, variance ~ Var(N - c Z)/Z^2, c = N/Z.
+
+    Source: the second-order Taylor expansion of a ratio (Casella and Berger 2002, section 5.5). Unbiased kernel entries
+    give unbiased N and Z, but a biased N/Z. Moments are taken over the redraws.
+
+    Parameters
+    ----------
+    numerators : array (R, ..., e)
+        N of each redraw, R >= 2.
+    denominators : array (R, ...)
+        Z of each redraw.
+
+    Returns
+    -------
+    DeltaMethod
+        bias and variance (..., e), relative_sd (...).
+
+    Raises
+    ------
+    ShapeError
+        Fewer than two redraws, or `numerators` is not `denominators` with one more axis.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError, MixedLibraryError
+        Not arrays of real floating dtype, or not of one library.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import ratio_delta_method
+    >>> rng = np.random.default_rng(0)
+    >>> z = 1 + 0.1 * rng.standard_normal(100_000)
+    >>> prediction = ratio_delta_method(np.ones((100_000, 1)), z)      # E[1/Z] is about 1 + Var(Z)
+    >>> print(prediction.bias.round(3), prediction.variance.round(3))
+    [0.01] [0.01]
+    """
+    xp = namespace(numerators=numerators, denominators=denominators)
+    count = redraws("denominators", denominators)
+    redraws("numerators", numerators)
+    if tuple(numerators.shape[:-1]) != tuple(denominators.shape):
+        raise ShapeError(
+            f"numerators must be (R, ..., e) for denominators (R, ...); got {tuple(numerators.shape)} "
+            f"and {tuple(denominators.shape)}"
+        )
+    n = xp.mean(numerators, axis=0)  # (..., e)
+    z = xp.mean(denominators, axis=0)[..., None]  # (..., 1)
+    dn = numerators - n
+    dz = denominators[..., None] - z
+    var_z = xp.sum(dz**2, axis=0) / (count - 1)
+    cov = xp.sum(dn * dz, axis=0) / (count - 1)
+    ratio = n / z
+    residual = dn - ratio * dz
+    return DeltaMethod(
+        bias=ratio * var_z / z**2 - cov / z**2,
+        variance=xp.sum(residual**2, axis=0) / (count - 1) / z**2,
+        relative_sd=(xp.sqrt(var_z) / xp.abs(z))[..., 0],
+    )

@@ -1,0 +1,270 @@
+"""What redraws say of an estimate: mean, bias and variance, with intervals.
+
+Estimates carry their redraws on the first axis, (R, ...). Intervals are Student's, over the redraws, which are
+independent; the entries of one draw are not, so they are averaged inside a draw before anything is said about
+uncertainty.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.special import bdtr, stdtrit
+
+from kernattn._array import Array, namespace
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.metrics.check import broadcasts, redraws
+
+__all__ = ["Interval", "bias_and_ci", "empirical_variance", "mean_and_ci", "median_and_ci", "variance_ratio"]
+
+
+class Interval(NamedTuple):
+    """An estimate with the two ends of its confidence interval, low <= value <= high.
+
+    Attributes
+    ----------
+    value, low, high : array
+        Of one shape, dtype and device.
+    """
+
+    value: Array
+    low: Array
+    high: Array
+
+
+def mean_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
+    """Mean over the first axis, with Student's interval: mean +- t_{R-1} s / sqrt(R).
+
+    Source: Student (1908). The interval trusts the spread that the R samples show. Where their law has a tail that R
+    samples do not reach (exponential features at large ``|x + y|``), it is too short, and the mean too small.
+
+    Parameters
+    ----------
+    samples : array (R, ...)
+        Independent along the first axis, R >= 2; float16, bfloat16, float32 or float64.
+    confidence : float
+        Probability of the interval, in (0, 1).
+
+    Returns
+    -------
+    Interval
+        Arrays (...), in the kind and dtype of `samples`.
+
+    Raises
+    ------
+    ShapeError
+        Fewer than two samples, or no first axis.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError
+        Not an array of real floating dtype.
+    ParameterError
+        `confidence` outside (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import mean_and_ci
+    >>> value, low, high = mean_and_ci(np.asarray([1.0, 2.0, 3.0]))
+    >>> print(f"{value:.3f} in [{low:.3f}, {high:.3f}]")
+    2.000 in [-0.484, 4.484]
+    """
+    xp = namespace(samples=samples)
+    count = redraws("samples", samples)
+    mean = xp.mean(samples, axis=0)
+    half = _student(count, confidence) * xp.std(samples, axis=0, correction=1) / count**0.5
+    return Interval(mean, mean - half, mean + half)
+
+
+def median_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
+    """Median over the first axis, between two order statistics: P(x_(j) <= median <= x_(R+1-j)) >= confidence.
+
+    Source: Thompson (1936). j is the largest with 2 P(Binomial(R, 1/2) < j) <= 1 - confidence. It asks nothing of the
+    law of the samples, and holds where they have no mean: the error of a ratio whose denominator comes near 0 has none.
+
+    Parameters
+    ----------
+    samples : array (R, ...)
+        Independent along the first axis; real floating dtype; R >= 6 at 95%.
+    confidence : float
+        Least probability of the interval, in (0, 1).
+
+    Returns
+    -------
+    Interval
+        Arrays (...), in the kind and dtype of `samples`.
+
+    Raises
+    ------
+    ShapeError
+        Too few samples for this confidence, or no first axis.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError
+        Not an array of real floating dtype.
+    ParameterError
+        `confidence` outside (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import median_and_ci
+    >>> value, low, high = median_and_ci(np.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 900.0]))
+    >>> print(value, low, high)
+    5.0 2.0 8.0
+    """
+    xp = namespace(samples=samples)
+    count = redraws("samples", samples)
+    _check_confidence(confidence)
+    j = int(np.sum(bdtr(np.arange(count // 2), count, 0.5) <= (1 - confidence) / 2))
+    if j == 0:
+        raise ShapeError(f"{count} samples give the median no interval of confidence {confidence}; at 95% it takes 6")
+    ordered = xp.sort(samples, axis=0)
+    median = (ordered[(count - 1) // 2, ...] + ordered[count // 2, ...]) / 2
+    return Interval(median, ordered[j - 1, ...], ordered[count - j, ...])
+
+
+def bias_and_ci(estimates: Array, exact: Array, confidence: float = 0.95) -> Interval:
+    """Bias of an estimate, mean_r(estimate_r) - exact, with Student's interval over the redraws.
+
+    Source: Student (1908), as in `mean_and_ci`. An interval that misses 0 is evidence of bias; by chance alone it does
+    so with one minus the confidence, at every look.
+
+    Parameters
+    ----------
+    estimates : array (R, ...)
+        One estimate per redraw, R >= 2.
+    exact : array, broadcastable to (...)
+        What is estimated.
+    confidence : float
+        Probability of the interval, in (0, 1).
+
+    Returns
+    -------
+    Interval
+        Arrays (...), in the kind and dtype of `estimates`.
+
+    Raises
+    ------
+    ShapeError
+        Fewer than two redraws, or shapes that do not broadcast.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError, MixedLibraryError
+        Not arrays of real floating dtype, or not of one library.
+    ParameterError
+        `confidence` outside (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import bias_and_ci
+    >>> value, low, high = bias_and_ci(np.asarray([1.0, 2.0, 3.0]), np.asarray(1.5))
+    >>> print(f"{value:.3f} in [{low:.3f}, {high:.3f}]")
+    0.500 in [-1.984, 2.984]
+    """
+    namespace(estimates=estimates, exact=exact)
+    redraws("estimates", estimates)
+    broadcasts("exact", exact, tuple(estimates.shape[1:]))
+    return mean_and_ci(estimates - exact, confidence)
+
+
+def empirical_variance(estimates: Array) -> Array:
+    """Unbiased variance over the redraws, sum_r (estimate_r - mean)^2 / (R - 1).
+
+    Source: the sample variance, with Bessel's correction.
+
+    Parameters
+    ----------
+    estimates : array (R, ...)
+        One estimate per redraw, R >= 2.
+
+    Returns
+    -------
+    array (...)
+        In the kind and dtype of `estimates`.
+
+    Raises
+    ------
+    ShapeError
+        Fewer than two redraws.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError
+        Not an array of real floating dtype.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import empirical_variance
+    >>> print(empirical_variance(np.asarray([[1.0, 0.0], [3.0, 0.0]])))
+    [2. 0.]
+    """
+    xp = namespace(estimates=estimates)
+    redraws("estimates", estimates)
+    return xp.var(estimates, axis=0, correction=1)
+
+
+def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95) -> Interval:
+    """Measured over predicted variance, mean_p[s_p^2 / sigma_p^2] over entries p, with an interval over the redraws.
+
+    With t_r = mean_p[(estimate_rp - mean_p)^2 / sigma_p^2] R / (R - 1), the ratio is mean_r t_r, whose expectation is
+    exactly 1 where the prediction is right; the interval is Student's over the t_r. Every entry has the same weight,
+    whatever its size.
+
+    Parameters
+    ----------
+    estimates : array (R, ...)
+        One estimate per redraw, R >= 2.
+    predicted : array (...)
+        Variance of each entry, all above 0.
+    confidence : float
+        Probability of the interval, in (0, 1).
+
+    Returns
+    -------
+    Interval
+        Arrays (), in the kind and dtype of `estimates`.
+
+    Raises
+    ------
+    ShapeError
+        Fewer than two redraws, or `predicted` is not shaped like one estimate.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError, MixedLibraryError
+        Not arrays of real floating dtype, or not of one library.
+    ParameterError
+        A predicted variance that is not above 0, or `confidence` outside (0, 1).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import variance_ratio
+    >>> draws = 2.0 * np.random.default_rng(0).standard_normal((50, 100))
+    >>> ratio = variance_ratio(draws, np.full(100, 4.0))
+    >>> bool(ratio.low < 1 < ratio.high)
+    True
+    """
+    xp = namespace(estimates=estimates, predicted=predicted)
+    count = redraws("estimates", estimates)
+    if tuple(predicted.shape) != tuple(estimates.shape[1:]):
+        raise ShapeError(
+            f"predicted must have the shape of one estimate, {tuple(estimates.shape[1:])}; got {tuple(predicted.shape)}"
+        )
+    if not bool(xp.all(predicted > 0)):
+        raise ParameterError("every predicted variance must be above 0; leave out the entries that are known exactly")
+    squares = (estimates - xp.mean(estimates, axis=0)) ** 2 / predicted
+    per_draw = xp.mean(xp.reshape(squares, (count, -1)), axis=1) * (count / (count - 1))  # (R,)
+    return mean_and_ci(per_draw, confidence)
+
+
+def _student(count: int, confidence: float) -> float:
+    _check_confidence(confidence)
+    return float(stdtrit(count - 1, (1 + confidence) / 2))
+
+
+def _check_confidence(confidence: float) -> None:
+    if not 0 < confidence < 1:
+        raise ParameterError(f"confidence must lie strictly between 0 and 1; got {confidence!r}")

@@ -1,0 +1,91 @@
+"""How far a Gram matrix is from the exact one."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._array import Array, namespace, to_numpy64
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.metrics.check import filled
+
+__all__ = ["GramErrors", "gram_errors"]
+
+
+class GramErrors(NamedTuple):
+    """Errors of one estimated kernel matrix, all host floats.
+
+    Attributes
+    ----------
+    mse : float
+        Mean of (K' - K)^2 over the entries.
+    max : float
+        Largest ``|K' - K|``.
+    frobenius : float
+        ``|K' - K|_F / |K|_F``.
+    spectral : float
+        ``|K' - K|_2 / |K|_2``, largest singular values.
+    """
+
+    mse: float
+    max: float
+    frobenius: float
+    spectral: float
+
+
+def gram_errors(estimate: Array, exact: Array) -> GramErrors:
+    """Errors of a matrix: mean (K' - K)^2, ``max |K' - K|``, ``|K' - K|_F / |K|_F`` and ``|K' - K|_2 / |K|_2``.
+
+    Source: the norms as defined. Computed on the host in float64; the spectral norms take two singular value
+    decompositions, O(n^3).
+
+    Parameters
+    ----------
+    estimate : array (n, k)
+        K', real floating dtype.
+    exact : array (n, k)
+        K, not zero.
+
+    Returns
+    -------
+    GramErrors
+        Host floats.
+
+    Raises
+    ------
+    ShapeError
+        Not two matrices of one shape.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError, MixedLibraryError
+        Not arrays of real floating dtype, or not of one library.
+    ParameterError
+        `exact` is zero, so that nothing is relative to it.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import gram_errors
+    >>> errors = gram_errors(np.diag([3.0, 3.0]), np.diag([3.0, 4.0]))
+    >>> print(errors.mse, errors.max, errors.frobenius, errors.spectral)
+    0.25 1.0 0.2 0.25
+    """
+    namespace(estimate=estimate, exact=exact)
+    if estimate.ndim != 2 or tuple(estimate.shape) != tuple(exact.shape):
+        raise ShapeError(
+            f"estimate and exact must be matrices of one shape; got {tuple(estimate.shape)} and {tuple(exact.shape)}"
+        )
+    for name, array in (("estimate", estimate), ("exact", exact)):
+        filled(name, array)
+    k = to_numpy64(exact)
+    size = float(np.linalg.norm(k))
+    if size == 0:
+        raise ParameterError("exact must not be the zero matrix: the errors are relative to it")
+    difference = to_numpy64(estimate) - k
+    return GramErrors(
+        mse=float(np.mean(difference**2)),
+        max=float(np.max(np.abs(difference))),
+        frobenius=float(np.linalg.norm(difference)) / size,
+        spectral=float(np.linalg.norm(difference, 2) / np.linalg.norm(k, 2)),
+    )
