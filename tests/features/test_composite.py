@@ -1,0 +1,197 @@
+"""Maps of sums, products and multiples: joined features, moments by independence, attention on every backend."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn.errors import ParameterError, ShapeError
+from laws import arrays
+from xp import backends, to_numpy
+
+K, F = ka.kernels, ka.features
+D = 5
+PER_ROW = lambda seed: ka.random_features(K.Softmax(), D, 4, "trigonometric", rng=seed)  # noqa: E731
+PER_FEATURE = lambda seed: ka.random_features(K.Softmax(), D, 3, "positive", rng=seed)  # noqa: E731
+PLAIN = lambda seed: ka.random_features(K.ArcCosine(2), D, 4, "arccosine", "iid", rng=seed)  # noqa: E731
+COMPOSITES = {
+    "rows": lambda: F.concatenate(PER_ROW(1), PER_ROW(2), PLAIN(3)),
+    "features": lambda: F.concatenate(PER_FEATURE(1), PER_FEATURE(2)),
+    "mixed": lambda: F.concatenate(PER_FEATURE(1), F.elu1(), PLAIN(2)),
+    "tensor-rows": lambda: F.tensor(PER_ROW(1), PLAIN(2)),
+    "tensor-features": lambda: F.tensor(PER_FEATURE(1), PER_FEATURE(2)),
+    "tensor-mixed": lambda: F.tensor(PER_FEATURE(1), F.relu(), PER_FEATURE(2)),
+    "multiple-fused": lambda: F.multiple(3.0, PER_FEATURE(1)),
+    "multiple-plain": lambda: F.multiple(3.0, PLAIN(1)),
+    "nested": lambda: F.multiple(
+        0.5, F.concatenate(F.tensor(PER_FEATURE(1), F.relu()), F.multiple(2.0, PER_FEATURE(3)))
+    ),
+}
+POSITIVE = ["features", "mixed", "tensor-features", "tensor-mixed", "multiple-fused", "multiple-plain", "nested"]
+
+
+def joined(phi, x):
+    """The features as the members' own numbers say."""
+    if isinstance(phi, F.Concatenated):
+        return np.concatenate([joined(member, x) for member in phi.maps], axis=-1)
+    if isinstance(phi, F.Tensor):
+        result = np.ones((*x.shape[:-1], 1))
+        for member in phi.maps:
+            result = (result[..., :, None] * joined(member, x)[..., None, :]).reshape(*x.shape[:-1], -1)
+        return result
+    return np.sqrt(phi.factor) * joined(phi.inner, x) if isinstance(phi, F.Multiple) else phi(x)
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_features_are_joined(name, xp):
+    phi = COMPOSITES[name]()
+    (x,) = arrays(1, (2, 6, D))
+    wanted = joined(phi, x.astype(float))
+    assert phi.dim == D
+    assert phi.num_features == phi.features_of(D) == wanted.shape[-1]
+    x = xp.asarray(x)
+    for got in (phi(x), phi.query(x), phi.key(x)):
+        assert xp.holds(got)
+        np.testing.assert_allclose(to_numpy(got), wanted, rtol=1e-4, atol=1e-5)
+    values, log_scale = (to_numpy(part) for part in phi.scaled(x))
+    np.testing.assert_allclose(values * np.exp(log_scale), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", backends("causal", "step", "attend", "key_state"), ids=repr)
+@pytest.mark.parametrize("name", POSITIVE)
+def test_attention(name, backend):
+    """Batched, causal and stepwise forms agree with the features' own numbers."""
+    phi = COMPOSITES[name]()
+    q, k, v = (backend.kind.asarray(a) for a in arrays(2, (2, 70, D), (2, 70, D), (2, 70, 3), dtype="float64"))
+    fq, fk, v64 = joined(phi, to_numpy(q)), joined(phi, to_numpy(k)), to_numpy(v)
+    weights = np.tril(fq @ np.swapaxes(fk, -1, -2))
+    wanted = weights @ v64 / np.maximum(weights.sum(axis=-1, keepdims=True), 1e-300)
+    out, state = ka.causal_linear_attention(q[:, :69, :], k[:, :69, :], v[:, :69, :], phi, backend=backend.name)
+    last, _ = ka.linear_attention_step(state, q[:, 69, :], k[:, 69, :], v[:, 69, :], phi, backend=backend.name)
+    np.testing.assert_allclose(to_numpy(out), wanted[:, :69], rtol=1e-7, atol=1e-9)
+    np.testing.assert_allclose(to_numpy(last), wanted[:, 69], rtol=1e-7, atol=1e-9)
+    whole = ka.linear_attention(q, k, v, phi, backend=backend.name)
+    np.testing.assert_allclose(to_numpy(whole)[:, 69], wanted[:, 69], rtol=1e-7, atol=1e-9)
+
+
+def test_norms_that_overflow_apart_from_their_scales():
+    phi = COMPOSITES["features"]()
+    q, k, v = (60 * a for a in arrays(3, (40, D), (40, D), (40, 2), dtype="float64"))
+    out, _ = ka.causal_linear_attention(q, k, v, phi)
+    assert np.isfinite(out).all()
+
+
+# ---- kernels ----
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        2.0 * K.Gaussian() + K.Matern(1.5),
+        K.ArcCosine(1) * K.Matern(1.5) * 0.5,
+        K.Gaussian(2.0) * K.Softmax(0.1),
+        K.ArcCosine(0) * K.ArcCosine(1) + K.RationalQuadratic(),
+    ],
+    ids=["sum", "product", "row-scaled", "nested"],
+)
+def test_mean_and_variance(kernel):
+    draws = 3000
+    phi = ka.random_features(kernel, D, 16, projection="iid")
+    x, y = (a / 2 for a in arrays(4, (4, D), (4, D), dtype="float64"))
+    mean, variance = phi.mean(x, y), phi.variance(x, y)
+    np.testing.assert_allclose(mean, kernel.pairs(x, y), rtol=1e-9)
+    np.testing.assert_allclose(phi.bias(x, y), 0, atol=1e-12)
+    rng = np.random.default_rng(5)
+    estimates = np.stack([np.sum(each(x) * each(y), axis=1) for each in (phi.redraw(rng) for _ in range(draws))])
+    assert (np.abs(estimates.mean(axis=0) - mean) / (estimates.std(axis=0) / np.sqrt(draws)) < 4.5).all()
+    squares = (estimates - mean) ** 2
+    assert (np.abs(squares.mean(axis=0) - variance) / (squares.std(axis=0) / np.sqrt(draws)) < 4.5).all()
+
+
+def test_moments_by_independence():
+    a, b = (
+        ka.random_features(K.Matern(), D, 8),
+        ka.random_features(K.Softmax(), D, 6, projection=ka.projections.Iid("sqrt_d")),
+    )
+    x, y = (c / 2 for c in arrays(6, (4, D), (4, D), dtype="float64"))
+    both, product, multiple = F.concatenate(a, b), F.tensor(a, b), F.multiple(3.0, b)
+    np.testing.assert_allclose(both.variance(x, y), a.variance(x, y) + b.variance(x, y), rtol=1e-12)
+    np.testing.assert_allclose(both.bias(x, y), a.bias(x, y) + b.bias(x, y), rtol=1e-9, atol=1e-14)
+    means = a.mean(x, y), b.mean(x, y)
+    variance = a.variance(x, y) * b.variance(x, y) + a.variance(x, y) * means[1] ** 2 + b.variance(x, y) * means[0] ** 2
+    np.testing.assert_allclose(product.variance(x, y), variance, rtol=1e-9)
+    kernel = K.Matern() * K.Softmax()
+    np.testing.assert_allclose(product.bias(x, y), means[0] * means[1] - kernel.pairs(x, y), atol=1e-14)
+    np.testing.assert_allclose(multiple.variance(x, y), 9 * b.variance(x, y), rtol=1e-12)
+    np.testing.assert_allclose(multiple.bias(x, y), 3 * b.bias(x, y), rtol=1e-12)
+
+
+def test_a_product_of_kernels_of_differences_needs_no_tensor():
+    phi = ka.random_features(K.Matern() * K.Gaussian(), D, 16)
+    assert type(phi) is F.Trigonometric
+    x, step = arrays(7, (6, D), (6, D), dtype="float64")
+    tensor = F.tensor(ka.random_features(K.Matern(), D, 4), ka.random_features(K.Gaussian(), D, 4))
+    y = x + step / 3
+    np.testing.assert_allclose(phi.mean(x, y), tensor.mean(x, y), rtol=1e-12)
+    assert (phi.variance(x, y) < tensor.variance(x, y) / 2).all(), "at equal numbers of features"
+
+
+def test_sizes():
+    phi = ka.random_features(K.ArcCosine() * K.Softmax(), D, 24)
+    assert sorted(member.num_features for member in phi.maps) == [4, 6]
+    phi = ka.random_features(K.ArcCosine() * K.Softmax() * K.Polynomial(2), D, 64)
+    assert [member.num_features for member in phi.maps] == [4, 4, 4]
+    phi = ka.random_features(K.ArcCosine() + K.Gaussian() + K.Polynomial(2), D, 24)
+    assert [member.num_features for member in phi.maps] == [8, 8, 8]
+    with pytest.raises(ParameterError, match="multiple of the 2 terms of the sum; got 25"):
+        ka.random_features(K.ArcCosine() + K.Gaussian(), D, 25)
+    with pytest.raises(ParameterError, match=r"product of 2 numbers above 1, .*; got 7"):
+        ka.random_features(K.ArcCosine() * K.Gaussian(), D, 7)
+
+
+# ---- values ----
+
+
+@pytest.mark.parametrize("name", COMPOSITES)
+def test_redraw_and_files(name, tmp_path):
+    phi = COMPOSITES[name]()
+    (x,) = arrays(8, (3, D), dtype="float64")
+    a = phi.redraw(4)
+    assert type(a) is type(phi)
+    np.testing.assert_array_equal(a(x), phi.redraw(4)(x))
+    assert len({phi.draw, a.draw, phi.redraw(5).draw}) == 3
+    phi.save(tmp_path / "map.npz")
+    again = ka.load(tmp_path / "map.npz")
+    assert again.draw == phi.draw
+    np.testing.assert_array_equal(again(x), phi(x))
+    np.testing.assert_array_equal(again.redraw(5)(x), phi.redraw(5)(x))
+
+
+def test_members_are_drawn_apart():
+    phi = ka.random_features(K.ArcCosine() + K.ArcCosine(), D, 8, rng=3)
+    assert not np.allclose(phi.maps[0].omega, phi.maps[1].omega)
+    again = phi.redraw(3)
+    assert not np.allclose(again.maps[0].omega, again.maps[1].omega)
+
+
+def test_refusals():
+    for join in (F.concatenate, F.tensor):
+        with pytest.raises(ParameterError, match="at least one; got"):
+            join()
+        with pytest.raises(ParameterError, match="feature maps"):
+            join(F.relu(), 3)
+        with pytest.raises(ShapeError, match=r"one input dimension; got \[3, 5\]"):
+            join(PER_ROW(1), F.elu1(), ka.random_features(K.Gaussian(), 3, 4))
+    for factor in (0, -1.0, np.inf, "2"):
+        with pytest.raises(ParameterError, match="factor must be a"):
+            F.multiple(factor, F.relu())
+    with pytest.raises(ParameterError, match="feature maps"):
+        F.multiple(2.0, "relu")
+
+
+def test_maps_of_any_dimension():
+    phi = F.concatenate(F.elu1(), F.polynomial(2))
+    assert phi.dim is None
+    assert phi.num_features is None
+    for d in (2, 3):
+        assert phi(np.ones((4, d))).shape == (4, phi.features_of(d))
