@@ -45,7 +45,8 @@ class Orthogonal(Directed):
 
     Yu et al. (2016). The directions of a block are Haar distributed: the Gram-Schmidt frame of a Gaussian block, or
     its QR factor with the signs of R's diagonal. Blocks are independent, the last one is cut to what is left of m,
-    and the norms are drawn apart from the directions.
+    and the norms are drawn apart from the directions. Coupled norms lower the variance further: of trigonometric
+    features by a third at d = 16 and :math:`|x - y| \le 1`, of positive ones by a hundredth or two.
 
     Parameters
     ----------
