@@ -102,7 +102,8 @@ def leverage(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
         rows = order[: sizes.pop()]
     line = np.cumsum(_chances(scores, m))  # systematic sampling: rows are in random order already
     marks = (np.arange(m) + rng.random()) * (line[-1] / m)
-    return rows[np.minimum(np.searchsorted(line, marks, side="right"), len(rows) - 1)]
+    indices: NDArray[np.int64] = rows[np.minimum(np.searchsorted(line, marks, side="right"), len(rows) - 1)]
+    return indices
 
 
 def _chances(scores: Host, m: int) -> Host:
@@ -114,7 +115,8 @@ def _chances(scores: Host, m: int) -> Host:
     rest = np.cumsum(ranked[::-1])[::-1]  # sum of a score and all below it
     factors = (m - np.arange(m)) / rest[:m]  # c, if the k highest are certain
     certain = int(np.flatnonzero(factors * ranked[:m] <= 1 + 1e-12)[0])
-    return np.minimum(1.0, factors[certain] * scores)
+    chances: Host = np.minimum(1.0, factors[certain] * scores)
+    return chances
 
 
 def _scores(gram: Gram, rows: NDArray[np.int64], sample: NDArray[np.int64], weights: Host, rank: int) -> Host:

@@ -11,7 +11,6 @@ from scipy import sparse
 
 from kernattn._array import Array, Host, accumulation_dtype, like, namespace
 from kernattn._dispatch import Op
-from kernattn._parallel import share
 from kernattn._random import RNG, generator
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 from kernattn.features.base import FeatureMap
@@ -34,8 +33,7 @@ class PolynomialSketch(FeatureMap):
     kernel: Polynomial
 
     op: ClassVar[Op] = OP  # its backends are those of the map
-    block_rows: ClassVar[int] = 1024  # rows done at once
-    seconds: ClassVar[float] = 0.0  # one factor of one feature of one row takes; 0 where BLAS brings its own threads
+    block_rows: ClassVar[int | None] = 1024  # NumPy rows done at once; None where the op sees to that
 
     @property
     @abstractmethod
@@ -43,11 +41,8 @@ class PolynomialSketch(FeatureMap):
         """Length of a row with the kernel's constant appended."""
 
     @abstractmethod
-    def product(self, x: Any, backend: str | None, scratch: dict[str, Array]) -> Array:
-        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype.
-
-        What it puts into `scratch` it may use again for the next block, which has as many rows or fewer.
-        """
+    def product(self, x: Any, backend: str | None) -> Array:
+        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
 
     @abstractmethod
     def pair_variance(self, pair: PairSums) -> Host:
@@ -85,7 +80,7 @@ class PolynomialSketch(FeatureMap):
         """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         xp = namespace(x=x)
         rows, size = unit_rows(augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False)))
-        return ScaledFeatures(self.product(rows, None, {}), self.kernel.degree * xp.log(size))
+        return ScaledFeatures(self.product(rows, None), self.kernel.degree * xp.log(size))
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
@@ -115,27 +110,21 @@ class PolynomialSketch(FeatureMap):
         else:
             _check_csr(x, self.dim)
         self.op.choose(x if dense else x.data, backend)
-        if dense and not isinstance(x, np.ndarray):
-            xp = namespace(x=x)
-            rows = augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False))
-            return xp.astype(self.product(rows, backend, {}), x.dtype, copy=False)
-        return self._by_blocks(x, backend, dense)
-
-    def _by_blocks(self, x: Any, backend: str | None, dense: bool) -> Array:
-        dtype = accumulation_dtype(np, x)
+        if self.block_rows is None or (dense and not isinstance(x, np.ndarray)):
+            return self._of_rows(x, backend)
         rows = x.reshape(-1, self.dim) if dense else x
         out = np.empty((rows.shape[0], self.features_of(self.dim)), x.dtype)
-
-        def fill(low: int, high: int) -> None:
-            scratch: dict[str, Array] = {}
-            for start in range(low, high, self.block_rows):
-                stop = min(high, start + self.block_rows)
-                block = rows[start:stop].astype(dtype, copy=False)
-                block = augmented(self.kernel, block) if dense else augmented_csr(self.kernel, block)
-                out[start:stop] = self.product(block, backend, scratch)
-
-        share(fill, len(out), self.seconds * self.kernel.degree * out.size)
+        for start in range(0, len(out), self.block_rows):
+            stop = start + self.block_rows
+            out[start:stop] = self._of_rows(rows[start:stop], backend)
         return out.reshape(*x.shape[:-1], -1)
+
+    def _of_rows(self, x: Any, backend: str | None) -> Array:
+        if sparse.issparse(x):
+            return self.product(augmented_csr(self.kernel, x), backend)
+        xp = namespace(x=x)
+        rows = augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        return xp.astype(self.product(rows, backend), x.dtype, copy=False)
 
 
 def _check_csr(x: Any, dim: int) -> None:

@@ -62,7 +62,7 @@ class ComplexToReal(PolynomialSketch):
         """Return M = 2D."""
         return 2 * int(self.real.shape[1])
 
-    def product(self, x: Any, backend: str | None, scratch: dict[str, Array]) -> Array:
+    def product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         amplitude = self.real.shape[1] ** -0.5
         real, imag = projected(x, self.real[0]) * amplitude, projected(x, self.imag[0]) * amplitude

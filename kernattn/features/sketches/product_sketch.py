@@ -38,7 +38,7 @@ class ProductSketch(PolynomialSketch):
         return int(self.omega.shape[1])
 
     @final
-    def product(self, x: Any, backend: str | None, scratch: dict[str, Array]) -> Array:
+    def product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         phi = projected(x, self.omega[0]) * self.omega.shape[1] ** -0.5
         for weights in self.omega[1:]:

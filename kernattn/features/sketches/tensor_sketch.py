@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
 from math import gcd
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
-from scipy.fft import rfft
 
-from kernattn._array import Array, Host, constant, namespace
+from kernattn._array import Array, Host
 from kernattn._dispatch import Op
 from kernattn.features.polynomial_inputs import PairSums, width
 from kernattn.features.sketches.base import PolynomialSketch
 from kernattn.features.sketches.weights import random_signs
 from kernattn.kernels import Polynomial
-from kernattn.ops.countsketch import OP
+from kernattn.ops.tensor_sketch import OP
 
 __all__ = ["TensorSketch"]
 
@@ -44,8 +42,7 @@ class TensorSketch(PolynomialSketch):
     buckets: int
 
     op: ClassVar[Op] = OP
-    block_rows: ClassVar[int] = 64
-    seconds: ClassVar[float] = 3e-9
+    block_rows: ClassVar[int | None] = None
 
     @property
     def width(self) -> int:
@@ -69,36 +66,11 @@ class TensorSketch(PolynomialSketch):
         """Return M."""
         return self.buckets
 
-    def product(self, x: Any, backend: str | None, scratch: dict[str, Array]) -> Array:
+    def product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         sketch = OP.implementation(x.data if sparse.issparse(x) else x, backend)
-        room = scratch.get("sketches")
-        if room is not None:
-            room = room[: x.shape[0]]
-        sketches = sketch(x, self.index, self.sign.astype(np.float64), self.buckets, room)  # (..., n, p, M)
-        if not isinstance(sketches, np.ndarray):
-            return self._packed(sketches)
-        scratch.setdefault("sketches", sketches)
-        spectra = rfft(sketches)
-        for i in range(1, len(self.index)):
-            spectra[..., 0, :] *= spectra[..., i, :]
-        parts = spectra[..., 0, :].view(sketches.dtype)  # (..., n, 2 (M // 2 + 1))
-        parts[..., 1] = parts[..., 0]  # the imaginary part of frequency 0 is 0, and so is that of frequency M / 2
-        phi = parts[..., 1 : self.buckets + 1]
-        phi *= _amplitudes(self.buckets).astype(phi.dtype)
+        phi: Array = sketch(x, self.index, self.sign.astype(np.float64), self.buckets)
         return phi
-
-    def _packed(self, sketches: Array) -> Array:
-        """Return the features from the count sketches (..., n, p, M) of any library."""
-        xp = namespace(sketches=sketches)
-        spectra = xp.fft.rfft(sketches)
-        product = spectra[..., 0, :]  # (..., n, M // 2 + 1)
-        for i in range(1, len(self.index)):
-            product = product * spectra[..., i, :]
-        pairs = xp.stack([xp.real(product), xp.imag(product)], axis=-1)
-        parts = xp.reshape(pairs, (*product.shape[:-1], -1))
-        packed = xp.concat([parts[..., :1], parts[..., 2 : self.buckets + 1]], axis=-1)
-        return packed * constant(xp, _amplitudes(self.buckets), sketches.dtype, sketches)
 
     def pair_variance(self, pair: PairSums) -> Host:
         """Return the variance of the estimate for pairs with these sums."""
@@ -107,13 +79,3 @@ class TensorSketch(PolynomialSketch):
         swapped = (2 * pair.square - pair.shared) ** p
         both = (pair.norms + 2 * (pair.square - pair.shared)) ** p
         return (cross + swapped - 2 * square) / m + (both - cross - swapped + square) * (gcd(2, m) / m**2)
-
-
-@cache
-def _amplitudes(buckets: int) -> Host:
-    """Return the weights of the packed parts: every frequency but 0 and M / 2 stands for two of the whole spectrum."""
-    weights = np.full(buckets, (2 / buckets) ** 0.5)
-    weights[0] = buckets**-0.5
-    if buckets % 2 == 0:
-        weights[-1] = buckets**-0.5
-    return weights

@@ -1,0 +1,19 @@
+r"""Tensor sketches of rows: the count sketch of the p-fold outer product, in a Fourier basis.
+
+``tensor_sketch(x, index, weight, num_features)``: x (..., n, d), a floating array or a SciPy CSR matrix; index (p, d)
+integers below M = num_features; weight (p, d), float64 host arrays -> (..., n, M) in the accumulation dtype of x. With
+the p count sketches :math:`c_i` of a row (see :mod:`kernattn.ops.countsketch`) and
+:math:`P = \prod_i \mathrm{FFT}(c_i)` the features are
+
+.. math:: M^{-1/2} [P_0, \sqrt2\,\mathrm{Re} P_1, \sqrt2\,\mathrm{Im} P_1, \dots, P_{M/2}],
+
+whose inner products are those of the inverse transform of P, by Parseval's theorem.
+
+Source: Pham and Pagh (2013).
+"""
+
+from kernattn._dispatch import Op
+
+__all__ = ["OP"]
+
+OP = Op("tensor_sketch", ("reference", "cpu"))

@@ -1,0 +1,91 @@
+"""Tensor sketches by Numba, in one go where M is a power of two, by SciPy's transforms of blocks of rows elsewhere.
+
+A row of 192 columns with M = 2048 and p = 2 took 3.6 us in float32 and 6.2 in float64 in one go, 10.2 and 18.4 in
+blocks, on one thread.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.fft import rfft
+
+from kernattn._array import Array, Host
+from kernattn._parallel import share
+from kernattn.ops._numba.layout import accumulation, flat
+from kernattn.ops.countsketch.cpu import countsketch
+from kernattn.ops.tensor_sketch._fourier import places, rows_of_tile, sketch_csr, sketch_rows, twiddles
+from kernattn.ops.tensor_sketch.reference import amplitudes
+
+__all__ = ["tensor_sketch"]
+
+SECONDS = 1e-9  # of one factor of one feature of one row
+BLOCK = 64  # rows whose sketches and spectra stay in cache
+
+
+def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features: int) -> Array:
+    """Return the features of rows, (..., n, M)."""
+    dtype = accumulation(x)
+    out = np.empty((*x.shape[:-1], num_features), dtype)
+    features = out.reshape(-1, num_features)
+    if sparse.issparse(x):
+        rows = x.astype(dtype, copy=False)
+    else:
+        rows = np.ascontiguousarray(x, dtype=dtype).reshape(-1, x.shape[-1])
+    write = _by_tiles if num_features >= 4 and num_features & (num_features - 1) == 0 else _by_blocks
+    write(rows, index, weight, features)
+    return out
+
+
+def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Host, out: NDArray[Any]) -> None:
+    """Write the features where M is a power of two."""
+    count, points = out.shape
+    weight = weight.copy()
+    weight[0] *= 0.5 ** len(weight) * (2 / points) ** 0.5  # the spectra come doubled
+    tables = _fixed(index, np.int64), _fixed(weight, out.dtype), *_tables(points, out.dtype)
+    if sparse.issparse(rows):
+        given = tuple(flat(part, part.dtype) for part in (rows.data, rows.indices, rows.indptr))
+        sketch = sketch_csr
+    else:
+        sketch, given = sketch_rows, (flat(rows, out.dtype), rows.shape[1])
+
+    def fill(low: int, high: int) -> None:
+        sketch(*given, *tables, out.reshape(-1), count, low, high)
+
+    share(fill, -(-count // rows_of_tile(out.dtype)), SECONDS * len(index) * out.size)
+
+
+def _by_blocks(rows: Any, index: NDArray[np.int64], weight: Host, out: NDArray[Any]) -> None:
+    """Write the features for any M."""
+    count, points = out.shape
+    weights = amplitudes(points).astype(out.dtype)
+
+    def fill(low: int, high: int) -> None:
+        room = np.empty((min(BLOCK, high - low), len(index), points), out.dtype)
+        for start in range(low, high, BLOCK):
+            stop = min(high, start + BLOCK)
+            sketches = countsketch(rows[start:stop], index, weight, points, room[: stop - start])
+            spectra = rfft(sketches)
+            for i in range(1, len(index)):
+                spectra[:, 0] *= spectra[:, i]
+            parts = spectra[:, 0].view(out.dtype)  # (rows, 2 (M // 2 + 1))
+            parts[:, 1] = parts[:, 0]  # imaginary parts of frequencies 0 and M / 2 are 0, and left out
+            np.multiply(parts[:, 1 : points + 1], weights, out=out[start:stop])
+
+    share(fill, count, 3 * SECONDS * len(index) * out.size)
+
+
+@cache
+def _tables(points: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64]]:
+    return _fixed(twiddles(points), dtype), _fixed(places(points), np.int64)
+
+
+def _fixed(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
+    """Return the array contiguous, in dtype and not writeable: the loops are compiled for such arrays only."""
+    result = np.ascontiguousarray(array, dtype=dtype).view()
+    result.flags.writeable = False
+    return result

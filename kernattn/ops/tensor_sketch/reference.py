@@ -1,0 +1,34 @@
+"""Tensor sketches in array-API: count sketches, transforms, products, and parts side by side."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, Host, constant, frozen, namespace
+from kernattn.ops.countsketch.reference import countsketch
+
+__all__ = ["amplitudes", "tensor_sketch"]
+
+
+def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features: int) -> Array:
+    """Return the features of rows, (..., n, M)."""
+    sketches = countsketch(x, index, weight, num_features)  # (..., n, p, M)
+    xp = namespace(sketches=sketches)
+    product = xp.prod(xp.fft.rfft(sketches), axis=-2)  # (..., n, M // 2 + 1)
+    parts = xp.stack([xp.real(product), xp.imag(product)], axis=-1)
+    parts = xp.reshape(parts, (*product.shape[:-1], -1))
+    packed = xp.concat([parts[..., :1], parts[..., 2 : num_features + 1]], axis=-1)  # without the parts that are 0
+    return packed * constant(xp, amplitudes(num_features), sketches.dtype, sketches)
+
+
+@cache
+def amplitudes(num_features: int) -> Host:
+    """Return the weights of the parts, (M,): every frequency but 0 and M / 2 stands for two of the whole spectrum."""
+    weights = np.full(num_features, (2 / num_features) ** 0.5)
+    weights[0] = num_features**-0.5
+    if num_features % 2 == 0:
+        weights[-1] = num_features**-0.5
+    return frozen(weights)
