@@ -9,7 +9,8 @@ from kernattn.projections.fastfood import Fastfood, fastfood
 from kernattn.projections.hadamard import Hadamard, hadamard
 from kernattn.projections.iid import Iid, iid
 from kernattn.projections.kac import Kac, kac
-from kernattn.projections.norms import NORM_LAWS, NormLaw
+from kernattn.projections.norm_law import NormLaw
+from kernattn.projections.norms import NORM_LAWS
 from kernattn.projections.orthogonal import Orthogonal, orthogonal
 from kernattn.projections.pairs import Pair
 from kernattn.projections.quasi import Halton, Sobol, halton, sobol

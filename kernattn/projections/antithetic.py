@@ -13,7 +13,8 @@ from kernattn._check import positive_integer
 from kernattn._random import RNG
 from kernattn.errors import ParameterError
 from kernattn.projections.base import Projection
-from kernattn.projections.norms import NORM_LAWS, NormLaw
+from kernattn.projections.norm_law import NormLaw
+from kernattn.projections.norms import NORM_LAWS
 from kernattn.projections.orthogonal import Orthogonal
 from kernattn.projections.pairs import Pair
 

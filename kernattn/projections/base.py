@@ -11,7 +11,8 @@ from kernattn._array import Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
 from kernattn.projections.coupling import coupled, law_named
-from kernattn.projections.norms import NORM_LAWS, NormLaw
+from kernattn.projections.norm_law import NormLaw
+from kernattn.projections.norms import NORM_LAWS
 from kernattn.projections.pairs import Pair
 
 __all__ = ["Directed", "Projection"]

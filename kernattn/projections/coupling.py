@@ -7,7 +7,8 @@ from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from kernattn._array import Host
 from kernattn.errors import ParameterError
-from kernattn.projections.norms import NORM_LAWS, NormLaw
+from kernattn.projections.norm_law import NormLaw
+from kernattn.projections.norms import NORM_LAWS
 
 __all__ = ["COUPLED_NORMS", "coupled", "coupled_nodes", "law_named", "partners"]
 

@@ -19,7 +19,8 @@ from scipy.special import logsumexp
 
 from kernattn._array import Host
 from kernattn.projections.coupling import coupled_nodes
-from kernattn.projections.norms import NORM_LAWS, NormLaw
+from kernattn.projections.norm_law import NormLaw
+from kernattn.projections.norms import NORM_LAWS
 
 __all__ = ["Pair", "within_blocks"]
 

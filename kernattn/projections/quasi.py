@@ -15,7 +15,8 @@ from kernattn._random import RNG
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.projections.base import Projection
 from kernattn.projections.coupling import law_named
-from kernattn.projections.norms import NORM_LAWS, NormLaw
+from kernattn.projections.norm_law import NormLaw
+from kernattn.projections.norms import NORM_LAWS
 from kernattn.projections.pairs import Pair
 
 __all__ = ["Halton", "Sobol", "halton", "sobol"]

@@ -27,7 +27,7 @@ from kernattn._array import Host
 from kernattn._check import positive_number
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.kernels.matern import matern
-from kernattn.projections.norms import NormLaw
+from kernattn.projections.norm_law import NormLaw
 
 __all__ = ["MaternNorms", "RationalQuadraticNorms", "ScaleMixture"]
 
