@@ -1,6 +1,7 @@
 """How far an approximation is from what it approximates: bias, variance, Gram matrices and attention outputs."""
 
 from kernattn.metrics.attention import DeltaMethod, attention_mse, ratio_delta_method, row_kl
+from kernattn.metrics.certify import Certificate, certify
 from kernattn.metrics.estimates import (
     Interval,
     bias_and_ci,
@@ -12,11 +13,13 @@ from kernattn.metrics.estimates import (
 from kernattn.metrics.gram import GramErrors, gram_errors
 
 __all__ = [
+    "Certificate",
     "DeltaMethod",
     "GramErrors",
     "Interval",
     "attention_mse",
     "bias_and_ci",
+    "certify",
     "empirical_variance",
     "gram_errors",
     "mean_and_ci",

@@ -1,0 +1,155 @@
+"""`certify` passes what is unbiased, and catches the mistakes that published code has made."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.metrics import certify
+
+pytestmark = pytest.mark.statistical
+K, P = ka.kernels, ka.projections
+D = 4
+
+
+@dataclass(frozen=True)
+class UnsignedQR(P.Directed):
+    """Directions from LAPACK's QR as it comes: not Haar, a mistake of much public code."""
+
+    norms: str = "chi"
+
+    def blocks(self, m, d):
+        return P.Orthogonal().blocks(m, d)
+
+    def pairs(self, m, d):
+        return P.Orthogonal().pairs(m, d)
+
+    def _directions(self, m, d, generator):
+        blocks = [np.linalg.qr(generator.standard_normal((d, d)).T)[0].T for _ in range(0, m, d)]
+        return np.concatenate(blocks)[:m]
+
+
+@dataclass(frozen=True, eq=False)
+class Own(ka.features.FeatureMap):
+    """A user's own map: positive features with the softmax scale applied `times` times."""
+
+    omega: np.ndarray
+    times: int = 1
+
+    @property
+    def dim(self):
+        return self.omega.shape[1]
+
+    @property
+    def spec(self):
+        return None
+
+    def features_of(self, dim):
+        return len(self.omega)
+
+    def scaled_query(self, x):
+        x = x * self.dim ** (-self.times / 4)
+        log = x @ self.omega.T - np.sum(x**2, axis=-1, keepdims=True) / 2 - np.log(len(self.omega)) / 2
+        return ka.features.ScaledFeatures(np.ones((*x.shape[:-1], 1)), log)
+
+    def scaled_key(self, x):
+        return self.scaled_query(x)
+
+    def redraw(self, rng=None):
+        return replace(self, omega=np.random.default_rng(rng).standard_normal(self.omega.shape))
+
+
+@pytest.mark.parametrize("d", [4, 16, 64])
+def test_the_published_qr_bug_is_caught(d):
+    wrong = ka.random_features(K.Softmax(), d, d, "positive", UnsignedQR())
+    certificate = certify(wrong)
+    assert not certificate.passed
+    assert certificate.z_scores["diagonal"] < -certificate.threshold
+    for method in P.orthogonal.__globals__["METHODS"]:
+        assert certify(replace(wrong, projection=P.Orthogonal(method=method))).passed
+
+
+SPECS = {
+    **{name: spec() for name, spec in P.PROJECTIONS.items() if name not in ("hadamard", "kac")},  # these claim nothing
+    "iid sqrt_d": P.Iid(norms="sqrt_d"),
+    "orthogonal sqrt_d": P.Orthogonal(norms="sqrt_d"),
+    "orthogonal coupled": P.Orthogonal(norms="coupled"),
+}
+
+
+@pytest.mark.parametrize("estimator", ["trigonometric", "phase", "positive", "hyperbolic", "optimal_positive"])
+@pytest.mark.parametrize("projection", SPECS)
+def test_maps_are_what_they_claim(projection, estimator):
+    kernel = K.Gaussian((0.5, 1.0, 2.0, 3.0)) if estimator in ("trigonometric", "hyperbolic") else K.Softmax()
+    phi = ka.random_features(kernel, D, 8, estimator, SPECS[projection])
+    points = 0.5 * np.eye(D) / kernel.input_scale(D)
+    claim = np.max(np.abs(phi.bias(points, np.roll(points, 1, axis=0))))
+    certificate = certify(phi, redraws=200 if claim < 1e-10 else 2000)
+    assert certificate.passed == (claim < 1e-10), str(certificate)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "number", "estimator"),
+    [
+        (K.Matern(1.5), 16, "trigonometric"),
+        (K.ArcCosine(1), 16, "auto"),
+        (K.ArcCosine(0), 16, "auto"),
+        (K.SkewedChi2(), 16, "trigonometric"),
+        (K.Polynomial(2), 16, "tensor_sketch"),
+        (K.Polynomial(2), 16, "complex_to_real"),
+        (K.Gaussian() + K.Gaussian(3.0), 16, "auto"),
+        (K.Gaussian() * K.Polynomial(2), 16, "auto"),
+    ],
+    ids=lambda value: str(value) if not isinstance(value, K.Kernel) else type(value).__name__,
+)
+def test_maps_of_other_kernels_pass(kernel, number, estimator):
+    projection = "iid" if isinstance(kernel, K.SkewedChi2) else "orthogonal"
+    phi = ka.random_features(kernel, D, number, estimator, projection)
+    certificate = certify(phi, kernel)
+    assert certificate.passed, str(certificate)
+
+
+def test_ones_own_map():
+    right = Own(np.zeros((32, D)))
+    assert certify(right, K.Softmax()).passed
+    twice = certify(replace(right, times=2), K.Softmax())
+    assert not twice.passed
+    assert "biased" in str(twice)
+
+
+def test_deterministic_maps_are_compared():
+    assert certify(ka.features.polynomial(2), K.Polynomial(2, gamma=1.0), dim=3, redraws=2).passed
+    assert not certify(ka.features.taylor2(), K.Softmax(scale=1.0), dim=3, redraws=2).passed
+    phi = ka.random_features(K.AdditiveChi2(), D, 3 * D)
+    assert not certify(phi, K.AdditiveChi2(), dim=D).passed
+
+
+def test_few_false_alarms():
+    """60 maps at a level of 5 %: as many alarms as that, or fewer, as Bonferroni bounds them."""
+    phi = ka.random_features(K.Gaussian(), D, 8)
+    failed = sum(not certify(phi, redraws=60, significance=0.05, rng=seed).passed for seed in range(60))
+    assert failed <= 3 + 4.5 * np.sqrt(60 * 0.05 * 0.95)
+
+
+def test_seeds():
+    phi = ka.random_features(K.Softmax(), D, 8)
+    assert certify(phi, redraws=20, rng=3).z_scores == certify(phi, redraws=20, rng=3).z_scores
+    assert certify(phi, redraws=20, rng=3).z_scores != certify(phi, redraws=20, rng=4).z_scores
+
+
+def test_refusals():
+    phi = ka.random_features(K.Softmax(), D, 8)
+    with pytest.raises(ParameterError, match="FeatureMap"):
+        certify(np.eye(3))
+    with pytest.raises(ParameterError, match="kernel must say what Elementwise is to estimate"):
+        certify(ka.features.elu1())
+    with pytest.raises(ParameterError, match="dim must be given"):
+        certify(ka.features.elu1(), K.Softmax())
+    with pytest.raises(ParameterError, match="that of the map, 4"):
+        certify(phi, dim=5)
+    with pytest.raises(ShapeError, match="at least 2"):
+        certify(phi, redraws=1)
+    with pytest.raises(ParameterError, match="significance"):
+        certify(phi, significance=1.0)
