@@ -33,8 +33,9 @@ class RawModule:
     """Compiled when a function is first asked for. ``seed`` shuffles threads and blocks; 0 keeps their natural order."""
 
     seed = 1
+    sanitize = os.environ.get("CUDA_ON_CPU_SANITIZE") == "1"
 
-    def __init__(self, *, code: str, options: Sequence[str] = (), sanitize: bool = False, **_: Any) -> None:
+    def __init__(self, *, code: str, options: Sequence[str] = (), sanitize: bool = sanitize) -> None:
         self._code = code
         self._defines = tuple(option for option in options if option.startswith(("-D", "-U")))
         self._sanitize = sanitize

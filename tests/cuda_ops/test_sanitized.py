@@ -1,0 +1,49 @@
+"""The kernels built with -fsanitize=address,undefined: no access outside an array, and none outside the shared memory asked for."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from cuda_on_cpu import gxx
+
+TESTS = Path(__file__).parents[1]
+SHARED = "test_causal.py::test_little_shared_memory"
+RUNS = {
+    "features": ["test_features.py::test_features[float32-exp]", "test_features.py::test_features[bfloat16-sincos]"],
+    "key_state": ["test_key_state.py::test_bidirectional[exp-bfloat16]"],
+    "causal": ["test_causal.py::test_causal[1-exp_pair-float32]"],
+    "norms": ["test_causal.py::test_norms_that_differ_inside_a_chunk[True-bfloat16]"],
+    "rooms": [f"{SHARED}[bfloat16-150000-outside2]", f"{SHARED}[bfloat16-91000-outside3]"],
+    "step": ["test_step.py::test_groups"],
+    "block_softmax": ["test_block_softmax.py::test_block_softmax[True-float16]"],
+}
+QUICK = ("causal", "step", "block_softmax")
+
+
+def run(tests):
+    library = subprocess.run([gxx(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
+        "CUDA_ON_CPU_SANITIZE": "1",
+    }
+    command = [sys.executable, "-m", "pytest", "-q", "--no-showlocals", "-p", "no:cacheprovider", *(f"cuda_ops/{test}" for test in tests)]
+    result = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
+    assert "skipped" not in result.stdout
+
+
+@pytest.mark.skipif(gxx() is None, reason="the emulation builds with g++, which is not on PATH")
+@pytest.mark.parametrize("name", QUICK)
+def test_no_bad_access(name):
+    run(RUNS[name])
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(gxx() is None, reason="the emulation builds with g++, which is not on PATH")
+@pytest.mark.parametrize("name", [name for name in RUNS if name not in QUICK])
+def test_no_bad_access_at_length(name):
+    run(RUNS[name])
