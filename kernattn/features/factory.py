@@ -78,8 +78,8 @@ def random_features(
         share it equally; for a tensor product it is the product of its factors' numbers, as equal as can be.
     estimator : str
         "auto", or a name of an estimator that the kernel has, see the notes. "auto" with data is the one whose
-        predicted squared error, summed over pairs of rows of data, is smallest (that of iid frequencies, where the projection's is not
-        known); where num_features is odd it is none of pairs.
+        predicted squared error, summed over pairs of rows of data, is smallest (that of iid frequencies, where
+        the projection's is not known); where num_features is odd it is none of pairs.
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
         the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
