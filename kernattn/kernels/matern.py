@@ -73,31 +73,35 @@ class Matern(Stationary):
 
 def matern(nu: float, s: Host) -> Host:
     """Return 2^(1 - nu) / Gamma(nu) s^nu K_nu(s) for s >= 0."""
-    safe = np.maximum(s, np.finfo(np.float64).tiny)
-    log_front = (1 - nu) * np.log(2.0) - gammaln(nu) + nu * np.log(safe)
-    if nu > LARGE:
-        result = np.exp(log_front + _log_debye(nu, safe))
-    else:
-        with np.errstate(divide="ignore", over="ignore"):
-            log_k = np.log(kve(nu, safe)) - safe
-        # K_nu overflows only where s is tiny, or nu large and s small: 1F1's first terms
-        q = safe**2 / 4
-        near = 1 - q / (nu - 1) + q**2 / (2 * (nu - 1) * (nu - 2)) if nu > 2 else np.ones_like(safe)
-        result = np.where(np.isfinite(log_k), np.exp(np.where(np.isfinite(log_k), log_front + log_k, 0.0)), near)
-    return np.where(np.isnan(s), np.nan, np.minimum(np.where(s == 0, 1.0, result), 1.0))
+    result = _of_large_order(nu, s) if nu > LARGE else _by_bessel(nu, s)
+    return np.asarray(np.where(s == 0, 1.0, np.minimum(result, 1.0)))
 
 
-def _log_debye(nu: float, s: Host) -> Host:
-    """Return log K_nu(s) for large nu by Debye's expansion, Abramowitz and Stegun 9.7.8."""
-    z = s / nu
-    root = np.sqrt(1 + z * z)
-    eta = root + np.log(z / (1 + root))
+def _by_bessel(nu: float, s: Host) -> Host:
+    s = np.clip(s, np.finfo(np.float64).tiny, 1e5)  # beyond which the kernel is 0
+    with np.errstate(over="ignore"):
+        log_k = np.log(kve(nu, s)) - s
+    known = ~np.isposinf(log_k)
+    log: Host = (1 - nu) * np.log(2.0) - gammaln(nu) + nu * np.log(s) + np.where(known, log_k, 0.0)
+    # K_nu overflows only where s is tiny, or small beside a large nu: the first terms of the series at 0
+    q = s**2 / 4
+    near = 1 - q / (nu - 1) + q**2 / (2 * (nu - 1) * (nu - 2)) if nu > 2 else np.ones_like(s)
+    return np.where(known, np.exp(np.where(known, log, 0.0)), near)
+
+
+def _of_large_order(nu: float, s: Host) -> Host:
+    """Return it by Debye's expansion of K_nu (DLMF 10.41.4) over Stirling's of Gamma, whose large terms cancel."""
+    z2 = np.minimum(s / nu, 1e3) ** 2  # beyond which the kernel is 0
+    root = np.sqrt(1 + z2)
+    rise = z2 / (1 + root)  # root - 1
     p = 1 / root
-    u = (
-        (3 * p - 5 * p**3) / 24,
+    terms = (
+        -(3 * p - 5 * p**3) / 24,
         (81 * p**2 - 462 * p**4 + 385 * p**6) / 1152,
-        (30375 * p**3 - 369603 * p**5 + 765765 * p**7 - 425425 * p**9) / 414720,
+        -(30375 * p**3 - 369603 * p**5 + 765765 * p**7 - 425425 * p**9) / 414720,
         (4465125 * p**4 - 94121676 * p**6 + 349922430 * p**8 - 446185740 * p**10 + 185910725 * p**12) / 39813120,
     )
-    series = 1 + sum((-1) ** (k + 1) * u[k] / nu ** (k + 1) for k in range(4))
-    return np.asarray(0.5 * np.log(np.pi / (2 * nu * root)) - nu * eta + np.log(series))
+    series = sum(term / nu**k for k, term in enumerate(terms, start=1))
+    stirling = 1 / (12 * nu) - 1 / (360 * nu**3) + 1 / (1260 * nu**5)
+    log: Host = nu * (np.log1p(rise / 2) - rise) - np.log(root) / 2 - stirling + np.log1p(series)
+    return np.exp(log)
