@@ -80,7 +80,7 @@ def test_rpcholesky_and_leverage_beat_uniform_on_clusters():
 
 @pytest.mark.statistical
 def test_rpcholesky_has_the_law_of_one_pivot_at_a_time():
-    draws, n = 1000, 8
+    draws, n = 700, 8
     (x,) = arrays(1, (n, 2), dtype="float64")
     k = matrix(GAUSSIAN, x) + 0.05 * np.eye(n)
     rng = np.random.default_rng(3)
@@ -97,7 +97,7 @@ def test_rpcholesky_has_the_law_of_one_pivot_at_a_time():
     gram = Gram(None, k)
     fast = Counter(tuple(rpcholesky(gram, 2, rng, 0.0).indices.tolist()) for _ in range(draws))
     z = [(slow[c] - fast[c]) / np.sqrt(slow[c] + fast[c]) for c in set(slow) | set(fast) if slow[c] + fast[c] > 20]
-    assert len(z) > 20
+    assert len(z) > 10
     assert np.max(np.abs(z)) < 4.5
     assert 0.4 < np.mean(np.square(z)) < 2.0
 

@@ -1,8 +1,9 @@
 """Fourier transforms of count sketches, one row to a vector lane: the tile is in cache, and no transform is written.
 
-A tile holds two vectors of rows, A and B. Point b of the tile z is bucket b of a count sketch of all of them: lanes of
-A, then lanes of B, 2 L numbers. Read as A + i B this is one complex sequence of M points for two real ones. Transforms
-leave their frequencies in digit-reversed places, which costs nothing: the product of spectra looks up where they are.
+A tile z holds bucket b of the count sketches of L rows at b L + lane. Buckets 2 j and 2 j + 1 count as the real and
+the imaginary part of point j: the transform of these M / 2 complex points gives the spectrum of the M real ones, row by
+row, so that no row feels its neighbours. Transforms leave their frequencies in digit-reversed places, which costs
+nothing: the product of spectra looks up where they are.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -27,7 +28,7 @@ NEAR = 256  # points of a transform that stays in the first cache from here on
 
 def rows_of_tile(dtype: Any) -> int:
     """Return how many rows a tile takes."""
-    return 2 * _count(dtype)
+    return _count(dtype)
 
 
 def twiddles(points: int) -> Host:
@@ -61,8 +62,15 @@ def _complex_block(context, builder, array, value):
     return k, load, store
 
 
+def _times(builder, fma, x, y):
+    """Return the product of two complex vectors."""
+    (a, b), (c, d) = x, y
+    negated = builder.fneg(builder.fmul(b, d))
+    return builder.call(fma, [a, c, negated]), builder.call(fma, [a, d, builder.fmul(b, c)])
+
+
 def _butterfly(turned):
-    """Return the intrinsic of a radix-4 step on the points z[at + i stride], i < 4: results turned by w, w^2, w^3."""
+    """Return the intrinsic of a radix-4 step on points z[at + i stride], i < 4: results turned by w, w^2, w^3."""
 
     @intrinsic
     def step(context, z, at, stride, c1, s1, c2, s2, c3, s3):
@@ -72,7 +80,7 @@ def _butterfly(turned):
             k, load, store = _complex_block(context, builder, z, args[0])
             places = [builder.add(args[1], builder.mul(k.number(i), args[2])) for i in range(4)]
             (ar, ai), (br, bi), (cr, ci), (dr, di) = (load(place) for place in places)
-            add, sub, mul, fma = builder.fadd, builder.fsub, builder.fmul, k.multiply_add()
+            add, sub, fma = builder.fadd, builder.fsub, k.multiply_add()
             pr, pi, mr, mi = add(ar, cr), add(ai, ci), sub(ar, cr), sub(ai, ci)
             qr, qi, nr, ni = add(br, dr), add(bi, di), sub(br, dr), sub(bi, di)
             results = [
@@ -83,14 +91,10 @@ def _butterfly(turned):
             ]
             store(places[0], results[0])
             for i in range(1, 4):
-                real, imag = results[i]
                 if turned:
-                    c, s = k.splat(args[2 * i + 1]), k.splat(args[2 * i + 2])
-                    real, imag = (
-                        builder.call(fma, [real, c, builder.fneg(mul(imag, s))]),
-                        builder.call(fma, [real, s, mul(imag, c)]),
-                    )
-                store(places[i], (real, imag))
+                    factor = k.splat(args[2 * i + 1]), k.splat(args[2 * i + 2])
+                    results[i] = _times(builder, fma, results[i], factor)
+                store(places[i], results[i])
             return context.get_dummy_value()
 
         return types.void(z, index, index, *(scalar,) * 6), codegen
@@ -117,34 +121,37 @@ def _pair(context, z, at, stride):
 
 
 def _combination(first):
-    """Return the intrinsic that multiplies the products so far by twice the spectra of A and B at one frequency.
+    """Return the intrinsic that multiplies the products at frequencies f and M / 2 - f by twice the spectrum.
 
-    It reads z at the frequency and at its negative, where the spectrum of a real sequence is the conjugate.
+    With u, v the transform at f and at its mirror g = M / 2 - f, it is E + w O at f and the conjugate of E - w O at g,
+    where E = u + conj v, O = (u - conj v) / i and w = c + i s.
     """
 
     @intrinsic
-    def multiply(context, z, at, mirror, products, real_at, imag_at, plane):
-        index = types.intp
+    def multiply(context, z, at, mirror, c, s, products, real_f, imag_f, real_g, imag_g):
+        index, scalar = types.intp, z.dtype
 
         def codegen(context, builder, signature, args):
             k, load, _ = _complex_block(context, builder, z, args[0])
-            add, sub, mul, fma = builder.fadd, builder.fsub, builder.fmul, k.multiply_add()
+            add, sub, fma = builder.fadd, builder.fsub, k.multiply_add()
             (ur, ui), (vr, vi) = load(args[1]), load(args[2])
-            data = k.pointer(products, args[3])
-            for b, (real, imag) in enumerate([(add(ur, vr), sub(ui, vi)), (add(ui, vi), sub(vr, ur))]):
-                shift = builder.mul(k.number(b), args[6])
-                targets = [k.at(data, args[4], shift), k.at(data, args[5], shift)]
+            cosine, sine = k.splat(args[3]), k.splat(args[4])
+            even, odd = (add(ur, vr), sub(ui, vi)), (add(ui, vi), sub(vr, ur))
+            turned = _times(builder, fma, odd, (cosine, sine))
+            data = k.pointer(products, args[5])
+            spectrum = [
+                (add(even[0], turned[0]), add(even[1], turned[1])),
+                (sub(even[0], turned[0]), sub(turned[1], even[1])),
+            ]
+            for i, value in enumerate(spectrum):
+                real_at, imag_at = k.at(data, args[6 + 2 * i]), k.at(data, args[7 + 2 * i])
                 if not first:
-                    c, s = k.load(targets[0]), k.load(targets[1])
-                    real, imag = (
-                        builder.call(fma, [real, c, builder.fneg(mul(imag, s))]),
-                        builder.call(fma, [real, s, mul(imag, c)]),
-                    )
-                k.store(real, targets[0])
-                k.store(imag, targets[1])
+                    value = _times(builder, fma, value, (k.load(real_at), k.load(imag_at)))
+                k.store(value[0], real_at)
+                k.store(value[1], imag_at)
             return context.get_dummy_value()
 
-        return types.void(z, index, index, products, index, index, index), codegen
+        return types.void(z, index, index, scalar, scalar, products, *(index,) * 4), codegen
 
     return multiply
 
@@ -153,13 +160,13 @@ _begin, _multiply = _combination(True), _combination(False)
 
 
 @inner
-def _pass(z, start, size, twiddle, points):
+def _pass(z, start, size, twiddle):
     """Take the radix-4 steps of one block of `size` points, which leaves four transforms of a quarter each."""
     unit = 2 * lanes(z)
     quarter = size // 4
     one, zero = twiddle[0, 0], twiddle[1, 0]
     _plain(z, start * unit, quarter * unit, one, zero, one, zero, one, zero)
-    turn = points // size
+    turn = twiddle.shape[1] // size
     for k in range(1, quarter):
         j = k * turn
         _turned(
@@ -169,17 +176,18 @@ def _pass(z, start, size, twiddle, points):
 
 
 @inner
-def _passes(z, start, count, largest, smallest, twiddle, points):
+def _passes(z, start, count, largest, smallest, twiddle):
     """Transform `count` points from blocks of `largest` down to blocks of `smallest` points."""
+    unit = 2 * lanes(z)
     size = largest
     while size > smallest:
         if size == 2:
             for at in range(start, start + count, 2):
-                _pair(z, at * 2 * lanes(z), 2 * lanes(z))
+                _pair(z, at * unit, unit)
             size = 1
         else:
             for at in range(start, start + count, size):
-                _pass(z, at, size, twiddle, points)
+                _pass(z, at, size, twiddle)
             size //= 4
 
 
@@ -189,78 +197,77 @@ def _transform(z, twiddle, points):
     near = points
     while near > NEAR:
         near //= 4
-    _passes(z, 0, points, points, near, twiddle, points)
+    _passes(z, 0, points, points, near, twiddle)
     for start in range(0, points, near):
-        _passes(z, start, near, near, 1, twiddle, points)
+        _passes(z, start, near, near, 1, twiddle)
 
 
 @inner
-def _multiply_spectra(z, place, products, points, first):
-    """Multiply the products by the spectra in z: columns Re 0, Re 1, Im 1, ..., Re M / 2, and one for what is 0."""
-    width = lanes(z)
-    unit, plane = 2 * width, (points + 1) * width
+def _multiply_spectra(z, place, twiddle, products, first):
+    """Multiply the products by the spectra in z: columns Re 0, Re 1, Im 1, ..., Re M / 2, and four nobody reads."""
+    width, points = lanes(z), len(place)
+    unit, features = 2 * width, 2 * points
     for f in range(points // 2 + 1):
-        at, mirror = place[f] * unit, place[(points - f) % points] * unit
-        real_at = max(2 * f - 1, 0) * width
-        imag_at = (points if f == 0 or 2 * f == points else 2 * f) * width
+        g = points - f
+        at, mirror = place[f] * unit, place[g % points] * unit
+        real_f, imag_f, real_g, imag_g = 2 * f - 1, 2 * f, 2 * g - 1, 2 * g
+        if f == 0:
+            real_f, imag_f, imag_g = 0, features, features + 1
+        elif f == g:
+            real_g, imag_g = features + 2, features + 3
+        columns = real_f * width, imag_f * width, real_g * width, imag_g * width
         if first:
-            _begin(z, at, mirror, products, real_at, imag_at, plane)
+            _begin(z, at, mirror, twiddle[0, f], twiddle[1, f], products, *columns)
         else:
-            _multiply(z, at, mirror, products, real_at, imag_at, plane)
+            _multiply(z, at, mirror, twiddle[0, f], twiddle[1, f], products, *columns)
 
 
 @inner
-def _write(products, points, rows, out, at):
+def _write(products, features, rows, out, at):
     """Write the features of a tile of rows; frequencies 0 and M / 2 come once in the whole spectrum, not twice."""
     width = lanes(products)
     half = products.dtype.type(0.5**0.5)
-    for b in range(2):
-        plane = b * (points + 1) * width
-        for lane in range(width):
-            products[plane + lane] *= half
-            products[plane + (points - 1) * width + lane] *= half
-        count = min(width, rows - b * width)
-        if count > 0:
-            transpose(products, plane, width, points, count, out, at + b * width * points, points)
+    for lane in range(width):
+        products[lane] *= half
+        products[(features - 1) * width + lane] *= half
+    transpose(products, 0, width, features, rows, out, at, features)
 
 
 @compiled
 def sketch_rows(x, dim, index, weight, twiddle, place, out, rows, low, high):
     """Write the features of tiles low to high of rows; x (rows, dim) and out (rows, M) are flat."""
-    points, copies = len(place), len(index)
-    unit = 2 * lanes(out)
-    z, products = aligned(points * unit, out), aligned((points + 1) * unit, out)
-    columns = aligned(dim * unit, out)
+    width, features = lanes(out), twiddle.shape[1]
+    z, products = aligned(features * width, out), aligned((features + 4) * width, out)
+    columns = aligned(dim * width, out)
     for tile in range(low, high):
-        start = tile * unit
-        count = min(unit, rows - start)
-        transpose(x, start * dim, dim, count, dim, columns, 0, unit)
-        for i in range(copies):
+        start = tile * width
+        count = min(width, rows - start)
+        transpose(x, start * dim, dim, count, dim, columns, 0, width)
+        for i in range(len(index)):
             z[:] = 0
             for j in range(dim):
-                at, w = index[i, j] * unit, weight[i, j]
-                for lane in range(unit):
-                    z[at + lane] += w * columns[j * unit + lane]
-            _transform(z, twiddle, points)
-            _multiply_spectra(z, place, products, points, i == 0)
-        _write(products, points, count, out, start * points)
+                at, w = index[i, j] * width, weight[i, j]
+                for lane in range(width):
+                    z[at + lane] += w * columns[j * width + lane]
+            _transform(z, twiddle, len(place))
+            _multiply_spectra(z, place, twiddle, products, i == 0)
+        _write(products, features, count, out, start * features)
 
 
 @compiled
 def sketch_csr(data, indices, indptr, index, weight, twiddle, place, out, rows, low, high):
     """Write the features of tiles low to high of the rows of a CSR matrix; out (rows, M) is flat."""
-    points, copies = len(place), len(index)
-    unit = 2 * lanes(out)
-    z, products = aligned(points * unit, out), aligned((points + 1) * unit, out)
+    width, features = lanes(out), twiddle.shape[1]
+    z, products = aligned(features * width, out), aligned((features + 4) * width, out)
     for tile in range(low, high):
-        start = tile * unit
-        count = min(unit, rows - start)
-        for i in range(copies):
+        start = tile * width
+        count = min(width, rows - start)
+        for i in range(len(index)):
             z[:] = 0
             for r in range(count):
                 for t in range(indptr[start + r], indptr[start + r + 1]):
                     j = indices[t]
-                    z[index[i, j] * unit + r] += weight[i, j] * data[t]
-            _transform(z, twiddle, points)
-            _multiply_spectra(z, place, products, points, i == 0)
-        _write(products, points, count, out, start * points)
+                    z[index[i, j] * width + r] += weight[i, j] * data[t]
+            _transform(z, twiddle, len(place))
+            _multiply_spectra(z, place, twiddle, products, i == 0)
+        _write(products, features, count, out, start * features)
