@@ -18,7 +18,7 @@ from kernattn.kernels.rows import Rows, checked_rows
 
 __all__ = ["Kernel", "Product", "Scaled", "Sum"]
 
-BLOCK = 2**20  # entries of a kernel matrix that are computed at a time
+BLOCK = 2**18  # entries of a kernel matrix that are computed at a time: they stay in a cache
 
 
 class Kernel(ABC):
