@@ -28,7 +28,6 @@ struct Walk {
         for (int i = threadIdx.x; i < slots; i += blockDim.x) z[i] = Acc(0), peak[i] = Limits<Acc>::lowest();
         unit = Limits<Acc>::lowest();
         loaded = 0;
-        __syncthreads();
     }
 
     __device__ __forceinline__ void load(const Acc* from_s, const Acc* from_z, const Acc* from_peak) {
@@ -133,7 +132,6 @@ struct Walk {
                     E* const to = stored + tile * static_cast<long long>(C * phi_row);
                     for (int i = threadIdx.x; i < C * phi_row; i += blockDim.x) to[i] = phi[i];
                 }
-                __syncthreads();
             }
         }
 
@@ -184,8 +182,8 @@ struct Walk {
                 E& x = values[i / EB * v_row + i % EB];
                 x = narrow<E>(Acc(widen(x)) * run[i / EB]);
             }
+            __syncthreads();
         }
-        __syncthreads();
         const int span = stored ? 1 : map.tiles();
         for (int tile = 0; tile < map.tiles(); tile += span) {
             if (stored) {
@@ -222,7 +220,6 @@ struct Walk {
         for (int i = threadIdx.x; i < slots; i += blockDim.x) peak[i] = next[i];
         unit = top;
         loaded = seen[C - 1];
-        __syncthreads();
     }
 
     __device__ __forceinline__ Acc projection(const X* x, int feature) const {
@@ -339,7 +336,6 @@ walk(const X* q, const X* k, const V* v, const Acc* k_scale, V* out, const Acc* 
             __syncthreads();
             w.running();
             load_values(w.values, w.v + row * e, rows, e, w.columns, w.visible);
-            __syncthreads();
             if (w.chunk(row, rows)) {
                 token_by_token(w, row, rows);
                 w.loaded = w.seen[C - 1];
@@ -348,6 +344,5 @@ walk(const X* q, const X* k, const V* v, const Acc* k_scale, V* out, const Acc* 
         }
         if (end_s && slab == slabs - 1 && batch.first(entry))
             w.save(end_s + keys * features * e + column0, end_z + keys * features, end_peak + keys * peaks, column0 == 0);
-        __syncthreads();
     }
 }
