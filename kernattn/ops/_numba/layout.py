@@ -11,7 +11,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
+from kernattn._array import Array, Host
 from kernattn.errors import ParameterError
 from kernattn.ops._numba.products import LINE, ROWS
 from kernattn.ops._numba.tiles import COS, ELU1, EXP, EXP_PAIR, GIVEN, RELU, SINCOS
@@ -25,10 +25,12 @@ __all__ = [
     "Plan",
     "Side",
     "accumulation",
+    "as_given",
     "bound",
     "flat",
     "heads",
     "plan_of",
+    "plan_with",
     "side",
 ]
 
@@ -88,9 +90,14 @@ def plan_of(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> Plan:
 
 
 def _make_plan(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> Plan:
-    kind, features = _KINDS[spec.kind], spec.features_of(dim)
     omega = np.zeros((0, dim)) if spec.omega is None else spec.omega
-    frequencies = dim if spec.omega is None else len(omega)
+    return plan_with(spec, omega, dim if spec.omega is None else len(omega), dtype)
+
+
+def plan_with(spec: MapSpec, omega: Host, frequencies: int, dtype: np.dtype[Any]) -> Plan:
+    """Return the plan of a spec with other frequencies (D, d), or with `frequencies` that come from elsewhere."""
+    kind, dim = _KINDS[spec.kind], omega.shape[1]
+    features = 2 * frequencies if kind in (SINCOS, EXP_PAIR) else frequencies
     tall = np.pad(omega, ((0, -len(omega) % ROWS), (0, 0)))
     wide = np.pad(omega, ((0, -len(omega) % (LINE // dtype.itemsize)), (0, 0)))
     offset = np.zeros(features) if spec.offset is None else spec.offset
@@ -132,7 +139,7 @@ def side(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     rows = np.broadcast_to(log_scale if per_feature else values, np.broadcast_shapes(values.shape, log_scale.shape))
     *lead, n, features = rows.shape
     given = nothing if per_feature else flat(np.broadcast_to(log_scale, (*lead, n, 1)), dtype)
-    return Side(_identity(per_feature, dtype, features), flat(rows, dtype), given, tuple(lead), n)
+    return Side(as_given(dtype, features, per_feature), flat(rows, dtype), given, tuple(lead), n)
 
 
 def _log(values: Array) -> Array:
@@ -152,7 +159,8 @@ def _empty(dtype: np.dtype[Any]) -> NDArray[Any]:
 
 
 @lru_cache(maxsize=64)
-def _identity(per_feature: bool, dtype: np.dtype[Any], features: int) -> Plan:
+def as_given(dtype: np.dtype[Any], features: int, per_feature: bool = False) -> Plan:
+    """Return the plan that leaves computed values, or computed logs of features, as they are."""
     nothing, zeros = _empty(dtype), flat(np.zeros(features), dtype)
     return Plan(
         EXP if per_feature else GIVEN, nothing, nothing, nothing, zeros, dtype.type(1), features, features, features

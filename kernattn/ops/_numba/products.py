@@ -19,7 +19,7 @@ from numba.core import cgutils
 
 from kernattn.ops._numba.compile import inner, intrinsic
 
-__all__ = ["LINE", "ROWS", "lanes", "pad", "product", "transpose"]
+__all__ = ["FULL", "LINE", "LOWER", "ROWS", "UPPER", "Block", "lanes", "pad", "product", "transpose", "vector_length"]
 
 
 def _vector_bytes() -> tuple[int, int]:
@@ -37,14 +37,15 @@ LINE = 64
 """Bytes of a cache line: where tiles begin."""
 
 
-def _count(dtype) -> int:
+def vector_length(dtype) -> int:
+    """Return how many elements fill a vector."""
     return _BYTES // np.dtype(str(dtype)).itemsize
 
 
 @intrinsic
 def lanes(context, array):
     """Return how many elements of the array fill a vector."""
-    count = _count(array.dtype)
+    count = vector_length(array.dtype)
 
     def codegen(context, builder, signature, args):
         return ir.Constant(context.get_value_type(types.intp), count)
@@ -58,13 +59,13 @@ def pad(size, unit):
     return (size + unit - 1) // unit * unit
 
 
-class _Block:
+class Block:
     """What the code of one register block needs: pointers into tiles, vectors and their loads and stores."""
 
     def __init__(self, context, builder, dtype):
         self.context, self.builder = context, builder
         self.scalar = context.get_data_type(dtype)
-        self.width = _count(dtype)
+        self.width = vector_length(dtype)
         self.vector = ir.VectorType(self.scalar, self.width)
         self.align = np.dtype(str(dtype)).itemsize
         self.index = context.get_value_type(types.intp)
@@ -108,7 +109,7 @@ def _register_block(vectors):
         kinds = (a, at, at, at, b, at, at, c, at, at, at, types.boolean)
 
         def codegen(context, builder, signature, args):
-            k = _Block(context, builder, c.dtype)
+            k = Block(context, builder, c.dtype)
             a_data, b_data, c_data = k.pointer(a, args[0]), k.pointer(b, args[4]), k.pointer(c, args[7])
             (a_at, a_row, a_inner), (b_at, b_inner), (c_at, c_row, inner, accumulate) = args[1:4], args[5:7], args[8:]
             cells = [(i, j) for i in range(ROWS) for j in range(vectors)]
@@ -195,7 +196,7 @@ def _transpose_block(context, a, a_at, a_row, b, b_at, b_row):
     at = types.intp
 
     def codegen(context, builder, signature, args):
-        k = _Block(context, builder, b.dtype)
+        k = Block(context, builder, b.dtype)
         source, target = k.pointer(a, args[0]), k.pointer(b, args[3])
         n, lane = k.width, ir.IntType(32)
         rows = [k.load(k.at(source, args[1], builder.mul(k.number(i), args[2]))) for i in range(n)]

@@ -5,23 +5,29 @@ from __future__ import annotations
 from kernattn._array import Array, accumulation_dtype, constant, namespace, zeros
 from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
 
-__all__ = ["features", "scaled"]
+__all__ = ["features", "multiplied", "scaled"]
 
 
 def features(x: Array, spec: MapSpec) -> Array:
     """Return phi (..., n, M) in the dtype of x."""
+    return multiplied(scaled(x, spec), spec, x)
+
+
+def multiplied(features: ScaledFeatures, spec: MapSpec, x: Array) -> Array:
+    """Return the features with their log scale multiplied in, in the dtype of x."""
     xp = namespace(x=x)
-    values, log_scale = scaled(x, spec)
+    values, log_scale = features
     phi = values if spec.kind in ("elu1", "relu") else values * xp.exp(log_scale)
     return xp.astype(phi, x.dtype, copy=False)
 
 
-def scaled(x: Array, spec: MapSpec) -> ScaledFeatures:
-    """Return the features with their log scale kept apart, in the accumulation dtype of x."""
+def scaled(x: Array, spec: MapSpec, u: Array | None = None) -> ScaledFeatures:
+    """Return the features with their log scale kept apart, in the accumulation dtype of x; u are its projections."""
     xp = namespace(x=x)
     dtype = accumulation_dtype(xp, x)
     x = xp.astype(x, dtype, copy=False)
-    u = x if spec.omega is None else xp.matmul(x, constant(xp, spec.omega.T, dtype, x))  # (..., n, D)
+    if u is None:
+        u = x if spec.omega is None else xp.matmul(x, constant(xp, spec.omega.T, dtype, x))  # (..., n, D)
     row = zeros(xp, (*x.shape[:-1], 1), dtype, x)
     if spec.row_weights is not None:
         row = xp.sum(constant(xp, spec.row_weights, dtype, x) * x * x, axis=-1, keepdims=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from kernattn._array import Host
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
 from kernattn.ops._numba.linear import aligned
-from kernattn.ops._numba.products import _Block, _count, lanes, transpose
+from kernattn.ops._numba.products import Block, lanes, transpose, vector_length
 
 __all__ = ["places", "rows_of_tile", "sketch_csr", "sketch_rows", "twiddles"]
 
@@ -28,7 +28,7 @@ NEAR = 256  # points of a transform that stays in the first cache from here on
 
 def rows_of_tile(dtype: Any) -> int:
     """Return how many rows a tile takes."""
-    return _count(dtype)
+    return vector_length(dtype)
 
 
 def twiddles(points: int) -> Host:
@@ -49,7 +49,7 @@ def places(points: int) -> NDArray[np.int64]:
 
 def _complex_block(context, builder, array, value):
     """Return loads and stores of complex points of a tile."""
-    k = _Block(context, builder, array.dtype)
+    k = Block(context, builder, array.dtype)
     data = k.pointer(array, value)
 
     def load(at):

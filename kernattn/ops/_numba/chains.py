@@ -1,0 +1,122 @@
+"""Chains of Walsh-Hadamard transforms, a vector of rows at a time: every sum and difference is one of whole vectors."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from numba import types
+
+from kernattn.ops._numba.compile import compiled, inner, intrinsic
+from kernattn.ops._numba.linear import aligned
+from kernattn.ops._numba.products import Block, lanes, pad, transpose
+from kernattn.ops._numba.rows import finish_features
+from kernattn.ops._numba.tiles import load_rows, row_scales
+from kernattn.ops._numba.windows import whole, window
+
+__all__ = ["write_chains"]
+
+
+def _butterflies(radix, weighted):
+    """Return the intrinsic that transforms `radix` vectors, `step` vectors apart, first times their weights or not."""
+
+    @intrinsic
+    def butterflies(context, tile, at, step, weights, weights_at):
+        position = types.intp
+
+        def codegen(context, builder, signature, args):
+            k = Block(context, builder, tile.dtype)
+            data, first = k.pointer(tile, args[0]), builder.mul(args[1], k.number(k.width))
+            offsets = [builder.add(first, builder.mul(k.number(i * k.width), args[2])) for i in range(radix)]
+            x = [k.load(k.at(data, offset)) for offset in offsets]
+            if weighted:
+                given = k.pointer(weights, args[3])
+                for i in range(radix):
+                    at_row = k.at(given, args[4], builder.add(args[1], builder.mul(k.number(i), args[2])))
+                    x[i] = builder.fmul(x[i], k.splat(builder.load(at_row)))
+            half = 1
+            while half < radix:
+                for i in range(radix):
+                    if not i & half:
+                        low, high = x[i], x[i + half]
+                        x[i], x[i + half] = builder.fadd(low, high), builder.fsub(low, high)
+                half *= 2
+            for i in range(radix):
+                k.store(x[i], k.at(data, offsets[i]))
+            return context.get_dummy_value()
+
+        return types.void(tile, position, position, weights, position), codegen
+
+    return butterflies
+
+
+_two, _four, _eight = _butterflies(2, False), _butterflies(4, False), _butterflies(8, False)
+_weighted_two, _weighted_four, _weighted_eight = _butterflies(2, True), _butterflies(4, True), _butterflies(8, True)
+
+
+@inner
+def _transform(tile, p, weights, weights_at):
+    """x <- H (weights x) for vectors x_0 ... x_p-1 of rows."""
+    half = 1
+    if p == 1:
+        for i in range(tile.size):
+            tile[i] *= weights[weights_at]
+        return
+    if p >= 8:
+        for i in range(0, p, 8):
+            _weighted_eight(tile, i, 1, weights, weights_at)
+        half = 8
+    elif p == 4:
+        _weighted_four(tile, 0, 1, weights, weights_at)
+        half = 4
+    else:
+        _weighted_two(tile, 0, 1, weights, weights_at)
+        half = 2
+    while half < p:
+        if p // half >= 8:
+            for group in range(0, p, 8 * half):
+                for i in range(group, group + half):
+                    _eight(tile, i, half, weights, 0)
+            half *= 8
+        elif p // half == 4:
+            for i in range(half):
+                _four(tile, i, half, weights, 0)
+            half *= 4
+        else:
+            for i in range(half):
+                _two(tile, i, half, weights, 0)
+            half *= 2
+
+
+@compiled
+def write_chains(
+    kind, diagonals, chains, p, norms, weights, offset, amplitude, dim, frequencies, features,
+    x, n, out, no_mask, low, high,
+):  # fmt: skip
+    """Write the features of groups low to high of `lanes` rows of x, flat (n, d), to out, flat (n, M)."""
+    diagonals, norms, weights, offset, x = whole(diagonals), whole(norms), whole(weights), whole(offset), whole(x)
+    width = lanes(x)
+    row = max(features, pad(frequencies, p)) + width
+    packed, scales = aligned(width * dim, x), aligned(width, x)
+    upright, work = aligned(p * width, x), aligned(p * width, x)
+    tile = aligned(width * row, x)
+    shift, zeros = aligned(features, x), aligned(features, x)
+    no_scales = window(x, 0, 0)
+    for group in range(low, high):
+        first = group * width
+        rows = min(width, n - first)
+        load_rows(x, first * dim, rows, dim, no_mask, 0, packed, dim)
+        row_scales(weights, packed, rows, dim, dim, no_scales, 0, no_mask, 0, scales)
+        transpose(packed, 0, dim, width, dim, upright, 0, width)
+        for begin in range(0, frequencies, p):
+            for i in range(p * width):
+                work[i] = upright[i]
+            for link in range(chains):
+                _transform(work, p, diagonals, (begin // p * chains + link) * p)
+            transpose(work, 0, width, p, width, tile, begin, row)
+        for j in range(rows):
+            u = window(tile, j * row, frequencies)
+            for a in range(frequencies):
+                u[a] *= norms[a]
+        finish_features(
+            kind, tile, rows, row, frequencies, features, offset, amplitude, scales, zeros, shift, out, first
+        )
