@@ -36,7 +36,6 @@ def have(package: str) -> bool:
 def torch_of(*arrays: Any) -> Any:
     """Return torch, set to as many threads as ours, and tensors that share the arrays' memory."""
     torch = import_module("torch")
-    torch.set_grad_enabled(False)
     torch.set_num_threads(threads())
     return torch, [torch.from_numpy(x) for x in arrays]
 
