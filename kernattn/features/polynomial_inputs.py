@@ -55,6 +55,7 @@ class PairSums(NamedTuple):
     square: Host  # (x.y)^2
     norms: Host  # |x|^2 |y|^2
     shared: Host  # sum_i x_i^2 y_i^2
+    largest: Host  # |x|_1 |y|_1
 
 
 def pair_sums(kernel: Polynomial, dim: int, x: Array, y: Array) -> PairSums:
@@ -68,4 +69,6 @@ def pair_sums(kernel: Polynomial, dim: int, x: Array, y: Array) -> PairSums:
     left, right = to_numpy64(x) * scale, to_numpy64(y) * scale
     dot = np.sum(left * right, axis=-1) + c
     norms = (np.sum(left**2, axis=-1) + c) * (np.sum(right**2, axis=-1) + c)
-    return PairSums(dot, dot**2, norms, np.sum((left * right) ** 2, axis=-1) + c**2)
+    shared = np.sum((left * right) ** 2, axis=-1) + c**2
+    largest = (np.sum(np.abs(left), axis=-1) + c**0.5) * (np.sum(np.abs(right), axis=-1) + c**0.5)
+    return PairSums(dot, dot**2, norms, shared, largest)

@@ -335,3 +335,40 @@ def test_refused_pairs():
     with pytest.raises(errors.ShapeError, match=f"y must be .*d = {D}"):
         phi.variance(np.ones(D), np.ones(D + 1))
     assert replace(phi, kernel=ka.kernels.Polynomial(3, 2.0, 0.5)).draw != phi.draw
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("name", SKETCHES)
+def test_num_features_for(name):
+    kernel = ka.kernels.Polynomial(2, 1.0, 0.2)
+    x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in pairs())
+    phi = ka.random_features(kernel, D, 2, name)
+    asked = {"error": 0.8, "probability": 0.8}
+    m = phi.num_features_for(x, y, **asked)
+    enough = ka.random_features(kernel, D, m, name)
+    assert np.sum(enough.variance(x, y)) / 0.8**2 <= 0.2 or name in ("rademacher_sketch", "tensor_srht", "complex_to_real")
+    failures = np.any(np.abs(estimates(enough, x, y, 200) - kernel.pairs(x, y)) >= 0.8, axis=1)
+    assert failures.mean() < 0.2
+    assert phi.num_features_for(x, y, error=0.4, probability=0.8) > m
+    assert phi.num_features_for(x, y, error=0.8, probability=0.9) > m
+    step = 2 if "complex" in name else 1
+    if name in ("complex_to_real_gaussian", "tensor_sketch"):  # Chebyshev alone, in every number of features
+        fewer = ka.random_features(kernel, D, m - step, name)
+        assert np.sum(fewer.variance(x, y)) / 0.8**2 > 0.2
+    with pytest.raises(errors.ParameterError, match="probability"):
+        phi.num_features_for(x, y, error=0.8, probability=1.0)
+    with pytest.raises(errors.ParameterError, match="error"):
+        phi.num_features_for(x, y, error=0.0, probability=0.5)
+    with pytest.raises(errors.ParameterError, match="certified"):
+        phi.num_features_for(1e6 * x, 1e6 * y, error=1e-9, probability=1 - 1e-9)
+
+
+def test_bounded_products_have_exponential_bounds():
+    """Where p is near 1, Bernstein's inequality asks for far fewer features than Chebyshev's."""
+    x = np.full((1, D), D**-0.5)
+    for name, other in (("rademacher_sketch", "gaussian_sketch"), ("complex_to_real", "complex_to_real_gaussian")):
+        few, many = (
+            ka.random_features(ka.kernels.Polynomial(2), D, 2, n).num_features_for(x, x, error=0.1, probability=1 - 1e-9)
+            for n in (name, other)
+        )
+        assert few < many / 1000

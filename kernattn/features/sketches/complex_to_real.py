@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,8 @@ class ComplexToReal(PolynomialSketch):
     law: str  # "gaussian" | "rademacher"
     real: NDArray[Any]  # (p, D, width)
     imag: NDArray[Any]  # (p, D, width)
+
+    step: ClassVar[int] = 2
 
     @property
     def width(self) -> int:
@@ -71,10 +73,20 @@ class ComplexToReal(PolynomialSketch):
             real, imag = real * a - imag * b, real * b + imag * a
         return namespace(real=real).concat([real, imag], axis=-1)
 
-    def pair_variance(self, pair: PairSums) -> Host:
-        """Return the variance of the estimate for pairs with these sums."""
-        p, pairs, _ = self.real.shape
+    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
+        p = self.kernel.degree
         shared = pair.shared if self.law == "rademacher" else 0.0
         second = ((pair.norms + pair.square - shared) ** p + (2 * pair.square - shared) ** p) / 2
-        variance: Host = (second - pair.square**p) / pairs
+        variance: Host = (second - pair.square**p) / (num_features / 2)
         return variance
+
+    @property
+    def bounded(self) -> bool:
+        """True for weights that are roots of unity."""
+        return self.law == "rademacher"
+
+    @property
+    def block(self) -> int:
+        """2: the parts of one complex feature."""
+        return 2

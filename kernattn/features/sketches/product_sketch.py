@@ -46,22 +46,19 @@ class ProductSketch(PolynomialSketch):
         return phi
 
     @final
-    def pair_variance(self, pair: PairSums) -> Host:
-        """Return the variance of the estimate for pairs with these sums."""
-        p, m, _ = self.omega.shape
+    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
+        p = self.kernel.degree
         second, cross = self.factor_moments(pair)
-        together = sum(b * (b - 1) for b in self.blocks())
+        whole, rest = divmod(num_features, self.block)
+        together = whole * self.block * (self.block - 1) + rest * (rest - 1)
         mean = pair.square**p
-        variance: Host = (second**p - mean) / m + (cross**p - mean) * (together / m**2)
+        variance: Host = (second**p - mean) / num_features + (cross**p - mean) * (together / num_features**2)
         return variance
 
     @abstractmethod
     def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
-
-    @abstractmethod
-    def blocks(self) -> tuple[int, ...]:
-        """Return the sizes of the sets of features whose weights depend on each other."""
 
 
 @final
@@ -101,9 +98,15 @@ class GaussianSketch(ProductSketch):
         factors = [projection.draw(num_features, width(kernel, dim), rng) for _ in range(kernel.degree)]
         return cls(kernel, frozen(np.stack(factors)), projection)
 
-    def blocks(self) -> tuple[int, ...]:
-        """Return the sizes of the sets of features whose weights depend on each other."""
-        return self.projection.blocks(self.features_of(self.dim), self.width)
+    @property
+    def bounded(self) -> bool:
+        """False: the weights are Gaussian, or entries of long rows."""
+        return False
+
+    @property
+    def block(self) -> int:
+        """1 for iid weights, the length of a row for orthogonal ones."""
+        return 1 if isinstance(self.projection, Iid) else self.width
 
     def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
@@ -133,9 +136,15 @@ class RademacherSketch(ProductSketch):
         """Draw a map."""
         return cls(kernel, random_signs(rng, kernel.degree, num_features, width(kernel, dim)))
 
-    def blocks(self) -> tuple[int, ...]:
-        """Return blocks of one: the features are independent."""
-        return (1,) * self.features_of(self.dim)
+    @property
+    def bounded(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def block(self) -> int:
+        """1: the features are independent."""
+        return 1
 
     def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for independent rows w, w'."""

@@ -72,10 +72,21 @@ class TensorSketch(PolynomialSketch):
         phi: Array = sketch(x, self.index, self.sign.astype(np.float64), self.buckets)
         return phi
 
-    def pair_variance(self, pair: PairSums) -> Host:
-        """Return the variance of the estimate for pairs with these sums."""
-        p, m = len(self.index), self.buckets
+    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
+        p, m = self.kernel.degree, num_features
         square, cross = pair.square**p, (pair.norms + pair.square - pair.shared) ** p
         swapped = (2 * pair.square - pair.shared) ** p
         both = (pair.norms + 2 * (pair.square - pair.shared)) ** p
-        return (cross + swapped - 2 * square) / m + (both - cross - swapped + square) * (gcd(2, m) / m**2)
+        variance: Host = (cross + swapped - 2 * square) / m + (both - cross - swapped + square) * (gcd(2, m) / m**2)
+        return variance
+
+    @property
+    def bounded(self) -> bool:
+        """False: all buckets depend on each other."""
+        return False
+
+    @property
+    def block(self) -> int:
+        """2: more buckets are better among even numbers, and among odd ones."""
+        return 2

@@ -42,15 +42,20 @@ class TensorSRHT(ProductSketch):
         omega.setflags(write=False)
         return cls(kernel, omega)
 
-    def blocks(self) -> tuple[int, ...]:
-        """Return the sizes of the sets of features whose weights depend on each other."""
-        full, rest = divmod(self.features_of(self.dim), _padded(self.width))
-        return (_padded(self.width),) * full + (rest,) * (rest > 0)
+    @property
+    def bounded(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def block(self) -> int:
+        """The order of the Hadamard matrix."""
+        return _padded(self.width)
 
     def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
         second = pair.norms + 2 * (pair.square - pair.shared)
-        return second, pair.square - (second - pair.square) / max(_padded(self.width) - 1, 1)
+        return second, pair.square - (second - pair.square) / max(self.block - 1, 1)
 
 
 def _padded(columns: int) -> int:
