@@ -10,9 +10,11 @@ from typing import Any, NamedTuple, Self, final
 import numpy as np
 
 from kernattn._array import Array, Host, check_floating, like, namespace, to_numpy64
+from kernattn._check import finite_number, positive_number
 from kernattn._random import RNG, generator
-from kernattn.errors import ShapeError
+from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features.base import SpecMap
+from kernattn.features.bounds import smallest_number, terms_of
 from kernattn.features.spectra import Spectrum, spectrum
 from kernattn.kernels import Kernel, Softmax
 from kernattn.projections import Pair, Projection
@@ -49,6 +51,10 @@ class RandomFeatureMap(SpecMap):
     @abstractmethod
     def moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+
+    def sizes(self, x: Host, y: Host) -> Host | None:
+        """Return the largest size of one frequency's term for scaled rows x, y (..., d); None where there is none."""
+        return None
 
     @property
     def input_scale(self) -> Host:
@@ -107,6 +113,58 @@ class RandomFeatureMap(SpecMap):
         for pair, count in pairs.items():
             variance += (cross(pair) - mean**2) * count / frequencies**2
         return like(np.maximum(variance, 0.0), x)
+
+    @final
+    def num_features_for(self, x: Array, y: Array, *, error: float, probability: float) -> int:
+        r"""Return the least M that certifies :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p`.
+
+        Hoeffding's, Bernstein's and Chebyshev's inequality over independent blocks of frequencies, whichever is best
+        for a pair; for unbounded features, exponential ones, Chebyshev's with the exact variance alone. Over the pairs
+        the probabilities of failure add up. The bias is taken off the error first.
+
+        Parameters
+        ----------
+        x, y : (..., d) array
+            Rowwise pairs.
+        error : float
+            The error allowed, absolute, positive.
+        probability : float
+            The probability p that a fresh draw keeps it for all of the pairs, in (0, 1).
+
+        Returns
+        -------
+        int
+            The number M of features, at least a pair where the map makes pairs.
+
+        Raises
+        ------
+        ParameterError
+            If a number is out of range, the bias alone exceeds the error, or no number of features is enough.
+        NoClosedForm
+            If the bias is not known, or neither is the variance nor are there bounded terms in independent blocks.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kernattn as ka
+        >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=4, num_features=2, projection="iid")
+        >>> x = np.ones((1, 4))
+        >>> phi.num_features_for(x, -x, error=0.1, probability=0.99)
+        1132
+        """
+        error = positive_number("error", error)
+        if not 0 < finite_number("probability", probability) < 1:
+            raise ParameterError(f"probability must lie strictly between 0 and 1; got {probability!r}")
+        x, y = np.broadcast_arrays(*self._scaled_pairs(x, y))
+        if 0 in x.shape:
+            raise EmptyInputError(f"x and y must hold pairs; got shape {x.shape}")
+        x, y = (rows.reshape(-1, rows.shape[-1]) for rows in (x, y))  # (P, d)
+        d = self.omega.shape[1]
+        with np.errstate(over="ignore", invalid="ignore"):
+            bias = self.bias(x / self.input_scale, y / self.input_scale)
+            terms = terms_of(self.projection, d, *self.moments(x, y), self.sizes(x, y), bias, error)
+        features: int = self.spec.features_of(d) // len(self.omega)
+        return features * smallest_number(terms, self.projection, d, 1 - probability)
 
     def _scaled_pairs(self, x: Array, y: Array) -> tuple[Host, Host]:
         x, y = host_pairs(self.omega.shape[1], x, y)

@@ -35,6 +35,10 @@ class Trigonometric(RandomFeatureMap):
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _cosine_moments(self, x, y, 0.0)
 
+    def sizes(self, x: Host, y: Host) -> Host | None:
+        """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
+        return _row(self, x, y)
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -62,6 +66,10 @@ class Phase(RandomFeatureMap):
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _cosine_moments(self, x, y, 0.5)
 
+    def sizes(self, x: Host, y: Host) -> Host | None:
+        """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
+        return 2 * _row(self, x, y)
+
 
 def _folded(phi: RandomFeatureMap) -> dict[str, Host | None]:
     exponent = row_exponent(phi.kernel)
@@ -69,10 +77,14 @@ def _folded(phi: RandomFeatureMap) -> dict[str, Host | None]:
     return {"omega": phi.omega * phi.input_scale, "row_weights": weights}
 
 
+def _row(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
+    return np.asarray(np.exp(row_exponent(phi.kernel) * np.sum(x**2 + y**2, axis=-1)))
+
+
 def _cosine_moments(phi: RandomFeatureMap, x: Host, y: Host, phase_noise: float) -> Moments:
     """Moments of cos w.(x - y), plus cos(w.(x + y) + 2 b) whose square averages to `phase_noise`."""
     delta, cosine = x - y, phi.spectrum.cosine
-    row = np.exp(row_exponent(phi.kernel) * np.sum(x**2 + y**2, axis=-1))
+    row = _row(phi, x, y)
     second = (1 + cosine(2 * delta)) / 2 + phase_noise
     return Moments(
         row * cosine(delta),
