@@ -8,7 +8,7 @@ from numba import types
 
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
 from kernattn.ops._numba.linear import aligned
-from kernattn.ops._numba.products import Block, lanes, pad, transpose
+from kernattn.ops._numba.products import Block, lanes, transpose
 from kernattn.ops._numba.rows import finish_features
 from kernattn.ops._numba.tiles import load_rows, row_scales
 from kernattn.ops._numba.windows import whole, window
@@ -95,11 +95,11 @@ def write_chains(
     """Write the features of groups low to high of `lanes` rows of x, flat (n, d), to out, flat (n, M)."""
     diagonals, norms, weights, offset, x = whole(diagonals), whole(norms), whole(weights), whole(offset), whole(x)
     width = lanes(x)
-    row = max(features, pad(frequencies, p)) + width
+    row = 2 * p + width
     packed, scales = aligned(width * dim, x), aligned(width, x)
     upright, work = aligned(p * width, x), aligned(p * width, x)
     tile = aligned(width * row, x)
-    shift, zeros = aligned(features, x), aligned(features, x)
+    shift, zeros = aligned(p, x), aligned(p, x)
     no_scales = window(x, 0, 0)
     for group in range(low, high):
         first = group * width
@@ -112,11 +112,13 @@ def write_chains(
                 work[i] = upright[i]
             for link in range(chains):
                 _transform(work, p, diagonals, (begin // p * chains + link) * p)
-            transpose(work, 0, width, p, width, tile, begin, row)
-        for j in range(rows):
-            u = window(tile, j * row, frequencies)
-            for a in range(frequencies):
-                u[a] *= norms[a]
-        finish_features(
-            kind, tile, rows, row, frequencies, features, offset, amplitude, scales, zeros, shift, out, first
-        )
+            count = min(p, frequencies - begin)
+            transpose(work, 0, width, p, width, tile, 0, row)
+            for j in range(rows):
+                u, scale = window(tile, j * row, count), window(norms, begin, count)
+                for a in range(count):
+                    u[a] *= scale[a]
+            finish_features(
+                kind, tile, rows, row, count, begin, frequencies, features, offset, amplitude, scales, zeros, shift,
+                out, first,
+            )  # fmt: skip

@@ -29,6 +29,7 @@ __all__ = [
     "bound",
     "flat",
     "heads",
+    "panels",
     "plan_of",
     "plan_with",
     "side",
@@ -66,7 +67,7 @@ class Plan(NamedTuple):
 
     kind: int
     omega: NDArray[Any]  # (D rounded up to ROWS, d), flat; empty for an elementwise map
-    omega_t: NDArray[Any]  # (d, D rounded up to whole lines), flat
+    omega_t: NDArray[Any]  # its transpose in panels, flat
     weights: NDArray[Any]  # (d,) or empty
     offset: NDArray[Any]  # (M,)
     amplitude: Any
@@ -99,14 +100,13 @@ def plan_with(spec: MapSpec, omega: Host, frequencies: int, dtype: np.dtype[Any]
     kind, dim = _KINDS[spec.kind], omega.shape[1]
     features = 2 * frequencies if kind in (SINCOS, EXP_PAIR) else frequencies
     tall = np.pad(omega, ((0, -len(omega) % ROWS), (0, 0)))
-    wide = np.pad(omega, ((0, -len(omega) % (LINE // dtype.itemsize)), (0, 0)))
     offset = np.zeros(features) if spec.offset is None else spec.offset
     offset = offset + (spec.log_amplitude if kind >= EXP else 0.0)
     weights = np.zeros(0) if spec.row_weights is None else spec.row_weights
     return Plan(
         kind=kind,
         omega=flat(tall, dtype),
-        omega_t=flat(wide.T, dtype),
+        omega_t=flat(panels(omega, dtype), dtype),
         weights=flat(weights, dtype),
         offset=flat(offset, dtype),
         amplitude=dtype.type(spec.amplitude),
@@ -114,6 +114,13 @@ def plan_with(spec: MapSpec, omega: Host, frequencies: int, dtype: np.dtype[Any]
         frequencies=frequencies,
         features=features,
     )
+
+
+def panels(omega: Host, dtype: np.dtype[Any]) -> Host:
+    """Return omega (D, d) transposed, in panels of two lines of columns: (panels, d, columns)."""
+    columns = 2 * LINE // dtype.itemsize
+    padded = np.pad(omega, ((0, -len(omega) % columns), (0, 0)))
+    return padded.reshape(-1, columns, omega.shape[1]).transpose(0, 2, 1)
 
 
 class Side(NamedTuple):

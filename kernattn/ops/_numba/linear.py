@@ -7,7 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
-from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, UPPER, lanes, pad, product
+from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, UPPER, lanes, pad, panel_product, product
 from kernattn.ops._numba.tiles import (
     EXP,
     EXP_PAIR,
@@ -46,7 +46,9 @@ def tile_rows(count, like):
 
 
 @inner
-def project_keys(omega_t, weights, k, at, rows, dim, mask, mask_at, given, given_at, packed, tile, row, scales):
+def project_keys(
+    omega_t, weights, frequencies, k, at, rows, dim, mask, mask_at, given, given_at, packed, tile, row, scales
+):
     """Write the projections of rows of k, token-major (C, D), and the log scale of each row."""
     if omega_t.size == 0:
         load_rows(k, at, rows, dim, mask, mask_at, tile, row)
@@ -54,8 +56,7 @@ def project_keys(omega_t, weights, k, at, rows, dim, mask, mask_at, given, given
     else:
         load_rows(k, at, rows, dim, mask, mask_at, packed, dim)
         row_scales(weights, packed, rows, dim, dim, given, given_at, mask, mask_at, scales)
-        columns = omega_t.size // dim
-        product(packed, 0, dim, 1, omega_t, 0, columns, tile, 0, row, rows, columns, dim, False, FULL)
+        panel_product(packed, rows, dim, omega_t, 0, frequencies, tile, row)
 
 
 @inner
@@ -157,8 +158,8 @@ def recur(
                         break
             rows = finite_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t)
             project_keys(
-                omega_t, weights, k, (head * n + t) * dim, rows, dim, mask, head_m * n + t, given, head * n + t,
-                packed, keys, row_k, scales,
+                omega_t, weights, frequencies, k, (head * n + t) * dim, rows, dim, mask, head_m * n + t,
+                given, head * n + t, packed, keys, row_k, scales,
             )  # fmt: skip
             if per_feature:
                 if kind == EXP_PAIR:

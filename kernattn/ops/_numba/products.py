@@ -19,7 +19,20 @@ from numba.core import cgutils
 
 from kernattn.ops._numba.compile import inner, intrinsic
 
-__all__ = ["FULL", "LINE", "LOWER", "ROWS", "UPPER", "Block", "lanes", "pad", "product", "transpose", "vector_length"]
+__all__ = [
+    "FULL",
+    "LINE",
+    "LOWER",
+    "ROWS",
+    "UPPER",
+    "Block",
+    "lanes",
+    "pad",
+    "panel_product",
+    "product",
+    "transpose",
+    "vector_length",
+]
 
 
 def _vector_bytes() -> tuple[int, int]:
@@ -188,6 +201,18 @@ def product(a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, m, n, inn
             else:
                 _wide(a, left, a_row, a_inner, b, b_at + j, b_inner, c, target, c_row, depth, accumulate)
         j += columns
+
+
+@inner
+def panel_product(a, rows, inner, panels, begin, count, c, c_row):
+    """Compute c[i, j] = sum_k a[i, k] b[k, begin + j] for j < count, with b as `layout.panels` lays it out.
+
+    A column panel of b is contiguous: the rows of a wide b itself would fall into one set of the cache.
+    """
+    width = 2 * LINE // c.itemsize
+    for j in range(0, count, width):
+        columns = min(width, count - j)
+        product(a, 0, inner, 1, panels, (begin + j) * inner, width, c, j, c_row, rows, columns, inner, False, FULL)
 
 
 @intrinsic

@@ -9,7 +9,7 @@ import numpy as np
 from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.elementary import exponential
 from kernattn.ops._numba.linear import aligned, write
-from kernattn.ops._numba.products import FULL, ROWS, lanes, pad, product
+from kernattn.ops._numba.products import ROWS, lanes, pad, panel_product
 from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_values, negated, row_scales
 from kernattn.ops._numba.windows import whole, window
 
@@ -97,7 +97,7 @@ def _read(s, reader, total):
 
 
 @inner
-def _project(omega_t, x, heads, first, count, dim, mask, packed, tile, row):
+def _project(omega_t, frequencies, x, heads, first, count, dim, mask, packed, tile, row):
     """Write the projections of rows heads[first : first + count] of x, token-major; masked ones count as zeros."""
     elementwise = omega_t.size == 0
     for j in range(count):
@@ -107,8 +107,7 @@ def _project(omega_t, x, heads, first, count, dim, mask, packed, tile, row):
         for i in range(dim):
             copy[i] = source[i] if there else 0
     if not elementwise:
-        columns = omega_t.size // dim
-        product(packed, 0, dim, 1, omega_t, 0, columns, tile, 0, row, count, columns, dim, False, FULL)
+        panel_product(packed, count, dim, omega_t, 0, frequencies, tile, row)
 
 
 @compiled
@@ -129,11 +128,11 @@ def advance(
     inputs, step = (keys, row) if omega_t.size == 0 else (packed, dim)
     for block in range(low, high, ROWS):
         count = min(ROWS, high - block)
-        _project(omega_t, k, of_k, block, count, dim, mask, packed, keys, row)
+        _project(omega_t, frequencies, k, of_k, block, count, dim, mask, packed, keys, row)
         for j in range(count):
             x = window(inputs, j * step, dim)
             row_scales(weights, x, 1, dim, dim, given, of_k[block + j], mask, block + j, window(scales, j, 1))
-        _project(omega_t, q, of_q, block * groups, count * groups, dim, mask[:0], packed, queries, row)
+        _project(omega_t, frequencies, q, of_q, block * groups, count * groups, dim, mask[:0], packed, queries, row)
         for j in range(count):
             b = block + j
             key = window(keys, j * row, features)

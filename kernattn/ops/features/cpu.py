@@ -17,7 +17,7 @@ from kernattn.ops.spec import MapSpec
 
 __all__ = ["features"]
 
-TILE_BYTES = 1 << 18  # of the second-level cache
+ROWS, TILE_BYTES = 64, 1 << 17  # of a block, which the second-level cache holds twice
 
 
 def features(x: Array, spec: MapSpec) -> Array:
@@ -27,18 +27,18 @@ def features(x: Array, spec: MapSpec) -> Array:
     plan, n = plan_of(spec, dtype, dim), prod(lead)
     out = np.empty((*lead, plan.features), dtype)
     rows = flat(x, dtype)
-    chunk = max(8, min(64, TILE_BYTES // (plan.features * dtype.itemsize) // 8 * 8))
+    span = TILE_BYTES // (ROWS * dtype.itemsize)
 
     def blocks(low: int, high: int) -> None:
         write_features(
             plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude, dim, plan.frequencies, plan.features,
-            rows, n, out.reshape(-1), NO_MASK, chunk, low, high,
+            rows, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
         )  # fmt: skip
 
     flops = 2.0 * plan.frequencies * dim * (plan.omega.size > 0)
     share(
         blocks,
-        -(-n // chunk),
+        -(-n // ROWS),
         n * (flops / FLOPS_PER_SECOND + plan.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4,
     )
     return out.astype(x.dtype, copy=False)
