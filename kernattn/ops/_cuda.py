@@ -151,7 +151,9 @@ def operand(dtype: str, capability: int) -> str:
     return "bf16_t" if dtype == "bfloat16" else "tf32_t"
 
 
-def map_code(dtype: str, spec: MapSpec | None, per_feature: bool, d: int, limits: Limits, rows_dtype: str = "") -> MapCode:
+def map_code(
+    dtype: str, spec: MapSpec | None, per_feature: bool, d: int, limits: Limits, rows_dtype: str = ""
+) -> MapCode:
     """Return how a map of rows (n, d) is compiled; without a spec the rows are features or their logarithms."""
     project = spec is not None and spec.omega is not None
     kind = spec.kind if spec is not None else "logs" if per_feature else "values"
@@ -278,7 +280,7 @@ class Rows:
 
 
 def take_rows(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str) -> Rows:
-    """Return the rows of an op's input: an array where there is a spec, and features in float32 or float64 otherwise."""
+    """Return the rows of an op's input: an array where there is a spec, else features in float32 or float64."""
     import cupy
 
     if spec is not None:

@@ -1,4 +1,4 @@
-"""What the CUDA siblings of linear attention share: columns a block holds, leading axes, slabs of rows, contiguous inputs."""
+"""What the CUDA siblings of linear attention share: columns of a block, leading axes, slabs, contiguous inputs."""
 
 from __future__ import annotations
 
@@ -79,7 +79,9 @@ def cut(n: int, wanted: int, tile: int) -> Slabs:
     return Slabs(_cuda.ceil_div(n, rows), rows)
 
 
-def rows_of(x: Array | ScaledFeatures, spec: MapSpec | None, dtype: str, limits: _cuda.Limits) -> tuple[_cuda.Rows, _cuda.MapCode]:
+def rows_of(
+    x: Array | ScaledFeatures, spec: MapSpec | None, dtype: str, limits: _cuda.Limits
+) -> tuple[_cuda.Rows, _cuda.MapCode]:
     """Return an op's input as rows, and how a map of them is compiled beside values of `dtype`."""
     accumulator = "double" if dtype == "float64" else "float"
     rows = _cuda.take_rows(x, spec, accumulator)
@@ -126,7 +128,9 @@ def batch(out: tuple[int, ...], queries: tuple[int, ...], keys: tuple[int, ...])
         else:
             axes.append([size, *own])
     if len(axes) > 3:
-        raise ShapeError(f"leading axes {queries} of q against {keys} of k alternate more than three times; reshape or broadcast q")
+        raise ShapeError(
+            f"leading axes {queries} of q against {keys} of k alternate more than three times; reshape or broadcast q"
+        )
     axes += [[1, 0, 0]] * (3 - len(axes))
     (size2, q2, k2), (size1, q1, k1), (size0, q0, k0) = axes
     return tuple(np.int32(x) for x in (size0, size1, size2, q0, q1, q2, k0, k1, k2))

@@ -15,7 +15,13 @@ from pathlib import Path
 INCLUDE = Path(__file__).parent / "include"
 KERNEL = re.compile(r'extern\s+"C"\s+__global__\s+void\s+(?:__launch_bounds__\([^)]*\)\s+)?(\w+)\s*\(')
 FLAGS = ("-std=c++20", "-O1", "-shared", "-fPIC", "-fopenmp", "-U_FORTIFY_SOURCE", "-ffp-contract=fast")
-WARNINGS = ("-Wall", "-Wno-unknown-pragmas", "-Wno-unused-variable", "-Wno-unused-function", "-Wno-unused-but-set-variable")
+WARNINGS = (
+    "-Wall",
+    "-Wno-unknown-pragmas",
+    "-Wno-unused-variable",
+    "-Wno-unused-function",
+    "-Wno-unused-but-set-variable",
+)
 SANITIZE = ("-g1", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=undefined")
 
 
@@ -56,9 +62,7 @@ def build(source: str, defines: Sequence[str] = (), sanitize: bool = False) -> P
     if library.exists():
         return library
     launchers = "\n".join(f"CUDA_ON_CPU_KERNEL({name})" for name in kernel_names(source))
-    storage = (
-        "thread_local unsigned char shared_bytes[cuda_on_cpu::max_shared_bytes] __attribute__((aligned(128)));\n"
-    )
+    storage = "thread_local unsigned char shared_bytes[cuda_on_cpu::max_shared_bytes] __attribute__((aligned(128)));\n"
     with tempfile.TemporaryDirectory(dir=cache_folder()) as folder:
         text = Path(folder) / "kernels.cc"
         text.write_text(f'#include "cuda_on_cpu.h"\n{storage}#line 1 "kernels.cu"\n{source}\n{launchers}\n')

@@ -1,7 +1,7 @@
 """A module that stands in for cupy in the tests: arrays of a class of its own, kernels on the emulation.
 
-Functions are NumPy's, between unwrapping and wrapping. Like cupy's, the arrays refuse to become NumPy arrays by themselves. `fake()` makes
-a fresh module, of a device with the capability of an H200 but few multiprocessors unless told otherwise.
+Functions are NumPy's, between unwrapping and wrapping. Like cupy's, the arrays refuse to become NumPy arrays by
+themselves. `fake()` makes a fresh module, of a device with the capability of an H200 but few multiprocessors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,22 @@ import numpy as np
 
 from cuda_on_cpu.module import RawModule
 
-METHODS = ("reshape", "view", "copy", "astype", "transpose", "sum", "max", "min", "mean", "any", "all", "ravel", "squeeze", "fill")
+METHODS = (
+    "reshape",
+    "view",
+    "copy",
+    "astype",
+    "transpose",
+    "sum",
+    "max",
+    "min",
+    "mean",
+    "any",
+    "all",
+    "ravel",
+    "squeeze",
+    "fill",
+)
 PLAIN = ("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "flags")
 
 
@@ -38,7 +53,7 @@ class Device:
         pass
 
 
-class ndarray(np.lib.mixins.NDArrayOperatorsMixin):  # noqa: N801
+class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of the stand-in."""
 
     __slots__ = ("__weakref__", "_host")
@@ -168,4 +183,10 @@ def fake(*, capability: str = "90", shared_bytes: int = 232448, multiprocessors:
     cuda.device = ModuleType("cupy.cuda.device")
     cuda.device.Device = device
     cupy.cuda = cuda
-    return {"cupy": cupy, "cupy.cuda": cuda, "cupy.cuda.device": cuda.device, "cupy.linalg": cupy.linalg, "cupy.fft": cupy.fft}
+    return {
+        "cupy": cupy,
+        "cupy.cuda": cuda,
+        "cupy.cuda.device": cuda.device,
+        "cupy.linalg": cupy.linalg,
+        "cupy.fft": cupy.fft,
+    }

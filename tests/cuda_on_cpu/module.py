@@ -11,7 +11,7 @@ import numpy as np
 
 from cuda_on_cpu.build import build
 
-THREADS = max(1, min(2, os.cpu_count() or 1))
+THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else min(2, os.cpu_count() or 1)
 MAX_THREADS_PER_BLOCK = 1024
 
 
@@ -30,7 +30,7 @@ class _Launch(ctypes.Structure):
 
 
 class RawModule:
-    """Compiled when a function is first asked for. ``seed`` shuffles threads and blocks; 0 keeps their natural order."""
+    """Compiled when a function is first asked for. ``seed`` shuffles threads and blocks; 0 keeps them in order."""
 
     seed = 1
     sanitize = os.environ.get("CUDA_ON_CPU_SANITIZE") == "1"
@@ -62,7 +62,9 @@ class Function:
         self, grid: Sequence[int], block: Sequence[int], args: Sequence[Any], *, shared_mem: int = 0, stream: Any = None
     ) -> None:
         if shared_mem > self.max_dynamic_shared_size_bytes:
-            raise KernelError(f"{self.name}: {shared_mem} B of shared memory, {self.max_dynamic_shared_size_bytes} allowed")
+            raise KernelError(
+                f"{self.name}: {shared_mem} B of shared memory, {self.max_dynamic_shared_size_bytes} allowed"
+            )
         if int(np.prod(block)) > MAX_THREADS_PER_BLOCK or min(*grid, *block, 1) < 1:
             raise KernelError(f"{self.name}: grid {tuple(grid)} of blocks {tuple(block)} cannot be launched")
         values = [_argument(arg) for arg in args]
@@ -82,7 +84,7 @@ def _three(sizes: Sequence[int]) -> Any:
 
 def _argument(value: Any) -> np.ndarray:
     """The bytes that a launch passes: arrays as pointers, NumPy scalars and Python numbers by value."""
-    if isinstance(value, np.ndarray) or hasattr(value, "data") and hasattr(value.data, "ptr"):
+    if isinstance(value, np.ndarray) or (hasattr(value, "data") and hasattr(value.data, "ptr")):
         if not value.flags.c_contiguous:
             raise KernelError("a kernel sees no strides: the array given is not contiguous")
         return np.array([value.ctypes.data if isinstance(value, np.ndarray) else value.data.ptr], np.uint64)

@@ -2,13 +2,18 @@
 
 import ml_dtypes
 import numpy as np
-import oracles
 
+import oracles
 from kernattn.ops.spec import MapSpec
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 KINDS = ("exp", "exp_pair", "sincos", "cos", "relu", "elu1", "elementwise")
-OPERAND_EPS = {"float32": 2.0**-24, "float64": 2.0**-50, "bfloat16": 2.0**-8, "float16": 2.0**-11}  # of features in products
+OPERAND_EPS = {
+    "float32": 2.0**-24,
+    "float64": 2.0**-50,
+    "bfloat16": 2.0**-8,
+    "float16": 2.0**-11,
+}  # of features in products
 
 
 def dtype_of(name):
@@ -42,7 +47,7 @@ def features_of(x, spec):
 
 
 def assert_close(out, q, k, v, spec, dtype, may=None):
-    """Compare with dense attention in float64: as closely as the operands of products are kept, times the row's condition number."""
+    """Compare with dense attention in float64: the precision of products' operands times the row's condition."""
     q, k, v = to64(q), to64(k), to64(v)
     wanted, condition = oracles.linear_attention(features_of(q, spec), features_of(k, spec), v, may)
     reach = sum(oracles.reach(x, spec.omega, spec.row_weights, spec.offset) for x in (q, k))

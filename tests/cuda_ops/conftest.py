@@ -1,13 +1,24 @@
 """A stand-in for cupy on the emulation, so that backend="gpu" runs from the public API down."""
 
 import sys
+from pathlib import Path
 
 import pytest
+
 from cuda_on_cpu import gxx
 from cuda_on_cpu.cupy_stand_in import fake
-
 from kernattn import _array, _dispatch
 from kernattn.ops import _cuda
+
+
+def pytest_collection_modifyitems(config, items):
+    """Slow tests of this folder run where they are asked for: pytest -m slow."""
+    if "slow" in config.option.markexpr:
+        return
+    slow = [item for item in items if item.path.parent == Path(__file__).parent and item.get_closest_marker("slow")]
+    config.hook.pytest_deselected(items=slow)
+    kept = set(items) - set(slow)
+    items[:] = [item for item in items if item in kept]
 
 
 @pytest.fixture
@@ -15,7 +26,9 @@ def cupy(monkeypatch):
     """The stand-in, in place of cupy wherever it is imported."""
     if gxx() is None:
         pytest.skip("the emulation builds with g++, which is not on PATH")
-    for name in [name for name in sys.modules if name.split(".")[0] == "cupy" or name.startswith("array_api_compat.cupy")]:
+    for name in [
+        name for name in sys.modules if name.split(".")[0] == "cupy" or name.startswith("array_api_compat.cupy")
+    ]:
         monkeypatch.delitem(sys.modules, name)
     modules = fake()
     for name, module in modules.items():

@@ -13,7 +13,12 @@ from kernattn.ops.key_state import gpu as key_state
 from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
 from kernattn.ops.step import gpu as step
 
-LIMITS = {80: _cuda.Limits(80, 166912, 108), 90: _cuda.Limits(90, 232448, 132), 100: _cuda.Limits(100, 232448, 148), 120: _cuda.Limits(120, 101376, 188)}
+LIMITS = {
+    80: _cuda.Limits(80, 166912, 108),
+    90: _cuda.Limits(90, 232448, 132),
+    100: _cuda.Limits(100, 232448, 148),
+    120: _cuda.Limits(120, 101376, 188),
+}
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 MAPS = (*KINDS, "elementwise", "values", "logs")
 
@@ -32,7 +37,11 @@ class Instance:
 
     @property
     def uses_tensor_cores(self):
-        return self.dtype in ("float16", "bfloat16") and self.op != "step" and (self.op != "features" or "-DPROJECT=1" in self.defines)
+        return (
+            self.dtype in ("float16", "bfloat16")
+            and self.op != "step"
+            and (self.op != "features" or "-DPROJECT=1" in self.defines)
+        )
 
 
 def map_code(dtype, name, d, limits):
@@ -60,7 +69,13 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                     add("features", dtype, name, code.defines, features.plan(4096, d, 256, code, limits).shared_bytes)
                 linear = _cuda_linear.linear_code(code, dtype, e, limits)
                 slabs = _cuda_linear.Slabs(4, 1024)
-                add("key_state", dtype, name, linear.defines, key_state.plan(64, 4096, e, 256, linear, slabs, limits).shared_bytes)
+                add(
+                    "key_state",
+                    dtype,
+                    name,
+                    linear.defines,
+                    key_state.plan(64, 4096, e, 256, linear, slabs, limits).shared_bytes,
+                )
                 add("attend", dtype, name, linear.defines, attend.plan(64, 4096, e, linear).shared_bytes)
                 add("causal", dtype, name, linear.defines, causal.plan(64, 4096, e, 256, linear, limits).shared_bytes)
                 token = replace(linear, map=replace(code, warps=step.WARPS))

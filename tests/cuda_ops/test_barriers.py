@@ -1,12 +1,12 @@
 """Each barrier of each kernel is needed, and the emulation notices when it is gone."""
 
 import numpy as np
-import oracles
 import pytest
+
+import oracles
 from cuda_on_cpu import KernelError, RawModule
 from cuda_on_cpu.mutate import without_one_barrier
 from cuda_ops.cases import array, features_of, specs, to64
-
 from kernattn.ops import _cuda, _cuda_linear
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.block_softmax.gpu import block_softmax
@@ -63,7 +63,9 @@ def causal_error(cupy):
         spec, q, k, v, ids, mask = arrays(cupy, kind, 150, 70, 40, 40)
         segment_ids = ids if kind == "without projection" else None
         out, _ = causal(q, k, v, spec, None, cupy.asarray(mask), None if segment_ids is None else cupy.asarray(ids))
-        errors.append(off(out, q, k, v, spec, oracles.allowed(150, 150, causal=True, key_mask=mask, segment_ids=segment_ids)))
+        errors.append(
+            off(out, q, k, v, spec, oracles.allowed(150, 150, causal=True, key_mask=mask, segment_ids=segment_ids))
+        )
     spec, q, k, v, _, mask = arrays(cupy, "exp_pair", 70, 70, 40, 40)
     k = k * cupy.asarray(np.where(np.arange(70) < 20, 1.0, 60.0)[:, None].astype(np.float32))
     out, _ = causal(q, k, v, spec, None, cupy.asarray(mask), None)
@@ -136,7 +138,7 @@ def test_each_barrier_is_needed(cupy, monkeypatch, op):
             survivors.append((line, where(whole(op), line)))
     _cuda._module.cache_clear()
     assert tried > 0
-    print(op, 'survivors', survivors)
+    print(op, "survivors", survivors)
     assert not survivors
 
 

@@ -1,8 +1,9 @@
 """The kernel `block_softmax` on the emulation against the float64 oracle."""
 
 import numpy as np
-import oracles
 import pytest
+
+import oracles
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
 
 
@@ -11,9 +12,16 @@ from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
 def test_block_softmax(cupy, dtype, causal):
     from kernattn.ops.block_softmax.gpu import block_softmax
 
-    for n, length, d, e, masked in ((70, 90, 5, 7, True), (5, 3, 16, 32, False), (90, 90, 9, 20, False), (100, 7, 16, 8, True)):
+    for n, length, d, e, masked in (
+        (70, 90, 5, 7, True),
+        (5, 3, 16, 32, False),
+        (90, 90, 9, 20, False),
+        (100, 7, 16, 8, True),
+    ):
         rng = np.random.default_rng(n)
-        q, k, v = (array(cupy, rng.normal(size=(2, rows, c)) * 3, dtype) for rows, c in ((n, d), (length, d), (length, e)))
+        q, k, v = (
+            array(cupy, rng.normal(size=(2, rows, c)) * 3, dtype) for rows, c in ((n, d), (length, d), (length, e))
+        )
         mask = rng.random((2, length)) < 0.7 if masked else None
         out, lse = block_softmax(q, k, v, d**-0.5, causal, None if mask is None else cupy.asarray(mask))
         may = np.tri(n, length, length - n, dtype=bool) if causal else np.ones((n, length), bool)
@@ -29,7 +37,9 @@ def test_wide_heads_and_groups(cupy, dtype):
     from kernattn.ops.block_softmax.gpu import block_softmax
 
     rng = np.random.default_rng(0)
-    q, k, v = (array(cupy, rng.normal(size=shape), dtype) for shape in ((2, 3, 40, 140), (2, 1, 40, 140), (2, 1, 40, 130)))
+    q, k, v = (
+        array(cupy, rng.normal(size=shape), dtype) for shape in ((2, 3, 40, 140), (2, 1, 40, 140), (2, 1, 40, 130))
+    )
     out, lse = block_softmax(q, k, v, 0.1, True, None)
     wanted, wanted_lse = oracles.softmax_attention(*(to64(x) for x in (q, k, v)), scale=0.1, may=np.tri(40, dtype=bool))
     eps = 4 * OPERAND_EPS[dtype] + 2.0**-20

@@ -1,10 +1,10 @@
-"""The kernels of `causal` on the emulation against the float64 oracle: maps, dtypes, masks, segments, states, slabs, groups."""
+"""The kernels of `causal` on the emulation against the float64 oracle: maps, masks, segments, states, groups."""
 
 import numpy as np
-import oracles
 import pytest
-from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs, to64
 
+import oracles
+from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs, to64
 from kernattn.ops import _cuda_linear
 
 CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]
@@ -99,7 +99,9 @@ def test_features_given(cupy, per_feature):
     v = array(cupy, rng.normal(size=(2, n, e)), "float32")
     fq, fk = (oracles.explicit(a * np.exp(b)) for a, b in zip(values, logs, strict=True))
     out, state = causal(q, k, v, None, None, None, None)
-    np.testing.assert_allclose(to64(out), oracles.linear_attention(fq, fk, to64(v), oracles.allowed(n, n, causal=True))[0], atol=2e-5)
+    np.testing.assert_allclose(
+        to64(out), oracles.linear_attention(fq, fk, to64(v), oracles.allowed(n, n, causal=True))[0], atol=2e-5
+    )
     out = attend(key_state(k, v, None, None), q, None, v.dtype)
     np.testing.assert_allclose(to64(out), oracles.linear_attention(fq, fk, to64(v))[0], atol=2e-5)
     assert state.peak.shape == ((2, m) if per_feature else (2, 1))
@@ -135,7 +137,9 @@ def test_groups(cupy, queries, keys):
 
     rng = np.random.default_rng(7)
     spec = specs(rng, "exp", 5, 20)
-    q, k, v = (array(cupy, rng.normal(size=(*lead, 70, c)), "float32") for lead, c in ((queries, 5), (keys, 5), (keys, 7)))
+    q, k, v = (
+        array(cupy, rng.normal(size=(*lead, 70, c)), "float32") for lead, c in ((queries, 5), (keys, 5), (keys, 7))
+    )
     out, state = causal(q, k, v, spec, None, None, None)
     assert_close(out, q, k, v, spec, "float32", oracles.allowed(70, 70, causal=True))
     assert state.s.shape == (*keys, 20, 7)

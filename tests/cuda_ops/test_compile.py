@@ -1,9 +1,9 @@
 """NVRTC compiles every kernel; what it reports of registers, spills and shared memory stays within the budgets."""
 
 import pytest
+
 from cuda_ops import nvrtc
 from cuda_ops.instances import DTYPES, LIMITS, MAPS, instances
-
 from kernattn.ops import _cuda
 
 REASON = nvrtc.available()
@@ -22,7 +22,11 @@ KERNELS = {
 WIDE, NARROW = (128, 128), (16, 32)
 USUAL = instances(LIMITS[90], maps=("exp",)) + instances(LIMITS[90], ("float32", "bfloat16"), ("sincos",))
 USUAL = list(dict.fromkeys(USUAL))
-USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("exp_pair", "relu", "cos", "elementwise", "values", "logs")) if x.op == "causal"]
+USUAL += [
+    x
+    for x in instances(LIMITS[90], ("bfloat16",), ("exp_pair", "relu", "cos", "elementwise", "values", "logs"))
+    if x.op == "causal"
+]
 EVERY = [x for x in instances(LIMITS[90], sizes=(WIDE, NARROW, (32, 64))) if x not in USUAL]
 OTHERS = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch], ("bfloat16",), ("exp",))]
 EVERY_OTHER = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch]) if (arch, x) not in OTHERS]
@@ -37,9 +41,10 @@ def check(instance, arch):
         assert kernel.registers <= 255
         assert kernel.shared == 0, "all shared memory is dynamic: the emulation fills it with NaN"
     assert instance.shared_bytes <= LIMITS[arch].shared_bytes
-    wanted = "mma.sync.aligned." + {"bfloat16": "m16n8k16", "float16": "m16n8k16" if instance.op == "block_softmax" else "m16n8k8"}.get(
-        instance.dtype, ""
-    )
+    wanted = "mma.sync.aligned." + {
+        "bfloat16": "m16n8k16",
+        "float16": "m16n8k16" if instance.op == "block_softmax" else "m16n8k8",
+    }.get(instance.dtype, "")
     assert (wanted in compiled.ptx) == instance.uses_tensor_cores
     assert "mma.sync" not in compiled.ptx or instance.uses_tensor_cores, "float32 and float64 are never rounded"
 

@@ -123,8 +123,14 @@ print("in bounds")
 
 
 def test_address_sanitizer_sees_a_bad_access():
-    library = subprocess.run([gxx(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
-    environment = {**os.environ, "LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
+    library = subprocess.run(
+        [gxx(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    environment = {
+        **os.environ,
+        "LD_PRELOAD": library,
+        "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
+    }
     root = Path(__file__).parents[2]
 
     def run(n: int) -> subprocess.CompletedProcess[str]:

@@ -1,8 +1,9 @@
 """The kernel `features` on the emulation against the float64 oracle."""
 
 import numpy as np
-import oracles
 import pytest
+
+import oracles
 from cuda_ops.cases import DTYPES, KINDS, OPERAND_EPS, array, specs, to64
 
 

@@ -1,10 +1,10 @@
 """The kernels of `key_state` and `attend` on the emulation: bidirectional attention against the float64 oracle."""
 
 import numpy as np
-import oracles
 import pytest
-from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs
 
+import oracles
+from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs
 from kernattn.ops import _cuda_linear
 
 CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]

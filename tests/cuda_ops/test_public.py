@@ -1,14 +1,14 @@
 """The public API with backend="gpu" on the emulation: the same laws as every other backend."""
 
-import laws
 import numpy as np
-import oracles
 import pytest
-from cuda_ops.cases import OPERAND_EPS, to64
-from xp import Backend, Kind, numpy_dtype
 
 import kernattn as ka
+import laws
+import oracles
+from cuda_ops.cases import OPERAND_EPS, to64
 from kernattn.ops import OPS, _cuda_linear
+from xp import Backend, Kind, numpy_dtype
 
 GPU = Backend("gpu", Kind("cupy"))
 SOFTMAX = ka.kernels.Softmax()
@@ -81,9 +81,13 @@ def test_dtypes(cupy, dtype):
 
 def test_exact_attention(cupy):
     q, k, v, keep = problem(5)
-    out = ka.softmax_attention(*(cupy.asarray(x) for x in (q, k, v)), causal=True, key_mask=cupy.asarray(keep), backend="gpu")
+    out = ka.softmax_attention(
+        *(cupy.asarray(x) for x in (q, k, v)), causal=True, key_mask=cupy.asarray(keep), backend="gpu"
+    )
     may = oracles.allowed(70, 70, causal=True, key_mask=keep)
-    np.testing.assert_allclose(to64(out), oracles.softmax_attention(*(to64(x) for x in (q, k, v)), may=may)[0], atol=1e-5)
+    np.testing.assert_allclose(
+        to64(out), oracles.softmax_attention(*(to64(x) for x in (q, k, v)), may=may)[0], atol=1e-5
+    )
 
 
 def test_features(cupy):

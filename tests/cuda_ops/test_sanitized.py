@@ -1,4 +1,4 @@
-"""The kernels built with -fsanitize=address,undefined: no access outside an array, and none outside the shared memory asked for."""
+"""The kernels built with -fsanitize=address,undefined: no access outside arrays and the shared memory asked for."""
 
 import os
 import subprocess
@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
+
 from cuda_on_cpu import gxx
 
 TESTS = Path(__file__).parents[1]
@@ -23,14 +24,25 @@ QUICK = ("causal", "step", "block_softmax")
 
 
 def run(tests):
-    library = subprocess.run([gxx(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True).stdout.strip()
+    library = subprocess.run(
+        [gxx(), "-print-file-name=libasan.so"], capture_output=True, text=True, check=True
+    ).stdout.strip()
     environment = {
         **os.environ,
         "LD_PRELOAD": library,
         "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0",
         "CUDA_ON_CPU_SANITIZE": "1",
     }
-    command = [sys.executable, "-m", "pytest", "-q", "--no-showlocals", "-p", "no:cacheprovider", *(f"cuda_ops/{test}" for test in tests)]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "--no-showlocals",
+        "-p",
+        "no:cacheprovider",
+        *(f"cuda_ops/{test}" for test in tests),
+    ]
     result = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout[-3000:] + result.stderr[-6000:]
     assert "skipped" not in result.stdout

@@ -1,10 +1,10 @@
 """The kernels of `step` on the emulation: a loop of steps is causal attention."""
 
 import numpy as np
-import oracles
 import pytest
-from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs
 
+import oracles
+from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs, to64
 from kernattn.ops import _cuda_linear
 
 CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]
@@ -12,7 +12,6 @@ CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
 def test_steps(cupy, kind, dtype):
-    from kernattn.ops.causal.gpu import causal
     from kernattn.ops.key_state.gpu import key_state
     from kernattn.ops.step.gpu import step
 

@@ -1,4 +1,4 @@
-"""Exact attention in CUDA: tiles of queries against tiles of keys, online softmax, products on tensor cores for 16-bit types."""
+"""Exact attention in CUDA: tiles of queries against tiles of keys, tensor cores for 16-bit types."""
 
 from __future__ import annotations
 
@@ -50,7 +50,9 @@ def plan(entries: int, n: int, d: int, e: int, dtype: str, limits: _cuda.Limits)
         f"-DEB={eb}",
         f"-DWARPS={warps}",
     )
-    return Plan(defines, accumulator, (entries * _cuda.ceil_div(n, rows), _cuda.ceil_div(e, eb)), 32 * warps, shared_bytes)
+    return Plan(
+        defines, accumulator, (entries * _cuda.ceil_div(n, rows), _cuda.ceil_div(e, eb)), 32 * warps, shared_bytes
+    )
 
 
 def block_softmax(

@@ -1,4 +1,4 @@
-"""Causal linear attention in CUDA. Slabs of rows are summarised and scanned, then each is walked along by a block of its own.
+"""Causal linear attention in CUDA. Slabs of rows are summarised and scanned, then a block walks along each.
 
 The state and a chunk's features stay in shared memory where they fit, and in the L2 cache where they do not.
 """
@@ -127,8 +127,20 @@ def causal(
     null = (_cuda.NULL,) * 3
     function = _cuda.kernel("causal", "walk", code.defines)
     inputs = (queries.x, keys.x, v, keys.scale, out, *arguments, mask, segments)
-    states = (*(null if start is None else start), np.int32(several), *(null if several else after), state_room, phi_room)
-    sizes = (np.int64(n), np.int32(e), np.int32(_cuda_linear.entries(lead)), np.int32(how.slabs.count), np.int64(how.slabs.rows))
+    states = (
+        *(null if start is None else start),
+        np.int32(several),
+        *(null if several else after),
+        state_room,
+        phi_room,
+    )
+    sizes = (
+        np.int64(n),
+        np.int32(e),
+        np.int32(_cuda_linear.entries(lead)),
+        np.int32(how.slabs.count),
+        np.int64(how.slabs.rows),
+    )
     strides = _cuda_linear.batch(lead, queries.x.shape[:-2], key_lead)
     _cuda.launch(function, how.grid, map_code.threads, how.shared_bytes, (*inputs, *states, *sizes, *strides))
     return out, after

@@ -1,4 +1,4 @@
-"""The summary of keys in CUDA: every slab of rows and tile of features by a block of its own, then a scan over the slabs."""
+"""The summary of keys in CUDA: a block for every slab of rows and tile of features, then a scan over the slabs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ class Plan:
 
 
 def plan(
-    entries: int, n: int, e: int, frequencies: int, code: _cuda_linear.LinearCode, slabs: _cuda_linear.Slabs | None, limits: _cuda.Limits
+    entries: int,
+    n: int,
+    e: int,
+    frequencies: int,
+    code: _cuda_linear.LinearCode,
+    slabs: _cuda_linear.Slabs | None,
+    limits: _cuda.Limits,
 ) -> Plan:
     """Return the launches for k (entries, n, d), v (entries, n, e)."""
     blocks = code.map.tiles(frequencies) * _cuda.ceil_div(e, code.eb)
@@ -49,20 +55,33 @@ def plan(
     return Plan(code, slabs, (entries * slabs.count, blocks), shared_bytes, scan_grid)
 
 
-def summarise(how: Plan, rows: _cuda.Rows, v: Array, arguments: tuple[Any, ...], mask: Any, segments: Any, into: PeakedSum) -> None:
+def summarise(
+    how: Plan, rows: _cuda.Rows, v: Array, arguments: tuple[Any, ...], mask: Any, segments: Any, into: PeakedSum
+) -> None:
     """Launch `summarise`: `into` holds a state for every slab."""
     function = _cuda.kernel("key_state", "summarise", how.code.defines)
     n, e = v.shape[-2:]
     sizes = (np.int64(n), np.int32(e), np.int32(how.slabs.count), np.int64(how.slabs.rows))
     _cuda.launch(
-        function, how.grid, how.code.map.threads, how.shared_bytes, (rows.x, v, rows.scale, *arguments, mask, segments, *into, *sizes)
+        function,
+        how.grid,
+        how.code.map.threads,
+        how.shared_bytes,
+        (rows.x, v, rows.scale, *arguments, mask, segments, *into, *sizes),
     )
 
 
 def scan(
-    how: Plan, parts: PeakedSum, before: Any, start: PeakedSum | None, end: PeakedSum, segments: Any, n: int, prefixes: bool
+    how: Plan,
+    parts: PeakedSum,
+    before: Any,
+    start: PeakedSum | None,
+    end: PeakedSum,
+    segments: Any,
+    n: int,
+    prefixes: bool,
 ) -> None:
-    """Launch `scan`: the merge of all slabs into `end`, and with `prefixes` what each slab finds before it into `parts`."""
+    """Launch `scan`: all slabs merged into `end`; with `prefixes`, what each finds before it into `parts`."""
     function = _cuda.kernel("key_state", "scan", how.code.defines)
     features, e = end.s.shape[-2:]
     first = (_cuda.NULL,) * 3 if start is None else tuple(start)
@@ -88,7 +107,11 @@ def key_state(k: Array | ScaledFeatures, v: Array, spec: MapSpec | None, key_mas
     peaks = features if map_code.per_feature else 1
     state = _cuda_linear.empty_state(lead, features, peaks, e, map_code.accumulator)
     several = how.slabs.count > 1
-    parts = _cuda_linear.empty_state((*lead, how.slabs.count), features, peaks, e, map_code.accumulator) if several else state
+    parts = (
+        _cuda_linear.empty_state((*lead, how.slabs.count), features, peaks, e, map_code.accumulator)
+        if several
+        else state
+    )
     summarise(how, rows, v, arguments, _cuda_linear.key_arguments(key_mask, lead), _cuda.NULL, parts)
     if several:
         scan(how, parts, _cuda.NULL, None, state, _cuda.NULL, n, False)

@@ -56,13 +56,17 @@ def step(
 
     device = _cuda.limits()
     dtype = dtype_name(v)
-    queries, map_code = _cuda_linear.rows_of(_token(q, spec), spec, dtype, device)
-    keys, _ = _cuda_linear.rows_of(_token(k, spec), spec, dtype, device)
+    queries, map_code = _cuda_linear.rows_of(_token(q), spec, dtype, device)
+    keys, _ = _cuda_linear.rows_of(_token(k), spec, dtype, device)
     d, e = keys.x.shape[-1], v.shape[-1]
-    key_lead = _cuda_linear.merged_lead(keys.x.shape[:-2], v.shape[:-1], state.s.shape[:-2], _cuda_linear.lead_of(key_mask, 0))
+    key_lead = _cuda_linear.merged_lead(
+        keys.x.shape[:-2], v.shape[:-1], state.s.shape[:-2], _cuda_linear.lead_of(key_mask, 0)
+    )
     lead = _cuda_linear.merged_lead(queries.x.shape[:-2], key_lead)
     keys, v = keys.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 1)
-    old = PeakedSum(*(_cuda_linear.broadcast(part, key_lead, inner) for part, inner in zip(state, (2, 1, 1), strict=True)))
+    old = PeakedSum(
+        *(_cuda_linear.broadcast(part, key_lead, inner) for part, inner in zip(state, (2, 1, 1), strict=True))
+    )
     whole = state.s.shape[:-2] == key_lead and all(part.flags.c_contiguous for part in state)
     new = state if reuse_state and whole else PeakedSum(*map(cupy.empty_like, old))
     arguments = _cuda.map_arguments(spec, map_code, d)
@@ -95,6 +99,8 @@ def step(
     return out, new
 
 
-def _token(x: Array | ScaledFeatures, spec: MapSpec | None) -> Array | ScaledFeatures:
+def _token(x: Array | ScaledFeatures) -> Array | ScaledFeatures:
     """Return a token as a sequence of one."""
-    return x[..., None, :] if spec is not None else ScaledFeatures(*(part[..., None, :] for part in x))
+    if isinstance(x, ScaledFeatures):
+        return ScaledFeatures(*(part[..., None, :] for part in x))
+    return x[..., None, :]
