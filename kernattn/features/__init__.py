@@ -4,6 +4,7 @@ from kernattn.features.arccosine import ArcCosineFeatures
 from kernattn.features.base import FeatureMap
 from kernattn.features.chi2 import AdditiveChi2Features, SkewedChi2Features
 from kernattn.features.composite import Concatenated, Multiple, Tensor, concatenate, multiple, tensor
+from kernattn.features.dense_exponential import DenseExponential, optimal_tilts
 from kernattn.features.elementwise import Elementwise, elu1, exp, relu
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features.factory import ESTIMATORS, random_features
@@ -34,6 +35,7 @@ __all__ = [
     "ArcCosineFeatures",
     "ComplexToReal",
     "Concatenated",
+    "DenseExponential",
     "Elementwise",
     "FeatureMap",
     "GaussianSketch",
@@ -64,6 +66,7 @@ __all__ = [
     "multiple",
     "nystrom",
     "optimal_tilt",
+    "optimal_tilts",
     "polynomial",
     "random_features",
     "relu",

@@ -16,6 +16,7 @@ from kernattn.features.base import FeatureMap
 from kernattn.features.chi2 import SkewedChi2Features, sampled_chi2
 from kernattn.features.composite import composite_features
 from kernattn.features.data import checked_data
+from kernattn.features.dense_exponential import DenseExponential, optimal_tilts
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features.polynomial_estimators import polynomial_features
 from kernattn.features.random import RandomFeatureMap
@@ -34,18 +35,19 @@ from kernattn.kernels import (
     Softmax,
     Sum,
 )
-from kernattn.projections import Iid, Projection, resolve
+from kernattn.projections import NORM_LAWS, Iid, Projection, resolve
 
 __all__ = ["ESTIMATORS", "estimators_of", "random_features"]
 
 ESTIMATORS: dict[str, type[RandomFeatureMap]] = {
+    "favor_sharp": DenseExponential,
     "hyperbolic": Hyperbolic,
     "optimal_positive": OptimalPositive,
     "phase": Phase,
     "positive": Positive,
     "trigonometric": Trigonometric,
 }
-EXPONENTIAL = ("hyperbolic", "optimal_positive", "positive")
+EXPONENTIAL = ("favor_sharp", "hyperbolic", "optimal_positive", "positive")
 PAIRED = ("hyperbolic", "trigonometric")
 SAMPLE = 64  # rows of data whose pairs decide for "auto"
 
@@ -61,9 +63,10 @@ def random_features(
 ) -> FeatureMap:
     r"""Draw a feature map with :math:`E\,\phi(x)^T \phi(y) = k(x, y)`.
 
-    Random Fourier features (Rahimi and Recht 2007), positive features (Choromanski et al. 2021) and optimal positive
-    features (Likhosherstov et al. 2022), with iid or orthogonal frequencies (Yu et al. 2016); random neurons (Cho and
-    Saul 2009); sampled and random features of chi-squared kernels (Vedaldi and Zisserman 2012, Li et al. 2010).
+    Random Fourier features (Rahimi and Recht 2007), positive features (Choromanski et al. 2021), optimal positive
+    features (Likhosherstov et al. 2022) and dense-exponential ones (Likhosherstov et al. 2023), with iid or orthogonal
+    frequencies (Yu et al. 2016); random neurons (Cho and Saul 2009); sampled and random features of chi-squared kernels
+    (Vedaldi and Zisserman 2012, Li et al. 2010).
 
     Parameters
     ----------
@@ -85,8 +88,8 @@ def random_features(
         the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
         axis by axis and take "iid" only; AdditiveChi2 has none and leaves it at its default.
     data : (n, d) array, optional
-        Inputs as they will come: they decide for "auto", and set the parameter of "optimal_positive", which without
-        data is the best one for standard normal inputs.
+        Inputs as they will come: they decide for "auto", shape "favor_sharp", which cannot do without, and set the
+        parameter of "optimal_positive", which without data is the best one for standard normal inputs.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of the draw, in float64 on the host: every backend gets the same frequencies.
 
@@ -106,8 +109,8 @@ def random_features(
     -----
     The estimators of each kernel; the first one is "auto" without data.
 
-    - Softmax: positive, hyperbolic, optimal_positive, trigonometric, phase.
-    - Gaussian: trigonometric, phase, positive, hyperbolic, optimal_positive.
+    - Softmax: positive, hyperbolic, optimal_positive, favor_sharp, trigonometric, phase.
+    - Gaussian: trigonometric, phase, positive, hyperbolic, optimal_positive, favor_sharp.
     - Matern, RationalQuadratic, Laplacian, Cauchy, Sech, products of these or Gaussian ones, and SkewedChi2:
       trigonometric, phase.
     - ArcCosine: arccosine.
@@ -183,6 +186,8 @@ def _spectral(
     if estimator != "auto":
         return _draw(estimator, kernel, spec, dim, num_features, rng, data)
     names = [name for name in estimators_of(kernel) if name not in PAIRED or num_features % 2 == 0]
+    if spec.law() != NORM_LAWS["chi"]:
+        names = [name for name in names if name != "favor_sharp"]
     if data is None:
         usual = ("positive",) if isinstance(kernel, Softmax) else ("trigonometric", "positive", "phase")
         return _draw(next(name for name in usual if name in names), kernel, spec, dim, num_features, rng, None)
@@ -207,6 +212,10 @@ def _draw(
     parameters: dict[str, Any] = {}
     if name == "optimal_positive":
         parameters["tilt"] = optimal_tilt(_mean_square_sum(kernel.input_scale(dim), data))
+    if name == "favor_sharp":
+        if data is None:
+            raise ParameterError("data must be given for 'favor_sharp': it shapes the features; got None")
+        parameters["tilt"], parameters["basis"] = optimal_tilts(data * kernel.input_scale(dim))
     return ESTIMATORS[name].sample(kernel, spec, frequencies, dim, rng, **parameters)
 
 
