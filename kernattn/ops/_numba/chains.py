@@ -120,5 +120,5 @@ def write_chains(
                     u[a] *= scale[a]
             finish_features(
                 kind, tile, rows, row, count, begin, frequencies, features, offset, amplitude, scales, zeros, shift,
-                out, first,
+                out, first * features, features,
             )  # fmt: skip

@@ -1,0 +1,15 @@
+r"""Sums over rows of outer products of features: all that least squares and principal components need of the data.
+
+``gram(x, y, spec)``: x (..., n, d), or features (..., n, M) where spec is None; y (..., n, c) of the dtype of x ->
+(phi^T phi (..., M, M), phi^T y (..., M, c)) in the accumulation dtype,
+
+.. math:: G = \sum_i \phi(x_i) \phi(x_i)^T, \qquad B = \sum_i \phi(x_i) y_i^T.
+
+c may be 0. Sums over parts of the rows add up. The Numba sibling never writes phi, and computes one half of G.
+"""
+
+from kernattn._dispatch import Op
+
+__all__ = ["OP"]
+
+OP = Op("gram", ("reference", "cpu"))

@@ -1,0 +1,69 @@
+"""Sums of outer products of features against their formula in float64."""
+
+import numpy as np
+import pytest
+
+import oracles
+from kernattn._parallel import VARIABLE
+from kernattn.ops.gram import OP, reference
+from kernattn.ops.spec import KINDS, MapSpec
+from xp import to_numpy
+
+SHAPES = [((), 1, 3, 5, 1), ((2,), 70, 16, 33, 2), ((3, 1), 200, 5, 16, 0)]  # lead, n, d, D, c
+
+
+def spec_of(kind, d, frequencies):
+    rng = np.random.default_rng(0)
+    m = frequencies * (2 if kind in ("sincos", "exp_pair") else 1)
+    weights = None if kind in ("elu1", "relu") else rng.uniform(-1, 1, d) / d
+    offset = rng.uniform(-1, 1, m) if kind in ("cos", "exp", "exp_pair") else None
+    return MapSpec(kind, rng.standard_normal((frequencies, d)) * d**-0.5, weights, offset, 0.7)
+
+
+def formula(x, y, spec):
+    x, y = x.astype("f8"), y.astype("f8")
+    phi = (
+        x
+        if spec is None
+        else oracles.from_spec(x, spec.kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude).values
+    )
+    return np.swapaxes(phi, -1, -2) @ phi, np.swapaxes(phi, -1, -2) @ y
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+@pytest.mark.parametrize("kind", [None, *KINDS])
+def test_formula(kind, shape, dtype):
+    lead, n, d, frequencies, c = shape
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((*lead, n, d)).astype(dtype), rng.standard_normal((*lead, n, c)).astype(dtype)
+    spec = None if kind is None else spec_of(kind, d, frequencies)
+    wanted = formula(x, y, spec)
+    tolerance = 1e-13 if dtype == "float64" else 5e-6
+    for backend in ("reference", None):
+        got = OP.implementation(x, backend)(x, y, spec)
+        for a, b in zip(got, wanted, strict=True):
+            assert a.dtype == ("float64" if dtype == "float64" else "float32")
+            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(initial=1e-30) * 4)
+
+
+def test_the_reference_takes_every_kind_of_array(xp):
+    x, y = np.random.default_rng(2).standard_normal((2, 30, 4))
+    spec = spec_of("sincos", 4, 6)
+    with xp.wide():
+        got = reference.gram(xp.asarray(x), xp.asarray(y), spec)
+        assert all(xp.holds(a) for a in got)
+    for a, b in zip(got, formula(x, y, spec), strict=True):
+        np.testing.assert_allclose(to_numpy(a), b, rtol=1e-12, atol=1e-12)
+
+
+def test_rows_are_cut_into_parts(monkeypatch):
+    pytest.importorskip("numba")
+    from kernattn.ops.gram.cpu import gram
+
+    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setattr("kernattn.ops.gram.cpu.WORTH_SHARING", 0.0)
+    monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", 0.0)
+    x, y = np.random.default_rng(3).standard_normal((2, 1000, 4))
+    for a, b in zip(gram(x, y, spec_of("exp", 4, 6)), formula(x, y, spec_of("exp", 4, 6)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-9)
