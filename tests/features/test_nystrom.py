@@ -3,9 +3,10 @@
 import tracemalloc
 from collections import Counter
 
-import kernattn as ka
 import numpy as np
 import pytest
+
+import kernattn as ka
 from kernattn import errors
 from kernattn.features.nystrom.gram import Gram
 from kernattn.features.nystrom.pivots import rpcholesky
@@ -284,7 +285,11 @@ def test_memory_is_linear_in_n(name):
         ({"kernel": "precomputed"}, errors.ShapeError, r"\(n, n\)"),
         ({"kernel": "precomputed", "landmarks": "kmeans"}, errors.ParameterError, "kmeans"),
         ({"kernel": "precomputed", "data": np.triu(np.ones((50, 50)))}, errors.ParameterError, "symmetric"),
-        ({"kernel": "precomputed", "data": np.eye(50), "landmarks": np.ones((10, 50))}, errors.ParameterError, "indices"),
+        (
+            {"kernel": "precomputed", "data": np.eye(50), "landmarks": np.ones((10, 50))},
+            errors.ParameterError,
+            "indices",
+        ),
         ({"kernel": ka.kernels.Polynomial(2), "data": np.zeros((50, 2))}, errors.ParameterError, "trace"),
     ],
 )

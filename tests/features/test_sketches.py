@@ -3,13 +3,14 @@
 from dataclasses import replace
 from itertools import product
 
-import kernattn as ka
-import laws
 import numpy as np
 import pytest
+from scipy import sparse
+
+import kernattn as ka
+import laws
 from kernattn import errors
 from laws import arrays
-from scipy import sparse
 from xp import dtype_name, to_numpy
 
 D = 5
@@ -182,7 +183,9 @@ def test_kinds_and_dtypes(name, xp):
             np.testing.assert_allclose(to_numpy(got), expected, rtol=tolerance, atol=tolerance)
             scaled = phi.scaled(rows)
             values = to_numpy(scaled.values) * np.exp(to_numpy(scaled.log_scale))
-            np.testing.assert_allclose(values, expected, rtol=tolerance, atol=max(tolerance, 1e-5 * (dtype != "float64")))
+            np.testing.assert_allclose(
+                values, expected, rtol=tolerance, atol=max(tolerance, 1e-5 * (dtype != "float64"))
+            )
 
 
 @pytest.mark.parametrize("name", SKETCHES)
@@ -346,7 +349,11 @@ def test_num_features_for(name):
     asked = {"error": 0.8, "probability": 0.8}
     m = phi.num_features_for(x, y, **asked)
     enough = ka.random_features(kernel, D, m, name)
-    assert np.sum(enough.variance(x, y)) / 0.8**2 <= 0.2 or name in ("rademacher_sketch", "tensor_srht", "complex_to_real")
+    assert np.sum(enough.variance(x, y)) / 0.8**2 <= 0.2 or name in (
+        "rademacher_sketch",
+        "tensor_srht",
+        "complex_to_real",
+    )
     failures = np.any(np.abs(estimates(enough, x, y, 200) - kernel.pairs(x, y)) >= 0.8, axis=1)
     assert failures.mean() < 0.2
     assert phi.num_features_for(x, y, error=0.4, probability=0.8) > m
@@ -368,7 +375,9 @@ def test_bounded_products_have_exponential_bounds():
     x = np.full((1, D), D**-0.5)
     for name, other in (("rademacher_sketch", "gaussian_sketch"), ("complex_to_real", "complex_to_real_gaussian")):
         few, many = (
-            ka.random_features(ka.kernels.Polynomial(2), D, 2, n).num_features_for(x, x, error=0.1, probability=1 - 1e-9)
+            ka.random_features(ka.kernels.Polynomial(2), D, 2, n).num_features_for(
+                x, x, error=0.1, probability=1 - 1e-9
+            )
             for n in (name, other)
         )
         assert few < many / 1000

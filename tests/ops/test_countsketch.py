@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
+
 from kernattn.ops.countsketch import OP
 from kernattn.ops.countsketch.reference import countsketch as reference
 from laws import arrays
-from scipy import sparse
 from xp import dtype_name, to_numpy
 
 BACKENDS = [name for name in OP.backends if OP.choose(np.ones(1), None) == name or name == "reference"]
