@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.linalg import hadamard as sylvester
+
 from kernattn.ops.hadamard import OP, reference
 from kernattn.ops.spec import KINDS, MapSpec
-from scipy.linalg import hadamard as sylvester
 from xp import to_numpy
 
 SIZES = [(1, 1), (2, 5), (3, 4), (5, 20), (16, 16), (33, 100)]  # d, m

@@ -21,7 +21,7 @@ from kernattn.ops.spec import MapSpec
 
 __all__ = ["gram"]
 
-ROWS, SPAN = 64, 256  # of a block of features
+ROWS, SPAN = 128, 256  # of a block of features
 
 
 def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:

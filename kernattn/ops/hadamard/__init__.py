@@ -8,7 +8,7 @@ with
 
 in place of :math:`\Omega x`, or u itself where spec is None; H is the Walsh-Hadamard matrix over :math:`\sqrt p` in
 Sylvester's order, R the diagonal of the norms. An input scale goes into the first diagonal. Source: Yu et al. (2016).
-p log p operations for p frequencies: from 1024 columns to 8192 features the Numba sibling took 0.3 of the time of the
+p log p operations for p frequencies: from 1024 columns to 8192 features the Numba sibling took 0.12 of the time of the
 dense map (2000 rows, float32, one thread).
 """
 
