@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, ref
 
 import numpy as np
 
@@ -32,12 +32,15 @@ __all__ = [
     "pieces",
     "source",
     "take_rows",
+    "uploaded",
 ]
 
 TYPES = ("device.cuh", "tile.cuh", "types.cuh")
 LINEAR = (*TYPES, "output.cuh", "maps.cuh", "linear.cuh")
 HEADERS = {
     "features": (*TYPES, "maps.cuh"),
+    "hadamard": (*TYPES, "maps.cuh"),
+    "countsketch": TYPES,
     "key_state": LINEAR,
     "attend": LINEAR,
     "causal": LINEAR,
@@ -247,6 +250,20 @@ def _on_device(spec: MapSpec, dtype: str) -> tuple[Any, ...]:
 
         known[key] = tuple(put(x) for x in (spec.omega, spec.row_weights, spec.offset))
     return known[key]
+
+
+_uploaded: dict[tuple[int, int, str], tuple[ref[Any], Any]] = {}
+
+
+def uploaded(values: Any, dtype: str) -> Any:
+    """Return a host array on the current device, cached for as long as the host array lives."""
+    import cupy
+
+    key = (id(values), int(cupy.cuda.Device().id), dtype)
+    if key not in _uploaded:
+        owner = ref(values, lambda _: _uploaded.pop(key, None))
+        _uploaded[key] = (owner, cupy.asarray(np.ascontiguousarray(values, dtype=dtype)))
+    return _uploaded[key][1]
 
 
 def map_arguments(spec: MapSpec | None, code: MapCode, d: int) -> tuple[Any, ...]:

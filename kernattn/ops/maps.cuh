@@ -51,6 +51,12 @@ struct Map {
         if (KIND == LOGS) return u;
         return (part ? -u : u) + (offset ? offset[feature] : Acc(0)) + (row + log_amplitude);
     }
+    // phi itself, the log scale multiplied in.
+    __device__ __forceinline__ Acc whole(int part, Acc u, Acc row, int feature) const {
+        if (per_feature) return exponential(log(part, u, row, feature));
+        const Acc y = value(part, u, feature);
+        return (KIND == COS || KIND == SINCOS) && row_weights ? y * exponential(row) : y;
+    }
 };
 
 // What a product leaves out of omega: with SPLIT, omega = high + low and both are multiplied.

@@ -46,3 +46,4 @@ def forget():
     _array._namespaces.clear()
     _cuda._limits.cache_clear()
     _cuda._constants.clear()
+    _cuda._uploaded.clear()

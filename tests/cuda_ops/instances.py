@@ -8,7 +8,9 @@ from kernattn.ops import _cuda, _cuda_linear
 from kernattn.ops.attend import gpu as attend
 from kernattn.ops.block_softmax import gpu as block_softmax
 from kernattn.ops.causal import gpu as causal
+from kernattn.ops.countsketch import gpu as countsketch
 from kernattn.ops.features import gpu as features
+from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
 from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
 from kernattn.ops.step import gpu as step
@@ -37,11 +39,8 @@ class Instance:
 
     @property
     def uses_tensor_cores(self):
-        return (
-            self.dtype in ("float16", "bfloat16")
-            and self.op != "step"
-            and (self.op != "features" or "-DPROJECT=1" in self.defines)
-        )
+        projects = self.op != "features" or "-DPROJECT=1" in self.defines
+        return self.dtype in ("float16", "bfloat16") and self.op not in ("step", "hadamard", "countsketch") and projects
 
 
 def map_code(dtype, name, d, limits):
@@ -60,6 +59,8 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
         found.setdefault((op, defines), Instance(op, dtype, name, defines, shared_bytes))
 
     for dtype in dtypes:
+        sketch = countsketch.plan(4096, 2, 2048, dtype, limits)
+        add("countsketch", dtype, "none", sketch.defines, sketch.shared_bytes)
         for d, e in sizes:
             how = block_softmax.plan(64, 4096, d, e, dtype, limits)
             add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
@@ -67,6 +68,12 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                 code = map_code(dtype, name, d, limits)
                 if name not in ("values", "logs"):
                     add("features", dtype, name, code.defines, features.plan(4096, d, 256, code, limits).shared_bytes)
+                if name not in ("elementwise", "logs"):
+                    chains = replace(
+                        code, operand=code.accumulator, project=False, split=False, db=16, warps=hadamard.WARPS
+                    )
+                    rows = hadamard.plan(4096, 1024, 2, chains, limits)
+                    add("hadamard", dtype, name, chains.defines, rows.shared_bytes)
                 linear = _cuda_linear.linear_code(code, dtype, e, limits)
                 slabs = _cuda_linear.Slabs(4, 1024)
                 add(

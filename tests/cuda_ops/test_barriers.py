@@ -1,5 +1,7 @@
 """Each barrier of each kernel is needed, and the emulation notices when it is gone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,11 +9,14 @@ import oracles
 from cuda_on_cpu import KernelError, RawModule
 from cuda_on_cpu.mutate import without_one_barrier
 from cuda_ops.cases import array, features_of, specs, to64
+from cuda_ops.test_hadamard import dense
 from kernattn.ops import _cuda, _cuda_linear
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal
+from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.features.gpu import features
+from kernattn.ops.hadamard.gpu import hadamard
 from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.spec import MapSpec
 from kernattn.ops.step.gpu import step
@@ -91,6 +96,25 @@ def block_softmax_error(cupy):
     return np.max(np.abs(to64(out) - wanted))
 
 
+def hadamard_error(cupy):
+    rng = np.random.default_rng(0)
+    diagonals, norms = rng.choice([-1.0, 1.0], size=(2, 3, 128)), np.ones(200)
+    x = array(cupy, rng.normal(size=(40, 100)), "float32")
+    spec = MapSpec("exp", row_weights=rng.normal(size=100) * 0.1)
+    wanted = features_of(to64(x), replace(spec, omega=dense(diagonals, norms, 100))).values
+    return np.max(np.abs(to64(hadamard(x, diagonals, norms, spec)) / wanted - 1))
+
+
+def countsketch_error(cupy):
+    rng = np.random.default_rng(0)
+    x = array(cupy, rng.normal(size=(70, 300)), "float32")
+    index, weight = rng.integers(0, 40, size=(2, 300)), rng.normal(size=(2, 300))
+    dense = np.zeros((300, 2, 40))
+    for i in range(2):
+        np.add.at(dense, (np.arange(300), i, index[i]), weight[i])
+    return np.max(np.abs(to64(countsketch(x, index, weight, 40)) - np.einsum("nd,dpb->npb", to64(x), dense)))
+
+
 ERRORS = {
     "features": features_error,
     "key_state": key_state_error,
@@ -98,6 +122,8 @@ ERRORS = {
     "causal": causal_error,
     "step": step_error,
     "block_softmax": block_softmax_error,
+    "hadamard": hadamard_error,
+    "countsketch": countsketch_error,
 }
 # whose barriers an op's kernels run into
 USES = {op: {f"{op}/kernels.cu"} for op in ERRORS}

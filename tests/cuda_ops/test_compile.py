@@ -18,6 +18,8 @@ KERNELS = {
     "causal": {"walk"},
     "step": {"prepare", "stream"},
     "block_softmax": {"block_softmax"},
+    "hadamard": {"hadamard"},
+    "countsketch": {"countsketch"},
 }
 WIDE, NARROW = (128, 128), (16, 32)
 USUAL = instances(LIMITS[90], maps=("exp",)) + instances(LIMITS[90], ("float32", "bfloat16"), ("sincos",))

@@ -15,4 +15,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("countsketch", ("reference", "cpu"))
+OP = Op("countsketch", ("reference", "cpu", "gpu"))

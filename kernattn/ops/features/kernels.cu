@@ -29,12 +29,7 @@ features(const X* x, X* phi, const Acc* omega, const Acc* row_weights, const Acc
                 for (int p = 0; p < 4; ++p) {
                     const int row = warp_index() * 16 + g + p / 2 * 8, column = 8 * j + 2 * t + p % 2;
                     const int feature = map.feature(tile, column);
-                    Acc y = Acc(0);
-                    if (feature >= 0) {
-                        if (per_feature) y = exponential(map.log(part, u[0][j][p], log_row[row], feature));
-                        else y = map.value(part, u[0][j][p], feature);
-                        if ((KIND == COS || KIND == SINCOS) && row_weights) y *= exponential(log_row[row]);
-                    }
+                    const Acc y = feature >= 0 ? map.whole(part, u[0][j][p], log_row[row], feature) : Acc(0);
                     out[row * row_length<X, FB>() + column] = narrow<X>(y);
                 }
             __syncwarp();

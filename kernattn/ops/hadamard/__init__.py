@@ -16,4 +16,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("hadamard", ("reference", "cpu"))
+OP = Op("hadamard", ("reference", "cpu", "gpu"))

@@ -1,0 +1,67 @@
+"""Chains of Hadamard transforms in CUDA: rows stay in shared memory from the first diagonal to the feature."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from kernattn._array import Array, Host, dtype_name
+from kernattn.ops import _cuda
+from kernattn.ops.spec import PER_FEATURE, MapSpec
+
+__all__ = ["Plan", "hadamard", "plan"]
+
+WARPS = 8
+LINE = 2048  # numbers that a block holds, where a row has fewer
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One launch of the kernel `hadamard`."""
+
+    code: _cuda.MapCode
+    group: int  # rows of a block
+    grid: tuple[int, int]
+    shared_bytes: int
+    room: int  # numbers of device memory; 0: the rows are in shared memory
+
+
+def plan(rows: int, p: int, blocks: int, code: _cuda.MapCode, limits: _cuda.Limits) -> Plan:
+    """Return the launch for `rows` rows of p numbers."""
+    group = min(rows, max(1, LINE // p))
+    grid = (_cuda.ceil_div(rows, group), blocks)
+    logs, lines = (group, code.accumulator), (group * p, code.accumulator)
+    inside = _cuda.pieces(logs, lines)
+    if inside <= limits.shared_bytes:
+        return Plan(code, group, grid, inside, 0)
+    return Plan(code, group, grid, _cuda.pieces(logs), grid[0] * grid[1] * group * p)
+
+
+def hadamard(x: Array, diagonals: Host, norms: Host, spec: MapSpec | None) -> Array:
+    """Return the features, (..., n, M), in the dtype of x."""
+    import cupy
+
+    device = _cuda.limits()
+    x = cupy.ascontiguousarray(x)
+    rows, d = math.prod(x.shape[:-1]), x.shape[-1]
+    blocks, links, p = diagonals.shape
+    frequencies = len(norms)
+    code = _cuda.map_code(dtype_name(x), spec, spec is not None and spec.kind in PER_FEATURE, d, device)
+    if spec is None:
+        code = replace(code, kind="values")
+    code = replace(code, operand=code.accumulator, project=False, split=False, db=16, warps=WARPS)
+    phi = cupy.empty((*x.shape[:-1], frequencies * code.parts), dtype=x.dtype)
+    if phi.size == 0:
+        return phi
+    how = plan(rows, p, _cuda.ceil_div(frequencies, p), code, device)
+    real = np.float64 if code.accumulator == "double" else np.float32
+    name = np.dtype(real).name
+    room = cupy.empty(how.room, dtype=real) if how.room else _cuda.NULL
+    _, *constants, _, _ = _cuda.map_arguments(spec, code, d)
+    sizes = (np.int32(frequencies), np.int32(d), np.int32(p), np.int32(links), np.int32(how.group))
+    arguments = (x, phi, _cuda.uploaded(diagonals, name), _cuda.uploaded(norms, name), *constants, *sizes, room)
+    function = _cuda.kernel("hadamard", "hadamard", code.defines)
+    _cuda.launch(function, how.grid, code.threads, how.shared_bytes, (*arguments, np.int64(rows)))
+    return phi

@@ -1,0 +1,54 @@
+"""The kernel `hadamard` on the emulation against the dense matrix that its chains make up."""
+
+import numpy as np
+import pytest
+import scipy.linalg
+
+import oracles
+from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
+from kernattn.ops import _cuda
+from kernattn.ops.spec import PER_FEATURE, MapSpec
+
+CASES = [(kind, "float32") for kind in ("exp", "sincos", "cos", "relu", "exp_pair", None)]
+CASES += [("exp", dtype) for dtype in DTYPES[1:]]
+
+
+def dense(diagonals, norms, d):
+    """Omega (m, d)."""
+    p = diagonals.shape[-1]
+    h = scipy.linalg.hadamard(p) / np.sqrt(p)
+    blocks = []
+    for links in diagonals:
+        matrix = np.eye(p)
+        for diagonal in links:
+            matrix = h @ (diagonal[:, None] * matrix)
+        blocks.append(matrix)
+    return (np.concatenate(blocks)[: len(norms)] * norms[:, None])[:, :d]
+
+
+@pytest.mark.parametrize(("kind", "dtype"), CASES)
+@pytest.mark.parametrize("room", [232_448, 256])
+def test_hadamard(cupy, monkeypatch, kind, dtype, room):
+    from kernattn.ops.hadamard.gpu import hadamard
+
+    limits = _cuda.Limits(90, room, 1)
+    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    for seed, (n, d, p, links, m) in enumerate([(5, 5, 8, 3, 20), (3, 30, 32, 1, 32), (2, 3, 1024, 2, 1024)]):
+        if room == 256 and p != 8:
+            continue
+        rng = np.random.default_rng(seed)
+        diagonals, norms = rng.choice([-1.0, 1.0], size=(-(-m // p), links, p)), rng.random(m) + 0.5
+        x = array(cupy, rng.normal(size=(2, n, d)), dtype)
+        omega = dense(diagonals, norms, d)
+        count = 2 * m if kind in ("sincos", "exp_pair") else m
+        offset = rng.normal(size=count) if kind in (*PER_FEATURE, "cos") else None
+        weights = rng.normal(size=d) * 0.1
+        spec = None if kind is None else MapSpec(kind, None, weights, offset, 0.7)
+        out = hadamard(x, diagonals, norms, spec)
+        assert out.dtype == x.dtype
+        wanted = (
+            to64(x) @ omega.T if kind is None else oracles.from_spec(to64(x), kind, omega, weights, offset, 0.7).values
+        )
+        rounding = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype, OPERAND_EPS[dtype])
+        eps = rounding + (2.0**-20 if dtype != "float64" else 2.0**-46) * np.abs(to64(x) @ omega.T).max()
+        np.testing.assert_allclose(to64(out), wanted, rtol=eps, atol=eps * np.abs(wanted).max())
