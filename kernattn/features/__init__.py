@@ -14,6 +14,7 @@ from kernattn.features.nystrom import LANDMARKS, Nystrom, nystrom
 from kernattn.features.polynomial import Polynomial, polynomial
 from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
 from kernattn.features.random import RandomFeatureMap
+from kernattn.features.recommend import Choice, Recommendation, recommend
 from kernattn.features.sketches import (
     ComplexToReal,
     GaussianSketch,
@@ -33,6 +34,7 @@ __all__ = [
     "POLYNOMIAL_ESTIMATORS",
     "AdditiveChi2Features",
     "ArcCosineFeatures",
+    "Choice",
     "ComplexToReal",
     "Concatenated",
     "DenseExponential",
@@ -51,6 +53,7 @@ __all__ = [
     "Positive",
     "RademacherSketch",
     "RandomFeatureMap",
+    "Recommendation",
     "ScaledFeatures",
     "SkewedChi2Features",
     "Taylor2",
@@ -69,6 +72,7 @@ __all__ = [
     "optimal_tilts",
     "polynomial",
     "random_features",
+    "recommend",
     "relu",
     "taylor2",
     "tensor",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from kernattn._array import Array, Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
-from kernattn.errors import NoClosedForm, ParameterError
+from kernattn.errors import ParameterError
 from kernattn.features.arccosine import ArcCosineFeatures
 from kernattn.features.base import FeatureMap
 from kernattn.features.chi2 import SkewedChi2Features, sampled_chi2
@@ -19,6 +18,7 @@ from kernattn.features.data import checked_data
 from kernattn.features.dense_exponential import DenseExponential, optimal_tilts
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features.polynomial_estimators import polynomial_features
+from kernattn.features.prediction import predict
 from kernattn.features.random import RandomFeatureMap
 from kernattn.features.spectra import check_axes, is_convolution, spectrum
 from kernattn.features.trigonometric import Phase, Trigonometric
@@ -35,9 +35,9 @@ from kernattn.kernels import (
     Softmax,
     Sum,
 )
-from kernattn.projections import NORM_LAWS, Iid, Projection, resolve
+from kernattn.projections import NORM_LAWS, Projection, resolve
 
-__all__ = ["ESTIMATORS", "estimators_of", "random_features"]
+__all__ = ["ESTIMATORS", "EXPONENTIAL", "candidates", "estimators_of", "random_features"]
 
 ESTIMATORS: dict[str, type[RandomFeatureMap]] = {
     "favor_sharp": DenseExponential,
@@ -49,7 +49,6 @@ ESTIMATORS: dict[str, type[RandomFeatureMap]] = {
 }
 EXPONENTIAL = ("favor_sharp", "hyperbolic", "optimal_positive", "positive")
 PAIRED = ("hyperbolic", "trigonometric")
-SAMPLE = 64  # rows of data whose pairs decide for "auto"
 
 
 def random_features(
@@ -81,8 +80,8 @@ def random_features(
         share it equally; for a tensor product it is the product of its factors' numbers, as equal as can be.
     estimator : str
         "auto", or a name of an estimator that the kernel has, see the notes. "auto" with data is the one whose
-        predicted squared error, summed over pairs of rows of data, is smallest (that of iid frequencies, where
-        the projection's is not known); where num_features is odd it is none of pairs.
+        predicted squared error over pairs of rows of data is smallest (that of iid frequencies, where the projection's
+        is not known), as `kernattn.features.recommend` tells; where num_features is odd it is none of pairs.
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
         the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
@@ -185,14 +184,26 @@ def _spectral(
     kernel.input_scale(dim)
     if estimator != "auto":
         return _draw(estimator, kernel, spec, dim, num_features, rng, data)
-    names = [name for name in estimators_of(kernel) if name not in PAIRED or num_features % 2 == 0]
-    if spec.law() != NORM_LAWS["chi"]:
-        names = [name for name in names if name != "favor_sharp"]
     if data is None:
+        names = _possible(kernel, spec, num_features)
         usual = ("positive",) if isinstance(kernel, Softmax) else ("trigonometric", "positive", "phase")
         return _draw(next(name for name in usual if name in names), kernel, spec, dim, num_features, rng, None)
-    maps = {name: _draw(name, kernel, spec, dim, num_features, rng, data) for name in names}
-    return min(maps.values(), key=lambda phi: _predicted_error(phi, data))
+    maps = candidates(kernel, spec, dim, num_features, rng, data)
+    return min(maps.values(), key=lambda phi: predict(phi, data).error)
+
+
+def candidates(
+    kernel: Kernel, spec: Projection, dim: int, num_features: int, rng: np.random.Generator, data: Host
+) -> dict[str, RandomFeatureMap]:
+    """Draw a map of every estimator that the kernel, the projection and the number of features allow."""
+    spectrum(kernel, spec)
+    names = _possible(kernel, spec, num_features)
+    return {name: _draw(name, kernel, spec, dim, num_features, rng, data) for name in names}
+
+
+def _possible(kernel: Kernel, spec: Projection, num_features: int) -> list[str]:
+    names = [name for name in estimators_of(kernel) if name not in PAIRED or num_features % 2 == 0]
+    return [name for name in names if name != "favor_sharp" or spec.law() == NORM_LAWS["chi"]]
 
 
 def _draw(
@@ -225,15 +236,3 @@ def _mean_square_sum(scale: Host, data: Host | None) -> float:
         return 2 * float(np.mean(scale**2))
     x = data * scale
     return 2 * float(np.mean(x**2) + np.mean(np.mean(x, axis=0) ** 2))
-
-
-def _predicted_error(phi: RandomFeatureMap, data: Host) -> float:
-    """Return the sum over pairs of variance and squared bias: of iid frequencies where the projection's are unknown."""
-    rows = data[np.linspace(0, len(data) - 1, min(len(data), SAMPLE)).astype(int)]
-    x, y = rows[:, None, :], rows[None, :, :]
-    with np.errstate(over="ignore", invalid="ignore"):
-        try:
-            error = float(np.sum(phi.variance(x, y) + phi.bias(x, y) ** 2))
-        except NoClosedForm:
-            error = float(np.sum(replace(phi, projection=Iid()).variance(x, y)))
-    return error if np.isfinite(error) else np.inf

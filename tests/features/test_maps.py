@@ -115,13 +115,17 @@ def test_auto():
         for size in (0.1, 1.0, 3.0):
             chosen = ka.random_features(kernel, 4, 8, data=size * x)
             pairs = np.broadcast_arrays(size * x[:, None], size * x[None])
+            weights = np.ones((50, 50))
+            if kernel is softmax:  # whose rows attention normalises
+                squares = np.exp(size**2 * x @ x.T) * (1 - np.eye(50))  # k^2, as the scale is 1/2
+                weights = (1 - np.eye(50)) / squares.sum(axis=1, keepdims=True)
             by = dict.fromkeys(ka.features.ESTIMATORS, "orthogonal") | {"favor_sharp": "iid"}  # of these it is known
             error = {
-                name: np.sum(ka.random_features(kernel, 4, 8, name, p, data=size * x).variance(*pairs))
+                name: np.sum(weights * ka.random_features(kernel, 4, 8, name, p, data=size * x).variance(*pairs))
                 for name, p in by.items()
             }
             own = error[next(n for n, cls in ka.features.ESTIMATORS.items() if cls is type(chosen))]
-            assert own <= 1.5 * min(error.values()), (kernel, size, error)
+            assert own <= 1.0001 * min(error.values()), (kernel, size, error)
 
 
 def test_a_map_of_ones_own():

@@ -1,0 +1,60 @@
+"""What errors a map will make on data, before it sees them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn.errors import NoClosedForm
+from kernattn.features.random import RandomFeatureMap
+from kernattn.kernels import Kernel, Softmax
+from kernattn.projections import Iid
+
+__all__ = ["Prediction", "pair_weights", "predict", "sampled_pairs"]
+
+SAMPLE = 64  # rows of data whose pairs decide
+
+
+class Prediction(NamedTuple):
+    """The predicted squared error, a weighted sum over pairs; `of_iid` where it is that of iid frequencies instead."""
+
+    error: float
+    of_iid: bool
+
+
+def sampled_pairs(data: Host) -> tuple[Host, Host]:
+    """Return pairs of rows of data (n, d), each with each, as arrays (s, 1, d) and (1, s, d) of rows evenly spaced."""
+    rows = data[np.linspace(0, len(data) - 1, min(len(data), SAMPLE)).astype(int)]
+    return rows[:, None, :], rows[None, :, :]
+
+
+def pair_weights(kernel: Kernel, data: Host) -> Host:
+    r"""Return what the squared error of each sampled pair counts for, (s, s).
+
+    Attention divides every row of the softmax kernel by its sum, and queries are not their own keys: there it is
+    :math:`1 / \sum_{j \ne i} k(x_i, x_j)^2` off the diagonal. For other kernels it is 1.
+    """
+    x, y = sampled_pairs(data)
+    exact = kernel.pairs(x, y)
+    if not isinstance(kernel, Softmax):
+        return np.ones_like(exact)
+    off = 1.0 - np.eye(len(exact)) if len(exact) > 1 else np.ones_like(exact)
+    return np.asarray(off / np.sum(off * exact**2, axis=-1, keepdims=True))
+
+
+def predict(phi: RandomFeatureMap, data: Host) -> Prediction:
+    """Predict variance plus squared bias, a weighted sum over pairs of rows of data (n, d).
+
+    They are those of iid frequencies where the projection's are unknown, infinite beyond the range of float64.
+    """
+    x, y = sampled_pairs(data)
+    with np.errstate(over="ignore", invalid="ignore"):
+        weights = pair_weights(phi.kernel, data)
+        try:
+            error, of_iid = float(np.sum(weights * (phi.variance(x, y) + phi.bias(x, y) ** 2))), False
+        except NoClosedForm:
+            error, of_iid = float(np.sum(weights * replace(phi, projection=Iid()).variance(x, y))), True
+    return Prediction(error if np.isfinite(error) else np.inf, of_iid)
