@@ -2,6 +2,7 @@
 
 from kernattn.metrics.attention import DeltaMethod, attention_mse, ratio_delta_method, row_kl
 from kernattn.metrics.certify import Certificate, certify
+from kernattn.metrics.delta import attention_delta_method
 from kernattn.metrics.estimates import (
     Interval,
     bias_and_ci,
@@ -17,6 +18,7 @@ __all__ = [
     "DeltaMethod",
     "GramErrors",
     "Interval",
+    "attention_delta_method",
     "attention_mse",
     "bias_and_ci",
     "certify",
