@@ -152,3 +152,14 @@ def test_transpose(dtype, shape):
     run_transpose(a.ravel(), n, m, n, b.reshape(-1), m + 2)
     np.testing.assert_array_equal(b[:, :m], a.T)
     assert (b[:, m:] == 0).all()
+
+
+def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
+    def double(x):
+        return 2 * x
+
+    for parts, hits in (("now", 0), ("now", 1), ("later", 0), ("later", 1)):
+        monkeypatch.setattr("kernattn.ops._numba.compile._PARTS", parts)
+        loop = compiled(double)
+        assert loop(1.5) == 3
+        assert sum(loop.stats.cache_hits.values()) == hits

@@ -1,12 +1,14 @@
-"""How every loop of the package is compiled."""
+"""How every loop of the package is compiled, and when a compiled one is out of date."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numba
 import numba.extending
+from numba.core.caching import IndexDataCacheFile
 
 __all__ = ["EXACT", "FASTMATH", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
 
@@ -16,26 +18,47 @@ FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 EXACT = {"nsz", "contract"}
 """For code whose rounding is designed: (x + c) - c must stay as it is."""
 
-_OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "error_model": "numpy"}
-_NO_WRAPPERS: dict[str, Any] = {"no_cpython_wrapper": True, "no_cfunc_wrapper": True}
-
 intrinsic: Any = numba.extending.intrinsic
 overload: Any = numba.extending.overload
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a loop that Python calls: no interpreter lock, cached on disk, division by zero as in IEEE 754."""
-    result: Callable[..., Any] = numba.njit(fastmath=FASTMATH, **_OPTIONS)(loop)
-    return result
+    return _jit(loop, FASTMATH)
 
 
 def inner(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a part of a loop, which compiled code alone calls."""
-    result: Callable[..., Any] = numba.njit(fastmath=FASTMATH, **_OPTIONS, **_NO_WRAPPERS)(loop)
-    return result
+    return _jit(loop, FASTMATH, no_cpython_wrapper=True, no_cfunc_wrapper=True)
 
 
 def inner_exact(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a part of a loop whose rounding is designed."""
-    result: Callable[..., Any] = numba.njit(fastmath=EXACT, **_OPTIONS, **_NO_WRAPPERS)(loop)
-    return result
+    return _jit(loop, EXACT, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+
+
+def _jit(loop: Callable[..., Any], fastmath: set[str], **wrappers: bool) -> Callable[..., Any]:
+    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath, **wrappers}
+    try:
+        result: Any = numba.njit(cache=True, **options)(loop)
+    except RuntimeError:  # there is no directory that a cache could be written to
+        result = numba.njit(**options)(loop)
+    else:
+        _date(result)
+    return result  # type: ignore[no-any-return]
+
+
+def _stamp() -> tuple[tuple[str, int, int], ...]:
+    """Return the state of all files whose code is compiled into loops elsewhere."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
+_PARTS = _stamp()
+
+
+def _date(dispatcher: Any) -> None:
+    """Let a cached loop be out of date when any of its possible parts is; Numba looks at the loop's own file only."""
+    cache = dispatcher._cache
+    stamp = (cache._impl.locator.get_source_stamp(), _PARTS)
+    cache._cache_file = IndexDataCacheFile(cache.cache_path, cache._impl.filename_base, stamp)
