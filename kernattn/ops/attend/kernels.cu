@@ -1,6 +1,6 @@
 // Queries against a state: C rows and EB columns a block; blockIdx.x = entry * row tiles + row tile, blockIdx.y = e block.
 // s (entries of keys, M, e), z (.., M), peak (.., M), read only where the log scale is per feature.
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 attend(const X* q, const Acc* s, const Acc* z, const Acc* peak, V* out, const Acc* omega, const Acc* row_weights, const Acc* offset,
        Acc amplitude, Acc log_amplitude, int frequencies, int d, long long n, int e, int size0, int size1, int size2, int q0, int q1, int q2, int k0,
        int k1, int k2) {

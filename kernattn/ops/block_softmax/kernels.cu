@@ -1,6 +1,6 @@
 // Exact attention: C rows of one entry and EB columns of v a block, the keys in tiles of C with an online softmax. Compile-time, beside
 // those of types.cuh and output.cuh: DB (columns of q and k held at a time). blockIdx.x = entry * row tiles + row tile.
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, V* out, Acc* lse, Acc scale, long long n, long long length,
               int d, int e, int causal, int size0, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
     constexpr int x_row = row_length<E, DB>();

@@ -275,7 +275,7 @@ __device__ __noinline__ void token_by_token(Walk w, long long row0, int rows) {
 
 // q, v, out and the states stand at the block's first column of v. Blocks share out entries * slabs pieces of work in x, the columns of v
 // in y. start: a state an entry of the keys, or with starts_by_slab one a slab of it; end: that of the last slab. Null pointers: none.
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 walk(const X* q, const X* k, const V* v, const Acc* k_scale, V* out, const Acc* omega, const Acc* row_weights, const Acc* offset,
      Acc amplitude, Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, const Acc* start_s,
      const Acc* start_z, const Acc* start_peak, int starts_by_slab, Acc* end_s, Acc* end_z, Acc* end_peak, Acc* state_room, E* phi_room,

@@ -45,16 +45,16 @@ def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: i
     how = plan(rows, copies, num_buckets, dtype_name(x), _cuda.limits())
     real = "float64" if how.accumulator == "double" else "float32"
     shape = (*x.shape[:-1], copies, num_buckets)
-    whole = out is not None and out.shape == shape and out.dtype == real and out.flags.c_contiguous
-    sketch = out if whole else (cupy.empty if how.inside else cupy.zeros)(shape, dtype=real)
-    if whole and not how.inside:
+    fits = out is not None and out.shape == shape and out.dtype == real and out.flags.c_contiguous
+    sketch: Array = out if fits else cupy.empty(shape, dtype=real)
+    if not how.inside:
         sketch[...] = 0
     if rows:
         constants = (_cuda.uploaded(index, "int32"), _cuda.uploaded(weight, real))
         sizes = (np.int64(rows), np.int32(d), np.int32(copies), np.int32(num_buckets), np.int32(how.inside))
         function = _cuda.kernel("countsketch", "countsketch", how.defines)
         _cuda.launch(function, (how.blocks,), 32 * WARPS, how.shared_bytes, (x, *constants, sketch, *sizes))
-    if out is None or whole:
+    if out is None or fits:
         return sketch
     out[...] = sketch
     return out

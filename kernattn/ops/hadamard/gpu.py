@@ -46,7 +46,7 @@ def hadamard(x: Array, diagonals: Host, norms: Host, spec: MapSpec | None) -> Ar
     device = _cuda.limits()
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
-    blocks, links, p = diagonals.shape
+    links, p = diagonals.shape[1:]
     frequencies = len(norms)
     code = _cuda.map_code(dtype_name(x), spec, spec is not None and spec.kind in PER_FEATURE, d, device)
     if spec is None:

@@ -2,7 +2,7 @@
 
 // One tile of FB features, EB columns of v and one slab: blockIdx.x = entry * slabs + slab, blockIdx.y = tile * e_blocks + e block.
 // With segment numbers only the slab's last segment counts. s (entries, slabs, M, e), z (.., M), peak (.., M) or (.., 1).
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Acc* row_weights, const Acc* offset, Acc amplitude,
           Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, Acc* s, Acc* z, Acc* peak,
           long long n, int e, int slabs, long long slab_rows) {
