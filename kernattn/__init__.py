@@ -44,19 +44,23 @@ __all__ = [
 
 __version__ = "0.1.0"
 
-_HOMES = {"warmup": "_warmup"} | dict.fromkeys(("load", "random_features"), "features") | dict.fromkeys(
-    (
-        "LinearState",
-        "attend",
-        "causal_linear_attention",
-        "initial_state",
-        "key_state",
-        "linear_attention",
-        "linear_attention_step",
-        "merge_states",
-        "softmax_attention",
-    ),
-    "attention",
+_HOMES = (
+    {"warmup": "_warmup"}
+    | dict.fromkeys(("load", "random_features"), "features")
+    | dict.fromkeys(
+        (
+            "LinearState",
+            "attend",
+            "causal_linear_attention",
+            "initial_state",
+            "key_state",
+            "linear_attention",
+            "linear_attention_step",
+            "merge_states",
+            "softmax_attention",
+        ),
+        "attention",
+    )
 )
 
 

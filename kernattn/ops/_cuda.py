@@ -39,6 +39,7 @@ TYPES = ("device.cuh", "tile.cuh", "types.cuh")
 LINEAR = (*TYPES, "output.cuh", "maps.cuh", "linear.cuh")
 HEADERS = {
     "features": (*TYPES, "maps.cuh"),
+    "gram": (*TYPES, "maps.cuh"),
     "hadamard": (*TYPES, "maps.cuh"),
     "countsketch": TYPES,
     "key_state": LINEAR,

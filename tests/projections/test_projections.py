@@ -262,7 +262,11 @@ def test_numpy_integers_are_sizes(spec):
     np.testing.assert_array_equal(spec.draw(np.int32(3), np.int64(2), np.uint8(1)), spec.draw(3, 2, 1))
 
 
-@pytest.mark.parametrize("rng", [-1, 1.0, True, "0", np.random.RandomState(0)], ids=lambda rng: type(rng).__name__ if not isinstance(rng, (int, float, str)) else repr(rng))
+@pytest.mark.parametrize(
+    "rng",
+    [-1, 1.0, True, "0", np.random.RandomState(0)],
+    ids=lambda rng: type(rng).__name__ if not isinstance(rng, (int, float, str)) else repr(rng),
+)
 def test_rng(spec, rng):
     with refused("rng must be"):
         spec.draw(3, 4, rng)
