@@ -395,3 +395,19 @@ def test_a_forked_child_computes():
         check=False,
     )
     assert done.stdout == "fine\n", done.stderr
+
+
+def test_work_is_counted_in_tokens(monkeypatch):
+    """What is shared among threads is decided by the tokens of all units."""
+    counted = []
+    monkeypatch.setattr("kernattn.ops._numba.run.share", lambda loop, count, seconds: counted.append((count, seconds)))
+    monkeypatch.setenv(VARIABLE, "2")
+    spec = spec_of("elu1", 64, 64)
+    for heads, n in ((8, 512), (8, 1024), (16, 1024)):
+        q, k, v = inputs((heads,), n, 64, 64, "float32")
+        causal(q, k, v, spec, None, None, None)
+        key_state(k, v, spec, None)
+    assert [count for count, _ in counted] == [8, 8, 8, 8, 16, 16]
+    costs = np.array([seconds for _, seconds in counted]).reshape(3, 2)
+    np.testing.assert_allclose(costs / costs[0], [[1, 1], [2, 2], [4, 4]], rtol=1e-12)
+    assert 1e-4 < costs[0, 0] < 1e-2

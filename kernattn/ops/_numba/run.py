@@ -79,7 +79,7 @@ class _Work(NamedTuple):
                 self.chunk, bound(self.dtype), low, high,
             )  # fmt: skip
 
-        tokens = int((units[:, 4] - units[:, 3]).sum())
+        tokens = int((units[:, 5] - units[:, 4]).sum())
         share(slab, count, self.seconds * tokens / self.n)
         return PeakedSum(s, z, peak)
 
