@@ -10,6 +10,7 @@ from kernattn.ops.block_softmax import gpu as block_softmax
 from kernattn.ops.causal import gpu as causal
 from kernattn.ops.countsketch import gpu as countsketch
 from kernattn.ops.features import gpu as features
+from kernattn.ops.gram import gpu as gram
 from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
 from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
@@ -68,6 +69,8 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                 code = map_code(dtype, name, d, limits)
                 if name not in ("values", "logs"):
                     add("features", dtype, name, code.defines, features.plan(4096, d, 256, code, limits).shared_bytes)
+                if name != "logs":
+                    add("gram", dtype, name, code.defines, gram.plan(64, 256, 1, code).shared_bytes)
                 if name not in ("elementwise", "logs"):
                     chains = replace(
                         code, operand=code.accumulator, project=False, split=False, db=16, warps=hadamard.WARPS

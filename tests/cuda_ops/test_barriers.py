@@ -16,6 +16,7 @@ from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.features.gpu import features
+from kernattn.ops.gram.gpu import gram
 from kernattn.ops.hadamard.gpu import hadamard
 from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.spec import MapSpec
@@ -96,6 +97,18 @@ def block_softmax_error(cupy):
     return np.max(np.abs(to64(out) - wanted))
 
 
+def gram_error(cupy):
+    errors = []
+    for kind in ("exp_pair", "without projection"):
+        spec, x, _, y, *_ = arrays(cupy, kind, 150, 70, 40, 40)
+        phi = features_of(to64(x), spec).values
+        outer, moment = gram(x, y, spec)
+        for got, wanted in ((outer, phi), (moment, to64(y))):
+            exact = np.swapaxes(phi, -1, -2) @ wanted
+            errors.append(np.max(np.abs(to64(got) - exact)) / np.abs(exact).max())
+    return float(np.max(errors))
+
+
 def hadamard_error(cupy):
     rng = np.random.default_rng(0)
     diagonals, norms = rng.choice([-1.0, 1.0], size=(2, 3, 128)), np.ones(200)
@@ -122,12 +135,13 @@ ERRORS = {
     "causal": causal_error,
     "step": step_error,
     "block_softmax": block_softmax_error,
+    "gram": gram_error,
     "hadamard": hadamard_error,
     "countsketch": countsketch_error,
 }
 # whose barriers an op's kernels run into
 USES = {op: {f"{op}/kernels.cu"} for op in ERRORS}
-for _op in ("features", "key_state", "attend", "causal"):
+for _op in ("features", "gram", "key_state", "attend", "causal"):
     USES[_op].add("maps.cuh")
 USES["causal"].add("tile.cuh")
 

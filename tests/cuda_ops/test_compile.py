@@ -18,6 +18,7 @@ KERNELS = {
     "causal": {"walk"},
     "step": {"prepare", "stream"},
     "block_softmax": {"block_softmax"},
+    "gram": {"gram"},
     "hadamard": {"hadamard"},
     "countsketch": {"countsketch"},
 }

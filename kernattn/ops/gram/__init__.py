@@ -13,4 +13,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("gram", ("reference", "cpu"))
+OP = Op("gram", ("reference", "cpu", "gpu"))
