@@ -1,4 +1,4 @@
-"""Sums of outer products of features in CUDA: tiles of features made and multiplied in shared memory, phi never written."""
+"""Sums of outer products of features in CUDA: tiles made and multiplied in shared memory, phi never written."""
 
 from __future__ import annotations
 
