@@ -115,7 +115,12 @@ __device__ __forceinline__ half_t float_to_half(float x) {
 
 __device__ __forceinline__ bf16_t float_to_bf16(float x) {
     bf16_t y;
+#if __CUDA_ARCH__ >= 800
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(y.bits) : "f"(x));
+#else
+    const unsigned bits = __float_as_uint(x);
+    y.bits = x != x ? 0x7fffu : static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16);
+#endif
     return y;
 }
 
