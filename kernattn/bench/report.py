@@ -84,7 +84,8 @@ def _figure(folder: Path, growth: Sequence[dict[str, Any]]) -> None:
         axis.set(xlabel="tokens n", ylabel=label)
         axis.set_xscale("log", base=2)
         axis.grid(alpha=0.3)
-    left.legend(frameon=False)
+    left.legend(frameon=False, loc="upper left", fontsize="small")
+    left.set_ylim(top=1e6)
     figure.suptitle("One head, d = 64, float32: time and memory against the number of tokens")
     for suffix in ("png", "svg"):
         figure.savefig(folder / f"scaling.{suffix}", dpi=160)

@@ -31,7 +31,7 @@ def _check_cases(names: Sequence[str]) -> None:
         raise ParameterError(f"cases are {', '.join(CASES)}; got {', '.join(unknown)}")
 
 
-def bench(names: Sequence[str], options: Options, rounds: int = 15, seconds: float = 20.0) -> list[Row]:
+def bench(names: Sequence[str], options: Options, rounds: int = 15, seconds: float = 15.0) -> list[Row]:
     r"""Race each case against its peers: one row per contestant, :math:`ratio = t_{peer} / t_{ours}`.
 
     Parameters

@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 from collections.abc import Callable, Mapping
 from statistics import median, quantiles
-from time import perf_counter
+from time import perf_counter, sleep
 from typing import NamedTuple
 
 __all__ = ["Timing", "race"]
+
+SETTLE = 0.05  # seconds between turns: the threads of BLAS and OpenMP go on spinning after a call, on everyone's cores
 
 
 class Timing(NamedTuple):
@@ -23,7 +25,8 @@ class Timing(NamedTuple):
 def race(contestants: Mapping[str, Callable[[], object]], rounds: int, seconds: float) -> dict[str, Timing]:
     """Time every contestant `rounds` times, turn by turn, stopping after `seconds` once each had three turns.
 
-    A first call of each is not counted; short calls are repeated inside a turn until the clock can resolve them.
+    Before a turn the machine settles, and one call is not counted; short calls are repeated inside a turn until the
+    clock can resolve them.
     """
     repeats = {}
     for name, call in contestants.items():
@@ -40,6 +43,8 @@ def race(contestants: Mapping[str, Callable[[], object]], rounds: int, seconds: 
             if turn >= 3 and perf_counter() - begin > seconds:
                 break
             for name, call in contestants.items():
+                sleep(SETTLE)
+                call()
                 start = perf_counter()
                 for _ in range(repeats[name]):
                     call()
