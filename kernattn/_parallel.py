@@ -12,6 +12,7 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+from kernattn._placement import keep_off, set_free
 from kernattn.errors import ParameterError
 
 __all__ = ["VARIABLE", "share", "threads"]
@@ -40,6 +41,7 @@ class _Job:
         self._next = itertools.count()
         self._finished: list[BaseException | None] = []
         self._done = threading.Event()
+        self.cores: frozenset[int] | None = None  # for whoever helps
 
     def work(self) -> None:
         """Take slabs until none is left."""
@@ -67,20 +69,23 @@ class _Pool:
 
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
-        self._size = 0
+        self._threads: list[threading.Thread] = []
         self._growing = threading.Lock()
 
     def help(self, job: _Job, helpers: int) -> None:
         with self._growing:
-            for _ in range(helpers - self._size):
-                threading.Thread(target=self._serve, name="kernattn", daemon=True).start()
-                self._size += 1
+            for _ in range(helpers - len(self._threads)):
+                self._threads.append(threading.Thread(target=self._serve, name="kernattn", daemon=True))
+                self._threads[-1].start()
+        job.cores = keep_off(each.native_id for each in self._threads[:helpers] if each.native_id is not None)
         for _ in range(helpers):
             self._jobs.put(job)
 
     def _serve(self) -> None:
         while True:
-            self._jobs.get().work()
+            job = self._jobs.get()
+            set_free(job.cores)
+            job.work()
 
 
 _pool = _Pool()
