@@ -4,14 +4,31 @@ from __future__ import annotations
 
 from typing import Any
 
+import array_api_compat as compat
 import numpy as np
 
 from kernattn._array import Array, check_floating, dtype_name, namespace, placement
-from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError, StateMismatchError
+from kernattn.errors import (
+    DTypeError,
+    EmptyInputError,
+    MixedLibraryError,
+    ParameterError,
+    ShapeError,
+    StateMismatchError,
+)
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState
 
-__all__ = ["check_arrays", "check_draws", "check_is_state", "check_map", "check_state", "check_step", "leading"]
+__all__ = [
+    "check_arrays",
+    "check_draws",
+    "check_is_state",
+    "check_map",
+    "check_out",
+    "check_state",
+    "check_step",
+    "leading",
+]
 
 FORMS = 256
 _passed: set[tuple[Any, ...]] = set()
@@ -102,6 +119,30 @@ def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Arr
         if len(_passed) >= FORMS:
             _passed.clear()
         _passed.add(form)
+
+
+def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_mask: Array | None) -> None:
+    """Raise unless `out` can hold the output of a step whose other arguments have passed."""
+    xp = np if isinstance(out, np.ndarray) else namespace(out=out)
+    if xp is not np and not compat.is_cupy_array(out):
+        raise DTypeError(f"out must be a NumPy or a CuPy array; got {type(out).__module__}.{type(out).__name__}")
+    namespace(out=out, v=v)
+    if str(placement(out)) != str(placement(v)):
+        raise MixedLibraryError(f"out must be on the device of v, {placement(v)}; got {placement(out)}")
+    shape = (*leading(1, q=q, k=k, v=v), v.shape[-1])
+    if out.shape != shape:
+        raise ShapeError(f"out must have the shape of the output, {shape}; got {out.shape}")
+    if dtype_name(out) != dtype_name(v):
+        raise DTypeError(f"out must have the dtype of v, {dtype_name(v)}; got {dtype_name(out)}")
+    if not out.flags.c_contiguous or not getattr(out.flags, "writeable", True):
+        raise ParameterError(
+            f"out must be C-contiguous and writeable; got shape {out.shape}, strides {out.strides}"
+            f"{'' if getattr(out.flags, 'writeable', True) else ', read-only'}"
+        )
+    others = {"q": q, "k": k, "v": v, "key_mask": key_mask, "s": state.s, "z": state.z, "peak": state.peak}
+    for name, array in others.items():
+        if array is not None and xp.may_share_memory(out, array):
+            raise ParameterError(f"out must be apart from every other argument; its memory overlaps that of {name}")
 
 
 def check_is_state(**states: Any) -> None:

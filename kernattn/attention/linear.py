@@ -9,6 +9,7 @@ from kernattn.attention.check import (
     check_draws,
     check_is_state,
     check_map,
+    check_out,
     check_state,
     check_step,
     leading,
@@ -165,8 +166,9 @@ def linear_attention_step(
     phi: FeatureMap,
     *,
     key_mask: Array | None = None,
-    reuse_state: bool = False,
     backend: str | None = None,
+    reuse_state: bool = False,
+    out: Array | None = None,
 ) -> tuple[Array, LinearState]:
     r"""Take one token: :math:`S \leftarrow S + \phi(k) v^T`, :math:`z \leftarrow z + \phi(k)`.
 
@@ -187,11 +189,16 @@ def linear_attention_step(
         The map that made the state.
     key_mask : (...) bool array, optional
         True where there is a key.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
     reuse_state : bool
         Allow the new state to be written into the arrays of the old one, which must not be used afterwards. By
         default the old state stays as it is.
-    backend : {None, "reference", "cpu", "gpu"}
-        Which implementation runs; None chooses the fastest for these arrays.
+    out : (..., e) array, optional
+        A C-contiguous NumPy or CuPy array of the dtype of v, apart in memory from every other argument: the output is
+        written into it, and it is returned. On a GPU, with `reuse_state`, a map that has a spec, C-contiguous
+        arrays, and k, v and key_mask of the leading axes of the state, a step allocates nothing on the device and
+        waits for nothing once another has run on the same state: a CUDA graph can capture it.
 
     Returns
     -------
@@ -217,8 +224,10 @@ def linear_attention_step(
     array([2.])
     """
     check_step(state, q, k, v, phi, key_mask)
+    if out is not None:
+        check_out(out, state, q, k, v, key_mask)
     run = STEP.implementation(v, backend)
-    out, after = run(_sums(state), *_lowered_token(phi, q, k), v, phi.spec, key_mask, reuse_state)
+    out, after = run(_sums(state), *_lowered_token(phi, q, k), v, phi.spec, key_mask, reuse_state, out)
     return out, _state(after, state.draw)
 
 

@@ -26,6 +26,7 @@ def step(
     spec: MapSpec | None,
     key_mask: Array | None,
     reuse_state: bool,
+    out: Array | None = None,
 ) -> tuple[Array, PeakedSum]:
     """Return the output of the token and the state after it."""
     dtype = accumulation(v)
@@ -33,7 +34,7 @@ def step(
     plan, e = keys.plan, v.shape[-1]
     who = heads(queries.lead, keys.lead, v.shape[:-1])
     count, groups, _ = who.reads.shape
-    out = np.empty((*who.out_lead, e), dtype)
+    wide = out if out is not None and out.dtype == dtype else np.empty((*who.out_lead, e), dtype)
     in_place = reuse_state and all(x.flags.c_contiguous and x.flags.writeable for x in state)
     new = state if in_place else PeakedSum(*(np.empty(x.shape, dtype) for x in state))
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, who.lead), bool)
@@ -44,11 +45,15 @@ def step(
             plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude,
             plan.dim, plan.frequencies, plan.features, e,
             queries.x, keys.x, value, keys.given, mask, who.k, who.v, who.q, who.out, groups,
-            s, z, peak, in_place, out.reshape(-1), *(x.reshape(-1) for x in new), low, high,
+            s, z, peak, in_place, wide.reshape(-1), *(x.reshape(-1) for x in new), low, high,
         )  # fmt: skip
 
     share(slab, count, state.s.size * groups * SECONDS_PER_SUM)
-    return out.astype(v.dtype, copy=False), new
+    if out is None:
+        return wide.astype(v.dtype, copy=False), new
+    if wide is not out:
+        out[...] = wide
+    return out, new
 
 
 def _token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Any
+from weakref import ref
 
 import numpy as np
 
@@ -50,8 +52,13 @@ def step(
     spec: MapSpec | None,
     key_mask: Array | None,
     reuse_state: bool,
+    out: Array | None = None,
 ) -> tuple[Array, PeakedSum]:
-    """Return the output of the token and the state after it."""
+    """Return the output of the token and the state after it.
+
+    Where the state is reused, `out` is given, and the inputs are contiguous rows for a spec, every call but the first
+    on this state's arrays only launches: it allocates nothing on the device, and waits for nothing.
+    """
     import cupy
 
     device = _cuda.limits()
@@ -74,11 +81,9 @@ def step(
     entries = _cuda_linear.entries(key_lead)
     how = plan(entries, e, code)
 
-    features, real = state.s.shape[-2], state.s.dtype
-    decay, fresh = (cupy.empty((entries, features), dtype=real) for _ in range(2))
-    weights = cupy.empty((*lead, features), dtype=real)
-    den = cupy.empty(lead, dtype=real)
-    out = cupy.empty((*lead, e), dtype=v.dtype)
+    features = state.s.shape[-2]
+    decay, fresh, weights, den = _vectors(new.s, _cuda_linear.entries(lead), new is state)
+    out = cupy.empty((*lead, e), dtype=v.dtype) if out is None else out
     mask = _cuda.NULL if key_mask is None else _cuda_linear.broadcast(key_mask, key_lead, 0).view(cupy.uint8)
     strides = _cuda_linear.batch(lead, queries.x.shape[:-2], key_lead)
     vectors = (old.z, old.peak, new.z, new.peak, decay, fresh, weights, den)
@@ -97,6 +102,27 @@ def step(
         (old.s, new.s, v, out, decay, fresh, weights, den, mask, np.int32(features), np.int32(e), *strides),
     )
     return out, new
+
+
+_between: dict[int, tuple[ref[Any], dict[int, tuple[Array, ...]]]] = {}
+
+
+def _vectors(s: Array, outputs: int, keep: bool) -> tuple[Array, ...]:
+    """Return room for what `prepare` hands to `stream`: decay, fresh (entries, M), weights (outputs, M), den (outputs).
+
+    A state that is stepped in place keeps its room for as long as its s lives: two such steps of one state exclude each
+    other anyway, and a graph that captured a step depends on the arrays of its state anyway.
+    """
+    import cupy
+
+    if keep and id(s) in _between and outputs in _between[id(s)][1]:
+        return _between[id(s)][1][outputs]
+    sizes = (s.shape[:-1], s.shape[:-1], (outputs, s.shape[-2]), (outputs,))
+    room = tuple(cupy.empty(size, dtype=s.dtype) for size in sizes)
+    if keep:
+        number = id(s)
+        _between.setdefault(number, (ref(s, lambda _: _between.pop(number, None)), {}))[1][outputs] = room
+    return room
 
 
 def _token(x: Array | ScaledFeatures) -> Array | ScaledFeatures:

@@ -20,15 +20,19 @@ def step(
     spec: MapSpec | None,
     key_mask: Array | None,
     reuse_state: bool,
+    out: Array | None = None,
 ) -> tuple[Array, PeakedSum]:
-    """Return the output of the token and the state after it; the old state is never written to."""
+    """Return the output of the token and the state after it; of the arguments, only `out` is ever written to."""
     xp = namespace(v=v)
     queries, keys = _one_row(q, spec), _one_row(k, spec)
     mask = None if key_mask is None else key_mask[..., None]
     value = xp.astype(v, accumulation_dtype(xp, v), copy=False)[..., None, :]  # (..., 1, e)
     state = merge(xp, state, summarise(xp, keys, value, mask))
-    out = quotient(xp, read(xp, queries, state))[..., 0, :]  # (..., e)
-    return xp.astype(out, v.dtype, copy=False), state
+    attended = xp.astype(quotient(xp, read(xp, queries, state))[..., 0, :], v.dtype, copy=False)  # (..., e)
+    if out is None:
+        return attended, state
+    out[...] = attended
+    return out, state
 
 
 def _one_row(x: Any, spec: MapSpec | None) -> ScaledFeatures:

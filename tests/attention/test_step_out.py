@@ -1,0 +1,75 @@
+"""A step that writes its output where it is told to: the same numbers, and outputs that do not fit are refused."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+import laws
+from kernattn import errors
+from refusals import DRAWN, PHI, refused, step, x
+from xp import NUMPY, Kind, numpy_dtype
+
+F32 = np.float32
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+@pytest.mark.parametrize("phi", [PHI, DRAWN, ka.features.polynomial(2)], ids=["elu1", "positive", "no spec"])
+def test_out_is_filled_and_returned(backend, dtype, phi):
+    if backend.kind.name == "cupy" and dtype == "bfloat16":
+        pytest.skip("tests/gpu")
+    q, k, v = laws.arrays(0, (2, 3, 4), (2, 1, 4), (2, 1, 5), dtype=dtype)
+    state = ka.key_state(*(backend.kind.asarray(a[..., None, :]) for a in (k, v)), phi, backend=backend.name)
+    given = [backend.kind.asarray(a) for a in (q, k, v)]
+    wanted, after = ka.linear_attention_step(state, *given, phi, backend=backend.name)
+    out = backend.kind.asarray(np.full((2, 3, 5), np.nan, numpy_dtype(dtype)))
+    for reuse in (False, True):
+        got, state_after = ka.linear_attention_step(
+            state, *given, phi, backend=backend.name, out=out, reuse_state=reuse
+        )
+        assert got is out
+        laws.close(out, wanted, 0, "out")
+        laws.close(state_after.s, after.s, 0, "s")
+        out[...] = np.nan
+
+
+def test_outputs_that_do_not_fit():
+    q, k, v = x(3, 4), x(4), x(2)
+    with refused(errors.ShapeError, "out", "(3, 2)", "(2,)"):
+        step(q, k, v, out=x(2))
+    with refused(errors.DTypeError, "out", "float32", "float64"):
+        step(q, k, v, out=x(3, 2, dtype=np.float64))
+    with refused(errors.DTypeError, "out", "NumPy", "list"):
+        step(q, k, v, out=[0.0])
+    with refused(errors.DTypeError, "out", "NumPy or a CuPy", "array_api_strict"):
+        step(q, k, v, out=Kind("strict").asarray(x(3, 2)))
+    with refused(errors.ParameterError, "out", "C-contiguous", "strides (4, 12)"):
+        step(q, k, v, out=x(2, 3).T)
+    fixed = x(3, 2)
+    fixed.flags.writeable = False
+    with refused(errors.ParameterError, "out", "writeable", "read-only"):
+        step(q, k, v, out=fixed)
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v", "s", "z", "peak", "key_mask"])
+def test_outputs_that_overlap(name):
+    """Every argument in turn shares its first number with `out`."""
+    memory = np.zeros(100, F32)
+    out, shared = memory[10:14].reshape(2, 2), memory[13:]
+    state = ka.initial_state(PHI, (2,), 2, like=x(2))
+    arguments = {"q": x(2, 2), "k": x(2, 2), "v": x(2, 2), "key_mask": np.ones(2, bool)} | state._asdict()
+    old = arguments[name]
+    arguments[name] = shared.view(old.dtype)[: old.size].reshape(old.shape)
+    state = state._replace(**{part: arguments.pop(part) for part in ("s", "z", "peak")})
+    arguments.pop("draw")
+    with refused(errors.ParameterError, "out", f"overlaps that of {name}"):
+        ka.linear_attention_step(state, **arguments, phi=PHI, out=out)
+    assert not memory.any()
+
+
+def test_arrays_of_other_libraries_have_no_out():
+    torch = pytest.importorskip("torch")
+    state = ka.initial_state(PHI, (), 2, like=torch.ones(4))
+    with refused(errors.DTypeError, "out", "torch"):
+        ka.linear_attention_step(state, torch.ones(4), torch.ones(4), torch.ones(2), PHI, out=torch.ones(2))
+    with refused(errors.MixedLibraryError, "out", "v"):
+        ka.linear_attention_step(state, torch.ones(4), torch.ones(4), torch.ones(2), PHI, out=NUMPY.asarray(x(2)))
