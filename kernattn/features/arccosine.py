@@ -93,7 +93,7 @@ class ArcCosineFeatures(FeatureMap):
 
     def _term(self, x: Host, y: Host, order: int) -> Host:
         """Return the kernel of that order, times E r^(2 order) / E chi^(2 order) over the norms r."""
-        p, law = self.projection.sphere(self.dim), self.projection.law()
+        p, law = self.projection.sphere(*self.omega.shape), self.projection.law()
         if law not in (NORM_LAWS["chi"], NORM_LAWS["sqrt_d"]):
             raise NoClosedForm(f"no closed form is known for {type(self).__name__} with norms of {law!r}")
         kernel: Host = arccosine(checked_rows(x, y, cross=False), order)

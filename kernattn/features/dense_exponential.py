@@ -12,9 +12,9 @@ from kernattn._array import Host, frozen
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features.random import Moments, RandomFeatureMap, row_exponent
 from kernattn.ops.spec import MapSpec
-from kernattn.projections import NORM_LAWS, Pair
+from kernattn.projections import NORM_LAWS, Pair, Projection
 
-__all__ = ["DenseExponential", "optimal_tilts"]
+__all__ = ["DenseExponential", "check_normal", "optimal_tilts"]
 
 
 @final
@@ -41,10 +41,7 @@ class DenseExponential(RandomFeatureMap):
 
     def __post_init__(self) -> None:
         """Check the parameters: from a tilt of 1/8 on, the variance is infinite; other norms would be biased."""
-        if self.projection.law() != NORM_LAWS["chi"]:
-            raise ParameterError(
-                f"projection must give frequencies N(0, I), norms 'chi', for 'favor_sharp'; got {self.projection!r}"
-            )
+        check_normal(self.projection)
         d = self.omega.shape[1]
         if self.tilt.shape != (d,) or self.basis.shape != (d, d):
             raise ShapeError(
@@ -67,7 +64,7 @@ class DenseExponential(RandomFeatureMap):
 
     def moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
-        self.projection.sphere(x.shape[-1])  # raises where directions are uniform only nearly
+        self.projection.sphere(*self.omega.shape)  # raises where directions are uniform only nearly
         s2, a = ((x + y) @ self.basis) ** 2, self.tilt
         row = 2 * (row_exponent(self.kernel) - 1) * np.sum(x**2 + y**2, axis=-1)
         constant = np.sum(np.log1p(-4 * a) - np.log1p(-8 * a) / 2)
@@ -84,6 +81,14 @@ class DenseExponential(RandomFeatureMap):
             np.exp(np.sum(s2, axis=-1) / 2 + row / 2),
             np.exp(s2 @ (2 * (1 - 4 * a) / (1 - 8 * a)) + constant + row),
             cross,
+        )
+
+
+def check_normal(projection: Projection) -> None:
+    """Raise unless the projection's rows are normal."""
+    if projection.law() != NORM_LAWS["chi"]:
+        raise ParameterError(
+            f"projection must give frequencies N(0, I), norms 'chi', for 'favor_sharp'; got {projection!r}"
         )
 
 

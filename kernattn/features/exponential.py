@@ -104,7 +104,7 @@ def _row_log(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
 
 def _exponential_moments(phi: RandomFeatureMap, x: Host, y: Host, tilt: float) -> Moments:
     """Moments of B^d exp(2 A |w|^2 + B w.(x + y)) times the row factors."""
-    law, dim = phi.projection.law(), phi.projection.sphere(x.shape[-1])
+    law, dim = phi.projection.law(), phi.projection.sphere(*phi.omega.shape)
     if tilt and dim != x.shape[-1]:
         raise NoClosedForm("no closed form is known for tilted features of constant norms whose padding was dropped")
     v2 = (1 - 4 * tilt) * np.sum((x + y) ** 2, axis=-1)

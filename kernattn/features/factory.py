@@ -15,7 +15,7 @@ from kernattn.features.base import FeatureMap
 from kernattn.features.chi2 import SkewedChi2Features, sampled_chi2
 from kernattn.features.composite import composite_features
 from kernattn.features.data import checked_data
-from kernattn.features.dense_exponential import DenseExponential, optimal_tilts
+from kernattn.features.dense_exponential import DenseExponential, check_normal, optimal_tilts
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features.polynomial_estimators import polynomial_features
 from kernattn.features.prediction import predict
@@ -185,7 +185,7 @@ def _spectral(
     if estimator != "auto":
         return _draw(estimator, kernel, spec, dim, num_features, rng, data)
     if data is None:
-        names = _possible(kernel, spec, num_features)
+        names = _possible(kernel, spec, dim, num_features)
         usual = ("positive",) if isinstance(kernel, Softmax) else ("trigonometric", "positive", "phase")
         return _draw(next(name for name in usual if name in names), kernel, spec, dim, num_features, rng, None)
     maps = candidates(kernel, spec, dim, num_features, rng, data)
@@ -197,13 +197,29 @@ def candidates(
 ) -> dict[str, RandomFeatureMap]:
     """Draw a map of every estimator that the kernel, the projection and the number of features allow."""
     spectrum(kernel, spec)
-    names = _possible(kernel, spec, num_features)
+    names = _possible(kernel, spec, dim, num_features)
     return {name: _draw(name, kernel, spec, dim, num_features, rng, data) for name in names}
 
 
-def _possible(kernel: Kernel, spec: Projection, num_features: int) -> list[str]:
+def _possible(kernel: Kernel, spec: Projection, dim: int, num_features: int) -> list[str]:
+    """Return the names that the number of features and the projection allow; raise where there is none."""
     names = [name for name in estimators_of(kernel) if name not in PAIRED or num_features % 2 == 0]
-    return [name for name in names if name != "favor_sharp" or spec.law() == NORM_LAWS["chi"]]
+    names = [name for name in names if name != "favor_sharp" or spec.law() == NORM_LAWS["chi"]]
+    possible = [name for name in names if _has_size(spec, _frequencies(name, num_features), dim)]
+    if not possible:
+        spec.blocks(num_features, dim)
+    return possible
+
+
+def _has_size(spec: Projection, frequencies: int, dim: int) -> bool:
+    try:
+        return bool(spec.blocks(frequencies, dim))
+    except ParameterError:
+        return False
+
+
+def _frequencies(name: str, num_features: int) -> int:
+    return num_features // 2 if name in PAIRED else num_features
 
 
 def _draw(
@@ -219,15 +235,15 @@ def _draw(
         raise ParameterError(
             f"estimator {name!r} makes features in pairs: num_features must be even; got {num_features}"
         )
-    frequencies = num_features // 2 if name in PAIRED else num_features
     parameters: dict[str, Any] = {}
     if name == "optimal_positive":
         parameters["tilt"] = optimal_tilt(_mean_square_sum(kernel.input_scale(dim), data))
     if name == "favor_sharp":
+        check_normal(spec)
         if data is None:
             raise ParameterError("data must be given for 'favor_sharp': it shapes the features; got None")
         parameters["tilt"], parameters["basis"] = optimal_tilts(data * kernel.input_scale(dim))
-    return ESTIMATORS[name].sample(kernel, spec, frequencies, dim, rng, **parameters)
+    return ESTIMATORS[name].sample(kernel, spec, _frequencies(name, num_features), dim, rng, **parameters)
 
 
 def _mean_square_sum(scale: Host, data: Host | None) -> float:

@@ -40,8 +40,8 @@ class Spectrum(ABC):
         """Return m frequencies, (m, d)."""
 
     @abstractmethod
-    def cosine(self, delta: Host, pair: Pair | None = None) -> Host:
-        """Return E cos w.delta, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
+    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+        """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
 
 
 @final
@@ -56,9 +56,10 @@ class Isotropic(Spectrum):
         """Return m frequencies, (m, d)."""
         return self.projection.draw(m, d, rng, self.own)
 
-    def cosine(self, delta: Host, pair: Pair | None = None) -> Host:
-        """Return E cos w.delta, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
-        law, d, t2 = self.projection.law(self.own), self.projection.sphere(delta.shape[-1]), -np.sum(delta**2, axis=-1)
+    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+        """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
+        law, t2 = self.projection.law(self.own), -np.sum(delta**2, axis=-1)
+        d = self.projection.sphere(m, delta.shape[-1])
         return law.moment(d, t2) if pair is None else pair.moment(law, d, t2)
 
 
@@ -74,7 +75,7 @@ class ProductMeasure(Spectrum):
         """Return m frequencies, (m, d)."""
         return frozen(self.entries(rng, (m, d)))
 
-    def cosine(self, delta: Host, pair: Pair | None = None) -> Host:
+    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
         """Return E cos w.delta for scaled differences delta (..., d); the projection, iid, has no pairs."""
         one: Host = self.kernel.pairs(delta, np.zeros_like(delta))
         return one
@@ -91,10 +92,10 @@ class Convolution(Spectrum):
         """Return m frequencies, (m, d)."""
         return frozen(np.sum([kernel.input_scale(d) * law.draw(m, d, rng) for kernel, law in self.members], axis=0))
 
-    def cosine(self, delta: Host, pair: Pair | None = None) -> Host:
-        """Return E cos w.delta, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
+    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+        """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
         d = delta.shape[-1]
-        return np.asarray(prod(law.cosine(kernel.input_scale(d) * delta, pair) for kernel, law in self.members))
+        return np.asarray(prod(law.cosine(kernel.input_scale(d) * delta, m, pair) for kernel, law in self.members))
 
 
 def _sech(rng: np.random.Generator, shape: tuple[int, int]) -> Host:

@@ -83,11 +83,11 @@ def _row(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
 
 def _cosine_moments(phi: RandomFeatureMap, x: Host, y: Host, phase_noise: float) -> Moments:
     """Moments of cos w.(x - y), plus cos(w.(x + y) + 2 b) whose square averages to `phase_noise`."""
-    delta, cosine = x - y, phi.spectrum.cosine
+    delta, law, m = x - y, phi.spectrum, len(phi.omega)
     row = _row(phi, x, y)
-    second = (1 + cosine(2 * delta)) / 2 + phase_noise
+    second = (1 + law.cosine(2 * delta, m)) / 2 + phase_noise
     return Moments(
-        row * cosine(delta),
+        row * law.cosine(delta, m),
         row**2 * second,
-        lambda pair: row**2 * of_even_terms(lambda each: cosine(delta, each), pair),
+        lambda pair: row**2 * of_even_terms(lambda each: law.cosine(delta, m, each), pair),
     )

@@ -9,9 +9,11 @@ from kernattn.projections.fastfood import Fastfood, fastfood
 from kernattn.projections.hadamard import Hadamard, hadamard
 from kernattn.projections.iid import Iid, iid
 from kernattn.projections.kac import Kac, kac
+from kernattn.projections.moment_matched import MomentMatched, moment_matched
 from kernattn.projections.norm_law import NormLaw
 from kernattn.projections.norms import NORM_LAWS
 from kernattn.projections.orthogonal import Orthogonal, orthogonal
+from kernattn.projections.orthogonalize import orthogonalize
 from kernattn.projections.pairs import Pair
 from kernattn.projections.quasi import Halton, Sobol, halton, sobol
 from kernattn.projections.simplex import Simplex, simplex
@@ -26,6 +28,7 @@ __all__ = [
     "Halton",
     "Iid",
     "Kac",
+    "MomentMatched",
     "NormLaw",
     "Orthogonal",
     "Pair",
@@ -38,7 +41,9 @@ __all__ = [
     "halton",
     "iid",
     "kac",
+    "moment_matched",
     "orthogonal",
+    "orthogonalize",
     "resolve",
     "simplex",
     "sobol",
@@ -51,6 +56,7 @@ PROJECTIONS: dict[str, type[Projection]] = {
     "halton": Halton,
     "iid": Iid,
     "kac": Kac,
+    "moment_matched": MomentMatched,
     "orthogonal": Orthogonal,
     "simplex": Simplex,
     "sobol": Sobol,

@@ -125,11 +125,13 @@ class Antithetic(Projection):
         """
         return self.base.law(own)
 
-    def sphere(self, d: int) -> int:
+    def sphere(self, m: int, d: int) -> int:
         """Return the base's dimension of uniform directions.
 
         Parameters
         ----------
+        m : int
+            Number of rows.
         d : int
             Dimension.
 
@@ -143,7 +145,7 @@ class Antithetic(Projection):
         NoClosedForm
             If the base's directions are uniform only nearly.
         """
-        return self.base.sphere(d)
+        return self.base.sphere(m // 2, d)
 
     def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
         half = self.base._draw(m // 2, d, law, generator)

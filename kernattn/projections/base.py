@@ -88,11 +88,13 @@ class Projection(ABC):
     def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
         """Return m rows, (m, d)."""
 
-    def sphere(self, d: int) -> int:
+    def sphere(self, m: int, d: int) -> int:
         """Return p, where each row is the first d entries of a uniform direction in p dimensions times a norm of `law`.
 
         Parameters
         ----------
+        m : int
+            Number of rows.
         d : int
             Dimension.
 

@@ -100,11 +100,13 @@ class Fastfood(Directed):
             "two of them have in common depends on the permutation"
         )
 
-    def sphere(self, d: int) -> int:
+    def sphere(self, m: int, d: int) -> int:
         """Return d with norms "chi", for rows cut to d entries are normal again; else what d is padded to.
 
         Parameters
         ----------
+        m : int
+            Number of rows.
         d : int
             Dimension.
 

@@ -114,11 +114,13 @@ class Hadamard(Directed):
             "through their signs, and are orthogonal only before padding is dropped"
         )
 
-    def sphere(self, d: int) -> int:
+    def sphere(self, m: int, d: int) -> int:
         """Raise NoClosedForm: directions are uniform only as d grows.
 
         Parameters
         ----------
+        m : int
+            Number of rows.
         d : int
             Dimension.
 

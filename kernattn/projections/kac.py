@@ -108,11 +108,13 @@ class Kac(Directed):
             "orthogonal, but their frame is not uniform"
         )
 
-    def sphere(self, d: int) -> int:
+    def sphere(self, m: int, d: int) -> int:
         """Raise NoClosedForm: directions are uniform only as the walk grows long.
 
         Parameters
         ----------
+        m : int
+            Number of rows.
         d : int
             Dimension.
 

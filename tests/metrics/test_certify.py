@@ -71,8 +71,10 @@ def test_the_published_qr_bug_is_caught(d):
         assert certify(replace(wrong, projection=P.Orthogonal(method=method))).passed
 
 
+SILENT = ("hadamard", "kac", "moment_matched")  # these claim nothing, the last one of tilted features
+
 SPECS = {
-    **{name: spec() for name, spec in P.PROJECTIONS.items() if name not in ("hadamard", "kac")},  # these claim nothing
+    **{name: spec() for name, spec in P.PROJECTIONS.items() if name not in SILENT},
     "iid sqrt_d": P.Iid(norms="sqrt_d"),
     "orthogonal sqrt_d": P.Orthogonal(norms="sqrt_d"),
     "orthogonal coupled": P.Orthogonal(norms="coupled"),
