@@ -22,22 +22,25 @@ __all__ = ["MomentMatched", "moment_matched"]
 @final
 @dataclass(frozen=True)
 class MomentMatched(Projection):
-    r"""Frequencies :math:`\Omega = (W - \bar W)\, S^{-1/2}` of sample mean 0 and sample covariance :math:`I_d`, exactly.
+    r"""Frequencies :math:`\Omega = (W - \bar W)\, S^{-1/2}`: their sample has mean 0 and covariance I, exactly.
 
     Shen, Yang and Wang (2017): the rows of W are independent and normal, :math:`\bar W` their mean and S their
     covariance over m. What is linear or quadratic in the frequencies is exact in every draw: the Gaussian kernel's
-    estimate errs by terms of order :math:`|x - y|^4` alone.
+    estimate errs by terms of order :math:`|x - y|^4` alone. At d = 16, m = 64 and :math:`|x - y|` = 0.25, 0.5, 1, 2 its
+    mean squared error is 0.0003, 0.004, 0.07, 0.70 of that of independent rows (orthogonal ones: 0.16, 0.15, 0.16,
+    0.67), and that of positive features at such :math:`|x + y|` 0.0006, 0.009, 0.10, 0.31.
 
     The whole law is known. The columns of :math:`\Omega / \sqrt m` are uniform among orthonormal ones that are
     orthogonal to (1, ..., 1), so the rows are the m corners of a simplex in p = m - 1 dimensions, of norm
     :math:`\sqrt p`, turned at random and cut to their first d entries: any two, before the cut, at the cosine -1 / p.
-    Hence `mean` and `variance` are closed, and the estimate is not quite unbiased. A row is normal only as m grows,
+    Hence `mean` and `variance` are closed, and the estimate is not quite unbiased. A row is normal only as m grows:
 
     .. math:: E \cos \omega^T s = {}_0F_1(; p/2; -p |s|^2 / 4) = e^{-|s|^2 / 2} (1 - |s|^4 / 4m + O(m^{-2})),
 
-    and :math:`E\,e^{\omega^T s}`, of exponential features, the same with :math:`-|s|^2` for :math:`|s|^2`. There are m > d rows, for fewer have no covariance
-    of full rank; with m = d + 1 they are a simplex. It is for kernels whose frequencies are normal: other laws of norms
-    have no such covariance, or not by this transform.
+    and :math:`E\,e^{\omega^T s}`, of exponential features, is the same with :math:`-|s|^2` for :math:`|s|^2`.
+
+    There are m > d rows, for fewer have no covariance of full rank; with m = d + 1 they are a simplex. It is for
+    kernels whose frequencies are normal: those of others have no covariance, or get another law by this transform.
 
     Examples
     --------
