@@ -13,6 +13,7 @@ from cuda_on_cpu.build import build
 
 THREADS = 1 if "PYTEST_XDIST_WORKER" in os.environ else min(2, os.cpu_count() or 1)
 MAX_THREADS_PER_BLOCK = 1024
+MAX_GRID = (2**31 - 1, 65535, 65535)
 
 
 class KernelError(RuntimeError):
@@ -65,7 +66,8 @@ class Function:
             raise KernelError(
                 f"{self.name}: {shared_mem} B of shared memory, {self.max_dynamic_shared_size_bytes} allowed"
             )
-        if int(np.prod(block)) > MAX_THREADS_PER_BLOCK or min(*grid, *block, 1) < 1:
+        large = int(np.prod(block)) > MAX_THREADS_PER_BLOCK or any(a > b for a, b in zip(grid, MAX_GRID, strict=False))
+        if large or min(*grid, *block, 1) < 1:
             raise KernelError(f"{self.name}: grid {tuple(grid)} of blocks {tuple(block)} cannot be launched")
         values = [_argument(arg) for arg in args]
         sizes = [value.nbytes for value in values]

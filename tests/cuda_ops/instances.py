@@ -15,6 +15,7 @@ from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
 from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
 from kernattn.ops.step import gpu as step
+from kernattn.ops.tensor_sketch import gpu as tensor_sketch
 
 LIMITS = {
     80: _cuda.Limits(80, 166912, 108),
@@ -24,6 +25,7 @@ LIMITS = {
 }
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 MAPS = (*KINDS, "elementwise", "values", "logs")
+WITHOUT_PRODUCTS = ("step", "hadamard", "countsketch", "tensor_sketch")
 
 
 @dataclass(frozen=True)
@@ -41,7 +43,7 @@ class Instance:
     @property
     def uses_tensor_cores(self):
         projects = self.op != "features" or "-DPROJECT=1" in self.defines
-        return self.dtype in ("float16", "bfloat16") and self.op not in ("step", "hadamard", "countsketch") and projects
+        return self.dtype in ("float16", "bfloat16") and self.op not in WITHOUT_PRODUCTS and projects
 
 
 def map_code(dtype, name, d, limits):
@@ -60,8 +62,12 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
         found.setdefault((op, defines), Instance(op, dtype, name, defines, shared_bytes))
 
     for dtype in dtypes:
-        sketch = countsketch.plan(4096, 2, 2048, dtype, limits)
+        sketch = countsketch.plan(4096, 1024, 4096, dtype, limits)
         add("countsketch", dtype, "none", sketch.defines, sketch.shared_bytes)
+        for num_features in (1024, 4096):
+            product = tensor_sketch.plan(4096, 1024, num_features, dtype, limits)
+            if product is not None:
+                add("tensor_sketch", dtype, "none", product.defines, product.shared_bytes)
         for d, e in sizes:
             how = block_softmax.plan(64, 4096, d, e, dtype, limits)
             add("block_softmax", dtype, "none", how.defines, how.shared_bytes)

@@ -21,6 +21,7 @@ KERNELS = {
     "gram": {"gram"},
     "hadamard": {"hadamard"},
     "countsketch": {"countsketch"},
+    "tensor_sketch": {"tensor_sketch"},
 }
 WIDE, NARROW = (128, 128), (16, 32)
 USUAL = instances(LIMITS[90], maps=("exp",)) + instances(LIMITS[90], ("float32", "bfloat16"), ("sincos",))

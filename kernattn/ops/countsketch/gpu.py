@@ -1,4 +1,4 @@
-"""Count sketches in CUDA: a row's sketches are added up in shared memory and written once."""
+"""Count sketches in CUDA: every bucket is summed by one thread from the list of its columns, the same in every run."""
 
 from __future__ import annotations
 
@@ -9,11 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Host, dtype_name
-from kernattn.ops import _cuda
+from kernattn.ops import _cuda, _cuda_sketch
 
 __all__ = ["Plan", "countsketch", "plan"]
 
 WARPS = 8
+LINE = 2048  # buckets of a block, where a row has fewer
 
 
 @dataclass(frozen=True)
@@ -23,17 +24,20 @@ class Plan:
     defines: tuple[str, ...]
     accumulator: str
     blocks: int
-    shared_bytes: int
-    inside: bool  # is a row's sketch in shared memory?
+    rows: _cuda_sketch.Staging
+
+    @property
+    def shared_bytes(self) -> int:
+        """Dynamic shared memory of a block."""
+        return self.rows.shared_bytes
 
 
-def plan(rows: int, copies: int, num_buckets: int, dtype: str, limits: _cuda.Limits) -> Plan:
-    """Return the launch for `copies` sketches of each of `rows` rows."""
+def plan(rows: int, d: int, sketch: int, dtype: str, limits: _cuda.Limits) -> Plan:
+    """Return the launch for sketches of so many numbers of each of `rows` rows (d,)."""
     accumulator = "double" if dtype == "float64" else "float"
-    size = _cuda.pieces((copies * num_buckets, accumulator))
-    inside = size <= limits.shared_bytes
+    own = _cuda_sketch.staging(rows, d, max(1, LINE // sketch), accumulator, limits.shared_bytes)
     defines = (f"-DINPUT={_cuda.C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={WARPS}")
-    return Plan(defines, accumulator, min(rows, 16 * limits.multiprocessors), size if inside else 0, inside)
+    return Plan(defines, accumulator, _cuda.ceil_div(rows, own.group), own)
 
 
 def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: int, out: Array | None = None) -> Array:
@@ -42,18 +46,17 @@ def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: i
 
     x = cupy.ascontiguousarray(x)
     rows, (copies, d) = math.prod(x.shape[:-1]), index.shape
-    how = plan(rows, copies, num_buckets, dtype_name(x), _cuda.limits())
-    real = "float64" if how.accumulator == "double" else "float32"
+    real = "float64" if dtype_name(x) == "float64" else "float32"
     shape = (*x.shape[:-1], copies, num_buckets)
     fits = out is not None and out.shape == shape and out.dtype == real and out.flags.c_contiguous
     sketch: Array = out if fits else cupy.empty(shape, dtype=real)
-    if not how.inside:
-        sketch[...] = 0
     if rows:
-        constants = (_cuda.uploaded(index, "int32"), _cuda.uploaded(weight, real))
-        sizes = (np.int64(rows), np.int32(d), np.int32(copies), np.int32(num_buckets), np.int32(how.inside))
+        how = plan(rows, d, copies * num_buckets, dtype_name(x), _cuda.limits())
+        own = _cuda_sketch.lists(index, weight, num_buckets, real)
+        sizes = (np.int64(rows), *(np.int32(i) for i in (d, copies * num_buckets, how.rows.group, how.rows.inside)))
         function = _cuda.kernel("countsketch", "countsketch", how.defines)
-        _cuda.launch(function, (how.blocks,), 32 * WARPS, how.shared_bytes, (x, *constants, sketch, *sizes))
+        arguments = (x, own.first, own.column, own.weight, sketch, *sizes)
+        _cuda.launch(function, (how.blocks,), 32 * WARPS, how.shared_bytes, arguments)
     if out is None or fits:
         return sketch
     out[...] = sketch

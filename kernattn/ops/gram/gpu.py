@@ -18,7 +18,7 @@ class Plan:
     """One launch of the kernel `gram`."""
 
     code: _cuda.MapCode
-    grid: tuple[int, int]
+    blocks: int
     shared_bytes: int
 
 
@@ -27,7 +27,7 @@ def plan(entries: int, frequencies: int, columns: int, code: _cuda.MapCode) -> P
     tiles = code.tiles(frequencies)
     tile = (code.rows * _cuda.row_length(code.operand, _cuda.FB), code.operand)
     shared_bytes = _cuda.map_bytes(code, 1) + _cuda.pieces(tile, tile, (code.rows, code.accumulator))
-    return Plan(code, (entries, tiles * (tiles + _cuda.ceil_div(columns, _cuda.FB))), shared_bytes)
+    return Plan(code, entries * tiles * (tiles + _cuda.ceil_div(columns, _cuda.FB)), shared_bytes)
 
 
 def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
@@ -47,5 +47,5 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
     outer, moment = cupy.empty((*lead, features, features), dtype=real), cupy.empty((*lead, features, c), dtype=real)
     function = _cuda.kernel("gram", "gram", code.defines)
     sizes = (np.int64(n), np.int32(c))
-    _cuda.launch(function, how.grid, code.threads, how.shared_bytes, (x, y, outer, moment, *arguments, *sizes))
+    _cuda.launch(function, (how.blocks,), code.threads, how.shared_bytes, (x, y, outer, moment, *arguments, *sizes))
     return outer, moment

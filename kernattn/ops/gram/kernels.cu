@@ -1,5 +1,5 @@
 // phi^T phi and phi^T y, sums over the rows of x (batch, n, d) and y (batch, n, c), without writing phi. A block adds up one tile of FB
-// features against one of FB features or columns of y: blockIdx.x = entry, blockIdx.y = left tile * right tiles + right tile, the tiles
+// features against one of FB features or columns of y: blockIdx.x = (entry * left tiles + left tile) * right tiles + right tile, the tiles
 // of y after those of features. Of two tiles of features only one order is computed, and written twice.
 
 // The features of one tile of C rows, zeros past the last row.
@@ -23,7 +23,7 @@ gram(const X* x, const X* y, Acc* outer, Acc* moment, const Acc* omega, const Ac
      Acc log_amplitude, int frequencies, int d, long long n, int c) {
     constexpr int strips = FB / 16, groups = WARPS / strips, width = FB / groups;
     const Map map{omega, row_weights, offset, amplitude, log_amplitude, frequencies, d};
-    const int all = map.tiles(), right_tiles = all + (c + FB - 1) / FB, left = blockIdx.y / right_tiles, right = blockIdx.y % right_tiles;
+    const int all = map.tiles(), right_tiles = all + (c + FB - 1) / FB, left = blockIdx.x / right_tiles % all, right = blockIdx.x % right_tiles;
     if (right < left) return;
     Carver carver{shared_bytes};
     MapTiles tiles{};
@@ -34,7 +34,7 @@ gram(const X* x, const X* y, Acc* outer, Acc* moment, const Acc* omega, const Ac
 
     const int g = lane_index() / 4, t = lane_index() % 4, strip = warp_index() % strips, group = warp_index() / strips;
     const int features = map.count(), column0 = (right - all) * FB;
-    const long long entry = blockIdx.x;
+    const long long entry = blockIdx.x / right_tiles / all;
     Acc sum[width / 8][4];
     clear(sum);
     for (long long row0 = 0; row0 < n; row0 += C) {

@@ -23,7 +23,7 @@ class Plan:
 
     code: _cuda.MapCode
     group: int  # rows of a block
-    grid: tuple[int, int]
+    blocks: int
     shared_bytes: int
     room: int  # numbers of device memory; 0: the rows are in shared memory
 
@@ -31,12 +31,12 @@ class Plan:
 def plan(rows: int, p: int, blocks: int, code: _cuda.MapCode, limits: _cuda.Limits) -> Plan:
     """Return the launch for `rows` rows of p numbers."""
     group = min(rows, max(1, LINE // p))
-    grid = (_cuda.ceil_div(rows, group), blocks)
+    blocks *= _cuda.ceil_div(rows, group)
     logs, lines = (group, code.accumulator), (group * p, code.accumulator)
     inside = _cuda.pieces(logs, lines)
     if inside <= limits.shared_bytes:
-        return Plan(code, group, grid, inside, 0)
-    return Plan(code, group, grid, _cuda.pieces(logs), grid[0] * grid[1] * group * p)
+        return Plan(code, group, blocks, inside, 0)
+    return Plan(code, group, blocks, _cuda.pieces(logs), blocks * group * p)
 
 
 def hadamard(x: Array, diagonals: Host, norms: Host, spec: MapSpec | None) -> Array:
@@ -63,5 +63,5 @@ def hadamard(x: Array, diagonals: Host, norms: Host, spec: MapSpec | None) -> Ar
     sizes = (np.int32(frequencies), np.int32(d), np.int32(p), np.int32(links), np.int32(how.group))
     arguments = (x, phi, _cuda.uploaded(diagonals, name), _cuda.uploaded(norms, name), *constants, *sizes, room)
     function = _cuda.kernel("hadamard", "hadamard", code.defines)
-    _cuda.launch(function, how.grid, code.threads, how.shared_bytes, (*arguments, np.int64(rows)))
+    _cuda.launch(function, (how.blocks,), code.threads, how.shared_bytes, (*arguments, np.int64(rows)))
     return phi

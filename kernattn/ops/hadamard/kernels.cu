@@ -1,5 +1,5 @@
 // Features of rows under chains of Hadamard transforms: a few rows and one block of p frequencies a block of threads, in shared memory or,
-// where that is too small, in `room`. blockIdx.x = group of rows, blockIdx.y = block of frequencies. Runs on types.cuh and maps.cuh.
+// where that is too small, in `room`. blockIdx.x = block of frequencies * groups of rows + group of rows. Runs on types.cuh and maps.cuh.
 
 // One pass of H over lines of p numbers: sums and differences at distances half and, with `two`, 2 half.
 __device__ __forceinline__ void butterflies(Acc* line, int count, int half, bool two) {
@@ -27,11 +27,12 @@ extern "C" __global__ void __launch_bounds__(32 * WARPS)
 hadamard(const X* x, X* phi, const Acc* diagonals, const Acc* norms, const Acc* row_weights, const Acc* offset, Acc amplitude,
          Acc log_amplitude, int frequencies, int d, int p, int links, int group, Acc* room, long long n) {
     const Map map{nullptr, row_weights, offset, amplitude, log_amplitude, frequencies, d};
-    const long long row0 = blockIdx.x * static_cast<long long>(group), block = blockIdx.y * static_cast<long long>(gridDim.x) + blockIdx.x;
+    const long long groups = (n + group - 1) / group, row0 = blockIdx.x % groups * group;
+    const int block = int(blockIdx.x / groups);
     const int rows = n - row0 < group ? int(n - row0) : group, count = group * p;
     Carver carver{shared_bytes};
     Acc* const log_row = carver.take<Acc>(group);
-    Acc* const line = room ? room + block * count : carver.take<Acc>(count);
+    Acc* const line = room ? room + blockIdx.x * static_cast<long long>(count) : carver.take<Acc>(count);
 
     for (int row = warp_index(); row < group; row += WARPS) {
         Acc sum = Acc(0);
@@ -49,7 +50,7 @@ hadamard(const X* x, X* phi, const Acc* diagonals, const Acc* norms, const Acc* 
     }
     const Acc scale = Acc(1) / sqrt(Acc(p));
     for (int link = 0; link < links; ++link) {
-        const Acc* const diagonal = diagonals + (blockIdx.y * static_cast<long long>(links) + link) * p;
+        const Acc* const diagonal = diagonals + (block * static_cast<long long>(links) + link) * p;
         for (int i = threadIdx.x; i < count; i += blockDim.x) line[i] *= diagonal[i % p] * scale;
         __syncthreads();
         for (int half = 1; half < p;) {
@@ -59,7 +60,7 @@ hadamard(const X* x, X* phi, const Acc* diagonals, const Acc* norms, const Acc* 
             __syncthreads();
         }
     }
-    const int first = blockIdx.y * p, width = min(p, frequencies - first);
+    const int first = block * p, width = min(p, frequencies - first);
     for (int part = 0; part < parts; ++part)
         for (int i = threadIdx.x; i < rows * width; i += blockDim.x) {
             const int row = i / width, column = i % width, feature = part * frequencies + first + column;

@@ -25,7 +25,8 @@ class Plan:
     slabs: _cuda_linear.Slabs
     grid: tuple[int, int]
     shared_bytes: int
-    scan_grid: tuple[int, int]
+    scan_blocks: int  # of each entry
+    entries: int
 
 
 def plan(
@@ -51,8 +52,8 @@ def plan(
         (code.map.warps * _cuda.FB, accumulator),
         *[(_cuda.FB, accumulator)] * 3,
     )
-    scan_grid = (_cuda.ceil_div(features * (e + 1), SCAN_THREADS), entries)
-    return Plan(code, slabs, (entries * slabs.count, blocks), shared_bytes, scan_grid)
+    scan_blocks = _cuda.ceil_div(features * (e + 1), SCAN_THREADS)
+    return Plan(code, slabs, (entries * slabs.count, blocks), shared_bytes, scan_blocks, entries)
 
 
 def summarise(
@@ -86,8 +87,9 @@ def scan(
     features, e = end.s.shape[-2:]
     first = (_cuda.NULL,) * 3 if start is None else tuple(start)
     sizes = (np.int64(n), np.int32(how.slabs.count), np.int64(how.slabs.rows))
-    shape = (np.int32(features), np.int32(e), np.int32(end.peak.shape[-1]), np.int32(prefixes))
-    _cuda.launch(function, how.scan_grid, SCAN_THREADS, 0, (*parts, before, *first, *end, segments, *sizes, *shape))
+    shape = (np.int32(features), np.int32(e), np.int32(end.peak.shape[-1]), np.int32(prefixes), np.int32(how.scan_blocks))
+    blocks = how.entries * how.scan_blocks
+    _cuda.launch(function, (blocks,), SCAN_THREADS, 0, (*parts, before, *first, *end, segments, *sizes, *shape))
 
 
 def key_state(k: Array | ScaledFeatures, v: Array, spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:

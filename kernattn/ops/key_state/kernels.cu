@@ -103,12 +103,12 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Ac
         }
 }
 
-// A thread an element (feature, column), column e standing for z. With `prefixes` s and z become what each slab finds before it, and
+// A thread an element (feature, column), column e standing for z; `blocks` blocks an entry. With `prefixes` s and z become what each slab finds before it, and
 // before gets its peaks; end gets the total. The slabs' own peaks are only read.
 extern "C" __global__ void scan(Acc* s, Acc* z, const Acc* peak, Acc* before, const Acc* start_s, const Acc* start_z, const Acc* start_peak,
                                 Acc* end_s, Acc* end_z, Acc* end_peak, const int* segments, long long n, int slabs, long long slab_rows,
-                                int features, int e, int peaks, int prefixes) {
-    const long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x, entry = blockIdx.y;
+                                int features, int e, int peaks, int prefixes, int blocks) {
+    const long long i = blockIdx.x % blocks * static_cast<long long>(blockDim.x) + threadIdx.x, entry = blockIdx.x / blocks;
     if (i >= features * static_cast<long long>(e + 1)) return;
     const int feature = int(i / (e + 1)), column = int(i % (e + 1)), lane = peaks == 1 ? 0 : feature;
     const bool is_z = column == e, keeps_peak = is_z && lane == feature;

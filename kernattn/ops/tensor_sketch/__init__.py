@@ -16,4 +16,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("tensor_sketch", ("reference", "cpu"))
+OP = Op("tensor_sketch", ("reference", "cpu", "gpu"))

@@ -1,0 +1,108 @@
+"""Tensor sketches in CUDA: in one launch where M is a power of two that fits shared memory, by cuFFT's transforms elsewhere.
+
+Every sum is made by one thread in a fixed order, so that features are the same in every run.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, Host, dtype_name, frozen
+from kernattn.ops import _cuda, _cuda_sketch
+from kernattn.ops.countsketch.gpu import countsketch
+from kernattn.ops.tensor_sketch.reference import amplitudes
+
+__all__ = ["Plan", "plan", "tensor_sketch"]
+
+LINE = 2048  # features of a block, where a row has fewer
+BATCH = 1 << 24  # numbers of count sketches that are in memory at a time, outside the kernel
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One launch of the kernel `tensor_sketch`."""
+
+    defines: tuple[str, ...]
+    accumulator: str
+    bits: int  # M = 2^(bits + 1)
+    warps: int
+    blocks: int
+    rows: _cuda_sketch.Staging
+    shared_bytes: int
+
+
+def plan(rows: int, d: int, num_features: int, dtype: str, limits: _cuda.Limits) -> Plan | None:
+    """Return the launch for `rows` rows (d,); None where M is not a power of two above 1, or does not fit."""
+    if num_features < 2 or num_features & (num_features - 1):
+        return None
+    accumulator = "double" if dtype == "float64" else "float"
+    points = num_features // 2
+    line = points + points // 16  # a gap after every 16 points
+
+    def lines(group: int) -> int:
+        sizes = (2 * group * line, 2 * group * line, 2 * group * points)
+        return _cuda.pieces(*((size, accumulator) for size in sizes))
+
+    wanted = max(1, min(LINE // num_features, limits.shared_bytes // lines(1)))
+    own = _cuda_sketch.staging(rows, d, wanted, accumulator, limits.shared_bytes - lines(wanted))
+    shared_bytes = lines(own.group) + own.shared_bytes
+    if shared_bytes > limits.shared_bytes:
+        return None
+    warps = _cuda.power_of_two(num_features // 256, 8, 16)
+    defines = (f"-DINPUT={_cuda.C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={warps}")
+    blocks = _cuda.ceil_div(rows, own.group)
+    return Plan(defines, accumulator, points.bit_length() - 1, warps, blocks, own, shared_bytes)
+
+
+def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features: int) -> Array:
+    """Return the features of rows, (..., n, M)."""
+    import cupy
+
+    x = cupy.ascontiguousarray(x)
+    rows, d = math.prod(x.shape[:-1]), x.shape[-1]
+    real = np.float64 if dtype_name(x) == "float64" else np.float32
+    out = cupy.empty((*x.shape[:-1], num_features), dtype=real)
+    if rows == 0:
+        return out
+    how = plan(rows, d, num_features, dtype_name(x), _cuda.limits())
+    if how is None:
+        _by_transforms(x.reshape(rows, d), index, weight, out.reshape(rows, num_features))
+        return out
+    copies, name = len(index), np.dtype(real).name
+    own = _cuda_sketch.lists(index, weight, num_features, name)
+    turns = _cuda.uploaded(_turns(num_features), name)
+    amplitude = real((2 / num_features) ** 0.5 / 2**copies)
+    sizes = (np.int64(rows), *(np.int32(i) for i in (d, copies, how.bits, how.rows.group, how.rows.inside)))
+    function = _cuda.kernel("tensor_sketch", "tensor_sketch", how.defines)
+    arguments = (x, own.first, own.column, own.weight, turns, out, amplitude, *sizes)
+    _cuda.launch(function, (how.blocks,), 32 * how.warps, how.shared_bytes, arguments)
+    return out
+
+
+def _by_transforms(x: Array, index: NDArray[np.int64], weight: Host, out: Array) -> None:
+    """Write the features of rows (n, d) for any M, as many rows at a time as memory allows."""
+    import cupy
+
+    num_features = out.shape[-1]
+    batch = max(1, BATCH // (len(index) * num_features))
+    weights = _cuda.uploaded(amplitudes(num_features), out.dtype.name)
+    for start in range(0, len(x), batch):
+        sketches = countsketch(x[start : start + batch], index, weight, num_features)  # (rows, p, M)
+        product = cupy.prod(cupy.fft.rfft(sketches), axis=1)  # (rows, M // 2 + 1)
+        parts = product.view(out.dtype)
+        odd = num_features % 2  # imaginary parts of frequencies 0 and M / 2 are 0, and left out
+        parts[:, 1] = parts[:, 0 if odd else num_features]
+        out[start : start + batch] = parts[:, odd : odd + num_features] * weights
+
+
+@cache
+def _turns(points: int) -> NDArray[Any]:
+    """Return exp(-2 pi i j / M), (M, 2)."""
+    angle = 2 * np.pi * np.arange(points) / points
+    return frozen(np.stack([np.cos(angle), -np.sin(angle)], axis=1))
