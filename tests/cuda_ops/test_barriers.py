@@ -10,6 +10,7 @@ from cuda_on_cpu import KernelError, RawModule
 from cuda_on_cpu.mutate import without_one_barrier
 from cuda_ops.cases import array, features_of, specs, to64
 from cuda_ops.test_hadamard import dense
+from cuda_ops.test_tensor_sketch import problem, wanted
 from kernattn.ops import _cuda, _cuda_linear
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.block_softmax.gpu import block_softmax
@@ -21,6 +22,7 @@ from kernattn.ops.hadamard.gpu import hadamard
 from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.spec import MapSpec
 from kernattn.ops.step.gpu import step
+from kernattn.ops.tensor_sketch.gpu import tensor_sketch
 
 LITTLE, MUCH = _cuda.Limits(90, 99_000, 1), _cuda.Limits(90, 232_448, 1)
 SEEDS = (1, 2, 3, 5)
@@ -128,6 +130,12 @@ def countsketch_error(cupy):
     return np.max(np.abs(to64(countsketch(x, index, weight, 40)) - np.einsum("nd,dpb->npb", to64(x), dense)))
 
 
+def tensor_sketch_error(cupy):
+    x, index, weight = problem(cupy, 20, 300, 3, 64, "float32")
+    exact = wanted(to64(x), index, weight, 64)
+    return np.max(np.abs(to64(tensor_sketch(x, index, weight, 64)) - exact)) / np.abs(exact).max()
+
+
 ERRORS = {
     "features": features_error,
     "key_state": key_state_error,
@@ -138,6 +146,7 @@ ERRORS = {
     "gram": gram_error,
     "hadamard": hadamard_error,
     "countsketch": countsketch_error,
+    "tensor_sketch": tensor_sketch_error,
 }
 # whose barriers an op's kernels run into
 USES = {op: {f"{op}/kernels.cu"} for op in ERRORS}

@@ -19,6 +19,13 @@ RUNS = {
     "rooms": [f"{SHARED}[bfloat16-150000-outside2]", f"{SHARED}[bfloat16-91000-outside3]"],
     "step": ["test_step.py::test_groups"],
     "block_softmax": ["test_block_softmax.py::test_block_softmax[True-float16]"],
+    "gram": ["test_gram.py::test_gram[exp_pair-float32]", "test_gram.py::test_gram[exp-bfloat16]"],
+    "hadamard": [f"test_hadamard.py::test_hadamard[{room}-exp_pair-float32]" for room in (256, 232448)],
+    "sketches": [
+        f"test_{name}.py::test_{name}[{room}-{dtype}]"
+        for name, room in (("countsketch", 232448), ("tensor_sketch", 232448), ("tensor_sketch", 4096))
+        for dtype in ("float16", "float64")
+    ],
 }
 QUICK = ("causal", "step", "block_softmax")
 
