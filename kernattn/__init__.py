@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kernattn import attention, errors, features, kernels, metrics, projections
+    from kernattn._precision import precision
     from kernattn._warmup import warmup
     from kernattn.attention import (
         LinearState,
@@ -36,6 +37,7 @@ __all__ = [
     "load",
     "merge_states",
     "metrics",
+    "precision",
     "projections",
     "random_features",
     "softmax_attention",
@@ -45,7 +47,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOMES = (
-    {"warmup": "_warmup"}
+    {"precision": "_precision", "warmup": "_warmup"}
     | dict.fromkeys(("load", "random_features"), "features")
     | dict.fromkeys(
         (

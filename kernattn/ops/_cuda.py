@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 
 from kernattn._array import Array, Host, dtype_name
+from kernattn._precision import float32_products
 from kernattn.errors import BackendUnavailable
 from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
 
@@ -149,10 +150,12 @@ def operand(dtype: str, capability: int) -> str:
     """Return the C type in which products of arrays of `dtype` take their operands.
 
     float16 goes through tf32, which has its 10 bits of mantissa and the exponents of float32: sums of many features
-    leave the range of float16.
+    leave the range of float16. float32 does where it is asked for (`kernattn.precision`).
     """
-    if capability < 80 or dtype in ("float32", "float64"):
-        return "double" if dtype == "float64" else "float"
+    if dtype == "float64":
+        return "double"
+    if capability < 80 or (dtype == "float32" and float32_products() == "float32"):
+        return "float"
     return "bf16_t" if dtype == "bfloat16" else "tf32_t"
 
 

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+import kernattn as ka
 from kernattn.ops import _cuda, _cuda_linear
 from kernattn.ops.attend import gpu as attend
 from kernattn.ops.block_softmax import gpu as block_softmax
@@ -43,7 +44,7 @@ class Instance:
     @property
     def uses_tensor_cores(self):
         projects = self.op != "features" or "-DPROJECT=1" in self.defines
-        return self.dtype in ("float16", "bfloat16") and self.op not in WITHOUT_PRODUCTS and projects
+        return self.dtype in ("float16", "bfloat16", "tf32") and self.op not in WITHOUT_PRODUCTS and projects
 
 
 def map_code(dtype, name, d, limits):
@@ -97,3 +98,10 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                 token = replace(linear, map=replace(code, warps=step.WARPS))
                 add("step", dtype, name, token.defines, step.plan(64, e, token).stream_bytes)
     return list(found.values())
+
+
+def rounded(limits, maps=MAPS, sizes=((128, 128),)):
+    """The instances of float32 whose products are rounded to tf32 on request."""
+    with ka.precision("tf32"):
+        found = instances(limits, ("float32",), maps, sizes)
+    return [replace(x, dtype="tf32") for x in found if "-DOPERAND=tf32_t" in x.defines]

@@ -3,7 +3,7 @@
 import pytest
 
 from cuda_ops import nvrtc
-from cuda_ops.instances import DTYPES, LIMITS, MAPS, instances
+from cuda_ops.instances import DTYPES, LIMITS, MAPS, instances, rounded
 from kernattn.ops import _cuda
 
 REASON = nvrtc.available()
@@ -31,9 +31,12 @@ USUAL += [
     for x in instances(LIMITS[90], ("bfloat16",), ("exp_pair", "relu", "cos", "elementwise", "values", "logs"))
     if x.op == "causal"
 ]
-EVERY = [x for x in instances(LIMITS[90], sizes=(WIDE, NARROW, (32, 64))) if x not in USUAL]
+USUAL += rounded(LIMITS[90], ("exp",))
+SIZES = (WIDE, NARROW, (32, 64))
+EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
 OTHERS = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch], ("bfloat16",), ("exp",))]
 EVERY_OTHER = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch]) if (arch, x) not in OTHERS]
+EVERY_OTHER += [(arch, x) for arch in (80, 100, 120) for x in rounded(LIMITS[arch])]
 
 
 def check(instance, arch):
@@ -47,10 +50,13 @@ def check(instance, arch):
     assert instance.shared_bytes <= LIMITS[arch].shared_bytes
     wanted = "mma.sync.aligned." + {
         "bfloat16": "m16n8k16",
+        "tf32": "m16n8k8",
         "float16": "m16n8k16" if instance.op == "block_softmax" else "m16n8k8",
     }.get(instance.dtype, "")
     assert (wanted in compiled.ptx) == instance.uses_tensor_cores
-    assert "mma.sync" not in compiled.ptx or instance.uses_tensor_cores, "float32 and float64 are never rounded"
+    assert "mma.sync" not in compiled.ptx or instance.uses_tensor_cores, (
+        "float32 and float64 are not rounded unless asked"
+    )
 
 
 @pytest.mark.parametrize("instance", USUAL, ids=str)
@@ -77,7 +83,9 @@ def test_other_architectures_every_instance(arch, instance):
 
 def test_the_table_is_whole():
     assert {x.op for x in USUAL} == set(KERNELS) == set(_cuda.HEADERS)
-    assert {(x.dtype, x.map) for x in USUAL + EVERY if x.op == "causal"} == {(d, m) for d in DTYPES for m in MAPS}
+    assert {(x.dtype, x.map) for x in USUAL + EVERY if x.op == "causal"} == {
+        (d, m) for d in (*DTYPES, "tf32") for m in MAPS
+    }
 
 
 def test_a_kernel_that_spills_is_seen():

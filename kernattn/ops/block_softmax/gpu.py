@@ -27,7 +27,7 @@ def plan(entries: int, n: int, d: int, e: int, dtype: str, limits: _cuda.Limits)
     """Return the launch for outputs (entries, n, e) of `dtype`."""
     accumulator = "double" if dtype == "float64" else "float"
     kind = _cuda.C_TYPES[dtype]
-    element = accumulator if dtype in ("float32", "float64") or limits.capability < 80 else kind
+    element = kind if dtype == "float16" and limits.capability >= 80 else _cuda.operand(dtype, limits.capability)
     warps = 2 if element == "double" else 4
     rows = 16 * warps
     small = element in ("half_t", "bf16_t")
