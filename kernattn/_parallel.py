@@ -12,13 +12,13 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
-from kernattn._placement import keep_off, set_free
+from kernattn._placement import keep_off
 from kernattn.errors import ParameterError
 
 __all__ = ["VARIABLE", "share", "threads"]
 
 VARIABLE = "KERNATTN_NUM_THREADS"
-WORTH_SHARING = 150e-6  # seconds of work: waking a thread costs about 50 us
+WORTH_SHARING = 250e-6  # seconds of work: a thread wakes in 30 to 60 us, and its caller loses 30 to wake it
 SLABS_PER_THREAD = 4  # so that a thread which lost its core holds nobody up
 
 
@@ -41,7 +41,6 @@ class _Job:
         self._next = itertools.count()
         self._finished: list[BaseException | None] = []
         self._done = threading.Event()
-        self.cores: frozenset[int] | None = None  # for whoever helps
 
     def work(self) -> None:
         """Take slabs until none is left."""
@@ -77,15 +76,13 @@ class _Pool:
             for _ in range(helpers - len(self._threads)):
                 self._threads.append(threading.Thread(target=self._serve, name="kernattn", daemon=True))
                 self._threads[-1].start()
-        job.cores = keep_off(each.native_id for each in self._threads[:helpers] if each.native_id is not None)
+        keep_off(each.native_id for each in self._threads[:helpers] if each.native_id is not None)
         for _ in range(helpers):
             self._jobs.put(job)
 
     def _serve(self) -> None:
         while True:
-            job = self._jobs.get()
-            set_free(job.cores)
-            job.work()
+            self._jobs.get().work()
 
 
 _pool = _Pool()

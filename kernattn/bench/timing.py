@@ -11,6 +11,7 @@ from typing import NamedTuple
 __all__ = ["Timing", "race"]
 
 SETTLE = 0.05  # seconds between turns: the threads of BLAS and OpenMP go on spinning after a call, on everyone's cores
+WAKE = 0.02  # seconds of uncounted calls: cores that slept are slow, or share what they should not, for milliseconds
 
 
 class Timing(NamedTuple):
@@ -25,8 +26,8 @@ class Timing(NamedTuple):
 def race(contestants: Mapping[str, Callable[[], object]], rounds: int, seconds: float) -> dict[str, Timing]:
     """Time every contestant `rounds` times, turn by turn, stopping after `seconds` once each had three turns.
 
-    Before a turn the machine settles, and one call is not counted; short calls are repeated inside a turn until the
-    clock can resolve them.
+    Before a turn the machine settles, and calls are not counted until it is awake; short calls are repeated inside a
+    turn until the clock can resolve them.
     """
     repeats = {}
     for name, call in contestants.items():
@@ -44,7 +45,9 @@ def race(contestants: Mapping[str, Callable[[], object]], rounds: int, seconds: 
                 break
             for name, call in contestants.items():
                 sleep(SETTLE)
-                call()
+                start = perf_counter()
+                while perf_counter() - start < WAKE:
+                    call()
                 start = perf_counter()
                 for _ in range(repeats[name]):
                     call()

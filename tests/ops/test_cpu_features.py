@@ -9,6 +9,7 @@ from kernattn.ops.spec import KINDS, MapSpec
 
 pytest.importorskip("numba")
 
+from kernattn.ops._numba.stream import STREAMED
 from kernattn.ops.features.cpu import features
 
 EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -77,3 +78,15 @@ def test_no_worse_than_the_composed_path(kind):
     wanted = oracles.from_spec(x.astype("f8"), kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude).values
     ours, composed = (np.sqrt(np.mean((phi - wanted) ** 2)) for phi in (features(x, spec), reference.features(x, spec)))
     assert ours < 1.5 * composed
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("frequencies", [16, 37, 601])
+def test_a_result_beyond_the_caches_is_that_of_its_parts(frequencies, dtype):
+    """Written past the caches, from addresses of any alignment."""
+    spec = spec_of("sincos", 3, frequencies, elementwise=False)
+    rows = 2 * STREAMED // (spec.features_of(3) * np.dtype(dtype).itemsize)
+    x = np.random.default_rng(3).standard_normal((rows, 3)).astype(dtype)
+    phi = features(x, spec)
+    for low in range(0, rows, rows // 3):
+        np.testing.assert_array_equal(phi[low : low + 100], features(x[low : low + 100], spec))

@@ -7,6 +7,7 @@ from __future__ import annotations
 from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.linear import aligned, tile_rows
 from kernattn.ops._numba.products import lanes, pad, panel_product
+from kernattn.ops._numba.stream import STREAMED, settle, stream
 from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_exponents, key_values, load_rows, negated, row_scales
 from kernattn.ops._numba.windows import whole, window
 
@@ -30,12 +31,18 @@ def finish_features(
             key_exponents(logs, rows, row, count, scales, offsets, zeros, shift)
     else:
         key_values(kind, tile, rows, count, row, window(offset, begin, count), amplitude, scales, zeros[0])
+    streamed = out.size * out.itemsize >= STREAMED
     for j in range(rows):
         for part in range(parts):
             source = window(tile, j * row + part * count, count)
             target = window(out, out_at + j * out_row + part * frequencies + begin, count)
-            for a in range(count):
-                target[a] = source[a]
+            if streamed:
+                stream(target, source)
+            else:
+                for a in range(count):
+                    target[a] = source[a]
+    if streamed:
+        settle()
 
 
 @inner
