@@ -130,6 +130,15 @@ def reach(x, omega, row_weights, offset):
     return float(np.max(u, initial=0.0) + np.max(r, initial=0.0) + (0.0 if offset is None else np.max(np.abs(offset))))
 
 
+# ---- frames ----
+
+
+def frames(a):
+    """(..., r, d) -> the rows of Q in A = L Q, L lower triangular with a positive diagonal."""
+    q, r = np.linalg.qr(np.swapaxes(a, -1, -2))
+    return np.swapaxes(q * np.sign(np.diagonal(r, axis1=-2, axis2=-1))[..., None, :], -1, -2)
+
+
 # ---- kernels ----
 
 

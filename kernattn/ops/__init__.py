@@ -9,6 +9,7 @@ from kernattn.ops import (
     gram,
     hadamard,
     key_state,
+    orthogonalize,
     step,
     tensor_sketch,
 )
@@ -17,5 +18,17 @@ __all__ = ["OPS"]
 
 OPS = {
     folder.OP.name: folder.OP
-    for folder in (features, causal, step, key_state, attend, block_softmax, countsketch, tensor_sketch, hadamard, gram)
+    for folder in (
+        features,
+        causal,
+        step,
+        key_state,
+        attend,
+        block_softmax,
+        countsketch,
+        tensor_sketch,
+        hadamard,
+        gram,
+        orthogonalize,
+    )
 }

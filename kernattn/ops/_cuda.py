@@ -44,6 +44,7 @@ HEADERS = {
     "hadamard": (*TYPES, "maps.cuh"),
     "countsketch": (*TYPES, "sketch.cuh"),
     "tensor_sketch": (*TYPES, "sketch.cuh"),
+    "orthogonalize": TYPES,
     "key_state": LINEAR,
     "attend": LINEAR,
     "causal": LINEAR,

@@ -134,6 +134,8 @@ def wrap(x: Any) -> Any:
         return ndarray(np.asarray(x))
     if type(x) in (tuple, list):
         return type(x)(wrap(y) for y in x)
+    if hasattr(x, "_fields"):  # a named tuple
+        return type(x)(*map(wrap, x))
     return x
 
 

@@ -14,6 +14,7 @@ from kernattn.ops.features import gpu as features
 from kernattn.ops.gram import gpu as gram
 from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
+from kernattn.ops.orthogonalize import gpu as orthogonalize
 from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
 from kernattn.ops.step import gpu as step
 from kernattn.ops.tensor_sketch import gpu as tensor_sketch
@@ -26,7 +27,7 @@ LIMITS = {
 }
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 MAPS = (*KINDS, "elementwise", "values", "logs")
-WITHOUT_PRODUCTS = ("step", "hadamard", "countsketch", "tensor_sketch")
+WITHOUT_PRODUCTS = ("step", "hadamard", "countsketch", "tensor_sketch", "orthogonalize")
 
 
 @dataclass(frozen=True)
@@ -69,6 +70,8 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
             product = tensor_sketch.plan(4096, 1024, num_features, dtype, limits)
             if product is not None:
                 add("tensor_sketch", dtype, "none", product.defines, product.shared_bytes)
+        frame = orthogonalize.plan(128, 128, dtype, limits)
+        add("orthogonalize", dtype, "none", frame.defines, frame.shared_bytes)
         for d, e in sizes:
             how = block_softmax.plan(64, 4096, d, e, dtype, limits)
             add("block_softmax", dtype, "none", how.defines, how.shared_bytes)

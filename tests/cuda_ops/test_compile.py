@@ -20,6 +20,7 @@ KERNELS = {
     "block_softmax": {"block_softmax"},
     "gram": {"gram"},
     "hadamard": {"hadamard"},
+    "orthogonalize": {"orthogonalize"},
     "countsketch": {"countsketch"},
     "tensor_sketch": {"tensor_sketch"},
 }

@@ -1,0 +1,29 @@
+"""Orthonormal rows by Numba, blocks shared among threads, or by LAPACK's QR."""
+
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn._parallel import share
+from kernattn.ops.orthogonalize.reference import by_qr
+
+__all__ = ["orthogonalize"]
+
+
+def orthogonalize(blocks: Array, method: str) -> Array:
+    """Return orthonormal rows, (..., r, d), in the dtype of blocks."""
+    if method == "qr":
+        return by_qr(blocks)
+    from kernattn.ops._numba.frames import write_frames  # a draw by QR loads no compiler
+    from kernattn.ops._numba.layout import FLOPS_PER_SECOND, accumulation, flat
+
+    *lead, r, d = blocks.shape
+    dtype, count = accumulation(blocks), prod(lead)
+    out = np.empty(blocks.shape, dtype)
+    x, y = flat(blocks, dtype), out.reshape(-1)
+    seconds = 12.0 * count * r * r * d / FLOPS_PER_SECOND * dtype.itemsize / 4
+    share(lambda low, high: write_frames(x, r, d, y, low, high), count, seconds)
+    return out.astype(blocks.dtype, copy=False)

@@ -1,0 +1,65 @@
+"""Orthonormal rows in CUDA: a block of threads for each matrix, or cuSOLVER's QR."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernattn._array import Array, dtype_name
+from kernattn.ops import _cuda
+from kernattn.ops.orthogonalize.reference import by_qr
+
+__all__ = ["Plan", "orthogonalize", "plan"]
+
+MOST_WARPS = 16
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One launch of the kernel `orthogonalize`."""
+
+    defines: tuple[str, ...]
+    accumulator: str
+    warps: int
+    stride: int  # numbers from row to row
+    lanes: int  # that add up a product of two rows
+    shared_bytes: int
+    inside: bool  # is a matrix in shared memory?
+
+
+def plan(rows: int, d: int, dtype: str, limits: _cuda.Limits) -> Plan:
+    """Return the launch for matrices (rows, d)."""
+    accumulator = "double" if dtype == "float64" else "float"
+    warps = _cuda.power_of_two(_cuda.ceil_div(d, 32), 1, MOST_WARPS)
+    stride = (d + 3) // 8 * 8 + 4  # at least d, and 4 (mod 8)
+    sums = ((rows, accumulator), (MOST_WARPS, accumulator))
+    size = _cuda.pieces(*sums, (rows * stride, accumulator))
+    inside = size <= limits.shared_bytes
+    defines = (f"-DINPUT={_cuda.C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={MOST_WARPS}")
+    if inside:
+        return Plan(defines, accumulator, warps, stride, 4, size, inside)
+    return Plan(defines, accumulator, warps, d, 32, _cuda.pieces(*sums), inside)
+
+
+def orthogonalize(blocks: Array, method: str) -> Array:
+    """Return orthonormal rows, (..., r, d), in the dtype of blocks."""
+    import cupy
+
+    if method == "qr":
+        return by_qr(blocks)
+    x = cupy.ascontiguousarray(blocks)
+    out = cupy.empty(x.shape, dtype=x.dtype)
+    if out.size == 0:
+        return out
+    *lead, rows, d = x.shape
+    how = plan(rows, d, dtype_name(x), _cuda.limits())
+    room = _cuda.NULL
+    if not how.inside:
+        real = "float64" if how.accumulator == "double" else "float32"
+        room = out if dtype_name(x) == real else cupy.empty(x.shape, dtype=real)
+    function = _cuda.kernel("orthogonalize", "orthogonalize", how.defines)
+    sizes = (np.int32(rows), np.int32(d), np.int32(how.stride), np.int32(how.lanes))
+    _cuda.launch(function, (math.prod(lead),), 32 * how.warps, how.shared_bytes, (x, out, room, *sizes))
+    return out

@@ -1,0 +1,80 @@
+"""The kernel `orthogonalize` on the emulation against QR in float64."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+import oracles
+from cuda_ops.cases import DTYPES, array, to64
+from cuda_ops.instances import LIMITS
+from kernattn.ops import _cuda
+from kernattn.ops.orthogonalize.gpu import plan
+
+EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-23, "float64": 2.0**-52}
+SHAPES = [(1, 1), (2, 3), (5, 8), (12, 12), (7, 37), (33, 33), (40, 70)]
+
+
+@pytest.fixture(params=[232_448, 2_000], ids=["inside", "outside"])
+def room(request, cupy, monkeypatch):
+    """Shared memory that holds these matrices, and one that holds none but the smallest."""
+    limits = _cuda.Limits(90, request.param, 1)
+    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    return request.param
+
+
+@pytest.mark.parametrize("method", ["gram_schmidt", "qr"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_orthogonalize(cupy, room, dtype, method):
+    for shape in SHAPES:
+        check(cupy, shape, dtype, method)
+
+
+def check(cupy, shape, dtype, method):
+    rng = np.random.default_rng(sum(shape))
+    blocks = rng.normal(size=(2, 2, *shape)) + (2 * np.eye(*shape) if shape[0] == shape[1] else 0)
+    x = array(cupy, blocks, dtype)
+    q = ka.projections.orthogonalize(x, method, backend="gpu")
+    assert isinstance(q, cupy.ndarray)
+    assert q.dtype == x.dtype
+    wanted = oracles.frames(to64(x))
+    condition = np.linalg.cond(to64(x)).max() if dtype in ("float32", "float64") else 2.0
+    np.testing.assert_allclose(to64(q), wanted, rtol=0, atol=4 * EPS[dtype] * condition)
+    gram = to64(q) @ np.swapaxes(to64(q), -1, -2)
+    np.testing.assert_allclose(gram, np.broadcast_to(np.eye(shape[0]), gram.shape), atol=8 * EPS[dtype])
+
+
+def test_sizes_of_entries_do_not_matter(cupy, room):
+    blocks = np.random.default_rng(0).normal(size=(1, 20, 33))
+    scales = np.ldexp(1.0, np.random.default_rng(1).integers(-100, 100, size=(20, 1)))
+    q, scaled = (
+        ka.projections.orthogonalize(array(cupy, x, "float32"), "gram_schmidt") for x in (blocks, blocks * scales)
+    )
+    np.testing.assert_allclose(to64(q), to64(scaled), atol=1e-5)
+
+
+def test_a_row_that_adds_nothing(cupy, room):
+    blocks = np.random.default_rng(0).normal(size=(4, 20, 33))
+    blocks[0, 3], blocks[1, 5, 2], blocks[2, 7] = 0.0, np.nan, np.eye(33)[0]
+    blocks[2, 0], blocks[2, 1:, 0] = 3 * np.eye(33)[0], 0.0
+    blocks[2, 7] = 5 * np.eye(33)[0]
+    with np.errstate(invalid="ignore"):
+        q = to64(ka.projections.orthogonalize(array(cupy, blocks, "float32"), "gram_schmidt"))
+    for i, first in enumerate((3, 5, 7, 20)):
+        assert np.isfinite(q[i, :first]).all()
+        assert np.isnan(q[i, first:]).all()
+
+
+@pytest.mark.parametrize("arch", LIMITS)
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_plans(arch, dtype):
+    limits = LIMITS[arch]
+    for rows, d in [(1, 1), (3, 4), (64, 64), (100, 101), (200, 256), (256, 256), (1024, 1024), (1, 5000)]:
+        how = plan(rows, d, dtype, limits)
+        assert how.shared_bytes <= limits.shared_bytes
+        assert how.stride >= d
+        if how.inside:  # four lanes a row: 8 rows 4 numbers each lie in 32 different banks
+            assert len({(i * how.stride + k) % 32 for i in range(8) for k in range(4)}) == 32
+            assert how.stride < d + 8
+        assert 1 <= how.warps <= 16
+    assert plan(64, 64, dtype, limits).inside
+    assert not plan(512, 512, dtype, limits).inside
