@@ -7,12 +7,16 @@ from functools import cached_property
 from os import PathLike
 from typing import Self, final
 
-from kernattn._array import Array, check_floating, namespace
+from kernattn._array import Array, accumulation_dtype, check_floating, namespace
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ShapeError
 from kernattn.features.record import fingerprint, save
+from kernattn.ops.chains import Chains
 from kernattn.ops.features import OP
 from kernattn.ops.features.reference import scaled
+from kernattn.ops.hadamard import FASTER_ABOVE
+from kernattn.ops.hadamard import OP as HADAMARD
+from kernattn.ops.hadamard.reference import hadamard
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["FeatureMap", "SpecMap"]
@@ -96,9 +100,12 @@ class FeatureMap(ABC):
 
     def _features(self, x: Array, side: str, backend: str | None) -> Array:
         self.check(x)
-        run = OP.implementation(x, backend)
+        backend = OP.choose(x, backend)
         if self.spec is not None:
-            return run(x, self.spec)
+            chains = _fast_chains(self.spec, backend)
+            if chains is None:
+                return OP.implementation(x, backend)(x, self.spec)
+            return HADAMARD.implementation(x, backend)(x, chains, self.spec.unprojected)
         xp = namespace(x=x)
         values, log_scale = self.scaled_query(x) if side == "query" else self.scaled_key(x)
         return xp.astype(values * xp.exp(log_scale), x.dtype, copy=False)
@@ -147,9 +154,20 @@ class SpecMap(FeatureMap):
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
-        return scaled(x, self.spec)
+        chains = _fast_chains(self.spec, "reference")
+        if chains is None:
+            return scaled(x, self.spec)
+        xp = namespace(x=x)
+        x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
+        return scaled(x, self.spec, hadamard(x, chains, None))
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
-        return scaled(x, self.spec)
+        return self.scaled_query(x)
+
+
+def _fast_chains(spec: MapSpec, backend: str) -> Chains | None:
+    """Return the frequencies where they are chains that are faster on the backend than their matrix."""
+    omega = spec.omega
+    return omega if isinstance(omega, Chains) and omega.dim > FASTER_ABOVE[backend] else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from kernattn._array import Host
 from kernattn._check import finite_number
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features.random import Moments, RandomFeatureMap, of_even_terms, row_exponent
+from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["Hyperbolic", "OptimalPositive", "Positive", "optimal_tilt"]
@@ -77,10 +78,9 @@ class OptimalPositive(RandomFeatureMap):
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
         stretch, dim = np.sqrt(1 - 4 * self.tilt), self.omega.shape[1]
-        folded = _folded(self)
-        folded["omega"] = stretch * folded["omega"]
-        offset = self.tilt * np.sum(self.omega**2, axis=-1) + dim / 2 * np.log(stretch)
-        return MapSpec("exp", **folded, offset=offset, amplitude=len(self.omega) ** -0.5)
+        squares = self.omega.square_norms if isinstance(self.omega, Chains) else np.sum(self.omega**2, axis=-1)
+        offset = self.tilt * squares + dim / 2 * np.log(stretch)
+        return MapSpec("exp", **_folded(self, stretch), offset=offset, amplitude=len(self.omega) ** -0.5)
 
     def moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
@@ -92,9 +92,9 @@ def optimal_tilt(p: float) -> float:
     return float((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
 
 
-def _folded(phi: RandomFeatureMap) -> dict[str, Host]:
+def _folded(phi: RandomFeatureMap, stretch: float = 1.0) -> dict[str, Any]:
     weights = (row_exponent(phi.kernel) - 1) * phi.input_scale**2
-    return {"omega": phi.omega * phi.input_scale, "row_weights": weights}
+    return {"omega": phi.folded(stretch), "row_weights": weights}
 
 
 def _row_log(phi: RandomFeatureMap, x: Host, y: Host) -> Host:

@@ -19,6 +19,7 @@ from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
 from kernattn.features.record import read, type_name
 from kernattn.features.taylor import Taylor2
 from kernattn.kernels import ALGEBRA, KERNELS
+from kernattn.ops.chains import Chains
 from kernattn.projections import PROJECTIONS
 
 __all__ = ["load"]
@@ -37,7 +38,9 @@ MAPS: tuple[type, ...] = (
     Tensor,
 )
 TABLES: tuple[dict[str, Any], ...] = (ALGEBRA, ESTIMATORS, KERNELS, POLYNOMIAL_ESTIMATORS, PROJECTIONS)
-TYPES: dict[str, type] = {type_name(cls): cls for cls in (*MAPS, *(cls for table in TABLES for cls in table.values()))}
+TYPES: dict[str, type] = {
+    type_name(cls): cls for cls in (Chains, *MAPS, *(cls for table in TABLES for cls in table.values()))
+}
 
 
 def load(path: str | PathLike[str]) -> FeatureMap:

@@ -17,6 +17,7 @@ from kernattn.features.base import SpecMap
 from kernattn.features.bounds import smallest_number, terms_of
 from kernattn.features.spectra import Spectrum, spectrum
 from kernattn.kernels import Kernel, Softmax
+from kernattn.ops.chains import Chains
 from kernattn.projections import Pair, Projection
 
 __all__ = ["Moments", "RandomFeatureMap", "host_pairs", "of_even_terms", "row_exponent"]
@@ -46,7 +47,7 @@ class RandomFeatureMap(SpecMap):
 
     kernel: Kernel
     projection: Projection
-    omega: Host  # (D, d)
+    omega: Host | Chains  # (D, d)
 
     @abstractmethod
     def moments(self, x: Host, y: Host) -> Moments:
@@ -61,6 +62,13 @@ class RandomFeatureMap(SpecMap):
         """The scale c of the kernel's inputs, (d,): x' = c x."""
         scale: Host = self.kernel.input_scale(self.omega.shape[1])
         return scale
+
+    @final
+    def folded(self, stretch: float = 1.0) -> Host | Chains:
+        """Return the frequencies of unscaled inputs, (D, d): omega times the input scale, times `stretch`."""
+        if isinstance(self.omega, Chains):
+            return self.omega.scaled(self.input_scale, stretch)
+        return self.omega * (stretch * self.input_scale)
 
     @property
     def spectrum(self) -> Spectrum:

@@ -17,6 +17,7 @@ import numpy as np
 from kernattn._array import Host, frozen
 from kernattn.errors import ParameterError
 from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, Product, RationalQuadratic, Sech, Softmax
+from kernattn.ops.chains import Chains
 from kernattn.projections import NORM_LAWS, Iid, NormLaw, Pair, Projection
 from kernattn.projections.scale_mixtures import MaternNorms, RationalQuadraticNorms
 
@@ -36,7 +37,7 @@ class Spectrum(ABC):
     """The joint law of the frequencies of a kernel under a projection, and the moments of their cosines."""
 
     @abstractmethod
-    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host | Chains:
         """Return m frequencies, (m, d)."""
 
     @abstractmethod
@@ -52,9 +53,9 @@ class Isotropic(Spectrum):
     projection: Projection
     own: NormLaw
 
-    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host | Chains:
         """Return m frequencies, (m, d)."""
-        return self.projection.draw(m, d, rng, self.own)
+        return self.projection.factors(m, d, rng, self.own)
 
     def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
         """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""

@@ -71,10 +71,10 @@ class Phase(RandomFeatureMap):
         return 2 * _row(self, x, y)
 
 
-def _folded(phi: RandomFeatureMap) -> dict[str, Host | None]:
+def _folded(phi: RandomFeatureMap) -> dict[str, Any]:
     exponent = row_exponent(phi.kernel)
     weights = exponent * phi.input_scale**2 if exponent else None
-    return {"omega": phi.omega * phi.input_scale, "row_weights": weights}
+    return {"omega": phi.folded(), "row_weights": weights}
 
 
 def _row(phi: RandomFeatureMap, x: Host, y: Host) -> Host:

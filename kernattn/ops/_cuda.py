@@ -17,6 +17,7 @@ import numpy as np
 from kernattn._array import Array, Host, dtype_name
 from kernattn._precision import float32_products
 from kernattn.errors import BackendUnavailable
+from kernattn.ops.chains import Chains
 from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
 
 __all__ = [
@@ -251,7 +252,7 @@ def _on_device(spec: MapSpec, dtype: str) -> tuple[Any, ...]:
     known = _constants.setdefault(spec, {})
     if key not in known:
 
-        def put(x: Host | None) -> Any:
+        def put(x: Host | Chains | None) -> Any:
             return NULL if x is None else cupy.asarray(np.ascontiguousarray(x, dtype=dtype))
 
         known[key] = tuple(put(x) for x in (spec.omega, spec.row_weights, spec.offset))

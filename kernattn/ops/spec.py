@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from kernattn._array import Array, Host
+from kernattn.ops.chains import Chains
 
 __all__ = ["KINDS", "PER_FEATURE", "MapSpec", "ScaledFeatures"]
 
@@ -37,8 +39,8 @@ class MapSpec:
     ----------
     kind : str
         The nonlinearity, one of `KINDS`.
-    omega : (D, d) float64 array or None
-        Frequencies, the kernel's input scale folded in.
+    omega : (D, d) float64 array, Chains or None
+        Frequencies, the kernel's input scale folded in; Chains are the factors of such an array, and stand for it.
     row_weights : (d,) float64 array or None
         The weights :math:`w` of the row's log scale.
     offset : (M,) float64 array or None
@@ -48,7 +50,7 @@ class MapSpec:
     """
 
     kind: str
-    omega: Host | None = None
+    omega: Host | Chains | None = None
     row_weights: Host | None = None
     offset: Host | None = None
     amplitude: float = 1.0
@@ -57,6 +59,11 @@ class MapSpec:
     def log_amplitude(self) -> Host:
         """The logarithm of the amplitude, () float64."""
         return np.log(np.asarray(self.amplitude, dtype=np.float64))
+
+    @cached_property
+    def unprojected(self) -> MapSpec:
+        """The map without its frequencies, for an op that brings the projections."""
+        return replace(self, omega=None)
 
     @property
     def dim(self) -> int | None:

@@ -11,10 +11,10 @@ from kernattn._array import Host
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
 from kernattn.errors import NoClosedForm
+from kernattn.ops.walsh import padded, walsh_hadamard
 from kernattn.projections.base import Directed
 from kernattn.projections.norms import NORM_LAWS
 from kernattn.projections.pairs import Pair
-from kernattn.projections.walsh import padded, walsh_hadamard
 
 __all__ = ["Fastfood", "fastfood"]
 

@@ -7,14 +7,16 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Host, frozen
 from kernattn._check import one_of, positive_integer
-from kernattn._random import RNG
+from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
+from kernattn.ops.chains import Chains
+from kernattn.ops.walsh import padded
 from kernattn.projections.base import Directed
+from kernattn.projections.norm_law import NormLaw
 from kernattn.projections.norms import NORM_LAWS
 from kernattn.projections.pairs import Pair
-from kernattn.projections.walsh import padded, walsh_hadamard
 
 __all__ = ["Hadamard", "hadamard"]
 
@@ -141,13 +143,41 @@ class Hadamard(Directed):
     def _padded(self, d: int) -> int:
         return padded(d)
 
+    def factors(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Chains:
+        """Draw the same frequencies as `draw`, as the diagonals and norms that they are made of.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+        rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+            Source of randomness (SPEC 7); equal seeds give equal frequencies.
+        own : NormLaw
+            The law that norms "chi" stand for.
+
+        Returns
+        -------
+        Chains
+            The frequencies.
+
+        Raises
+        ------
+        ParameterError
+            As `draw` does.
+        """
+        m, d, source = positive_integer("m", m), positive_integer("d", d), generator(rng)
+        signs = self._signs(m, d, source)
+        return Chains(frozen(signs), frozen(self._lengths(m, d, self.law(own), source)), d)
+
+    def _signs(self, m: int, d: int, generator: np.random.Generator) -> Host:
+        """Return the diagonals, (blocks, k, p)."""
+        shape = (self.chains, len(self.blocks(m, d)), padded(d))
+        return np.ascontiguousarray((1.0 - 2.0 * generator.integers(0, 2, shape)).swapaxes(0, 1))
+
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        p = padded(d)
-        signs = 1.0 - 2.0 * generator.integers(0, 2, (self.chains, -(-m // p), p))
-        blocks = walsh_hadamard(signs[0, :, :, None] * np.eye(p)[:, :d])  # (blocks, p, d)
-        for diagonal in signs[1:]:
-            blocks = walsh_hadamard(diagonal[:, :, None] * blocks)
-        return blocks.reshape(-1, d)[:m]
+        return Chains(self._signs(m, d, generator), np.ones(m), d).dense
 
 
 def hadamard(m: int, d: int, rng: RNG = None, chains: int = 3, norms: str = "chi") -> Host:

@@ -15,11 +15,13 @@ from kernattn.ops import _cuda, _cuda_linear
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal
+from kernattn.ops.chains import Chains
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.features.gpu import features
 from kernattn.ops.gram.gpu import gram
 from kernattn.ops.hadamard.gpu import hadamard
 from kernattn.ops.key_state.gpu import key_state
+from kernattn.ops.orthogonalize.gpu import orthogonalize
 from kernattn.ops.spec import MapSpec
 from kernattn.ops.step.gpu import step
 from kernattn.ops.tensor_sketch.gpu import tensor_sketch
@@ -117,7 +119,7 @@ def hadamard_error(cupy):
     x = array(cupy, rng.normal(size=(40, 100)), "float32")
     spec = MapSpec("exp", row_weights=rng.normal(size=100) * 0.1)
     wanted = features_of(to64(x), replace(spec, omega=dense(diagonals, norms, 100))).values
-    return np.max(np.abs(to64(hadamard(x, diagonals, norms, spec)) / wanted - 1))
+    return np.max(np.abs(to64(hadamard(x, Chains(diagonals, norms, 100), spec)) / wanted - 1))
 
 
 def countsketch_error(cupy):
@@ -136,6 +138,11 @@ def tensor_sketch_error(cupy):
     return np.max(np.abs(to64(tensor_sketch(x, index, weight, 64)) - exact)) / np.abs(exact).max()
 
 
+def orthogonalize_error(cupy):
+    x = array(cupy, np.random.default_rng(0).normal(size=(3, 40, 70)), "float32")
+    return np.max(np.abs(to64(orthogonalize(x, "gram_schmidt")) - oracles.frames(to64(x))))
+
+
 ERRORS = {
     "features": features_error,
     "key_state": key_state_error,
@@ -147,6 +154,7 @@ ERRORS = {
     "hadamard": hadamard_error,
     "countsketch": countsketch_error,
     "tensor_sketch": tensor_sketch_error,
+    "orthogonalize": orthogonalize_error,
 }
 # whose barriers an op's kernels run into
 USES = {op: {f"{op}/kernels.cu"} for op in ERRORS}

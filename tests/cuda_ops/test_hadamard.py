@@ -7,6 +7,7 @@ import scipy.linalg
 import oracles
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
 from kernattn.ops import _cuda
+from kernattn.ops.chains import Chains
 from kernattn.ops.spec import PER_FEATURE, MapSpec
 
 CASES = [(kind, "float32") for kind in ("exp", "sincos", "cos", "relu", "exp_pair", None)]
@@ -44,7 +45,7 @@ def test_hadamard(cupy, monkeypatch, kind, dtype, room):
         offset = rng.normal(size=count) if kind in (*PER_FEATURE, "cos") else None
         weights = rng.normal(size=d) * 0.1
         spec = None if kind is None else MapSpec(kind, None, weights, offset, 0.7)
-        out = hadamard(x, diagonals, norms, spec)
+        out = hadamard(x, Chains(diagonals, norms, d), spec)
         assert out.dtype == x.dtype
         wanted = (
             to64(x) @ omega.T if kind is None else oracles.from_spec(to64(x), kind, omega, weights, offset, 0.7).values

@@ -1,5 +1,7 @@
 """The public API with backend="gpu" on the emulation: the same laws as every other backend."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -7,6 +9,7 @@ import kernattn as ka
 import laws
 import oracles
 from cuda_ops.cases import OPERAND_EPS, to64
+from kernattn.features import base
 from kernattn.ops import OPS, _cuda_linear
 from xp import Backend, Kind, numpy_dtype
 
@@ -96,6 +99,29 @@ def test_features(cupy):
     out = phi(cupy.asarray(q))
     assert isinstance(out, cupy.ndarray)
     np.testing.assert_allclose(to64(out), phi(q), rtol=1e-5)
+
+
+@pytest.mark.parametrize("estimator", ["positive", "trigonometric", "phase"])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+def test_maps_of_chains(cupy, monkeypatch, estimator, dtype):
+    monkeypatch.setattr(base, "FASTER_ABOVE", {"gpu": 0})
+    phi = ka.random_features(SOFTMAX, 6, 40, estimator, "hadamard")
+    dense = replace(phi, omega=np.asarray(phi.omega))
+    (x,) = laws.arrays(7, (2, 9, 6), dtype="float64")
+    x = cupy.asarray(x.astype(numpy_dtype(dtype)))
+    out = phi(x)
+    assert isinstance(out, cupy.ndarray)
+    assert out.dtype == x.dtype
+    assert "dense" not in vars(phi.spec.omega)
+    wanted = dense(to64(x), backend="reference")
+    eps = max(2 * OPERAND_EPS[dtype], 2.0**-46 if dtype == "float64" else 2.0**-20)
+    np.testing.assert_allclose(to64(out), wanted, rtol=0, atol=eps * np.abs(wanted).max())
+
+
+def test_attention_with_chains(cupy):
+    phi = ka.random_features(SOFTMAX, 6, 40, "positive", "hadamard")
+    q, k, v, keep = problem(8, 20)
+    laws.oracle_agrees(phi, q, k, v, GPU, key_mask=keep)
 
 
 def test_the_gpu_is_chosen_for_its_arrays(cupy):

@@ -11,9 +11,9 @@ from scipy import integrate, special, stats
 
 import kernattn as ka
 from kernattn import errors
+from kernattn.ops.walsh import padded, walsh_hadamard
 from kernattn.projections import NORM_LAWS, Pair
 from kernattn.projections.coupling import partners
-from kernattn.projections.walsh import padded, walsh_hadamard
 
 P = ka.projections
 SPECS = {

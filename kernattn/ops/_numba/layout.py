@@ -91,7 +91,7 @@ def plan_of(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> Plan:
 
 
 def _make_plan(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> Plan:
-    omega = np.zeros((0, dim)) if spec.omega is None else spec.omega
+    omega = np.zeros((0, dim)) if spec.omega is None else np.asarray(spec.omega)
     return plan_with(spec, omega, dim if spec.omega is None else len(omega), dtype)
 
 

@@ -3,45 +3,72 @@
 from __future__ import annotations
 
 from math import prod
+from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from numpy.typing import NDArray
 
-from kernattn._array import Array, Host
+from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.chains import write_chains
 from kernattn.ops._numba.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
     SECONDS_PER_FEATURE,
+    Plan,
     accumulation,
     as_given,
     flat,
     plan_with,
 )
 from kernattn.ops._numba.products import vector_length
+from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["hadamard"]
 
+_plans: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int, int], Plan]] = WeakKeyDictionary()
+_factors: WeakKeyDictionary[Chains, dict[np.dtype[Any], tuple[NDArray[Any], NDArray[Any]]]] = WeakKeyDictionary()
 
-def hadamard(x: Array, diagonals: Host, norms: Host, spec: MapSpec | None) -> Array:
+
+def hadamard(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     """Return the features, (..., n, M), in the dtype of x."""
     dtype = accumulation(x)
     *lead, dim = x.shape
-    _, chains, p = diagonals.shape
-    frequencies, n = len(norms), prod(lead)
-    plan = as_given(dtype, frequencies) if spec is None else plan_with(spec, np.zeros((0, dim)), frequencies, dtype)
+    blocks, links, p = chains.diagonals.shape
+    frequencies, n = len(chains), prod(lead)
+    plan = _plan_of(spec, dtype, dim, frequencies)
+    diagonals, norms = _factors_of(chains, dtype)
     out = np.empty((*lead, plan.features), dtype)
-    rows, weights = flat(x, dtype), flat(diagonals, dtype)
-    lengths = flat(norms * float(p) ** (-chains / 2), dtype)
+    rows = flat(x, dtype)
 
     def groups(low: int, high: int) -> None:
         write_chains(
-            plan.kind, weights, chains, p, lengths, plan.weights, plan.offset, plan.amplitude, dim, frequencies,
+            plan.kind, diagonals, links, p, norms, plan.weights, plan.offset, plan.amplitude, dim, frequencies,
             plan.features, rows, n, out.reshape(-1), NO_MASK, low, high,
         )  # fmt: skip
 
-    flops = 2.0 * len(diagonals) * chains * p * p.bit_length()
+    flops = 2.0 * blocks * links * p * p.bit_length()
     seconds = n * (flops / FLOPS_PER_SECOND + plan.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
     share(groups, -(-n // vector_length(dtype)), seconds)
     return out.astype(x.dtype, copy=False)
+
+
+def _plan_of(spec: MapSpec | None, dtype: np.dtype[Any], dim: int, frequencies: int) -> Plan:
+    """Return the plan of a spec with projections from elsewhere, made once."""
+    if spec is None:
+        return as_given(dtype, frequencies)
+    plans, key = _plans.setdefault(spec, {}), (dtype, dim, frequencies)
+    if key not in plans:
+        plans[key] = plan_with(spec, np.zeros((0, dim)), frequencies, dtype)
+    return plans[key]
+
+
+def _factors_of(chains: Chains, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Return diagonals and norms, flat, made once; the norms take over what every H is divided by."""
+    known = _factors.setdefault(chains, {})
+    if dtype not in known:
+        _, links, p = chains.diagonals.shape
+        known[dtype] = flat(chains.diagonals, dtype), flat(chains.norms * float(p) ** (-links / 2), dtype)
+    return known[dtype]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernattn._array import Array, Host, dtype_name
+from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda
+from kernattn.ops.chains import Chains
 from kernattn.ops.spec import PER_FEATURE, MapSpec
 
 __all__ = ["Plan", "hadamard", "plan"]
@@ -39,15 +40,15 @@ def plan(rows: int, p: int, blocks: int, code: _cuda.MapCode, limits: _cuda.Limi
     return Plan(code, group, blocks, _cuda.pieces(logs), blocks * group * p)
 
 
-def hadamard(x: Array, diagonals: Host, norms: Host, spec: MapSpec | None) -> Array:
+def hadamard(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     """Return the features, (..., n, M), in the dtype of x."""
     import cupy
 
     device = _cuda.limits()
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
-    links, p = diagonals.shape[1:]
-    frequencies = len(norms)
+    links, p = chains.diagonals.shape[1:]
+    frequencies = len(chains)
     code = _cuda.map_code(dtype_name(x), spec, spec is not None and spec.kind in PER_FEATURE, d, device)
     if spec is None:
         code = replace(code, kind="values")
@@ -61,7 +62,8 @@ def hadamard(x: Array, diagonals: Host, norms: Host, spec: MapSpec | None) -> Ar
     room = cupy.empty(how.room, dtype=real) if how.room else _cuda.NULL
     _, *constants, _, _ = _cuda.map_arguments(spec, code, d)
     sizes = (np.int32(frequencies), np.int32(d), np.int32(p), np.int32(links), np.int32(how.group))
-    arguments = (x, phi, _cuda.uploaded(diagonals, name), _cuda.uploaded(norms, name), *constants, *sizes, room)
+    factors = (_cuda.uploaded(chains.diagonals, name), _cuda.uploaded(chains.norms, name))
+    arguments = (x, phi, *factors, *constants, *sizes, room)
     function = _cuda.kernel("hadamard", "hadamard", code.defines)
     _cuda.launch(function, (how.blocks,), code.threads, how.shared_bytes, (*arguments, np.int64(rows)))
     return phi

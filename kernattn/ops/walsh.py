@@ -32,7 +32,7 @@ def walsh_hadamard(x: Host) -> Host:
     Examples
     --------
     >>> import numpy as np
-    >>> from kernattn.projections.walsh import walsh_hadamard
+    >>> from kernattn.ops.walsh import walsh_hadamard
     >>> 2 * walsh_hadamard(np.eye(4))
     array([[ 1.,  1.,  1.,  1.],
            [ 1., -1.,  1., -1.],
