@@ -3,6 +3,7 @@
 from kernattn.features.arccosine import ArcCosineFeatures
 from kernattn.features.base import FeatureMap
 from kernattn.features.chi2 import AdditiveChi2Features, SkewedChi2Features
+from kernattn.features.combinations import Combination, combinations
 from kernattn.features.composite import Concatenated, Multiple, Tensor, concatenate, multiple, tensor
 from kernattn.features.dense_exponential import DenseExponential, optimal_tilts
 from kernattn.features.elementwise import Elementwise, elu1, exp, relu
@@ -35,6 +36,7 @@ __all__ = [
     "AdditiveChi2Features",
     "ArcCosineFeatures",
     "Choice",
+    "Combination",
     "ComplexToReal",
     "Concatenated",
     "DenseExponential",
@@ -61,6 +63,7 @@ __all__ = [
     "TensorSRHT",
     "TensorSketch",
     "Trigonometric",
+    "combinations",
     "concatenate",
     "elu1",
     "exp",

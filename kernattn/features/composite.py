@@ -16,10 +16,12 @@ from operator import add, mul
 from types import ModuleType
 from typing import Any, Self, final
 
+import numpy as np
+
 from kernattn._array import Array, like, namespace, to_numpy64
 from kernattn._check import positive_number
 from kernattn._random import RNG, generator
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import KernattnError, ParameterError, ShapeError
 from kernattn.features.base import FeatureMap
 from kernattn.kernels import Kernel, Product, Scaled, Sum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -288,12 +290,27 @@ def multiple(factor: float, phi: FeatureMap) -> Multiple:
 
 
 def composite_features(
-    kernel: Sum | Product | Scaled, num_features: int, make: Callable[[Kernel, int], FeatureMap]
+    kernel: Sum | Product | Scaled,
+    num_features: int,
+    rng: np.random.Generator,
+    make: Callable[[Kernel, int], FeatureMap],
 ) -> Concatenated | Tensor | Multiple:
     """Return the map of a composite kernel, its members' maps made by `make` of a kernel and a number of features.
 
-    Terms of a sum get equal shares of the features, and factors of a product numbers as equal as can be.
+    Terms of a sum get equal shares of the features, and factors of a product numbers as equal as can be. Where a member
+    is refused after another was drawn, the generator that `make` draws from is left as it was.
     """
+    before = rng.bit_generator.state
+    try:
+        return _composite_features(kernel, num_features, make)
+    except KernattnError:
+        rng.bit_generator.state = before
+        raise
+
+
+def _composite_features(
+    kernel: Sum | Product | Scaled, num_features: int, make: Callable[[Kernel, int], FeatureMap]
+) -> Concatenated | Tensor | Multiple:
     if isinstance(kernel, Scaled):
         return Multiple(kernel.factor, make(kernel.kernel, num_features))
     members = len(kernel.kernels)

@@ -14,6 +14,8 @@ from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features.random import Moments, RandomFeatureMap, of_even_terms, row_exponent
 from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec
+from kernattn.projections import Pair
+from kernattn.projections.cut import cut_log_moment
 
 __all__ = ["Hyperbolic", "OptimalPositive", "Positive", "optimal_tilt"]
 
@@ -104,13 +106,20 @@ def _row_log(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
 
 def _exponential_moments(phi: RandomFeatureMap, x: Host, y: Host, tilt: float) -> Moments:
     """Moments of B^d exp(2 A |w|^2 + B w.(x + y)) times the row factors."""
-    law, dim = phi.projection.law(), phi.projection.sphere(*phi.omega.shape)
-    if tilt and dim != x.shape[-1]:
-        raise NoClosedForm("no closed form is known for tilted features of constant norms whose padding was dropped")
+    law, dim, d = phi.projection.law(), phi.projection.sphere(*phi.omega.shape), x.shape[-1]
+    cut = tilt and dim != d  # constant norms, of which an unknown share is left
     v2 = (1 - 4 * tilt) * np.sum((x + y) ** 2, axis=-1)
-    row = _row_log(phi, x, y) + x.shape[-1] / 2 * np.log1p(-4 * tilt)
-    return Moments(
-        np.exp(law.log_moment(dim, v2, tilt=2 * tilt) + row),
-        np.exp(law.log_moment(dim, 4 * v2, tilt=4 * tilt) + 2 * row),
-        lambda pair: np.exp(pair.log_moment(law, dim, v2, tilt=2 * tilt) + 2 * row),
-    )
+    row = _row_log(phi, x, y) + d / 2 * np.log1p(-4 * tilt)
+
+    def log_moment(t2: Host, tilt: float) -> Host:
+        return cut_log_moment(dim, d, t2, tilt) if cut else law.log_moment(dim, t2, tilt=tilt)
+
+    def cross(pair: Pair) -> Host:
+        if cut:
+            raise NoClosedForm(
+                "no closed form is known for the variance of tilted features of constant norms whose padding was "
+                "dropped"
+            )
+        return np.asarray(np.exp(pair.log_moment(law, dim, v2, tilt=2 * tilt) + 2 * row))
+
+    return Moments(np.exp(log_moment(v2, 2 * tilt) + row), np.exp(log_moment(4 * v2, 4 * tilt) + 2 * row), cross)

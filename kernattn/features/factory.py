@@ -135,7 +135,7 @@ def random_features(
     source = generator(rng)
     if isinstance(kernel, Sum | Product | Scaled) and not is_convolution(kernel):
         return composite_features(
-            kernel, num_features, lambda k, m: random_features(k, dim, m, estimator, spec, data, source)
+            kernel, num_features, source, lambda k, m: random_features(k, dim, m, estimator, spec, data, source)
         )
     _check_estimator(kernel, estimator)
     sample = None if data is None else checked_data(data, dim)

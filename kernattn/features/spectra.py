@@ -124,7 +124,9 @@ def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
     if is_convolution(kernel):
         return Convolution(tuple((member, spectrum(member, projection)) for member in kernel.kernels))
     if kind in ISOTROPIC:
-        return Isotropic(projection, ISOTROPIC[kind](kernel))
+        own = ISOTROPIC[kind](kernel)
+        projection.law(own)  # raises where the projection cannot take it
+        return Isotropic(projection, own)
     if kind not in PRODUCT:
         raise ParameterError(
             f"random features are for {', '.join(k.__name__ for k in SPECTRAL)} kernels and what is made of them; "
