@@ -54,7 +54,7 @@ def bound(dtype: np.dtype[Any]) -> Any:
 def flat(array: Array, dtype: Any) -> NDArray[Any]:
     """Return the array as contiguous numbers of dtype, not writeable: the loops are compiled for such arrays only."""
     result = np.ascontiguousarray(array, dtype=dtype).reshape(-1)
-    result.flags.writeable = False
+    result.setflags(write=False)
     return result
 
 
@@ -137,8 +137,7 @@ def side(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     """Return inputs beside their map, or computed features beside a map that leaves them as they are."""
     nothing = _empty(dtype)
     if spec is not None:
-        *lead, n, dim = x.shape
-        return Side(plan_of(spec, dtype, dim), flat(x, dtype), nothing, tuple(lead), n)
+        return Side(plan_of(spec, dtype, x.shape[-1]), flat(x, dtype), nothing, x.shape[:-2], x.shape[-2])
     values, log_scale = x
     per_feature = log_scale.shape[-1] > 1
     if per_feature and values.shape[-1] > 1:
@@ -184,6 +183,7 @@ class Heads(NamedTuple):
     reads: NDArray[np.int64]  # (B, G, 2) heads of q that read it, and heads of out
     q: NDArray[np.int64]  # (B * G,) the same apart
     out: NDArray[np.int64]  # (B * G,)
+    table: NDArray[np.int64]  # k, v, q and out one after the other
 
 
 @lru_cache(maxsize=256)
@@ -193,13 +193,13 @@ def heads(q: tuple[int, ...] | None, k: tuple[int, ...], v: tuple[int, ...]) -> 
     of_k, of_v = (_flat_order(_numbered(x, lead), range(len(lead))) for x in (k, v))
     if q is None:
         none = np.zeros(0, np.int64)
-        return Heads(lead, (), of_k, of_v, np.zeros((prod(lead), 0, 2), np.int64), none, none)
+        return Heads(lead, (), of_k, of_v, np.zeros((prod(lead), 0, 2), np.int64), none, none, none)
     out = np.broadcast_shapes(q, lead)
     padded = (1,) * (len(out) - len(lead)) + lead
     order = sorted(range(len(out)), key=lambda axis: padded[axis] == 1)  # the axes of the state first
     of_q, of_out = (_flat_order(_numbered(x, out), order) for x in (q, out))
     reads = np.stack([of_q, of_out], axis=-1).reshape(prod(lead), -1, 2)
-    return Heads(lead, out, of_k, of_v, reads, of_q, of_out)
+    return Heads(lead, out, of_k, of_v, reads, of_q, of_out, np.concatenate([of_k, of_v, of_q, of_out]))
 
 
 def _numbered(lead: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.int64]:

@@ -10,6 +10,7 @@ from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.elementary import exponential
 from kernattn.ops._numba.linear import aligned, write
 from kernattn.ops._numba.products import ROWS, lanes, pad, panel_product
+from kernattn.ops._numba.sums import read, renew
 from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_values, negated, row_scales
 from kernattn.ops._numba.windows import whole, window
 
@@ -61,42 +62,6 @@ def _query_weights(x, offset, peaks, parts):
 
 
 @inner
-def _merge(s, new, decay, weights, v, reader, total):
-    """new_a = decay_a s_a + weights_a v; total += sum_a reader_a new_a."""
-    e = v.size
-    for a in range(weights.size):
-        x, y = window(s, a * e, e), window(new, a * e, e)
-        f, k, q = decay[a], weights[a], reader[a]
-        for c in range(e):
-            z = f * x[c] + k * v[c]
-            y[c] = z
-            total[c] += q * z
-
-
-@inner
-def _merge_in_place(s, decay, weights, v, reader, total):
-    """s_a <- decay_a s_a + weights_a v; total += sum_a reader_a s_a."""
-    e = v.size
-    for a in range(weights.size):
-        x = window(s, a * e, e)
-        f, k, q = decay[a], weights[a], reader[a]
-        for c in range(e):
-            z = f * x[c] + k * v[c]
-            x[c] = z
-            total[c] += q * z
-
-
-@inner
-def _read(s, reader, total):
-    """total += sum_a reader_a s_a."""
-    e = total.size
-    for a in range(reader.size):
-        x, q = window(s, a * e, e), reader[a]
-        for c in range(e):
-            total[c] += q * x[c]
-
-
-@inner
 def _project(omega_t, frequencies, x, heads, first, count, dim, mask, packed, tile, row):
     """Write the projections of rows heads[first : first + count] of x, token-major; masked ones count as zeros."""
     elementwise = omega_t.size == 0
@@ -113,10 +78,14 @@ def _project(omega_t, frequencies, x, heads, first, count, dim, mask, packed, ti
 @compiled
 def advance(
     kind, omega_t, weights, offset, amplitude, dim, frequencies, features, e,
-    q, k, v, given, mask, of_k, of_v, of_q, of_out, groups, s, z, peak, in_place,
+    q, k, v, given, mask, table, groups, s, z, peak, in_place,
     out, new_s, new_z, new_peak, low, high,
 ):  # fmt: skip
     """Take a token for heads low to high of the state; with in_place, s, z and peak lie where the new ones go."""
+    heads = table.size // (2 + 2 * groups)
+    of_k, of_v = window(table, 0, heads), window(table, heads, heads)
+    of_q = window(table, 2 * heads, groups * heads)
+    of_out = window(table, (2 + groups) * heads, groups * heads)
     omega_t, weights, offset, given = whole(omega_t), whole(weights), whole(offset), whole(given)
     q, k, v, s = whole(q), whole(k), whole(v), whole(s)
     row = pad(max(features, frequencies), lanes(v)) + lanes(v)
@@ -142,10 +111,10 @@ def advance(
                 after = window(new_peak, b * features, features)
                 _key_weights(key, scales[j], offset, window(peak, b * features, features), after, decay)
             else:
-                old, new = peak[b], max(peak[b], scales[j])
+                last, new = peak[b], max(peak[b], scales[j])
                 unit = zero if new == nothing else new
                 key_values(kind, key, 1, frequencies, row, offset, amplitude, window(scales, j, 1), unit)
-                shrink = exponential(old - unit)
+                shrink = exponential(last - unit)
                 for a in range(features):
                     decay[a] = shrink
                 new_peak[b] = new
@@ -168,11 +137,10 @@ def advance(
                     key_values(kind, reader, 1, frequencies, row, offset, one, window(scales, j, 1), zero)
                 total[:] = zero
                 if g > 0:
-                    _read(sums, reader, total)
-                elif in_place:
-                    _merge_in_place(sums, decay, key, value, reader, total)
+                    read(sums, reader, total)
                 else:
-                    _merge(window(s, b * features * e, features * e), sums, decay, key, value, reader, total)
+                    old = sums if in_place else window(s, b * features * e, features * e)
+                    renew(old, sums, decay, key, reader, value, total)
                 den[0] = zero
                 for a in range(features):
                     den[0] += reader[a] * new_z_b[a]

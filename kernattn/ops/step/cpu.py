@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["step"]
 
-SECONDS_PER_SUM = 1.5e-10  # for each number of the state; decides when to share
+SECONDS_PER_SUM = 2e-10  # for each number of the state; decides when to share
 
 
 def step(
@@ -29,31 +30,29 @@ def step(
     out: Array | None = None,
 ) -> tuple[Array, PeakedSum]:
     """Return the output of the token and the state after it."""
-    dtype = accumulation(v)
+    dtype, e = accumulation(v), v.shape[-1]
     queries, keys = _token(q, spec, dtype), _token(k, spec, dtype)
-    plan, e = keys.plan, v.shape[-1]
-    who = heads(queries.lead, keys.lead, v.shape[:-1])
-    count, groups, _ = who.reads.shape
+    plan, who = keys.plan, heads(queries.lead, keys.lead, v.shape[:-1])
+    count, groups = who.reads.shape[:2]
     wide = out if out is not None and out.dtype == dtype else np.empty((*who.out_lead, e), dtype)
-    in_place = reuse_state and all(x.flags.c_contiguous and x.flags.writeable for x in state)
-    new = state if in_place else PeakedSum(*(np.empty(x.shape, dtype) for x in state))
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, who.lead), bool)
-    value, (s, z, peak) = flat(v, dtype), (flat(x, dtype) for x in state)
-
-    def slab(low: int, high: int) -> None:
-        advance(
-            plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude,
-            plan.dim, plan.frequencies, plan.features, e,
-            queries.x, keys.x, value, keys.given, mask, who.k, who.v, who.q, who.out, groups,
-            s, z, peak, in_place, wide.reshape(-1), *(x.reshape(-1) for x in new), low, high,
-        )  # fmt: skip
-
-    share(slab, count, state.s.size * groups * SECONDS_PER_SUM)
-    if out is None:
-        return wide.astype(v.dtype, copy=False), new
-    if wide is not out:
+    new = state
+    in_place = reuse_state and all(x.flags.carray for x in state)
+    if not in_place:
+        new = PeakedSum(
+            np.empty(state.s.shape, dtype), np.empty(state.z.shape, dtype), np.empty(state.peak.shape, dtype)
+        )
+    arguments = (
+        plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude,
+        plan.dim, plan.frequencies, plan.features, e,
+        queries.x, keys.x, flat(v, dtype), keys.given, mask, who.table, groups,
+        flat(state.s, dtype), flat(state.z, dtype), flat(state.peak, dtype), in_place,
+        wide.reshape(-1), new.s.reshape(-1), new.z.reshape(-1), new.peak.reshape(-1),
+    )  # fmt: skip
+    share(partial(advance, *arguments), count, new.s.size * groups * SECONDS_PER_SUM)
+    if out is not None and wide is not out:
         out[...] = wide
-    return out, new
+    return wide.astype(v.dtype, copy=False) if out is None else out, new
 
 
 def _token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
