@@ -63,19 +63,21 @@ def _add_bench(commands: Any) -> None:
         "bench",
         help="race the ops against their floor and their peers",
         description="Times our ops, and every peer that can be imported, in alternation in one process, and sets each "
-        "beside the floor measured in the same run.",
+        "beside the floor measured in the same run. Sizes default to those of the device.",
     )
     bench.set_defaults(run=_bench)
     add = bench.add_argument
+    add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
     add("--cases", nargs="+", metavar="NAME", help="cases to race (default: all)")
-    add("--n", type=int, default=4096, help="tokens (default: %(default)s)")
-    add("--heads", type=int, default=8, help="heads (default: %(default)s)")
-    add("--dim", type=int, default=64, help="dimension of queries, keys and values (default: %(default)s)")
-    add("--features", type=int, default=256, help="features of FAVOR+ (default: %(default)s)")
-    add("--dtype", choices=("float32", "float64"), default="float32", help="(default: %(default)s)")
+    add("--n", type=int, nargs="+", metavar="N", help="tokens, one or several (default: 4096; gpu: 2048 to 65536)")
+    add("--batch", type=int, metavar="B", help="gpu: batch (default: 4)")
+    add("--heads", type=int, metavar="H", help="heads (default: 8; gpu: 16)")
+    add("--dim", type=int, metavar="D", help="dimension of queries, keys and values (default: 64; gpu: 128)")
+    add("--features", type=int, default=256, metavar="M", help="features of FAVOR+ (default: %(default)s)")
+    add("--dtype", help="float32 or float64; gpu: also bfloat16, float16, tf32 (default: float32; gpu: bfloat16)")
     add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
-    add("--scaling", action="store_true", help="also time and memory for n from 2^10 to 2^20, and their figure")
-    add("--out", type=Path, metavar="DIR", help="write bench.json, bench.md and the figure there")
+    add("--scaling", action="store_true", help="cpu: also time and memory for n from 2^10 to 2^20, and their figure")
+    add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
 
 
 def _attention(options: argparse.Namespace) -> None:
@@ -95,23 +97,51 @@ def _attention(options: argparse.Namespace) -> None:
 
 def _bench(options: argparse.Namespace) -> None:
     from kernattn._dispatch import missing
-    from kernattn.errors import BackendUnavailable
+    from kernattn.errors import BackendUnavailable, ParameterError
 
-    reason = missing("cpu")
-    if reason is not None:
-        raise BackendUnavailable(f"the benchmark times compiled loops: {reason}")
+    for backend in dict.fromkeys((options.device, "cpu")):  # the package of benchmarks imports Numba
+        reason = missing(backend)
+        if reason is not None:
+            raise BackendUnavailable(f"the benchmark of device {options.device!r} cannot run here: {reason}")
+    if options.device == "gpu":
+        _bench_gpu(options)
+        return
+    if options.batch is not None:
+        raise ParameterError(f"batch is a size of the benchmarks of device 'gpu'; got --batch {options.batch}")
+    dtype = options.dtype or "float32"
+    if dtype not in ("float32", "float64"):
+        raise ParameterError(f"dtype must be float32 or float64 on device 'cpu'; got {dtype!r}")
 
     from kernattn.bench import CASES, Options, bench, scaling
     from kernattn.bench.report import machine, scaling_table, table, write
 
-    sizes = Options(options.n, options.heads, options.dim, options.features, options.dtype)
-    rows = bench(list(CASES) if options.cases is None else options.cases, sizes, options.rounds)
+    names = list(CASES) if options.cases is None else options.cases
+    heads, dim = (given if given is not None else usual for given, usual in ((options.heads, 8), (options.dim, 64)))
+    rows = []
+    for n in options.n or [4096]:
+        rows += bench(names, Options(n, heads, dim, options.features, dtype), options.rounds)
     print(table(rows))
-    growth = scaling([2**i for i in range(10, 21)], options.dim, options.features) if options.scaling else []
+    growth = scaling([2**i for i in range(10, 21)], dim, options.features) if options.scaling else []
     if growth:
         print(scaling_table(growth))
     if options.out is not None:
         write(options.out, rows, growth, machine())
+
+
+def _bench_gpu(options: argparse.Namespace) -> None:
+    from kernattn.bench.gpu import CASES, Sizes, bench, table, write
+    from kernattn.bench.gpu.report import machine
+    from kernattn.errors import ParameterError
+
+    if options.scaling:
+        raise ParameterError("--scaling is a run of device 'cpu'; on a GPU, give several --n")
+    given = {name: getattr(options, name) for name in ("batch", "heads", "dim", "features", "dtype")}
+    sizes = Sizes(**{name: value for name, value in given.items() if value is not None})
+    lengths = options.n or [2**i for i in range(11, 17)]
+    rows = bench(list(CASES) if options.cases is None else options.cases, sizes, lengths, options.rounds)
+    print(table(rows))
+    if options.out is not None:
+        write(options.out, rows, machine())
 
 
 def _info(options: argparse.Namespace) -> None:

@@ -1,0 +1,185 @@
+"""Rivals on a GPU, as well as we can write them: torch, flash-linear-attention, and cuBLAS composed with CuPy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array, Host
+from kernattn.bench.gpu.products import matmul
+
+__all__ = [
+    "cupy_chunked",
+    "cupy_features",
+    "fla_chunk",
+    "tensors",
+    "torch_chunked",
+    "torch_features",
+    "torch_of",
+    "torch_step",
+]
+
+CHUNK = 64
+Call = Callable[..., Any]
+
+
+def torch_of(dtype: str) -> Any:
+    """Return torch, told how to multiply float32, or None where it has no device."""
+    if find_spec("torch") is None:
+        return None
+    torch = import_module("torch")
+    if not torch.cuda.is_available():
+        return None
+    torch.set_float32_matmul_precision("high" if dtype == "tf32" else "highest")
+    return torch
+
+
+def tensors(torch: Any, arrays: Sequence[Array]) -> list[Any]:
+    """Return tensors that share the arrays' memory."""
+
+    def shared(x: Array) -> Any:
+        if x.dtype.name == "bfloat16":
+            return torch.from_dlpack(x.view(np.int16)).view(torch.bfloat16)
+        return torch.from_dlpack(x)
+
+    return [shared(x) for x in arrays]
+
+
+# ---- causal linear attention ----
+
+
+def torch_chunked(torch: Any, omega: Host | None, like: Any) -> Call:
+    """Causal attention as whole-array torch: maps, every chunk at once, states summed in float32 along the chunks."""
+    mask = torch.tril(torch.ones(CHUNK, CHUNK, dtype=like.dtype, device=like.device))
+    maps = _torch_maps(torch, omega, like)
+
+    def call(q: Any, k: Any, v: Any) -> Any:
+        lead, n = q.shape[:-2], q.shape[-2]
+        a, b = maps(q, True), maps(k, False)
+        a, b, w = (x.reshape(*lead, n // CHUNK, CHUNK, x.shape[-1]) for x in (a, b, v))
+        s = (b.transpose(-1, -2) @ w).float()
+        s = (s.cumsum(-3) - s).to(q.dtype)
+        z = b.sum(-2, dtype=torch.float32)
+        z = (z.cumsum(-2) - z).to(q.dtype)
+        inside = (a @ b.transpose(-1, -2)) * mask
+        numerator = a @ s + inside @ w
+        denominator = a @ z.unsqueeze(-1) + inside.sum(-1, keepdim=True)
+        return (numerator / denominator).reshape(*lead, n, v.shape[-1])
+
+    return call
+
+
+def _torch_maps(torch: Any, omega: Host | None, like: Any) -> Callable[[Any, bool], Any]:
+    """elu(x) + 1; or positive features without an epsilon, each query's largest and the keys' largest taken out."""
+    if omega is None:
+        return lambda x, _: torch.nn.functional.elu(x) + 1
+    dim = like.shape[-1]
+    projection = torch.as_tensor(np.ascontiguousarray((omega * dim**-0.25).T)).to(like.device, like.dtype)
+    weight = 0.5 * dim**-0.5
+
+    def features(x: Any, query: bool) -> Any:
+        u = x @ projection
+        if not query:
+            u -= weight * (x * x).sum(-1, keepdim=True)
+        u -= u.amax(-1, keepdim=True) if query else u.amax((-1, -2), keepdim=True)
+        return u.exp_()
+
+    return features
+
+
+def fla_chunk(torch: Any, features: int) -> tuple[Call, Callable[[Any], Any]] | None:
+    """flash-linear-attention's chunk kernel on given features, without normaliser, and what prepares its inputs."""
+    if find_spec("fla") is None or features > 256:
+        return None
+    kernel = import_module("fla.ops.linear_attn").chunk_linear_attn
+    return lambda q, k, v: kernel(q, k, v, normalize=False), lambda x: x.transpose(1, 2).contiguous()
+
+
+def cupy_chunked(omega: Host | None, dtype: str, dim: int) -> Call:
+    """The same chunks by cuBLAS, with CuPy's array expressions in float32 around the products."""
+    import cupy
+
+    projection = None if omega is None else (omega * dim**-0.25).astype(np.float32)
+    weight = np.float32(0.5 * dim**-0.5)
+    mask = cupy.asarray(np.tri(CHUNK, dtype=np.float32))
+
+    def maps(x: Array, query: bool) -> Array:
+        wide = x.astype(cupy.float32)
+        if projection is None:
+            return (cupy.maximum(wide, 0) + cupy.exp(cupy.minimum(wide, 0))).astype(x.dtype)
+        omega_t = cupy.asarray(projection).astype(x.dtype)
+        u = matmul(x, omega_t, dtype, transpose_b=True).astype(cupy.float32)
+        if not query:
+            u -= weight * cupy.sum(wide * wide, axis=-1, keepdims=True)
+        u -= cupy.max(u, axis=-1 if query else (-1, -2), keepdims=True)
+        return cupy.exp(u).astype(x.dtype)
+
+    def before(x: Array, axis: int) -> Array:
+        wide = x.astype(cupy.float32)
+        return (cupy.cumsum(wide, axis=axis) - wide).astype(x.dtype)
+
+    def call(q: Array, k: Array, v: Array) -> Array:
+        lead, n = q.shape[:-2], q.shape[-2]
+        a, b = maps(q, True), maps(k, False)
+        a, b, w = (x.reshape(*lead, n // CHUNK, CHUNK, x.shape[-1]) for x in (a, b, v))
+        s = before(matmul(b, w, dtype, transpose_a=True), -3)
+        z = before(cupy.sum(b.astype(cupy.float32), axis=-2), -2)
+        inside = matmul(a, b, dtype, transpose_b=True).astype(cupy.float32) * mask
+        numerator = matmul(a, s, dtype).astype(cupy.float32)
+        numerator += matmul(inside.astype(a.dtype), w, dtype).astype(cupy.float32)
+        denominator = matmul(a, cupy.ascontiguousarray(z[..., None]), dtype).astype(cupy.float32)
+        denominator += cupy.sum(inside, axis=-1, keepdims=True)
+        return (numerator / denominator).astype(v.dtype).reshape(*lead, n, v.shape[-1])
+
+    return call
+
+
+# ---- features ----
+
+
+def torch_features(torch: Any, omega: Host, like: Any) -> Call:
+    """phi(x) = exp(omega x - |x|^2 / 2) / sqrt(m) of scaled rows: a product, and what is left in place."""
+    dim, m = like.shape[-1], omega.shape[0]
+    projection = torch.as_tensor(np.ascontiguousarray((omega * dim**-0.25).T)).to(like.device, like.dtype)
+    weight = 0.5 * dim**-0.5
+
+    def call(x: Any) -> Any:
+        return (x @ projection).sub_(weight * (x * x).sum(-1, keepdim=True)).exp_().mul_(m**-0.5)
+
+    return call
+
+
+def cupy_features(omega: Host, dtype: str, dim: int) -> Call:
+    """The same by cuBLAS and CuPy."""
+    import cupy
+
+    projection = (omega * dim**-0.25).astype(np.float32)
+    weight, factor = np.float32(0.5 * dim**-0.5), np.float32(omega.shape[0] ** -0.5)
+
+    def call(x: Array) -> Array:
+        wide = x.astype(cupy.float32)
+        u = matmul(x, cupy.asarray(projection).astype(x.dtype), dtype, transpose_b=True).astype(cupy.float32)
+        u -= weight * cupy.sum(wide * wide, axis=-1, keepdims=True)
+        return (factor * cupy.exp(u)).astype(x.dtype)
+
+    return call
+
+
+# ---- one token ----
+
+
+def torch_step(torch: Any) -> Call:
+    """One token in place on S (..., d, e) and z (..., d, 1), elu + 1, states in float32."""
+
+    def call(q: Any, k: Any, v: Any, s: Any, z: Any) -> Any:
+        a, b = (torch.nn.functional.elu(x.float()) + 1 for x in (q, k))
+        s.add_(b.unsqueeze(-1) * v.float().unsqueeze(-2))
+        z.add_(b.unsqueeze(-1))
+        row = a.unsqueeze(-2)
+        return ((row @ s) / (row @ z)).squeeze(-2).to(v.dtype)
+
+    return call

@@ -1,0 +1,122 @@
+"""What a call on a GPU cannot avoid, counted by plain functions: bytes in and out of memory, flops of products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = [
+    "DTYPES",
+    "Rates",
+    "Sizes",
+    "Work",
+    "attention_work",
+    "causal_work",
+    "features_work",
+    "gemm_work",
+    "hadamard_work",
+    "sets_to_pass_the_cache",
+    "step_work",
+]
+
+DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4, "tf32": 4, "float64": 8}  # bytes; tf32: float32, products rounded
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Sizes of the inputs: q, k and v are (batch, heads, n, dim)."""
+
+    batch: int = 4
+    heads: int = 16
+    n: int = 2048
+    dim: int = 128
+    features: int = 256
+    dtype: str = "bfloat16"
+    seed: int = 0
+
+    @property
+    def array_dtype(self) -> str:
+        """The dtype of the arrays."""
+        return "float32" if self.dtype == "tf32" else self.dtype
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one number of the arrays."""
+        return DTYPES[self.dtype]
+
+    @property
+    def state_itemsize(self) -> int:
+        """Bytes of one number of a state."""
+        return 8 if self.dtype == "float64" else 4
+
+    @property
+    def sequences(self) -> int:
+        """Heads of all batches."""
+        return self.batch * self.heads
+
+    @property
+    def tokens(self) -> int:
+        """Tokens of all sequences."""
+        return self.sequences * self.n
+
+
+@dataclass(frozen=True)
+class Work:
+    """Bytes read once and written once, and multiply-adds of products, which count two."""
+
+    bytes: float
+    flops: float
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Per second, measured in the same run: of a large copy, read and write both counted, and of a large product."""
+
+    bytes: float
+    flops: float
+
+    def seconds(self, work: Work) -> tuple[float, float]:
+        """Return the two floors, of traffic and of arithmetic; they overlap, so the larger one binds."""
+        return work.bytes / self.bytes, work.flops / self.flops
+
+
+def causal_work(sizes: Sizes, features: int, project: bool) -> Work:
+    """Count causal linear attention: every token enters S and z once and reads them once, whatever the chunks.
+
+    With `project`, queries and keys are multiplied with the frequencies first.
+    """
+    per_token = 4.0 * features * (sizes.dim + 1) + (4.0 * sizes.dim * features if project else 0.0)
+    frequencies = features * sizes.dim * sizes.state_itemsize if project else 0
+    return Work(4.0 * sizes.tokens * sizes.dim * sizes.itemsize + frequencies, sizes.tokens * per_token)
+
+
+def features_work(rows: int, dim: int, features: int, itemsize: int) -> Work:
+    """Count phi(x) of a projection."""
+    return Work((rows * (dim + features) + dim * features) * float(itemsize), 2.0 * rows * dim * features)
+
+
+def hadamard_work(rows: int, dim: int, features: int, itemsize: int) -> Work:
+    """Count features under chains of transforms, which multiply nothing that a tensor core could."""
+    return Work(rows * (dim + features) * float(itemsize), 0.0)
+
+
+def step_work(sizes: Sizes, features: int, peaks: int) -> Work:
+    """Count one token of every sequence: S, z and the peaks read and written, a row of q, k, v and the output."""
+    state = sizes.sequences * (features * (sizes.dim + 1) + peaks) * sizes.state_itemsize
+    rows = 4 * sizes.sequences * sizes.dim * sizes.itemsize
+    return Work(2.0 * state + rows, 4.0 * sizes.sequences * features * (sizes.dim + 1))
+
+
+def attention_work(sizes: Sizes, causal: bool) -> Work:
+    """Count exact attention: two products for every pair of a query and a key that it sees."""
+    pairs = sizes.sequences * (sizes.n * (sizes.n + 1) / 2 if causal else float(sizes.n) ** 2)
+    return Work(4.0 * sizes.tokens * sizes.dim * sizes.itemsize, 4.0 * pairs * sizes.dim)
+
+
+def gemm_work(n: int, itemsize: int) -> Work:
+    """Count a product of two n x n matrices."""
+    return Work(3.0 * n * n * itemsize, 2.0 * float(n) ** 3)
+
+
+def sets_to_pass_the_cache(bytes_of_a_call: float, cache: int, most: int = 64) -> int:
+    """Return how many sets of inputs a pass cycles through, so that none is still in a cache of that size."""
+    return min(most, max(2, int(-(-3 * cache // max(1, int(bytes_of_a_call))))))
