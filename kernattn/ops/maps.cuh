@@ -10,15 +10,18 @@ constexpr bool per_feature = KIND == EXP || KIND == EXP_PAIR || KIND == LOGS;
 constexpr int x_row = row_length<E, DB>();
 constexpr int phi_row = row_length<E, FB>();
 
-// cos (quarters = 1) or sin (0) of u: reduced by multiples of pi / 2 in three parts, then a polynomial on [-pi/4, pi/4].
-__device__ __noinline__ float sine_of_large(float u, int quarters) { return quarters ? cosf(u) : sinf(u); }
+// cos (quarters = 1) or sin (0) of u: reduced by multiples of pi / 2 in three parts, then a polynomial on [-pi/4, pi/4]. One reduction
+// does up to 48000, two up to 2^24 (1.5e-7 off); beyond, where floats stand radians apart, the result is only bounded.
 __device__ __forceinline__ float sine(float u, int quarters) {
-    const float k = rintf(u * 0.636619772f);
-    if (!(fabsf(u) < 48000.0f)) return sine_of_large(u, quarters);
-    float r = fmaf(k, -1.57079601287841797f, u);
-    r = fmaf(k, -3.1391647326017846e-7f, r);
-    r = fmaf(k, -5.390302529957765e-15f, r);
-    const int quadrant = int(k) + quarters;
+    float r = u;
+    int quadrant = quarters;
+    do {
+        const float k = rintf(r * 0.636619772f);
+        r = fmaf(k, -1.57079601287841797f, r);
+        r = fmaf(k, -3.1391647326017846e-7f, r);
+        r = fmaf(k, -5.390302529957765e-15f, r);
+        quadrant += int(fmaf(-4.0f, floorf(0.25f * k), k));
+    } while (fabsf(r) > 0.8f);
     const float s = r * r;
     const float odd = fmaf(r * s, fmaf(s, fmaf(s, -1.95152959e-4f, 8.33216087e-3f), -1.66666546e-1f), r);
     const float even = fmaf(s * s, fmaf(s, fmaf(s, 2.44331571e-5f, -1.38873162e-3f), 4.16666456e-2f), fmaf(s, -0.5f, 1.0f));

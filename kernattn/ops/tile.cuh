@@ -154,16 +154,6 @@ __device__ __forceinline__ void load_tile(E* tile, const X* at, long long stride
                      [=](int row, int column, auto x) { tile[row * row_length<E, columns>() + column] = narrow<E>(x); });
 }
 
-// The warp's accumulators into its 16 rows of a tile.
-template <int N, class E, class A>
-__device__ __forceinline__ void store_rows(E* tile, int row_elements, const A (&c)[N / 8][4]) {
-    const int g = lane_index() / 4, t = lane_index() % 4;
-#pragma unroll
-    for (int j = 0; j < N / 8; ++j)
-#pragma unroll
-        for (int i = 0; i < 4; ++i) tile[(g + i / 2 * 8) * row_elements + 8 * j + 2 * t + i % 2] = narrow<E>(c[j][i]);
-}
-
 // ---- reductions -----------------------------------------------------------------------------------------------------------------
 
 template <class A> __device__ __forceinline__ A larger(A x, A y) { return x > y ? x : y; }
