@@ -1,7 +1,9 @@
 """The kernel `orthogonalize` on the emulation against QR in float64."""
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
 
 import kernattn as ka
 import oracles
@@ -22,25 +24,42 @@ def room(request, cupy, monkeypatch):
     return request.param
 
 
-@pytest.mark.parametrize("method", ["gram_schmidt", "qr"])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_orthogonalize(cupy, room, dtype, method):
+def test_orthogonalize(cupy, room, dtype):
     for shape in SHAPES:
-        check(cupy, shape, dtype, method)
+        check(cupy, (2, 2, *shape), dtype, "gram_schmidt", sum(shape))
 
 
-def check(cupy, shape, dtype, method):
-    rng = np.random.default_rng(sum(shape))
-    blocks = rng.normal(size=(2, 2, *shape)) + (2 * np.eye(*shape) if shape[0] == shape[1] else 0)
-    x = array(cupy, blocks, dtype)
+@given(
+    lead=st.lists(st.integers(1, 3), max_size=2),
+    d=st.integers(1, 40),
+    shorter=st.integers(0, 39),
+    dtype=st.sampled_from(DTYPES),
+    seed=st.integers(0, 2**32),
+)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_any_shape(cupy, lead, d, shorter, dtype, seed):
+    check(cupy, (*lead, max(1, d - shorter), d), dtype, "gram_schmidt", seed)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_qr(cupy, dtype):
+    for shape in ((1, 1), (3, 5, 8), (2, 2, 12, 12)):
+        check(cupy, shape, dtype, "qr", 0)
+
+
+def check(cupy, shape, dtype, method, seed):
+    x = array(cupy, np.random.default_rng(seed).normal(size=shape), dtype)
     q = ka.projections.orthogonalize(x, method, backend="gpu")
     assert isinstance(q, cupy.ndarray)
     assert q.dtype == x.dtype
-    wanted = oracles.frames(to64(x))
-    condition = np.linalg.cond(to64(x)).max() if dtype in ("float32", "float64") else 2.0
-    np.testing.assert_allclose(to64(q), wanted, rtol=0, atol=4 * EPS[dtype] * condition)
+    a = to64(x)
+    inner, size = min(EPS[dtype], EPS["float32"]), np.linalg.norm(a, axis=-1, keepdims=True)
+    tolerance = 4 * EPS[dtype] + 8 * np.sqrt(shape[-1]) * inner * np.linalg.cond(a / size).max()
+    np.testing.assert_allclose(to64(q), oracles.frames(a), rtol=0, atol=tolerance)
     gram = to64(q) @ np.swapaxes(to64(q), -1, -2)
-    np.testing.assert_allclose(gram, np.broadcast_to(np.eye(shape[0]), gram.shape), atol=8 * EPS[dtype])
+    wanted = np.broadcast_to(np.eye(shape[-2]), gram.shape)
+    np.testing.assert_allclose(gram, wanted, rtol=0, atol=4 * np.sqrt(shape[-1]) * EPS[dtype])
 
 
 def test_sizes_of_entries_do_not_matter(cupy, room):

@@ -21,6 +21,7 @@ RUNS = {
     "block_softmax": ["test_block_softmax.py::test_block_softmax[True-float16]"],
     "gram": ["test_gram.py::test_gram[exp_pair-float32]", "test_gram.py::test_gram[exp-bfloat16]"],
     "hadamard": [f"test_hadamard.py::test_hadamard[{room}-exp_pair-float32]" for room in (256, 232448)],
+    "orthogonalize": [f"test_orthogonalize.py::test_orthogonalize[{room}-float32]" for room in ("inside", "outside")],
     "sketches": [
         f"test_{name}.py::test_{name}[{room}-{dtype}]"
         for name, room in (("countsketch", 232448), ("tensor_sketch", 232448), ("tensor_sketch", 4096))

@@ -3,7 +3,7 @@
 //
 // Rows of q lie `stride` apart, and `lanes` lanes add up each product of two of them. In shared memory that is 4 lanes, and a stride of
 // 4 (mod 8): all lanes of a warp read from different banks.
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 orthogonalize(const X* x, X* out, Acc* room, int r, int d, int stride, int lanes) {
     const int warps = blockDim.x / 32, together = 32 / lanes, lane = lane_index() % lanes;
     const long long matrix = blockIdx.x * static_cast<long long>(r) * d;
@@ -19,7 +19,6 @@ orthogonalize(const X* x, X* out, Acc* room, int r, int d, int stride, int lanes
         largest = warp_max(largest);
         for (int k = lane_index(); k < d; k += 32) q[static_cast<long long>(i) * stride + k] = Acc(widen(given[k])) / largest;
     }
-    __syncthreads();
     for (int i = 0; i < r; ++i) {
         Acc* const row = q + static_cast<long long>(i) * stride;
         Acc once = Acc(0), square = Acc(0);
