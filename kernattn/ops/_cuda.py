@@ -16,7 +16,7 @@ import numpy as np
 
 from kernattn._array import Array, Host, dtype_name
 from kernattn._precision import float32_products
-from kernattn.errors import BackendUnavailable
+from kernattn.errors import BackendUnavailable, ShapeError
 from kernattn.ops.chains import Chains
 from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
 
@@ -56,6 +56,7 @@ C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float
 BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}
 FB = 32  # frequencies of a tile
 NULL = np.uint64(0)
+GRID = (2**31 - 1, 65_535)  # most blocks along x and y
 
 
 @dataclass(frozen=True)
@@ -231,6 +232,8 @@ def kernel(op: str, name: str, defines: tuple[str, ...]) -> Any:
 
 def launch(function: Any, grid: tuple[int, ...], threads: int, shared_bytes: int, arguments: tuple[Any, ...]) -> None:
     """Launch on the current stream; nothing waits for it."""
+    if any(size > most for size, most in zip(grid, GRID, strict=False)):
+        raise ShapeError(f"CUDA takes at most {GRID} blocks, this call needs {grid}: fewer rows, entries or features")
     offered = limits().shared_bytes
     if shared_bytes > offered:
         raise BackendUnavailable(

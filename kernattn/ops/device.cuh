@@ -85,6 +85,7 @@ struct MatrixLane { const unsigned short* row; unsigned* out; };
 
 template <bool transposed>
 inline void load_matrices(unsigned (&out)[4], const void* row, cuda_on_cpu::Site site = cuda_on_cpu::Site::current()) {
+    if (reinterpret_cast<std::uintptr_t>(row) % 16 != 0) cuda_on_cpu::runner.fail("ldmatrix from an address that is not a multiple of 16");
     MatrixLane mine{static_cast<const unsigned short*>(row), out};
     cuda_on_cpu::together(all_lanes, mine, [](void* const* slots) {
         for (int j = 0; j < 4; ++j)

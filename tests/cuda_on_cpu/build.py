@@ -22,7 +22,7 @@ WARNINGS = (
     "-Wno-unused-function",
     "-Wno-unused-but-set-variable",
 )
-SANITIZE = ("-g1", "-fsanitize=address,undefined", "-fno-sanitize=alignment", "-fno-sanitize-recover=undefined")
+SANITIZE = ("-g1", "-fsanitize=address,undefined", "-fno-sanitize-recover=undefined")
 
 
 class BuildError(RuntimeError):

@@ -5,9 +5,12 @@ import math
 import numpy as np
 import pytest
 
+import kernattn as ka
+from cuda_ops.cases import array, features_of, specs, to64
 from cuda_ops.instances import DTYPES, LIMITS, instances
 from kernattn.errors import ShapeError
 from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.chains import Chains
 
 
 @pytest.mark.parametrize("arch", LIMITS)
@@ -52,3 +55,37 @@ def test_a_block_too_large_is_refused(cupy, monkeypatch):
     monkeypatch.setattr(_cuda, "limits", lambda: limits)
     with pytest.raises(BackendUnavailable, match="2000 bytes"):
         _cuda.launch(None, (1,), 32, 2000, ())
+
+
+def test_a_grid_too_large_is_refused(cupy):
+    with pytest.raises(ShapeError, match="needs \\(1, 65536\\)"):
+        _cuda.launch(None, (1, 65_536), 32, 0, ())
+
+
+def test_entries_are_counted_in_x(cupy, monkeypatch):
+    monkeypatch.setattr(_cuda, "GRID", (2**31 - 1, 1))
+    monkeypatch.setattr(_cuda_linear, "SLAB_TILES", 1)
+    rng = np.random.default_rng(0)
+    q, k, v = (cupy.asarray(rng.normal(size=(5, 130, 8)).astype(np.float32)) for _ in range(3))
+    phi = ka.random_features(ka.kernels.Softmax(), 8, 16, rng=0)
+    out, _ = ka.causal_linear_attention(q, k, v, phi, backend="gpu")
+    one, _ = ka.causal_linear_attention(q[4], k[4], v[4], phi, backend="gpu")
+    np.testing.assert_allclose(to64(out[4]), to64(one), rtol=1e-4, atol=1e-5)
+    ka.linear_attention(q, k, v, phi, backend="gpu")
+    ka.softmax_attention(q, k, v, backend="gpu")
+
+
+def test_tiles_are_counted_in_x(cupy, monkeypatch):
+    from kernattn.ops.gram.gpu import gram
+    from kernattn.ops.hadamard.gpu import hadamard
+
+    monkeypatch.setattr(_cuda, "GRID", (2**31 - 1, 1))
+    rng = np.random.default_rng(0)
+    x = array(cupy, rng.normal(size=(2, 20, 5)), "float32")
+    spec = specs(rng, "relu", 5, 100)
+    phi = features_of(to64(x), spec).values
+    outer, moment = gram(x, x, spec)
+    np.testing.assert_allclose(to64(outer), np.swapaxes(phi, -1, -2) @ phi, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(to64(moment), np.swapaxes(phi, -1, -2) @ to64(x), rtol=1e-4, atol=1e-4)
+    chains = Chains(rng.choice([-1.0, 1.0], size=(3, 2, 8)), rng.random(20), 5)
+    np.testing.assert_allclose(to64(hadamard(x, chains, None)), to64(x) @ chains.T, atol=1e-5)

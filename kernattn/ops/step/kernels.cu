@@ -144,6 +144,7 @@ stream(const Acc* s, Acc* s_after, const V* v, V* out, const Acc* decay, const A
     const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
     const bool visible = !mask || mask[blockIdx.x];
     constexpr int widest = 16 / int(sizeof(Acc));
-    if (e % widest == 0) stream_state<widest>(s, s_after, v, out, decay, fresh, weights, den, features, e, batch, visible);
+    const bool aligned = (reinterpret_cast<unsigned long long>(s) | reinterpret_cast<unsigned long long>(s_after)) % 16 == 0;
+    if (e % widest == 0 && aligned) stream_state<widest>(s, s_after, v, out, decay, fresh, weights, den, features, e, batch, visible);
     else stream_state<1>(s, s_after, v, out, decay, fresh, weights, den, features, e, batch, visible);
 }
