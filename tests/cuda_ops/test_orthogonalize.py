@@ -83,6 +83,16 @@ def test_a_row_that_adds_nothing(cupy, room):
         assert np.isnan(q[i, first:]).all()
 
 
+@pytest.mark.parametrize("method", ["gram_schmidt", "qr"])
+def test_strides(cupy, method):
+    spread = array(cupy, np.random.default_rng(0).normal(size=(4, 6, 27)), "float64")
+    given = spread[::2, :, ::3]
+    before = to64(spread)
+    q = ka.projections.orthogonalize(given, method)
+    np.testing.assert_allclose(to64(q), oracles.frames(to64(given)), rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(to64(spread), before)
+
+
 @pytest.mark.parametrize("arch", LIMITS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_plans(arch, dtype):
