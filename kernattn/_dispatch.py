@@ -52,8 +52,10 @@ class Op:
     def choose(self, array: Array, backend: str | None = None) -> str:
         """Return the backend that runs on `array`: the one asked for, or else the fastest that can."""
         if backend is None:
-            compiled = (b for b in self.backends if b != "reference" and _suits(b, array) and missing(b) is None)
-            return next(compiled, "reference")
+            for compiled in self.backends:
+                if compiled != "reference" and _suits(compiled, array) and missing(compiled) is None:
+                    return compiled
+            return "reference"
         if backend not in BACKENDS:
             raise ParameterError(f"backend must be None or one of {', '.join(BACKENDS)}; got {backend!r}")
         if backend not in self.backends:

@@ -105,13 +105,9 @@ def check_state(
 
 def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> None:
     """Raise unless a token fits the state and the map; of NumPy arrays, what passed once passes again by its form."""
-    form = None
-    if isinstance(state, LinearState) and isinstance(phi, FeatureMap):
-        arrays = (q, k, v, state.s, state.z, state.peak, *(() if key_mask is None else (key_mask,)))
-        if all(type(x) is np.ndarray for x in arrays):
-            form = (phi.draw, state.draw, *((x.shape, x.dtype) for x in arrays))
-            if form in _passed:
-                return
+    form = _form(state, q, k, v, phi, key_mask)
+    if form in _passed:
+        return
     check_arrays(key_mask, tokens=False, q=q, k=k, v=v)
     check_map(phi, q=q)
     check_state(state, phi, q, lead=leading(1, k=k, v=v), v=v)
@@ -119,6 +115,22 @@ def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Arr
         if len(_passed) >= FORMS:
             _passed.clear()
         _passed.add(form)
+
+
+def _form(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> tuple[Any, ...] | None:
+    """Return what decides whether NumPy arrays fit each other, spelt out for speed; None for other arrays."""
+    if not (isinstance(state, LinearState) and isinstance(phi, FeatureMap)):
+        return None
+    s, z, peak, draw = state
+    if not (type(q) is type(k) is type(v) is type(s) is type(z) is type(peak) is np.ndarray):
+        return None
+    mask = None
+    if key_mask is not None:
+        if type(key_mask) is not np.ndarray:
+            return None
+        mask = key_mask.shape, key_mask.dtype
+    shapes = q.shape, k.shape, v.shape, s.shape, z.shape, peak.shape
+    return phi.draw, draw, mask, shapes, q.dtype, k.dtype, v.dtype, s.dtype, z.dtype, peak.dtype
 
 
 def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_mask: Array | None) -> None:

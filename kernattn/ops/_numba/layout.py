@@ -15,7 +15,7 @@ from kernattn._array import Array, Host
 from kernattn.errors import ParameterError
 from kernattn.ops._numba.products import LINE, ROWS
 from kernattn.ops._numba.tiles import COS, ELU1, EXP, EXP_PAIR, GIVEN, RELU, SINCOS
-from kernattn.ops.spec import MapSpec
+from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = [
     "FLOPS_PER_SECOND",
@@ -30,20 +30,23 @@ __all__ = [
     "flat",
     "heads",
     "panels",
+    "plain",
     "plan_of",
     "plan_with",
     "side",
+    "token",
 ]
 
 FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10
 """What a core does in float32, roughly: they decide when work is worth sharing."""
 
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 _KINDS = {"elu1": ELU1, "relu": RELU, "cos": COS, "sincos": SINCOS, "exp": EXP, "exp_pair": EXP_PAIR}
 
 
 def accumulation(array: Array) -> np.dtype[Any]:
     """Return the dtype of sums: float64 for float64, else float32."""
-    return np.dtype(np.float64 if array.dtype == np.float64 else np.float32)
+    return _DOUBLE if array.dtype == _DOUBLE else _SINGLE
 
 
 def bound(dtype: np.dtype[Any]) -> Any:
@@ -56,6 +59,13 @@ def flat(array: Array, dtype: Any) -> NDArray[Any]:
     result = np.ascontiguousarray(array, dtype=dtype).reshape(-1)
     result.setflags(write=False)
     return result
+
+
+def plain(array: Array, dtype: Any) -> NDArray[Any]:
+    """Return the array as contiguous numbers of dtype, writeable: a copy where it is anything else."""
+    if array.dtype != dtype or not array.flags.carray:
+        array = np.array(array, dtype, order="C")
+    return array.reshape(-1)
 
 
 NO_MASK = flat(np.zeros(0), bool)
@@ -146,6 +156,14 @@ def side(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     *lead, n, features = rows.shape
     given = nothing if per_feature else flat(np.broadcast_to(log_scale, (*lead, n, 1)), dtype)
     return Side(as_given(dtype, features, per_feature), flat(rows, dtype), given, tuple(lead), n)
+
+
+def token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
+    """Return a token as a sequence of one, its numbers as `plain` returns them."""
+    if spec is not None:
+        return Side(plan_of(spec, dtype, x.shape[-1]), plain(x, dtype), _empty(dtype), x.shape[:-1], 1)
+    computed = side(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), None, dtype)
+    return computed._replace(x=plain(computed.x, dtype))
 
 
 def _log(values: Array) -> Array:

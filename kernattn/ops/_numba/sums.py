@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-from llvmlite import ir
 from numba import types
 
 from kernattn.ops._numba.compile import inner, intrinsic

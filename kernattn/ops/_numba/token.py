@@ -141,7 +141,8 @@ def advance(
                 else:
                     old = sums if in_place else window(s, b * features * e, features * e)
                     renew(old, sums, decay, key, reader, value, total)
-                den[0] = zero
+                normaliser = zero
                 for a in range(features):
-                    den[0] += reader[a] * new_z_b[a]
+                    normaliser += reader[a] * new_z_b[a]
+                den[0] = normaliser
                 write(total, e, 1, e, den, out, of_out[b * groups + g] * e)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import NO_MASK, Side, accumulation, flat, heads, side
+from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, heads, plain, token
 from kernattn.ops._numba.token import advance
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -31,32 +30,25 @@ def step(
 ) -> tuple[Array, PeakedSum]:
     """Return the output of the token and the state after it."""
     dtype, e = accumulation(v), v.shape[-1]
-    queries, keys = _token(q, spec, dtype), _token(k, spec, dtype)
+    queries, keys = token(q, spec, dtype), token(k, spec, dtype)
     plan, who = keys.plan, heads(queries.lead, keys.lead, v.shape[:-1])
     count, groups = who.reads.shape[:2]
     wide = out if out is not None and out.dtype == dtype else np.empty((*who.out_lead, e), dtype)
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, who.lead), bool)
-    new = state
-    in_place = reuse_state and all(x.flags.carray for x in state)
+    s, z, peak = state
+    old = new = plain(s, dtype), plain(z, dtype), plain(peak, dtype)
+    in_place, after = reuse_state and s.flags.carray and z.flags.carray and peak.flags.carray, state
     if not in_place:
-        new = PeakedSum(
-            np.empty(state.s.shape, dtype), np.empty(state.z.shape, dtype), np.empty(state.peak.shape, dtype)
-        )
+        after = PeakedSum(np.empty(s.shape, dtype), np.empty(z.shape, dtype), np.empty(peak.shape, dtype))
+        new = after.s.reshape(-1), after.z.reshape(-1), after.peak.reshape(-1)
     arguments = (
         plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude,
         plan.dim, plan.frequencies, plan.features, e,
-        queries.x, keys.x, flat(v, dtype), keys.given, mask, who.table, groups,
-        flat(state.s, dtype), flat(state.z, dtype), flat(state.peak, dtype), in_place,
-        wide.reshape(-1), new.s.reshape(-1), new.z.reshape(-1), new.peak.reshape(-1),
+        queries.x, keys.x, plain(v, dtype), keys.given, mask, who.table, groups, *old, in_place, wide.reshape(-1), *new,
     )  # fmt: skip
-    share(partial(advance, *arguments), count, new.s.size * groups * SECONDS_PER_SUM)
-    if out is not None and wide is not out:
+    share(partial(advance, *arguments), count, s.size * groups * SECONDS_PER_SUM)
+    if out is None:
+        return wide if v.dtype == dtype else wide.astype(v.dtype), after
+    if wide is not out:
         out[...] = wide
-    return wide.astype(v.dtype, copy=False) if out is None else out, new
-
-
-def _token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
-    """Return a token as a sequence of one."""
-    if spec is None:
-        return side(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), None, dtype)
-    return side(x[..., None, :], spec, dtype)
+    return out, after
