@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from math import gcd
 from typing import Any, ClassVar, Self, final
 
@@ -10,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Host, frozen
 from kernattn._dispatch import Op
 from kernattn.features.polynomial_inputs import PairSums, width
 from kernattn.features.sketches.base import PolynomialSketch
@@ -49,6 +50,11 @@ class TensorSketch(PolynomialSketch):
         """Length of a row with the kernel's constant appended."""
         return int(self.index.shape[1])
 
+    @cached_property
+    def weight(self) -> Host:
+        """The signs in float64: one array for all calls, of which devices keep what they made."""
+        return frozen(self.sign.astype(np.float64))
+
     @property
     def design(self) -> dict[str, Any]:
         """Nothing."""
@@ -69,7 +75,7 @@ class TensorSketch(PolynomialSketch):
     def product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         sketch = OP.implementation(x.data if sparse.issparse(x) else x, backend)
-        phi: Array = sketch(x, self.index, self.sign.astype(np.float64), self.buckets)
+        phi: Array = sketch(x, self.index, self.weight, self.buckets)
         return phi
 
     def pair_variance(self, pair: PairSums, num_features: int) -> Host:
