@@ -8,7 +8,7 @@ import pytest
 from cuda_on_cpu import gxx
 from cuda_on_cpu.cupy_stand_in import fake
 from kernattn import _array, _dispatch
-from kernattn.ops import _cuda
+from kernattn.ops import _cuda, _cuda_sketch
 
 
 def pytest_collection_modifyitems(config, items):
@@ -47,3 +47,4 @@ def forget():
     _cuda._limits.cache_clear()
     _cuda._constants.clear()
     _cuda._uploaded.clear()
+    _cuda_sketch._lists.clear()
