@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Self, final
@@ -12,13 +13,14 @@ from kernattn._array import Array, Host, accumulation_dtype, constant, like, nam
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
 from kernattn.features.base import FeatureMap
-from kernattn.features.random import host_pairs
+from kernattn.features.bounds import Terms, of_frequencies
+from kernattn.features.pairs import host_pairs
 from kernattn.kernels import ArcCosine
 from kernattn.kernels.arccosine import arccosine
 from kernattn.kernels.rows import checked_rows
 from kernattn.ops.features.reference import scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.projections import NORM_LAWS, Projection
+from kernattn.projections import NORM_LAWS, Pair, Projection
 
 __all__ = ["ArcCosineFeatures"]
 
@@ -82,14 +84,28 @@ class ArcCosineFeatures(FeatureMap):
 
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair, order, m = host_pairs(self.dim, x, y), self.kernel.order, len(self.omega)
+        pair, m = host_pairs(self.dim, x, y), len(self.omega)
         if self.projection.pairs(m, self.dim):
-            raise NoClosedForm(
-                f"no closed form is known for the variance of {type(self).__name__} with weights that depend on each "
-                "other; with projection 'iid' there is one"
-            )
-        variance = (2 * self._term(*pair, 2 * order) - self._term(*pair, order) ** 2) / m
-        return like(np.maximum(variance, 0.0), x)
+            raise self._no_variance()
+        mean, second, _ = self._moments(*pair)
+        return like(np.maximum(second - mean**2, 0.0) / m, x)
+
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
+        size = np.full(len(x), 2.0) if self.kernel.order == 0 else None
+        return of_frequencies(self.projection, self.omega.shape, 1, self._moments(x, y), self.bias(x, y), size)
+
+    def _moments(self, x: Host, y: Host) -> tuple[Host, Host, Callable[[Pair], Host]]:
+        def cross(pair: Pair) -> Host:
+            raise self._no_variance()
+
+        return self._term(x, y, self.kernel.order), 2 * self._term(x, y, 2 * self.kernel.order), cross
+
+    def _no_variance(self) -> NoClosedForm:
+        return NoClosedForm(
+            f"no closed form is known for the variance of {type(self).__name__} with weights that depend on each "
+            "other; with projection 'iid' there is one"
+        )
 
     def _term(self, x: Host, y: Host, order: int) -> Host:
         """Return the kernel of that order, times E r^(2 order) / E chi^(2 order) over the norms r."""

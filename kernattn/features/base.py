@@ -7,9 +7,13 @@ from functools import cached_property
 from os import PathLike
 from typing import Self, final
 
-from kernattn._array import Array, accumulation_dtype, check_floating, namespace
+import numpy as np
+
+from kernattn._array import Array, Host, accumulation_dtype, check_floating, namespace
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ShapeError
+from kernattn.features.bounds import Terms, certified_number, check_request
+from kernattn.features.pairs import flat_pairs
 from kernattn.features.record import fingerprint, save
 from kernattn.ops.chains import Chains
 from kernattn.ops.features import OP
@@ -121,6 +125,54 @@ class FeatureMap(ABC):
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         raise NoClosedForm(f"no closed form is known for the variance of {type(self).__name__}")
+
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
+        raise NoClosedForm(f"no bound on the errors of {type(self).__name__} is known")
+
+    @final
+    def num_features_for(self, x: Array, y: Array, *, error: float, probability: float) -> int:
+        r"""Return the least M that certifies :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p`.
+
+        Hoeffding's, Bernstein's and Chebyshev's inequality over independent blocks of features, whichever is best for a
+        pair; where terms are unbounded, as those of exponential features, Chebyshev's with the exact variance alone.
+        Over the pairs the probabilities of failure add up. The bias is taken off the error first. Composite maps grow
+        by whole multiples of their members' numbers of features.
+
+        Parameters
+        ----------
+        x, y : (..., d) array
+            Rowwise pairs.
+        error : float
+            The error allowed, absolute, positive.
+        probability : float
+            The probability p that a fresh draw keeps it for all of the pairs, in (0, 1).
+
+        Returns
+        -------
+        int
+            The number M of features, at least a pair where the map makes pairs.
+
+        Raises
+        ------
+        ParameterError
+            If a number is out of range, the bias alone exceeds the error, or no number of features is enough.
+        NoClosedForm
+            If the bias is not known, or neither is the variance nor are there bounded terms in independent blocks.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kernattn as ka
+        >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=4, num_features=2, projection="iid")
+        >>> x = np.ones((1, 4))
+        >>> phi.num_features_for(x, -x, error=0.1, probability=0.99)
+        1132
+        """
+        check_request(error, probability)
+        pair = flat_pairs(x.shape[-1] if self.dim is None else self.dim, x, y)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return certified_number(self.terms(*pair), error, probability)
 
     @abstractmethod
     def redraw(self, rng: RNG = None) -> Self:

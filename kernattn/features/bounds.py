@@ -1,4 +1,4 @@
-r"""How many frequencies make an estimate as good as asked: tail bounds over blocks that are independent.
+r"""How many features make an estimate as good as asked: tail bounds over blocks that are independent.
 
 An estimate is :math:`S = \sum_j w_j T_j`, T_j the mean of block j of its terms and :math:`w_j` the block's share of
 them. With terms of size at most c and mean :math:`\mu`, three bounds hold for :math:`P(|S - E S| \ge \epsilon)`:
@@ -18,12 +18,13 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Host
+from kernattn._check import finite_number, positive_number
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.projections import Pair, Projection
 
-__all__ = ["Terms", "smallest_number", "terms_of"]
+__all__ = ["Terms", "certified_number", "check_request", "of_frequencies"]
 
-MOST = 2**53  # frequencies
+MOST = 2**53  # terms
 HOPELESS = (
     "no number of features up to 2^53 is certified: the variance of these pairs, about e^(|x + y|^2) of the squared "
     "kernel for exponential features, is beyond what averaging can reach; allow a larger error or scale the inputs"
@@ -34,99 +35,140 @@ ROUNDING = 1e-9  # of the mean: below it is no bias but rounding
 @final
 @dataclass(frozen=True, eq=False)
 class Terms:
-    """One frequency's term of the estimates of P pairs, what is asked of their errors, and how terms depend."""
+    """What is known of the estimates of P pairs by means of n terms, at every n: of one design, but of any size."""
 
-    mean: Host  # (P,)
-    size: Host | None  # (P,) largest size of a term; None where there is none
-    error: Host  # (P,) allowed distance from the mean
-    variance: Callable[[int], Host] | None  # of the mean of one block of that many terms, (P,)
-    unit: int  # terms of a whole block
+    number: int  # n of the map itself
+    features: Callable[[int], int]  # M at n
+    kernel: Host  # (P,)
+    bias: Callable[[int], Host]  # at n, (P,)
+    variance: Callable[[int], Host] | None  # at n, (P,); None where it is not known
+    size: Host | None = None  # (P,) largest size of a term; None where there is none
+    block: int = 1  # terms of a whole block
+    part: Callable[[int], bool] = lambda rest: True  # whether a last block can have so many
 
-    def failure(self, whole: int, rest: int) -> float:
-        """Bound the probability that any pair errs, with so many whole blocks and a last one of `rest` terms."""
-        number = whole * self.unit + rest
-        shares = np.array([self.unit * (whole > 0), rest]) / number
-        squares = whole * shares[0] ** 2 + shares[1] ** 2
-        bounds = []
+    def failure(self, number: int, error: float) -> float:
+        """Bound the probability that any pair of so many terms is off by the error, above its bias."""
+        whole, rest = divmod(number, self.block)
+        squares, share = (whole * self.block**2 + rest**2) / number**2, min(self.block, number) / number
+        bias = self.bias(number)
+        mean = self.kernel + bias
+        left = error - np.where(np.abs(bias) <= ROUNDING * np.abs(mean), 0.0, np.abs(bias))
+        bounds = [np.ones_like(left)]
         with np.errstate(over="ignore", invalid="ignore"):
             if self.variance is not None:
-                variance = np.zeros_like(self.error)
-                for size, share, count in ((self.unit, shares[0], whole), (rest, shares[1], 1)):
-                    if size and count:
-                        variance = variance + count * share**2 * self.variance(size)
-                bounds.append(variance / self.error**2)
+                variance = np.maximum(self.variance(number), 0.0)
+                bounds.append(variance / left**2)
             if self.size is not None:
-                bounds.append(2 * np.exp(-(self.error**2) / (2 * self.size**2 * squares)))
+                bounds.append(2 * np.exp(-(left**2) / (2 * self.size**2 * squares)))
             if self.size is not None and self.variance is not None:
-                slack = shares.max() * (self.size + np.abs(self.mean)) * self.error
-                bounds.append(2 * np.exp(-(self.error**2) / (2 * variance + 2 / 3 * slack)))
-        least = np.min(bounds, axis=0)
-        return float(np.sum(np.where(np.isnan(least), np.inf, least)))
+                slack = share * (self.size + np.abs(mean)) * left
+                bounds.append(2 * np.exp(-(left**2) / (2 * variance + 2 / 3 * slack)))
+        least = np.min(np.nan_to_num(bounds, nan=1.0), axis=0)
+        return float(np.sum(np.where(left > 0, least, np.inf)))
 
 
-def terms_of(
+def of_frequencies(
     projection: Projection,
-    d: int,
-    mean: Host,
-    second: Host,
-    cross: Callable[[Pair], Host],
-    size: Host | None,
+    shape: tuple[int, int],
+    features: int,
+    moments: tuple[Host, Host, Callable[[Pair], Host]],
     bias: Host,
-    error: float,
+    size: Host | None,
 ) -> Terms:
-    """Return the terms of P pairs from their moments, (P,) each; the bias is taken off the error."""
-    if not np.isfinite([mean, bias]).all():
-        raise ParameterError(HOPELESS)
-    bias = np.where(np.abs(bias) <= ROUNDING * np.abs(mean), 0.0, np.abs(bias))
-    if not np.max(bias) < error:
-        raise ParameterError(
-            "error must exceed the bias, which no number of features takes away: for one of these pairs it is "
-            f"{np.max(bias):.3g}; got error = {error!r}"
-        )
-    blocks = projection.blocks(8 << d.bit_length(), d)
-    if len(blocks) == 1:
+    """Return the terms of P pairs, one for each frequency.
+
+    Parameters
+    ----------
+    projection : Projection
+        How frequencies are drawn.
+    shape : (int, int)
+        Number and dimension of the map's frequencies.
+    features : int
+        Number of features of a frequency.
+    moments : (P,) array, (P,) array, callable
+        E t, E t^2, and E t t' of two terms that depend on each other.
+    bias : (P,) array
+        The mean less the kernel.
+    size : (P,) array or None
+        Largest size of a term; None where there is none.
+
+    Returns
+    -------
+    Terms
+        The terms.
+
+    Raises
+    ------
+    NoClosedForm
+        If all frequencies depend on each other, or neither the variance nor a largest size is known.
+    """
+    (number, d), (mean, second, cross) = shape, moments
+    sizes = projection.blocks(8 << d.bit_length(), d)
+    if len(sizes) == 1:
         raise NoClosedForm(f"no bound is known with {projection!r}: all rows depend on each other")
+    block = sizes[0]
     covariance = cache(lambda pair: cross(pair) - mean**2)
 
-    def variance(number: int) -> Host:
-        total = (second - mean**2) / number
-        for pair, count in projection.pairs(number, d).items():
-            total = total + covariance(pair) * count / number**2
+    @cache
+    def of_block(rows: int) -> Host:
+        total = (second - mean**2) / rows
+        for pair, count in projection.pairs(rows, d).items():
+            total = total + covariance(pair) * count / rows**2
         return np.asarray(np.maximum(total, 0.0))
 
+    def variance(number: int) -> Host:
+        whole, rest = divmod(number, block)
+        total = whole * (block / number) ** 2 * of_block(block) if whole else np.zeros_like(mean)
+        return total + (rest / number) ** 2 * of_block(rest) if rest else total
+
+    def part(rest: int) -> bool:
+        try:
+            return bool(projection.blocks(rest, d))
+        except ParameterError:
+            return False
+
+    known: Callable[[int], Host] | None = variance
     try:
-        variance(blocks[0])
+        of_block(block)
     except NoClosedForm:
         if size is None:
             raise
-        return Terms(mean, size, error - bias, None, blocks[0])
-    return Terms(mean, size, error - bias, variance, blocks[0])
+        known = None
+    return Terms(number, lambda n: n * features, mean - bias, lambda n: bias, known, size, block, part)
 
 
-def smallest_number(terms: Terms, projection: Projection, d: int, failure: float) -> int:
-    """Return the least number of terms at which the bound is at most `failure`.
+def check_request(error: float, probability: float) -> None:
+    """Raise unless the error is a positive number and the probability one strictly between 0 and 1."""
+    positive_number("error", error)
+    if not 0 < finite_number("probability", probability) < 1:
+        raise ParameterError(f"probability must lie strictly between 0 and 1; got {probability!r}")
+
+
+def certified_number(terms: Terms, error: float, probability: float) -> int:
+    """Return the number of features at which no pair is off by the error but with the probability's rest.
 
     More whole blocks are always better, and where rows of a block are exchangeable a number between two whole ones is
     never better than the next whole one: so the number of blocks is found by bisection, the number itself among those
     that end in the last one.
     """
+    if not np.isfinite(terms.kernel).all():
+        raise ParameterError(HOPELESS)
+    bias = np.max(np.abs(terms.bias(MOST)))
+    if not bias < error:
+        raise ParameterError(
+            "error must exceed the bias, which no number of features takes away: for one of these pairs it is "
+            f"{bias:.3g}; got error = {error!r}"
+        )
+    block, allowed = terms.block, 1 - probability
     high = 1
-    while terms.failure(high, 0) > failure:
+    while terms.failure(high * block, error) > allowed:
         high *= 2
-        if high * terms.unit > MOST:
+        if high * block > MOST:
             raise ParameterError(HOPELESS)
     low = high // 2  # whole blocks that are too few
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if terms.failure(middle, 0) <= failure else (middle, high)
-    for rest in range(1, terms.unit):
-        if _allowed(projection, rest, d) and terms.failure(high - 1, rest) <= failure:
-            return (high - 1) * terms.unit + rest
-    return high * terms.unit
-
-
-def _allowed(projection: Projection, number: int, d: int) -> bool:
-    try:
-        return bool(projection.blocks(number, d))
-    except ParameterError:
-        return False
+        low, high = (low, middle) if terms.failure(middle * block, error) <= allowed else (middle, high)
+    last = (n for n in range(1, block) if terms.part(n))
+    whole = (high - 1) * block
+    return terms.features(next((whole + n for n in last if terms.failure(whole + n, error) <= allowed), high * block))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Self, final
 
 import numpy as np
@@ -11,14 +12,17 @@ from kernattn._array import Array, Host, accumulation_dtype, like, namespace, ze
 from kernattn._random import RNG
 from kernattn.errors import ParameterError
 from kernattn.features.base import FeatureMap
+from kernattn.features.bounds import Terms
 from kernattn.features.exact import DeterministicMap
-from kernattn.features.random import RandomFeatureMap, host_pairs
+from kernattn.features.pairs import host_pairs
+from kernattn.features.random import RandomFeatureMap
 from kernattn.kernels import AdditiveChi2, SkewedChi2
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["AdditiveChi2Features", "SkewedChi2Features", "sampled_chi2"]
 
 INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}  # Vedaldi and Zisserman, section 5
+MOST = 1024  # samples: then the bias is that of rounding
 
 
 @final
@@ -71,14 +75,35 @@ class AdditiveChi2Features(DeterministicMap):
         pair = host_pairs(x.shape[-1], x, y)
         return like(self.mean(*pair) - AdditiveChi2().pairs(*pair), x)
 
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d): the bias at any number of samples."""
+        kernel, dim = AdditiveChi2().pairs(x, y), x.shape[-1]
+
+        @cache
+        def bias(samples: int) -> Host:
+            return np.asarray(_of_samples(samples).mean(x, y) - kernel)
+
+        return Terms(
+            number=self.samples,
+            features=lambda n: dim * (2 * n - 1),
+            kernel=kernel,
+            bias=lambda n: bias(min(n, MOST)),
+            variance=lambda n: np.zeros_like(kernel),
+        )
+
 
 def sampled_chi2(dim: int, num_features: int) -> AdditiveChi2Features:
-    r"""Return the map of M = (2n - 1) d features; :math:`L = (2n)^{-1/2}` beyond the three n that the paper gives."""
+    """Return the map of M = (2n - 1) d features."""
     samples, rest = divmod(num_features + dim, 2 * dim)
     if rest or samples < 1:
         raise ParameterError(
             f"num_features must be an odd multiple of dim for AdditiveChi2, as 1, 3, 5 times {dim}; got {num_features}"
         )
+    return _of_samples(samples)
+
+
+def _of_samples(samples: int) -> AdditiveChi2Features:
+    r"""Return the map with :math:`L = (2n)^{-1/2}` beyond the three n that the paper gives."""
     return AdditiveChi2Features(samples, INTERVALS.get(samples, (2 * samples) ** -0.5))
 
 
@@ -134,6 +159,10 @@ class SkewedChi2Features(FeatureMap):
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self.inner.variance(*self._logarithms(x, y)), x)
+
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
+        return self.inner.terms(*self._logarithms(x, y))
 
     def _logarithms(self, x: Array, y: Array) -> tuple[Host, Host]:
         pair = host_pairs(self.inner.omega.shape[1], x, y)

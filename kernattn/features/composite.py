@@ -8,7 +8,7 @@ The members are drawn independently, so means and variances follow from theirs:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from math import log, prod
@@ -18,11 +18,12 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, like, namespace, to_numpy64
+from kernattn._array import Array, Host, like, namespace, to_numpy64
 from kernattn._check import positive_number
 from kernattn._random import RNG, generator
-from kernattn.errors import KernattnError, ParameterError, ShapeError
+from kernattn.errors import KernattnError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features.base import FeatureMap
+from kernattn.features.bounds import Terms
 from kernattn.kernels import Kernel, Product, Scaled, Sum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -46,6 +47,35 @@ class Composite(FeatureMap):
     def spec(self) -> MapSpec | None:
         """None: the ops take the map as computed features."""
         return None
+
+    @abstractmethod
+    def reduce(self, parts: Iterable[Any]) -> Any:
+        """Return the sum or the product of the members' numbers: of features, or of kernels."""
+
+    @abstractmethod
+    def reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+        """Return the variance of the estimate from the members' means and variances."""
+
+    @final
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at n times the members' numbers of terms."""
+        members = [phi.terms(x, y) for phi in self.maps]
+        kernel = self.reduce(member.kernel for member in members)
+
+        def means(n: int) -> list[Host]:
+            return [member.kernel + member.bias(n * member.number) for member in members]
+
+        def variance(n: int) -> Host:
+            parts = [_variance(member, phi)(n * member.number) for member, phi in zip(members, self.maps, strict=True)]
+            return self.reduce_variances(means(n), parts)
+
+        return Terms(
+            number=1,
+            features=lambda n: self.reduce(member.features(n * member.number) for member in members),
+            kernel=kernel,
+            bias=lambda n: np.asarray(self.reduce(means(n)) - kernel),
+            variance=variance,
+        )
 
     @abstractmethod
     def join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
@@ -76,6 +106,14 @@ class Concatenated(Composite):
     def features_of(self, dim: int) -> int:
         """Return M, the sum of the members' numbers of features."""
         return sum(phi.features_of(dim) for phi in self.maps)
+
+    def reduce(self, parts: Iterable[Any]) -> Any:
+        """Return the sum of the members' numbers."""
+        return sum(parts)
+
+    def reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+        """Return the sum of the members' variances."""
+        return reduce(add, variances)
 
     def join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the members' features side by side; scales of rows become the largest of them."""
@@ -109,6 +147,16 @@ class Tensor(Composite):
         """Return M, the product of the members' numbers of features."""
         return prod(phi.features_of(dim) for phi in self.maps)
 
+    def reduce(self, parts: Iterable[Any]) -> Any:
+        """Return the product of the members' numbers."""
+        return prod(parts)
+
+    def reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+        """Return the product of the members' second moments less that of their squared means."""
+        squares = [mean**2 for mean in means]
+        seconds = [variance + square for variance, square in zip(variances, squares, strict=True)]
+        return reduce(mul, seconds) - reduce(mul, squares)
+
     def join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the products of the members' features."""
         per_feature = [_is_per_feature(part) for part in parts]
@@ -131,9 +179,8 @@ class Tensor(Composite):
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair = to_numpy64(x), to_numpy64(y)
-        squares = [phi.mean(*pair) ** 2 for phi in self.maps]
-        seconds = [phi.variance(*pair) + square for phi, square in zip(self.maps, squares, strict=True)]
-        return like(reduce(mul, seconds) - reduce(mul, squares), x)
+        means, variances = [phi.mean(*pair) for phi in self.maps], [phi.variance(*pair) for phi in self.maps]
+        return like(self.reduce_variances(means, variances), x)
 
 
 @final
@@ -187,6 +234,18 @@ class Multiple(FeatureMap):
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return self.factor**2 * self.inner.variance(x, y)
+
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of the inner map's terms."""
+        inner, c = self.inner.terms(x, y), self.factor
+        variance, size = inner.variance, inner.size
+        return replace(
+            inner,
+            kernel=c * inner.kernel,
+            bias=lambda n: c * inner.bias(n),
+            variance=None if variance is None else lambda n: c**2 * variance(n),
+            size=None if size is None else c * size,
+        )
 
 
 def concatenate(*maps: FeatureMap) -> Concatenated:
@@ -341,6 +400,12 @@ def _sizes(total: int, members: int, step: int) -> tuple[int, ...]:
         if rest:
             return (size, *rest)
     return ()
+
+
+def _variance(terms: Terms, phi: FeatureMap) -> Callable[[int], Host]:
+    if terms.variance is None:
+        raise NoClosedForm(f"no bound is known for {phi!r} as part of another map: it has no variance in closed form")
+    return terms.variance
 
 
 def _is_per_feature(part: ScaledFeatures) -> bool:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import Self, final
 
-from kernattn._array import Array, accumulation_dtype, namespace
+import numpy as np
+
+from kernattn._array import Array, Host, accumulation_dtype, namespace
 from kernattn._random import RNG
 from kernattn.features.base import FeatureMap
+from kernattn.features.bounds import Terms
 
 __all__ = ["DeterministicMap", "ExactMap"]
 
@@ -28,6 +31,12 @@ class DeterministicMap(FeatureMap):
     def variance(self, x: Array, y: Array) -> Array:
         """Return 0 for every rowwise pair: (..., d), (..., d) -> (...)."""
         return _zeros(x, y)
+
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d): the bias alone, at the number of features."""
+        bias, features = self.bias(x, y), self.features_of(x.shape[-1])
+        zeros = np.zeros_like(bias)
+        return Terms(1, lambda n: features, self.mean(x, y) - bias, lambda n: bias, lambda n: zeros)
 
     @final
     def redraw(self, rng: RNG = None) -> Self:

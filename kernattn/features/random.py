@@ -9,18 +9,17 @@ from typing import Any, NamedTuple, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, check_floating, like, namespace, to_numpy64
-from kernattn._check import finite_number, positive_number
+from kernattn._array import Array, Host, like, to_numpy64
 from kernattn._random import RNG, generator
-from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features.base import SpecMap
-from kernattn.features.bounds import smallest_number, terms_of
+from kernattn.features.bounds import Terms, of_frequencies
+from kernattn.features.pairs import host_pairs
 from kernattn.features.spectra import Spectrum, spectrum
 from kernattn.kernels import Kernel, Softmax
 from kernattn.ops.chains import Chains
 from kernattn.projections import Pair, Projection
 
-__all__ = ["Moments", "RandomFeatureMap", "host_pairs", "of_even_terms", "row_exponent"]
+__all__ = ["Moments", "RandomFeatureMap", "of_even_terms", "row_exponent"]
 
 
 class Moments(NamedTuple):
@@ -123,71 +122,12 @@ class RandomFeatureMap(SpecMap):
         return like(np.maximum(variance, 0.0), x)
 
     @final
-    def num_features_for(self, x: Array, y: Array, *, error: float, probability: float) -> int:
-        r"""Return the least M that certifies :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p`.
-
-        Hoeffding's, Bernstein's and Chebyshev's inequality over independent blocks of frequencies, whichever is best
-        for a pair; for unbounded features, exponential ones, Chebyshev's with the exact variance alone. Over the pairs
-        the probabilities of failure add up. The bias is taken off the error first.
-
-        Parameters
-        ----------
-        x, y : (..., d) array
-            Rowwise pairs.
-        error : float
-            The error allowed, absolute, positive.
-        probability : float
-            The probability p that a fresh draw keeps it for all of the pairs, in (0, 1).
-
-        Returns
-        -------
-        int
-            The number M of features, at least a pair where the map makes pairs.
-
-        Raises
-        ------
-        ParameterError
-            If a number is out of range, the bias alone exceeds the error, or no number of features is enough.
-        NoClosedForm
-            If the bias is not known, or neither is the variance nor are there bounded terms in independent blocks.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import kernattn as ka
-        >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=4, num_features=2, projection="iid")
-        >>> x = np.ones((1, 4))
-        >>> phi.num_features_for(x, -x, error=0.1, probability=0.99)
-        1132
-        """
-        error = positive_number("error", error)
-        if not 0 < finite_number("probability", probability) < 1:
-            raise ParameterError(f"probability must lie strictly between 0 and 1; got {probability!r}")
-        x, y = np.broadcast_arrays(*self._scaled_pairs(x, y))
-        if 0 in x.shape:
-            raise EmptyInputError(f"x and y must hold pairs; got shape {x.shape}")
-        x, y = (rows.reshape(-1, rows.shape[-1]) for rows in (x, y))  # (P, d)
-        d = self.omega.shape[1]
-        with np.errstate(over="ignore", invalid="ignore"):
-            bias = self.bias(x / self.input_scale, y / self.input_scale)
-            terms = terms_of(self.projection, d, *self.moments(x, y), self.sizes(x, y), bias, error)
-        features: int = self.spec.features_of(d) // len(self.omega)
-        return features * smallest_number(terms, self.projection, d, 1 - probability)
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
+        scaled, features = self._scaled_pairs(x, y), self.features_of(self.omega.shape[1]) // len(self.omega)
+        moments, size = self.moments(*scaled), self.sizes(*scaled)
+        return of_frequencies(self.projection, self.omega.shape, features, moments, self.bias(x, y), size)
 
     def _scaled_pairs(self, x: Array, y: Array) -> tuple[Host, Host]:
         x, y = host_pairs(self.omega.shape[1], x, y)
         return x * self.input_scale, y * self.input_scale
-
-
-def host_pairs(dim: int, x: Array, y: Array) -> tuple[Host, Host]:
-    """Return rows x and y (..., d) as float64 copies on the host."""
-    namespace(x=x, y=y)
-    for name, array in (("x", x), ("y", y)):
-        check_floating(name, array)
-        if array.ndim < 1 or array.shape[-1] != dim:
-            raise ShapeError(f"{name} must be (..., d = {dim}); got shape {tuple(array.shape)}")
-    try:
-        np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
-    except ValueError:
-        raise ShapeError(f"pairs must broadcast; got x {tuple(x.shape)} and y {tuple(y.shape)}") from None
-    return to_numpy64(x), to_numpy64(y)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.errors import NoClosedForm, ParameterError
+from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from laws import arrays
 
 K, P = ka.kernels, ka.projections
@@ -115,3 +115,104 @@ def test_hopeless_and_unknown():
             ka.random_features(K.Softmax(), D, 4).num_features_for(x, x, error=0.1, probability=0.9)
     with pytest.raises(NoClosedForm, match="depend on each other"):
         ka.random_features(K.Gaussian(), D, 4, projection="sobol").num_features_for(x, x, error=0.1, probability=0.9)
+
+
+def kept(phi, x, y, kernel, error, draws=200):
+    """The share of draws that keep the error for all pairs."""
+    rng, exact = np.random.default_rng(3), kernel.pairs(x, y)
+    maps = (phi.redraw(rng) for _ in range(draws))
+    return np.mean([(np.abs(np.sum(each(x) * each(y), axis=-1) - exact) < error).all() for each in maps])
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(
+    ("kernel", "error"),
+    [
+        (K.ArcCosine(0), 0.3),
+        (K.ArcCosine(1), 0.5),
+        (K.SkewedChi2(), 0.3),
+        (2 * K.Gaussian(), 0.6),
+        (K.Gaussian() + K.Laplacian(), 0.5),
+        (K.Gaussian() + (K.ArcCosine(1) + 2 * K.Softmax()), 2.0),
+        (K.Laplacian() * K.Softmax(), 0.5),
+    ],
+    ids=repr,
+)
+def test_the_promise_of_other_maps_is_kept(kernel, error):
+    x, y = (np.clip(rows, -0.9, None) for rows in some_pairs())
+    phi = ka.random_features(kernel, D, 12, projection="iid")
+    number = phi.num_features_for(x, y, error=error, probability=0.8)
+    assert number > 12
+    big = ka.random_features(kernel, D, number, projection="iid")
+    assert kept(big, x, y, kernel, error) > 0.8 - 4.5 * np.sqrt(0.16 / 200)
+
+
+def test_neurons_need_what_chebyshev_and_hoeffding_say():
+    x, y = some_pairs(1)
+    for order in (1, 2):
+        phi = ka.random_features(K.ArcCosine(order), D, 4, projection="iid")
+        number = phi.num_features_for(x, y, error=0.1, probability=0.9)
+        variance = [ka.random_features(K.ArcCosine(order), D, m, projection="iid").variance(x, y) for m in (1, number)]
+        assert variance[1] / 0.01 <= 0.1 < variance[0] / (number - 1) / 0.01
+    steps = ka.random_features(K.ArcCosine(0), D, 4)  # orthogonal: no variance is known, but steps are bounded
+    number = steps.num_features_for(x, y, error=0.1, probability=1 - 1e-6)
+    blocks = np.log(2e6) * 2 * 2**2 / 0.1**2  # of d weights, by Hoeffding
+    assert D * (np.ceil(blocks) - 1) < number <= D * np.ceil(blocks)
+    with pytest.raises(NoClosedForm, match="depend on each other"):
+        ka.random_features(K.ArcCosine(1), D, 4).num_features_for(x, y, error=0.1, probability=0.9)
+
+
+def test_sums_and_products_need_what_chebyshev_says():
+    """Growing by multiples of their own sizes, at the least of them."""
+    x, y = some_pairs()
+    gaussian, softmax = (ka.random_features(k, D, 4, "positive", "iid") for k in (K.Gaussian(), K.Softmax()))
+    exact = ka.features.polynomial(2)
+    for phi, features in (
+        (ka.features.concatenate(gaussian, softmax), lambda n: 8 * n),
+        (ka.features.concatenate(gaussian, exact), lambda n: 4 * n + 10),
+        (ka.features.tensor(gaussian, softmax), lambda n: 16 * n**2),
+        (ka.features.multiple(3.0, ka.features.tensor(gaussian, exact)), lambda n: 40 * n),
+    ):
+        number = phi.num_features_for(x, y, error=0.5, probability=0.9)
+
+        def failure(n, phi=phi):
+            def grown(part):
+                if isinstance(part, ka.features.Positive):
+                    return ka.random_features(part.kernel, D, 4 * n, "positive", "iid")
+                return part
+
+            if isinstance(phi, ka.features.Multiple):
+                inner = type(phi.inner)(tuple(map(grown, phi.inner.maps)))
+                return np.sum(ka.features.multiple(phi.factor, inner).variance(x, y)) / 0.25
+            return np.sum(type(phi)(tuple(map(grown, phi.maps))).variance(x, y)) / 0.25
+
+        n = next(n for n in range(1, 10_000) if features(n) == number)
+        assert failure(n) <= 0.1 < failure(n - 1)
+
+
+def test_maps_without_randomness():
+    x, y = (np.abs(rows) + 0.1 for rows in some_pairs())
+    exact = ka.features.polynomial(2)
+    assert exact.num_features_for(x, y, error=1e-9, probability=0.999) == 10
+    sampled = ka.random_features(K.AdditiveChi2(), D, D)
+    for error in (0.1, 0.01, 0.001):
+        number = sampled.num_features_for(x, y, error=error, probability=0.9)
+        assert np.max(np.abs(ka.random_features(K.AdditiveChi2(), D, number).bias(x, y))) < error
+        fewer = ka.random_features(K.AdditiveChi2(), D, number - 2 * D)
+        assert np.max(np.abs(fewer.bias(x, y))) >= error
+    both = ka.features.concatenate(sampled, exact)
+    assert both.num_features_for(x, y, error=0.03, probability=0.9) > 10
+
+
+def test_parts_of_maps_without_a_bound():
+    x, y = some_pairs()
+    sketch = ka.random_features(K.Gaussian(), D, 8, projection="fastfood")
+    assert sketch.num_features_for(x, y, error=0.3, probability=0.9) > 8  # bounded terms, no variance
+    with pytest.raises(NoClosedForm, match="as part of another map"):
+        ka.features.concatenate(sketch, ka.features.polynomial(2)).num_features_for(x, y, error=0.3, probability=0.9)
+    with pytest.raises(NoClosedForm, match="Generalized"):
+        ka.features.generalized("tanh", D, 8).num_features_for(x, y, error=0.3, probability=0.9)
+    with pytest.raises(EmptyInputError, match="pairs"):
+        sketch.num_features_for(x[:0], y[:0], error=0.3, probability=0.9)
+    with pytest.raises(ShapeError, match="d = 4"):
+        sketch.num_features_for(x[:, :2], y[:, :2], error=0.3, probability=0.9)

@@ -10,13 +10,12 @@ import numpy as np
 from scipy import sparse
 
 from kernattn._array import Array, Host, accumulation_dtype, like, namespace
-from kernattn._check import finite_number, positive_number
 from kernattn._dispatch import Op
 from kernattn._random import RNG, generator
-from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
+from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 from kernattn.features.base import FeatureMap
+from kernattn.features.bounds import Terms
 from kernattn.features.polynomial_inputs import PairSums, augmented, augmented_csr, pair_sums, unit_rows
-from kernattn.features.sketches.bounds import failure, least_number
 from kernattn.kernels import Polynomial
 from kernattn.ops.features import OP
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -117,55 +116,19 @@ class PolynomialSketch(FeatureMap):
         return like(np.maximum(self.pair_variance(sums, self.features_of(self.dim)), 0.0), x)
 
     @final
-    def num_features_for(self, x: Array, y: Array, *, error: float, probability: float) -> int:
-        r"""Return the least M that certifies :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p`.
-
-        Chebyshev's inequality with the exact variance; where weights are signs or roots of unity, so that products are
-        bounded, Hoeffding's and Bernstein's too, whichever is best for a pair. Over the pairs the probabilities of
-        failure add up.
-
-        Parameters
-        ----------
-        x, y : (..., d) array
-            Rowwise pairs.
-        error : float
-            The error allowed, absolute, positive.
-        probability : float
-            The probability p that a fresh draw keeps it for all of the pairs, in (0, 1).
-
-        Returns
-        -------
-        int
-            The number M of features.
-
-        Raises
-        ------
-        ParameterError
-            If a number is out of range, or no number of features is enough.
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> import kernattn as ka
-        >>> phi = ka.random_features(ka.kernels.Polynomial(2), dim=4, num_features=1, estimator="rademacher_sketch")
-        >>> x = np.full((1, 4), 0.5)
-        >>> phi.num_features_for(x, x, error=0.5, probability=0.9)
-        194
-        """
-        error = positive_number("error", error)
-        if not 0 < finite_number("probability", probability) < 1:
-            raise ParameterError(f"probability must lie strictly between 0 and 1; got {probability!r}")
-        sums = np.broadcast_arrays(*pair_sums(self.kernel, self.dim, x, y))
-        if sums[0].size == 0:
-            raise EmptyInputError(f"x and y must hold pairs; got shapes {tuple(x.shape)} and {tuple(y.shape)}")
-        pair, p = PairSums(*(part.ravel() for part in sums)), self.kernel.degree
-        size = pair.largest**p if self.bounded else None
-
-        def enough(m: int) -> bool:
-            variance = np.maximum(self.pair_variance(pair, m), 0.0)
-            return failure(variance, pair.dot**p, size, error, m, self.block) <= 1 - probability
-
-        return least_number(enough, self.block, self.step)
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
+        pair, p = pair_sums(self.kernel, self.dim, x, y), self.kernel.degree
+        return Terms(
+            number=self.features_of(self.dim),
+            features=lambda m: m,
+            kernel=pair.dot**p,
+            bias=lambda m: np.zeros_like(pair.dot),
+            variance=lambda m: self.pair_variance(pair, m),
+            size=pair.largest**p if self.bounded else None,
+            block=self.block,
+            part=lambda rest: rest % self.step == 0,
+        )
 
     @final
     def _features(self, x: Any, side: str, backend: str | None) -> Array:
