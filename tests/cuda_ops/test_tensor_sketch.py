@@ -1,16 +1,19 @@
 """The kernel `tensor_sketch` on the emulation against transforms of the count sketches as written."""
 
+import gc
+
 import numpy as np
 import pytest
 
 from cuda_ops.cases import DTYPES, array, to64
 from kernattn.ops import _cuda
+from kernattn.ops.tensor_sketch.order import order
 
 ROOMS = (232_448, 4096, 0)  # everything in shared memory; not the rows of 1500 columns; nothing: cuFFT's transforms
 
 
 def wanted(x, index, weight, buckets):
-    """[P_0, P_(M/2) where M is even, sqrt 2 Re P_1, sqrt 2 Im P_1, ...] / sqrt M."""
+    """[P_0, P_(M/2) where M is even, sqrt 2 Re P_f, sqrt 2 Im P_f, ...] / sqrt M."""
     spectrum = np.ones((*x.shape[:-1], buckets), complex)
     for h, w in zip(index, weight, strict=True):
         sketch = np.zeros((*x.shape[:-1], buckets))
@@ -18,7 +21,7 @@ def wanted(x, index, weight, buckets):
             sketch[..., bucket] += w[j] * x[..., j]
         spectrum *= np.fft.fft(sketch)
     real = [spectrum.real[..., f] for f in ((0,) if buckets % 2 else (0, buckets // 2))]
-    pairs = [part[..., f] * np.sqrt(2) for f in range(1, (buckets + 1) // 2) for part in (spectrum.real, spectrum.imag)]
+    pairs = [part[..., f] * np.sqrt(2) for f in order(buckets) for part in (spectrum.real, spectrum.imag)]
     return np.stack(real + pairs, axis=-1) / np.sqrt(buckets)
 
 
@@ -60,3 +63,20 @@ def test_the_order_of_threads_does_not_matter(cupy, monkeypatch):
             monkeypatch.setattr(RawModule, "seed", seed)
             outputs.append(to64(sketch(x, index, weight, 16)))
         np.testing.assert_array_equal(*outputs)
+
+
+def test_what_the_device_holds_is_made_once(cupy):
+    import kernattn as ka
+    from kernattn.ops import _cuda_sketch
+
+    phi = ka.random_features(ka.kernels.Polynomial(2), 5, 16, estimator="tensor_sketch", rng=0)
+    x = np.random.default_rng(0).normal(size=(3, 5))
+    first = phi(cupy.asarray(x))
+    held = dict(_cuda_sketch._lists)
+    assert len(held) == 1
+    np.testing.assert_array_equal(to64(phi(cupy.asarray(x))), to64(first))
+    assert _cuda_sketch._lists == held
+    np.testing.assert_allclose(to64(first), phi(x), rtol=1e-10, atol=1e-12)
+    del phi, held
+    gc.collect()
+    assert not _cuda_sketch._lists

@@ -16,18 +16,26 @@ def hashes(copies, dim, buckets, seed=0):
     return rng.integers(buckets, size=(copies, dim)), rng.standard_normal((copies, dim))
 
 
+def frequencies(buckets):
+    """1 ... (M - 1) // 2; where M is a power of two, by their digits in base 8, the least significant ones first."""
+    listed = np.arange(1, (buckets + 1) // 2)
+    if buckets & (buckets - 1):
+        return listed
+    last = max((bits for bits in range(0, 60, 3) if 8 ** (bits // 3) * 16 < buckets // 2), default=-3) + 3
+    digits = [listed // 8**i % 8 for i in range(last // 3)] + [listed // 2**last]
+    return listed[np.lexsort(digits[::-1])]
+
+
 def oracle(x, index, weight, buckets):
-    """[P_0, sqrt 2 Re P_1, sqrt 2 Im P_1, ..., P_(M/2)] / sqrt M by sums over the columns."""
+    """[P_0, P_(M/2) where M is even, sqrt 2 Re P_f, sqrt 2 Im P_f, ...] / sqrt M by sums over the columns."""
     turn = np.exp(-2j * np.pi * np.arange(buckets)[:, None] * np.arange(buckets) / buckets)
     spectrum = np.ones((len(x), buckets), complex)
     for h, w in zip(index, weight, strict=True):
         spectrum *= (x.astype(np.float64) * w) @ turn[h]
-    out = [spectrum[:, 0].real]
-    for f in range(1, (buckets + 1) // 2):
+    out = [spectrum[:, 0].real] if buckets % 2 else [spectrum[:, 0].real, spectrum[:, buckets // 2].real]
+    for f in frequencies(buckets):
         out += [np.sqrt(2) * spectrum[:, f].real, np.sqrt(2) * spectrum[:, f].imag]
-    if buckets % 2 == 0:
-        out.append(spectrum[:, buckets // 2].real)
-    return np.stack(out[:buckets], axis=1) / np.sqrt(buckets)
+    return np.stack(out, axis=1) / np.sqrt(buckets)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -35,7 +43,7 @@ def oracle(x, index, weight, buckets):
 @pytest.mark.parametrize("buckets", [1, 2, 3, 4, 8, 12, 16, 32, 64, 128, 256, 512, 1024])
 def test_against_the_oracle(buckets, backend, dtype):
     tolerance = 2e-5 if dtype == "float32" else 1e-12
-    for n, d, copies in ((1, 1, 1), (37, 9, 2), (16, 5, 3), (70, 33, 1)):
+    for n, d, copies in ((1, 1, 1), (37, 9, 2), (16, 5, 3), (70, 33, 1), (9, 80, 2)):
         (x,) = arrays(1, (n, d), dtype=dtype)
         index, weight = hashes(copies, d, buckets)
         sketch = OP.implementation(x, backend)

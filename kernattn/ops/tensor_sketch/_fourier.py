@@ -1,9 +1,9 @@
 """Fourier transforms of count sketches, one row to a vector lane: the tile is in cache, and no transform is written.
 
-A tile z holds bucket b of the count sketches of L rows at b L + lane. Buckets 2 j and 2 j + 1 count as the real and
-the imaginary part of point j: the transform of these M / 2 complex points gives the spectrum of the M real ones, row by
-row, so that no row feels its neighbours. Transforms leave their frequencies in digit-reversed places, which costs
-nothing: the product of spectra looks up where they are.
+Buckets 2 j and 2 j + 1 of a row's count sketch count as the real and the imaginary part of point j: the transform of
+these M / 2 complex points gives the spectrum of the M real ones, row by row, so that no row feels its neighbours.
+Spectra stay where the transform leaves them. The first pass of a transform reads the columns themselves, unless they
+are many or every row has its own, as in a CSR matrix.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -18,12 +18,12 @@ from numpy.typing import NDArray
 
 from kernattn._array import Host
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
+from kernattn.ops._numba.fourier import begin, begin_sparse, complex_block, complex_product, finish
 from kernattn.ops._numba.linear import aligned
-from kernattn.ops._numba.products import Block, lanes, transpose, vector_length
+from kernattn.ops._numba.products import lanes, transpose, vector_length
+from kernattn.ops.tensor_sketch.order import decimated, radices
 
-__all__ = ["places", "rows_of_tile", "sketch_csr", "sketch_rows", "twiddles"]
-
-NEAR = 256  # points of a transform that stays in the first cache from here on
+__all__ = ["mirrors", "roots", "rows_of_tile", "sketch_csr", "sketch_rows", "turns"]
 
 
 def rows_of_tile(dtype: Any) -> int:
@@ -31,93 +31,28 @@ def rows_of_tile(dtype: Any) -> int:
     return vector_length(dtype)
 
 
-def twiddles(points: int) -> Host:
-    """Return cos and -sin of 2 pi j / M for all j, (2, M)."""
+def turns(points: int) -> Host:
+    """Return the factors by which the passes turn their results, in the order of use, cos and -sin of their angles."""
+    parts, size = [np.zeros(0)], points
+    for radix in radices(points)[:-1]:
+        angle = 2 * np.pi / size * np.outer(np.arange(size // radix), np.arange(1, radix))
+        parts.append(np.stack([np.cos(angle), -np.sin(angle)], axis=-1).ravel())
+        size //= radix
+    return np.concatenate(parts)
+
+
+def roots(points: int) -> Host:
+    """Return cos and -sin of 2 pi j / M for all j, (M, 2)."""
     angle = 2 * np.pi * np.arange(points) / points
-    return np.stack([np.cos(angle), -np.sin(angle)])
+    return np.stack([np.cos(angle), -np.sin(angle)], axis=1)
 
 
-def places(points: int) -> NDArray[np.int64]:
-    """Return where the transform leaves each frequency: digits in base 4, a last one in base 2, in reversed order."""
-    frequency, step, size = np.zeros(1, dtype=np.int64), 1, points
-    while size > 1:
-        radix = 4 if size % 4 == 0 else 2
-        frequency = (frequency[:, None] + step * np.arange(radix)).ravel()
-        step, size = step * radix, size // radix
-    return np.argsort(frequency)
-
-
-def _complex_block(context, builder, array, value):
-    """Return loads and stores of complex points of a tile."""
-    k = Block(context, builder, array.dtype)
-    data = k.pointer(array, value)
-
-    def load(at):
-        return k.load(k.at(data, at)), k.load(k.at(data, at, k.width))
-
-    def store(at, point):
-        k.store(point[0], k.at(data, at))
-        k.store(point[1], k.at(data, at, k.width))
-
-    return k, load, store
-
-
-def _times(builder, fma, x, y):
-    """Return the product of two complex vectors."""
-    (a, b), (c, d) = x, y
-    negated = builder.fneg(builder.fmul(b, d))
-    return builder.call(fma, [a, c, negated]), builder.call(fma, [a, d, builder.fmul(b, c)])
-
-
-def _butterfly(turned):
-    """Return the intrinsic of a radix-4 step on points z[at + i stride], i < 4: results turned by w, w^2, w^3."""
-
-    @intrinsic
-    def step(context, z, at, stride, c1, s1, c2, s2, c3, s3):
-        index, scalar = types.intp, z.dtype
-
-        def codegen(context, builder, signature, args):
-            k, load, store = _complex_block(context, builder, z, args[0])
-            places = [builder.add(args[1], builder.mul(k.number(i), args[2])) for i in range(4)]
-            (ar, ai), (br, bi), (cr, ci), (dr, di) = (load(place) for place in places)
-            add, sub, fma = builder.fadd, builder.fsub, k.multiply_add()
-            pr, pi, mr, mi = add(ar, cr), add(ai, ci), sub(ar, cr), sub(ai, ci)
-            qr, qi, nr, ni = add(br, dr), add(bi, di), sub(br, dr), sub(bi, di)
-            results = [
-                (add(pr, qr), add(pi, qi)),
-                (add(mr, ni), sub(mi, nr)),
-                (sub(pr, qr), sub(pi, qi)),
-                (sub(mr, ni), add(mi, nr)),
-            ]
-            store(places[0], results[0])
-            for i in range(1, 4):
-                if turned:
-                    factor = k.splat(args[2 * i + 1]), k.splat(args[2 * i + 2])
-                    results[i] = _times(builder, fma, results[i], factor)
-                store(places[i], results[i])
-            return context.get_dummy_value()
-
-        return types.void(z, index, index, *(scalar,) * 6), codegen
-
-    return step
-
-
-_turned, _plain = _butterfly(True), _butterfly(False)
-
-
-@intrinsic
-def _pair(context, z, at, stride):
-    """Replace two points of z by their sum and difference."""
-
-    def codegen(context, builder, signature, args):
-        _, load, store = _complex_block(context, builder, z, args[0])
-        other = builder.add(args[1], args[2])
-        (ar, ai), (br, bi) = load(args[1]), load(other)
-        store(args[1], (builder.fadd(ar, br), builder.fadd(ai, bi)))
-        store(other, (builder.fsub(ar, br), builder.fsub(ai, bi)))
-        return context.get_dummy_value()
-
-    return types.void(z, types.intp, types.intp), codegen
+def mirrors(points: int) -> NDArray[np.int64]:
+    """Return f and the places of frequencies f and M / 2 - f, one of each pair, in the order of the tile; not f = 0."""
+    frequency = decimated(points)
+    place = np.argsort(frequency)
+    triples = np.stack([frequency, place[frequency], place[-frequency]], axis=1)[1:]
+    return triples[triples[:, 1] <= triples[:, 2]]
 
 
 def _combination(first):
@@ -128,30 +63,28 @@ def _combination(first):
     """
 
     @intrinsic
-    def multiply(context, z, at, mirror, c, s, products, real_f, imag_f, real_g, imag_g):
+    def multiply(context, z, at, mirror, c, s, products):
         index, scalar = types.intp, z.dtype
 
         def codegen(context, builder, signature, args):
-            k, load, _ = _complex_block(context, builder, z, args[0])
-            add, sub, fma = builder.fadd, builder.fsub, k.multiply_add()
+            k, load, _ = complex_block(context, builder, z, args[0])
+            _, load_product, store_product = complex_block(context, builder, products, args[5])
+            add, sub = builder.fadd, builder.fsub
             (ur, ui), (vr, vi) = load(args[1]), load(args[2])
-            cosine, sine = k.splat(args[3]), k.splat(args[4])
             even, odd = (add(ur, vr), sub(ui, vi)), (add(ui, vi), sub(vr, ur))
-            turned = _times(builder, fma, odd, (cosine, sine))
-            data = k.pointer(products, args[5])
+            turned = complex_product(k, odd, (k.splat(args[3]), k.splat(args[4])))
             spectrum = [
                 (add(even[0], turned[0]), add(even[1], turned[1])),
                 (sub(even[0], turned[0]), sub(turned[1], even[1])),
             ]
-            for i, value in enumerate(spectrum):
-                real_at, imag_at = k.at(data, args[6 + 2 * i]), k.at(data, args[7 + 2 * i])
-                if not first:
-                    value = _times(builder, fma, value, (k.load(real_at), k.load(imag_at)))
-                k.store(value[0], real_at)
-                k.store(value[1], imag_at)
+            if not first:
+                before = [load_product(place) for place in args[1:3]]
+                spectrum = [complex_product(k, x, y) for x, y in zip(spectrum, before, strict=True)]
+            for place, value in zip(args[1:3], spectrum, strict=True):
+                store_product(place, value)
             return context.get_dummy_value()
 
-        return types.void(z, index, index, scalar, scalar, products, *(index,) * 4), codegen
+        return types.void(z, index, index, scalar, scalar, products), codegen
 
     return multiply
 
@@ -160,105 +93,88 @@ _begin, _multiply = _combination(True), _combination(False)
 
 
 @inner
-def _pass(z, start, size, twiddle):
-    """Take the radix-4 steps of one block of `size` points, which leaves four transforms of a quarter each."""
-    unit = 2 * lanes(z)
-    quarter = size // 4
-    one, zero = twiddle[0, 0], twiddle[1, 0]
-    _plain(z, start * unit, quarter * unit, one, zero, one, zero, one, zero)
-    turn = twiddle.shape[1] // size
-    for k in range(1, quarter):
-        j = k * turn
-        _turned(
-            z, (start + k) * unit, quarter * unit,
-            twiddle[0, j], twiddle[1, j], twiddle[0, 2 * j], twiddle[1, 2 * j], twiddle[0, 3 * j], twiddle[1, 3 * j],
-        )  # fmt: skip
-
-
-@inner
-def _passes(z, start, count, largest, smallest, twiddle):
-    """Transform `count` points from blocks of `largest` down to blocks of `smallest` points."""
-    unit = 2 * lanes(z)
-    size = largest
-    while size > smallest:
-        if size == 2:
-            for at in range(start, start + count, 2):
-                _pair(z, at * unit, unit)
-            size = 1
-        else:
-            for at in range(start, start + count, size):
-                _pass(z, at, size, twiddle)
-            size //= 4
-
-
-@inner
-def _transform(z, twiddle, points):
-    """Transform all points; blocks that fit the first cache are finished one after the other."""
-    near = points
-    while near > NEAR:
-        near //= 4
-    _passes(z, 0, points, points, near, twiddle)
-    for start in range(0, points, near):
-        _passes(z, start, near, near, 1, twiddle)
-
-
-@inner
-def _multiply_spectra(z, place, twiddle, products, first):
-    """Multiply the products by the spectra in z: columns Re 0, Re 1, Im 1, ..., Re M / 2, and four nobody reads."""
-    width, points = lanes(z), len(place)
-    unit, features = 2 * width, 2 * points
-    for f in range(points // 2 + 1):
-        g = points - f
-        at, mirror = place[f] * unit, place[g % points] * unit
-        real_f, imag_f, real_g, imag_g = 2 * f - 1, 2 * f, 2 * g - 1, 2 * g
-        if f == 0:
-            real_f, imag_f, imag_g = 0, features, features + 1
-        elif f == g:
-            real_g, imag_g = features + 2, features + 3
-        columns = real_f * width, imag_f * width, real_g * width, imag_g * width
-        if first:
-            _begin(z, at, mirror, twiddle[0, f], twiddle[1, f], products, *columns)
-        else:
-            _multiply(z, at, mirror, twiddle[0, f], twiddle[1, f], products, *columns)
-
-
-@inner
-def _write(products, features, rows, out, at):
-    """Write the features of a tile of rows; frequencies 0 and M / 2 come once in the whole spectrum, not twice."""
-    width = lanes(products)
-    half = products.dtype.type(0.5**0.5)
+def _multiply_spectra(z, pairs, root, products, first):
+    """Multiply the products by twice the spectra in z; in place 0 are frequencies 0 and M / 2, both real."""
+    width = lanes(z)
+    unit = 2 * width
+    double = z.dtype.type(2**0.5 if first else 2)  # these two come once in the whole spectrum, the others twice
     for lane in range(width):
-        products[lane] *= half
-        products[(features - 1) * width + lane] *= half
-    transpose(products, 0, width, features, rows, out, at, features)
+        one, other = double * (z[lane] + z[width + lane]), double * (z[lane] - z[width + lane])
+        if not first:
+            one, other = one * products[lane], other * products[width + lane]
+        products[lane], products[width + lane] = one, other
+    for i in range(len(pairs)):
+        f, at, mirror = pairs[i, 0], pairs[i, 1] * unit, pairs[i, 2] * unit
+        if first:
+            _begin(z, at, mirror, root[f, 0], root[f, 1], products)
+        else:
+            _multiply(z, at, mirror, root[f, 0], root[f, 1], products)
+
+
+@inner
+def _sorted_entries(index, weight, root, rows, factors, starts):
+    """Sort the columns by bucket // 2 modulo M / 16, and write their shares in the results of the first pass."""
+    features = len(root)
+    part = features // 16
+    starts[:] = 0
+    for b in index:
+        starts[b // 2 % part + 1] += 1
+    for j in range(part):
+        starts[j + 1] += starts[j]
+    for row in range(len(index)):
+        b = index[row]
+        j = b // 2 % part
+        t = starts[j]
+        starts[j] += 1
+        rows[t] = row
+        for i in range(8):
+            k = b // 2 * 2 * i % features
+            c, s = root[k, 0], root[k, 1]
+            real, imag = (-s, c) if b % 2 else (c, s)
+            factors[16 * t + 2 * i], factors[16 * t + 2 * i + 1] = weight[row] * real, weight[row] * imag
+    for j in range(part, 0, -1):
+        starts[j] = starts[j - 1]
+    starts[0] = 0
 
 
 @compiled
-def sketch_rows(x, dim, index, weight, twiddle, place, out, rows, low, high):
+def sketch_rows(x, dim, index, weight, turn, pairs, root, out, rows, low, high):
     """Write the features of tiles low to high of rows; x (rows, dim) and out (rows, M) are flat."""
-    width, features = lanes(out), twiddle.shape[1]
-    z, products = aligned(features * width, out), aligned((features + 4) * width, out)
-    columns = aligned(dim * width, out)
+    width, features = lanes(out), len(root)
+    points, copies = features // 2, len(index)
+    few = points > 16 and 2 * dim <= features
+    z, products, columns = aligned(features * width, out), aligned(features * width, out), aligned(dim * width, out)
+    order = np.empty((copies, dim), np.int64)
+    shares = np.empty((copies, 16 * dim), out.dtype)
+    starts = np.empty((copies, features // 16 + 1), np.int64)
+    if few:
+        for i in range(copies):
+            _sorted_entries(index[i], weight[i], root, order[i], shares[i], starts[i])
     for tile in range(low, high):
         start = tile * width
         count = min(width, rows - start)
         transpose(x, start * dim, dim, count, dim, columns, 0, width)
-        for i in range(len(index)):
-            z[:] = 0
-            for j in range(dim):
-                at, w = index[i, j] * width, weight[i, j]
-                for lane in range(width):
-                    z[at + lane] += w * columns[j * width + lane]
-            _transform(z, twiddle, len(place))
-            _multiply_spectra(z, place, twiddle, products, i == 0)
-        _write(products, features, count, out, start * features)
+        for i in range(copies):
+            if few:
+                begin_sparse(z, points, columns, order[i], shares[i], starts[i])
+            else:
+                z[:] = 0
+                for j in range(dim):
+                    at, w = index[i, j] * width, weight[i, j]
+                    for lane in range(width):
+                        z[at + lane] += w * columns[j * width + lane]
+                begin(z, points, turn)
+            finish(z, points, turn)
+            _multiply_spectra(z, pairs, root, products, i == 0)
+        transpose(products, 0, width, features, count, out, start * features, features)
 
 
 @compiled
-def sketch_csr(data, indices, indptr, index, weight, twiddle, place, out, rows, low, high):
+def sketch_csr(data, indices, indptr, index, weight, turn, pairs, root, out, rows, low, high):
     """Write the features of tiles low to high of the rows of a CSR matrix; out (rows, M) is flat."""
-    width, features = lanes(out), twiddle.shape[1]
-    z, products = aligned(features * width, out), aligned((features + 4) * width, out)
+    width, features = lanes(out), len(root)
+    points = features // 2
+    z, products = aligned(features * width, out), aligned(features * width, out)
     for tile in range(low, high):
         start = tile * width
         count = min(width, rows - start)
@@ -268,6 +184,7 @@ def sketch_csr(data, indices, indptr, index, weight, twiddle, place, out, rows, 
                 for t in range(indptr[start + r], indptr[start + r + 1]):
                     j = indices[t]
                     z[index[i, j] * width + r] += weight[i, j] * data[t]
-            _transform(z, twiddle, len(place))
-            _multiply_spectra(z, place, twiddle, products, i == 0)
-        _write(products, features, count, out, start * features)
+            begin(z, points, turn)
+            finish(z, points, turn)
+            _multiply_spectra(z, pairs, root, products, i == 0)
+        transpose(products, 0, width, features, count, out, start * features, features)

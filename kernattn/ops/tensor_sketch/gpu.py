@@ -1,4 +1,4 @@
-"""Tensor sketches in CUDA: in one launch where M is a power of two that fits shared memory, by cuFFT's transforms elsewhere.
+"""Tensor sketches in CUDA: in one launch where M is a power of two that fits shared memory, by cuFFT elsewhere.
 
 Every sum is made by one thread in a fixed order, so that features are the same in every run.
 """
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from kernattn._array import Array, Host, dtype_name, frozen
 from kernattn.ops import _cuda, _cuda_sketch
 from kernattn.ops.countsketch.gpu import countsketch
+from kernattn.ops.tensor_sketch.order import order
 from kernattn.ops.tensor_sketch.reference import amplitudes
 
 __all__ = ["Plan", "plan", "tensor_sketch"]
@@ -77,10 +78,11 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features
     copies, name = len(index), np.dtype(real).name
     own = _cuda_sketch.lists(index, weight, num_features, name)
     turns = _cuda.uploaded(_turns(num_features), name)
+    slots = _cuda.uploaded(_order(num_features), "int32")
     amplitude = real((2 / num_features) ** 0.5 / 2**copies)
     sizes = (np.int64(rows), *(np.int32(i) for i in (d, copies, how.bits, how.rows.group, how.rows.inside)))
     function = _cuda.kernel("tensor_sketch", "tensor_sketch", how.defines)
-    arguments = (x, own.first, own.column, own.weight, turns, out, amplitude, *sizes)
+    arguments = (x, own.first, own.column, own.weight, turns, slots, out, amplitude, *sizes)
     _cuda.launch(function, (how.blocks,), 32 * how.warps, how.shared_bytes, arguments)
     return out
 
@@ -92,13 +94,25 @@ def _by_transforms(x: Array, index: NDArray[np.int64], weight: Host, out: Array)
     num_features = out.shape[-1]
     batch = max(1, BATCH // (len(index) * num_features))
     weights = _cuda.uploaded(amplitudes(num_features), out.dtype.name)
+    columns = _cuda.uploaded(_columns(num_features), "int32")
     for start in range(0, len(x), batch):
         sketches = countsketch(x[start : start + batch], index, weight, num_features)  # (rows, p, M)
         product = cupy.prod(cupy.fft.rfft(sketches), axis=1)  # (rows, M // 2 + 1)
-        parts = product.view(out.dtype)
-        odd = num_features % 2  # imaginary parts of frequencies 0 and M / 2 are 0, and left out
-        parts[:, 1] = parts[:, 0 if odd else num_features]
-        out[start : start + batch] = parts[:, odd : odd + num_features] * weights
+        out[start : start + batch] = product.view(out.dtype)[:, columns] * weights
+
+
+@cache
+def _order(num_features: int) -> NDArray[np.int64]:
+    """Return the frequencies below M / 2 as they are written, 0 first."""
+    return frozen(np.concatenate([[0], order(num_features)]))
+
+
+@cache
+def _columns(num_features: int) -> NDArray[np.int64]:
+    """Return where the features are among the real and imaginary parts of all frequencies."""
+    ends = [0] if num_features % 2 else [0, num_features]
+    pairs = 2 * order(num_features)[:, None] + np.arange(2)
+    return frozen(np.concatenate([ends, pairs.ravel()]))
 
 
 @cache

@@ -72,10 +72,10 @@ __device__ __forceinline__ void multiply(Complex* products, const Complex* z, co
     }
 }
 
-// turns (M,): exp(-2 pi i j / M). amplitude: that of every feature but the first two, over what the doubled spectra add.
+// turns (M,): exp(-2 pi i j / M). order (M / 2,): the frequencies as they are written, 0 first. amplitude: that of every feature but the first two, over what the doubled spectra add.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-tensor_sketch(const X* x, const int* first, const int* column, const Acc* weight, const Complex* turns, Acc* out, Acc amplitude, long long n,
-              int d, int copies, int bits, int group, int staged) {
+tensor_sketch(const X* x, const int* first, const int* column, const Acc* weight, const Complex* turns, const int* order, Acc* out,
+              Acc amplitude, long long n, int d, int copies, int bits, int group, int staged) {
     const long long row0 = blockIdx.x * static_cast<long long>(group);
     const int rows = n - row0 < group ? int(n - row0) : group;
     const int points = 1 << bits, line = place(points), buckets = 2 * points;
@@ -109,6 +109,8 @@ tensor_sketch(const X* x, const int* first, const int* column, const Acc* weight
     __syncthreads();
     const Acc ends = amplitude * sqrt(Acc(0.5));
     const Acc* const features = &products[0].re;
-    for (int i = threadIdx.x; i < rows * buckets; i += blockDim.x)
-        out[row0 * buckets + i] = features[i] * (i % buckets < 2 ? ends : amplitude);
+    for (int i = threadIdx.x; i < rows * buckets; i += blockDim.x) {
+        const int row = i / buckets, slot = i % buckets;
+        out[row0 * buckets + i] = features[row * buckets + 2 * order[slot / 2] + slot % 2] * (slot < 2 ? ends : amplitude);
+    }
 }

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kernattn._array import Array, Host, constant, frozen, namespace
 from kernattn.ops.countsketch.reference import countsketch
+from kernattn.ops.tensor_sketch.order import order
 
 __all__ = ["amplitudes", "tensor_sketch"]
 
@@ -18,10 +19,14 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features
     sketches = countsketch(x, index, weight, num_features)  # (..., n, p, M)
     xp = namespace(sketches=sketches)
     product = xp.prod(xp.fft.rfft(sketches), axis=-2)  # (..., n, M // 2 + 1)
-    parts = xp.stack([xp.real(product), xp.imag(product)], axis=-1)
-    parts = xp.reshape(parts, (*product.shape[:-1], -1))
-    packed = xp.concat([parts[..., :1], parts[..., 2 : num_features + 1]], axis=-1)  # without the parts that are 0
-    return packed * constant(xp, amplitudes(num_features), sketches.dtype, sketches)
+    ends = [xp.real(product[..., :1])]
+    if num_features % 2 == 0:
+        ends.append(xp.real(product[..., -1:]))
+    if num_features > 2:
+        product = xp.take(product, constant(xp, order(num_features), xp.int32, sketches), axis=-1)
+        parts = xp.stack([xp.real(product), xp.imag(product)], axis=-1)
+        ends.append(xp.reshape(parts, (*product.shape[:-1], -1)))
+    return xp.concat(ends, axis=-1) * constant(xp, amplitudes(num_features), sketches.dtype, sketches)
 
 
 @cache
@@ -30,5 +35,5 @@ def amplitudes(num_features: int) -> Host:
     weights = np.full(num_features, (2 / num_features) ** 0.5)
     weights[0] = num_features**-0.5
     if num_features % 2 == 0:
-        weights[-1] = num_features**-0.5
+        weights[1] = num_features**-0.5
     return frozen(weights)
