@@ -1,0 +1,83 @@
+"""Structured projections with every kernel that they make sense for, and which closed forms there are."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn import errors
+from structured import CLOSED, SPECS, UNIFORM, z_score
+
+P = ka.projections
+
+
+KERNELS = [ka.kernels.Gaussian(0.9), ka.kernels.Matern(1.5), ka.kernels.RationalQuadratic(0.8)]
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kernel", KERNELS, ids=repr)
+@pytest.mark.parametrize("name", ["antithetic", "fastfood", "halton", "simplex", "sobol"])
+def test_isotropic_kernels_are_unbiased(name, kernel):
+    phi = ka.random_features(kernel, 4, 32, "phase", name)
+    x, y = np.zeros((2, 4)), np.array([[0.9, 0.0, 0.1, 0.0], [0.5, 0.5, -0.4, 0.5]])
+    rng = np.random.default_rng(3)
+    maps = (phi.redraw(rng) for _ in range(250))
+    samples = np.stack([np.sum(each(x) * each(y), axis=-1) for each in maps])
+    assert np.abs(z_score(samples, kernel.pairs(x, y))).max() < 4.5
+    np.testing.assert_allclose(phi.bias(x, y), 0.0, atol=1e-12)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("estimator", ["trigonometric", "positive"])
+def test_padding_with_constant_norms(estimator):
+    """Rows are cut from a sphere in p = 8 dimensions: the mean is that of p, not of d = 5."""
+    kernel = ka.kernels.Gaussian()
+    phi = ka.random_features(kernel, 5, 16, estimator, P.Fastfood(norms="sqrt_d"))
+    x, y = np.full((1, 5), 0.3), np.full((1, 5), -0.4 if estimator == "trigonometric" else 0.2)
+    rng = np.random.default_rng(3)
+    maps = (phi.redraw(rng) for _ in range(1000))
+    samples = np.stack([np.sum(each(x) * each(y), axis=-1) for each in maps])
+    assert np.abs(z_score(samples, phi.mean(x, y))).max() < 4.5
+
+
+@pytest.mark.parametrize("name", P.PROJECTIONS)
+def test_maps_with_every_projection(name, tmp_path):
+    kernel, x = ka.kernels.Softmax(), np.random.default_rng(0).standard_normal((30, 6))
+    phi = ka.random_features(kernel, 6, 16, projection=name, data=x, rng=2)
+    phi.save(tmp_path / "map.npz")
+    again = ka.load(tmp_path / "map.npz")
+    assert again.projection == phi.projection == P.PROJECTIONS[name]()
+    np.testing.assert_array_equal(again(x), phi(x))
+    np.testing.assert_array_equal(again.redraw(1)(x), phi.redraw(1)(x))
+    ka.random_features(ka.kernels.ArcCosine(1), 6, 16, projection=name)
+    ka.features.generalized("relu", 6, 16, projection=name)
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_what_has_a_closed_form(name):
+    x = np.ones((2, 6)) / 4
+    phi = ka.random_features(ka.kernels.Softmax(), 6, 16, "positive", SPECS[name])
+    if name in UNIFORM:
+        phi.mean(x, x)
+    else:
+        with pytest.raises(errors.NoClosedForm, match="uniform only as"):
+            phi.mean(x, x)
+    if name in CLOSED:
+        phi.variance(x, x)
+    else:
+        with pytest.raises(errors.NoClosedForm, match="no closed form is known for the variance with"):
+            phi.variance(x, x)
+
+
+def test_one_quasi_random_row():
+    x = np.ones((2, 6)) / 4
+    one, other = (ka.random_features(ka.kernels.Gaussian(), 6, 2, "trigonometric", p) for p in ("sobol", "iid"))
+    np.testing.assert_allclose(one.variance(x, 2 * x), other.variance(x, 2 * x))
+
+
+def test_heavy_tails():
+    kernel, x = ka.kernels.Matern(1.5), np.ones((2, 6)) / 4
+    phi = ka.random_features(kernel, 6, 16, projection="simplex")
+    with pytest.raises(errors.NoClosedForm, match=r"another than a right angle.*MaternNorms"):
+        phi.variance(x, -x)
+    with pytest.raises(errors.ParameterError, match=r"'coupled'.*quantiles of chi.*MaternNorms"):
+        ka.random_features(kernel, 6, 16, projection=P.Orthogonal(norms="coupled"))
