@@ -155,7 +155,7 @@ def test_mean_squared_error_beside_other_projections():
 def test_what_has_no_closed_form():
     x = np.ones((2, D)) / 4
     with pytest.raises(errors.NoClosedForm, match="padding was dropped"):
-        ka.random_features(K.Softmax(), D, 8, "optimal_positive", "moment_matched").mean(x, x)
+        ka.random_features(K.Softmax(), D, 8, "optimal_positive", "moment_matched").variance(x, x)
     phi = ka.random_features(K.Gaussian(), D, 16, "trigonometric", "moment_matched")
     with pytest.raises(errors.NoClosedForm, match="all rows depend on each other"):
         phi.num_features_for(x, x / 2, error=0.5, probability=0.9)
