@@ -1,4 +1,4 @@
-"""Contiguous arrays that begin off a multiple of 16 bytes, as slices and DLPack hand them over: read right, whatever the vector loads."""
+"""Contiguous arrays that begin off a multiple of 16 bytes, as slices and DLPack hand them over, are read right."""
 
 import numpy as np
 import pytest

@@ -10,7 +10,8 @@ from cuda_on_cpu import KernelError, RawModule
 from cuda_on_cpu.mutate import without_one_barrier
 from cuda_ops.cases import array, features_of, specs, to64
 from cuda_ops.test_hadamard import dense
-from cuda_ops.test_tensor_sketch import problem, wanted
+from cuda_ops.test_tensor_sketch import problem
+from cuda_ops.test_tensor_sketch import wanted as sketch_features
 from kernattn.ops import _cuda, _cuda_linear
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.block_softmax.gpu import block_softmax
@@ -134,7 +135,7 @@ def countsketch_error(cupy):
 
 def tensor_sketch_error(cupy):
     x, index, weight = problem(cupy, 20, 300, 3, 64, "float32")
-    exact = wanted(to64(x), index, weight, 64)
+    exact = sketch_features(to64(x), index, weight, 64)
     return np.max(np.abs(to64(tensor_sketch(x, index, weight, 64)) - exact)) / np.abs(exact).max()
 
 

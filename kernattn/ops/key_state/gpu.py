@@ -87,7 +87,13 @@ def scan(
     features, e = end.s.shape[-2:]
     first = (_cuda.NULL,) * 3 if start is None else tuple(start)
     sizes = (np.int64(n), np.int32(how.slabs.count), np.int64(how.slabs.rows))
-    shape = (np.int32(features), np.int32(e), np.int32(end.peak.shape[-1]), np.int32(prefixes), np.int32(how.scan_blocks))
+    shape = (
+        np.int32(features),
+        np.int32(e),
+        np.int32(end.peak.shape[-1]),
+        np.int32(prefixes),
+        np.int32(how.scan_blocks),
+    )
     blocks = how.entries * how.scan_blocks
     _cuda.launch(function, (blocks,), SCAN_THREADS, 0, (*parts, before, *first, *end, segments, *sizes, *shape))
 
