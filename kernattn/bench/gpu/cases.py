@@ -33,12 +33,12 @@ class Race:
     work: Work
 
 
-def over(inputs: Sequence[Any], call: Callable[..., Any]) -> Pass:
+def _over(inputs: Sequence[Any], call: Callable[..., Any]) -> Pass:
     """Return a pass: a call for every set of inputs, all outputs held until its end, so that none is written twice."""
     return lambda: [call(*x) for x in inputs]
 
 
-def arrays(sizes: Sizes, work: Work, shapes: Sequence[tuple[int, ...]], cache: int) -> list[list[Array]]:
+def _arrays(sizes: Sizes, work: Work, shapes: Sequence[tuple[int, ...]], cache: int) -> list[list[Array]]:
     """Return as many sets of arrays, (batch, heads, *shape), as pass the cache; all heads of an array hold the same."""
     import cupy
 
@@ -49,66 +49,66 @@ def arrays(sizes: Sizes, work: Work, shapes: Sequence[tuple[int, ...]], cache: i
         rows = cupy.asarray(rng.standard_normal(shape, dtype=np.float32).astype(dtype))
         return cupy.ascontiguousarray(cupy.broadcast_to(rows, (*lead, *shape)))
 
-    count = work_sets(work, cache)
+    count = _sets(work, cache)
     return [[array(shape) for shape in shapes] for _ in range(count)]
 
 
-def work_sets(count: Work, cache: int) -> int:
+def _sets(count: Work, cache: int) -> int:
     """Return how many sets of inputs a pass cycles through."""
     return work.sets_to_pass_the_cache(count.bytes, cache)
 
 
-def favor(sizes: Sizes) -> Any:
+def _favor(sizes: Sizes) -> Any:
     """Return the map of FAVOR+."""
     return random_features(Softmax(), sizes.dim, sizes.features, "positive", rng=sizes.seed)
 
 
 def _causal(sizes: Sizes, cache: int, project: bool) -> Race:
-    phi: Any = favor(sizes) if project else elu1()
+    phi: Any = _favor(sizes) if project else elu1()
     omega, features = (phi.omega, sizes.features) if project else (None, sizes.dim)
     count = work.causal_work(sizes, features, project)
-    inputs = arrays(sizes, count, [(sizes.n, sizes.dim)] * 3, cache)
+    inputs = _arrays(sizes, count, [(sizes.n, sizes.dim)] * 3, cache)
     found = {}
     if sizes.n % rivals.CHUNK == 0:
-        found["cuBLAS and CuPy, chunked"] = over(inputs, rivals.cupy_chunked(omega, sizes.dtype, sizes.dim))
+        found["cuBLAS and CuPy, chunked"] = _over(inputs, rivals.cupy_chunked(omega, sizes.dtype, sizes.dim))
     torch = rivals.torch_of(sizes.dtype)
     if torch is not None:
         given = [rivals.tensors(torch, x) for x in inputs]
         if sizes.n % rivals.CHUNK == 0:
-            found["torch, chunked"] = over(given, rivals.torch_chunked(torch, omega, given[0][0]))
+            found["torch, chunked"] = _over(given, rivals.torch_chunked(torch, omega, given[0][0]))
         if not project:
             exact = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
-            found["torch's exact attention"] = over(given, exact)
+            found["torch's exact attention"] = _over(given, exact)
         fla = rivals.fla_chunk(torch, features)
         if fla is not None:
             call, prepare = fla
             rows = [(sizes.n, features)] * 2 + [(sizes.n, sizes.dim)]
-            ready = [[prepare(x) for x in rivals.tensors(torch, y)] for y in arrays(sizes, count, rows, cache)]
-            found["flash-linear-attention, no map, no normaliser"] = over(ready, call)
-    ours = over(inputs, lambda q, k, v: causal_linear_attention(q, k, v, phi))
+            ready = [[prepare(x) for x in rivals.tensors(torch, y)] for y in _arrays(sizes, count, rows, cache)]
+            found["flash-linear-attention, no map, no normaliser"] = _over(ready, call)
+    ours = _over(inputs, lambda q, k, v: causal_linear_attention(q, k, v, phi))
     return Race({"ours": ours}, found, len(inputs), count)
 
 
 def _features(sizes: Sizes, cache: int) -> Race:
     """FAVOR+ features of every token."""
-    phi = favor(sizes)
+    phi = _favor(sizes)
     count = work.features_work(sizes.tokens, sizes.dim, sizes.features, sizes.itemsize)
-    inputs = arrays(sizes, count, [(sizes.n, sizes.dim)], cache)
-    found = {"cuBLAS and CuPy": over(inputs, rivals.cupy_features(phi.omega, sizes.dtype, sizes.dim))}
+    inputs = _arrays(sizes, count, [(sizes.n, sizes.dim)], cache)
+    found = {"cuBLAS and CuPy": _over(inputs, rivals.cupy_features(phi.omega, sizes.dtype, sizes.dim))}
     torch = rivals.torch_of(sizes.dtype)
     if torch is not None:
         given = [rivals.tensors(torch, x) for x in inputs]
-        found["torch"] = over(given, rivals.torch_features(torch, phi.omega, given[0][0]))
-    return Race({"ours": over(inputs, phi)}, found, len(inputs), count)
+        found["torch"] = _over(given, rivals.torch_features(torch, phi.omega, given[0][0]))
+    return Race({"ours": _over(inputs, phi)}, found, len(inputs), count)
 
 
 def _step(sizes: Sizes, cache: int, project: bool) -> Race:
     import cupy
 
-    phi: FeatureMap = favor(sizes) if project else elu1()
+    phi: FeatureMap = _favor(sizes) if project else elu1()
     features = sizes.features if project else sizes.dim
     count = work.step_work(sizes, features, features if project else 1)
-    inputs = arrays(sizes, count, [(sizes.dim,)] * 3, cache)
+    inputs = _arrays(sizes, count, [(sizes.dim,)] * 3, cache)
     held, outs = [], []
     for q, k, v in inputs:
         state = initial_state(phi, (sizes.batch, sizes.heads), sizes.dim, like=q)
@@ -126,7 +126,7 @@ def _step(sizes: Sizes, cache: int, project: bool) -> Race:
     if torch is not None and not project:
         sums = [rivals.tensors(torch, (state.s.copy(), state.z[..., None].copy())) for state in held]
         given = [[*rivals.tensors(torch, x), *y] for x, y in zip(inputs, sums, strict=True)]
-        found["torch, in place"] = over(given, rivals.torch_step(torch))
+        found["torch, in place"] = _over(given, rivals.torch_step(torch))
         found["torch, in place, in a graph"] = _torch_graph(torch, found["torch, in place"])
     return Race(mine, found, len(inputs), count)
 
@@ -147,24 +147,24 @@ def _torch_graph(torch: Any, work: Pass) -> Pass:
 
 def _softmax(sizes: Sizes, cache: int, causal: bool) -> Race:
     count = work.attention_work(sizes, causal)
-    inputs = arrays(sizes, count, [(sizes.n, sizes.dim)] * 3, cache)
+    inputs = _arrays(sizes, count, [(sizes.n, sizes.dim)] * 3, cache)
     found = {}
     torch = rivals.torch_of(sizes.dtype)
     if torch is not None:
         exact = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=causal)
-        found["torch's scaled_dot_product_attention"] = over([rivals.tensors(torch, x) for x in inputs], exact)
-    return Race({"ours": over(inputs, partial(softmax_attention, causal=causal))}, found, len(inputs), count)
+        found["torch's scaled_dot_product_attention"] = _over([rivals.tensors(torch, x) for x in inputs], exact)
+    return Race({"ours": _over(inputs, partial(softmax_attention, causal=causal))}, found, len(inputs), count)
 
 
 def _hadamard(sizes: Sizes, cache: int) -> Race:
     """Cosine and sine features of rows of 1024 numbers, as many numbers as q has, under chains of transforms."""
     n = max(1, sizes.n * sizes.dim // WIDE)
     count = work.hadamard_work(sizes.sequences * n, WIDE, 2 * WIDE, sizes.itemsize)
-    inputs = arrays(sizes, count, [(n, WIDE)], cache)
+    inputs = _arrays(sizes, count, [(n, WIDE)], cache)
     kernel = Gaussian(lengthscale=float(np.sqrt(WIDE)))
     draw = partial(random_features, kernel, WIDE, 2 * WIDE, "trigonometric", rng=sizes.seed)
     chains, dense = draw(projection="hadamard"), draw(projection="iid")
-    return Race({"ours": over(inputs, chains)}, {"ours, dense frequencies": over(inputs, dense)}, len(inputs), count)
+    return Race({"ours": _over(inputs, chains)}, {"ours, dense frequencies": _over(inputs, dense)}, len(inputs), count)
 
 
 CASES: dict[str, Callable[[Sizes, int], Race]] = {
