@@ -21,6 +21,25 @@ NONNEGATIVE = ["elu1", *EXPONENTIAL]  # and never 0
 RANDOM = [f"{e}-{k}" for e in ESTIMATORS for k in KERNELS]
 GENERALIZED = ["generalized-relu", "generalized-exp", "generalized-sigmoid", "generalized-own"]
 MAPS = ["elu1", "relu", "exp", "polynomial", *GENERALIZED, *RANDOM]
+OTHERS = {  # families whose laws a few cases show
+    "favor_sharp": lambda: random(ka.kernels.Softmax(), "favor_sharp", data=arrays(4, (20, DIM))[0]),
+    "taylor2": ka.features.taylor2,
+    "neurons": lambda: random(ka.kernels.ArcCosine(1)),
+    "squared neurons": lambda: random(ka.kernels.ArcCosine(2)),
+    "tensor_sketch": lambda: random(ka.kernels.Polynomial(3, coef0=1.0)),
+    "complex_to_real": lambda: random(ka.kernels.Polynomial(2, coef0=1.0), "complex_to_real"),
+    "multiple": lambda: random(2 * ka.kernels.Softmax()),
+    "sum": lambda: ka.features.concatenate(make("positive-softmax"), make("elu1")),
+    "product": lambda: ka.features.tensor(make("positive-ard"), make("elu1")),
+    "nystrom": lambda: ka.features.nystrom(ka.kernels.Gaussian(2.0), *arrays(5, (20, DIM), dtype="float64"), 6),
+    "additive chi2": lambda: random(ka.kernels.AdditiveChi2(), number=3 * DIM),
+    "skewed chi2": lambda: random(ka.kernels.SkewedChi2(), projection="iid"),
+}
+
+
+def random(kernel, estimator="auto", number=FEATURES, **options):
+    """A map of that kernel."""
+    return ka.random_features(kernel, DIM, number, estimator, rng=2, **options)
 
 
 def cube(u):
@@ -31,6 +50,8 @@ def cube(u):
 @cache
 def make(name):
     """The map of that name: inputs of dimension DIM."""
+    if name in OTHERS:
+        return OTHERS[name]()
     head, _, tail = name.partition("-")
     if head == "polynomial":
         return ka.features.polynomial(2)
