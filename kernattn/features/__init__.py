@@ -1,6 +1,7 @@
 """Feature maps: what they are, random ones for a kernel, and deterministic ones."""
 
 from kernattn.features.arccosine import ArcCosineFeatures
+from kernattn.features.asymmetric_exponential import AsymmetricExponential
 from kernattn.features.base import FeatureMap
 from kernattn.features.chi2 import AdditiveChi2Features, SkewedChi2Features
 from kernattn.features.combinations import Combination, combinations
@@ -14,6 +15,7 @@ from kernattn.features.generalized import FUNCTIONS, Generalized, generalized
 from kernattn.features.nystrom import LANDMARKS, Nystrom, nystrom
 from kernattn.features.polynomial import Polynomial, polynomial
 from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
+from kernattn.features.quadrature import RULES, Quadrature, quadrature
 from kernattn.features.random import RandomFeatureMap
 from kernattn.features.recommend import Choice, Recommendation, recommend
 from kernattn.features.sketches import (
@@ -33,8 +35,10 @@ __all__ = [
     "FUNCTIONS",
     "LANDMARKS",
     "POLYNOMIAL_ESTIMATORS",
+    "RULES",
     "AdditiveChi2Features",
     "ArcCosineFeatures",
+    "AsymmetricExponential",
     "Choice",
     "Combination",
     "ComplexToReal",
@@ -53,6 +57,7 @@ __all__ = [
     "Polynomial",
     "PolynomialSketch",
     "Positive",
+    "Quadrature",
     "RademacherSketch",
     "RandomFeatureMap",
     "Recommendation",
@@ -74,6 +79,7 @@ __all__ = [
     "optimal_tilt",
     "optimal_tilts",
     "polynomial",
+    "quadrature",
     "random_features",
     "recommend",
     "relu",

@@ -14,7 +14,7 @@ from kernattn.features.random import Moments, RandomFeatureMap, row_exponent
 from kernattn.ops.spec import MapSpec
 from kernattn.projections import NORM_LAWS, Pair, Projection
 
-__all__ = ["DenseExponential", "check_normal", "optimal_tilts"]
+__all__ = ["DenseExponential", "check_normal", "optimal_tilts", "tilts"]
 
 
 @final
@@ -84,12 +84,15 @@ class DenseExponential(RandomFeatureMap):
         )
 
 
-def check_normal(projection: Projection) -> None:
+def check_normal(projection: Projection, name: str = "favor_sharp") -> None:
     """Raise unless the projection's rows are normal."""
     if projection.law() != NORM_LAWS["chi"]:
-        raise ParameterError(
-            f"projection must give frequencies N(0, I), norms 'chi', for 'favor_sharp'; got {projection!r}"
-        )
+        raise ParameterError(f"projection must give frequencies N(0, I), norms 'chi', for {name!r}; got {projection!r}")
+
+
+def tilts(p: Host) -> Host:
+    """Return the best tilt of every axis at p, the mean of (x + y)^2 along it."""
+    return np.asarray((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
 
 
 def optimal_tilts(rows: Host) -> tuple[Host, Host]:
@@ -125,5 +128,4 @@ def optimal_tilts(rows: Host) -> tuple[Host, Host]:
     """
     mean = np.mean(rows, axis=0)
     p, basis = np.linalg.eigh(2 * (rows.T @ rows / len(rows) + np.outer(mean, mean)))
-    p = np.maximum(p, 0.0)
-    return frozen((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16), frozen(basis)
+    return frozen(tilts(np.maximum(p, 0.0))), frozen(basis)

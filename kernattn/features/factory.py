@@ -11,10 +11,11 @@ from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features.arccosine import ArcCosineFeatures
+from kernattn.features.asymmetric_exponential import AsymmetricExponential
 from kernattn.features.base import FeatureMap
 from kernattn.features.chi2 import SkewedChi2Features, sampled_chi2
 from kernattn.features.composite import composite_features
-from kernattn.features.data import checked_data
+from kernattn.features.data import checked_pair, pooled_data
 from kernattn.features.dense_exponential import DenseExponential, check_normal, optimal_tilts
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features.polynomial_estimators import polynomial_features
@@ -39,7 +40,7 @@ from kernattn.projections import NORM_LAWS, Projection, resolve
 
 __all__ = ["ESTIMATORS", "EXPONENTIAL", "candidates", "estimators_of", "random_features"]
 
-ESTIMATORS: dict[str, type[RandomFeatureMap]] = {
+RANDOM: dict[str, type[RandomFeatureMap]] = {
     "favor_sharp": DenseExponential,
     "hyperbolic": Hyperbolic,
     "optimal_positive": OptimalPositive,
@@ -47,7 +48,9 @@ ESTIMATORS: dict[str, type[RandomFeatureMap]] = {
     "positive": Positive,
     "trigonometric": Trigonometric,
 }
-EXPONENTIAL = ("favor_sharp", "hyperbolic", "optimal_positive", "positive")
+ASYMMETRIC = "favor_sharp_asymmetric"  # queries and keys have maps of their own: "auto" never takes it
+ESTIMATORS: dict[str, type[FeatureMap]] = {**RANDOM, ASYMMETRIC: AsymmetricExponential}
+EXPONENTIAL = ("favor_sharp", ASYMMETRIC, "hyperbolic", "optimal_positive", "positive")
 PAIRED = ("hyperbolic", "trigonometric")
 
 
@@ -57,7 +60,7 @@ def random_features(
     num_features: int,
     estimator: str = "auto",
     projection: str | Projection = "orthogonal",
-    data: Array | None = None,
+    data: Array | tuple[Array, Array] | None = None,
     rng: RNG = 0,
 ) -> FeatureMap:
     r"""Draw a feature map with :math:`E\,\phi(x)^T \phi(y) = k(x, y)`.
@@ -86,9 +89,11 @@ def random_features(
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
         the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
         axis by axis and take "iid" only; AdditiveChi2 has none and leaves it at its default.
-    data : (n, d) array, optional
-        Inputs as they will come: they decide for "auto", shape "favor_sharp", which cannot do without, and set the
-        parameter of "optimal_positive", which without data is the best one for standard normal inputs.
+    data : (n, d) array or pair of such, optional
+        Inputs as they will come, or a tuple (queries, keys) of them: they decide for "auto", shape "favor_sharp" and
+        "favor_sharp_asymmetric", which cannot do without, and set the parameter of "optimal_positive", which without
+        data is the best one for standard normal inputs. All but "favor_sharp_asymmetric" take the rows of both
+        together, and that one takes an array for both.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of the draw, in float64 on the host: every backend gets the same frequencies.
 
@@ -102,14 +107,15 @@ def random_features(
     ParameterError
         If an argument is outside of what is allowed, before anything is drawn.
     ShapeError
-        If data is not (n, d).
+        If data is not (n, d), or a pair of such.
 
     Notes
     -----
     The estimators of each kernel; the first one is "auto" without data.
 
-    - Softmax: positive, hyperbolic, optimal_positive, favor_sharp, trigonometric, phase.
-    - Gaussian: trigonometric, phase, positive, hyperbolic, optimal_positive, favor_sharp.
+    - Softmax: positive, hyperbolic, optimal_positive, favor_sharp, favor_sharp_asymmetric, trigonometric, phase.
+    - Gaussian: trigonometric, phase, positive, hyperbolic, optimal_positive, favor_sharp, favor_sharp_asymmetric. The
+      last one has maps of its own for queries and for keys, ``phi.query(x) @ phi.key(y).T``; "auto" never takes it.
     - Matern, RationalQuadratic, Laplacian, Cauchy, Sech, products of these or Gaussian ones, and SkewedChi2:
       trigonometric, phase.
     - ArcCosine: arccosine.
@@ -129,7 +135,8 @@ def random_features(
     if not isinstance(kernel, Kernel):
         raise ParameterError(f"kernel must be one of kernattn.kernels, such as Gaussian() or Softmax(); got {kernel!r}")
     if isinstance(kernel, Polynomial):
-        return polynomial_features(kernel, dim, num_features, estimator, projection, data, rng)
+        rows = pooled_data(data) if isinstance(data, tuple) else data
+        return polynomial_features(kernel, dim, num_features, estimator, projection, rows, rng)
     spec = resolve(projection)
     dim, num_features = positive_integer("dim", dim), positive_integer("num_features", num_features)
     source = generator(rng)
@@ -138,7 +145,7 @@ def random_features(
             kernel, num_features, source, lambda k, m: random_features(k, dim, m, estimator, spec, data, source)
         )
     _check_estimator(kernel, estimator)
-    sample = None if data is None else checked_data(data, dim)
+    sample = None if data is None else pooled_data(data, dim)
     if isinstance(kernel, AdditiveChi2):
         if spec != resolve("orthogonal"):
             raise ParameterError(f"AdditiveChi2 draws no frequencies: leave projection at its default; got {spec!r}")
@@ -151,6 +158,10 @@ def random_features(
             kernel.check_domain("data", sample)
             sample = np.log(sample + kernel.skewedness)
         return SkewedChi2Features(kernel, _spectral(Sech(), spec, dim, num_features, estimator, source, sample))
+    if estimator == ASYMMETRIC:
+        if data is None:
+            raise ParameterError(f"data must be given for {ASYMMETRIC!r}: it shapes the features; got None")
+        return AsymmetricExponential.sample(kernel, spec, num_features, *checked_pair(data, dim), source)
     return _spectral(kernel, spec, dim, num_features, estimator, source, sample)
 
 
@@ -203,7 +214,8 @@ def candidates(
 
 def _possible(kernel: Kernel, spec: Projection, dim: int, num_features: int) -> list[str]:
     """Return the names that the number of features and the projection allow; raise where there is none."""
-    names = [name for name in estimators_of(kernel) if name not in PAIRED or num_features % 2 == 0]
+    symmetric = (name for name in estimators_of(kernel) if name in RANDOM)
+    names = [name for name in symmetric if name not in PAIRED or num_features % 2 == 0]
     names = [name for name in names if name != "favor_sharp" or spec.law() == NORM_LAWS["chi"]]
     possible = [name for name in names if _has_size(spec, _frequencies(name, num_features), dim)]
     if not possible:
@@ -243,7 +255,7 @@ def _draw(
         if data is None:
             raise ParameterError("data must be given for 'favor_sharp': it shapes the features; got None")
         parameters["tilt"], parameters["basis"] = optimal_tilts(data * kernel.input_scale(dim))
-    return ESTIMATORS[name].sample(kernel, spec, _frequencies(name, num_features), dim, rng, **parameters)
+    return RANDOM[name].sample(kernel, spec, _frequencies(name, num_features), dim, rng, **parameters)
 
 
 def _mean_square_sum(scale: Host, data: Host | None) -> float:

@@ -16,6 +16,7 @@ from kernattn.features.generalized import Generalized
 from kernattn.features.nystrom import Nystrom
 from kernattn.features.polynomial import Polynomial
 from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
+from kernattn.features.quadrature import Quadrature
 from kernattn.features.record import read, type_name
 from kernattn.features.taylor import Taylor2
 from kernattn.kernels import ALGEBRA, KERNELS
@@ -33,6 +34,7 @@ MAPS: tuple[type, ...] = (
     Multiple,
     Nystrom,
     Polynomial,
+    Quadrature,
     SkewedChi2Features,
     Taylor2,
     Tensor,

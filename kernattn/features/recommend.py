@@ -12,7 +12,7 @@ from kernattn._array import Array, Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
-from kernattn.features.data import checked_data
+from kernattn.features.data import pooled_data
 from kernattn.features.factory import EXPONENTIAL, candidates
 from kernattn.features.prediction import pair_weights, predict, sampled_pairs
 from kernattn.features.spectra import SPECTRAL, is_convolution
@@ -98,7 +98,7 @@ class Recommendation:
 
 def recommend(
     kernel: Kernel,
-    data: Array,
+    data: Array | tuple[Array, Array],
     num_features: int,
     projections: Sequence[str | Projection] = ("iid", "orthogonal"),
     rng: RNG = 0,
@@ -114,8 +114,8 @@ def recommend(
     ----------
     kernel : Kernel
         A kernel that has a spectral measure: Softmax, Gaussian, Matern and others, see `kernattn.random_features`.
-    data : (n, d) array
-        Inputs as they will come, queries and keys together.
+    data : (n, d) array or pair of such
+        Inputs as they will come, queries and keys together or a tuple of both.
     num_features : int
         Number M of features; where it is odd, estimators that make pairs are left out.
     projections : sequence of str or Projection
@@ -148,7 +148,7 @@ def recommend(
     """
     if not (type(kernel) in SPECTRAL or is_convolution(kernel)):
         raise ParameterError(f"kernel must be one of {', '.join(k.__name__ for k in SPECTRAL)}; got {kernel!r}")
-    sample, number, source = checked_data(data), positive_integer("num_features", num_features), generator(rng)
+    sample, number, source = pooled_data(data), positive_integer("num_features", num_features), generator(rng)
     x, y = sampled_pairs(sample)
     with np.errstate(over="ignore", invalid="ignore"):
         exact = kernel.pairs(x, y)
