@@ -92,7 +92,7 @@ def zeros(xp: ModuleType, shape: tuple[int, ...], dtype: Any, beside: Array) -> 
     return xp.zeros(shape, dtype=dtype, **placement(beside))
 
 
-def constant(xp: ModuleType, values: Host, dtype: Any, beside: Array) -> Array:
+def constant(xp: ModuleType, values: NDArray[Any], dtype: Any, beside: Array) -> Array:
     """Return host values as an array of `dtype` on the device of `beside`."""
     if isinstance(beside, np.ndarray):
         return values.astype(dtype, copy=False)

@@ -77,6 +77,7 @@ def _add_bench(commands: Any) -> None:
     add("--dtype", help="float32 or float64; gpu: also bfloat16, float16, tf32 (default: float32; gpu: bfloat16)")
     add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
     add("--scaling", action="store_true", help="cpu: also time and memory for n from 2^10 to 2^20, and their figure")
+    add("--start", action="store_true", help="cpu: also what a new process waits for, and the compilation of the loops")
     add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
 
 
@@ -112,8 +113,8 @@ def _bench(options: argparse.Namespace) -> None:
     if dtype not in ("float32", "float64"):
         raise ParameterError(f"dtype must be float32 or float64 on device 'cpu'; got {dtype!r}")
 
-    from kernattn.bench import CASES, Options, bench, scaling
-    from kernattn.bench.report import machine, scaling_table, table, write
+    from kernattn.bench import CASES, Options, bench, scaling, start
+    from kernattn.bench.report import machine, scaling_table, start_table, table, write
 
     names = list(CASES) if options.cases is None else options.cases
     heads, dim = (given if given is not None else usual for given, usual in ((options.heads, 8), (options.dim, 64)))
@@ -124,6 +125,8 @@ def _bench(options: argparse.Namespace) -> None:
     growth = scaling([2**i for i in range(10, 21)], dim, options.features) if options.scaling else []
     if growth:
         print(scaling_table(growth))
+    if options.start:
+        print(start_table(start()))
     if options.out is not None:
         write(options.out, rows, growth, machine())
 
@@ -133,8 +136,8 @@ def _bench_gpu(options: argparse.Namespace) -> None:
     from kernattn.bench.gpu.report import machine
     from kernattn.errors import ParameterError
 
-    if options.scaling:
-        raise ParameterError("--scaling is a run of device 'cpu'; on a GPU, give several --n")
+    if options.scaling or options.start:
+        raise ParameterError("--scaling and --start are runs of device 'cpu'; on a GPU, give several --n")
     given = {name: getattr(options, name) for name in ("batch", "heads", "dim", "features", "dtype")}
     sizes = Sizes(**{name: value for name, value in given.items() if value is not None})
     lengths = options.n or [2**i for i in range(11, 17)]

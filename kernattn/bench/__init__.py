@@ -2,5 +2,6 @@
 
 from kernattn.bench.cases import CASES, Options
 from kernattn.bench.run import bench, scaling
+from kernattn.bench.start import start
 
-__all__ = ["CASES", "Options", "bench", "scaling"]
+__all__ = ["CASES", "Options", "bench", "scaling", "start"]

@@ -12,7 +12,7 @@ from kernattn.studies import versions
 from kernattn.studies._extras import require
 from kernattn.studies._records import replace_text
 
-__all__ = ["machine", "scaling_table", "table", "write"]
+__all__ = ["machine", "scaling_table", "start_table", "table", "write"]
 
 
 def machine() -> str:
@@ -55,6 +55,12 @@ def scaling_table(rows: Iterable[dict[str, Any]]) -> str:
     line = "| {method} | {n} | {milliseconds:.4g} | {ns_per_token:.4g} | {extra_mib:.3g} |"
     lines = (line.format(**row) for row in rows)
     return "\n".join([*head, *lines])
+
+
+def start_table(rows: Iterable[dict[str, Any]]) -> str:
+    """Return what a new process waits for as a Markdown table."""
+    head = ["| a new process | seconds |", "|---|---:|"]
+    return "\n".join([*head, *(f"| {row['what']} | {row['seconds']:.2f} |" for row in rows)])
 
 
 def write(folder: Path, races: Sequence[dict[str, Any]], growth: Sequence[dict[str, Any]], where: str) -> None:

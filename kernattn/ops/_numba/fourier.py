@@ -59,7 +59,7 @@ def _small(k, x, scales):
     if len(x) == 1:
         return x
     if len(x) == 2:
-        return _sum_and_difference(k, *x, scales[1])
+        return _sum_and_difference(k, x[0], x[1], scales[1])
     even, odd = _sum_and_difference(k, x[0], x[2], scales[2]), _sum_and_difference(k, x[1], x[3], 1)
     zero, two = _sum_and_difference(k, even[0], odd[0], scales[1])
     one, three = _sum_and_difference(k, even[1], (odd[1][1], k.builder.fneg(odd[1][0])), scales[1])

@@ -65,7 +65,8 @@ def plain(array: Array, dtype: Any) -> NDArray[Any]:
     """Return the array as contiguous numbers of dtype, writeable: a copy where it is anything else."""
     if array.dtype != dtype or not array.flags.carray:
         array = np.array(array, dtype, order="C")
-    return array.reshape(-1)
+    result: NDArray[Any] = array.reshape(-1)
+    return result
 
 
 NO_MASK = flat(np.zeros(0), bool)

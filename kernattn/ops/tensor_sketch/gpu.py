@@ -104,7 +104,7 @@ def _by_transforms(x: Array, index: NDArray[np.int64], weight: Host, out: Array)
 @cache
 def _order(num_features: int) -> NDArray[np.int64]:
     """Return the frequencies below M / 2 as they are written, 0 first."""
-    return frozen(np.concatenate([[0], order(num_features)]))
+    return np.concatenate([[0], order(num_features)])
 
 
 @cache
@@ -112,7 +112,7 @@ def _columns(num_features: int) -> NDArray[np.int64]:
     """Return where the features are among the real and imaginary parts of all frequencies."""
     ends = [0] if num_features % 2 else [0, num_features]
     pairs = 2 * order(num_features)[:, None] + np.arange(2)
-    return frozen(np.concatenate([ends, pairs.ravel()]))
+    return np.concatenate([ends, pairs.ravel()])
 
 
 @cache

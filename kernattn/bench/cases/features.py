@@ -1,0 +1,103 @@
+"""Features, and sums of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array, Host
+from kernattn.bench import peers
+from kernattn.bench.cases.race import Call, Options, Race, normal, one_thread
+from kernattn.bench.floor import Work
+from kernattn.features import random_features
+from kernattn.kernels import Gaussian, Kernel, Polynomial
+from kernattn.ops.gram import OP as GRAM
+
+__all__ = ["gaussian_features", "gram", "hadamard_features", "tensor_sketch"]
+
+DRAWS = 20  # over which squared errors are averaged
+ROWS = 300  # of the Gram matrix they are errors of
+
+
+def _squared_error(draws: Iterable[Host], exact: Host) -> float:
+    return float(np.mean([np.mean((phi @ phi.T - exact) ** 2) for phi in draws]))
+
+
+@dataclass(frozen=True)
+class _Sampler:
+    """A random map of scikit-learn for one of our kernels."""
+
+    name: str
+    parameters: dict[str, Any]
+
+    def fit(self, x: Array, seed: int) -> Any:
+        model = getattr(import_module("sklearn.kernel_approximation"), self.name)
+        return model(**self.parameters, random_state=seed).fit(x)
+
+
+def _race(phi: Any, kernel: Kernel, x: Host, sampler: _Sampler, work: Work, seed: int) -> Race:
+    """Race a map of ours against scikit-learn's, with the squared errors of both."""
+    race, rows = Race(partial(phi, x), {"ours, one thread": one_thread(partial(phi, x))}, work), x[:ROWS].astype("f8")
+    exact = kernel(rows)
+    race.errors["ours"] = lambda: _squared_error((phi.redraw(draw)(rows) for draw in range(DRAWS)), exact)
+    if peers.have("sklearn"):
+        name = f"scikit-learn's {sampler.name}"
+        race.rivals[name] = partial(sampler.fit(x, seed).transform, x)
+        race.errors[name] = lambda: _squared_error(
+            (sampler.fit(rows, draw).transform(rows) for draw in range(DRAWS)), exact
+        )
+    return race
+
+
+def gaussian_features(o: Options) -> Race:
+    """Cosine and sine features of the Gaussian kernel: 5000 x d -> 1024."""
+    (x,) = normal(o, (5000, o.dim))
+    kernel, m = Gaussian(lengthscale=float(np.sqrt(o.dim))), 1024
+    phi = random_features(kernel, o.dim, m, "trigonometric", rng=o.seed)
+    sampler = _Sampler("RBFSampler", {"gamma": 0.5 / o.dim, "n_components": m})
+    work = Work(len(x) * o.dim * float(m), len(x) * float(m), x.nbytes + len(x) * m * float(x.itemsize))
+    return _race(phi, kernel, x, sampler, work, o.seed)
+
+
+def hadamard_features(o: Options) -> Race:
+    """Cosine features of the Gaussian kernel by Hadamard chains, against our own dense map: 2000 x 1024 -> 8192."""
+    (x,) = normal(o, (2000, 16 * o.dim))
+    n, d, m = len(x), 16 * o.dim, 128 * o.dim
+    kernel = Gaussian(lengthscale=float(np.sqrt(d)))
+    chains, dense = (random_features(kernel, d, m, "phase", p, rng=o.seed) for p in ("hadamard", "orthogonal"))
+    sums = 3 * np.ceil(np.log2(d)) * m
+    work = Work(n * sums, n * float(m), x.nbytes + n * m * float(x.itemsize))
+    return Race(partial(chains, x), {"ours, dense": partial(dense, x)}, work)
+
+
+def tensor_sketch(o: Options) -> Race:
+    """Tensor sketches of a polynomial kernel of degree 3: 2000 x 4 d -> 2048."""
+    (x,) = normal(o, (2000, 4 * o.dim))
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    n, d, m, degree = len(x), 4 * o.dim, 2048, 3
+    kernel = Polynomial(degree, gamma=1.0, coef0=1.0)
+    phi = random_features(kernel, d, m, "tensor_sketch", rng=o.seed)
+    sampler = _Sampler("PolynomialCountSketch", {"gamma": 1.0, "degree": degree, "coef0": 1.0, "n_components": m})
+    transforms = 2.5 * m * np.log2(m)  # of a real transform of m numbers
+    flops = degree * (2.0 * d + transforms) + 6.0 * m / 2 * (degree - 1)
+    return _race(phi, kernel, x, sampler, Work(n * flops, 0.0, x.nbytes + n * m * float(x.itemsize)), o.seed)
+
+
+def gram(o: Options) -> Race:
+    """phi^T phi and phi^T y of 20000 rows, against our features and a symmetric product by BLAS."""
+    x, y = normal(replace(o, seed=o.seed + 1), (20000, o.dim), (20000, 1))
+    n, m = len(x), o.features
+    phi = random_features(Gaussian(lengthscale=float(np.sqrt(o.dim))), o.dim, m, "trigonometric", rng=o.seed)
+
+    def apart() -> tuple[Array, Array]:
+        features = phi(x)
+        return features.T @ features, features.T @ y
+
+    rivals: dict[str, Call] = {"our features, then BLAS": apart}
+    flops = n * (o.dim * float(m) + m * (m + 1.0) + 2.0 * m)
+    return Race(partial(GRAM.implementation(x), x, y, phi.spec), rivals, Work(flops, n * float(m), float(x.nbytes)))

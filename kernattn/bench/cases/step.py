@@ -1,0 +1,55 @@
+"""One token of decoding."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernattn.attention import key_state, linear_attention_step
+from kernattn.bench import peers
+from kernattn.bench.cases.race import Call, Options, Race, normal
+from kernattn.bench.floor import Work
+from kernattn.features import FeatureMap, elu1
+
+__all__ = ["step"]
+
+
+def step(o: Options, reuse: bool) -> Race:
+    """A token of every head, elu + 1, against a state of 32."""
+    q, k, v = normal(o, *3 * [(o.heads, 32, o.dim)])
+    phi: FeatureMap = elu1()
+    state = key_state(k, v, phi)
+    q, k, v = (np.ascontiguousarray(x[:, 0]) for x in (q, k, v))
+    rivals: dict[str, Call] = {}
+    if peers.have("torch"):
+        name = "torch, lean, in place" if reuse else "torch, pure"
+        rivals[name] = _torch_step(q, k, v, state.s.copy(), state.z.copy(), reuse)
+    held = [type(state)(state.s.copy(), state.z.copy(), state.peak.copy(), state.draw) if reuse else state]
+
+    def ours() -> None:
+        _, after = linear_attention_step(held[0], q, k, v, phi, reuse_state=reuse)
+        if reuse:
+            held[0] = after
+
+    size = state.s.nbytes + state.z.nbytes
+    return Race(ours, rivals, Work(6.0 * state.s.size, 2.0 * o.heads * o.dim, 2.0 * size))
+
+
+def _torch_step(q: Any, k: Any, v: Any, s: Any, z: Any, reuse: bool) -> Call:
+    torch, (q, k, v, s, z) = peers.torch_of(q, k, v, s, z)
+    elu = torch.nn.functional.elu
+
+    def pure() -> Any:
+        a, b = elu(q) + 1, elu(k) + 1
+        s_new, z_new = s + b[:, :, None] * v[:, None, :], z + b
+        out = (a[:, None] @ s_new)[:, 0] / (a * z_new).sum(-1, keepdim=True)
+        return out, s_new, z_new
+
+    def in_place() -> Any:
+        a, b = elu(q).add_(1), elu(k).add_(1)
+        s.baddbmm_(b[:, :, None], v[:, None, :])
+        z.add_(b)
+        return torch.bmm(a[:, None], s)[:, 0].div_((a * z).sum(-1, keepdim=True))
+
+    return in_place if reuse else pure
