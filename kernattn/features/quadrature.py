@@ -22,7 +22,17 @@ from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.ops.features.reference import scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["RULES", "Quadrature", "quadrature"]
+__all__ = [
+    "RULES",
+    "Quadrature",
+    "Rule",
+    "nonnegative",
+    "quadrature",
+    "smolyak_rule",
+    "smolyak_size",
+    "tensor_rule",
+    "tensor_size",
+]
 
 LEVELS = 100  # Gauss-Hermite nodes of more than 100 points leave the range in which NumPy tested them
 NODES, FITTED_NODES = 2**18, 2**10
@@ -30,49 +40,49 @@ ROUNDING = 1e-13  # of the largest weight: what is left of weights that cancel
 RIDGE, GAIN = 1e-12, 1e-9  # of the squared length of the values to fit
 
 
-class Rule(NamedTuple):
+class _Rule(NamedTuple):
     """A rule for N(0, I): f(nodes) @ weights is near E f, for any function f of (N, d) nodes."""
 
     nodes: Host  # (N, d), with each its opposite
     weights: Host  # (N,)
 
 
-def tensor_rule(level: int, d: int) -> Rule:
+def _tensor_rule(level: int, d: int) -> _Rule:
     """Return all tuples of `level` Gauss-Hermite nodes: exact for polynomials of degree 2 level - 1 in each axis."""
     x, w = _gauss_hermite(level)
     grids = np.meshgrid(*[x] * d, indexing="ij"), np.meshgrid(*[w] * d, indexing="ij")
-    return Rule(np.stack(grids[0], axis=-1).reshape(-1, d), np.prod(grids[1], axis=0).ravel())
+    return _Rule(np.stack(grids[0], axis=-1).reshape(-1, d), np.prod(grids[1], axis=0).ravel())
 
 
-def smolyak_rule(level: int, d: int) -> Rule:
+def _smolyak_rule(level: int, d: int) -> _Rule:
     """Return Smolyak's sums of products of differences of rules: exact to the degree 2 level - 1 in total.
 
     Of the rules of 1, 3, 5, ... nodes, which share 0, the j-th costs 2j - 1 levels more than none: as many as the
     degrees that it adds.
     """
-    rules = [Rule(*_gauss_hermite(2 * j + 1)) for j in range(level // 2 + 1)]
+    rules = [_Rule(*_gauss_hermite(2 * j + 1)) for j in range(level // 2 + 1)]
     steps = {0: rules[0]}  # by cost
     for j in range(1, len(rules)):
         nodes = np.concatenate([rules[j].nodes, rules[j - 1].nodes])
-        steps[2 * j - 1] = Rule(nodes, np.concatenate([rules[j].weights, -rules[j - 1].weights]))
-    parts = {0: Rule(np.zeros((1, 0)), np.ones(1))}  # by what they cost so far
+        steps[2 * j - 1] = _Rule(nodes, np.concatenate([rules[j].weights, -rules[j - 1].weights]))
+    parts = {0: _Rule(np.zeros((1, 0)), np.ones(1))}  # by what they cost so far
     for _ in range(d):
-        grown: dict[int, list[Rule]] = {}
+        grown: dict[int, list[_Rule]] = {}
         for (spent, part), (cost, step) in product(parts.items(), steps.items()):
             if spent + cost < level:
                 old, new = np.repeat(part.nodes, len(step.nodes), axis=0), np.tile(step.nodes, len(part.nodes))
                 weights = np.outer(part.weights, step.weights).ravel()
-                grown.setdefault(spent + cost, []).append(Rule(np.column_stack([old, new]), weights))
+                grown.setdefault(spent + cost, []).append(_Rule(np.column_stack([old, new]), weights))
         parts = {spent: _merged(pieces) for spent, pieces in grown.items()}
     return _merged(list(parts.values()))
 
 
-def tensor_size(level: int, d: int) -> int:
+def _tensor_size(level: int, d: int) -> int:
     """Return the number of nodes of the tensor rule."""
     return int(level**d)
 
 
-def smolyak_size(level: int, d: int) -> int:
+def _smolyak_size(level: int, d: int) -> int:
     """Return a bound of the number of nodes of Smolyak's rule, those whose weights cancel counted."""
     counts = [1, *[0] * (level - 1)]  # of nodes, by cost
     for _ in range(d):
@@ -82,7 +92,7 @@ def smolyak_size(level: int, d: int) -> int:
     return sum(counts)
 
 
-_RULES = {"smolyak": (smolyak_rule, smolyak_size), "tensor": (tensor_rule, tensor_size)}
+_RULES = {"smolyak": (_smolyak_rule, _smolyak_size), "tensor": (_tensor_rule, _tensor_size)}
 RULES = tuple(_RULES)
 
 
@@ -229,16 +239,16 @@ def _gauss_hermite(n: int) -> tuple[Host, Host]:
     return x, w / np.sum(w)
 
 
-def _merged(pieces: list[Rule]) -> Rule:
+def _merged(pieces: list[_Rule]) -> _Rule:
     """Return the sum of rules, a node that occurs more than once with the sum of its weights."""
     rows = np.concatenate([piece.nodes for piece in pieces])
     nodes, index = np.unique(rows, axis=0, return_inverse=True)
     weights = np.bincount(index.ravel(), np.concatenate([piece.weights for piece in pieces]))
     kept = np.abs(weights) > ROUNDING * np.max(np.abs(weights))
-    return Rule(nodes[kept], weights[kept])
+    return _Rule(nodes[kept], weights[kept])
 
 
-def _folded(rule: Rule) -> tuple[Host, Host]:
+def _folded(rule: _Rule) -> tuple[Host, Host]:
     """Return one of each two opposite nodes, with the weights of both; 0 comes first."""
     nodes, weights = rule
     first = nodes[np.arange(len(nodes)), np.argmax(nodes != 0, axis=-1)]  # entry that is not 0
@@ -254,12 +264,12 @@ def _fitted(omega: Host, data: Host) -> tuple[Host, Host]:
     delta = np.concatenate([np.zeros((1, data.shape[1])), (x - y)[above]])
     counts = np.sqrt(np.concatenate([[len(x)], np.full(len(above[0]), 2.0)]))
     target = np.exp(-np.sum(delta**2, axis=-1) / 2)
-    weights = nonnegative(np.cos(delta @ omega.T) * counts[:, None], target * counts)
+    weights = _nonnegative(np.cos(delta @ omega.T) * counts[:, None], target * counts)
     kept = weights > 0
     return omega[kept], weights[kept]
 
 
-def nonnegative(a: Host, b: Host) -> Host:
+def _nonnegative(a: Host, b: Host) -> Host:
     """Return w >= 0 with the least |a w - b|^2, up to what is small beside |b|^2.
 
     Lawson and Hanson (1974), an entry at a time. It stops where no other entry helps noticeably: with columns that all
