@@ -22,17 +22,7 @@ from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.ops.features.reference import scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = [
-    "RULES",
-    "Quadrature",
-    "Rule",
-    "nonnegative",
-    "quadrature",
-    "smolyak_rule",
-    "smolyak_size",
-    "tensor_rule",
-    "tensor_size",
-]
+__all__ = ["RULES", "Quadrature", "quadrature"]
 
 LEVELS = 100  # Gauss-Hermite nodes of more than 100 points leave the range in which NumPy tested them
 NODES, FITTED_NODES = 2**18, 2**10
