@@ -53,3 +53,21 @@ def test_hadamard(cupy, monkeypatch, kind, dtype, room):
         rounding = {"float16": 2.0**-11, "bfloat16": 2.0**-8}.get(dtype, OPERAND_EPS[dtype])
         eps = rounding + (2.0**-20 if dtype != "float64" else 2.0**-46) * np.abs(to64(x) @ omega.T).max()
         np.testing.assert_allclose(to64(out), wanted, rtol=eps, atol=eps * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tensor_srht(cupy, monkeypatch, dtype):
+    """The sketch whose every factor is a chain of one transform, from the map down."""
+    import kernattn as ka
+    from kernattn.features.sketches import tensor_srht
+
+    monkeypatch.setattr(tensor_srht, "FASTER_ABOVE", {"gpu": 0})
+    phi = ka.random_features(ka.kernels.Polynomial(3, coef0=0.5), 5, 20, "tensor_srht")
+    x = array(cupy, np.random.default_rng(0).normal(size=(2, 7, 5)), dtype)
+    out = phi(x)
+    assert isinstance(out, cupy.ndarray)
+    assert out.dtype == x.dtype
+    rows = np.concatenate([to64(x), np.full((2, 7, 1), 0.5**0.5)], axis=-1)
+    wanted = np.prod(np.einsum("bnd,pmd->bpnm", rows, phi.omega), axis=1) / np.sqrt(20)
+    eps = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-20, "float64": 2.0**-46}[dtype]
+    np.testing.assert_allclose(to64(out), wanted, rtol=0, atol=eps * np.abs(wanted).max())

@@ -27,8 +27,8 @@ __all__ = ["PolynomialSketch"]
 class PolynomialSketch(FeatureMap):
     r"""A random map with :math:`E\,\phi(x)^T \phi(y) = (\gamma x^T y + c)^p`; see `kernattn.random_features`.
 
-    Rows come as arrays of any library, or as a SciPy CSR matrix, which is never made dense: its features are a NumPy
-    array.
+    Rows come as arrays of any library, or as a SciPy CSR matrix, which is never made dense as a whole: its features are
+    a NumPy array.
     """
 
     kernel: Polynomial

@@ -13,11 +13,11 @@ from kernattn._array import Array, Host, frozen
 from kernattn.errors import ParameterError
 from kernattn.features.polynomial_inputs import PairSums, width
 from kernattn.features.sketches.base import PolynomialSketch
-from kernattn.features.sketches.weights import projected, random_signs
+from kernattn.features.sketches.weights import products, random_signs
 from kernattn.kernels import Polynomial
 from kernattn.projections import Iid, Orthogonal, Projection
 
-__all__ = ["GaussianSketch", "ProductSketch", "RademacherSketch"]
+__all__ = ["GaussianSketch", "ProductSketch", "RademacherSketch", "product_variance"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,25 +40,28 @@ class ProductSketch(PolynomialSketch):
     @final
     def product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
-        phi = projected(x, self.omega[0]) * self.omega.shape[1] ** -0.5
-        for weights in self.omega[1:]:
-            phi = phi * projected(x, weights)
-        return phi
+        return products(x, self.omega)
 
     @final
     def pair_variance(self, pair: PairSums, num_features: int) -> Host:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
-        p = self.kernel.degree
-        second, cross = self.factor_moments(pair)
-        whole, rest = divmod(num_features, self.block)
-        together = whole * self.block * (self.block - 1) + rest * (rest - 1)
-        mean = pair.square**p
-        variance: Host = (second**p - mean) / num_features + (cross**p - mean) * (together / num_features**2)
-        return variance
+        return product_variance(self.kernel.degree, pair.square, *self.factor_moments(pair), num_features, self.block)
 
     @abstractmethod
     def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
+
+
+def product_variance(degree: int, square: Host, second: Host, cross: Host, num_features: int, block: int) -> Host:
+    """Return the variance of the mean of products of `degree` independent factors t, from (E t)^2, E t^2 and E t t'.
+
+    Of two features in a block, whose t and t' depend on each other, the products do too; others are independent.
+    """
+    whole, rest = divmod(num_features, block)
+    together = whole * block * (block - 1) + rest * (rest - 1)
+    mean = square**degree
+    variance: Host = (second**degree - mean) / num_features + (cross**degree - mean) * (together / num_features**2)
+    return variance
 
 
 @final
