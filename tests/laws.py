@@ -173,6 +173,30 @@ def blind_to_the_future(phi, q, k, v, backend=REFERENCE, *, t=0, growth=1.0, key
     close(after[..., : t + 1, :], before[..., : t + 1, :], 2 * tolerance[..., : t + 1, :], "past rows")
 
 
+def what_is_not_seen_may_be_anything(phi, q, k, v, ids, backend=REFERENCE, *, bad, filling, key_mask=None):
+    """NaN or infinity in token `bad` reaches no row that does not see it: none before it, none in another segment."""
+    _, tolerance = expected(phi, q, k, v, causal=True, key_mask=key_mask, segment_ids=ids)
+    clean, clean_state = causal(phi, q, k, v, backend, key_mask=key_mask, segment_ids=ids)
+    may = oracles.allowed(q.shape[-2], k.shape[-2], causal=True, segment_ids=ids)
+    over = ids[bad] != ids[-1]  # is the token's segment over before the last begins?
+    rows = attend(phi, clean_state, q, backend)
+    for name in ("q", "k", "v"):
+        spoilt = {"q": q, "k": k, "v": v}
+        spoilt[name] = spoilt[name].copy()
+        spoilt[name][..., bad, :2] = filling
+        with np.errstate(invalid="ignore"):  # NumPy warns of what becomes of the rows that do see it
+            out, state = causal(phi, *spoilt.values(), backend, key_mask=key_mask, segment_ids=ids)
+        blind = np.arange(len(ids)) != bad if name == "q" else ~may[:, bad]
+        what = f"{filling} in {name}[{bad}]"
+        close(out[..., blind, :], clean[..., blind, :], 2 * tolerance[..., blind, :], what)
+        if name == "v":
+            lost = np.isnan(out) | np.isinf(out) | (clean == 0)
+            assert key_mask is not None or lost[..., may[:, bad], :2].all(), f"{what} is lost on the way"
+            close(out[..., 2:], clean[..., 2:], 2 * tolerance[..., 2:], f"{what}, other columns")
+        if over or name == "q":
+            close(attend(phi, state, q, backend), rows, 0 * rows, f"{what}, the outgoing state")
+
+
 def order_of_keys_is_free(phi, q, k, v, backend=REFERENCE, *, key_mask=None, seed=0):
     """Permuting the keys changes nothing in the bidirectional form."""
     order = np.random.default_rng(seed).permutation(k.shape[-2])

@@ -85,6 +85,8 @@ def read(xp: ModuleType, queries: ScaledFeatures, keys: PeakedSum, visible: Arra
     weights = queries.values * xp.exp(log_scale - finite(xp, peak))  # (..., n, M)
     s = xp.matmul(weights, keys.s)  # (..., n, e)
     z = xp.matmul(weights, keys.z[..., None])[..., 0]
+    if visible is not None:  # no NaN either
+        s, z = xp.where(visible[..., None], s, xp.zeros_like(s)), xp.where(visible, z, xp.zeros_like(z))
     return PeakedSum(s, z, xp.broadcast_to(peak[..., 0], z.shape))
 
 

@@ -39,6 +39,15 @@ def test_the_future_may_be_of_another_size(name, backend, growth):
         laws.blind_to_the_future(maps.make(name), q, k, v, backend, t=t, growth=growth)
 
 
+@pytest.mark.parametrize("filling", [np.nan, np.inf])
+@pytest.mark.parametrize("name", maps.MAPS)
+def test_nan_and_infinity_stay_where_they_are_seen(name, backend, filling):
+    q, k, v = laws.arrays(10, (140, maps.DIM), (140, maps.DIM), (140, 4), dtype="float64")
+    ids = np.repeat([0, 1, 2], [50, 20, 70])
+    for bad in (0, 20, 60, 110):
+        laws.what_is_not_seen_may_be_anything(maps.make(name), q, k, v, ids, backend, bad=bad, filling=filling)
+
+
 @pytest.mark.parametrize("sizes", SIZES.values(), ids=list(SIZES))
 @pytest.mark.parametrize("name", maps.NONNEGATIVE)
 def test_uneven_keys_agree_in_all_forms(name, backend, sizes):

@@ -127,6 +127,32 @@ def test_past_rows_do_not_see_the_future(softmax_backend):
         np.testing.assert_allclose(after[:41], before[:41], rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("filling", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize(("n", "length"), [(70, 70), (600, 600), (40, 130), (130, 40)])
+def test_nan_and_infinity_stay_where_they_are_seen(n, length, filling, softmax_backend):
+    q, k, v = laws.arrays(7, (n, 4), (length, 4), (length, 3))
+    keep = np.arange(length) % 5 != 3
+    a, name = softmax_backend.kind.asarray, softmax_backend.name
+
+    def run(*x):
+        with np.errstate(invalid="ignore"):
+            given = (a(each) for each in x)
+            return to_numpy(ka.softmax_attention(*given, causal=True, key_mask=a(keep), backend=name))
+
+    clean = run(q, k, v)
+    for at in (0, 38, length - 2):
+        blind = np.arange(n) + length - n < at if keep[at] else np.ones(n, bool)
+        for i in (1, 2):
+            spoilt = [q, k, v]
+            spoilt[i] = spoilt[i].copy()
+            spoilt[i][at, 1] = filling
+            out = run(*spoilt)
+            np.testing.assert_allclose(out[blind], clean[blind], rtol=1e-6, atol=1e-6)
+            if i == 2:
+                np.testing.assert_allclose(out[:, [0, 2]], clean[:, [0, 2]], rtol=1e-6, atol=1e-6)
+                np.testing.assert_array_equal(out[~blind, 1], filling)
+
+
 def test_masked_keys_do_not_count(softmax_backend):
     q, k, v = laws.arrays(5, (9, 4), (30, 4), (30, 3))
     keep = np.random.default_rng(0).random(30) < 0.5

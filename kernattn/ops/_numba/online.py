@@ -57,6 +57,29 @@ def _exponentials(scores, row, rows, columns, peaks, decay, den):
     return rose
 
 
+@inner
+def _finite(values, row, rows, width):
+    """Are all of the values finite?"""
+    zero = values.dtype.type(0)
+    total = zero
+    for j in range(rows):
+        x = window(values, j * row, width)
+        for i in range(width):
+            total += x[i] * zero
+    return total == zero
+
+
+@inner
+def _cut_product(weights, row, rows, values, row_v, keys, width, last, num, row_num):
+    """Add to num_i only the values that query i sees, the first last + i + 1: the others may be anything."""
+    for i in range(rows):
+        x = window(num, i * row_num, width)
+        for j in range(min(keys, last + i + 1)):
+            y, weight = window(values, j * row_v, width), weights[j * row + i]
+            for c in range(width):
+                x[c] += weight * y[c]
+
+
 @compiled
 def online_softmax(
     q, k, v, mask, scale, dim, e, n, length, causal, reads, out, lse, block, key_block, low, high
@@ -99,7 +122,8 @@ def online_softmax(
                 keys, values, step = window(packed_k, 0, packed_k.size), window(packed_v, 0, packed_v.size), row_e
             # scores[j, i] = k_j . q_i
             product(keys, 0, dim, 1, packed_q, 0, size, scores, 0, size, count, rows, dim, False, FULL)
-            if mask.size > 0 or (causal and at + count - 1 > position):
+            cut = causal and at + count - 1 > position
+            if mask.size > 0 or cut:
                 last = position if causal else at + count
                 _hide(scores, size, count, rows, at, last, mask, reads[r, 3] * length + at)
             if _exponentials(scores, size, count, rows, peaks, decay, den) > 0:
@@ -107,8 +131,11 @@ def online_softmax(
                     x, factor = window(num, i * row_e, row_e), decay[i]
                     for c in range(row_e):
                         x[c] *= factor
-            product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
+            if cut and not _finite(values, step, count, e):
+                _cut_product(scores, size, rows, values, step, count, e, position - at, num, row_e)
+            else:
+                product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
         write(num, row_e, rows, e, den, out, (reads[r, 4] * n + first) * e)
         for i in range(rows):
-            seen = den[i] > 0
+            seen = den[i] != 0
             lse[reads[r, 4] * n + first + i] = peaks[i] + math.log(den[i]) if seen else -np.inf

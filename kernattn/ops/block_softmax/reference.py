@@ -45,7 +45,9 @@ def _rows(xp: ModuleType, q: Array, k: Array, v: Array, position: int | None, ma
         scores = xp.matmul(q, xp.matrix_transpose(k[..., low:high, :]))  # (..., n, b)
         if mask is not None:
             scores = xp.where(mask[..., None, low:high], scores, -xp.inf)
+        last = None  # key of the block that row 0 sees, where a row does not see all of them
         if position is not None and high - 1 > position:
+            last = position - low
             rows = xp.arange(position, position + n, **placement(q))[:, None]
             scores = xp.where(xp.arange(low, high, **placement(q)) <= rows, scores, -xp.inf)
         values = v[..., low:high, :]
@@ -53,9 +55,19 @@ def _rows(xp: ModuleType, q: Array, k: Array, v: Array, position: int | None, ma
             values = xp.where(mask[..., low:high, None], values, 0.0)
         peak = xp.max(scores, axis=-1, keepdims=True)
         weights = xp.exp(scores - finite(xp, peak))
-        part = PeakedSum(xp.matmul(weights, values), xp.sum(weights, axis=-1), peak[..., 0])
+        s = xp.matmul(weights, values) if last is None else _cut_product(xp, weights, values, last)
+        part = PeakedSum(s, xp.sum(weights, axis=-1), peak[..., 0])
         total = merge(xp, total, part)
     return total
+
+
+def _cut_product(xp: ModuleType, weights: Array, values: Array, last: int) -> Array:
+    """Return weights values, where row i sees the first last + i + 1 values: the others may be NaN or infinite."""
+    there, zero = xp.isfinite(values), xp.zeros_like(values)
+    rough = xp.cumulative_sum(xp.where(there, zero, values), axis=-2)  # (..., b, e): what is not finite, up to each key
+    upto = xp.arange(last, last + weights.shape[-2], **placement(values))  # (n,)
+    seen = xp.take(rough, xp.clip(upto, 0, values.shape[-2] - 1), axis=-2)
+    return xp.matmul(weights, xp.where(there, values, zero)) + xp.where((upto >= 0)[:, None], seen, 0.0)
 
 
 def _log_normaliser(xp: ModuleType, total: PeakedSum) -> Array:

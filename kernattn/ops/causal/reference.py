@@ -149,12 +149,14 @@ def _left_half(
     k_log = xp.where(seen[..., None], k.log_scale, -xp.inf)
     unit = xp.max(k_log, axis=-2, keepdims=True)  # (..., 1, M | 1)
     k_weights = xp.where(seen[..., None], k.values, xp.zeros_like(k.values)) * xp.exp(k_log - finite(xp, unit))
-    q_log = xp.where((right == crossing)[..., None], q.log_scale + unit, -xp.inf)
+    sees = right == crossing
+    q_log = xp.where(sees[..., None], q.log_scale + unit, -xp.inf)
     peak = xp.max(q_log, axis=-1, keepdims=True)  # (..., h, 1)
     q_weights = q.values * xp.exp(q_log - finite(xp, peak))
     products = xp.matmul(q_weights, xp.matrix_transpose(k_weights))  # (..., h, h)
     values = xp.where(seen[..., None], _side(xp, v, half, 0), 0.0)
-    s = xp.matmul(products, values)
+    products = xp.where(sees[..., None], products, xp.zeros_like(products))  # of NaN, too
+    s = xp.where(sees[..., None], xp.matmul(products, values), 0.0)
     z = xp.sum(products, axis=-1)
     peak = xp.broadcast_to(peak[..., 0], z.shape)
     return PeakedSum(
