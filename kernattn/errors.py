@@ -6,6 +6,7 @@ __all__ = [
     "EmptyInputError",
     "FileFormatError",
     "KernattnError",
+    "MissingExtra",
     "MixedLibraryError",
     "NoClosedForm",
     "ParameterError",
@@ -44,6 +45,10 @@ class StateMismatchError(KernattnError, ValueError):
 
 class BackendUnavailable(KernattnError, RuntimeError):
     """The backend that was asked for cannot run here, or not on these arrays."""
+
+
+class MissingExtra(KernattnError, ImportError):
+    """A package that only this needs is not installed."""
 
 
 class NoClosedForm(KernattnError, ValueError):

@@ -18,6 +18,7 @@ def test_all_are_kernattn_errors_and_builtin_ones():
         "MixedLibraryError": TypeError,
         "StateMismatchError": ValueError,
         "BackendUnavailable": RuntimeError,
+        "MissingExtra": ImportError,
         "NoClosedForm": ValueError,
     }
     for name, family in families.items():

@@ -5,13 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from types import ModuleType
 
-from kernattn.errors import KernattnError
+from kernattn.errors import MissingExtra
 
-__all__ = ["MissingExtra", "require"]
-
-
-class MissingExtra(KernattnError, ImportError):
-    """A package of the `study` extra is not installed."""
+__all__ = ["require"]
 
 
 def require(module: str, package: str, why: str) -> ModuleType:

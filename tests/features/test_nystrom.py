@@ -2,18 +2,24 @@
 
 import tracemalloc
 from collections import Counter
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
 
 import kernattn as ka
 from kernattn import errors
+from kernattn.features.nystrom import choose
 from kernattn.features.nystrom.gram import Gram
 from kernattn.features.nystrom.pivots import rpcholesky
 from laws import arrays
 from xp import dtype_name, to_numpy
 
-NAMES = ka.features.LANDMARKS
+CENTRES = ("kmeans", "minibatch_kmeans")
+NEEDS_SKLEARN = pytest.mark.skipif(find_spec("sklearn") is None, reason="scikit-learn is not installed")
+NAMES = [
+    pytest.param(name, marks=NEEDS_SKLEARN) if name == "minibatch_kmeans" else name for name in ka.features.LANDMARKS
+]
 GAUSSIAN = ka.kernels.Gaussian(1.5)
 
 
@@ -44,7 +50,7 @@ def test_against_the_formula(name):
     phi = ka.features.nystrom(GAUSSIAN, x, 25, name, rng=1)
     landmarks = phi.landmarks
     assert landmarks.shape == (25, 4)
-    if name == "kmeans":
+    if name in CENTRES:
         assert phi.indices is None
     else:
         assert len(set(phi.indices)) == 25
@@ -121,6 +127,36 @@ def test_leverage_finds_rare_directions():
     assert np.mean([{500, 501} <= indices for indices in found]) > 0.9
 
 
+@pytest.mark.statistical
+@NEEDS_SKLEARN
+def test_minibatch_kmeans():
+    """The same draw gives the same centres, whoever else draws; they beat uniform rows; duplicates do no harm."""
+    x = clustered(3000)
+
+    def make(data=x, m=30, rng=1):
+        return ka.features.nystrom(GAUSSIAN, data, m, "minibatch_kmeans", rng=rng)
+
+    phi = make()
+    np.random.seed(5)  # noqa: NPY002
+    np.testing.assert_array_equal(make().landmarks, phi.landmarks)
+    assert make(rng=2).draw != phi.draw
+    uniform = [ka.features.nystrom(GAUSSIAN, x, 30, rng=r).trace_residual(x) for r in range(5)]
+    assert np.mean([make(rng=r).trace_residual(x) for r in range(5)]) < np.mean(uniform)
+    same = make(np.ones((7, 3)), 4)
+    np.testing.assert_allclose(same(np.ones((2, 3))) @ same(np.ones((2, 3))).T, 1, atol=1e-12)
+    alone = make(np.ones((1, 3)), 1)
+    np.testing.assert_allclose(alone.landmarks, np.ones((1, 3)))
+
+
+def test_minibatch_kmeans_without_sklearn(monkeypatch):
+    monkeypatch.setattr(choose, "find_spec", lambda name: None)
+    rng = np.random.default_rng(0)
+    before = rng.bit_generator.state
+    with pytest.raises(errors.MissingExtra, match="pip install scikit-learn"):
+        ka.features.nystrom(GAUSSIAN, np.ones((9, 2)), 5, "minibatch_kmeans", rng=rng)
+    assert rng.bit_generator.state == before
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_target(name):
     x = clustered()
@@ -147,11 +183,11 @@ def test_pivots_stop_at_the_rank(name):
 def test_all_rows_are_landmarks(name):
     (x,) = arrays(2, (12, 2), dtype="float64")
     phi = ka.features.nystrom(ka.kernels.Gaussian(0.5), x, 12, name)
-    if name != "kmeans":
+    if name not in CENTRES:
         np.testing.assert_allclose(phi(x) @ phi(x).T, matrix(ka.kernels.Gaussian(0.5), x), atol=1e-8)
 
 
-@pytest.mark.parametrize("name", [n for n in NAMES if n != "kmeans"])
+@pytest.mark.parametrize("name", [n for n in ka.features.LANDMARKS if n not in CENTRES])
 def test_precomputed(name):
     x = clustered(200)
     new = x[::3] + 0.1
@@ -284,6 +320,7 @@ def test_memory_is_linear_in_n(name):
         ({"landmarks": np.full(10, -1)}, errors.ParameterError, "50 rows"),
         ({"kernel": "precomputed"}, errors.ShapeError, r"\(n, n\)"),
         ({"kernel": "precomputed", "landmarks": "kmeans"}, errors.ParameterError, "kmeans"),
+        ({"kernel": "precomputed", "landmarks": "minibatch_kmeans"}, errors.ParameterError, "minibatch_kmeans"),
         ({"kernel": "precomputed", "data": np.triu(np.ones((50, 50)))}, errors.ParameterError, "symmetric"),
         (
             {"kernel": "precomputed", "data": np.eye(50), "landmarks": np.ones((10, 50))},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -11,21 +12,25 @@ from numpy.typing import NDArray
 from kernattn._array import Array, Host, check_floating, dtype_name, frozen, namespace, to_numpy64
 from kernattn._check import finite_number, positive_integer
 from kernattn._random import RNG, generator
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import MissingExtra, ParameterError, ShapeError
 from kernattn.features.data import checked_data
 from kernattn.features.nystrom.gram import Gram, prefix_residuals
-from kernattn.features.nystrom.landmarks import kmeans, leverage, uniform
+from kernattn.features.nystrom.landmarks import kmeans, leverage, minibatch_kmeans, uniform
 from kernattn.features.nystrom.map import Nystrom
 from kernattn.features.nystrom.pivots import Pivots, greedy, rpcholesky
 from kernattn.kernels import Kernel
 
 __all__ = ["LANDMARKS", "nystrom"]
 
+_CENTRES: dict[str, Callable[[Host, int, np.random.Generator], Host]] = {
+    "kmeans": kmeans,
+    "minibatch_kmeans": minibatch_kmeans,
+}
 _PIVOTED: dict[str, Callable[[Gram, int, np.random.Generator, float], Pivots]] = {
     "greedy": greedy,
     "rpcholesky": rpcholesky,
 }
-LANDMARKS = ("greedy", "kmeans", "leverage", "rpcholesky", "uniform")
+LANDMARKS = ("greedy", "kmeans", "leverage", "minibatch_kmeans", "rpcholesky", "uniform")
 """How landmarks can be chosen."""
 
 
@@ -52,15 +57,17 @@ def nystrom(
     Its kernel :math:`K' = K_{XL} K_{LL}^{+} K_{LX}` is the Nystrom approximation (Williams and Seeger 2001), exact at
     the landmarks, and never above K on the diagonal. Landmarks are
 
-    ============  =================================================================================================
-    uniform       rows, all sets of them alike
-    kmeans        centres of clusters (Zhang, Tsang and Kwok 2008)
-    leverage      rows drawn by recursive ridge leverage scores (Musco and Musco 2017)
-    rpcholesky    rows by randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber 2023): in expectation near the
-                  best trace error that any m rows have, after reading n m entries of K
-    greedy        rows by pivoted Cholesky, the largest residual first (Fine and Scheinberg 2001): nothing random, and
-                  outliers come first
-    ============  =================================================================================================
+    ================  =============================================================================================
+    uniform           rows, all sets of them alike
+    kmeans            centres of clusters by Lloyd's algorithm (Zhang, Tsang and Kwok 2008)
+    minibatch_kmeans  centres of clusters by scikit-learn's MiniBatchKMeans (Sculley 2010), for many rows: it reads
+                      them three times, not twenty
+    leverage          rows drawn by recursive ridge leverage scores (Musco and Musco 2017)
+    rpcholesky        rows by randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber 2023): in expectation near the
+                      best trace error that any m rows have, after reading n m entries of K
+    greedy            rows by pivoted Cholesky, the largest residual first (Fine and Scheinberg 2001): nothing random,
+                      and outliers come first
+    ================  =============================================================================================
 
     Time is of order n m^2 at most and memory n m: no n x n matrix is made.
 
@@ -98,6 +105,8 @@ def nystrom(
         If data or landmarks have a wrong shape.
     DTypeError
         If data or landmarks are no arrays of a floating dtype (integer for indices).
+    MissingExtra
+        If landmarks are "minibatch_kmeans" and scikit-learn is not installed.
 
     Examples
     --------
@@ -117,8 +126,14 @@ def nystrom(
     if isinstance(landmarks, str):
         if landmarks not in LANDMARKS:
             raise ParameterError(f"landmarks must be an array or one of {', '.join(LANDMARKS)}; got {landmarks!r}")
-        if function is None and landmarks == "kmeans":
-            raise ParameterError("landmarks 'kmeans' are means of inputs, which a precomputed kernel does not show")
+        if function is None and landmarks in _CENTRES:
+            raise ParameterError(
+                f"landmarks {landmarks!r} are means of inputs, which a precomputed kernel does not show"
+            )
+        if landmarks == "minibatch_kmeans" and find_spec("sklearn") is None:
+            raise MissingExtra(
+                "landmarks 'minibatch_kmeans' need scikit-learn, which is not installed: pip install scikit-learn"
+            )
     m = None if num_features is None else positive_integer("num_features", num_features)
     if target is not None and not 0 < finite_number("target", target) < 1:
         raise ParameterError(f"target must lie strictly between 0 and 1; got {target!r}")
@@ -143,8 +158,8 @@ def _chosen(name: str, gram: Gram, m: int, rng: np.random.Generator, target: flo
     if name in _PIVOTED:
         pivots = _PIVOTED[name](gram, m, rng, target or 0.0)
         return _Choice(pivots.indices, None, float(pivots.residuals[-1]))
-    if name == "kmeans":
-        return _shortest(gram, _Choice(None, kmeans(gram.data, m, rng), None), target)
+    if name in _CENTRES:
+        return _shortest(gram, _Choice(None, _CENTRES[name](gram.data, m, rng), None), target)
     indices = uniform(gram, m, rng) if name == "uniform" else leverage(gram, m, rng)
     return _shortest(gram, _Choice(indices, None, None), target)
 

@@ -12,9 +12,10 @@ from scipy.cluster.vq import kmeans2
 from kernattn._array import Host
 from kernattn.features.nystrom.gram import BLOCK, Gram
 
-__all__ = ["kmeans", "leverage", "uniform"]
+__all__ = ["kmeans", "leverage", "minibatch_kmeans", "uniform"]
 
 ROUNDS = 20  # of Lloyd's algorithm
+PASSES = 3  # over the data in batches
 
 
 def uniform(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
@@ -58,6 +59,39 @@ def kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
     with catch_warnings():
         simplefilter("ignore", UserWarning)  # a cluster that loses all rows keeps its centre
         centres: Host = kmeans2(data, start, iter=ROUNDS, minit="matrix")[0]
+    return centres
+
+
+def minibatch_kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
+    """Return the centres of m clusters by scikit-learn's mini-batch k-means (Sculley 2010), from k-means++.
+
+    The number of steps does not depend on sums that threads make, so that the same draw gives the same centres.
+
+    Parameters
+    ----------
+    data : (n, d) array
+        Rows.
+    m : int
+        Number of landmarks.
+    rng : numpy.random.Generator
+        Source of the first centres and of the batches.
+
+    Returns
+    -------
+    (m, d) numpy.ndarray
+        The centres, which need not be rows of the data.
+    """
+    from sklearn.cluster import MiniBatchKMeans
+
+    model = MiniBatchKMeans(
+        m,
+        max_iter=PASSES,
+        max_no_improvement=None,
+        n_init=1,
+        compute_labels=False,
+        random_state=int(rng.integers(2**31)),
+    )
+    centres: Host = model.fit(data).cluster_centers_
     return centres
 
 
