@@ -30,10 +30,15 @@ __device__ __forceinline__ void load_visible(int* visible, const unsigned char* 
     for (int i = threadIdx.x; i < C; i += blockDim.x) visible[i] = i < rows && (!mask || mask[i]);
 }
 
-__device__ __forceinline__ void load_values(E* tile, const V* v, int rows, int e, int columns, const int* visible) {
-    for_each_of_tile(v, e, C, EB, rows, columns, [=](int row, int column, auto x) {
-        tile[row * v_row + column] = narrow<E>(visible[row] ? Acc(x) : Acc(0));
+// Returns whether all that this thread loaded is finite.
+__device__ __forceinline__ bool load_values(E* tile, const V* v, int rows, int e, int columns, const int* visible) {
+    Acc rough = Acc(0);
+    for_each_of_tile(v, e, C, EB, rows, columns, [&](int row, int column, auto x) {
+        const Acc y = visible[row] ? Acc(x) : Acc(0);
+        rough += y * Acc(0);
+        tile[row * v_row + column] = narrow<E>(y);
     });
+    return rough == Acc(0);
 }
 
 // The outputs of a warp's 16 rows while they are summed: a lane has rows g and g + 8. Both sums are in units of exp(unit).
@@ -52,6 +57,19 @@ struct Output {
             for (int p = 0; p < 4; ++p) num[j][p] *= factor[p / 2];
         den[0] *= factor[0];
         den[1] *= factor[1];
+    }
+
+    // num += the warp's weights (16, C) times values (C, EB), of which a row of the lane sees those up to `last` only: the others, whose
+    // weights are 0, may be NaN or infinite.
+    __device__ __forceinline__ void add_seen(const E* weights, const E* values, const long long (&last)[2]) {
+        const int g = lane_index() / 4, t = lane_index() % 4;
+        for (int k = 0; k < C && k <= last[1]; ++k)
+#pragma unroll
+            for (int j = 0; j < EB / 8; ++j)
+#pragma unroll
+                for (int p = 0; p < 4; ++p)
+                    if (k <= last[p / 2])
+                        num[j][p] += Acc(widen(weights[(g + p / 2 * 8) * score_row + k])) * Acc(widen(values[k * v_row + 8 * j + 2 * t + p % 2]));
     }
 
     // num / den into the rows of out below `rows`; 0 where den is 0. den must be whole: summed over the row's lanes.

@@ -45,3 +45,32 @@ def test_wide_heads_and_groups(cupy, dtype):
     eps = 4 * OPERAND_EPS[dtype] + 2.0**-20
     np.testing.assert_allclose(to64(out), wanted, atol=eps * 4)
     np.testing.assert_allclose(to64(lse), wanted_lse, atol=eps * 4)
+
+
+@pytest.mark.parametrize("filling", [np.nan, np.inf])
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_nan_and_infinity_stay_where_they_are_seen(cupy, dtype, filling):
+    from kernattn.ops.block_softmax.gpu import block_softmax
+
+    rng = np.random.default_rng(0)
+    for n, length in ((70, 70), (30, 100), (100, 70)):
+        arrays = [rng.normal(size=(rows, 5)) for rows in (n, length, length)]
+        mask = np.arange(length) % 5 != 3
+        clean, clean_lse = (to64(x) for x in block_softmax(*_given(cupy, arrays, dtype), 0.4, True, cupy.asarray(mask)))
+        for at in (0, 38, length - 1, length - 2):
+            blind = np.arange(n) + length - n < at if mask[at] else np.ones(n, bool)
+            for i in (1, 2):
+                spoilt = [x.copy() for x in arrays]
+                spoilt[i][at, 1] = filling
+                out, lse = (
+                    to64(x) for x in block_softmax(*_given(cupy, spoilt, dtype), 0.4, True, cupy.asarray(mask))
+                )
+                np.testing.assert_allclose(out[blind], clean[blind], rtol=1e-5, atol=1e-5)
+                np.testing.assert_array_equal(lse[blind], clean_lse[blind])
+                if i == 2:
+                    np.testing.assert_allclose(out[:, [0, 2, 3, 4]], clean[:, [0, 2, 3, 4]], rtol=1e-2, atol=1e-2)
+                    np.testing.assert_array_equal(out[~blind, 1], filling)
+
+
+def _given(cupy, arrays, dtype):
+    return [array(cupy, x[None], dtype)[0] for x in arrays]

@@ -62,6 +62,21 @@ def test_blind_to_the_future(growth):
     laws.blind_to_the_future(MAPS["positive"], q, k, v, GPU, t=33, growth=growth, key_mask=keep)
 
 
+@pytest.mark.parametrize("filling", [np.nan, np.inf])
+@pytest.mark.parametrize("name", ["positive", "trigonometric", "phase", "elu1", "relu"])
+def test_nan_and_infinity_stay_where_they_are_seen(name, filling):
+    q, k, v, _ = problem(9, 100, lead=(1,))
+    ids = np.repeat([0, 1, 2], [30, 30, 40])
+    for bad in (3, 40, 75):
+        laws.what_is_not_seen_may_be_anything(MAPS[name], q, k, v, ids, GPU, bad=bad, filling=filling)
+
+
+@pytest.mark.parametrize("name", ["positive", "trigonometric", "elu1"])
+def test_masked_keys_may_be_nan(name):
+    q, k, v, keep = problem(10, 70, lead=(1,))
+    laws.masked_is_removed(MAPS[name], q[:, :12], k[:, :12], v[:, :12], keep[0, :12], GPU, filling=np.nan)
+
+
 @pytest.mark.parametrize("name", POSITIVE)
 @pytest.mark.parametrize("scale", [1.0, 30.0])
 def test_any_norm(name, scale):

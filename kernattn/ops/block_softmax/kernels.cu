@@ -35,7 +35,8 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, V* 
             __syncthreads();
             product<C, DB, false, true>(score, queries + own * x_row, x_row, keys, x_row);
         }
-        load_values(values, v + (first_key + key0) * e + column0, count, e, columns, visible);
+        const bool cut = causal && key0 + count - 1 > shift;  // does row 0 not see all of these keys?
+        const bool finite = load_values(values, v + (first_key + key0) * e + column0, count, e, columns, visible);
         Acc top[2] = {output.unit[0], output.unit[1]};
 #pragma unroll
         for (int j = 0; j < C / 8; ++j)
@@ -62,8 +63,12 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, V* 
                 weights[(own + g + p / 2 * 8) * score_row + 8 * j + 2 * t + p % 2] = rounded;
                 output.den[p / 2] += Acc(widen(rounded));
             }
-        __syncthreads();
-        product<EB, C, false, false>(output.num, weights + own * score_row, score_row, values, v_row);
+        if (__syncthreads_or(cut && !finite)) {
+            const long long last = shift + own + g - key0;
+            output.add_seen(weights + own * score_row, values, {last, last + 8});
+        } else {
+            product<EB, C, false, false>(output.num, weights + own * score_row, score_row, values, v_row);
+        }
     }
     output.den[0] = row_sum(output.den[0]);
     output.den[1] = row_sum(output.den[1]);

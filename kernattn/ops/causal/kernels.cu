@@ -20,6 +20,7 @@ struct Walk {
     int slots, phi_tiles;
     Acc unit;     // where the log scale is per row: the largest so far
     int loaded;   // has the state seen a key?
+    int rough;    // are any of the chunk's values NaN or infinite?
 
     __device__ __forceinline__ E* phi_of(int tile) const { return phi + (stored ? 0 : tile * C * phi_row); }
 
@@ -152,7 +153,8 @@ struct Walk {
                 output.den[p / 2] += Acc(widen(rounded));
             }
         __syncwarp();
-        product<EB, C, false, false>(output.num, own_scores, score_row, values, v_row, EB, own + 16);
+        if (rough) output.add_seen(own_scores, values, {own + g, own + g + 8});
+        else product<EB, C, false, false>(output.num, own_scores, score_row, values, v_row, EB, own + 16);
         output.den[0] = row_sum(output.den[0]);
         output.den[1] = row_sum(output.den[1]);
         if (per_feature) {
@@ -160,7 +162,7 @@ struct Walk {
 #pragma unroll
             for (int r = 0; r < 2; ++r) {
                 const int row = own + g + 8 * r;
-                lost |= row < rows && seen[row] && output.den[r] < Limits<Acc>::faint();
+                lost |= row < rows && seen[row] && !(output.den[r] >= Limits<Acc>::faint());
             }
             if (__syncthreads_or(lost)) return true;
         }
@@ -335,7 +337,7 @@ walk(const X* q, const X* k, const V* v, const Acc* k_scale, V* out, const Acc* 
             load_visible(w.visible, mask ? mask + keys * n + row : nullptr, rows);
             __syncthreads();
             w.running();
-            load_values(w.values, w.v + row * e, rows, e, w.columns, w.visible);
+            w.rough = __syncthreads_or(!load_values(w.values, w.v + row * e, rows, e, w.columns, w.visible));
             if (w.chunk(row, rows)) {
                 token_by_token(w, row, rows);
                 w.loaded = w.seen[C - 1];
