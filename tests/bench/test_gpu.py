@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
-
-pytest.importorskip("numba")
 
 from kernattn import _dispatch
 from kernattn.bench.gpu import Sizes, table
@@ -158,3 +159,20 @@ def test_without_a_device(capsys: pytest.CaptureFixture[str], monkeypatch: pytes
 def test_what_the_cpu_does_not_take(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_it_needs_no_numba() -> None:
+    """In a new process in which Numba cannot be imported, with a device: up to where the device would be asked."""
+    code = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+from kernattn import _dispatch, cli
+from kernattn.bench.gpu import run
+import kernattn.bench.gpu.report
+
+_dispatch.missing = run.missing = lambda backend: {"gpu": None}.get(backend, "not there")
+run.measure_rates = lambda sizes, clock: print("rates of", sizes.dtype) or sys.exit(7)
+cli.main(["bench", "--device", "gpu", "--cases", "features"])
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (7, "rates of bfloat16\n"), done.stderr

@@ -7,8 +7,6 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip("numba")  # kernattn.bench
-
 from cuda_ops.cases import to64
 from kernattn.bench.gpu import CASES, Sizes, bench, cases, products, rivals, run, table, write
 from kernattn.bench.gpu.work import Rates
