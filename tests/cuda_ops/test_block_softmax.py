@@ -62,9 +62,7 @@ def test_nan_and_infinity_stay_where_they_are_seen(cupy, dtype, filling):
             for i in (1, 2):
                 spoilt = [x.copy() for x in arrays]
                 spoilt[i][at, 1] = filling
-                out, lse = (
-                    to64(x) for x in block_softmax(*_given(cupy, spoilt, dtype), 0.4, True, cupy.asarray(mask))
-                )
+                out, lse = (to64(x) for x in block_softmax(*_given(cupy, spoilt, dtype), 0.4, True, cupy.asarray(mask)))
                 np.testing.assert_allclose(out[blind], clean[blind], rtol=1e-5, atol=1e-5)
                 np.testing.assert_array_equal(lse[blind], clean_lse[blind])
                 if i == 2:
