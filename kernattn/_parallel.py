@@ -12,10 +12,13 @@ import threading
 from collections.abc import Callable
 from queue import SimpleQueue
 
+import numpy as np
+from numpy.typing import NDArray
+
 from kernattn._placement import keep_off
 from kernattn.errors import ParameterError
 
-__all__ = ["VARIABLE", "share", "threads"]
+__all__ = ["VARIABLE", "share", "stand_by", "threads"]
 
 VARIABLE = "KERNATTN_NUM_THREADS"
 WORTH_SHARING = 250e-6  # seconds of work: a thread wakes in 30 to 60 us, and its caller loses 30 to wake it
@@ -70,6 +73,7 @@ class _Pool:
         self._jobs: SimpleQueue[_Job] = SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._growing = threading.Lock()
+        self.calls = np.zeros(1, np.int64)  # for those who stand by
 
     def help(self, job: _Job, helpers: int) -> None:
         with self._growing:
@@ -77,6 +81,7 @@ class _Pool:
                 self._threads.append(threading.Thread(target=self._serve, name="kernattn", daemon=True))
                 self._threads[-1].start()
         keep_off(each.native_id for each in self._threads[:helpers] if each.native_id is not None)
+        self.calls[0] += 1
         for _ in range(helpers):
             self._jobs.put(job)
 
@@ -109,3 +114,10 @@ def share(loop: Callable[[int, int], None], count: int, seconds: float) -> None:
     _pool.help(job, workers - 1)
     job.work()
     job.wait()
+
+
+def stand_by(wait: Callable[[NDArray[np.int64], int], None], helpers: int) -> None:
+    """Let helpers run ``wait(calls, seen)``, which is to return once calls[0] is not `seen`: there is other work."""
+    calls = _pool.calls
+    seen = int(calls[0]) + 1
+    _pool.help(_Job(lambda low, high: wait(calls, seen), helpers, helpers), helpers)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.crew import close, offer_of, open_, taken
 from kernattn.ops._numba.elementary import exponential
 from kernattn.ops._numba.linear import aligned, write
 from kernattn.ops._numba.products import ROWS, lanes, pad, panel_product
@@ -75,13 +76,13 @@ def _project(omega_t, frequencies, x, heads, first, count, dim, mask, packed, ti
         panel_product(packed, count, dim, omega_t, 0, frequencies, tile, row)
 
 
-@compiled
-def advance(
+@inner
+def _advance(
     kind, omega_t, weights, offset, amplitude, dim, frequencies, features, e,
     q, k, v, given, mask, table, groups, s, z, peak, in_place,
     out, new_s, new_z, new_peak, low, high,
 ):  # fmt: skip
-    """Take a token for heads low to high of the state; with in_place, s, z and peak lie where the new ones go."""
+    """Take a token for heads low to high of the state."""
     heads = table.size // (2 + 2 * groups)
     of_k, of_v = window(table, 0, heads), window(table, heads, heads)
     of_q = window(table, 2 * heads, groups * heads)
@@ -146,3 +147,30 @@ def advance(
                     normaliser += reader[a] * new_z_b[a]
                 den[0] = normaliser
                 write(total, e, 1, e, den, out, of_out[b * groups + g] * e)
+
+
+def _slab(arguments, low, high):
+    _advance(*(arguments + (low, high)))  # noqa: RUF005
+
+
+_offer = offer_of(_slab)
+
+
+@compiled
+def advance(
+    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, e,
+    q, k, v, given, mask, table, groups, s, z, peak, in_place,
+    out, new_s, new_z, new_peak, board, slabs, count,
+):  # fmt: skip
+    """Take a token for all heads of the state; with in_place, s, z and peak lie where the new ones go."""
+    arguments = (
+        kind, omega_t, weights, offset, amplitude, dim, frequencies, features, e,
+        q, k, v, given, mask, table, groups, s, z, peak, in_place,
+        out, new_s, new_z, new_peak,
+    )  # fmt: skip
+    if slabs < 2 or taken(board):
+        _advance(*(arguments + (0, count)))  # noqa: RUF005
+    else:
+        _offer(board, arguments)
+        open_(board, slabs, count)
+        close(board)

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 import numpy as np
 
 from kernattn._array import Array
-from kernattn._parallel import share
+from kernattn.ops._numba.crew import crew
 from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, heads, plain, token
 from kernattn.ops._numba.token import advance
 from kernattn.ops.peaked import PeakedSum
@@ -46,7 +44,7 @@ def step(
         plan.dim, plan.frequencies, plan.features, e,
         queries.x, keys.x, plain(v, dtype), keys.given, mask, who.table, groups, *old, in_place, wide.reshape(-1), *new,
     )  # fmt: skip
-    share(partial(advance, *arguments), count, s.size * groups * SECONDS_PER_SUM)
+    advance(*arguments, *crew(count, s.size * groups * SECONDS_PER_SUM), count)
     if out is None:
         return wide if v.dtype == dtype else wide.astype(v.dtype), after
     if wide is not out:
