@@ -2,6 +2,7 @@
 
 import os
 from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from xp import KINDS, backends
 
+os.environ["NUMBA_CACHE_DIR"] = str(Path(__file__).parent / ".numba_cache")  # what is compiled below is not for users
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # JAX's compiler is most of its tests' time
 
 settings.register_profile(

@@ -24,6 +24,7 @@ __all__ = [
     "Heads",
     "Plan",
     "Side",
+    "Tokens",
     "accumulation",
     "as_given",
     "bound",
@@ -34,7 +35,7 @@ __all__ = [
     "plan_of",
     "plan_with",
     "side",
-    "token",
+    "tokens",
 ]
 
 FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10
@@ -65,8 +66,7 @@ def plain(array: Array, dtype: Any) -> NDArray[Any]:
     """Return the array as contiguous numbers of dtype, writeable: a copy where it is anything else."""
     if array.dtype != dtype or not array.flags.carray:
         array = np.array(array, dtype, order="C")
-    result: NDArray[Any] = array.reshape(-1)
-    return result
+    return array.ravel()  # type: ignore[no-any-return]
 
 
 NO_MASK = flat(np.zeros(0), bool)
@@ -159,12 +159,26 @@ def side(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     return Side(as_given(dtype, features, per_feature), flat(rows, dtype), given, tuple(lead), n)
 
 
-def token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
-    """Return a token as a sequence of one, its numbers as `plain` returns them."""
+class Tokens(NamedTuple):
+    """One query and one key a head, as the loops read them."""
+
+    plan: Plan
+    q: NDArray[Any]  # inputs, or computed features, flat
+    k: NDArray[Any]
+    given: NDArray[Any]  # log scales of the keys, flat, or empty
+    q_lead: tuple[int, ...]
+    k_lead: tuple[int, ...]
+
+
+def tokens(q: Any, k: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Tokens:
+    """Return tokens beside their map, or their computed features, as `plain` returns them."""
     if spec is not None:
-        return Side(plan_of(spec, dtype, x.shape[-1]), plain(x, dtype), _empty(dtype), x.shape[:-1], 1)
-    computed = side(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), None, dtype)
-    return computed._replace(x=plain(computed.x, dtype))
+        plan = plan_of(spec, dtype, q.shape[-1])
+        return Tokens(plan, plain(q, dtype), plain(k, dtype), _empty(dtype), q.shape[:-1], k.shape[:-1])
+    queries, keys = (
+        side(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), None, dtype) for x in (q, k)
+    )
+    return Tokens(keys.plan, plain(queries.x, dtype), plain(keys.x, dtype), keys.given, queries.lead, keys.lead)
 
 
 def _log(values: Array) -> Array:
