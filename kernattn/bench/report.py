@@ -40,6 +40,9 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
         "|---|---|---:|---:|---|---:|---:|---:|---:|",
     ]
     for row in rows:
+        if "skipped" in row:
+            lines.append(f"| {row['case']} | skipped: {row['skipped']} |  |  |  |  |  |  |  |")
+            continue
         error = f"{row['squared_error']:.2e}" if "squared_error" in row else ""
         lines.append(
             f"| {row['case']} | {row['contestant']} | {row['n']} | {row['heads']} | {row['dtype']} "

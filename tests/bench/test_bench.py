@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -41,6 +42,9 @@ def test_rates_are_positive(dtype: str) -> None:
 
 @pytest.mark.parametrize("name", CASES)
 def test_contestants_compute_the_same(name: str) -> None:
+    if name in ("digits", "patches"):
+        pytest.importorskip("sklearn")
+        pytest.importorskip("PIL")
     entry = CASES[name](TINY)
     if not name.startswith(("causal", "full", "softmax")):
         entry.ours()
@@ -71,6 +75,13 @@ def test_rows_tables_and_files(tmp_path: Path) -> None:
         "scaling.png",
         "scaling.svg",
     ]
+
+
+def test_a_case_without_its_data_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
+    rows = bench(["digits"], TINY)
+    assert rows == [{"case": "digits", "skipped": rows[0]["skipped"]}]
+    assert "scikit-learn, which is not installed: pip install" in table(rows)
 
 
 def test_unknown_cases_and_sizes_are_named() -> None:

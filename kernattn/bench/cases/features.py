@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import pdist
 
 from kernattn._array import Array, Host
 from kernattn.bench import peers
 from kernattn.bench.cases.race import Call, Options, Race, normal, one_thread
 from kernattn.bench.floor import Work
-from kernattn.features import random_features
+from kernattn.features import nystrom, random_features
 from kernattn.kernels import Gaussian, Kernel, Polynomial
 from kernattn.ops.gram import OP as GRAM
+from kernattn.studies._extras import require
 
-__all__ = ["gaussian_features", "gram", "hadamard_features", "tensor_sketch"]
+__all__ = ["digits", "gaussian_features", "gram", "hadamard_features", "patches", "tensor_sketch"]
 
 DRAWS = 20  # over which squared errors are averaged
 ROWS = 300  # of the Gram matrix they are errors of
+
+_Maker = Callable[[Host, int], Callable[[Host], Host]]  # rows and a seed -> a map fitted to them
 
 
 def _squared_error(draws: Iterable[Host], exact: Host) -> float:
@@ -73,6 +77,61 @@ def hadamard_features(o: Options) -> Race:
     sums = 3 * np.ceil(np.log2(d)) * m
     work = Work(n * sums, n * float(m), x.nbytes + n * m * float(x.itemsize))
     return Race(partial(chains, x), {"ours, dense": partial(dense, x)}, work)
+
+
+def digits(o: Options) -> Race:
+    """Maps for the digits of scikit-learn, drawn and applied in every call: 1797 x 64 -> the features asked for."""
+    x = _datasets("digits").load_digits().data / 16
+    return _draw_and_apply(o, np.random.default_rng(o.seed + 1).permutation(x))
+
+
+def patches(o: Options) -> Race:
+    """The same for patches of 8 x 8 of scikit-learn's photographs, their brightness and contrast taken out: 1796 x 64.
+
+    A grey patch p becomes (p - mean) / (variance + 10)^(1/2), with levels up to 255: Coates, Ng and Lee (2011).
+    """
+    require("PIL", "pillow", "the case 'patches'")
+    rng, parts = np.random.default_rng(o.seed + 1), []
+    for image in _datasets("patches").load_sample_images().images:
+        grey = image @ np.array([0.299, 0.587, 0.114])
+        windows = np.lib.stride_tricks.sliding_window_view(grey, (8, 8)).reshape(-1, 64)
+        parts.append(windows[rng.choice(len(windows), 898, replace=False)])
+    x = rng.permutation(np.concatenate(parts))
+    x = x - np.mean(x, axis=1, keepdims=True)
+    return _draw_and_apply(o, x / np.sqrt(np.var(x, axis=1, keepdims=True) + 10))
+
+
+def _datasets(case: str) -> Any:
+    return require("sklearn.datasets", "scikit-learn", f"the case {case!r}")
+
+
+def _draw_and_apply(o: Options, x: Host) -> Race:
+    """Race maps of the Gaussian kernel of lengthscale the median distance; squared errors are of rows held out."""
+    rows, others, x, m = x[:ROWS], x[ROWS:], x.astype(o.dtype), o.features
+    n, d = x.shape
+    scale = float(np.median(pdist(rows)))
+    kernel = Gaussian(lengthscale=scale)
+    exact, sampler = kernel(rows), _Sampler("RBFSampler", {"gamma": 0.5 / scale**2, "n_components": m})
+
+    def random(projection: str) -> _Maker:
+        return lambda data, seed: random_features(kernel, d, m, "trigonometric", projection, rng=seed)
+
+    def apply(make: _Maker) -> Host:
+        return make(x, o.seed)(x)
+
+    def error(make: _Maker) -> float:
+        return _squared_error((make(others, draw)(rows) for draw in range(DRAWS)), exact)
+
+    makers = {"ours": random("orthogonal"), "ours, hadamard": random("hadamard"), "ours, iid": random("iid")}
+    if m > 2 * d:
+        makers["ours, moment-matched"] = random("moment_matched")
+    if m <= len(others):
+        makers["ours, Nystrom"] = lambda data, seed: nystrom(kernel, data, m, rng=seed)
+    makers["scikit-learn's RBFSampler"] = lambda data, seed: sampler.fit(data, seed).transform
+    calls: dict[str, Call] = {name: partial(apply, make) for name, make in makers.items()}
+    work = Work(n * d * float(m), n * float(m), x.nbytes + n * m * float(x.itemsize))
+    errors: dict[str, Callable[[], float]] = {name: partial(error, make) for name, make in makers.items()}
+    return Race(calls.pop("ours"), calls, work, errors)
 
 
 def tensor_sketch(o: Options) -> Race:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 
 from kernattn.bench.cases.attention import causal_elu1, causal_favor, full_favor, one_head, softmax
-from kernattn.bench.cases.features import gaussian_features, gram, hadamard_features, tensor_sketch
+from kernattn.bench.cases.features import digits, gaussian_features, gram, hadamard_features, patches, tensor_sketch
 from kernattn.bench.cases.race import Options, Race
 from kernattn.bench.cases.step import step
 
@@ -21,6 +21,8 @@ CASES: dict[str, Callable[[Options], Race]] = {
     "step-in-place": partial(step, reuse=True),
     "gaussian-features": gaussian_features,
     "hadamard-features": hadamard_features,
+    "digits": digits,
+    "patches": patches,
     "tensor-sketch": tensor_sketch,
     "gram": gram,
     "softmax": partial(softmax, causal=False),
