@@ -121,7 +121,7 @@ def _bench(options: argparse.Namespace) -> None:
     for n in options.n or [4096]:
         rows += bench(names, Options(n, heads, dim, options.features, dtype), options.rounds)
     print(table(rows))
-    growth = scaling([2**i for i in range(10, 21)], dim, options.features) if options.scaling else []
+    growth = scaling([2**i for i in range(10, 21)], heads, dim, options.features) if options.scaling else []
     if growth:
         print(scaling_table(growth))
     if options.start:

@@ -88,13 +88,17 @@ def _case(name: str, options: Options, rates: Rates, rounds: int, seconds: float
     return rows
 
 
-def scaling(sizes: Sequence[int], dim: int = 64, features: int = 256, seconds: float = 4.0) -> list[Row]:
-    """Time one head against n, with the memory beyond inputs and outputs; a method that takes too long stops growing.
+def scaling(
+    sizes: Sequence[int], heads: int = 8, dim: int = 64, features: int = 256, seconds: float = 6.0
+) -> list[Row]:
+    """Time some heads against n, with the memory beyond inputs and outputs; a method that takes too long stops growing.
 
     Parameters
     ----------
     sizes : sequence of int
         Numbers of tokens, ascending.
+    heads : int
+        Number of heads.
     dim : int
         Dimension of queries, keys and values.
     features : int
@@ -105,7 +109,7 @@ def scaling(sizes: Sequence[int], dim: int = 64, features: int = 256, seconds: f
     Returns
     -------
     list of dict
-        Fields method, n, milliseconds, nanoseconds per token and mebibytes beyond inputs and outputs.
+        Fields method, n, milliseconds, nanoseconds per token and head, and mebibytes beyond inputs and outputs.
     """
     phi = random_features(Softmax(), dim, features, "positive", rng=0)
     methods: dict[str, Callable[[Array, Array, Array], Any]] = {
@@ -118,13 +122,13 @@ def scaling(sizes: Sequence[int], dim: int = 64, features: int = 256, seconds: f
     slow: set[str] = set()
     for n in sizes:
         rng = np.random.default_rng(n)
-        q, k, v = (rng.standard_normal((n, dim), dtype=np.float32) for _ in range(3))
+        q, k, v = (rng.standard_normal((heads, n, dim), dtype=np.float32) for _ in range(3))
         for method, call in methods.items():
             if method in slow:
                 continue
             run = partial(call, q, k, v)
             time = race({method: run}, 5, seconds)[method].median
-            rows.append({"method": method, "n": n, "milliseconds": 1e3 * time, "ns_per_token": 1e9 * time / n})
+            rows.append({"method": method, "n": n, "milliseconds": 1e3 * time, "ns_per_token": 1e9 * time / (n * heads)})
             rows[-1]["extra_mib"] = (_peak(run) - v.nbytes) / 2**20
             if time > seconds:
                 slow.add(method)

@@ -61,7 +61,7 @@ def test_contestants_compute_the_same(name: str) -> None:
 
 def test_rows_tables_and_files(tmp_path: Path) -> None:
     rows = bench(["causal-elu1", "gaussian-features"], TINY, rounds=3, seconds=0.1)
-    growth = scaling([64, 128], dim=8, features=16, seconds=1.0)
+    growth = scaling([64, 128], heads=2, dim=8, features=16, seconds=1.0)
     assert {row["case"] for row in rows} == {"causal-elu1", "gaussian-features"}
     assert all(row["floor_ms"] > 0 and row["median_ms"] > 0 for row in rows)
     assert all(row["squared_error"] < 0.01 for row in rows if "squared_error" in row)

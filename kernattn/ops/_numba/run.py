@@ -117,7 +117,7 @@ def _units(work: _Work, starts: NDArray[np.int64], cuts: list[int]) -> NDArray[n
 def _stretches(work: _Work) -> int:
     """Into how many parts each head is cut: one where there are heads enough, or little to do."""
     count = len(work.heads.k)
-    if work.seconds < 10 * WORTH_SHARING or work.n < 16 * work.chunk:
+    if work.seconds < 5 * WORTH_SHARING or work.n < 24 * work.chunk:
         return 1
     return max(1, threads() // count)
 
