@@ -14,11 +14,9 @@ from kernattn.bench.cases.race import Call, Options, Race, normal, one_thread
 from kernattn.bench.floor import Work
 from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
+from kernattn.ops.causal.cpu import CHUNK
 
 __all__ = ["causal_elu1", "causal_favor", "full_favor", "one_head", "softmax"]
-
-CHUNK = 64
-
 
 def _inputs(o: Options) -> list[Any]:
     return normal(o, *3 * [(o.heads, o.n, o.dim)])
@@ -29,6 +27,7 @@ def _favor(o: Options) -> Any:
 
 
 def _work(o: Options, features: int, project: bool, inside: bool) -> Work:
+    """Return the work of maps and sums; inside chunks whole products, though the loop leaves half of them out."""
     tokens, size = o.heads * o.n, np.dtype(o.dtype).itemsize
     flops = 4.0 * features * o.dim + (4.0 * features * o.dim if project else 0.0)
     if inside:

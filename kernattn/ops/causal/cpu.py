@@ -15,7 +15,7 @@ from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["causal"]
 
-CHUNK = 64
+CHUNK = 48  # three vectors of float32; 32 is as fast, 64 takes 2 % longer
 
 
 def causal(
