@@ -54,7 +54,7 @@ def table(rows: Iterable[dict[str, Any]]) -> str:
 
 def scaling_table(rows: Iterable[dict[str, Any]]) -> str:
     """Return the growth with n as a Markdown table."""
-    head = ["| method | n | ms | ns per token | MiB beyond inputs and output |", "|---|---:|---:|---:|---:|"]
+    head = ["| method | n | ms | ns per token and head | MiB beyond inputs and output |", "|---|---:|---:|---:|---:|"]
     line = "| {method} | {n} | {milliseconds:.4g} | {ns_per_token:.4g} | {extra_mib:.3g} |"
     lines = (line.format(**row) for row in rows)
     return "\n".join([*head, *lines])

@@ -128,7 +128,8 @@ def scaling(
                 continue
             run = partial(call, q, k, v)
             time = race({method: run}, 5, seconds)[method].median
-            rows.append({"method": method, "n": n, "milliseconds": 1e3 * time, "ns_per_token": 1e9 * time / (n * heads)})
+            each = 1e9 * time / (n * heads)
+            rows.append({"method": method, "n": n, "milliseconds": 1e3 * time, "ns_per_token": each})
             rows[-1]["extra_mib"] = (_peak(run) - v.nbytes) / 2**20
             if time > seconds:
                 slow.add(method)
