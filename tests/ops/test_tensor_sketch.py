@@ -57,6 +57,18 @@ def test_against_the_oracle(buckets, backend, dtype):
         np.testing.assert_allclose(got, oracle(rows, index, weight, buckets), atol=tolerance * size)
 
 
+@pytest.mark.parametrize("copies", [1, 2, 3, 4])
+@pytest.mark.parametrize("buckets", [1024, 2048])
+def test_many_rows_of_few_columns(buckets, copies):
+    """Two passes of the transform at once; how many rows there are decides, not how threads share them."""
+    (x,) = arrays(4, (300, 5), dtype="float64")
+    index, weight = hashes(copies, 5, buckets)
+    sketch, expected = OP.implementation(x), oracle(x, index, weight, buckets)
+    for dtype, tolerance in (("float32", 1e-5), ("float64", 1e-13)):
+        got = sketch(x.astype(dtype), index, weight, buckets)
+        np.testing.assert_allclose(got, expected, atol=tolerance * np.abs(expected).max())
+
+
 def test_leading_axes_kinds_and_dtypes(xp):
     (x,) = arrays(2, (2, 3, 6))
     index, weight = hashes(2, 6, 16)

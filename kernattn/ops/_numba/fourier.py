@@ -3,8 +3,8 @@
 A tile z holds point j of L rows at 2 L j: L real parts, then L imaginary ones. A pass of radix R replaces R points,
 evenly spaced, by their transform times powers of a root of unity, the factors. Radices are 8, and what is left, at
 most 16, for the last pass. The first pass leaves eight blocks, which the others finish one by one, in the first cache
-if they fit; where few points differ from zero, it writes its results without reading the tile. Frequencies end in
-digit-reversed places.
+if they fit; where few points differ from zero, the results of the first pass, or of the first two, are written without
+reading the tile. Frequencies end in digit-reversed places.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -19,7 +19,7 @@ from numba import types
 from kernattn.ops._numba.compile import inner, intrinsic
 from kernattn.ops._numba.products import Block, lanes
 
-__all__ = ["begin", "begin_sparse", "complex_block", "complex_product", "finish"]
+__all__ = ["complex_block", "complex_product", "transform", "transform_sparse"]
 
 
 def complex_block(context, builder, array, value):
@@ -186,37 +186,44 @@ def _sparse_8(context, z, at, stride, columns, rows, factors, low, high):
 
 
 @inner
-def begin(z, points, factors):
-    """Take the first pass."""
-    if points > 16:
-        _pass(z, 0, points, factors, 0)
-
-
-@inner
-def begin_sparse(z, points, columns, rows, factors, starts):
-    """Write the results of the first pass on entries of real columns, sorted by their point modulo points / 8.
-
-    Entry t is column rows[t] times a number; factors (t, 8, 2) are the real and imaginary parts of its shares in the 8
-    results, starts the first entry of each point.
-    """
-    unit = 2 * lanes(z)
-    part = points // 8
-    for j in range(part):
-        _sparse_8(z, j * unit, part * unit, columns, rows, factors, starts[j], starts[j + 1])
-
-
-@inner
-def finish(z, points, factors):
-    """Take the other passes."""
+def transform(z, points, factors):
+    """Transform the tile."""
     if points <= 16:
         _last(z, 0, points, points, factors)
-        return
-    block = points // 8
-    for start in range(0, points, block):
-        at, size = 14 * block, block
+    else:
+        _pass(z, 0, points, factors, 0)
+        _finish(z, 0, points, points // 8, points, factors)
+
+
+@inner
+def transform_sparse(z, points, sections, columns, rows, shares, starts, factors):
+    """Write the transform of entries of real columns, sorted by their point modulo points / sections.
+
+    Entry t is column rows[t] times a number; shares (sections / 8, t, 8, 2) are the real and imaginary parts of what it
+    adds to each of 8 or 64 sections, the results of the first pass or the first two; starts is the first entry of each
+    point.
+    """
+    unit = 2 * lanes(z)
+    part = points // sections
+    for k in range(sections // 8):
+        first = 8 * part * k
+        for j in range(part):
+            _sparse_8(z, (first + j) * unit, part * unit, columns, rows, shares[k], starts[j], starts[j + 1])
+        _finish(z, first, 8 * part, part, points, factors)
+
+
+@inner
+def _finish(z, first, count, part, points, factors):
+    """Take the passes that are left for `count` points, parts of which are results of the passes before."""
+    skipped, size = 0, points
+    while size > part:
+        size //= 8
+        skipped += 14 * size
+    for start in range(first, first + count, part):
+        at, size = skipped, part
         while size > 16:
-            for inside in range(start, start + block, size):
+            for inside in range(start, start + part, size):
                 _pass(z, inside, size, factors, at)
             size //= 8
             at += 14 * size
-        _last(z, start, block, size, factors)
+        _last(z, start, part, size, factors)
