@@ -13,6 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary, ref
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._array import Array, Host, dtype_name
 from kernattn._precision import float32_products
@@ -34,6 +35,7 @@ __all__ = [
     "pieces",
     "source",
     "take_rows",
+    "two_parts",
     "uploaded",
 ]
 
@@ -169,7 +171,9 @@ def map_code(
     project = spec is not None and spec.omega is not None
     kind = spec.kind if spec is not None else "logs" if per_feature else "values"
     element = operand(dtype, limits.capability)
-    widest = 64 if element == "bf16_t" or (element != "double" and limits.roomy) else 32
+    widest = 32
+    if element != "double" and (limits.roomy or element == "bf16_t"):
+        widest = 128 if limits.roomy and element == "bf16_t" else 64
     return MapCode(
         input=C_TYPES[rows_dtype or dtype],
         operand=element,
@@ -244,22 +248,41 @@ def launch(function: Any, grid: tuple[int, ...], threads: int, shared_bytes: int
     function(grid, (threads,), arguments, shared_mem=shared_bytes)
 
 
-_constants: WeakKeyDictionary[MapSpec, dict[tuple[int, str], tuple[Any, ...]]] = WeakKeyDictionary()
+_constants: WeakKeyDictionary[MapSpec, dict[tuple[int, str, str], tuple[Any, ...]]] = WeakKeyDictionary()
 
 
-def _on_device(spec: MapSpec, dtype: str) -> tuple[Any, ...]:
-    """Return omega, row_weights and offset on the current device, cached; a null pointer for what is None."""
+def _on_device(spec: MapSpec, dtype: str, split: str) -> tuple[Any, ...]:
+    """Return omega, its parts, row_weights and offset on the current device, cached; a null pointer for what is None.
+
+    `split` is the C type of the two parts, or empty.
+    """
     import cupy
 
-    key = (int(cupy.cuda.Device().id), dtype)
+    key = (int(cupy.cuda.Device().id), dtype, split)
     known = _constants.setdefault(spec, {})
     if key not in known:
 
         def put(x: Host | Chains | None) -> Any:
             return NULL if x is None else cupy.asarray(np.ascontiguousarray(x, dtype=dtype))
 
-        known[key] = tuple(put(x) for x in (spec.omega, spec.row_weights, spec.offset))
+        parts = cupy.asarray(two_parts(np.asarray(spec.omega), split)) if split else NULL
+        known[key] = (put(spec.omega), parts, put(spec.row_weights), put(spec.offset))
     return known[key]
+
+
+def two_parts(omega: Host, kind: str) -> NDArray[Any]:
+    """Return two matrices of a C type, bit by bit, whose sum is omega up to the square of its rounding: (2, D, d)."""
+
+    def rounded(x: NDArray[np.float32]) -> NDArray[np.uint32]:
+        bits = x.view(np.uint32)
+        if kind == "bf16_t":
+            return (bits + np.uint32(0x7FFF) + (bits >> 16 & 1)) & np.uint32(0xFFFF0000)  # ties to even
+        return (bits + np.uint32(0x1000)) & np.uint32(0xFFFFE000)  # ties away from 0, as cvt.rna.tf32 has it
+
+    single = np.ascontiguousarray(omega, dtype=np.float32)
+    high = rounded(single)
+    parts = np.stack([high, rounded(single - high.view(np.float32))])
+    return (parts >> 16).astype(np.uint16) if kind == "bf16_t" else parts.view(np.float32)
 
 
 _uploaded: dict[tuple[int, int, str], tuple[ref[Any], Any]] = {}
@@ -277,11 +300,11 @@ def uploaded(values: Any, dtype: str) -> Any:
 
 
 def map_arguments(spec: MapSpec | None, code: MapCode, d: int) -> tuple[Any, ...]:
-    """Return what Map is made of: omega, row_weights, offset, amplitude, log_amplitude, frequencies, d."""
+    """Return what Map is made of: omega, its parts, row_weights, offset, amplitude, log_amplitude, frequencies, d."""
     real = np.float64 if code.accumulator == "double" else np.float32
     if spec is None:
-        return (NULL, NULL, NULL, real(1), real(0), np.int32(d), np.int32(d))
-    arrays = _on_device(spec, np.dtype(real).name)
+        return (NULL, NULL, NULL, NULL, real(1), real(0), np.int32(d), np.int32(d))
+    arrays = _on_device(spec, np.dtype(real).name, code.operand if code.split else "")
     frequencies = d if spec.omega is None else spec.omega.shape[0]
     return (*arrays, real(spec.amplitude), real(spec.log_amplitude), np.int32(frequencies), np.int32(d))
 

@@ -31,7 +31,9 @@ __device__ __forceinline__ float sine(float u, int quarters) {
 __device__ __forceinline__ double sine(double u, int quarters) { return quarters ? cos(u) : sin(u); }
 
 struct Map {
-    const Acc *omega, *row_weights, *offset;  // (D, d), (d,) or null, (M,) or null
+    const Acc* omega;                 // (D, d)
+    const E* parts_of_omega;          // with SPLIT, two such matrices that add up to omega
+    const Acc *row_weights, *offset;  // (d,) or null, (M,) or null
     Acc amplitude, log_amplitude;
     int frequencies, d;  // D and d; without a projection D = d
 
@@ -62,14 +64,15 @@ struct Map {
     }
 };
 
-// What a product leaves out of omega: with SPLIT, omega = high + low and both are multiplied.
+// Rows of omega as operands: rounding them costs nothing with SPLIT, where both parts are multiplied.
 __device__ __forceinline__ void load_omega(E* high, E* low, const Map& map, int first, int d0) {
-    for_each_of_tile(map.omega + first * static_cast<long long>(map.d) + d0, map.d, FB, DB, map.frequencies - first, map.d - d0,
-                     [=](int row, int column, Acc w) {
-                         const E top = narrow<E>(w);
-                         high[row * x_row + column] = top;
-                         if (SPLIT) low[row * x_row + column] = narrow<E>(w - Acc(widen(top)));
-                     });
+    const long long at = first * static_cast<long long>(map.d) + d0;
+    if (SPLIT) {
+        load_tile<FB, DB>(high, map.parts_of_omega + at, map.d, map.frequencies - first, map.d - d0);
+        load_tile<FB, DB>(low, map.parts_of_omega + map.frequencies * static_cast<long long>(map.d) + at, map.d, map.frequencies - first, map.d - d0);
+    } else {
+        load_tile<FB, DB>(high, map.omega + at, map.d, map.frequencies - first, map.d - d0);
+    }
 }
 
 struct MapTiles {
@@ -104,16 +107,27 @@ __device__ __forceinline__ void project(Acc (&u)[inputs][FB / 8][4], const X* co
             }
         }
     } else {
-        const int g = lane_index() / 4, t = lane_index() % 4;
+        const int g = lane_index() / 4, t = lane_index() % 4, f = map.frequencies;
 #pragma unroll
-        for (int i = 0; i < inputs; ++i)
+        for (int i = 0; i < inputs; ++i) {
+            const bool pairs = f % 2 == 0 && reinterpret_cast<unsigned long long>(x[i]) % sizeof(Packet<X, 2>) == 0;
 #pragma unroll
             for (int j = 0; j < FB / 8; ++j)
 #pragma unroll
-                for (int p = 0; p < 4; ++p) {
-                    const int row = warp_index() * 16 + g + p / 2 * 8, column = first + 8 * j + 2 * t + p % 2;
-                    if (row < rows && column < map.frequencies) u[i][j][p] = Acc(widen(x[i][row * static_cast<long long>(map.frequencies) + column]));
+                for (int r = 0; r < 2; ++r) {
+                    const int row = warp_index() * 16 + g + r * 8, column = first + 8 * j + 2 * t;
+                    if (row >= rows || column >= f) continue;
+                    const X* const at = x[i] + row * static_cast<long long>(f) + column;
+                    Packet<X, 2> packet{};
+                    if (pairs) packet = *reinterpret_cast<const Packet<X, 2>*>(at);
+                    else
+#pragma unroll
+                        for (int p = 0; p < 2; ++p)
+                            if (column + p < f) packet.x[p] = at[p];
+#pragma unroll
+                    for (int p = 0; p < 2; ++p) u[i][j][2 * r + p] = Acc(widen(packet.x[p]));
                 }
+        }
     }
 }
 

@@ -33,10 +33,10 @@ __device__ __forceinline__ void load_visible(int* visible, const unsigned char* 
 // Returns whether all that this thread loaded is finite.
 __device__ __forceinline__ bool load_values(E* tile, const V* v, int rows, int e, int columns, const int* visible) {
     Acc rough = Acc(0);
-    for_each_of_tile(v, e, C, EB, rows, columns, [&](int row, int column, auto x) {
-        const Acc y = visible[row] ? Acc(x) : Acc(0);
-        rough += y * Acc(0);
-        tile[row * v_row + column] = narrow<E>(y);
+    for_each_of_tile(v, e, C, EB, rows, columns, [&](int row, int column, auto packet) {
+        if (!visible[row]) packet = {};
+        for (const auto& x : packet.x) rough += Acc(widen(x)) * Acc(0);
+        store(tile + row * v_row + column, packet);
     });
     return rough == Acc(0);
 }
@@ -75,13 +75,27 @@ struct Output {
     // num / den into the rows of out below `rows`; 0 where den is 0. den must be whole: summed over the row's lanes.
     __device__ __forceinline__ void write(V* out, int rows, int e, int columns) const {
         const int g = lane_index() / 4, t = lane_index() % 4;
+        const bool pairs = columns % 2 == 0 && e % 2 == 0 && reinterpret_cast<unsigned long long>(out) % sizeof(Packet<V, 2>) == 0;
 #pragma unroll
-        for (int j = 0; j < EB / 8; ++j)
+        for (int r = 0; r < 2; ++r) {
+            const int row = warp_index() * 16 + g + r * 8;
+            if (row >= rows) continue;
+            const Acc whole = den[r] == Acc(0) ? Acc(1) : den[r], part = Acc(1) / whole;
 #pragma unroll
-            for (int p = 0; p < 4; ++p) {
-                const int row = warp_index() * 16 + g + p / 2 * 8, column = 8 * j + 2 * t + p % 2;
-                const Acc y = den[p / 2] == Acc(0) ? Acc(0) : num[j][p] / den[p / 2];
-                if (row < rows && column < columns) out[row * static_cast<long long>(e) + column] = narrow<V>(y);
+            for (int j = 0; j < EB / 8; ++j) {
+                const int column = 8 * j + 2 * t;
+                V* const to = out + row * static_cast<long long>(e) + column;
+                Packet<V, 2> y;
+#pragma unroll
+                for (int p = 0; p < 2; ++p) {
+                    const Acc x = num[j][2 * r + p];
+                    y.x[p] = narrow<V>(den[r] == Acc(0) ? Acc(0) : exact ? x / whole : x * part);
+                }
+                if (pairs && column < columns) *reinterpret_cast<Packet<V, 2>*>(to) = y;
+                else
+                    for (int p = 0; p < 2; ++p)
+                        if (column + p < columns) to[p] = y.x[p];
             }
+        }
     }
 };

@@ -122,38 +122,6 @@ __device__ __forceinline__ void product(double (&c)[N / 8][4], const double* a, 
     product_exact<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
 }
 
-// ---- moving tiles ---------------------------------------------------------------------------------------------------------------
-
-// Calls put(row, column, value) for every element of a (rows, columns) tile of a row-major array, zeros outside it, by all the threads of
-// the block: 16 bytes at a time where the array's rows allow it.
-template <class X, class Put>
-__device__ __forceinline__ void for_each_of_tile(const X* at, long long stride, int rows, int columns, int valid_rows, int valid_columns, Put put) {
-    constexpr int wide = 16 / int(sizeof(X));
-    struct __align__(16) Packet { X x[wide]; };
-    if (columns % wide == 0 && valid_columns % wide == 0 && stride % wide == 0 && reinterpret_cast<unsigned long long>(at) % 16 == 0) {
-        const int packets = columns / wide;
-        for (int i = threadIdx.x; i < rows * packets; i += blockDim.x) {
-            const int row = i / packets, column = i % packets * wide;
-            Packet packet;
-            const bool there = row < valid_rows && column < valid_columns;
-            if (there) packet = *reinterpret_cast<const Packet*>(at + row * stride + column);
-#pragma unroll
-            for (int p = 0; p < wide; ++p) put(row, column + p, there ? widen(packet.x[p]) : widen(X{}));
-        }
-    } else {
-        for (int i = threadIdx.x; i < rows * columns; i += blockDim.x) {
-            const int row = i / columns, column = i % columns;
-            put(row, column, row < valid_rows && column < valid_columns ? widen(at[row * stride + column]) : widen(X{}));
-        }
-    }
-}
-
-template <int rows, int columns, class E, class X>
-__device__ __forceinline__ void load_tile(E* tile, const X* at, long long stride, int valid_rows, int valid_columns) {
-    for_each_of_tile(at, stride, rows, columns, valid_rows, valid_columns,
-                     [=](int row, int column, auto x) { tile[row * row_length<E, columns>() + column] = narrow<E>(x); });
-}
-
 // ---- reductions -----------------------------------------------------------------------------------------------------------------
 
 template <class A> __device__ __forceinline__ A larger(A x, A y) { return x > y ? x : y; }
@@ -200,4 +168,70 @@ template <class A> __device__ __forceinline__ A block_max(A x, A* room) {
     x = room[0];
     for (int w = 1; w < int(blockDim.x) / 32; ++w) x = larger(x, room[w]);
     return x;
+}
+
+// ---- moving tiles ---------------------------------------------------------------------------------------------------------------
+
+// Neighbours in memory, moved at once.
+template <class T, int n> struct __align__(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Packet { T x[n]; };
+
+template <class A, class B> constexpr bool same = false;
+template <class A> constexpr bool same<A, A> = true;
+
+// x as an operand of products.
+template <class E, class X> __device__ __forceinline__ E convert(X x) {
+    if constexpr (same<E, X>) return x;
+    else return narrow<E>(widen(x));
+}
+
+template <class E, class X, int n>
+__device__ __forceinline__ void store(E* to, const Packet<X, n>& from) {
+    Packet<E, n> packet;
+#pragma unroll
+    for (int p = 0; p < n; ++p) packet.x[p] = convert<E>(from.x[p]);
+    *reinterpret_cast<Packet<E, n>*>(to) = packet;
+}
+
+// Calls put(row, column, packet) for all of a (rows, columns) tile of a row-major array, zeros outside it, by all the threads of the
+// block: in packets of 16 bytes where the array's rows allow it, else of one element. columns is a multiple of 16.
+template <class X, class Put>
+__device__ __forceinline__ void for_each_of_tile(const X* at, long long stride, int rows, int columns, int valid_rows, int valid_columns, Put put) {
+    constexpr int wide = 16 / int(sizeof(X));
+    if (valid_columns % wide == 0 && stride % wide == 0 && reinterpret_cast<unsigned long long>(at) % 16 == 0) {
+        const int packets = columns / wide;
+        for (int i = threadIdx.x; i < rows * packets; i += blockDim.x) {
+            const int row = i / packets, column = i % packets * wide;
+            Packet<X, wide> packet{};
+            if (row < valid_rows && column < valid_columns) packet = *reinterpret_cast<const Packet<X, wide>*>(at + row * stride + column);
+            put(row, column, packet);
+        }
+    } else {
+        for (int i = threadIdx.x; i < rows * columns; i += blockDim.x) {
+            const int row = i / columns, column = i % columns;
+            Packet<X, 1> packet{};
+            if (row < valid_rows && column < valid_columns) packet.x[0] = at[row * stride + column];
+            put(row, column, packet);
+        }
+    }
+}
+
+template <int rows, int columns, class E, class X>
+__device__ __forceinline__ void load_tile(E* tile, const X* at, long long stride, int valid_rows, int valid_columns) {
+    for_each_of_tile(at, stride, rows, columns, valid_rows, valid_columns,
+                     [=](int row, int column, const auto& packet) { store(tile + row * row_length<E, columns>() + column, packet); });
+}
+
+// Sums of `rows` operands that lie `step` apart from at(i) on, weight[row] times each where there are weights: put(i, sum) for i < count,
+// by one of the four neighbouring lanes that add it up. count is a multiple of 8.
+template <class A, class At, class Put>
+__device__ __forceinline__ void column_sums(int count, int rows, int step, const A* weight, At at, Put put) {
+    const int lane = threadIdx.x % 4;
+    for (int i = threadIdx.x / 4; i < count; i += blockDim.x / 4) {
+        const auto* const column = at(i);
+        A sum = A(0);
+#pragma unroll 4
+        for (int row = lane; row < rows; row += 4) sum += A(widen(column[row * step])) * (weight ? weight[row] : A(1));
+        sum = row_sum(sum);
+        if (lane == 0) put(i, sum);
+    }
 }

@@ -80,7 +80,8 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                 if name not in ("values", "logs"):
                     add("features", dtype, name, code.defines, features.plan(4096, d, 256, code, limits).shared_bytes)
                 if name != "logs":
-                    add("gram", dtype, name, code.defines, gram.plan(64, 256, 1, code).shared_bytes)
+                    sums = gram.plan(64, 4096, 256, 1, code, limits)
+                    add("gram", dtype, name, sums.defines, sums.shared_bytes)
                 if name not in ("elementwise", "logs"):
                     chains = replace(
                         code, operand=code.accumulator, project=False, split=False, db=16, warps=hadamard.WARPS
@@ -97,7 +98,9 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                     key_state.plan(64, 4096, e, 256, linear, slabs, limits).shared_bytes,
                 )
                 add("attend", dtype, name, linear.defines, attend.plan(64, 4096, e, linear).shared_bytes)
-                add("causal", dtype, name, linear.defines, causal.plan(64, 4096, e, 256, linear, limits).shared_bytes)
+                for m in (64, 256):
+                    walk = causal.narrowed(linear, m, limits)
+                    add("causal", dtype, name, walk.defines, causal.plan(64, 4096, e, m, walk, limits).shared_bytes)
                 token = replace(linear, map=replace(code, warps=step.WARPS))
                 add("step", dtype, name, token.defines, step.plan(64, e, token).stream_bytes)
     return list(found.values())

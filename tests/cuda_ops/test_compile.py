@@ -18,7 +18,7 @@ KERNELS = {
     "causal": {"walk"},
     "step": {"prepare", "stream"},
     "block_softmax": {"block_softmax"},
-    "gram": {"gram"},
+    "gram": {"slab_features", "outer", "collect"},
     "hadamard": {"hadamard"},
     "orthogonalize": {"orthogonalize"},
     "countsketch": {"countsketch"},

@@ -5,6 +5,7 @@ import pytest
 
 import oracles
 from cuda_ops.cases import DTYPES, KINDS, OPERAND_EPS, array, specs, to64
+from kernattn.ops import _cuda
 from kernattn.ops.spec import MapSpec
 
 
@@ -37,3 +38,15 @@ def test_large_angles(cupy):
     np.testing.assert_allclose(out, np.concatenate([np.cos(exact), np.sin(exact)], axis=1), atol=2e-7)
     endless = to64(features(cupy.asarray(np.float32([[1e9], [3e38]])), MapSpec("sincos", np.ones((1, 1)))))
     assert (np.abs(endless) <= 1).all()
+
+
+@pytest.mark.parametrize(("kind", "bits"), [("bf16_t", 8), ("tf32_t", 11)])
+def test_two_parts_of_a_matrix(kind, bits):
+    omega = np.random.default_rng(0).normal(size=(5, 7)) * 10.0 ** np.arange(-3, 4)
+    parts = _cuda.two_parts(omega, kind)
+    high, low = ((parts.astype(np.uint32) << 16).view(np.float32) if kind == "bf16_t" else parts).astype(np.float64)
+    assert (np.abs(high - omega) <= 2.0**-bits * np.abs(omega)).all()
+    assert (np.abs(high + low - omega) <= (2.0 ** (-2 * bits) + 2.0**-24) * np.abs(omega)).all()
+    for part in (high, low):
+        mantissas = np.frexp(part)[0] * 2.0**bits
+        np.testing.assert_array_equal(mantissas, np.round(mantissas))

@@ -1,13 +1,13 @@
 // Queries against a state: C rows and EB columns a block; blockIdx.x = entry * row tiles + row tile, blockIdx.y = e block.
 // s (entries of keys, M, e), z (.., M), peak (.., M), read only where the log scale is per feature.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
-attend(const X* q, const Acc* s, const Acc* z, const Acc* peak, V* out, const Acc* omega, const Acc* row_weights, const Acc* offset,
-       Acc amplitude, Acc log_amplitude, int frequencies, int d, long long n, int e, int size0, int size1, int size2, int q0, int q1, int q2, int k0,
+attend(const X* q, const Acc* s, const Acc* z, const Acc* peak, V* out, const Acc* omega, const E* omega_parts, const Acc* row_weights,
+       const Acc* offset, Acc amplitude, Acc log_amplitude, int frequencies, int d, long long n, int e, int size0, int size1, int size2, int q0, int q1, int q2, int k0,
        int k1, int k2) {
-    const Map map{omega, row_weights, offset, amplitude, log_amplitude, frequencies, d};
+    const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
     const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
     Carver carver{shared_bytes};
-    MapTiles tiles;
+    MapTiles tiles{};
     tiles.carve(carver, 1);
     E* weights = carver.take<E>(C * phi_row);
     E* state = carver.take<E>(FB * v_row);
@@ -28,11 +28,8 @@ attend(const X* q, const Acc* s, const Acc* z, const Acc* peak, V* out, const Ac
         for (int part = 0; part < parts; ++part) {
             const int tile = block * parts + part;
             __syncthreads();
-            for (int i = threadIdx.x; i < FB * EB; i += blockDim.x) {
-                const int feature = map.feature(tile, i / EB), column = i % EB;
-                const bool there = feature >= 0 && column < columns;
-                state[i / EB * v_row + column] = narrow<E>(there ? s[(keys + feature) * e + column0 + column] : Acc(0));
-            }
+            const int first = map.feature(tile, 0);
+            load_tile<FB, EB>(state, s + (keys + first) * e + column0, e, map.frequencies - block * FB, columns);
             for (int i = threadIdx.x; i < FB; i += blockDim.x) {
                 const int feature = map.feature(tile, i);
                 tile_z[i] = feature >= 0 ? z[keys + feature] : Acc(0);

@@ -5,7 +5,7 @@ The state and a chunk's features stay in shared memory where they fit, and in th
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from kernattn.ops.key_state import gpu as summaries
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Plan", "causal", "plan"]
+__all__ = ["Plan", "causal", "narrowed", "plan"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Plan:
 
     code: _cuda_linear.LinearCode
     slabs: _cuda_linear.Slabs
-    grid: tuple[int, int]
+    grid: tuple[int]
     shared_bytes: int
     state_room: int  # accumulators of device memory for states; 0: in shared memory
     phi_room: int  # operands of device memory for features; 0: in shared memory
@@ -32,10 +32,49 @@ class Plan:
 
 def plan(entries: int, n: int, e: int, frequencies: int, code: _cuda_linear.LinearCode, limits: _cuda.Limits) -> Plan:
     """Return the launch for outputs (entries, n, e)."""
+    e_blocks = _cuda.ceil_div(e, code.eb)
+    state, phi = _rooms(code, frequencies)
+    shared_bytes, state_inside, phi_inside = _shared(code, frequencies, limits)
+    room = _resident(shared_bytes, limits) * limits.multiprocessors  # blocks that run at a time
+    slabs = _cuda_linear.cut(n, _slabs(entries * e_blocks, room), code.map.rows)
+    workers = entries * slabs.count
+    if not (state_inside and phi_inside):
+        workers = min(workers, max(1, room // e_blocks))
+    blocks = workers * e_blocks
+    return Plan(
+        code, slabs, (blocks,), shared_bytes, 0 if state_inside else blocks * state, 0 if phi_inside else blocks * phi
+    )
+
+
+def narrowed(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limits) -> _cuda_linear.LinearCode:
+    """Return the code of blocks that hold fewer columns, where that pays.
+
+    With half the columns of v two blocks share a multiprocessor, and each works while the other waits; both make the
+    same features, so that this is for maps whose features cost little. With fewer columns of q and k at a time, more of
+    the state and of the features has room.
+    """
+
+    def worth(code: _cuda_linear.LinearCode) -> tuple[bool, bool, int]:
+        shared_bytes, state_inside, phi_inside = _shared(code, frequencies, limits)
+        return state_inside, phi_inside, _resident(shared_bytes, limits)
+
+    if code.map.project:
+        less = replace(code, map=replace(code.map, db=min(code.map.db, 64)))
+    else:
+        less = replace(code, eb=code.eb // 2 if code.eb == 128 else code.eb)
+    return less if worth(less) > worth(code) else code
+
+
+def _rooms(code: _cuda_linear.LinearCode, frequencies: int) -> tuple[int, int]:
+    """Return the accumulators of a block's state and the operands of a chunk's features."""
+    tiles = code.map.tiles(frequencies)
+    return tiles * _cuda.FB * (code.eb + 8 + 5), tiles * code.map.rows * code.phi_row
+
+
+def _shared(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limits) -> tuple[int, bool, bool]:
+    """Return bytes of shared memory, whether the state is there, and whether all features of a chunk are."""
     m = code.map
     accumulator, operand = m.accumulator, m.operand
-    e_blocks = _cuda.ceil_div(e, code.eb)
-    tiles = m.tiles(frequencies)
     fixed = _cuda.map_bytes(m, 2) + _cuda.pieces(
         (m.rows * code.v_row, operand),
         (m.rows * code.phi_row, operand),
@@ -47,34 +86,32 @@ def plan(entries: int, n: int, e: int, frequencies: int, code: _cuda_linear.Line
         (m.warps, accumulator),
         *[(m.rows, "float")] * 2,
     )
-    phi = m.rows * code.phi_row  # of one tile
-    state = tiles * _cuda.FB * (code.eb + 8 + 5)
-    all_phi, one_phi, whole_state = (
-        _cuda.pieces((tiles * phi, operand)),
-        _cuda.pieces((phi, operand)),
-        _cuda.pieces((state, accumulator)),
-    )
-    choices = [  # bytes of shared memory, is the state there, are all features there
+    state, phi = _rooms(code, frequencies)
+    all_phi, one_phi = _cuda.pieces((phi, operand)), _cuda.pieces((m.rows * code.phi_row, operand))
+    whole_state = _cuda.pieces((state, accumulator))
+    choices = [
         (fixed + all_phi + whole_state, True, True),
         (fixed + one_phi + whole_state, True, False),
         (fixed + all_phi, False, True),
         (fixed + one_phi, False, False),
     ]
-    shared_bytes, state_inside, phi_inside = next((c for c in choices if c[0] <= limits.shared_bytes), choices[-1])
+    return next((c for c in choices if c[0] <= limits.shared_bytes), choices[-1])
 
-    wanted = max(1, 2 * limits.multiprocessors // (entries * e_blocks))
-    slabs = _cuda_linear.cut(n, wanted, m.rows)
-    pieces_of_work = entries * slabs.count
-    blocks = pieces_of_work
-    if not (state_inside and phi_inside):
-        blocks = min(blocks, max(1, 2 * limits.multiprocessors // e_blocks))
-    return Plan(
-        code,
-        slabs,
-        (blocks, e_blocks),
-        shared_bytes,
-        0 if state_inside else blocks * e_blocks * state,
-        0 if phi_inside else blocks * e_blocks * tiles * phi,
+
+def _resident(shared_bytes: int, limits: _cuda.Limits) -> int:
+    """Return how many blocks a multiprocessor holds, two at most for their registers; each takes another 1 KiB."""
+    return max(1, min(2, (limits.shared_bytes + 1024) // (shared_bytes + 1024)))
+
+
+def _slabs(blocks: int, room: int) -> int:
+    """Return into how many slabs to cut sequences that take `blocks` blocks uncut, when `room` run at a time.
+
+    The time is that of the rounds of blocks, each shorter the more slabs there are. All slabs but the last are
+    summarised first, which takes a third of the products and half of the traffic besides.
+    """
+    return min(
+        range(1, max(1, 4 * room // blocks) + 1),
+        key=lambda count: _cuda.ceil_div(blocks * count, room) / count * (1 + 0.4 * (1 - 1 / count)),
     )
 
 
@@ -101,7 +138,7 @@ def causal(
     keys, v = keys.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 2)
     arguments = _cuda.map_arguments(spec, map_code, d)
     frequencies, e = int(arguments[-2]), v.shape[-1]
-    code = _cuda_linear.linear_code(map_code, dtype, e, device)
+    code = narrowed(_cuda_linear.linear_code(map_code, dtype, e, device), frequencies, device)
     how = plan(_cuda_linear.entries(lead), n, e, frequencies, code, device)
     mask = _cuda_linear.key_arguments(key_mask, key_lead)
     segments = _cuda.NULL if segment_ids is None else _cuda_linear.broadcast(run_numbers(segment_ids), key_lead, 1)
@@ -116,7 +153,7 @@ def causal(
         parts = _cuda_linear.empty_state((*key_lead, how.slabs.count), features, peaks, e, map_code.accumulator)
         before = cupy.empty_like(parts.peak)
         summaries.summarise(summary, keys, v, arguments, mask, segments, parts)
-        summaries.scan(summary, parts, before, start, after, segments, n, True)
+        summaries.scan(summary, parts, before, start, None, segments, n)
         start = parts._replace(peak=before)
 
     out = cupy.empty((*lead, n, e), dtype=v.dtype)
@@ -130,7 +167,7 @@ def causal(
     states = (
         *(null if start is None else start),
         np.int32(several),
-        *(null if several else after),
+        *after,
         state_room,
         phi_room,
     )

@@ -5,6 +5,8 @@
 // A chunk never crosses a segment's end. With a log scale per feature the features of a chunk are in units of its largest key; a row
 // whose normaliser then nearly vanishes sees only keys that are far smaller than a later one, and the chunk is done again token by token.
 
+constexpr bool ahead = !PROJECT && sizeof(Acc) == 4;  // are inputs read while the tile before them is worked on?
+
 struct Walk {
     Map map;
     const X *q, *k;
@@ -12,7 +14,7 @@ struct Walk {
     const Acc* k_scale;
     V* out;
     int e, columns;
-    MapTiles tiles;
+    MapTiles tiles{};
     E *values, *phi, *weights, *state_tile, *scores, *stored;
     Acc *column_top, *tile_peak, *tile_decay, *tile_z, *log_row, *run, *room;
     int *visible, *seen;
@@ -21,6 +23,7 @@ struct Walk {
     Acc unit;     // where the log scale is per row: the largest so far
     int loaded;   // has the state seen a key?
     int rough;    // are any of the chunk's values NaN or infinite?
+    bool scaled;  // do rows have log scales of their own?
 
     __device__ __forceinline__ E* phi_of(int tile) const { return phi + (stored ? 0 : tile * C * phi_row); }
 
@@ -61,15 +64,23 @@ struct Walk {
         if (!per_feature && threadIdx.x == 0) to_peak[0] = unit;
     }
 
-    // The running maximum of the row log scales of visible keys, and whether there was any key.
+    // The running maximum of the row log scales of visible keys, and whether there was any key. By one warp.
     __device__ __forceinline__ void running() {
-        for (int i = threadIdx.x; i < C; i += blockDim.x) {
-            Acc top = unit;
-            int any = loaded;
-            for (int j = 0; j <= i; ++j)
-                if (visible[j]) top = larger(top, log_row[j]), any = 1;
-            run[i] = top;
-            seen[i] = any;
+        if (warp_index() > 0) return;
+        Acc before = unit;
+        int any = loaded;
+        for (int i = lane_index(); i < C; i += 32) {
+            int yes = visible[i];
+            Acc top = yes ? log_row[i] : Limits<Acc>::lowest();
+            for (int bits = 1; bits < 32; bits *= 2) {
+                const Acc other = __shfl_up_sync(all_lanes, top, bits);
+                const int others = __shfl_up_sync(all_lanes, yes, bits);
+                if (lane_index() >= bits) top = larger(other, top), yes |= others;
+            }
+            run[i] = top = larger(before, top);
+            seen[i] = yes |= any;
+            before = __shfl_sync(all_lanes, top, 31);
+            any = __shfl_sync(all_lanes, yes, 31);
         }
     }
 
@@ -100,8 +111,12 @@ struct Walk {
             else if (feature >= 0 && visible[row]) y = map.value(tile % parts, u[j][p], feature);
             into[row * phi_row + column] = narrow<E>(y);
         });
-        for (int i = threadIdx.x; i < FB * EB; i += blockDim.x)
-            state_tile[i / EB * v_row + i % EB] = narrow<E>(s[(slot0 + i / EB) * s_row + i % EB] * tile_decay[i / EB]);
+        for (int i = threadIdx.x; i < FB * EB / 4; i += blockDim.x) {
+            const int row = i / (EB / 4), column = i % (EB / 4) * 4;
+            auto part = *reinterpret_cast<const Packet<Acc, 4>*>(s + (slot0 + row) * s_row + column);
+            for (Acc& x : part.x) x *= tile_decay[row];
+            store(state_tile + row * v_row + column, part);
+        }
     }
 
     // One chunk. Returns whether its rows have to be done again, in which case the state is as it was.
@@ -111,10 +126,17 @@ struct Walk {
         output.start();
         Acc score[C / 8][4];
         clear(score);
+        const X* const inputs[2] = {q + row0 * map.d, k + row0 * map.d};
+        Acc u[2][FB / 8][4], next_u[2][FB / 8][4];
+        if (ahead) project(next_u, inputs, rows, map, 0, true, tiles);
         for (int block = 0; block < map.tiles() / parts; ++block) {
-            Acc u[2][FB / 8][4];
-            const X* const inputs[2] = {q + row0 * map.d, k + row0 * map.d};
-            project(u, inputs, rows, map, block * FB, block == 0, tiles);
+            if (ahead) {
+#pragma unroll
+                for (int i = 0; i < 2 * (FB / 8) * 4; ++i) u[i / (FB / 2)][i / 4 % (FB / 8)][i % 4] = next_u[i / (FB / 2)][i / 4 % (FB / 8)][i % 4];
+                if (block + 1 < map.tiles() / parts) project(next_u, inputs, rows, map, (block + 1) * FB, true, tiles);
+            } else {
+                project(u, inputs, rows, map, block * FB, block == 0, tiles);
+            }
             for (int part = 0; part < parts; ++part) {
                 const int tile = block * parts + part;
                 key_tile(u[1], tile);
@@ -136,7 +158,7 @@ struct Walk {
             }
         }
 
-        if (!per_feature) {
+        if (scaled) {
             const Acc factor[2] = {relative(unit, run[own + g]), relative(unit, run[own + g + 8])};
             output.scale(factor);
         }
@@ -147,7 +169,7 @@ struct Walk {
             for (int p = 0; p < 4; ++p) {
                 const int row = own + g + p / 2 * 8, column = 8 * j + 2 * t + p % 2;
                 Acc y = Acc(0);
-                if (column <= row && visible[column]) y = per_feature ? score[j][p] : score[j][p] * relative(log_row[column], run[row]);
+                if (column <= row && visible[column]) y = scaled ? score[j][p] * relative(log_row[column], run[row]) : score[j][p];
                 const E rounded = narrow<E>(y);
                 own_scores[(row - own) * score_row + column] = rounded;
                 output.den[p / 2] += Acc(widen(rounded));
@@ -176,13 +198,14 @@ struct Walk {
         const int g = lane_index() / 4, t = lane_index() % 4;
         const Acc top = per_feature ? Acc(0) : run[C - 1];
         const Acc row_decay = relative(unit, top);
-        if (!per_feature) {
+        if (scaled) {
             __syncthreads();
             for (int i = threadIdx.x; i < C; i += blockDim.x) run[i] = visible[i] ? relative(log_row[i], top) : Acc(0);
             __syncthreads();
-            for (int i = threadIdx.x; i < C * EB; i += blockDim.x) {
-                E& x = values[i / EB * v_row + i % EB];
-                x = narrow<E>(Acc(widen(x)) * run[i / EB]);
+            for (int i = threadIdx.x; i < C * EB / 4; i += blockDim.x) {
+                const int row = i / (EB / 4);
+                auto& part = *reinterpret_cast<Packet<E, 4>*>(values + row * v_row + i % (EB / 4) * 4);
+                for (E& x : part.x) x = narrow<E>(Acc(widen(x)) * run[row]);
             }
             __syncthreads();
         }
@@ -199,23 +222,25 @@ struct Walk {
                 const Acc decay[2] = {per_feature ? relative(peak[slot], next[slot]) : row_decay,
                                       per_feature ? relative(peak[slot + 8], next[slot + 8]) : row_decay};
                 Acc sum[EB / 8][4];
+                const auto pair = [&](int j, int r) { return reinterpret_cast<Packet<Acc, 2>*>(s + (slot + 8 * r) * s_row + 8 * j + 2 * t); };
 #pragma unroll
                 for (int j = 0; j < EB / 8; ++j)
 #pragma unroll
-                    for (int p = 0; p < 4; ++p) sum[j][p] = s[(slot + p / 2 * 8) * s_row + 8 * j + 2 * t + p % 2] * decay[p / 2];
+                    for (int r = 0; r < 2; ++r) {
+                        const Packet<Acc, 2> old = *pair(j, r);
+                        sum[j][2 * r] = old.x[0] * decay[r], sum[j][2 * r + 1] = old.x[1] * decay[r];
+                    }
                 product<EB, C, true, false>(sum, from, phi_row, values, v_row, EB, (rows + 15) / 16 * 16);
 #pragma unroll
                 for (int j = 0; j < EB / 8; ++j)
 #pragma unroll
-                    for (int p = 0; p < 4; ++p) s[(slot + p / 2 * 8) * s_row + 8 * j + 2 * t + p % 2] = sum[j][p];
+                    for (int r = 0; r < 2; ++r) *pair(j, r) = {sum[j][2 * r], sum[j][2 * r + 1]};
             }
-            for (int i = threadIdx.x; i < span * FB; i += blockDim.x) {
+            const auto column = [&](int i) { return phi + i / FB * (C * phi_row) + i % FB; };
+            column_sums(span * FB, rows, phi_row, scaled ? run : nullptr, column, [&](int i, Acc sum) {
                 const int slot = tile * FB + i;
-                const E* const from = phi + i / FB * (C * phi_row) + i % FB;
-                Acc sum = z[slot] * (per_feature ? relative(peak[slot], next[slot]) : row_decay);
-                for (int row = 0; row < rows; ++row) sum += Acc(widen(from[row * phi_row])) * (per_feature ? Acc(1) : run[row]);
-                z[slot] = sum;
-            }
+                z[slot] = z[slot] * (per_feature ? relative(peak[slot], next[slot]) : row_decay) + sum;
+            });
             if (stored) __syncthreads();
         }
         __syncthreads();
@@ -275,20 +300,23 @@ __device__ __noinline__ void token_by_token(Walk w, long long row0, int rows) {
     }
 }
 
-// q, v, out and the states stand at the block's first column of v. Blocks share out entries * slabs pieces of work in x, the columns of v
-// in y. start: a state an entry of the keys, or with starts_by_slab one a slab of it; end: that of the last slab. Null pointers: none.
+// Blocks share out entries * slabs pieces of work and the columns of v: blockIdx.x = worker * e_blocks + e block, so that those that read the
+// same q and k run side by side. start: a state an entry of the keys, or with starts_by_slab one a slab of it; end: that of the last slab.
+// Null pointers: none.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
-walk(const X* q, const X* k, const V* v, const Acc* k_scale, V* out, const Acc* omega, const Acc* row_weights, const Acc* offset,
+walk(const X* q, const X* k, const V* v, const Acc* k_scale, V* out, const Acc* omega, const E* omega_parts, const Acc* row_weights,
+     const Acc* offset,
      Acc amplitude, Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, const Acc* start_s,
      const Acc* start_z, const Acc* start_peak, int starts_by_slab, Acc* end_s, Acc* end_z, Acc* end_peak, Acc* state_room, E* phi_room,
      long long n, int e, int entries, int slabs, long long slab_rows, int size0, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
     const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
-    const int column0 = blockIdx.y * EB;
-    const long long block = blockIdx.y * static_cast<long long>(gridDim.x) + blockIdx.x;
+    const int e_blocks = (e + EB - 1) / EB, column0 = blockIdx.x % e_blocks * EB, workers = gridDim.x / e_blocks;
+    const long long block = blockIdx.x;
     Walk w;
-    w.map = Map{omega, row_weights, offset, amplitude, log_amplitude, frequencies, d};
+    w.map = Map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
     w.e = e;
     w.columns = min(EB, e - column0);
+    w.scaled = !per_feature && (row_weights || k_scale);
     w.slots = w.map.tiles() * FB;
     Carver carver{shared_bytes};
     w.tiles.carve(carver, 2);
@@ -316,7 +344,7 @@ walk(const X* q, const X* k, const V* v, const Acc* k_scale, V* out, const Acc* 
     w.weight = w.fresh + w.slots;
 
     const long long features = w.map.count(), peaks = per_feature ? features : 1;
-    for (int work = blockIdx.x; work < entries * slabs; work += gridDim.x) {
+    for (int work = blockIdx.x / e_blocks; work < entries * slabs; work += workers) {
         const int entry = work / slabs, slab = work % slabs;
         const long long keys = batch.keys(entry), start = starts_by_slab ? keys * slabs + slab : keys;
         const long long first = slab * slab_rows, stop = min(n, first + slab_rows);

@@ -1,68 +1,117 @@
-// phi^T phi and phi^T y, sums over the rows of x (batch, n, d) and y (batch, n, c), without writing phi. A block adds up one tile of FB
-// features against one of FB features or columns of y: blockIdx.x = (entry * left tiles + left tile) * right tiles + right tile, the tiles
-// of y after those of features. Of two tiles of features only one order is computed, and written twice.
+// phi^T phi and phi^T y, sums over the rows of x (entries, n, d) and y (entries, n, c), a slab of rows at a time: `slab_features` writes the
+// slab's features, `outer` multiplies tiles of them, `collect` adds up what parts of the rows gave. Compile-time, beside those of types.cuh
+// and maps.cuh: SIDE, features of a tile of the products; a block of `outer` has a warp for every 16 of them.
+//
+// In the slab features stand tile by tile of maps.cuh, whole tiles, zeros past the last. Features that were given are read where they are.
 
-// The features of one tile of C rows, zeros past the last row.
-__device__ __forceinline__ void feature_tile(E* phi, const X* x, int rows, int tile, const Map& map, const Acc* log_row, bool fresh, const MapTiles& tiles) {
-    Acc u[1][FB / 8][4];
-    const X* const inputs[1] = {x};
-    project(u, inputs, rows, map, tile / parts * FB, fresh, tiles);
-    const int g = lane_index() / 4, t = lane_index() % 4;
-#pragma unroll
-    for (int j = 0; j < FB / 8; ++j)
-#pragma unroll
-        for (int p = 0; p < 4; ++p) {
-            const int row = warp_index() * 16 + g + p / 2 * 8, column = 8 * j + 2 * t + p % 2, feature = map.feature(tile, column);
-            phi[row * phi_row + column] =
-                narrow<E>(row < rows && feature >= 0 ? map.whole(tile % parts, u[0][j][p], log_row[row], feature) : Acc(0));
-        }
-}
+constexpr bool given = KIND == VALUES && !PROJECT;
+template <bool first, class A, class B> struct Either { using type = A; };
+template <class A, class B> struct Either<false, A, B> { using type = B; };
+using Phi = Either<given, X, E>::type;
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
-gram(const X* x, const X* y, Acc* outer, Acc* moment, const Acc* omega, const Acc* row_weights, const Acc* offset, Acc amplitude,
-     Acc log_amplitude, int frequencies, int d, long long n, int c) {
-    constexpr int strips = FB / 16, groups = WARPS / strips, width = FB / groups;
-    const Map map{omega, row_weights, offset, amplitude, log_amplitude, frequencies, d};
-    const int all = map.tiles(), right_tiles = all + (c + FB - 1) / FB, left = blockIdx.x / right_tiles % all, right = blockIdx.x % right_tiles;
-    if (right < left) return;
+// phi (entries, count, slots) of the rows from `first` on. blockIdx.x = (entry * row tiles + row tile) * spread + share: so many blocks share
+// the feature tiles.
+extern "C" __global__ void __launch_bounds__(32 * WARPS)
+slab_features(const X* x, E* phi, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
+              Acc log_amplitude, int frequencies, int d, long long n, long long first, int count, int spread) {
+    constexpr int wide = 16 / int(sizeof(E));
+    const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
     Carver carver{shared_bytes};
     MapTiles tiles{};
     tiles.carve(carver, 1);
-    E* const first = carver.take<E>(C * phi_row);
-    E* const second = carver.take<E>(C * phi_row);
+    E* const out = carver.take<E>(C * phi_row);
     Acc* const log_row = carver.take<Acc>(C);
 
-    const int g = lane_index() / 4, t = lane_index() % 4, strip = warp_index() % strips, group = warp_index() / strips;
-    const int features = map.count(), column0 = (right - all) * FB;
-    const long long entry = blockIdx.x / right_tiles / all;
-    Acc sum[width / 8][4];
-    clear(sum);
-    for (long long row0 = 0; row0 < n; row0 += C) {
-        const int rows = n - row0 < C ? int(n - row0) : C;
-        const X* const at = x + (entry * n + row0) * d;
-        __syncthreads();
-        row_scales(log_row, at, nullptr, rows, map);
-        __syncwarp();
-        feature_tile(first, at, rows, left, map, log_row, true, tiles);
-        if (right >= all)
-            for_each_of_tile(y + (entry * n + row0) * c + column0, c, C, FB, rows, c - column0,
-                             [=](int row, int column, auto value) { second[row * phi_row + column] = narrow<E>(value); });
-        else if (right != left)
-            feature_tile(second, at, rows, right, map, log_row, false, tiles);
-        __syncthreads();
-        product<width, C, true, false>(sum, first + strip * 16, phi_row, (right == left ? first : second) + group * width, phi_row);
-    }
+    const int row_tiles = (count + C - 1) / C, row0 = blockIdx.x / spread % row_tiles * C, rows = min(C, count - row0), slots = map.tiles() * FB;
+    const long long entry = blockIdx.x / spread / row_tiles;
+    const X* const inputs[1] = {x + (entry * n + first + row0) * d};
+    E* const to = phi + (entry * count + row0) * slots;
+    row_scales(log_row, inputs[0], nullptr, rows, map);
+    __syncwarp();
+    bool fresh = true;
+    for (int block = blockIdx.x % spread; block < map.tiles() / parts; block += spread) {
+        Acc u[1][FB / 8][4];
+        project(u, inputs, rows, map, block * FB, fresh, tiles);
+        fresh = false;
+        for (int part = 0; part < parts; ++part) {
+            const int tile = block * parts + part, g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
-    for (int j = 0; j < width / 8; ++j)
+            for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+                for (int p = 0; p < 4; ++p) {
+                    const int row = warp_index() * 16 + g + p / 2 * 8, column = 8 * j + 2 * t + p % 2, feature = map.feature(tile, column);
+                    out[row * phi_row + column] = narrow<E>(feature >= 0 ? map.whole(part, u[0][j][p], log_row[row], feature) : Acc(0));
+                }
+            __syncwarp();
+            for (int i = lane_index(); i < 16 * FB / wide; i += 32) {
+                const int row = warp_index() * 16 + i / (FB / wide), column = i % (FB / wide) * wide;
+                if (row < rows)
+                    *reinterpret_cast<Packet<E, wide>*>(to + row * static_cast<long long>(slots) + tile * FB + column) =
+                        *reinterpret_cast<const Packet<E, wide>*>(out + row * phi_row + column);
+            }
+            __syncwarp();
+        }
+    }
+}
+
+// SIDE x SIDE products, over one part of the slab's rows. blockIdx.x = ((part * entries + entry) * left tiles + left tile) * right tiles +
+// right tile, the tiles of y after those of features. Of two tiles of features only one order is computed, and written twice. phi has
+// phi_rows rows an entry, and the slab begins at phi_first. outer (parts, entries, M, M), moment (parts, entries, M, c).
+extern "C" __global__ void __launch_bounds__(2 * SIDE, 2)
+outer(const Phi* phi, const X* y, Acc* outer, Acc* moment, int frequencies, long long phi_rows, long long phi_first, long long n, long long first,
+      int count, int part_rows, int c, int entries, int add) {
+    constexpr int depth = 16 * SIDE / 32, tile_row = row_length<E, SIDE>();
+    const Map map{nullptr, nullptr, nullptr, nullptr, Acc(1), Acc(0), frequencies, frequencies};
+    const int features = map.count(), slots = map.tiles() * FB, phi_columns = given ? frequencies : slots;
+    const int lefts = (slots + SIDE - 1) / SIDE, rights = lefts + (c + SIDE - 1) / SIDE;
+    const int right = blockIdx.x % rights, left = blockIdx.x / rights % lefts;
+    if (right < left) return;
+    const long long block = blockIdx.x / rights / lefts, entry = block % entries;  // block = part * entries + entry
+    const int start = int(block / entries) * part_rows, stop = min(count, start + part_rows);
+    const bool moments = right >= lefts;
+    const int column0 = (moments ? right - lefts : right) * SIDE, columns = min(SIDE, (moments ? c : slots) - column0);
+    const int strip = left * SIDE + warp_index() * 16;  // the warp's features
+    Carver carver{shared_bytes};
+    E* const a = carver.take<E>(depth * tile_row);
+    E* const b = right == left ? a : carver.take<E>(depth * tile_row);
+
+    Acc sum[SIDE / 8][4];
+    clear(sum);
+    for (int row0 = start; row0 < stop; row0 += depth) {
+        const int rows = min(depth, stop - row0);
+        const Phi* const at = phi + (entry * phi_rows + phi_first + row0) * phi_columns;
+        __syncthreads();
+        load_tile<depth, SIDE>(a, at + left * SIDE, phi_columns, rows, phi_columns - left * SIDE);
+        if (moments) load_tile<depth, SIDE>(b, y + (entry * n + first + row0) * c + column0, c, rows, c - column0);
+        else if (right != left) load_tile<depth, SIDE>(b, at + column0, phi_columns, rows, phi_columns - column0);
+        __syncthreads();
+        if (strip < slots) product<SIDE, depth, true, false>(sum, a + warp_index() * 16, tile_row, b, tile_row, columns, (rows + 15) / 16 * 16);
+    }
+    const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+    for (int j = 0; j < SIDE / 8; ++j)
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
-            const int a = map.feature(left, strip * 16 + g + p / 2 * 8), i = group * width + 8 * j + 2 * t + p % 2;
-            if (a < 0) continue;
-            if (right >= all) {
-                if (column0 + i < c) moment[(entry * features + a) * c + column0 + i] = sum[j][p];
-            } else if (const int b = map.feature(right, i); b >= 0) {
-                outer[(entry * features + a) * features + b] = sum[j][p];
-                if (right != left) outer[(entry * features + b) * features + a] = sum[j][p];
+            const int slot = strip + g + p / 2 * 8, i = 8 * j + 2 * t + p % 2, other = column0 + i;
+            const int of = slot < slots ? map.feature(slot / FB, slot % FB) : -1;
+            if (of < 0 || i >= columns) continue;
+            const long long row = block * features + of;
+            if (moments) {
+                Acc& to = moment[row * c + other];
+                to = add ? to + sum[j][p] : sum[j][p];
+            } else if (const int with = map.feature(other / FB, other % FB); with >= 0 && slot <= other) {
+                Acc& to = outer[row * features + with];
+                to = add ? to + sum[j][p] : sum[j][p];
+                outer[(block * features + with) * features + of] = to;
             }
         }
+}
+
+// total (size,) = the sum of parts (count, size).
+extern "C" __global__ void collect(const Acc* parts, Acc* total, long long size, int count) {
+    const long long i = blockIdx.x * static_cast<long long>(blockDim.x) + threadIdx.x;
+    if (i >= size) return;
+    Acc sum = Acc(0);
+    for (int part = 0; part < count; ++part) sum += parts[part * size + i];
+    total[i] = sum;
 }

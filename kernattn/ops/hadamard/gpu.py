@@ -60,7 +60,7 @@ def hadamard(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     real = np.float64 if code.accumulator == "double" else np.float32
     name = np.dtype(real).name
     room = cupy.empty(how.room, dtype=real) if how.room else _cuda.NULL
-    _, *constants, _, _ = _cuda.map_arguments(spec, code, d)
+    _, _, *constants, _, _ = _cuda.map_arguments(spec, code, d)
     sizes = (np.int32(frequencies), np.int32(d), np.int32(p), np.int32(links), np.int32(how.group))
     factors = (_cuda.uploaded(chains.diagonals, name), _cuda.uploaded(chains.norms, name))
     arguments = (x, phi, *factors, *constants, *sizes, room)

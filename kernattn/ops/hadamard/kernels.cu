@@ -26,7 +26,7 @@ __device__ __forceinline__ void butterflies(Acc* line, int count, int half, bool
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 hadamard(const X* x, X* phi, const Acc* diagonals, const Acc* norms, const Acc* row_weights, const Acc* offset, Acc amplitude,
          Acc log_amplitude, int frequencies, int d, int p, int links, int group, Acc* room, long long n) {
-    const Map map{nullptr, row_weights, offset, amplitude, log_amplitude, frequencies, d};
+    const Map map{nullptr, nullptr, row_weights, offset, amplitude, log_amplitude, frequencies, d};
     const long long groups = (n + group - 1) / group, row0 = blockIdx.x % groups * group;
     const int block = int(blockIdx.x / groups);
     const int rows = n - row0 < group ? int(n - row0) : group, count = group * p;

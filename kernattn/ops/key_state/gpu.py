@@ -23,7 +23,8 @@ class Plan:
 
     code: _cuda_linear.LinearCode
     slabs: _cuda_linear.Slabs
-    grid: tuple[int, int]
+    summarised: int  # slabs of each entry, the first ones
+    grid: tuple[int]
     shared_bytes: int
     scan_blocks: int  # of each entry
     entries: int
@@ -38,10 +39,12 @@ def plan(
     slabs: _cuda_linear.Slabs | None,
     limits: _cuda.Limits,
 ) -> Plan:
-    """Return the launches for k (entries, n, d), v (entries, n, e)."""
+    """Return the launches for k (entries, n, d), v (entries, n, e); the last of slabs that are given is left out."""
+    summarised = 0 if slabs is None else slabs.count - 1
     blocks = code.map.tiles(frequencies) * _cuda.ceil_div(e, code.eb)
     if slabs is None:
         slabs = _cuda_linear.cut(n, max(1, 4 * limits.multiprocessors // (entries * blocks)), code.map.rows)
+        summarised = slabs.count
     features = frequencies * code.map.parts
     accumulator, operand, rows = code.map.accumulator, code.map.operand, code.map.rows
     shared_bytes = _cuda.map_bytes(code.map, 1) + _cuda.pieces(
@@ -53,7 +56,7 @@ def plan(
         *[(_cuda.FB, accumulator)] * 3,
     )
     scan_blocks = _cuda.ceil_div(features * (e + 1), SCAN_THREADS)
-    return Plan(code, slabs, (entries * slabs.count, blocks), shared_bytes, scan_blocks, entries)
+    return Plan(code, slabs, summarised, (entries * summarised * blocks,), shared_bytes, scan_blocks, entries)
 
 
 def summarise(
@@ -62,7 +65,8 @@ def summarise(
     """Launch `summarise`: `into` holds a state for every slab."""
     function = _cuda.kernel("key_state", "summarise", how.code.defines)
     n, e = v.shape[-2:]
-    sizes = (np.int64(n), np.int32(e), np.int32(how.slabs.count), np.int64(how.slabs.rows))
+    slabs = (np.int32(how.slabs.count), np.int32(how.summarised), np.int64(how.slabs.rows))
+    sizes = (np.int64(n), np.int32(e), *slabs)
     _cuda.launch(
         function,
         how.grid,
@@ -73,29 +77,23 @@ def summarise(
 
 
 def scan(
-    how: Plan,
-    parts: PeakedSum,
-    before: Any,
-    start: PeakedSum | None,
-    end: PeakedSum,
-    segments: Any,
-    n: int,
-    prefixes: bool,
+    how: Plan, parts: PeakedSum, before: Any, start: PeakedSum | None, end: PeakedSum | None, segments: Any, n: int
 ) -> None:
-    """Launch `scan`: all slabs merged into `end`; with `prefixes`, what each finds before it into `parts`."""
+    """Launch `scan`: all slabs merged into `end`, or without it what each finds before it into `parts` and `before`."""
     function = _cuda.kernel("key_state", "scan", how.code.defines)
-    features, e = end.s.shape[-2:]
-    first = (_cuda.NULL,) * 3 if start is None else tuple(start)
+    features, e = parts.s.shape[-2:]
+    none = (_cuda.NULL,) * 3
+    states = (*(none if start is None else start), *(none if end is None else end))
     sizes = (np.int64(n), np.int32(how.slabs.count), np.int64(how.slabs.rows))
     shape = (
         np.int32(features),
         np.int32(e),
-        np.int32(end.peak.shape[-1]),
-        np.int32(prefixes),
+        np.int32(parts.peak.shape[-1]),
+        np.int32(end is None),
         np.int32(how.scan_blocks),
     )
     blocks = how.entries * how.scan_blocks
-    _cuda.launch(function, (blocks,), SCAN_THREADS, 0, (*parts, before, *first, *end, segments, *sizes, *shape))
+    _cuda.launch(function, (blocks,), SCAN_THREADS, 0, (*parts, before, *states, segments, *sizes, *shape))
 
 
 def key_state(k: Array | ScaledFeatures, v: Array, spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
@@ -122,5 +120,5 @@ def key_state(k: Array | ScaledFeatures, v: Array, spec: MapSpec | None, key_mas
     )
     summarise(how, rows, v, arguments, _cuda_linear.key_arguments(key_mask, lead), _cuda.NULL, parts)
     if several:
-        scan(how, parts, _cuda.NULL, None, state, _cuda.NULL, n, False)
+        scan(how, parts, _cuda.NULL, None, state, _cuda.NULL, n)
     return state

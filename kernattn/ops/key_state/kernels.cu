@@ -1,15 +1,16 @@
 // Summaries of keys and values. `summarise`: S, z and peaks of each slab of rows. `scan`: their running merge over the slabs.
 
-// One tile of FB features, EB columns of v and one slab: blockIdx.x = entry * slabs + slab, blockIdx.y = tile * e_blocks + e block.
+// One tile of FB features, EB columns of v and one slab: blockIdx.x = (piece * tiles + tile) * e_blocks + e block, where a piece is an entry
+// and one of its first `summarised` slabs, piece = entry * summarised + slab: blocks that read the same rows run side by side.
 // With segment numbers only the slab's last segment counts. s (entries, slabs, M, e), z (.., M), peak (.., M) or (.., 1).
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
-summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Acc* row_weights, const Acc* offset, Acc amplitude,
+summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
           Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, Acc* s, Acc* z, Acc* peak,
-          long long n, int e, int slabs, long long slab_rows) {
+          long long n, int e, int slabs, int summarised, long long slab_rows) {
     constexpr int strips = FB / 16, groups = WARPS / strips, width = EB / groups;
-    const Map map{omega, row_weights, offset, amplitude, log_amplitude, frequencies, d};
+    const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
     Carver carver{shared_bytes};
-    MapTiles tiles;
+    MapTiles tiles{};
     tiles.carve(carver, 1);
     E* values = carver.take<E>(C * v_row);
     E* phi = carver.take<E>(C * phi_row);
@@ -20,9 +21,9 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Ac
     Acc* tile_decay = carver.take<Acc>(FB);
     Acc* tile_z = carver.take<Acc>(FB);
 
-    const int e_blocks = (e + EB - 1) / EB, tile = blockIdx.y / e_blocks, column0 = blockIdx.y % e_blocks * EB;
-    const int slab = blockIdx.x % slabs, columns = min(EB, e - column0);
-    const long long entry = blockIdx.x / slabs, stop = min(n, (slab + 1) * slab_rows);
+    const int e_blocks = (e + EB - 1) / EB, column0 = blockIdx.x % e_blocks * EB, columns = min(EB, e - column0);
+    const int tile = blockIdx.x / e_blocks % map.tiles(), piece = blockIdx.x / e_blocks / map.tiles(), slab = piece % summarised;
+    const long long entry = piece / summarised, state = entry * slabs + slab, stop = min(n, (slab + 1) * slab_rows);
     const X* const keys = k + entry * n * d;
     long long row0 = slab * slab_rows;
     if (segments) {
@@ -76,15 +77,13 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Ac
 #pragma unroll
             for (int p = 0; p < 4; ++p) sum[j][p] *= per_feature ? tile_decay[strip * 16 + g + p / 2 * 8] : decay;
         product<width, C, true, false>(sum, phi + strip * 16, phi_row, values + group * width, v_row);
-        for (int i = threadIdx.x; i < FB; i += blockDim.x) {
-            Acc total = tile_z[i] * (per_feature ? tile_decay[i] : decay);
-            for (int row = 0; row < rows; ++row) total += Acc(widen(phi[row * phi_row + i]));
-            tile_z[i] = total;
-        }
+        column_sums<Acc>(FB, rows, phi_row, nullptr, [=](int i) { return phi + i; },
+                         [&](int i, Acc total) { tile_z[i] = tile_z[i] * (per_feature ? tile_decay[i] : decay) + total; });
     }
+    __syncthreads();
 
     const int features = map.count();
-    const long long at = blockIdx.x * static_cast<long long>(features);
+    const long long at = state * features;
 #pragma unroll
     for (int j = 0; j < width / 8; ++j)
 #pragma unroll
@@ -99,12 +98,12 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const Ac
                 z[at + feature] = tile_z[i];
                 if (per_feature) peak[at + feature] = tile_peak[i];
             }
-            if (!per_feature && tile == 0 && i == 0) peak[blockIdx.x] = unit;
+            if (!per_feature && tile == 0 && i == 0) peak[state] = unit;
         }
 }
 
-// A thread an element (feature, column), column e standing for z; `blocks` blocks an entry. With `prefixes` s and z become what each slab finds before it, and
-// before gets its peaks; end gets the total. The slabs' own peaks are only read.
+// A thread an element (feature, column), column e standing for z; `blocks` blocks an entry. With `prefixes` s and z become what each slab finds before
+// it, and before gets its peaks: the last slab's own sums are not read. Else end gets the total. The slabs' own peaks are only read.
 extern "C" __global__ void scan(Acc* s, Acc* z, const Acc* peak, Acc* before, const Acc* start_s, const Acc* start_z, const Acc* start_peak,
                                 Acc* end_s, Acc* end_z, Acc* end_peak, const int* segments, long long n, int slabs, long long slab_rows,
                                 int features, int e, int peaks, int prefixes, int blocks) {
@@ -121,10 +120,12 @@ extern "C" __global__ void scan(Acc* s, Acc* z, const Acc* peak, Acc* before, co
     for (int slab = 0; slab < slabs; ++slab) {
         const long long here = (entry * slabs + slab) * features + feature, peak_at = (entry * slabs + slab) * peaks + lane;
         Acc* const at = is_z ? z + here : s + here * e + column;
-        const Acc part = *at, part_unit = peak[peak_at];
+        const bool read = !prefixes || slab < slabs - 1;
+        const Acc part = read ? *at : Acc(0), part_unit = read ? peak[peak_at] : Limits<Acc>::lowest();
         if (prefixes) {
             *at = total;
             if (keeps_peak) before[peak_at] = unit;
+            if (!read) return;
         }
         if (segments) {
             const long long first = slab * slab_rows, last = min(n, first + slab_rows) - 1;

@@ -3,10 +3,10 @@
 // A block an entry of the keys. decay, fresh (entries of keys, M): S <- decay S + fresh v; weights (entries, M), den (entries):
 // out = weights S / den. z and peak may be written over themselves.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-prepare(const X* q, const X* k, const Acc* k_scale, const Acc* omega, const Acc* row_weights, const Acc* offset, Acc amplitude,
+prepare(const X* q, const X* k, const Acc* k_scale, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
         Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const Acc* z, const Acc* peak, Acc* z_after, Acc* peak_after,
         Acc* decay, Acc* fresh, Acc* weights, Acc* den, int size0, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
-    const Map map{omega, row_weights, offset, amplitude, log_amplitude, frequencies, d};
+    const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
     const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
     Acc* const room = reinterpret_cast<Acc*>(shared_bytes);
     const int keys = blockIdx.x, features = map.count(), lane = lane_index(), group = batch.group();
