@@ -40,8 +40,8 @@ class _Rule(NamedTuple):
 def _tensor_rule(level: int, d: int) -> _Rule:
     """Return all tuples of `level` Gauss-Hermite nodes: exact for polynomials of degree 2 level - 1 in each axis."""
     x, w = _gauss_hermite(level)
-    grids = np.meshgrid(*[x] * d, indexing="ij"), np.meshgrid(*[w] * d, indexing="ij")
-    return _Rule(np.stack(grids[0], axis=-1).reshape(-1, d), np.prod(grids[1], axis=0).ravel())
+    digits = np.arange(level**d)[:, None] // level ** np.arange(d)[::-1] % level  # of numbers with base L
+    return _Rule(x[digits], np.prod(w[digits], axis=-1))
 
 
 def _smolyak_rule(level: int, d: int) -> _Rule:
@@ -68,14 +68,16 @@ def _smolyak_rule(level: int, d: int) -> _Rule:
 
 
 def _tensor_size(level: int, d: int) -> int:
-    """Return the number of nodes of the tensor rule."""
-    return int(level**d)
+    """Return the number of nodes of the tensor rule, or one beyond `NODES`."""
+    return int(level ** min(d, NODES.bit_length()))
 
 
 def _smolyak_size(level: int, d: int) -> int:
-    """Return a bound of the number of nodes of Smolyak's rule, those whose weights cancel counted."""
+    """Return a bound of the number of nodes of Smolyak's rule, cancelled ones counted, or one beyond `NODES`."""
     counts = [1, *[0] * (level - 1)]  # of nodes, by cost
-    for _ in range(d):
+    for _ in range(d if level > 1 else 0):
+        if sum(counts) > NODES:
+            break
         counts = [
             counts[k] + sum(2 * j * counts[k - 2 * j + 1] for j in range(1, (k + 1) // 2 + 1)) for k in range(level)
         ]

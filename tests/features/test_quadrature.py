@@ -217,6 +217,10 @@ def test_refusals():
     for d, level, rule in ((64, 2, "tensor"), (1, 101, "tensor"), (64, 4, "smolyak"), (200, 5, "smolyak")):
         with pytest.raises(errors.ParameterError, match=rf"level must be at most 100.*{rule}.*dim = {d}; got {level}"):
             quadrature(d, level, rule)
+    for rule in ka.features.RULES:  # counted no further than to what is allowed
+        with pytest.raises(errors.ParameterError, match="level must be"):
+            quadrature(10**6, 100, rule)
+        assert quadrature(100, 1, rule).num_features == 1
     with pytest.raises(errors.ParameterError, match="at most 1024 nodes at dim = 6 with data; got 4"):
         quadrature(6, 4, data=inputs(5, 6))
     with pytest.raises(errors.ShapeError, match="data must be"):
