@@ -18,6 +18,7 @@ from kernattn.ops.causal.cpu import CHUNK
 
 __all__ = ["causal_elu1", "causal_favor", "full_favor", "one_head", "softmax"]
 
+
 def _inputs(o: Options) -> list[Any]:
     return normal(o, *3 * [(o.heads, o.n, o.dim)])
 
