@@ -1,15 +1,9 @@
 """Attention: exact, and linear in all its forms."""
 
-from kernattn.attention.linear import (
-    attend,
-    causal_linear_attention,
-    initial_state,
-    key_state,
-    linear_attention,
-    linear_attention_step,
-    merge_states,
-)
+from kernattn.attention.linear import causal_linear_attention, linear_attention
+from kernattn.attention.recurrent import linear_attention_step
 from kernattn.attention.softmax import softmax_attention, softmax_with_lse
+from kernattn.attention.states import attend, initial_state, key_state, merge_states
 from kernattn.ops.peaked import LinearState
 
 __all__ = [

@@ -1,0 +1,85 @@
+"""Linear attention, one token at a time."""
+
+from __future__ import annotations
+
+from kernattn._array import Array
+from kernattn.attention.check import check_out, check_step
+from kernattn.attention.lowering import lowered_token, state_of, sums_of
+from kernattn.features import FeatureMap
+from kernattn.ops.peaked import LinearState
+from kernattn.ops.step import OP as STEP
+
+__all__ = ["linear_attention_step"]
+
+
+def linear_attention_step(
+    state: LinearState,
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    *,
+    key_mask: Array | None = None,
+    backend: str | None = None,
+    reuse_state: bool = False,
+    out: Array | None = None,
+) -> tuple[Array, LinearState]:
+    r"""Take one token: :math:`S \leftarrow S + \phi(k) v^T`, :math:`z \leftarrow z + \phi(k)`.
+
+    Its output is :math:`o = \phi(q)^T S / \phi(q)^T z`, the token included.
+    Katharopoulos et al. (2020), eqs. 16 to 20: decoding in constant time and memory.
+
+    Parameters
+    ----------
+    state : LinearState
+        The state before the token, as `initial_state`, `key_state` or `causal_linear_attention` return it.
+    q : (..., d) array
+        Query of the token.
+    k : (..., d) array
+        Key of the token. Leading axes broadcast against those of q.
+    v : (..., e) array
+        Value of the token.
+    phi : FeatureMap
+        The map that made the state.
+    key_mask : (...) bool array, optional
+        True where there is a key.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
+    reuse_state : bool
+        Allow the new state to be written into the arrays of the old one, which must not be used afterwards. By
+        default the old state stays as it is.
+    out : (..., e) array, optional
+        A C-contiguous NumPy or CuPy array of the dtype of v, apart in memory from every other argument: the output is
+        written into it, and it is returned. On a GPU, with `reuse_state`, a map that has a spec, C-contiguous
+        arrays, and k, v and key_mask of the leading axes of the state, a step allocates nothing on the device and
+        waits for nothing once another has run on the same state: a CUDA graph can capture it.
+
+    Returns
+    -------
+    out : (..., e) array
+        Output of the token.
+    state : LinearState
+        The state after it.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, StateMismatchError, BackendUnavailable
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> phi, x = ka.features.elu1(), np.zeros(2)
+    >>> state = ka.initial_state(phi, (), value_dim=1, like=x)
+    >>> for value in (0.0, 1.0, 5.0):
+    ...     out, state = ka.linear_attention_step(state, x, x, np.array([value]), phi)
+    >>> out
+    array([2.])
+    """
+    check_step(state, q, k, v, phi, key_mask)
+    if out is not None:
+        check_out(out, state, q, k, v, key_mask)
+    run = STEP.implementation(v, backend)
+    out, after = run(sums_of(state), *lowered_token(phi, q, k), v, phi.spec, key_mask, reuse_state, out)
+    return out, state_of(after, state.draw)

@@ -1,0 +1,187 @@
+"""States: keys and values summarised, read and merged."""
+
+from __future__ import annotations
+
+from kernattn._array import Array, accumulation_dtype, check_floating, namespace
+from kernattn._check import positive_integer
+from kernattn.attention.check import check_arrays, check_draws, check_is_state, check_map, check_state, leading
+from kernattn.attention.lowering import lowered, state_of, sums_of
+from kernattn.errors import ShapeError, StateMismatchError
+from kernattn.features import FeatureMap
+from kernattn.ops.attend import OP as ATTEND
+from kernattn.ops.key_state import OP as KEY_STATE
+from kernattn.ops.peaked import LinearState, empty, merge
+from kernattn.ops.spec import PER_FEATURE
+
+__all__ = ["attend", "initial_state", "key_state", "merge_states"]
+
+
+def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int, like: Array) -> LinearState:
+    """Return the state that has seen nothing: S = 0, z = 0, every peak -inf.
+
+    Parameters
+    ----------
+    phi : FeatureMap
+        The feature map.
+    batch_shape : tuple of int
+        Leading axes of k and v.
+    value_dim : int
+        Dimension e of the values.
+    like : (..., d) array
+        An array of the queries' kind, device, dtype and last axis.
+
+    Returns
+    -------
+    LinearState
+        The empty state, float64 for float64, else float32.
+
+    Raises
+    ------
+    DTypeError, ShapeError, ParameterError
+        If an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> state = ka.initial_state(ka.features.elu1(), (8,), value_dim=4, like=np.zeros(16, dtype=np.float32))
+    >>> state.s.shape, state.z.shape, state.s.dtype
+    ((8, 16, 4), (8, 16), dtype('float32'))
+    """
+    xp = namespace(like=like)
+    check_floating("like", like)
+    if like.ndim < 1:
+        raise ShapeError(f"like must be (..., d); got shape {tuple(like.shape)}")
+    check_map(phi, like=like)
+    lead = tuple(positive_integer("batch_shape's entry", size) for size in batch_shape)
+    e = positive_integer("value_dim", value_dim)
+    rows = phi.features_of(like.shape[-1])
+    if phi.spec is None:
+        peaks = phi.scaled_key(xp.zeros_like(like[..., None, :])).log_scale.shape[-1]
+    else:
+        peaks = rows if phi.spec.kind in PER_FEATURE else 1
+    sums = empty(xp, lead, rows, peaks, e, accumulation_dtype(xp, like), like)
+    return state_of(sums, phi.draw)
+
+
+def key_state(
+    k: Array, v: Array, phi: FeatureMap, *, key_mask: Array | None = None, backend: str | None = None
+) -> LinearState:
+    r"""Return the state of keys and values, :math:`S = \sum_j \phi(k_j) v_j^T` and :math:`z = \sum_j \phi(k_j)`.
+
+    Parameters
+    ----------
+    k : (..., n, d) array
+        Keys.
+    v : (..., n, e) array
+        Values.
+    phi : FeatureMap
+        The feature map.
+    key_mask : (..., n) bool array, optional
+        True where there is a key.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
+
+    Returns
+    -------
+    LinearState
+        The state, for `attend`, `merge_states`, `linear_attention_step` and `causal_linear_attention`.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, BackendUnavailable
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> state = ka.key_state(np.zeros((3, 2)), np.ones((3, 1)), ka.features.elu1())
+    >>> state.s.T, state.z
+    (array([[3., 3.]]), array([3., 3.]))
+    """
+    check_arrays(key_mask, k=k, v=v)
+    check_map(phi, k=k)
+    (keys,) = lowered(phi, k=k)
+    return state_of(KEY_STATE.implementation(v, backend)(keys, v, phi.spec, key_mask), phi.draw)
+
+
+def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None) -> Array:
+    r"""Return :math:`o_i = \phi(q_i)^T S / \phi(q_i)^T z` for queries against a state.
+
+    Parameters
+    ----------
+    state : LinearState
+        What `key_state` made of the keys and values.
+    q : (..., n, d) array
+        Queries. Leading axes broadcast against those of the state.
+    phi : FeatureMap
+        The map that made the state.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
+
+    Returns
+    -------
+    (..., n, e) array
+        Outputs, of the kind, device and dtype of q.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, StateMismatchError, BackendUnavailable
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> phi = ka.features.elu1()
+    >>> state = ka.key_state(np.zeros((3, 2)), np.array([[1.0], [2.0], [6.0]]), phi)
+    >>> ka.attend(state, np.zeros((1, 2)), phi)
+    array([[3.]])
+    """
+    check_arrays(q=q)
+    check_map(phi, q=q)
+    check_state(state, phi, q)
+    leading(2, q=q, state=state.s)
+    (queries,) = lowered(phi, q=q)
+    return ATTEND.implementation(q, backend)(sums_of(state), queries, phi.spec, q.dtype)
+
+
+def merge_states(a: LinearState, b: LinearState) -> LinearState:
+    r"""Return the state of what either has seen: associative, and an empty state changes nothing.
+
+    :math:`S = S_a + S_b` and :math:`z = z_a + z_b`, in units of the larger of both peaks.
+
+    Parameters
+    ----------
+    a, b : LinearState
+        States of one draw of a map.
+
+    Returns
+    -------
+    LinearState
+        Their sum.
+
+    Raises
+    ------
+    StateMismatchError
+        If the states come from different draws or have different shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> phi, k, v = ka.features.elu1(), np.zeros((3, 2)), np.ones((3, 1))
+    >>> state = ka.merge_states(ka.key_state(k[:1], v[:1], phi), ka.key_state(k[1:], v[1:], phi))
+    >>> state.z
+    array([3., 3.])
+    """
+    check_is_state(a=a, b=b)
+    xp = namespace(a=a.s, b=b.s)
+    check_draws(a.draw, b.draw)
+    if tuple(a.s.shape) != tuple(b.s.shape) or a.s.dtype != b.s.dtype or tuple(a.peak.shape) != tuple(b.peak.shape):
+        raise StateMismatchError(
+            f"states to merge must have one shape and dtype; got s {tuple(a.s.shape)} {a.s.dtype} "
+            f"and {tuple(b.s.shape)} {b.s.dtype}"
+        )
+    return state_of(merge(xp, sums_of(a), sums_of(b)), a.draw)
