@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 from itertools import chain, combinations_with_replacement, pairwise
 from math import comb, factorial
 from typing import final
@@ -76,7 +76,7 @@ def monomials(x: Array, degree: int) -> Array:
     return values
 
 
-@cache
+@lru_cache(maxsize=16)
 def _table(dim: int, degree: int) -> tuple[NDArray[np.int64], Host]:
     """Return the factors of each monomial, (p, M), and the square roots of the multinomial coefficients, (M,)."""
     count = comb(dim + degree - 1, degree)

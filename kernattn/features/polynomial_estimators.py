@@ -13,6 +13,7 @@ from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features.data import checked_data
 from kernattn.features.polynomial import Polynomial
+from kernattn.features.polynomial_inputs import pair_sums
 from kernattn.features.sketches import (
     ComplexToReal,
     GaussianSketch,
@@ -125,9 +126,7 @@ def polynomial_features(
     if estimator == "auto" and sample is not None:
         if num_features == exact.features_of(dim):
             return exact
-        names = [name for name, sketch in _SKETCHES.items() if num_features % 2 == 0 or not sketch.paired]
-        maps = [_draw(name, kernel, spec, dim, num_features, source) for name in names]
-        return min(maps, key=lambda phi: _predicted_error(phi, sample))
+        return _draw(_least_variance(kernel, spec, num_features, sample), kernel, spec, dim, num_features, source)
     name = "tensor_sketch" if estimator == "auto" else estimator
     if not _SKETCHES[name].projected:
         _check_no_projection(name, spec)
@@ -154,7 +153,15 @@ def _check_no_projection(name: str, spec: Projection) -> None:
         )
 
 
-def _predicted_error(phi: PolynomialSketch, data: Host) -> float:
-    """Return the sum of variances over pairs."""
-    rows = data[np.linspace(0, len(data) - 1, min(len(data), SAMPLE)).astype(int)]
-    return float(np.sum(phi.variance(rows[:, None, :], rows[None, :, :])))
+def _least_variance(kernel: PolynomialKernel, spec: Projection, num_features: int, data: Host) -> str:
+    """Return the sketch with the least sum of variances over pairs, by maps of two features that know their law."""
+    rows, dim = data[np.linspace(0, len(data) - 1, min(len(data), SAMPLE)).astype(int)], data.shape[1]
+    pairs = pair_sums(kernel, dim, rows[:, None, :], rows[None, :, :])
+
+    def predicted(name: str) -> float:
+        law = _draw(name, kernel, spec, dim, 2, generator(0))
+        return float(np.sum(np.maximum(law.pair_variance(pairs, num_features), 0.0)))
+
+    return min(
+        (name for name, sketch in _SKETCHES.items() if num_features % 2 == 0 or not sketch.paired), key=predicted
+    )

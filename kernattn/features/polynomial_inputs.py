@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from kernattn._array import Array, Host, check_floating, constant, namespace, to_numpy64
-from kernattn.errors import ShapeError
+from kernattn._array import Array, Host, constant, namespace
+from kernattn.features.pairs import host_pairs
 from kernattn.kernels import Polynomial
 
 __all__ = ["PairSums", "augmented", "augmented_csr", "pair_sums", "unit_rows", "width"]
@@ -60,13 +60,9 @@ class PairSums(NamedTuple):
 
 def pair_sums(kernel: Polynomial, dim: int, x: Array, y: Array) -> PairSums:
     """Return the sums of rowwise pairs (..., d), float64 on the host."""
-    namespace(x=x, y=y)
-    for name, array in (("x", x), ("y", y)):
-        check_floating(name, array)
-        if array.ndim < 1 or array.shape[-1] != dim:
-            raise ShapeError(f"{name} must be (..., d = {dim}); got shape {tuple(array.shape)}")
+    left, right = host_pairs(dim, x, y)
     scale, c = kernel.input_scale(dim), kernel.coef0
-    left, right = to_numpy64(x) * scale, to_numpy64(y) * scale
+    left, right = left * scale, right * scale
     dot = np.sum(left * right, axis=-1) + c
     norms = (np.sum(left**2, axis=-1) + c) * (np.sum(right**2, axis=-1) + c)
     shared = np.sum((left * right) ** 2, axis=-1) + c**2

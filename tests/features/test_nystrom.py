@@ -272,6 +272,36 @@ def test_values_and_files(tmp_path):
     assert out.shape == x.shape
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_rows_of_zeros(name):
+    """Most rows have no kernel value at all."""
+    x = np.zeros((400, 3))
+    x[:3] = np.eye(3)
+    for seed in range(3):
+        phi = ka.features.nystrom(ka.kernels.Polynomial(1), x, 20, name, rng=seed)
+        assert np.isfinite(phi(x)).all()
+        assert -1e-12 < phi.trace_residual(x) <= 1
+        if name not in (*CENTRES, "uniform"):
+            assert phi.trace_residual(x) < 1e-12
+
+
+def test_what_a_residual_is_of():
+    x = clustered(100)
+    k = matrix(GAUSSIAN, x)
+    phi = ka.features.nystrom("precomputed", k, 8)
+    with pytest.raises(errors.ShapeError, match=r"\(80, 80\).*\(7, 80\)"):
+        phi.trace_residual(k[:7])
+    linear = ka.features.nystrom(ka.kernels.Polynomial(1), x, 4)
+    with pytest.raises(errors.ShapeError, match=r"n, d = 4"):
+        linear.trace_residual(x[None])
+    with pytest.raises(errors.ParameterError, match="trace"):
+        linear.trace_residual(np.zeros((3, 4)))
+    with pytest.raises(errors.EmptyInputError, match="empty"):
+        phi(k[:0, :8])
+    with pytest.raises(errors.ShapeError, match="broadcast"):
+        linear.bias(x[:3], x[:4])
+
+
 def test_closed_forms():
     x, y = clustered(100)[:6], clustered(100)[50:56]
     phi = ka.features.nystrom(GAUSSIAN, clustered(100), 8)
@@ -327,7 +357,9 @@ def test_memory_is_linear_in_n(name):
             errors.ParameterError,
             "indices",
         ),
+        ({"kernel": "precomputed", "data": -np.eye(50)}, errors.ParameterError, "-1.0"),
         ({"kernel": ka.kernels.Polynomial(2), "data": np.zeros((50, 2))}, errors.ParameterError, "trace"),
+        ({"kernel": ka.kernels.Polynomial(2), "data": np.full((50, 2), 1e100)}, errors.ParameterError, "finite"),
     ],
 )
 def test_refused_before_any_draw(change, error, words):

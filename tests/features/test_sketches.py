@@ -151,6 +151,22 @@ def test_tensor_sketch_is_the_count_sketch_of_the_outer_product(degree, buckets,
     np.testing.assert_allclose(got, sketch(x) @ sketch(y).T, rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.parametrize(("degree", "buckets"), [(2, 2), (2, 3), (2, 4), (3, 2), (3, 3), (4, 2)])
+def test_tensor_sketch_variance_over_all_draws(degree, buckets):
+    """Every hash and every sign of two columns, each once."""
+    x, y = np.array([1.0, 0.5]), np.array([0.7, -1.2])
+    every = np.array(list(product((1, -1), repeat=2 * degree))).reshape(-1, degree, 2)
+    hashes = np.array(list(product(range(buckets), repeat=2 * degree))).reshape(-1, degree, 2)
+    terms = np.array(list(product(range(2), repeat=degree)))  # columns of the outer product
+    signs = np.prod(np.take_along_axis(every, terms.T[None], axis=2), axis=1)
+    into = np.sum(np.take_along_axis(hashes, terms.T[None], axis=2), axis=1) % buckets
+    products = np.prod(x[terms], axis=1)[:, None] * np.prod(y[terms], axis=1)
+    found = [np.sum((signs @ ((b[:, None] == b) * products)) * signs, axis=1) for b in into]
+    phi = ka.random_features(ka.kernels.Polynomial(degree), 2, buckets, "tensor_sketch")
+    np.testing.assert_allclose(np.mean(found), phi.mean(x, y), rtol=1e-9)
+    np.testing.assert_allclose(np.var(found), phi.variance(x, y), rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", ["gaussian_sketch", "rademacher_sketch", "tensor_srht"])
 def test_product_sketches_are_products(name):
     (x,) = arrays(7, (4, D), dtype="float64")
@@ -308,6 +324,10 @@ def test_auto():
         every = (ka.random_features(KERNEL, D, 64, name) for name in SKETCHES)
         least = min(np.sum(phi.variance(rows[:, None], rows[None])) for phi in every)
         assert np.sum(chosen.variance(rows[:, None], rows[None])) <= least * (1 + 1e-9)
+        assert chosen.draw in [ka.random_features(KERNEL, D, 64, name).draw for name in SKETCHES]
+    with pytest.raises(errors.ParameterError, match="Hadamard"):
+        ka.random_features(KERNEL, D, 64, projection="hadamard", data=x)
+    assert ka.random_features(KERNEL, D, 63, data=x).num_features == 63
 
 
 @pytest.mark.parametrize(
@@ -337,6 +357,8 @@ def test_refused_pairs():
     phi = ka.random_features(KERNEL, D, 8)
     with pytest.raises(errors.ShapeError, match=f"y must be .*d = {D}"):
         phi.variance(np.ones(D), np.ones(D + 1))
+    with pytest.raises(errors.ShapeError, match=r"broadcast.*\(3, 5\)"):
+        phi.mean(np.ones((3, D)), np.ones((4, D)))
     assert replace(phi, kernel=ka.kernels.Polynomial(3, 2.0, 0.5)).draw != phi.draw
 
 

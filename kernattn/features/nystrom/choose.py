@@ -74,8 +74,8 @@ def nystrom(
     Parameters
     ----------
     kernel : Kernel or "precomputed"
-        The kernel, or the word "precomputed": data is then the kernel matrix, and x holds rows of kernel values, with
-        all rows of the data or with the landmarks alone.
+        The kernel, or the word "precomputed": data is then the kernel matrix, and x holds rows of kernel values with
+        all rows of the data; phi(x) also takes those with the landmarks alone.
     data : (n, d) array, or (n, n) where precomputed
         Rows from which landmarks are chosen.
     num_features : int, optional
@@ -142,8 +142,10 @@ def nystrom(
     gram = Gram(function, checked_data(data))
     if function is None:
         _check_matrix(gram.data)
-    if not np.sum(gram.diagonal()) > 0:
-        raise ParameterError("the trace of the kernel matrix must be positive; the kernel is 0 on the data")
+    with np.errstate(over="ignore"):
+        trace = np.sum(gram.diagonal())
+    if not 0 < trace < np.inf:
+        raise ParameterError(f"the trace of the kernel matrix must be positive and finite; on the data it is {trace}")
     source = generator(rng)
     if isinstance(landmarks, str):
         if m is None or m > len(gram):
@@ -221,10 +223,12 @@ def _map(gram: Gram, choice: _Choice, cutoff: float) -> Nystrom:
 
 
 def _check_matrix(matrix: Host) -> None:
-    """Raise unless the matrix is square and symmetric."""
+    """Raise unless the matrix is square and symmetric, with nothing negative on its diagonal."""
     if matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(f"a precomputed kernel must be (n, n); got shape {matrix.shape}")
     size = float(np.max(np.abs(matrix)))
     for i in range(len(matrix)):
         if np.max(np.abs(matrix[i] - matrix[:, i])) > 1e-5 * size:
             raise ParameterError("a precomputed kernel must be symmetric; data differs from its transpose")
+    if np.min(matrix.diagonal()) < 0:
+        raise ParameterError(f"a precomputed kernel must have k(x, x) >= 0; got {np.min(matrix.diagonal())}")

@@ -142,7 +142,7 @@ def leverage(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 def _chances(scores: Host, m: int) -> Host:
     """Return min(1, c scores) with the c that makes them add up to m; a score of 0 counts as next to nothing."""
-    scores = scores + 1e-12 * max(float(np.max(scores)), 1e-300)
+    scores = scores + 1e-12 * max(float(np.max(scores)), 1e-100)
     if m >= len(scores):
         return np.ones(len(scores))
     ranked = -np.sort(-scores)
@@ -156,9 +156,10 @@ def _chances(scores: Host, m: int) -> Host:
 def _scores(gram: Gram, rows: NDArray[np.int64], sample: NDArray[np.int64], weights: Host, rank: int) -> Host:
     r"""Return :math:`(K - K S (S^T K S + \lambda I)^{-1} S^T K)_{ii} / \lambda` of the rows, in [0, 1]."""
     values, vectors = np.linalg.eigh(gram.entries(sample, sample) * weights * weights[:, None])
-    ridge = max(float(np.sum(values[: max(len(values) - rank, 0)])) / rank, 1e-12 * float(values[-1]))
-    root = vectors * np.maximum(values + ridge, ridge) ** -0.5  # R R^T = (S^T K S + ridge)^-1
     diagonal = gram.diagonal()[rows]
+    floor = 1e-12 * max(float(values[-1]), float(np.max(diagonal)), 1e-280)  # the sample may hold rows of zeros alone
+    ridge = max(float(np.sum(values[: max(len(values) - rank, 0)])) / rank, floor)
+    root = vectors * np.maximum(values + ridge, ridge) ** -0.5  # R R^T = (S^T K S + ridge)^-1
     for start in range(0, len(rows), BLOCK):
         block = slice(start, start + BLOCK)
         coordinates = (gram.entries(rows[block], sample) * weights) @ root

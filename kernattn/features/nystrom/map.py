@@ -23,9 +23,10 @@ from kernattn._array import (
     zeros,
 )
 from kernattn._random import RNG
-from kernattn.errors import NoClosedForm, ShapeError
+from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features.base import FeatureMap
 from kernattn.features.nystrom.gram import BLOCK
+from kernattn.features.pairs import host_pairs
 from kernattn.kernels import Kernel
 from kernattn.ops.features import OP
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -99,12 +100,24 @@ class Nystrom(FeatureMap):
         -------
         float
             The error: 0 where the features lose nothing of these rows, 1 where they lose all.
+
+        Raises
+        ------
+        ShapeError
+            If data has another shape.
+        ParameterError
+            If the kernel is 0 on all of the data.
         """
         self.check(data, "data")
+        if data.ndim != 2 or (self.kernel is None and data.shape[0] != self.rows):
+            wanted = f"the kernel matrix ({self.rows}, {self.rows})" if self.kernel is None else f"(n, d = {self.dim})"
+            raise ShapeError(f"data must be {wanted}; got shape {tuple(data.shape)}")
         values = to_numpy64(data)
-        diagonal = values.diagonal() if self.kernel is None else self.kernel.diag(values)
+        trace = float(np.sum(values.diagonal() if self.kernel is None else self.kernel.diag(values)))
+        if not trace > 0:
+            raise ParameterError(f"the trace of the kernel matrix of data must be positive; got {trace}")
         energy = sum(float(np.sum(self(values[i : i + BLOCK]) ** 2)) for i in range(0, len(values), BLOCK))
-        return 1.0 - energy / float(np.sum(diagonal))
+        return 1.0 - energy / trace
 
     def mean(self, x: Array, y: Array) -> Array:
         """Raise: the map is what its landmarks make it, and over draws of landmarks nothing closed is known."""
@@ -114,10 +127,7 @@ class Nystrom(FeatureMap):
         """Return phi(x).phi(y) - k(x, y) of these very landmarks for rowwise pairs: (..., d), (..., d) -> (...)."""
         if self.kernel is None:
             raise NoClosedForm("a map of a precomputed kernel knows no k(x, y) to subtract")
-        namespace(x=x, y=y)
-        self.check(x[..., None, :])
-        self.check(y[..., None, :], "y")
-        left, right = to_numpy64(x), to_numpy64(y)
+        left, right = host_pairs(self.dim, x, y)
         products = self._product(left[..., None, :]) * self._product(right[..., None, :])
         return like(np.sum(products, axis=-1)[..., 0] - self.kernel.pairs(left, right), x)
 
@@ -132,6 +142,8 @@ class Nystrom(FeatureMap):
     def _features(self, x: Array, side: str, backend: str | None) -> Array:
         if self.kernel is None and getattr(x, "ndim", 0) >= 2 and x.shape[-1] == len(self.eigenvalues):
             check_floating("x", x)
+            if 0 in x.shape:
+                raise EmptyInputError(f"x must not be empty; got shape {tuple(x.shape)}")
         elif self.kernel is None and getattr(x, "ndim", 0) >= 2 and x.shape[-1] != self.rows:
             raise ShapeError(
                 f"x must hold rows of the kernel with the {len(self.eigenvalues)} landmarks or with all "
@@ -160,7 +172,7 @@ class Nystrom(FeatureMap):
     def _root(self, dtype: str) -> Host:
         """Return the inverse square root of the landmarks' matrix, without what a dtype does not resolve."""
         if dtype not in self._roots:
-            cut = max(self.cutoff, 10 * float(np.finfo(dtype).eps)) * self.eigenvalues[-1]
+            cut = max(self.cutoff, 10 * float(np.finfo(dtype).eps)) * max(self.eigenvalues[-1], 0.0)
             kept = self.eigenvalues > cut
             vectors = self.eigenvectors[:, kept]
             self._roots[dtype] = (vectors * self.eigenvalues[kept] ** -0.5) @ vectors.T
