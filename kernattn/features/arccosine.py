@@ -9,16 +9,16 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, constant, like, namespace, zeros
+from kernattn._array import Array, Host, like, namespace, zeros
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
-from kernattn.features.base import FeatureMap
+from kernattn.features.base import FeatureMap, features_of_spec, projected
 from kernattn.features.bounds import Terms, of_frequencies
 from kernattn.features.pairs import host_pairs
 from kernattn.kernels import ArcCosine
 from kernattn.kernels.arccosine import arccosine
 from kernattn.kernels.rows import checked_rows
-from kernattn.ops.features.reference import scaled
+from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.projections import NORM_LAWS, Pair, Projection
 
@@ -33,11 +33,16 @@ class ArcCosineFeatures(FeatureMap):
     Cho and Saul (2009); :math:`\Theta` is 1 above 0 and 0 elsewhere, so the order p = 1 is the rectified linear unit.
     The square of one term is a term of the kernel of order 2p: with iid weights the variance is
     :math:`(2 k_{2p}(x, y) - k_p(x, y)^2) / m`.
+
+    With Hadamard chains no mean is known, and near the coordinate axes it is far off the kernel of order 0: an entry of
+    few transforms of an axis is often exactly 0, where no neuron fires. Measured for two axes, three chains: -25 % at
+    d = 4, -23 % at 16, -7 % at 64, -2 % at 256, at most 18 %, 3 %, 3 % and 4 % for the orders 1 and 2, and within 4 %
+    in random directions from d = 16 on.
     """
 
     kernel: ArcCosine
     projection: Projection
-    omega: Host  # (m, d)
+    omega: Host | Chains  # (m, d)
 
     @property
     def dim(self) -> int:
@@ -57,12 +62,10 @@ class ArcCosineFeatures(FeatureMap):
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale of 0."""
         if self.spec is not None:
-            return scaled(x, self.spec)
-        xp = namespace(x=x)
-        dtype = accumulation_dtype(xp, x)
-        u = xp.matmul(xp.astype(x, dtype, copy=False), constant(xp, self.omega.T, dtype, x))  # (..., n, m)
+            return features_of_spec(x, self.spec)
+        xp, u = namespace(x=x), projected(x, self.omega)  # (..., n, m)
         values = xp.where(u > 0, u**self.kernel.order, xp.zeros_like(u)) * (2 / len(self.omega)) ** 0.5
-        return ScaledFeatures(values, zeros(xp, (*x.shape[:-1], 1), dtype, x))
+        return ScaledFeatures(values, zeros(xp, (*x.shape[:-1], 1), u.dtype, x))
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale of 0."""
@@ -71,7 +74,7 @@ class ArcCosineFeatures(FeatureMap):
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh weights."""
         m, d = self.omega.shape
-        return replace(self, omega=self.projection.draw(m, d, generator(rng)))
+        return replace(self, omega=self.projection.factors(m, d, generator(rng)))
 
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""

@@ -68,7 +68,8 @@ class AsymmetricExponential(FeatureMap):
 
     Queries and keys alike, of mean 0, gain nothing: this is "favor_sharp" then. The gain is in how they differ, and in
     means: variances of attention's queries and keys that lie along different axes, or a mean that all keys share.
-    `variance` is closed for iid rows. There is no `spec`, as the ops have one map for both: they take the features.
+    `variance` is closed where that of :math:`\psi` is, as for iid rows. There is no `spec`, as the ops have one map for
+    both: they take the features.
     """
 
     kernel: Kernel

@@ -9,7 +9,7 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, check_floating, namespace
+from kernattn._array import Array, Host, accumulation_dtype, check_floating, constant, namespace
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ShapeError
 from kernattn.features.bounds import Terms, certified_number, check_request
@@ -23,7 +23,7 @@ from kernattn.ops.hadamard import OP as HADAMARD
 from kernattn.ops.hadamard.reference import hadamard
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["FeatureMap", "SpecMap"]
+__all__ = ["FeatureMap", "SpecMap", "features_of_spec", "projected"]
 
 
 class FeatureMap(ABC):
@@ -106,7 +106,7 @@ class FeatureMap(ABC):
         self.check(x)
         backend = OP.choose(x, backend)
         if self.spec is not None:
-            chains = _fast_chains(self.spec, backend)
+            chains = _fast_chains(self.spec.omega, backend)
             if chains is None:
                 return OP.implementation(x, backend)(x, self.spec)
             return HADAMARD.implementation(x, backend)(x, chains, self.spec.unprojected)
@@ -206,12 +206,7 @@ class SpecMap(FeatureMap):
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
-        chains = _fast_chains(self.spec, "reference")
-        if chains is None:
-            return scaled(x, self.spec)
-        xp = namespace(x=x)
-        x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
-        return scaled(x, self.spec, hadamard(x, chains, None))
+        return features_of_spec(x, self.spec)
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
@@ -219,7 +214,19 @@ class SpecMap(FeatureMap):
         return self.scaled_query(x)
 
 
-def _fast_chains(spec: MapSpec, backend: str) -> Chains | None:
+def features_of_spec(x: Array, spec: MapSpec) -> ScaledFeatures:
+    """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
+    return scaled(x, spec, None if spec.omega is None else projected(x, spec.omega))
+
+
+def projected(x: Array, omega: Host | Chains) -> Array:
+    """Return Omega x, (..., n, D), of rows x (..., n, d), in the accumulation dtype."""
+    xp = namespace(x=x)
+    dtype, chains = accumulation_dtype(xp, x), _fast_chains(omega, "reference")
+    x = xp.astype(x, dtype, copy=False)
+    return xp.matmul(x, constant(xp, omega.T, dtype, x)) if chains is None else hadamard(x, chains, None)
+
+
+def _fast_chains(omega: Host | Chains | None, backend: str) -> Chains | None:
     """Return the frequencies where they are chains that are faster on the backend than their matrix."""
-    omega = spec.omega
     return omega if isinstance(omega, Chains) and omega.dim > FASTER_ABOVE[backend] else None

@@ -16,6 +16,8 @@ from kernattn.projections import NORM_LAWS, Pair, Projection
 
 __all__ = ["DenseExponential", "check_normal", "optimal_tilts", "tilts"]
 
+ALIKE = 1e-12  # of tilts: as far apart as rounding leaves those of one number
+
 
 @final
 @dataclass(frozen=True, eq=False)
@@ -34,6 +36,11 @@ class DenseExponential(RandomFeatureMap):
 
     times the row factors, is a product of those of :class:`OptimalPositive` in one dimension, and so is its optimum:
     see :func:`optimal_tilts`.
+
+    `variance` is closed where terms are independent, and where rows come in opposite pairs. Of rows that depend on each
+    other otherwise, as orthogonal ones, it is closed where all tilts are one number a: :math:`\omega^T A \omega` is
+    :math:`a |\omega|^2` then, and the map is :class:`OptimalPositive` in other axes, whose laws depend on norms alone.
+    Where tilts differ, :math:`E\,t t'` depends on how both rows lie to the axes of A, and no closed form is known.
     """
 
     tilt: Host  # (d,) diagonal of A
@@ -70,12 +77,17 @@ class DenseExponential(RandomFeatureMap):
         constant = np.sum(np.log1p(-4 * a) - np.log1p(-8 * a) / 2)
 
         def cross(pair: Pair) -> Host:
-            if pair != Pair(-1.0, "equal"):
+            if pair == Pair(-1.0, "equal"):
+                return np.asarray(np.exp(constant + row))
+            if np.ptp(a) > ALIKE * (1 + np.max(np.abs(a))):
                 raise NoClosedForm(
                     "no closed form is known for the variance of DenseExponential with frequencies that depend on each "
-                    "other; with projection 'iid' there is one"
+                    "other, where its tilts differ; with projection 'iid' there is one, and for 'optimal_positive', of "
+                    "one tilt, with every projection that has one"
                 )
-            return np.asarray(np.exp(constant + row))
+            d, one = len(a), float(np.mean(a))
+            moment = pair.log_moment(self.projection.law(), d, s2 @ (1 - 4 * a), tilt=2 * one)
+            return np.asarray(np.exp(moment + d * np.log1p(-4 * one) + row))
 
         return Moments(
             np.exp(np.sum(s2, axis=-1) / 2 + row / 2),

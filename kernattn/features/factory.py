@@ -151,7 +151,7 @@ def random_features(
             raise ParameterError(f"AdditiveChi2 draws no frequencies: leave projection at its default; got {spec!r}")
         return sampled_chi2(dim, num_features)
     if isinstance(kernel, ArcCosine):
-        return ArcCosineFeatures(kernel, spec, spec.draw(num_features, dim, source))
+        return ArcCosineFeatures(kernel, spec, spec.factors(num_features, dim, source))
     if isinstance(kernel, SkewedChi2):
         check_axes(kernel, spec)
         if sample is not None:

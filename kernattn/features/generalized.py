@@ -8,12 +8,14 @@ from functools import cached_property
 from types import ModuleType
 from typing import Self, final
 
-from kernattn._array import Array, Host, accumulation_dtype, constant, frozen, namespace, zeros
+import numpy as np
+
+from kernattn._array import Array, Host, frozen, namespace, zeros
 from kernattn._check import positive_integer, positive_number
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
-from kernattn.features.base import FeatureMap
-from kernattn.ops.features.reference import scaled
+from kernattn.features.base import FeatureMap, features_of_spec, projected
+from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.projections import Projection, resolve
 
@@ -43,7 +45,7 @@ class Generalized(FeatureMap):
 
     function: str | Callable[[Array], Array]
     projection: Projection
-    omega: Host  # (m, d), the scale folded in
+    omega: Host | Chains  # (m, d), the scale folded in
     scale: float
 
     @property
@@ -65,12 +67,10 @@ class Generalized(FeatureMap):
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart."""
         if self.spec is not None:
-            return scaled(x, self.spec)
-        xp = namespace(x=x)
-        dtype = accumulation_dtype(xp, x)
-        u = xp.matmul(xp.astype(x, dtype, copy=False), constant(xp, self.omega.T, dtype, x))  # (..., n, m)
+            return features_of_spec(x, self.spec)
+        xp, u = namespace(x=x), projected(x, self.omega)  # (..., n, m)
         values = COMPUTED[self.function](xp, u) if isinstance(self.function, str) else self.function(u)
-        return ScaledFeatures(values * len(self.omega) ** -0.5, zeros(xp, (*x.shape[:-1], 1), dtype, x))
+        return ScaledFeatures(values * len(self.omega) ** -0.5, zeros(xp, (*x.shape[:-1], 1), u.dtype, x))
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart."""
@@ -79,7 +79,7 @@ class Generalized(FeatureMap):
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh frequencies."""
         m, d = self.omega.shape
-        return replace(self, omega=frozen(self.scale * self.projection.draw(m, d, generator(rng))))
+        return replace(self, omega=_scaled(self.scale, self.projection.factors(m, d, generator(rng))))
 
 
 def generalized(
@@ -135,5 +135,9 @@ def generalized(
         raise ParameterError(f"f must be callable or one of {', '.join(FUNCTIONS)}; got {f!r}")
     scale, dim = positive_number("scale", scale), positive_integer("dim", dim)
     spec = resolve(projection)
-    omega = frozen(scale * spec.draw(positive_integer("num_features", num_features), dim, generator(rng)))
-    return Generalized(f, spec, omega, scale)
+    omega = spec.factors(positive_integer("num_features", num_features), dim, generator(rng))
+    return Generalized(f, spec, _scaled(scale, omega), scale)
+
+
+def _scaled(scale: float, omega: Host | Chains) -> Host | Chains:
+    return omega.scaled(np.ones(omega.dim), scale) if isinstance(omega, Chains) else frozen(scale * omega)

@@ -73,6 +73,37 @@ def test_variance_of_antithetic_pairs():
     assert (np.abs(z) < 4.5).all(), z
 
 
+DEPENDENT = [P.Orthogonal(), P.Orthogonal(norms="coupled"), P.Simplex(), P.Antithetic(P.Orthogonal())]
+
+
+@pytest.mark.parametrize("projection", DEPENDENT, ids=str)
+def test_variance_where_all_tilts_are_one_number(projection):
+    """That of optimal positive features: the law of dependent rows does not see the basis."""
+    x, y = 0.35 * anisotropic(8)[:4], 0.35 * anisotropic(8)[4:]
+    for kernel in (K.Softmax(scale=1.0), K.Gaussian()):
+        for tilt in (-0.3, 0.0, 0.05):
+            phi = replace(sharp(kernel, projection), tilt=np.full(D, tilt))
+            one = ka.random_features(kernel, D, 12, "optimal_positive", projection)
+            np.testing.assert_allclose(phi.variance(x, y), replace(one, tilt=tilt).variance(x, y), rtol=1e-9)
+    rows = np.concatenate([np.eye(D), -np.eye(D)])
+    assert (sharp(projection=projection, data=rows).variance(x, y) > 0).all()
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("projection", [P.Orthogonal(), P.Simplex()], ids=str)
+def test_variance_of_dependent_rows(projection):
+    draws = 20_000
+    phi = replace(sharp(projection=projection, number=D), tilt=np.full(D, -0.2))
+    x, y = 0.35 * anisotropic(6)[:3], 0.35 * anisotropic(6)[3:]
+    many = replace(phi, omega=projection.draw(D * draws, D, rng=5))
+    products = (many(x) * many(y)).reshape(3, draws, D).sum(axis=-1) * draws
+    squares = (products - products.mean(axis=1, keepdims=True)) ** 2
+    z = (squares.mean(axis=1) - phi.variance(x, y)) / (squares.std(axis=1) / np.sqrt(draws))
+    assert (np.abs(z) < 4.5).all(), z
+    iid = replace(phi, projection=P.Iid())
+    assert (phi.variance(x, y) < iid.variance(x, y)).all()
+
+
 def log_seconds(phi, data):
     x, y = data[:, None], data[None]
     return np.log(phi.variance(x, y) * len(phi.omega) + phi.mean(x, y) ** 2)

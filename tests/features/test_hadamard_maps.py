@@ -178,6 +178,60 @@ def test_composites_and_sharp_ones():
     np.testing.assert_allclose(sharp(x), dense(sharp)(x), rtol=1e-12)
 
 
+NEURONS = {f"order {order}": order for order in (0, 1, 2)}
+FUNCTIONS = ("relu", "elu1", "exp", "cos", "tanh")
+
+
+def neurons(name, d=100, m=300):
+    """Arc-cosine and generalized maps."""
+    if name in NEURONS:
+        return ka.random_features(ka.kernels.ArcCosine(NEURONS[name]), d, m, projection="hadamard", rng=3)
+    return ka.features.generalized(name, d, m, scale=0.5, projection="hadamard", rng=3)
+
+
+@pytest.mark.parametrize("name", [*NEURONS, *FUNCTIONS])
+def test_neurons_by_chains(always, name, tmp_path):
+    phi, x = neurons(name), rows(100)
+    wanted = dense(neurons(name))(x, backend="reference")
+    for backend in BACKENDS:
+        np.testing.assert_allclose(phi(x, backend=backend), wanted, rtol=1e-9, atol=1e-13)
+    values, log_scale = phi.scaled(x)
+    np.testing.assert_allclose(values * np.exp(log_scale), wanted, rtol=1e-9, atol=1e-13)
+    assert not is_made(phi.omega)
+    again = phi.redraw(4)
+    assert isinstance(again.omega, Chains)
+    assert again.draw != phi.draw
+    phi.save(tmp_path / "map.npz")
+    loaded = ka.load(tmp_path / "map.npz")
+    assert loaded.draw == phi.draw
+    np.testing.assert_array_equal(loaded(x), phi(x))
+    np.testing.assert_array_equal(loaded.redraw(4)(x), again(x))
+
+
+def test_neurons_have_the_frequencies_that_they_had():
+    omega = ka.projections.hadamard(300, 100, 3)
+    np.testing.assert_array_equal(np.asarray(neurons("order 1").omega), omega)
+    np.testing.assert_allclose(np.asarray(neurons("tanh").omega), 0.5 * omega, rtol=1e-14)
+
+
+@pytest.mark.parametrize("name", ["order 1", "order 2", "elu1"])
+def test_neurons_in_attention_and_libraries(xp, name):
+    phi = neurons(name)
+    q, k, v = laws.arrays(1, (9, 100), (9, 100), (9, 3), dtype="float64", scale=0.3)
+    with xp.wide():
+        got = to_numpy(ka.linear_attention(*map(xp.asarray, (q, k, v)), phi))
+    np.testing.assert_allclose(got, ka.linear_attention(q, k, v, dense(phi)), rtol=1e-7)
+
+
+@pytest.mark.statistical
+def test_neurons_are_far_off_along_axes():
+    """A figure of ArcCosineFeatures: zeros of transforms of few signs keep neurons off."""
+    d = 16
+    phi = ka.random_features(ka.kernels.ArcCosine(0), d, 1250 * d, projection="hadamard", rng=7)
+    off = (phi(np.eye(d)[:1]) @ phi(np.eye(d)[1:2]).T).item() / 0.5 - 1
+    assert -0.30 < off < -0.17
+
+
 # ---- the factors ----
 
 
