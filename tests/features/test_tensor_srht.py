@@ -101,6 +101,10 @@ def test_csr_rows_are_dense_a_block_at_a_time(backend, monkeypatch):
         assert got.dtype == dtype
         np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance * np.abs(wanted).max())
     assert max(most) <= 128 < len(got)
+    most.clear()
+    monkeypatch.setattr(tensor_srht, "ROOM", 20 * 256)
+    np.testing.assert_allclose(make(150, 200)(x, backend=backend), wanted, rtol=0, atol=1e-13 * np.abs(wanted).max())
+    assert max(most) == 20
 
 
 def test_the_faster_way_is_taken(monkeypatch):

@@ -32,6 +32,9 @@ at 128. On a GPU nothing was timed: the bound is that of the op `hadamard`.
 """
 
 
+ROOM = 1 << 21  # numbers of CSR rows that are dense at a time
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class TensorSRHT(PolynomialSketch):
@@ -111,7 +114,9 @@ class TensorSRHT(PolynomialSketch):
         if self.width <= FASTER_ABOVE[backend]:
             return products(x, self.omega)
         if sparse.issparse(x):
-            x = x.toarray()
+            few = max(16, ROOM // self.block)  # 16 rows go through the transform at once
+            blocks = (x[start : start + few].toarray() for start in range(0, x.shape[0], few))
+            return np.concatenate([self.product(rows, backend) for rows in blocks])
         xp, transform = namespace(x=x), OP.implementation(x, backend)
         phi: Array = None
         for chains, places in self._factors:
