@@ -194,7 +194,8 @@ def what_is_not_seen_may_be_anything(phi, q, k, v, ids, backend=REFERENCE, *, ba
             assert key_mask is not None or lost[..., may[:, bad], :2].all(), f"{what} is lost on the way"
             close(out[..., 2:], clean[..., 2:], 2 * tolerance[..., 2:], f"{what}, other columns")
         if over or name == "q":
-            close(attend(phi, state, q, backend), rows, 0 * rows, f"{what}, the outgoing state")
+            small = 10 * BASE[v.dtype.name] * np.abs(v).max()
+            close(attend(phi, state, q, backend), rows, small, f"{what}, the outgoing state")
 
 
 def order_of_keys_is_free(phi, q, k, v, backend=REFERENCE, *, key_mask=None, seed=0):

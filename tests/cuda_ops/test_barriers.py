@@ -27,6 +27,7 @@ from kernattn.ops.spec import MapSpec
 from kernattn.ops.step.gpu import step
 from kernattn.ops.tensor_sketch.gpu import tensor_sketch
 
+REPAIR = "!(output.den[r] >= Limits<Acc>::faint())"  # rows of NaN are done again, one by one: that would hide a race
 LITTLE, MUCH = _cuda.Limits(90, 99_000, 1), _cuda.Limits(90, 232_448, 1)
 SEEDS = (1, 2, 3, 5)
 
@@ -172,7 +173,13 @@ USES["causal"].add("tile.cuh")
 @pytest.mark.slow
 @pytest.mark.parametrize("op", ERRORS)
 def test_each_barrier_is_needed(cupy, monkeypatch, op):
-    whole = _cuda.source
+    original = _cuda.source
+
+    def whole(name):
+        assert (REPAIR in original(name)) == (name == "causal")
+        return original(name).replace(REPAIR, "output.den[r] < Limits<Acc>::faint()")
+
+    monkeypatch.setattr(_cuda, "source", whole)
     monkeypatch.setattr(_cuda_linear, "SLAB_TILES", 1)
     survivors, tried = [], 0
 

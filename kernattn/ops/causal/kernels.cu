@@ -19,13 +19,19 @@ struct Walk {
     Acc *column_top, *tile_peak, *tile_decay, *tile_z, *log_row, *run, *room;
     int *visible, *seen;
     Acc *s, *z, *peak, *next, *fresh, *weight;  // of every slot: slots = tiles * FB
-    int slots, phi_tiles;
+    int slots;
     Acc unit;     // where the log scale is per row: the largest so far
     int loaded;   // has the state seen a key?
     int rough;    // are any of the chunk's values NaN or infinite?
     bool scaled;  // do rows have log scales of their own?
 
     __device__ __forceinline__ E* phi_of(int tile) const { return phi + (stored ? 0 : tile * C * phi_row); }
+
+    __device__ __forceinline__ void copy_features(E* to, const E* from) const {
+        using Wide = Packet<E, 16 / int(sizeof(E))>;
+        for (int i = threadIdx.x; i < C * phi_row * int(sizeof(E)) / 16; i += blockDim.x)
+            reinterpret_cast<Wide*>(to)[i] = reinterpret_cast<const Wide*>(from)[i];
+    }
 
     __device__ __forceinline__ void reset() {
         for (int i = threadIdx.x; i < slots * EB; i += blockDim.x) s[i / EB * s_row + i % EB] = Acc(0);
@@ -152,8 +158,7 @@ struct Walk {
                 product<EB, FB, false, false>(output.num, mine, phi_row, state_tile, v_row);
                 product<C, FB, false, true>(score, mine, phi_row, phi_of(tile), phi_row, own + 16);
                 if (stored) {
-                    E* const to = stored + tile * static_cast<long long>(C * phi_row);
-                    for (int i = threadIdx.x; i < C * phi_row; i += blockDim.x) to[i] = phi[i];
+                    copy_features(stored + tile * static_cast<long long>(C * phi_row), phi);
                 }
             }
         }
@@ -212,8 +217,7 @@ struct Walk {
         const int span = stored ? 1 : map.tiles();
         for (int tile = 0; tile < map.tiles(); tile += span) {
             if (stored) {
-                const E* const from = stored + tile * static_cast<long long>(C * phi_row);
-                for (int i = threadIdx.x; i < C * phi_row; i += blockDim.x) phi[i] = from[i];
+                copy_features(phi, stored + tile * static_cast<long long>(C * phi_row));
                 __syncthreads();
             }
             for (int strip = warp_index(); strip < span * (FB / 16); strip += WARPS) {

@@ -29,7 +29,7 @@ def plan(rows: int, d: int, frequencies: int, code: _cuda.MapCode, limits: _cuda
     blocks = _cuda.ceil_div(frequencies, _cuda.FB)
     spread = min(blocks, max(1, _cuda.ceil_div(4 * limits.multiprocessors, tiles)))
     shared_bytes = _cuda.map_bytes(code, 1) + _cuda.pieces(
-        (code.rows, code.accumulator), (code.rows * _cuda.row_length(code.input, _cuda.FB), code.input)
+        (code.rows * _cuda.row_length(code.input, _cuda.FB), code.input), (code.rows, code.accumulator)
     )
     return Plan(code, (tiles, spread), shared_bytes)
 

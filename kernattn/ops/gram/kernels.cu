@@ -14,44 +14,12 @@ using Phi = Either<given, X, E>::type;
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
 slab_features(const X* x, E* phi, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
               Acc log_amplitude, int frequencies, int d, long long n, long long first, int count, int spread) {
-    constexpr int wide = 16 / int(sizeof(E));
     const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
-    Carver carver{shared_bytes};
-    MapTiles tiles{};
-    tiles.carve(carver, 1);
-    E* const out = carver.take<E>(C * phi_row);
-    Acc* const log_row = carver.take<Acc>(C);
-
-    const int row_tiles = (count + C - 1) / C, row0 = blockIdx.x / spread % row_tiles * C, rows = min(C, count - row0), slots = map.tiles() * FB;
+    const int row_tiles = (count + C - 1) / C, row0 = blockIdx.x / spread % row_tiles * C, slots = map.tiles() * FB;
     const long long entry = blockIdx.x / spread / row_tiles;
-    const X* const inputs[1] = {x + (entry * n + first + row0) * d};
     E* const to = phi + (entry * count + row0) * slots;
-    row_scales(log_row, inputs[0], nullptr, rows, map);
-    __syncwarp();
-    bool fresh = true;
-    for (int block = blockIdx.x % spread; block < map.tiles() / parts; block += spread) {
-        Acc u[1][FB / 8][4];
-        project(u, inputs, rows, map, block * FB, fresh, tiles);
-        fresh = false;
-        for (int part = 0; part < parts; ++part) {
-            const int tile = block * parts + part, g = lane_index() / 4, t = lane_index() % 4;
-#pragma unroll
-            for (int j = 0; j < FB / 8; ++j)
-#pragma unroll
-                for (int p = 0; p < 4; ++p) {
-                    const int row = warp_index() * 16 + g + p / 2 * 8, column = 8 * j + 2 * t + p % 2, feature = map.feature(tile, column);
-                    out[row * phi_row + column] = narrow<E>(feature >= 0 ? map.whole(part, u[0][j][p], log_row[row], feature) : Acc(0));
-                }
-            __syncwarp();
-            for (int i = lane_index(); i < 16 * FB / wide; i += 32) {
-                const int row = warp_index() * 16 + i / (FB / wide), column = i % (FB / wide) * wide;
-                if (row < rows)
-                    *reinterpret_cast<Packet<E, wide>*>(to + row * static_cast<long long>(slots) + tile * FB + column) =
-                        *reinterpret_cast<const Packet<E, wide>*>(out + row * phi_row + column);
-            }
-            __syncwarp();
-        }
-    }
+    write_features<E>(x + (entry * n + first + row0) * d, min(C, count - row0), map, blockIdx.x % spread, spread,
+                      [=](int tile) { return Place<E>{to + tile * FB, slots, FB}; });
 }
 
 // SIDE x SIDE products, over one part of the slab's rows. blockIdx.x = ((part * entries + entry) * left tiles + left tile) * right tiles +
