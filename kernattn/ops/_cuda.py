@@ -171,9 +171,9 @@ def map_code(
     project = spec is not None and spec.omega is not None
     kind = spec.kind if spec is not None else "logs" if per_feature else "values"
     element = operand(dtype, limits.capability)
-    widest = 32
-    if element != "double" and (limits.roomy or element == "bf16_t"):
-        widest = 128 if limits.roomy and element == "bf16_t" else 64
+    widest = 64 if limits.roomy and element != "double" else 32
+    if element == "bf16_t":
+        widest = 128 if limits.roomy else 64
     return MapCode(
         input=C_TYPES[rows_dtype or dtype],
         operand=element,

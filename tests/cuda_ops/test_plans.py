@@ -7,9 +7,10 @@ import pytest
 
 import kernattn as ka
 from cuda_ops.cases import array, features_of, specs, to64
-from cuda_ops.instances import DTYPES, LIMITS, instances
+from cuda_ops.instances import DTYPES, LIMITS, instances, map_code
 from kernattn.errors import ShapeError
 from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.causal import gpu as causal
 from kernattn.ops.chains import Chains
 
 
@@ -27,6 +28,16 @@ def test_slabs_cover_the_rows(n, wanted):
     assert slabs.count <= wanted
     assert slabs.rows % 64 == 0
     assert (slabs.count - 1) * slabs.rows < n <= slabs.count * slabs.rows
+
+
+@pytest.mark.parametrize(("name", "m", "resident"), [("elementwise", 128, 2), ("exp", 128, 1), ("exp", 256, 1)])
+def test_a_walk_stays_in_shared_memory_and_fills_the_device(name, m, resident):
+    limits = LIMITS[90]
+    code = _cuda_linear.linear_code(map_code("bfloat16", name, 128, limits), "bfloat16", 128, limits)
+    how = causal.plan(64, 8192, 128, m, causal.narrowed(code, m, limits), limits)
+    assert how.state_room == 0
+    assert resident * (how.shared_bytes + 1024) <= limits.shared_bytes + 1024
+    assert 0.9 < how.grid[0] / (resident * limits.multiprocessors) <= 1
 
 
 @pytest.mark.parametrize(
