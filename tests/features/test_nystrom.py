@@ -128,6 +128,18 @@ def test_leverage_finds_rare_directions():
 
 
 @pytest.mark.statistical
+def test_kmeans_finds_every_cluster():
+    """Thirty clusters far apart, sixty centres that begin as k-means++ draws them: none is without a centre."""
+    x = clustered()
+    phi = ka.features.nystrom(GAUSSIAN, x, 60, "kmeans", rng=0)
+    assert phi.trace_residual(x) < 0.1
+    distance = np.min(np.sum((x[:, None] - phi.landmarks) ** 2, axis=-1), axis=1)
+    assert np.max(distance) < 4
+    again = ka.features.nystrom(GAUSSIAN, np.repeat(x[:2], 9, axis=0), 5, "kmeans")
+    np.testing.assert_allclose(again.trace_residual(x[:2]), 0, atol=1e-9)
+
+
+@pytest.mark.statistical
 @NEEDS_SKLEARN
 def test_minibatch_kmeans():
     """The same draw gives the same centres, whoever else draws; they beat uniform rows; duplicates do no harm."""

@@ -39,7 +39,10 @@ def uniform(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
 
 
 def kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
-    """Return the centres of m clusters by Lloyd's algorithm from random rows: Zhang, Tsang and Kwok (2008).
+    """Return the centres of m clusters by Lloyd's algorithm: Zhang, Tsang and Kwok (2008).
+
+    It starts from rows that are drawn one by one, each with probability proportional to its squared distance from those
+    before it: k-means++ (Arthur and Vassilvitskii 2007).
 
     Parameters
     ----------
@@ -55,11 +58,22 @@ def kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
     (m, d) numpy.ndarray
         The centres, which need not be rows of the data.
     """
-    start = data[rng.choice(len(data), m, replace=False)]
     with catch_warnings():
         simplefilter("ignore", UserWarning)  # a cluster that loses all rows keeps its centre
-        centres: Host = kmeans2(data, start, iter=ROUNDS, minit="matrix")[0]
+        centres: Host = kmeans2(data, data[_far_apart(data, m, rng)], iter=ROUNDS, minit="matrix")[0]
     return centres
+
+
+def _far_apart(data: Host, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return the rows that k-means++ draws; any rows once all are the same as one of them."""
+    rows = np.empty(m, dtype=np.int64)
+    distance = np.ones(len(data))
+    for i in range(m):
+        total = np.sum(distance)
+        rows[i] = rng.choice(len(data), p=distance / total if total > 0 else None)
+        from_it = np.sum((data - data[rows[i]]) ** 2, axis=1)
+        distance = from_it if i == 0 else np.minimum(distance, from_it)
+    return rows
 
 
 def minibatch_kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
