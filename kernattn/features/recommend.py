@@ -131,7 +131,7 @@ def recommend(
     Raises
     ------
     ParameterError
-        If the kernel has no spectral measure, or no projection is one that it can take.
+        If the kernel has no spectral measure, or projections is no sequence of which it can take one.
     ShapeError
         If data is not (n, d).
 
@@ -148,6 +148,8 @@ def recommend(
     """
     if not (type(kernel) in SPECTRAL or is_convolution(kernel)):
         raise ParameterError(f"kernel must be one of {', '.join(k.__name__ for k in SPECTRAL)}; got {kernel!r}")
+    if isinstance(projections, str | Projection):
+        raise ParameterError(f"projections must be a sequence of names or specs, as (projection,); got {projections!r}")
     sample, number, source = pooled_data(data), positive_integer("num_features", num_features), generator(rng)
     x, y = sampled_pairs(sample)
     with np.errstate(over="ignore", invalid="ignore"):

@@ -91,6 +91,9 @@ def test_what_a_kernel_cannot_take_is_left_out():
 def test_refusals():
     with pytest.raises(ParameterError, match="kernel must be one of"):
         recommend(K.Polynomial(2), data(), 8)
+    for one in ("orthogonal", P.Iid()):
+        with pytest.raises(ParameterError, match="projections must be a sequence"):
+            recommend(K.Gaussian(), data(), 8, one)
     with pytest.raises(ParameterError, match="at least one"):
         recommend(K.Gaussian(), data(), 8, [])
     with pytest.raises(ShapeError, match="data"):
