@@ -42,8 +42,8 @@ __all__ = [
 TYPES = ("device.cuh", "tile.cuh", "types.cuh")
 LINEAR = (*TYPES, "output.cuh", "maps.cuh", "linear.cuh")
 HEADERS = {
-    "features": (*TYPES, "maps.cuh"),
-    "gram": (*TYPES, "maps.cuh"),
+    "features": (*TYPES, "maps.cuh", "features.cuh"),
+    "gram": (*TYPES, "maps.cuh", "features.cuh"),
     "hadamard": (*TYPES, "maps.cuh"),
     "countsketch": (*TYPES, "sketch.cuh"),
     "tensor_sketch": (*TYPES, "sketch.cuh"),

@@ -98,7 +98,7 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                     key_state.plan(64, 4096, e, 256, linear, slabs, limits).shared_bytes,
                 )
                 add("attend", dtype, name, linear.defines, attend.plan(64, 4096, e, linear).shared_bytes)
-                for m in (64, 256):
+                for m in (64, 128, 256):
                     walk = causal.narrowed(linear, m, limits)
                     add("causal", dtype, name, walk.defines, causal.plan(64, 4096, e, m, walk, limits).shared_bytes)
                 token = replace(linear, map=replace(code, warps=step.WARPS))

@@ -168,6 +168,8 @@ USES = {op: {f"{op}/kernels.cu"} for op in ERRORS}
 for _op in ("features", "gram", "key_state", "attend", "causal"):
     USES[_op].add("maps.cuh")
 USES["causal"].add("tile.cuh")
+for _op in ("features", "gram"):
+    USES[_op].add("features.cuh")
 
 
 @pytest.mark.slow

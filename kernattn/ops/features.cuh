@@ -1,0 +1,52 @@
+// Features of rows, written to memory: beside maps.cuh.
+
+// Where the features of a tile go in memory: row by row, the first `width` of them.
+template <class T> struct Place { T* first; long long stride; int width; };
+
+// The features of up to C rows, by all the threads of a block, in every tile of blocks of frequencies share, share + spread, ...:
+// place(tile) says where. Shared memory: what map_bytes in ops/_cuda.py says for one input, a tile (C, FB) of T, C log scales.
+template <class T, class Where>
+__device__ __forceinline__ void write_features(const X* x, int rows, const Map& map, int share, int spread, Where place) {
+    constexpr int tile_row = row_length<T, FB>(), wide = 16 / int(sizeof(T));
+    Carver carver{shared_bytes};
+    MapTiles tiles{};
+    tiles.carve(carver, 1);
+    T* const own = carver.take<T>(C * tile_row) + warp_index() * 16 * tile_row;  // the warp's rows
+    Acc* const log_row = carver.take<Acc>(C);
+    row_scales(log_row, x, nullptr, rows, map);
+    __syncwarp();
+
+    const int g = lane_index() / 4, t = lane_index() % 4, row0 = warp_index() * 16, own_rows = min(16, rows - row0);
+    const X* const inputs[1] = {x};
+    bool fresh = true;
+    for (int block = share; block < map.tiles() / parts; block += spread) {
+        Acc u[1][FB / 8][4];
+        project(u, inputs, rows, map, block * FB, fresh, tiles);
+        fresh = false;
+        for (int part = 0; part < parts; ++part) {
+            const int tile = block * parts + part;
+#pragma unroll
+            for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+                for (int p = 0; p < 4; ++p) {
+                    const int row = g + p / 2 * 8, column = 8 * j + 2 * t + p % 2, feature = map.feature(tile, column);
+                    own[row * tile_row + column] = narrow<T>(feature >= 0 ? map.whole(part, u[0][j][p], log_row[row0 + row], feature) : Acc(0));
+                }
+            __syncwarp();
+            const Place<T> to = place(tile);
+            T* const first = to.first + row0 * to.stride;
+            if (to.width % wide == 0 && to.stride % wide == 0 && reinterpret_cast<unsigned long long>(first) % 16 == 0) {
+                const int across = to.width / wide;
+                for (int i = lane_index(); i < own_rows * across; i += 32) {
+                    const int row = i / across, column = i % across * wide;
+                    *reinterpret_cast<Packet<T, wide>*>(first + row * to.stride + column) =
+                        *reinterpret_cast<const Packet<T, wide>*>(own + row * tile_row + column);
+                }
+            } else {
+                for (int i = lane_index(); i < own_rows * to.width; i += 32)
+                    first[i / to.width * to.stride + i % to.width] = own[i / to.width * tile_row + i % to.width];
+            }
+            __syncwarp();
+        }
+    }
+}
