@@ -69,7 +69,7 @@ def nystrom(
                       and outliers come first
     ================  =============================================================================================
 
-    Time is of order n m^2 at most and memory n m: no n x n matrix is made.
+    Time is of order n m (m + d) at most and memory n m: no n x n matrix is made.
 
     Parameters
     ----------
