@@ -34,10 +34,10 @@ class ArcCosineFeatures(FeatureMap):
     The square of one term is a term of the kernel of order 2p: with iid weights the variance is
     :math:`(2 k_{2p}(x, y) - k_p(x, y)^2) / m`.
 
-    With Hadamard chains no mean is known, and near the coordinate axes it is far off the kernel of order 0: an entry of
-    few transforms of an axis is often exactly 0, where no neuron fires. Measured for two axes, three chains: -25 % at
-    d = 4, -23 % at 16, -7 % at 64, -2 % at 256, at most 18 %, 3 %, 3 % and 4 % for the orders 1 and 2, and within 4 %
-    in random directions from d = 16 on.
+    With Hadamard chains no mean is known, and near the coordinate axes it is far off the kernel of order 0: entries of
+    the few transforms of an axis are often exactly 0, where no neuron fires. Measured between two axes with three
+    chains: -25 % at d = 4, -24 % at 16, -7 % at 64, -2 % at 256; of the orders 1 and 2, 18 % and 13 % at d = 4, below
+    2 % from 16 on.
     """
 
     kernel: ArcCosine
