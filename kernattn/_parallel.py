@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from queue import SimpleQueue
 
 import numpy as np
@@ -75,14 +75,15 @@ class _Pool:
         self._growing = threading.Lock()
         self.calls = np.zeros(1, np.int64)  # for those who stand by
 
-    def help(self, job: _Job, helpers: int) -> None:
+    def help(self, jobs: Sequence[_Job]) -> None:
+        """Give a helper each of the jobs."""
         with self._growing:
-            for _ in range(helpers - len(self._threads)):
+            for _ in range(len(jobs) - len(self._threads)):
                 self._threads.append(threading.Thread(target=self._serve, name="kernattn", daemon=True))
                 self._threads[-1].start()
-        keep_off(each.native_id for each in self._threads[:helpers] if each.native_id is not None)
+        keep_off(each.native_id for each in self._threads[: len(jobs)] if each.native_id is not None)
         self.calls[0] += 1
-        for _ in range(helpers):
+        for job in jobs:
             self._jobs.put(job)
 
     def _serve(self) -> None:
@@ -111,7 +112,7 @@ def share(loop: Callable[[int, int], None], count: int, seconds: float) -> None:
             loop(0, count)
         return
     job = _Job(loop, count, min(count, workers * SLABS_PER_THREAD))
-    _pool.help(job, workers - 1)
+    _pool.help([job] * (workers - 1))
     job.work()
     job.wait()
 
@@ -120,4 +121,4 @@ def stand_by(wait: Callable[[NDArray[np.int64], int], None], helpers: int) -> No
     """Let helpers run ``wait(calls, seen)``, which is to return once calls[0] is not `seen`: there is other work."""
     calls = _pool.calls
     seen = int(calls[0]) + 1
-    _pool.help(_Job(lambda low, high: wait(calls, seen), helpers, helpers), helpers)
+    _pool.help([_Job(lambda low, high: wait(calls, seen), 1, 1) for _ in range(helpers)])

@@ -31,7 +31,7 @@ OWNER, TURN, TAKEN, LAST, INSIDE, WATCHERS, FUNCTION, ARGUMENTS, SLABS, COUNT, P
 
 PATIENCE = 8192  # pauses that a helper watches for, 0.1 to 0.4 ms: what comes again comes sooner
 SOON = 2e-4  # seconds from one loop to the next for which helpers are sent for
-ARRIVAL = 1e-3  # seconds that they may take to come
+ARRIVAL = 2e-3  # seconds after which they are sent for again
 EACH = 8e-6  # seconds of work for each thread that make its part worth handing over
 SLABS_PER_THREAD = 2
 
@@ -157,18 +157,19 @@ def close(board):
 def _watch(board, calls, seen):
     """Help whoever shares on a board, until nobody did for a while, or calls[0] is not `seen` any more."""
     _add(board, WATCHERS, 1)
-    left, last = PATIENCE, 0
+    left, last = PATIENCE, -1
     while left > 0 and _get(calls, 0, 0) == seen:
         turn = _get(board, TURN, 0)
-        if turn % 2 == 1 and turn != last:
+        if turn == last:
+            _pause()
+            left -= 1
+            continue
+        left, last = PATIENCE, turn
+        if turn % 2 == 1:
             _add(board, INSIDE, 1)
             if _get(board, TURN, 0) == turn:
                 _work(board, True)
             _add(board, INSIDE, -1)
-            left, last = PATIENCE, turn
-        else:
-            _pause()
-            left -= 1
     _add(board, WATCHERS, -1)
 
 
@@ -188,12 +189,12 @@ class _Crew:
         now = perf_counter()
         worth_waking = seconds > WORTH_SHARING or now - self._needed < seconds + SOON
         self._needed = now
-        if self.board[WATCHERS] == 0:
-            if not worth_waking:
-                return 1
-            if now - self._sent > ARRIVAL:
-                self._sent = now
-                stand_by(partial(_watch, self.board), workers - 1)
+        watchers = self.board[WATCHERS]
+        if watchers == 0 and not worth_waking:
+            return 1
+        if watchers < workers - 1 and now - self._sent > ARRIVAL:
+            self._sent = now
+            stand_by(partial(_watch, self.board), workers - 1)
         return min(count, workers * SLABS_PER_THREAD)
 
 
