@@ -11,7 +11,7 @@ using Phi = Either<given, X, E>::type;
 
 // phi (entries, count, slots) of the rows from `first` on. blockIdx.x = (entry * row tiles + row tile) * spread + share: so many blocks share
 // the feature tiles.
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 4)
 slab_features(const X* x, E* phi, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
               Acc log_amplitude, int frequencies, int d, long long n, long long first, int count, int spread) {
     const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
