@@ -95,6 +95,8 @@ def _figure(folder: Path, growth: Sequence[dict[str, Any]]) -> None:
         axis.grid(alpha=0.3)
     left.legend(frameon=False, loc="upper left", fontsize="small")
     left.set_ylim(top=1e6)
-    figure.suptitle("One head, d = 64, float32: time and memory against the number of tokens")
+    figure.suptitle(
+        "{heads} heads, d = {dim}, float32: time and memory against the number of tokens".format(**growth[0])
+    )
     for suffix in ("png", "svg"):
         figure.savefig(folder / f"scaling.{suffix}", dpi=160)

@@ -109,7 +109,8 @@ def scaling(
     Returns
     -------
     list of dict
-        Fields method, n, milliseconds, nanoseconds per token and head, and mebibytes beyond inputs and outputs.
+        Fields method, n, heads, dim, milliseconds, nanoseconds per token and head, and mebibytes beyond inputs and
+        outputs.
     """
     phi = random_features(Softmax(), dim, features, "positive", rng=0)
     methods: dict[str, Callable[[Array, Array, Array], Any]] = {
@@ -128,9 +129,9 @@ def scaling(
                 continue
             run = partial(call, q, k, v)
             time = race({method: run}, 5, seconds)[method].median
-            each = 1e9 * time / (n * heads)
-            rows.append({"method": method, "n": n, "milliseconds": 1e3 * time, "ns_per_token": each})
-            rows[-1]["extra_mib"] = (_peak(run) - v.nbytes) / 2**20
+            row: Row = {"method": method, "n": n, "heads": heads, "dim": dim}
+            row |= {"milliseconds": 1e3 * time, "ns_per_token": 1e9 * time / (n * heads)}
+            rows.append(row | {"extra_mib": (_peak(run) - v.nbytes) / 2**20})
             if time > seconds:
                 slow.add(method)
     return rows
