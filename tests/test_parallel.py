@@ -12,6 +12,7 @@ import pytest
 from kernattn import _parallel
 from kernattn._parallel import VARIABLE, share, threads
 from kernattn.errors import ParameterError
+from processes import assert_fine
 
 LONG = 1.0  # seconds of work claimed, so that it is shared
 
@@ -121,15 +122,7 @@ print("fine")
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_forked_child_has_a_pool_of_its_own():
-    done = subprocess.run(
-        [sys.executable, "-c", FORK],
-        env={**os.environ, VARIABLE: "3"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.stdout == "fine\n", done.stderr
+    assert_fine(FORK, **{VARIABLE: "3"})
 
 
 def test_importing_starts_no_thread():

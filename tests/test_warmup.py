@@ -1,13 +1,10 @@
 """Warming up: after it no dtype that was asked for compiles anything."""
 
-import os
-import subprocess
-import sys
-
 import pytest
 
 import kernattn as ka
 from kernattn.errors import ParameterError
+from processes import assert_fine
 
 pytest.importorskip("numba")
 
@@ -47,10 +44,7 @@ print("fine")
 
 
 def test_nothing_compiles_afterwards():
-    done = subprocess.run(
-        [sys.executable, "-c", AFTER], env=os.environ, capture_output=True, text=True, timeout=300, check=False
-    )
-    assert done.stdout == "fine\n", done.stderr
+    assert_fine(AFTER)
 
 
 def test_other_dtypes_are_refused():

@@ -1,8 +1,6 @@
 """Compiled linear attention against the dense float64 oracle, and against the reference sibling."""
 
 import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -17,6 +15,7 @@ from kernattn.ops.key_state import reference as reference_key_state
 from kernattn.ops.peaked import PeakedSum, empty
 from kernattn.ops.spec import KINDS, MapSpec, ScaledFeatures
 from kernattn.ops.step import reference as reference_step
+from processes import assert_fine
 
 pytest.importorskip("numba")
 
@@ -386,15 +385,7 @@ print("fine")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_computes():
-    done = subprocess.run(
-        [sys.executable, "-c", FORK],
-        env={**os.environ, VARIABLE: "3"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.stdout == "fine\n", done.stderr
+    assert_fine(FORK, **{VARIABLE: "3"})
 
 
 def test_work_is_counted_in_tokens(monkeypatch):

@@ -1,9 +1,6 @@
 """Loops shared with helpers that wait awake: the same results, every slab once, threads and forks are safe."""
 
 import multiprocessing
-import os
-import subprocess
-import sys
 import threading
 
 import numpy as np
@@ -16,6 +13,7 @@ from kernattn._parallel import VARIABLE, share
 from kernattn.ops._numba import crew as module
 from kernattn.ops._numba.compile import compiled
 from kernattn.ops._numba.crew import close, crew, offer_of, open_, taken
+from processes import assert_fine
 
 LONG = 1.0  # seconds of work claimed, so that helpers are sent for
 LOOKS = 1 << 28  # at a number that another thread is to change, some tenths of a second
@@ -201,12 +199,4 @@ print("fine")
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_forked_child_has_a_board_of_its_own():
-    done = subprocess.run(
-        [sys.executable, "-c", FORK],
-        env={**os.environ, VARIABLE: "3"},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.stdout == "fine\n", done.stderr
+    assert_fine(FORK, **{VARIABLE: "3"})
