@@ -57,6 +57,9 @@ def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
     reason = missing("cpu")
     if reason is not None:
         raise BackendUnavailable(f"there is nothing to warm up: {reason}")
+    from kernattn.ops._numba.crew import ready
+
+    ready()
     phi, seconds = elu1(), {}
     for dtype in dtypes:
         start = perf_counter()

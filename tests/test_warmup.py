@@ -32,12 +32,13 @@ with event.install_listener("numba:compile", Listener()):
     ka.softmax_attention(q, k, v, causal=True, key_mask=mask, backend="cpu")
     ka.random_features(ka.kernels.Gaussian(), dim=16, num_features=32)(q, backend="cpu")
 
+from kernattn.ops._numba.crew import _watch
 from kernattn.ops._numba.linear import answer, recur
 from kernattn.ops._numba.online import online_softmax
 from kernattn.ops._numba.rows import write_features
 from kernattn.ops._numba.token import advance
 
-for loop in (answer, advance, online_softmax, recur, write_features):
+for loop in (_watch, answer, advance, online_softmax, recur, write_features):
     assert len(loop.signatures) == 1, (loop, loop.signatures)
 print("fine")
 """

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from kernattn._parallel import WORTH_SHARING, stand_by, threads
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
 
-__all__ = ["close", "crew", "offer_of", "open_", "taken"]
+__all__ = ["close", "crew", "offer_of", "open_", "ready", "taken"]
 
 PLACE = 16  # integers: two lines of a cache, which are fetched together
 OWNER, TURN, TAKEN, LAST, INSIDE, WATCHERS, FUNCTION, ARGUMENTS, SLABS, COUNT, PLACES = (i * PLACE for i in range(11))
@@ -196,6 +196,11 @@ class _Crew:
             self._sent = now
             stand_by(partial(_watch, self.board), workers - 1)
         return min(count, workers * SLABS_PER_THREAD)
+
+
+def ready() -> None:
+    """Compile what helpers run."""
+    _watch(np.zeros(PLACES, np.int64), np.zeros(1, np.int64), 1)
 
 
 _crew = _Crew()
