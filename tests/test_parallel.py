@@ -13,8 +13,7 @@ from kernattn import _parallel
 from kernattn._parallel import VARIABLE, share, threads
 from kernattn.errors import ParameterError
 from processes import assert_fine
-
-LONG = 1.0  # seconds of work claimed, so that it is shared
+from sharing import LONG, assert_three_share
 
 
 @pytest.fixture
@@ -43,16 +42,7 @@ def test_little_work_stays_with_the_caller():
 
 @pytest.mark.usefixtures("three_threads")
 def test_others_help():
-    meet = threading.Barrier(3, timeout=60)
-    who = set()
-
-    def loop(low, high):
-        if len(who) < 3:
-            who.add(threading.get_ident())
-            meet.wait()
-
-    share(loop, 3, LONG)
-    assert len(who) == 3
+    assert_three_share()
 
 
 @pytest.mark.usefixtures("three_threads")

@@ -9,13 +9,13 @@ import pytest
 pytest.importorskip("numba")
 
 import kernattn as ka
-from kernattn._parallel import VARIABLE, share
+from kernattn._parallel import VARIABLE
 from kernattn.ops._numba import crew as module
 from kernattn.ops._numba.compile import compiled
 from kernattn.ops._numba.crew import close, crew, offer_of, open_, taken
 from processes import assert_fine
+from sharing import LONG, assert_three_share
 
-LONG = 1.0  # seconds of work claimed, so that helpers are sent for
 LOOKS = 1 << 28  # at a number that another thread is to change, some tenths of a second
 TRIES = 100
 
@@ -108,16 +108,7 @@ def test_when_helpers_are_sent_for(monkeypatch):
 
 def test_helpers_leave_for_other_work():
     gather()
-    meet = threading.Barrier(3, timeout=60)
-    who = set()
-
-    def loop(low, high):
-        if len(who) < 3:
-            who.add(threading.get_ident())
-            meet.wait()
-
-    share(loop, 3, LONG)
-    assert len(who) == 3
+    assert_three_share()
 
 
 def test_a_board_that_is_taken_is_left_alone():

@@ -1,8 +1,4 @@
-"""Tensor sketches by Numba, in one go where M is a power of two, by SciPy's transforms of blocks of rows elsewhere.
-
-A row of 192 columns with M = 2048 and p = 2 took 1.9 us in float32 and 3.7 in float64 in one go, 9.1 and 17.7 in
-blocks, on one thread.
-"""
+"""Tensor sketches by Numba, in one go where M is a power of two, by SciPy's transforms of blocks of rows elsewhere."""
 
 from __future__ import annotations
 
