@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kernattn._version import __version__ as __version__
+
 if TYPE_CHECKING:
     from kernattn import attention, errors, features, kernels, metrics, projections
     from kernattn._precision import precision
@@ -43,8 +45,6 @@ __all__ = [
     "softmax_attention",
     "warmup",
 ]
-
-__version__ = "0.1.0"
 
 _HOMES = (
     {"precision": "_precision", "warmup": "_warmup"}

@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NoReturn
 
+from kernattn._version import __version__
 from kernattn.errors import KernattnError
 
 __all__ = ["main"]
@@ -23,7 +23,7 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="kernattn", description="Random-feature kernels and linear attention: studies and facts.")
-    parser.add_argument("--version", action="version", version=f"kernattn {version('kernattn')}")
+    parser.add_argument("--version", action="version", version=f"kernattn {__version__}")
     commands = parser.add_subparsers(metavar="command", required=True)
 
     study = commands.add_parser("study", help="sweep settings, write records, a summary and figures")
@@ -147,7 +147,7 @@ def _bench_gpu(options: argparse.Namespace) -> None:
 
 
 def _info(options: argparse.Namespace) -> None:
-    from kernattn.studies import describe
+    from kernattn._environment import describe
 
     print(describe())
 

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from kernattn._environment import versions
+from kernattn._extras import require
+from kernattn._files import replace_text
 from kernattn._parallel import threads
-from kernattn.studies import versions
-from kernattn.studies._extras import require
-from kernattn.studies._records import replace_text
 
 __all__ = ["machine", "scaling_table", "start_table", "table", "write"]
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from hashlib import blake2b
@@ -16,6 +14,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from kernattn._array import Host, frozen
+from kernattn._files import replacing
 from kernattn.errors import FileFormatError, ParameterError
 
 __all__ = ["decode", "encode", "fingerprint", "read", "save", "type_name"]
@@ -74,15 +73,8 @@ def save(value: Any, path: str | PathLike[str]) -> None:
 
     arrays: dict[str, Host] = {}
     header = json.dumps(encode(value, arrays, refuse))
-    path = Path(path)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            np.savez(file, format=np.array(FORMAT), header=np.array(header), **arrays)  # type: ignore[arg-type]
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with replacing(Path(path)) as file:
+        np.savez(file, format=np.array(FORMAT), header=np.array(header), **arrays)  # type: ignore[arg-type]
 
 
 def read(path: str | PathLike[str], types: Mapping[str, type]) -> Any:

@@ -1,7 +1,7 @@
 """Studies: sweeps over settings, one record a cell, with a summary and figures made from the records alone."""
 
+from kernattn._environment import describe, versions
 from kernattn.errors import MissingExtra
-from kernattn.studies._environment import describe, versions
 from kernattn.studies._records import StudyConflict, read_records
 from kernattn.studies._settings import Settings, preset
 from kernattn.studies._verdicts import verdicts

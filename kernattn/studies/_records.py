@@ -13,9 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, final
 
+from kernattn._files import replace_bytes, replace_text
 from kernattn.errors import FileFormatError, KernattnError
 
-__all__ = ["Record", "Records", "StudyConflict", "names", "read_records", "replace_bytes", "replace_text"]
+__all__ = ["Record", "Records", "StudyConflict", "names", "read_records"]
 
 CONFIG, RECORDS = "config.json", "records.jsonl"
 
@@ -24,21 +25,6 @@ Record = dict[str, Any]
 
 class StudyConflict(KernattnError, ValueError):
     """The folder holds another study, or another process is writing to it."""
-
-
-def replace_bytes(path: Path, content: bytes) -> None:
-    """Write a file under a temporary name and rename it: readers see the old file or the new one, never a part."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with temporary.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
-
-
-def replace_text(path: Path, content: str) -> None:
-    """Write text as `replace_bytes` does."""
-    replace_bytes(path, content.encode())
 
 
 def read_records(folder: Path) -> list[Record]:

@@ -7,7 +7,8 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any
 
-from kernattn.studies._records import Record, names, replace_bytes
+from kernattn._files import replace_bytes
+from kernattn.studies._records import Record, names
 
 __all__ = ["FORMATS", "GREY", "UNIFORM", "Look", "canvas", "dodged", "legend", "look_of", "panels", "save", "uniform"]
 

@@ -11,8 +11,8 @@ from zipfile import BadZipFile
 import numpy as np
 
 from kernattn._array import Host
+from kernattn._extras import require
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
-from kernattn.studies._extras import require
 from kernattn.studies._seeds import stream
 
 __all__ = ["DIM", "SOURCES", "Tokens", "own_tokens", "shipped_tokens"]

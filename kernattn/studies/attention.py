@@ -7,13 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from kernattn import __version__
-from kernattn.studies._environment import versions
-from kernattn.studies._extras import require
+from kernattn._environment import versions
+from kernattn._extras import require
+from kernattn._files import replace_text
+from kernattn._version import __version__
 from kernattn.studies._figures import write_figures
 from kernattn.studies._measure import measure
 from kernattn.studies._problem import Problem
-from kernattn.studies._records import Records, replace_text
+from kernattn.studies._records import Records
 from kernattn.studies._report import summary
 from kernattn.studies._settings import Settings
 from kernattn.studies._tokens import Tokens, own_tokens, shipped_tokens

@@ -12,13 +12,13 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from kernattn._array import Array, Host
+from kernattn._extras import require
 from kernattn.bench import peers
 from kernattn.bench.cases.race import Call, Options, Race, normal, one_thread
 from kernattn.bench.floor import Work
 from kernattn.features import nystrom, random_features
 from kernattn.kernels import Gaussian, Kernel, Polynomial
 from kernattn.ops.gram import OP as GRAM
-from kernattn.studies._extras import require
 
 __all__ = ["digits", "gaussian_features", "gram", "hadamard_features", "patches", "tensor_sketch"]
 

@@ -8,7 +8,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from kernattn.studies._records import replace_text
+from kernattn._files import replace_text
 
 __all__ = ["machine", "table", "write"]
 

@@ -1,4 +1,4 @@
-"""Packages that only the studies need: imported where they are used, and missed with the command that installs them."""
+"""Packages that few need: imported where they are used, and missed with the command that installs them."""
 
 from __future__ import annotations
 

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import os
 import platform
-from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from pkgutil import iter_modules
 
 import numpy as np
 
-from kernattn import ops
 from kernattn._dispatch import BACKENDS, Op, missing
 from kernattn._parallel import VARIABLE, threads
+from kernattn._version import __version__
+from kernattn.ops import OPS
 
 __all__ = ["describe", "versions"]
 
 PACKAGES = {
-    "kernattn": ("kernattn",),
     "numpy": ("numpy",),
     "scipy": ("scipy",),
     "array-api-compat": ("array-api-compat",),
@@ -35,6 +33,7 @@ THREAD_VARIABLES = (VARIABLE, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NU
 def versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that matter, read from their metadata; None where absent."""
     found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
+    found["kernattn"] = __version__
     return found | {package: _version(names) for package, names in PACKAGES.items()}
 
 
@@ -45,11 +44,6 @@ def _version(names: tuple[str, ...]) -> str | None:
         except PackageNotFoundError:
             continue
     return None
-
-
-def _ops() -> list[Op]:
-    folders = (found.name for found in iter_modules(ops.__path__) if found.ispkg and not found.name.startswith("_"))
-    return [import_module(f"{ops.__name__}.{name}").OP for name in folders]
 
 
 def _choices(op: Op) -> tuple[str, str]:
@@ -66,7 +60,7 @@ def describe() -> str:
     lines += ["", "Backends"]
     lines += [f"  {name:<18}{_state(name)}" for name in BACKENDS]
     lines += ["", "Ops", f"  {'op':<18}{'NumPy arrays':<16}{'CuPy arrays':<16}other arrays"]
-    for op in _ops():
+    for op in OPS.values():
         on_numpy, on_cupy = _choices(op)
         lines.append(f"  {op.name:<18}{on_numpy:<16}{on_cupy:<16}reference")
     return "\n".join(lines)
@@ -76,5 +70,5 @@ def _state(backend: str) -> str:
     reason = missing(backend)
     if reason is not None:
         return f"unavailable: {reason}"
-    having = [op.name for op in _ops() if backend in op.backends]
+    having = [op.name for op in OPS.values() if backend in op.backends]
     return f"available, for {', '.join(having)}" if having else "available, but no op has it yet"

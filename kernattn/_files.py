@@ -1,0 +1,41 @@
+"""Files written whole: under a temporary name, flushed to the disk, then renamed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from secrets import token_hex
+from typing import BinaryIO
+
+__all__ = ["replace_bytes", "replace_text", "replacing"]
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of `path` when the block ends; where it fails, the old file stays.
+
+    Readers see the old file or the new one, never a part.
+    """
+    temporary = path.parent / f".{token_hex(8)}.tmp"
+    try:
+        with temporary.open("xb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+
+
+def replace_bytes(path: Path, content: bytes) -> None:
+    """Write `content` in place of a file, whole or not at all."""
+    with replacing(path) as file:
+        file.write(content)
+
+
+def replace_text(path: Path, content: str) -> None:
+    """Write text as `replace_bytes` does."""
+    replace_bytes(path, content.encode())
