@@ -203,8 +203,8 @@ struct Walk {
         const int g = lane_index() / 4, t = lane_index() % 4;
         const Acc top = per_feature ? Acc(0) : run[C - 1];
         const Acc row_decay = relative(unit, top);
+        if (scaled || stored) __syncthreads();  // until all have read run, values and the last tile of phi
         if (scaled) {
-            __syncthreads();
             for (int i = threadIdx.x; i < C; i += blockDim.x) run[i] = visible[i] ? relative(log_row[i], top) : Acc(0);
             __syncthreads();
             for (int i = threadIdx.x; i < C * EB / 4; i += blockDim.x) {

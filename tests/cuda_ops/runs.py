@@ -1,0 +1,153 @@
+"""Runs of every op that reach all of its kernels: what came out, what the oracle says, and the unit of its error."""
+
+from dataclasses import replace
+
+import numpy as np
+
+import oracles
+from cuda_ops.cases import array, features_of, specs, to64
+from cuda_ops.test_hadamard import dense
+from cuda_ops.test_tensor_sketch import problem
+from cuda_ops.test_tensor_sketch import wanted as sketch_features
+from kernattn.ops.attend.gpu import attend
+from kernattn.ops.block_softmax.gpu import block_softmax
+from kernattn.ops.causal.gpu import causal
+from kernattn.ops.chains import Chains
+from kernattn.ops.countsketch.gpu import countsketch
+from kernattn.ops.features.gpu import features
+from kernattn.ops.gram.gpu import gram
+from kernattn.ops.hadamard.gpu import hadamard
+from kernattn.ops.key_state.gpu import key_state
+from kernattn.ops.orthogonalize.gpu import orthogonalize
+from kernattn.ops.spec import MapSpec
+from kernattn.ops.step.gpu import step
+from kernattn.ops.tensor_sketch.gpu import tensor_sketch
+
+
+def arrays(cupy, kind, n, d, e, frequencies, lead=(2,), dtype="float32"):
+    rng = np.random.default_rng(0)
+    if kind == "without projection":
+        spec = MapSpec("exp", row_weights=rng.normal(size=d) * 0.3)
+    elif kind == "cos":  # of small angles: no sums that cancel
+        spec = MapSpec("cos", 0.1 * rng.normal(size=(frequencies, d)) / d**0.5, rng.normal(size=d) * 0.3)
+    else:
+        spec = specs(rng, kind, d, frequencies)
+    q, k, v = (array(cupy, rng.normal(size=(*lead, n, c)) * 0.5, dtype) for c in (d, d, e))
+    ids = np.sort(rng.integers(0, 3, size=(*lead, n)), axis=-1)
+    mask = rng.random((*lead, n)) < 0.6
+    return spec, q, k, v, ids, mask
+
+
+def against_attention(out, q, k, v, spec, may=None):
+    wanted, condition = oracles.linear_attention(features_of(to64(q), spec), features_of(to64(k), spec), to64(v), may)
+    return to64(out), wanted, np.maximum(condition, 1.0)[..., None]
+
+
+def plain(out, wanted):
+    return to64(out), wanted, np.abs(wanted).max()
+
+
+def run_features(cupy, d=70, e=40, frequencies=80, bare="without projection"):
+    for kind in ("exp", "sincos", bare):
+        spec, q, *_ = arrays(cupy, kind, 70, d, 5, frequencies)
+        yield plain(features(q, spec), features_of(to64(q), spec).values)
+
+
+def run_key_state(cupy, d=70, e=40, frequencies=40, bare="without projection"):
+    for kind in ("exp_pair", "cos", bare):
+        spec, q, k, v, _, mask = arrays(cupy, kind, 150, d, e, frequencies)
+        out = attend(key_state(k, v, spec, cupy.asarray(mask)), q, spec, v.dtype)
+        yield against_attention(out, q, k, v, spec, oracles.allowed(150, 150, key_mask=mask))
+
+
+def run_causal(cupy, d=70, e=40, frequencies=40, bare="without projection"):
+    for kind in ("exp_pair", "cos", "relu", bare):
+        spec, q, k, v, ids, mask = arrays(cupy, kind, 150, d, e, frequencies)
+        ids = ids if kind == bare else None
+        out, _ = causal(q, k, v, spec, None, cupy.asarray(mask), None if ids is None else cupy.asarray(ids))
+        may = oracles.allowed(150, 150, causal=True, key_mask=mask, segment_ids=ids)
+        yield against_attention(out, q, k, v, spec, may)
+    spec, q, k, v, _, mask = arrays(
+        cupy, "exp_pair", 70, d, e, frequencies
+    )  # a chunk that is done again token by token
+    k = k * cupy.asarray(np.where(np.arange(70) < 20, 1.0, 60.0)[:, None].astype(np.float32))
+    out, _ = causal(q, k, v, spec, None, cupy.asarray(mask), None)
+    yield against_attention(out, q, k, v, spec, oracles.allowed(70, 70, causal=True, key_mask=mask))
+
+
+def run_step(cupy, d=5, e=40, frequencies=300):
+    for kind in ("exp", "sincos"):
+        spec, q, k, v, *_ = arrays(cupy, kind, 10, d, e, frequencies, lead=(2, 1))
+        q = cupy.concatenate([q, q[..., ::-1, :]], axis=1)
+        state = key_state(k[..., :9, :], v[..., :9, :], spec, None)
+        out, _ = step(state, q[..., 9, :], k[..., 9, :], v[..., 9, :], spec, None, True)
+        yield against_attention(out[..., None, :], q[..., 9:, :], k, v, spec)
+
+
+def run_block_softmax(cupy, d=70, e=70, frequencies=0):
+    _, q, k, v, *_ = arrays(cupy, "exp", 150, d, e, 1)
+    out, _ = block_softmax(q, k, v, 0.3, True, None)
+    wanted, _ = oracles.softmax_attention(*(to64(x) for x in (q, k, v)), scale=0.3, may=np.tri(150, dtype=bool))
+    yield plain(out, wanted)
+
+
+def run_gram(cupy, d=70, e=40, frequencies=40, bare="without projection"):
+    for kind in ("exp_pair", bare):
+        spec, x, _, y, *_ = arrays(cupy, kind, 150, d, e, frequencies)
+        phi = features_of(to64(x), spec).values
+        for got, right in zip(gram(x, y, spec), (phi, to64(y)), strict=True):
+            yield plain(got, np.swapaxes(phi, -1, -2) @ right)
+
+
+def run_hadamard(cupy, d=100, e=0, frequencies=200):
+    rng = np.random.default_rng(0)
+    diagonals, norms = rng.choice([-1.0, 1.0], size=(2, 3, 128)), np.ones(frequencies)
+    x = array(cupy, rng.normal(size=(40, d)), "float32")
+    spec = MapSpec("exp", row_weights=rng.normal(size=d) * 0.1)
+    wanted = features_of(to64(x), replace(spec, omega=dense(diagonals, norms, d))).values
+    yield to64(hadamard(x, Chains(diagonals, norms, d), spec)), wanted, wanted
+
+
+def run_countsketch(cupy, d=300, e=0, frequencies=40):
+    rng = np.random.default_rng(0)
+    x = array(cupy, rng.normal(size=(70, d)), "float32")
+    index, weight = rng.integers(0, frequencies, size=(2, d)), rng.normal(size=(2, d))
+    matrix = np.zeros((d, 2, frequencies))
+    for i in range(2):
+        np.add.at(matrix, (np.arange(d), i, index[i]), weight[i])
+    yield plain(countsketch(x, index, weight, frequencies), np.einsum("nd,dpb->npb", to64(x), matrix))
+
+
+def run_tensor_sketch(cupy, d=300, e=0, frequencies=64):
+    x, index, weight = problem(cupy, 20, d, 3, frequencies, "float32")
+    yield plain(tensor_sketch(x, index, weight, frequencies), sketch_features(to64(x), index, weight, frequencies))
+
+
+def run_orthogonalize(cupy, d=70, e=0, frequencies=40):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(3, frequencies, d))
+    close = rng.normal(size=d) + 1e-3 * rows  # what the second projection repairs for other rows, it cannot for these
+    x, y = (array(cupy, a, "float32") for a in (rows, close))
+    q, frames = (to64(orthogonalize(a, "gram_schmidt")) for a in (x, y))
+    yield q, oracles.frames(to64(x)), 1.0
+    yield frames @ frames.swapaxes(-1, -2), np.eye(frequencies), 1.0
+
+
+RUNS = {
+    "features": run_features,
+    "key_state": run_key_state,
+    "attend": run_key_state,
+    "causal": run_causal,
+    "step": run_step,
+    "block_softmax": run_block_softmax,
+    "gram": run_gram,
+    "hadamard": run_hadamard,
+    "countsketch": run_countsketch,
+    "tensor_sketch": run_tensor_sketch,
+    "orthogonalize": run_orthogonalize,
+}
+
+
+def error(run):
+    """The largest error of a run, NaN where anything is."""
+    return float(np.max([np.max(np.abs(out - wanted) / unit) for out, wanted, unit in run]))

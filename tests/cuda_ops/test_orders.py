@@ -1,0 +1,94 @@
+"""Every kernel under several orders of its threads: no order may change a bit of what comes out.
+
+No kernel adds with atomics, so that only a race could. Between two barriers the emulation runs the threads in an order
+drawn from a seed, a warp far ahead of the others where it is odd (cuda_on_cpu.h).
+"""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+import oracles
+from cuda_on_cpu import RawModule
+from cuda_ops.runs import RUNS, against_attention, arrays
+from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.causal.gpu import causal, narrowed, plan
+
+FEW, MANY = range(1, 5), range(1, 17)
+SMALL = {  # shapes and maps that other tests compile the kernels for
+    "features": (5, 7, 80, "elementwise"),
+    "key_state": (5, 7, 40, "elementwise"),
+    "attend": (5, 7, 40, "elementwise"),
+    "causal": (5, 7, 40, "elementwise"),
+    "step": (5, 7, 300),
+    "block_softmax": (5, 7),
+    "gram": (5, 7, 40, "elementwise"),
+    "hadamard": (100,),
+    "countsketch": (300,),
+    "tensor_sketch": (300,),
+    "orthogonalize": (70,),
+}
+
+
+def check(monkeypatch, seeds, run):
+    """Run under each seed: right once, and the same to the last bit ever after."""
+    first = None
+    for seed in seeds:
+        monkeypatch.setattr(RawModule, "seed", seed)
+        outs = []
+        for out, wanted, unit in run():
+            assert np.max(np.abs(out - wanted) / unit) < 1e-4, f"seed {seed}"
+            outs.append(out)
+        first = first or outs
+        for out, same in zip(outs, first, strict=True):
+            np.testing.assert_array_equal(out, same, err_msg=f"seed {seed}")
+
+
+def device(monkeypatch, shared_bytes):
+    limits = _cuda.Limits(90, shared_bytes, 1)
+    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    monkeypatch.setattr(_cuda_linear, "SLAB_TILES", 1)
+    return limits
+
+
+def large_causal(cupy, kind, d, e, frequencies):
+    """Causal attention by a map whose features of a chunk do not fit shared memory."""
+    spec, q, k, v, _, mask = arrays(cupy, kind, 150, d, e, frequencies)
+    if kind == "sincos":
+        spec = replace(spec, row_weights=None)  # of a Gaussian kernel
+    limits = _cuda.limits()
+    code = _cuda_linear.linear_code(_cuda.map_code("float32", spec, False, d, limits), "float32", e, limits)
+    assert plan(2, 150, e, frequencies, narrowed(code, frequencies, limits), limits).phi_room > 0
+    out, _ = causal(q, k, v, spec, None, cupy.asarray(mask), None)
+    yield against_attention(out, q, k, v, spec, oracles.allowed(150, 150, causal=True, key_mask=mask))
+
+
+@pytest.mark.parametrize("op", RUNS)
+def test_every_kernel(cupy, monkeypatch, op):
+    device(monkeypatch, 232_448)
+    check(monkeypatch, FEW, lambda: RUNS[op](cupy, *SMALL[op]))
+
+
+@pytest.mark.parametrize(("kind", "d", "frequencies"), [("relu", 5, 100), ("elementwise", 100, 100), ("sincos", 5, 50)])
+def test_features_outside_shared_memory(cupy, monkeypatch, kind, d, frequencies):
+    device(monkeypatch, 70_000)
+    check(monkeypatch, FEW, lambda: large_causal(cupy, kind, d, 7, frequencies))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared_bytes", [232_448, 99_000])
+@pytest.mark.parametrize("op", RUNS)
+def test_every_kernel_at_length(cupy, monkeypatch, op, shared_bytes):
+    device(monkeypatch, shared_bytes)
+    check(monkeypatch, MANY, lambda: RUNS[op](cupy))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kind", "d", "frequencies"),
+    [("relu", 128, 224), ("elementwise", 320, 320), ("sincos", 128, 128), ("exp", 128, 256)],
+)
+def test_large_maps(cupy, monkeypatch, kind, d, frequencies):
+    device(monkeypatch, 232_448)
+    check(monkeypatch, MANY, lambda: large_causal(cupy, kind, d, 128, frequencies))
