@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from kernattn._fork import imported
 from kernattn._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ _HOMES = (
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'kernattn' has no attribute {name!r}")
-    home = import_module(f"kernattn.{_HOMES.get(name, name)}")
+    home = imported(f"kernattn.{_HOMES.get(name, name)}")
     value = getattr(home, name) if name in _HOMES else home
     globals()[name] = value
     return value

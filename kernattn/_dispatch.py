@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
-from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
@@ -13,6 +12,7 @@ import array_api_compat as compat
 import numpy as np
 
 from kernattn._array import Array
+from kernattn._fork import imported
 from kernattn.errors import BackendUnavailable, ParameterError
 
 __all__ = ["BACKENDS", "Op", "missing"]
@@ -28,7 +28,7 @@ def missing(backend: str) -> str | None:
     if backend == "gpu":
         if find_spec("cupy") is None:
             return "cupy is not installed"
-        if not import_module("cupy").cuda.is_available():
+        if not imported("cupy").cuda.is_available():
             return "cupy finds no CUDA device"
     return None
 
@@ -78,5 +78,5 @@ class Op:
 
 @cache
 def _load(name: str, backend: str) -> Callable[..., Any]:
-    function: Callable[..., Any] = getattr(import_module(f"kernattn.ops.{name}.{backend}"), name)
+    function: Callable[..., Any] = getattr(imported(f"kernattn.ops.{name}.{backend}"), name)
     return function

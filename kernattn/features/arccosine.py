@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Self, final
 
 import numpy as np
 
 from kernattn._array import Array, Host, like, namespace, zeros
+from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
 from kernattn.features.base import FeatureMap, features_of_spec, projected
@@ -53,7 +53,7 @@ class ArcCosineFeatures(FeatureMap):
         """Return m, the number of features."""
         return int(self.omega.shape[0])
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec | None:
         """The map as plain numbers for the order 1, else None."""
         amplitude = (2 / len(self.omega)) ** 0.5

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
 from os import PathLike
 from typing import Self, final
 
 import numpy as np
 
 from kernattn._array import Array, Host, accumulation_dtype, check_floating, constant, namespace
+from kernattn._lazy import lazy
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ShapeError
 from kernattn.features.bounds import Terms, certified_number, check_request
@@ -62,7 +62,7 @@ class FeatureMap(ABC):
         """The map as plain numbers for the fused ops; None for a map that the ops take as computed features."""
 
     @final
-    @cached_property
+    @lazy
     def draw(self) -> int:
         """Fingerprint of the map's content, which the states that it makes carry."""
         return fingerprint(self)

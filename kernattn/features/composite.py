@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import reduce
 from math import log, prod
 from operator import add, mul
 from types import ModuleType
@@ -20,6 +20,7 @@ import numpy as np
 
 from kernattn._array import Array, Host, like, namespace, to_numpy64
 from kernattn._check import positive_number
+from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import KernattnError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features.base import FeatureMap
@@ -200,7 +201,7 @@ class Multiple(FeatureMap):
         """Return M, the number of features of an input of dimension `dim`."""
         return self.inner.features_of(dim)
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec | None:
         """The map as plain numbers, where the inner one has such."""
         spec = self.inner.spec

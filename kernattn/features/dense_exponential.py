@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import final
 
 import numpy as np
 
 from kernattn._array import Host, frozen
+from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features.random import Moments, RandomFeatureMap, row_exponent
 from kernattn.ops.spec import MapSpec
@@ -57,7 +57,7 @@ class DenseExponential(RandomFeatureMap):
         if not (self.tilt < 1 / 8).all():
             raise ParameterError(f"every tilt must be below 1/8; got {self.tilt!r}")
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
         scale = self.input_scale

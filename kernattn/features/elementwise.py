@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import final
 
+from kernattn._lazy import lazy
 from kernattn.features.base import SpecMap
 from kernattn.features.exact import ExactMap
 from kernattn.ops.spec import MapSpec
@@ -20,7 +20,7 @@ class Elementwise(SpecMap, ExactMap):
 
     function: str  # "elu1" | "relu" | "exp"
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
         return MapSpec(self.function)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
 from kernattn._array import Host
 from kernattn._check import finite_number
+from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features.random import Moments, RandomFeatureMap, of_even_terms, row_exponent
 from kernattn.ops.chains import Chains
@@ -30,7 +30,7 @@ class Positive(RandomFeatureMap):
     which estimates another kernel: `mean` says which.
     """
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
         return MapSpec("exp", **_folded(self), amplitude=len(self.omega) ** -0.5)
@@ -48,7 +48,7 @@ class Hyperbolic(RandomFeatureMap):
     Choromanski et al. (2021). One term is :math:`\cosh \omega^T(x + y)` times the row factors.
     """
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
         return MapSpec("exp_pair", **_folded(self), amplitude=(2 * len(self.omega)) ** -0.5)
@@ -76,7 +76,7 @@ class OptimalPositive(RandomFeatureMap):
         if finite_number("tilt", self.tilt) >= 1 / 8:
             raise ParameterError(f"tilt must be below 1/8; got {self.tilt!r}")
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
         stretch, dim = np.sqrt(1 - 4 * self.tilt), self.omega.shape[1]

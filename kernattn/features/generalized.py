@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from types import ModuleType
 from typing import Self, final
 
@@ -12,6 +11,7 @@ import numpy as np
 
 from kernattn._array import Array, Host, frozen, namespace, zeros
 from kernattn._check import positive_integer, positive_number
+from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features.base import FeatureMap, features_of_spec, projected
@@ -57,7 +57,7 @@ class Generalized(FeatureMap):
         """Return M, the number of features."""
         return int(self.omega.shape[0])
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec | None:
         """The map as plain numbers where its function is one that the ops know, else None."""
         if not isinstance(self.function, str) or self.function not in FUSED:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import product
 from typing import NamedTuple, final
 
@@ -12,6 +11,7 @@ from scipy.linalg import solve
 
 from kernattn._array import Array, Host, accumulation_dtype, constant, frozen, like, namespace
 from kernattn._check import one_of, positive_integer
+from kernattn._lazy import lazy
 from kernattn.errors import ParameterError
 from kernattn.features.data import checked_data
 from kernattn.features.exact import DeterministicMap
@@ -120,7 +120,7 @@ class Quadrature(DeterministicMap):
     def _zeros(self) -> int:
         return 1 - int(self.omega[0].any())
 
-    @cached_property
+    @lazy
     def _waves(self) -> MapSpec:
         """The features without their weights."""
         scale, exponent = self.kernel.input_scale(self.dim), row_exponent(self.kernel)

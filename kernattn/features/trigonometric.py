@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 
 from kernattn._array import Host, frozen
+from kernattn._lazy import lazy
 from kernattn.features.random import Moments, RandomFeatureMap, of_even_terms, row_exponent
 from kernattn.features.spectra import Spectrum
 from kernattn.ops.spec import MapSpec
@@ -26,7 +26,7 @@ class Trigonometric(RandomFeatureMap):
     of the Gaussian kernel's estimate is :math:`(1 - e^{-|x-y|^2})^2 / 2D`.
     """
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
         return MapSpec("sincos", **_folded(self), amplitude=len(self.omega) ** -0.5)
@@ -51,7 +51,7 @@ class Phase(RandomFeatureMap):
 
     phase: Host  # (M,)
 
-    @cached_property
+    @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
         return MapSpec("cos", **_folded(self), offset=self.phase, amplitude=(2 / len(self.omega)) ** 0.5)

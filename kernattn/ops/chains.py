@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any, final
 
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kernattn._array import Host, frozen
+from kernattn._lazy import lazy
 from kernattn.ops.walsh import walsh_hadamard
 
 __all__ = ["Chains"]
@@ -68,7 +68,7 @@ class Chains(NDArrayOperatorsMixin):
         """The transpose of the dense matrix, (d, m)."""
         return self.dense.T
 
-    @cached_property
+    @lazy
     def dense(self) -> Host:
         """The matrix, (m, d), which cannot be written to."""
         return frozen(self._multiplied())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from kernattn._array import Array, Host
+from kernattn._lazy import lazy
 from kernattn.ops.chains import Chains
 
 __all__ = ["KINDS", "PER_FEATURE", "MapSpec", "ScaledFeatures"]
@@ -60,7 +60,7 @@ class MapSpec:
         """The logarithm of the amplitude, () float64."""
         return np.log(np.asarray(self.amplitude, dtype=np.float64))
 
-    @cached_property
+    @lazy
     def unprojected(self) -> MapSpec:
         """The map without its frequencies, for an op that brings the projections."""
         return replace(self, omega=None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from functools import cached_property
 
 import numpy as np
 
 from kernattn._array import Host
+from kernattn._lazy import lazy
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, row_kl
 from kernattn.studies._seeds import stream
@@ -25,27 +25,27 @@ class Problem:
     seed: int
     kernel: Softmax = field(default_factory=Softmax)
 
-    @cached_property
+    @lazy
     def logits(self) -> Host:
         """x'.y' of all pairs, (n, l)."""
         c = self.kernel.input_scale(self.tokens.q.shape[1])
         logits: Host = (self.tokens.q * c) @ (self.tokens.k * c).T
         return logits
 
-    @cached_property
+    @lazy
     def weights(self) -> Host:
         """Rows of exact attention weights, (n, l)."""
         weights = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
         normalised: Host = weights / weights.sum(axis=1, keepdims=True)
         return normalised
 
-    @cached_property
+    @lazy
     def exact(self) -> Host:
         """Exact attention outputs, (n, e)."""
         exact: Host = self.weights @ self.tokens.v
         return exact
 
-    @cached_property
+    @lazy
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
         """Rows and columns of the kernel entries that are looked at: all, or as many as PAIRS drawn at random."""
         n, length = self.logits.shape
@@ -57,14 +57,14 @@ class Problem:
             flat = np.sort(rng.choice(size, size=PAIRS, replace=False))
         return flat // length, flat % length
 
-    @cached_property
+    @lazy
     def entries(self) -> Host:
         """The kernel at these pairs, (P,); infinite where exp leaves float64."""
         with np.errstate(over="ignore"):
             entries: Host = np.exp(self.logits[self.pairs])
         return entries
 
-    @cached_property
+    @lazy
     def square_sums(self) -> Host:
         """v^2 = |x' + y'|^2 at these pairs, (P,): e^{v^2} / m is about the relative variance of positive features."""
         rows, columns = self.pairs
@@ -73,7 +73,7 @@ class Problem:
         square_sums: Host = (np.sum(q**2, axis=1)[rows] + np.sum(k**2, axis=1)[columns]) + 2 * self.logits[self.pairs]
         return np.maximum(square_sums, 0.0)
 
-    @cached_property
+    @lazy
     def facts(self) -> dict[str, float | int]:
         """What a record says about its tokens, and the errors of uniform attention, out_i = mean of the values.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Self, final
 
 import numpy as np
@@ -22,6 +21,7 @@ from kernattn._array import (
     to_numpy64,
     zeros,
 )
+from kernattn._lazy import lazy
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features.base import FeatureMap
@@ -165,7 +165,7 @@ class Nystrom(FeatureMap):
             x = xp.take(x, xp.asarray(np.array(self.indices), **placement(x)), axis=-1)
         return xp.matmul(x, root)
 
-    @cached_property
+    @lazy
     def _roots(self) -> dict[str, Host]:
         return {}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from math import gcd
 from typing import Any, ClassVar, Self, final
 
@@ -13,6 +12,7 @@ from scipy import sparse
 
 from kernattn._array import Array, Host, frozen
 from kernattn._dispatch import Op
+from kernattn._lazy import lazy
 from kernattn.features.polynomial_inputs import PairSums, width
 from kernattn.features.sketches.base import PolynomialSketch
 from kernattn.features.sketches.weights import random_signs
@@ -50,7 +50,7 @@ class TensorSketch(PolynomialSketch):
         """Length of a row with the kernel's constant appended."""
         return int(self.index.shape[1])
 
-    @cached_property
+    @lazy
     def weight(self) -> Host:
         """The signs in float64: one array for all calls, of which devices keep what they made."""
         return frozen(self.sign.astype(np.float64))

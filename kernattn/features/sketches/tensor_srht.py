@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
@@ -12,6 +11,7 @@ from scipy import sparse
 
 from kernattn._array import Array, Host, constant, frozen, namespace
 from kernattn._dispatch import Op
+from kernattn._lazy import lazy
 from kernattn.features.polynomial_inputs import PairSums, width
 from kernattn.features.sketches.base import PolynomialSketch
 from kernattn.features.sketches.product_sketch import product_variance
@@ -66,7 +66,7 @@ class TensorSRHT(PolynomialSketch):
         """Return M."""
         return int(self.rows.shape[1])
 
-    @cached_property
+    @lazy
     def omega(self) -> NDArray[np.int8]:
         """The weights, (p, M, width)."""
         entries = 1 - 2 * (np.bitwise_count(self.rows[..., None] & np.arange(self.width)) % 2).astype(np.int8)
@@ -74,7 +74,7 @@ class TensorSRHT(PolynomialSketch):
         omega.setflags(write=False)
         return omega
 
-    @cached_property
+    @lazy
     def _factors(self) -> list[tuple[Chains, NDArray[np.int64]]]:
         """Blocks of transforms, and which of their results the features read: one pair a factor."""
         count, n = self.rows.shape[1], self.block

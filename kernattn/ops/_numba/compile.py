@@ -9,6 +9,9 @@ from typing import Any
 import numba
 import numba.extending
 from numba.core.caching import IndexDataCacheFile
+from numba.core.compiler_lock import global_compiler_lock
+
+from kernattn._fork import kept_whole
 
 __all__ = ["EXACT", "FASTMATH", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
 
@@ -20,6 +23,8 @@ EXACT = {"nsz", "contract"}
 
 intrinsic: Any = numba.extending.intrinsic
 overload: Any = numba.extending.overload
+
+kept_whole(global_compiler_lock)
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:

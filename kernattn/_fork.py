@@ -1,0 +1,49 @@
+"""What a fork must not cut in two: a child waits for ever for a lock that another thread held when it was forked.
+
+A fork waits until the threads that import or compile are done, and the child finds these locks open.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from importlib import import_module
+from types import ModuleType
+from typing import Protocol
+
+__all__ = ["imported", "kept_whole"]
+
+
+class _Lock(Protocol):
+    def acquire(self) -> object: ...
+
+    def release(self) -> object: ...
+
+
+_importing = threading.RLock()
+_locks: list[_Lock] = [_importing]  # in the order in which a thread may hold several
+
+
+def kept_whole(lock: _Lock) -> None:
+    """Let forks wait for a lock, which may be taken inside of an import."""
+    _locks.append(lock)
+
+
+def imported(name: str) -> ModuleType:
+    """Return a module, imported whole before any fork."""
+    with _importing:
+        return import_module(name)
+
+
+def _acquire() -> None:
+    for lock in _locks:
+        lock.acquire()
+
+
+def _release() -> None:
+    for lock in reversed(_locks):
+        lock.release()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_acquire, after_in_parent=_release, after_in_child=_release)

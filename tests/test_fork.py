@@ -1,0 +1,106 @@
+"""Children forked while other threads build and first use maps, compile or import: none waits for them."""
+
+import multiprocessing
+
+import pytest
+
+from processes import assert_fine
+
+pytestmark = pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
+
+CHILDREN = """
+import os, threading, time, warnings
+import numpy as np
+import kernattn as ka
+
+warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which is what is tried here
+
+def endless(work):
+    def churn():
+        while True:
+            work()
+    threading.Thread(target=churn, daemon=True).start()
+
+def forked(work, seconds):
+    pid = os.fork()
+    if pid == 0:
+        work()
+        os._exit(0)
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if os.waitpid(pid, os.WNOHANG)[0]:
+            return
+        time.sleep(0.002)
+    os.kill(pid, 9)
+    print("a child hangs")
+    os._exit(1)
+
+def fine():
+    print("fine", flush=True)
+    os._exit(0)
+"""
+
+FIRST_USES = """
+from dataclasses import replace
+drawn = [
+    ka.random_features(ka.kernels.Softmax(), dim=64, num_features=1024),
+    ka.random_features(ka.kernels.Gaussian(), dim=64, num_features=128, projection="hadamard"),
+    ka.random_features(ka.kernels.Polynomial(2), dim=64, num_features=128),
+]
+x = np.ones((2, 64))
+
+def use():
+    for phi in drawn:
+        phi = replace(phi)  # which has computed nothing yet
+        phi.draw, phi(x, backend="reference")
+
+use()
+for _ in range(3):
+    endless(use)
+for _ in range(60):
+    time.sleep(0.002)
+    forked(use, 20)
+fine()
+"""
+
+COMPILING = """
+import numba
+import kernattn.ops._numba.compile
+
+def compile_one():
+    numba.njit(lambda x: x + 1)(1)
+
+compile_one()
+endless(compile_one)
+for _ in range(5):
+    time.sleep(0.05)
+    forked(compile_one, 60)
+fine()
+"""
+
+IMPORTING = """
+import sys
+from kernattn._fork import imported
+
+with open("slow_to_import.py", "w") as file:
+    file.write("import time; time.sleep(0.5)")
+sys.path.insert(0, "")
+threading.Thread(target=lambda: imported("slow_to_import")).start()
+time.sleep(0.1)
+forked(lambda: imported("slow_to_import"), 20)
+fine()
+"""
+
+
+def test_first_uses_hold_no_lock():
+    assert_fine(CHILDREN + FIRST_USES)
+
+
+def test_a_fork_waits_for_compilers():
+    pytest.importorskip("numba")
+    assert_fine(CHILDREN + COMPILING)
+
+
+def test_a_fork_waits_for_imports(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert_fine(CHILDREN + IMPORTING)
