@@ -12,6 +12,7 @@ import array_api_compat as compat
 import numpy as np
 
 from kernattn._array import Array
+from kernattn._device import where_its_arrays_are
 from kernattn._fork import imported
 from kernattn.errors import BackendUnavailable, ParameterError
 
@@ -72,8 +73,9 @@ class Op:
         return backend
 
     def implementation(self, array: Array, backend: str | None = None) -> Callable[..., Any]:
-        """Return the implementation that `choose` names."""
-        return _load(self.name, self.choose(array, backend))
+        """Return the implementation that `choose` names; CuPy's arrays it takes on their own device."""
+        function = _load(self.name, self.choose(array, backend))
+        return where_its_arrays_are(function) if compat.is_cupy_array(array) else function
 
 
 @cache

@@ -36,6 +36,7 @@ __all__ = [
     "source",
     "take_rows",
     "two_parts",
+    "upload",
     "uploaded",
 ]
 
@@ -227,11 +228,18 @@ def _module(device: int, op: str, defines: tuple[str, ...]) -> Any:
     return cupy.RawModule(code=source(op), options=defines)
 
 
+@cache
+def _function(device: int, op: str, name: str, defines: tuple[str, ...]) -> Any:
+    function = _module(device, op, defines).get_function(name)
+    function.max_dynamic_shared_size_bytes = _limits(device).shared_bytes
+    return function
+
+
 def kernel(op: str, name: str, defines: tuple[str, ...]) -> Any:
-    """Return a kernel of an op, compiled for the current device."""
+    """Return a kernel of an op, compiled for the current device, that may ask for all shared memory of a block."""
     import cupy
 
-    return _module(int(cupy.cuda.Device().id), op, defines).get_function(name)
+    return _function(int(cupy.cuda.Device().id), op, name, defines)
 
 
 def launch(function: Any, grid: tuple[int, ...], threads: int, shared_bytes: int, arguments: tuple[Any, ...]) -> None:
@@ -243,9 +251,16 @@ def launch(function: Any, grid: tuple[int, ...], threads: int, shared_bytes: int
         raise BackendUnavailable(
             f"a block of this kernel needs {shared_bytes} bytes of shared memory; this device offers {offered}"
         )
-    if shared_bytes > function.max_dynamic_shared_size_bytes:
-        function.max_dynamic_shared_size_bytes = shared_bytes
     function(grid, (threads,), arguments, shared_mem=shared_bytes)
+
+
+def upload(values: NDArray[Any]) -> Any:
+    """Return constants on the current device, there for every stream: the copy is waited for, once a map."""
+    import cupy
+
+    if cupy.cuda.get_current_stream().is_capturing():
+        raise BackendUnavailable("constants of this call are not on the device yet: make it once before the capture")
+    return cupy.asarray(values, blocking=True)
 
 
 _constants: WeakKeyDictionary[MapSpec, dict[tuple[int, str, str], tuple[Any, ...]]] = WeakKeyDictionary()
@@ -263,9 +278,9 @@ def _on_device(spec: MapSpec, dtype: str, split: str) -> tuple[Any, ...]:
     if key not in known:
 
         def put(x: Host | Chains | None) -> Any:
-            return NULL if x is None else cupy.asarray(np.ascontiguousarray(x, dtype=dtype))
+            return NULL if x is None else upload(np.ascontiguousarray(x, dtype=dtype))
 
-        parts = cupy.asarray(two_parts(np.asarray(spec.omega), split)) if split else NULL
+        parts = upload(two_parts(np.asarray(spec.omega), split)) if split else NULL
         known[key] = (put(spec.omega), parts, put(spec.row_weights), put(spec.offset))
     return known[key]
 
@@ -295,7 +310,7 @@ def uploaded(values: Any, dtype: str) -> Any:
     key = (id(values), int(cupy.cuda.Device().id), dtype)
     if key not in _uploaded:
         owner = ref(values, lambda _: _uploaded.pop(key, None))
-        _uploaded[key] = (owner, cupy.asarray(np.ascontiguousarray(values, dtype=dtype)))
+        _uploaded[key] = (owner, upload(np.ascontiguousarray(values, dtype=dtype)))
     return _uploaded[key][1]
 
 

@@ -64,7 +64,7 @@ def lists(index: NDArray[np.int64], weight: Host, num_buckets: int, dtype: str) 
         weights = np.take_along_axis(weight, order, axis=1)
 
         def put(values: Any, dtype: str) -> Any:
-            return cupy.asarray(np.ascontiguousarray(values.ravel(), dtype=dtype))
+            return _cuda.upload(np.ascontiguousarray(values.ravel(), dtype=dtype))
 
         owners = tuple(ref(x, lambda _: _lists.pop(key, None)) for x in (index, weight))
         _lists[key] = (owners, Lists(put(first, "int32"), put(order, "int32"), put(weights, dtype)))

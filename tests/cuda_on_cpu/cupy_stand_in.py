@@ -1,7 +1,8 @@
 """A module that stands in for cupy in the tests: arrays of a class of its own, kernels on the emulation.
 
 Functions are NumPy's, between unwrapping and wrapping. Like cupy's, the arrays refuse to become NumPy arrays by
-themselves. `fake()` makes a fresh module, of a device with the capability of an H200 but few multiprocessors.
+themselves, belong to a device, and may be read by another stream before they land (devices.py). `fake()` makes a fresh
+module, of devices with the capability of an H200 but few multiprocessors.
 """
 
 from __future__ import annotations
@@ -13,72 +14,54 @@ from typing import Any
 
 import numpy as np
 
-from cuda_on_cpu.module import RawModule
+from cuda_on_cpu.devices import Device, Stream, current, poison, stream
+from cuda_on_cpu.module import KernelError, RawModule
 
+VIEWS = ("reshape", "view", "transpose", "ravel", "squeeze")
 METHODS = (
-    "reshape",
-    "view",
     "copy",
     "astype",
-    "transpose",
     "sum",
     "max",
     "min",
     "mean",
     "any",
     "all",
-    "ravel",
-    "squeeze",
     "fill",
 )
 PLAIN = ("shape", "dtype", "ndim", "size", "nbytes", "itemsize", "strides", "flags")
 
 
-class Device:
-    """The one device there is."""
-
-    id = 0
-
-    def __init__(self, device: Any = 0) -> None:
-        if getattr(device, "id", device) != 0:
-            raise RuntimeError("cudaErrorInvalidDevice: invalid device ordinal")
-
-    def __repr__(self) -> str:
-        return "<CUDA Device 0>"
-
-    def __enter__(self) -> Device:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
 class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
     """An array of the stand-in."""
 
-    __slots__ = ("__weakref__", "_host")
+    __slots__ = ("__weakref__", "_device", "_host")
     __hash__ = None
 
-    def __init__(self, host: np.ndarray) -> None:
+    def __init__(self, host: np.ndarray, device: int | None = None) -> None:
         self._host = host
+        self._device = current.device if device is None else device
 
     def get(self) -> np.ndarray:
-        return self._host.copy()
+        with self.device:
+            host = unwrap(self).copy()
+            stream().synchronize()
+            return host
 
     @property
     def data(self) -> Any:
-        return SimpleNamespace(ptr=self._host.ctypes.data)
+        return SimpleNamespace(ptr=self._host.ctypes.data, device_id=self._device)
 
     @property
     def device(self) -> Any:
-        return Device()
+        return Device(self._device)
 
     @property
     def T(self) -> ndarray:
-        return ndarray(self._host.T)
+        return ndarray(self._host.T, self._device)
 
     def item(self) -> Any:
-        return self._host.item()
+        return self.get().item()
 
     def __array__(self, *_: Any, **__: Any) -> Any:
         raise TypeError("Implicit conversion to a NumPy array is not allowed. Please use `.get()`")
@@ -89,22 +72,22 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
         return wrap(getattr(ufunc, method)(*unwrap(inputs), **unwrap(keywords)))
 
     def __getitem__(self, key: Any) -> ndarray:
-        return ndarray(np.asarray(self._host[unwrap(key)]))
+        return ndarray(np.asarray(self._host[unwrap(key)]), self._device)
 
     def __setitem__(self, key: Any, value: Any) -> None:
-        self._host[unwrap(key)] = unwrap(value)
+        unwrap(self)[unwrap(key)] = unwrap(value)
 
     def __len__(self) -> int:
         return len(self._host)
 
     def __bool__(self) -> bool:
-        return bool(self._host)
+        return bool(self.get())
 
     def __float__(self) -> float:
-        return float(self._host)
+        return float(self.get())
 
     def __int__(self) -> int:
-        return int(self._host)
+        return int(self.get())
 
     def __repr__(self) -> str:
         return repr(self._host)
@@ -112,14 +95,29 @@ class ndarray(np.lib.mixins.NDArrayOperatorsMixin):
 
 for _name in PLAIN:
     setattr(ndarray, _name, property(lambda self, name=_name: getattr(self._host, name)))
+
+
+def _view(name: str) -> Any:
+    return lambda self, *a, **k: ndarray(getattr(self._host, name)(*a, **k), self._device)
+
+
+def _method(name: str) -> Any:
+    return lambda self, *a, **k: wrap(getattr(unwrap(self), name)(*unwrap(a), **unwrap(k)))
+
+
+for _name in VIEWS:
+    setattr(ndarray, _name, _view(_name))
 for _name in METHODS:
-    setattr(ndarray, _name, lambda self, *a, name=_name, **k: wrap(getattr(self._host, name)(*unwrap(a), **unwrap(k))))
+    setattr(ndarray, _name, _method(_name))
 ndarray.__module__ = "cupy"
 
 
 def unwrap(x: Any) -> Any:
-    """NumPy arrays in place of the stand-in's, however deep."""
+    """NumPy arrays in place of the stand-in's, however deep, for work on the current stream."""
     if isinstance(x, ndarray):
+        if x._device != current.device:
+            raise ValueError(f"an array of device {x._device} on device {current.device}")
+        stream().work()
         return x._host
     if isinstance(x, (tuple, list)):
         return type(x)(unwrap(y) for y in x)
@@ -158,9 +156,47 @@ def _module(name: str, like: ModuleType) -> ModuleType:
     return module
 
 
+def _asarray(x: Any, dtype: Any = None, *, blocking: bool = False, **_: Any) -> ndarray:
+    if isinstance(x, ndarray):
+        return x if dtype is None or x.dtype == dtype else x.astype(dtype)
+    host = np.array(x, dtype=dtype)
+    if host.size == 0 or not isinstance(x, np.ndarray):
+        return ndarray(host)
+    array = _poison(host.shape, host.dtype)
+    stream().copy(array._host, host)
+    if blocking:
+        stream().synchronize()
+    return array
+
+
+class _Module(RawModule):
+    """Kernels on the current stream of the current device."""
+
+    def get_function(self, name: str) -> Any:
+        return _Function(super().get_function(name))
+
+
+class _Function:
+    def __init__(self, function: Any) -> None:
+        object.__setattr__(self, "_function", function)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._function, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._function, name, value)
+
+    def __call__(self, grid: Any, block: Any, args: Any, **keywords: Any) -> None:
+        away = {x._device for x in args if isinstance(x, ndarray)} - {current.device}
+        if away:
+            raise KernelError(f"{self.name}: arrays of device {away.pop()} in a launch on device {current.device}")
+        stream().work()
+        self._function(grid, block, args, **keywords)
+
+
 def _poison(shape: Any, dtype: Any = float, **_: Any) -> ndarray:
     array = np.empty(shape, dtype=dtype)
-    array.reshape(-1).view(np.uint8)[...] = 0xFF
+    poison(array)
     return ndarray(array)
 
 
@@ -170,7 +206,8 @@ def fake(*, capability: str = "90", shared_bytes: int = 232448, multiprocessors:
     cupy.linalg, cupy.fft = _module("cupy.linalg", np.linalg), _module("cupy.fft", np.fft)
     cupy.__version__ = "14.2.0"
     cupy.ndarray = ndarray
-    cupy.RawModule = RawModule
+    cupy.RawModule = _Module
+    cupy.asarray = cupy.array = _asarray
     cupy.empty = _poison
     cupy.empty_like = lambda a, dtype=None: _poison(a.shape, dtype or a.dtype)
     cupy.ascontiguousarray = lambda a: a if a.flags.c_contiguous else wrap(np.ascontiguousarray(unwrap(a)))
@@ -181,6 +218,8 @@ def fake(*, capability: str = "90", shared_bytes: int = 232448, multiprocessors:
     cuda = ModuleType("cupy.cuda")
     cuda.__spec__ = ModuleSpec("cupy.cuda", None)
     cuda.Device = device
+    cuda.Stream = Stream
+    cuda.get_current_stream = stream
     cuda.is_available = lambda: True
     cuda.device = ModuleType("cupy.cuda.device")
     cuda.device.Device = device

@@ -7,7 +7,7 @@ import pytest
 
 from cuda_on_cpu import gxx
 from cuda_on_cpu.cupy_stand_in import fake
-from kernattn import _array, _dispatch
+from kernattn import _array, _device, _dispatch
 from kernattn.ops import _cuda, _cuda_sketch
 
 
@@ -44,6 +44,7 @@ def forget():
     """Drop whatever was remembered of the other cupy."""
     _dispatch.missing.cache_clear()
     _array._namespaces.clear()
+    _device.where_its_arrays_are.cache_clear()
     _cuda._limits.cache_clear()
     _cuda._constants.clear()
     _cuda._uploaded.clear()

@@ -37,6 +37,7 @@ def test_each_barrier_is_needed(cupy, monkeypatch, op):
 
     def caught(limits):
         _cuda._module.cache_clear()
+        _cuda._function.cache_clear()
         monkeypatch.setattr(_cuda, "limits", lambda: limits)
         for seed in SEEDS:
             monkeypatch.setattr(RawModule, "seed", seed)
@@ -59,6 +60,7 @@ def test_each_barrier_is_needed(cupy, monkeypatch, op):
         if not any(caught(limits) for limits in devices):
             survivors.append((line, where(whole(op), line)))
     _cuda._module.cache_clear()
+    _cuda._function.cache_clear()
     assert tried > 0
     print(op, "survivors", survivors)
     assert not survivors

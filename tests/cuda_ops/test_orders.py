@@ -87,7 +87,7 @@ def test_every_kernel_at_length(cupy, monkeypatch, op, shared_bytes):
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "d", "frequencies"),
-    [("relu", 128, 224), ("elementwise", 320, 320), ("sincos", 128, 128), ("exp", 128, 256)],
+    [("relu", 128, 256), ("elementwise", 320, 320), ("sincos", 128, 128), ("exp", 128, 256)],
 )
 def test_large_maps(cupy, monkeypatch, kind, d, frequencies):
     device(monkeypatch, 232_448)

@@ -21,8 +21,8 @@ def allocated(cupy, monkeypatch):
     made = []
     plain = cupy.ndarray.__init__
 
-    def counting(self, host):
-        plain(self, host)
+    def counting(self, host, device=None):
+        plain(self, host, device)
         if host.base is None:
             made.append(host.shape)
 

@@ -51,6 +51,31 @@ def test_the_current_stream_is_used_and_not_waited_for(cupy, wait, call):
     np.testing.assert_array_equal(to64(out), to64(wanted))
 
 
+def test_constants_are_there_for_every_stream(cupy, wait):
+    """A map that one stream uploads behind other work, a second one may use at once."""
+    _, given = problem(cupy)
+    same, phi = (ka.random_features(ka.kernels.Softmax(), 16, 64, rng=0) for _ in range(2))
+    wanted = same(given[0])
+    cupy.cuda.get_current_stream().synchronize()
+    with cupy.cuda.Stream(non_blocking=True):
+        wait()
+        phi(given[0])
+    with cupy.cuda.Stream(non_blocking=True) as stream:
+        out = phi(given[0])
+        stream.synchronize()
+    np.testing.assert_array_equal(to64(out), to64(wanted))
+
+
+def test_a_call_runs_on_the_device_of_its_arrays(cupy):
+    if cupy.cuda.runtime.getDeviceCount() < 2:
+        pytest.skip("needs two devices")
+    with cupy.cuda.Device(1):
+        host, given = problem(cupy)
+    out = ka.linear_attention(*given, PHI)
+    assert out.device.id == 1
+    np.testing.assert_allclose(to64(out), laws.expected(PHI, *host)[0], atol=1e-4)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("group", [(), (3,)])
 def test_a_step_in_place_allocates_nothing_and_a_graph_repeats_it(cupy, allocations, dtype, group):
