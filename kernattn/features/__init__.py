@@ -1,23 +1,25 @@
 """Feature maps: what they are, random ones for a kernel, and deterministic ones."""
 
+from kernattn.features._choose.combinations import Combination, combinations
+from kernattn.features._choose.estimator import Estimator
+from kernattn.features._choose.factory import random_features
+from kernattn.features._choose.families import estimators
+from kernattn.features._choose.recommend import Choice, Recommendation, recommend
+from kernattn.features._choose.table import ESTIMATORS
 from kernattn.features.arccosine import ArcCosineFeatures
 from kernattn.features.asymmetric_exponential import AsymmetricExponential
 from kernattn.features.base import FeatureMap
 from kernattn.features.chi2 import AdditiveChi2Features, SkewedChi2Features
-from kernattn.features.combinations import Combination, combinations
 from kernattn.features.composite import Concatenated, Multiple, Tensor, concatenate, multiple, tensor
 from kernattn.features.dense_exponential import DenseExponential, optimal_tilts
 from kernattn.features.elementwise import Elementwise, elu1, exp, relu
 from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
-from kernattn.features.factory import ESTIMATORS, random_features
 from kernattn.features.files import load
 from kernattn.features.generalized import FUNCTIONS, Generalized, generalized
 from kernattn.features.nystrom import LANDMARKS, Nystrom, nystrom
 from kernattn.features.polynomial import Polynomial, polynomial
-from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
 from kernattn.features.quadrature import RULES, Quadrature, quadrature
 from kernattn.features.random import RandomFeatureMap
-from kernattn.features.recommend import Choice, Recommendation, recommend
 from kernattn.features.sketches import (
     ComplexToReal,
     GaussianSketch,
@@ -34,7 +36,6 @@ __all__ = [
     "ESTIMATORS",
     "FUNCTIONS",
     "LANDMARKS",
-    "POLYNOMIAL_ESTIMATORS",
     "RULES",
     "AdditiveChi2Features",
     "ArcCosineFeatures",
@@ -45,6 +46,7 @@ __all__ = [
     "Concatenated",
     "DenseExponential",
     "Elementwise",
+    "Estimator",
     "FeatureMap",
     "GaussianSketch",
     "Generalized",
@@ -71,6 +73,7 @@ __all__ = [
     "combinations",
     "concatenate",
     "elu1",
+    "estimators",
     "exp",
     "generalized",
     "load",

@@ -44,6 +44,11 @@ class ArcCosineFeatures(FeatureMap):
     projection: Projection
     omega: Host | Chains  # (m, d)
 
+    @classmethod
+    def sample(cls, kernel: ArcCosine, number: int, dim: int, rng: np.random.Generator, projection: Projection) -> Self:
+        """Draw a map of so many neurons."""
+        return cls(kernel, projection, projection.factors(number, dim, rng))
+
     @property
     def dim(self) -> int:
         """Input dimension d."""

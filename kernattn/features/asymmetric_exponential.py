@@ -12,7 +12,7 @@ from kernattn._random import RNG
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features.base import FeatureMap
 from kernattn.features.bounds import Terms
-from kernattn.features.dense_exponential import DenseExponential, check_normal, tilts
+from kernattn.features.dense_exponential import DenseExponential, tilts
 from kernattn.features.pairs import host_pairs
 from kernattn.features.random import row_exponent
 from kernattn.kernels import Kernel, Softmax
@@ -92,19 +92,16 @@ class AsymmetricExponential(FeatureMap):
     def sample(
         cls,
         kernel: Kernel,
-        projection: Projection,
         frequencies: int,
-        queries: Host,
-        keys: Host,
+        dim: int,
         rng: np.random.Generator,
+        projection: Projection,
+        balanced: Balance,
     ) -> Self:
-        """Draw a map for queries and keys like these, (n, d) each."""
-        check_normal(projection, "favor_sharp_asymmetric")
-        d = queries.shape[1]
-        scale = kernel.input_scale(d)
-        g, h, a, b, variances = balance(queries * scale, keys * scale)
-        parameters = {"tilt": frozen(tilts(2 * variances)), "basis": frozen(np.eye(d))}
-        inner = DenseExponential.sample(Softmax(scale=1.0), projection, frequencies, d, rng, **parameters)
+        """Draw a map for queries and keys that were balanced."""
+        g, h, a, b, variances = balanced
+        parameters = {"tilt": frozen(tilts(2 * variances)), "basis": frozen(np.eye(dim))}
+        inner = DenseExponential.sample(Softmax(scale=1.0), frequencies, dim, rng, projection, **parameters)
         return cls(kernel, inner, frozen(g), frozen(h), frozen(a), frozen(b))
 
     @property

@@ -19,7 +19,7 @@ from kernattn.features.random import RandomFeatureMap
 from kernattn.kernels import AdditiveChi2, SkewedChi2
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["AdditiveChi2Features", "SkewedChi2Features", "sampled_chi2"]
+__all__ = ["AdditiveChi2Features", "SkewedChi2Features"]
 
 INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}  # Vedaldi and Zisserman, section 5
 MOST = 1024  # samples: then the bias is that of rounding
@@ -37,6 +37,21 @@ class AdditiveChi2Features(DeterministicMap):
 
     samples: int
     interval: float
+
+    @classmethod
+    def sample(cls, kernel: AdditiveChi2, number: int, dim: int, rng: np.random.Generator) -> Self:
+        """Return the map of M = (2n - 1) d features; nothing is drawn."""
+        samples, rest = divmod(number + dim, 2 * dim)
+        if rest or samples < 1:
+            raise ParameterError(
+                f"num_features must be an odd multiple of dim for AdditiveChi2, as 1, 3, 5 times {dim}; got {number}"
+            )
+        return cls.of_samples(samples)
+
+    @classmethod
+    def of_samples(cls, samples: int) -> Self:
+        r"""Return the map with :math:`L = (2n)^{-1/2}` beyond the three n that the paper gives."""
+        return cls(samples, INTERVALS.get(samples, (2 * samples) ** -0.5))
 
     @property
     def dim(self) -> None:
@@ -81,7 +96,7 @@ class AdditiveChi2Features(DeterministicMap):
 
         @cache
         def bias(samples: int) -> Host:
-            return np.asarray(_of_samples(samples).mean(x, y) - kernel)
+            return np.asarray(self.of_samples(samples).mean(x, y) - kernel)
 
         return Terms(
             number=self.samples,
@@ -90,21 +105,6 @@ class AdditiveChi2Features(DeterministicMap):
             bias=lambda n: bias(min(n, MOST)),
             variance=lambda n: np.zeros_like(kernel),
         )
-
-
-def sampled_chi2(dim: int, num_features: int) -> AdditiveChi2Features:
-    """Return the map of M = (2n - 1) d features."""
-    samples, rest = divmod(num_features + dim, 2 * dim)
-    if rest or samples < 1:
-        raise ParameterError(
-            f"num_features must be an odd multiple of dim for AdditiveChi2, as 1, 3, 5 times {dim}; got {num_features}"
-        )
-    return _of_samples(samples)
-
-
-def _of_samples(samples: int) -> AdditiveChi2Features:
-    r"""Return the map with :math:`L = (2n)^{-1/2}` beyond the three n that the paper gives."""
-    return AdditiveChi2Features(samples, INTERVALS.get(samples, (2 * samples) ** -0.5))
 
 
 @final

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 
 from kernattn._array import Array, Host, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
-__all__ = ["checked_data", "checked_pair", "pooled_data"]
+__all__ = ["Data", "checked", "checked_data", "sampled_pairs"]
 
 SIDES = ("queries", "keys")
+SAMPLE = 64  # rows whose pairs decide
+
+
+class Data(NamedTuple):
+    """Inputs as they will come, float64 on the host."""
+
+    queries: Host
+    keys: Host
+    rows: Host  # of both; one array stands for all three
 
 
 def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Host:
@@ -26,11 +37,11 @@ def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Hos
     return sample
 
 
-def checked_pair(data: Array | tuple[Array, Array], dim: int | None = None) -> tuple[Host, Host]:
-    """Return queries and keys as float64 copies on the host; an array that is no pair stands for both."""
+def checked(data: Array | tuple[Array, Array], dim: int | None = None) -> Data:
+    """Return rows (n, d), or a pair (queries, keys) of such; an array that is no pair stands for both."""
     if not isinstance(data, tuple):
         rows = checked_data(data, dim)
-        return rows, rows
+        return Data(rows, rows, rows)
     if len(data) != 2:
         raise ParameterError(
             f"data must be an array (n, d) or a pair (queries, keys) of such; got a tuple of {len(data)}"
@@ -38,9 +49,10 @@ def checked_pair(data: Array | tuple[Array, Array], dim: int | None = None) -> t
     queries, keys = (checked_data(part, dim, f"{side} of data") for side, part in zip(SIDES, data, strict=True))
     if queries.shape[1] != keys.shape[1]:
         raise ShapeError(f"queries and keys of data must have as many columns; got {queries.shape} and {keys.shape}")
-    return queries, keys
+    return Data(queries, keys, np.concatenate([queries, keys]))
 
 
-def pooled_data(data: Array | tuple[Array, Array], dim: int | None = None) -> Host:
-    """Return the rows of data, those of a pair (queries, keys) together."""
-    return np.concatenate(checked_pair(data, dim)) if isinstance(data, tuple) else checked_data(data, dim)
+def sampled_pairs(rows: Host) -> tuple[Host, Host]:
+    """Return pairs of rows (n, d), each with each, as arrays (s, 1, d) and (1, s, d) of rows evenly spaced."""
+    sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE)).astype(int)]
+    return sample[:, None, :], sample[None, :, :]

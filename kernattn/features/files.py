@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from os import PathLike
-from typing import Any
 
 from kernattn.errors import FileFormatError
-from kernattn.features.arccosine import ArcCosineFeatures
+from kernattn.features._choose.table import ESTIMATORS
 from kernattn.features.base import FeatureMap
-from kernattn.features.chi2 import AdditiveChi2Features, SkewedChi2Features
+from kernattn.features.chi2 import SkewedChi2Features
 from kernattn.features.composite import Concatenated, Multiple, Tensor
 from kernattn.features.elementwise import Elementwise
-from kernattn.features.factory import ESTIMATORS
 from kernattn.features.generalized import Generalized
 from kernattn.features.nystrom import Nystrom
-from kernattn.features.polynomial import Polynomial
-from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
 from kernattn.features.quadrature import Quadrature
 from kernattn.features.record import read, type_name
 from kernattn.features.taylor import Taylor2
@@ -25,24 +21,24 @@ from kernattn.projections import PROJECTIONS
 
 __all__ = ["load"]
 
-MAPS: tuple[type, ...] = (
-    AdditiveChi2Features,
-    ArcCosineFeatures,
+MAPS: tuple[type, ...] = (  # besides those of `ESTIMATORS`
     Concatenated,
     Elementwise,
     Generalized,
     Multiple,
     Nystrom,
-    Polynomial,
     Quadrature,
     SkewedChi2Features,
     Taylor2,
     Tensor,
 )
-TABLES: tuple[dict[str, Any], ...] = (ALGEBRA, ESTIMATORS, KERNELS, POLYNOMIAL_ESTIMATORS, PROJECTIONS)
-TYPES: dict[str, type] = {
-    type_name(cls): cls for cls in (Chains, *MAPS, *(cls for table in TABLES for cls in table.values()))
-}
+
+
+def types() -> dict[str, type]:
+    """Return what a file may hold, by `type_name`."""
+    drawn = (row.cls for row in ESTIMATORS.values())
+    parts = (cls for table in (ALGEBRA, KERNELS, PROJECTIONS) for cls in table.values())
+    return {type_name(cls): cls for cls in (Chains, *MAPS, *drawn, *parts)}
 
 
 def load(path: str | PathLike[str]) -> FeatureMap:
@@ -75,7 +71,7 @@ def load(path: str | PathLike[str]) -> FeatureMap:
     ...     ka.load(pathlib.Path(folder) / "map.npz").draw == phi.draw
     True
     """
-    value = read(path, TYPES)
+    value = read(path, types())
     if not isinstance(value, FeatureMap):
         raise FileFormatError(f"{path} holds a {type(value).__name__}, not a feature map")
     return value

@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain, combinations_with_replacement, pairwise
 from math import comb, factorial
-from typing import final
+from typing import Self, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Host, accumulation_dtype, constant, namespace, placement
+from kernattn.errors import ParameterError
 from kernattn.features.exact import ExactMap
 from kernattn.features.polynomial_inputs import augmented, unit_rows, width
 from kernattn.kernels import Polynomial as PolynomialKernel
@@ -26,6 +27,17 @@ class Polynomial(ExactMap):
     r"""All monomials of one degree, each once, weighted so that :math:`\phi(x)^T \phi(y) = (\gamma x^T y + c_0)^p`."""
 
     kernel: PolynomialKernel
+
+    @classmethod
+    def sample(cls, kernel: PolynomialKernel, number: int, dim: int, rng: np.random.Generator) -> Self:
+        """Return the map, which must have so many features; nothing is drawn."""
+        phi = cls(kernel)
+        if number != phi.features_of(dim):
+            raise ParameterError(
+                f"estimator 'exact' has {phi.features_of(dim)} features for {kernel!r} at dim = {dim}; "
+                f"got num_features = {number}"
+            )
+        return phi
 
     @property
     def dim(self) -> None:

@@ -13,10 +13,9 @@ from kernattn._array import Array, Host, accumulation_dtype, constant, frozen, l
 from kernattn._check import one_of, positive_integer
 from kernattn._lazy import lazy
 from kernattn.errors import ParameterError
-from kernattn.features.data import checked_data
+from kernattn.features.data import checked_data, sampled_pairs
 from kernattn.features.exact import DeterministicMap
 from kernattn.features.pairs import host_pairs
-from kernattn.features.prediction import sampled_pairs
 from kernattn.features.random import row_exponent
 from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.ops.features.reference import scaled

@@ -85,10 +85,10 @@ class RandomFeatureMap(SpecMap):
     def sample(
         cls,
         kernel: Kernel,
-        projection: Projection,
         frequencies: int,
         dim: int,
         rng: np.random.Generator,
+        projection: Projection,
         **parameters: Any,
     ) -> Self:
         """Draw a map."""

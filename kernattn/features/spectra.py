@@ -22,12 +22,14 @@ from kernattn.projections import NORM_LAWS, Iid, NormLaw, Pair, Projection
 from kernattn.projections.scale_mixtures import MaternNorms, RationalQuadraticNorms
 
 __all__ = [
-    "SPECTRAL",
     "Convolution",
     "Isotropic",
     "ProductMeasure",
     "Spectrum",
     "check_axes",
+    "check_spectrum",
+    "has_normal_frequencies",
+    "has_spectrum",
     "is_convolution",
     "spectrum",
 ]
@@ -115,7 +117,17 @@ PRODUCT: dict[type[Kernel], Callable[[np.random.Generator, tuple[int, int]], Hos
     Laplacian: lambda rng, shape: rng.standard_cauchy(shape),
     Sech: _sech,
 }
-SPECTRAL = (*ISOTROPIC, *PRODUCT)
+
+
+def has_spectrum(kernel: Kernel) -> bool:
+    """Has the kernel a spectral measure? A product of kernels of x - y has one: their frequencies add."""
+    return type(kernel) in ISOTROPIC or type(kernel) in PRODUCT or is_convolution(kernel)
+
+
+def has_normal_frequencies(kernel: Kernel) -> bool:
+    """Are the kernel's frequencies N(0, I)?"""
+    law = ISOTROPIC.get(type(kernel))
+    return law is not None and law(kernel) == NORM_LAWS["chi"]
 
 
 def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
@@ -127,18 +139,23 @@ def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
         own = ISOTROPIC[kind](kernel)
         projection.law(own)  # raises where the projection cannot take it
         return Isotropic(projection, own)
-    if kind not in PRODUCT:
-        raise ParameterError(
-            f"random features are for {', '.join(k.__name__ for k in SPECTRAL)} kernels and what is made of them; "
-            f"got {kernel!r}"
-        )
+    check_spectrum(kernel)
     check_axes(kernel, projection)
     return ProductMeasure(replace(kernel, lengthscale=1.0), PRODUCT[kind])  # type: ignore[type-var]
 
 
+def check_spectrum(kernel: Kernel) -> None:
+    """Raise unless the kernel has a spectral measure."""
+    if not has_spectrum(kernel):
+        kinds = ", ".join(kind.__name__ for kind in (*ISOTROPIC, *PRODUCT))
+        raise ParameterError(f"kernel must be one of {kinds}, which have a spectral measure; got {kernel!r}")
+
+
 def is_convolution(kernel: Kernel) -> TypeGuard[Product]:
     """Is it a product of kernels of x - y, whose characteristic functions multiply as frequencies add?"""
-    return isinstance(kernel, Product) and all(type(k) in SPECTRAL and type(k) is not Softmax for k in kernel.kernels)
+    return isinstance(kernel, Product) and all(
+        type(k) is not Softmax and (type(k) in ISOTROPIC or type(k) in PRODUCT) for k in kernel.kernels
+    )
 
 
 def check_axes(kernel: Kernel, projection: Projection) -> None:

@@ -8,7 +8,8 @@ from math import isfinite
 from typing import Any, final
 
 from kernattn.errors import ParameterError
-from kernattn.features import ESTIMATORS
+from kernattn.features import estimators
+from kernattn.kernels import Softmax
 from kernattn.projections import PROJECTIONS
 
 __all__ = ["Cell", "Settings", "preset"]
@@ -44,7 +45,7 @@ class Settings:
     scales : tuple of float
         Factors on queries and keys; the logits grow with their square.
     estimators, projections : tuple of str
-        Names of `kernattn.features.ESTIMATORS` and `kernattn.projections.PROJECTIONS`.
+        Names of the softmax kernel's estimators and of `kernattn.projections.PROJECTIONS`.
     num_features : tuple of int
         Output dimensions m.
     draws : int
@@ -66,7 +67,7 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_names("estimators", self.estimators, ESTIMATORS)
+        _check_names("estimators", self.estimators, estimators(Softmax()))
         _check_names("projections", self.projections, PROJECTIONS)
         _check_list("m", self.num_features)
         _check_list("scales", self.scales)

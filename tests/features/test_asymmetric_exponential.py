@@ -9,7 +9,7 @@ import pytest
 import kernattn as ka
 from kernattn import errors
 from kernattn.features.asymmetric_exponential import balance
-from kernattn.features.data import checked_pair
+from kernattn.features.data import checked
 from laws import arrays
 from xp import KINDS, to_numpy
 
@@ -155,7 +155,7 @@ def test_other_estimators_take_the_rows_of_both():
     table = ka.features.recommend(K.Softmax(), pair, 12)
     assert str(table) == str(ka.features.recommend(K.Softmax(), rows, 12))
     assert NAME not in {choice.estimator for choice in table.choices}
-    for part in checked_pair(rows):
+    for part in checked(rows):
         np.testing.assert_array_equal(part, rows)
 
 

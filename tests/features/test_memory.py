@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.features.factory import estimators_of
 
 ROWS, DIM = 6000, 4
-KERNELS = (ka.kernels.Softmax(), ka.kernels.Gaussian())
-CASES = [(kernel, name) for kernel in KERNELS for name in ("auto", *estimators_of(kernel))]
-CASES += [(ka.kernels.Polynomial(2), name) for name in ("auto", *ka.features.POLYNOMIAL_ESTIMATORS)]
+KERNELS = (ka.kernels.Softmax(), ka.kernels.Gaussian(), ka.kernels.Polynomial(2))
+CASES = [(kernel, name) for kernel in KERNELS for name in ("auto", *ka.features.estimators(kernel))]
 
 
 @pytest.mark.parametrize(("kernel", "estimator"), CASES, ids=lambda x: x if isinstance(x, str) else type(x).__name__)

@@ -15,7 +15,7 @@ from xp import dtype_name, to_numpy
 
 D = 5
 P = ka.projections
-SKETCHES = [name for name in ka.features.POLYNOMIAL_ESTIMATORS if name != "exact"]
+SKETCHES = [name for name in ka.features.estimators(ka.kernels.Polynomial()) if name != "exact"]
 KERNEL = ka.kernels.Polynomial(3, gamma=0.7, coef0=0.5)
 
 

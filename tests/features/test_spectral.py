@@ -148,7 +148,7 @@ def test_axes_drawn_one_by_one_take_no_other_arrangement(kernel, projection):
 )
 @pytest.mark.parametrize("estimator", ["positive", "hyperbolic", "optimal_positive", "arccosine", "exact"])
 def test_estimators_of_other_kernels_are_refused(kernel, estimator):
-    with pytest.raises(ParameterError, match=r"estimator must be 'auto' or one of phase, trigonometric for .*; got "):
+    with pytest.raises(ParameterError, match=r"estimator must be 'auto' or one of trigonometric, phase for .*; got "):
         ka.random_features(kernel, D, 8, estimator, "iid")
 
 

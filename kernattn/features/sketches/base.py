@@ -34,7 +34,7 @@ class PolynomialSketch(FeatureMap):
     kernel: Polynomial
 
     op: ClassVar[Op] = OP  # its backends are those of the map
-    step: ClassVar[int] = 1  # of the number of features
+    step: ClassVar[int] = 1  # features of a product
     block_rows: ClassVar[int | None] = 1024  # NumPy rows done at once; None where the op sees to that
 
     @property
@@ -62,8 +62,8 @@ class PolynomialSketch(FeatureMap):
 
     @classmethod
     @abstractmethod
-    def sample(cls, kernel: Polynomial, dim: int, num_features: int, rng: np.random.Generator) -> Self:
-        """Draw a map."""
+    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
+        """Draw a map of so many products."""
 
     @property
     @abstractmethod
@@ -85,7 +85,8 @@ class PolynomialSketch(FeatureMap):
     @final
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh random numbers."""
-        return self.sample(self.kernel, self.dim, self.features_of(self.dim), generator(rng), **self.design)
+        number = self.features_of(self.dim) // self.step
+        return self.sample(self.kernel, number, self.dim, generator(rng), **self.design)
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:

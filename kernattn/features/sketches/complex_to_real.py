@@ -47,10 +47,10 @@ class ComplexToReal(PolynomialSketch):
 
     @classmethod
     def sample(
-        cls, kernel: Polynomial, dim: int, num_features: int, rng: np.random.Generator, law: str = "rademacher"
+        cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator, law: str = "rademacher"
     ) -> Self:
         """Draw a map."""
-        shape = (kernel.degree, num_features // 2, width(kernel, dim))
+        shape = (kernel.degree, number, width(kernel, dim))
         if law == "gaussian":
             real, imag = rng.standard_normal((2, *shape)) * 0.5**0.5
         else:

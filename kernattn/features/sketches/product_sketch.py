@@ -87,8 +87,8 @@ class GaussianSketch(ProductSketch):
     def sample(
         cls,
         kernel: Polynomial,
+        number: int,
         dim: int,
-        num_features: int,
         rng: np.random.Generator,
         projection: Projection = Iid(),  # noqa: B008
     ) -> Self:
@@ -98,7 +98,7 @@ class GaussianSketch(ProductSketch):
                 "a Gaussian sketch takes the projections 'iid' and 'orthogonal' with norms 'chi' or 'sqrt_d', "
                 f"whose weights have variance 1 and known fourth moments; got {projection!r}"
             )
-        factors = [projection.draw(num_features, width(kernel, dim), rng) for _ in range(kernel.degree)]
+        factors = [projection.draw(number, width(kernel, dim), rng) for _ in range(kernel.degree)]
         return cls(kernel, frozen(np.stack(factors)), projection)
 
     @property
@@ -135,9 +135,9 @@ class RademacherSketch(ProductSketch):
         return {}
 
     @classmethod
-    def sample(cls, kernel: Polynomial, dim: int, num_features: int, rng: np.random.Generator) -> Self:
+    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Draw a map."""
-        return cls(kernel, random_signs(rng, kernel.degree, num_features, width(kernel, dim)))
+        return cls(kernel, random_signs(rng, kernel.degree, number, width(kernel, dim)))
 
     @property
     def bounded(self) -> bool:

@@ -61,12 +61,12 @@ class TensorSketch(PolynomialSketch):
         return {}
 
     @classmethod
-    def sample(cls, kernel: Polynomial, dim: int, num_features: int, rng: np.random.Generator) -> Self:
+    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Draw a map."""
         shape = (kernel.degree, width(kernel, dim))
-        index = rng.integers(num_features, size=shape)
+        index = rng.integers(number, size=shape)
         index.setflags(write=False)
-        return cls(kernel, index, random_signs(rng, *shape), num_features)
+        return cls(kernel, index, random_signs(rng, *shape), number)
 
     def features_of(self, dim: int) -> int:
         """Return M."""

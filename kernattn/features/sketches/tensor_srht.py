@@ -93,17 +93,17 @@ class TensorSRHT(PolynomialSketch):
         return {}
 
     @classmethod
-    def sample(cls, kernel: Polynomial, dim: int, num_features: int, rng: np.random.Generator) -> Self:
+    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Draw a map."""
         columns = width(kernel, dim)
         n = padded(columns)
-        blocks = -(-num_features // n)
+        blocks = -(-number // n)
         signs = np.empty((kernel.degree, blocks, columns), np.int8)
         rows = np.empty((kernel.degree, blocks, n), np.int64)
         for i in range(kernel.degree):
             for j in range(blocks):
                 rows[i, j], signs[i, j] = rng.permutation(n), random_signs(rng, columns)
-        rows = rows.reshape(kernel.degree, -1)[:, :num_features].copy()
+        rows = rows.reshape(kernel.degree, -1)[:, :number].copy()
         signs.setflags(write=False)
         rows.setflags(write=False)
         return cls(kernel, signs, rows)

@@ -11,10 +11,9 @@ import numpy as np
 from kernattn._array import Host
 from kernattn._check import positive_integer
 from kernattn.errors import NoClosedForm, ParameterError
+from kernattn.features._choose.factory import random_features
+from kernattn.features._choose.table import ESTIMATORS
 from kernattn.features.base import FeatureMap
-from kernattn.features.factory import estimators_of, random_features
-from kernattn.features.polynomial_estimators import POLYNOMIAL_ESTIMATORS
-from kernattn.features.spectra import is_convolution
 from kernattn.kernels import (
     ALGEBRA,
     KERNELS,
@@ -109,8 +108,7 @@ def combinations(
     dim = positive_integer("dim", dim)
     rows = _kernels() if kernels is None else kernels
     columns = _projections() if projections is None else [resolve(projection) for projection in projections]
-    names = sorted({name for kernel in _kernels() for name in _estimators(kernel)})
-    return tuple(_ask(kernel, spec, name, dim) for kernel in rows for spec in columns for name in names)
+    return tuple(_ask(kernel, spec, name, dim) for kernel in rows for spec in columns for name in sorted(ESTIMATORS))
 
 
 def _kernels() -> list[Kernel]:
@@ -130,18 +128,6 @@ def _with_norms(kind: type[Any]) -> Iterator[Projection]:
             yield kind(norms=norms)
         except ParameterError:
             continue
-
-
-def _estimators(kernel: Kernel) -> tuple[str, ...]:
-    """Return the names of the kernel's estimators."""
-    if isinstance(kernel, Polynomial):
-        return tuple(POLYNOMIAL_ESTIMATORS)
-    if isinstance(kernel, Scaled):
-        return _estimators(kernel.kernel)
-    if isinstance(kernel, Sum | Product) and not is_convolution(kernel):
-        first, *rest = (_estimators(member) for member in kernel.kernels)
-        return tuple(name for name in first if all(name in names for names in rest))
-    return estimators_of(kernel)
 
 
 def _ask(kernel: Kernel, spec: Projection, name: str, dim: int) -> Combination:

@@ -12,10 +12,13 @@ from kernattn._array import Array, Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
-from kernattn.features.data import pooled_data
-from kernattn.features.factory import EXPONENTIAL, candidates
-from kernattn.features.prediction import pair_weights, predict, sampled_pairs
-from kernattn.features.spectra import SPECTRAL, is_convolution
+from kernattn.features._choose.estimator import Request
+from kernattn.features._choose.families import check_kernel
+from kernattn.features._choose.prediction import pair_weights, predict
+from kernattn.features._choose.spectral import candidates
+from kernattn.features._choose.table import ESTIMATORS
+from kernattn.features.data import checked, sampled_pairs
+from kernattn.features.spectra import check_spectrum
 from kernattn.kernels import Kernel, Softmax
 from kernattn.projections import Projection, resolve
 
@@ -146,11 +149,12 @@ def recommend(
     >>> ka.features.recommend(ka.kernels.Softmax(), 4 * x, num_features=32).hopeless
     True
     """
-    if not (type(kernel) in SPECTRAL or is_convolution(kernel)):
-        raise ParameterError(f"kernel must be one of {', '.join(k.__name__ for k in SPECTRAL)}; got {kernel!r}")
+    check_kernel(kernel)
+    check_spectrum(kernel)
     if isinstance(projections, str | Projection):
         raise ParameterError(f"projections must be a sequence of names or specs, as (projection,); got {projections!r}")
-    sample, number, source = pooled_data(data), positive_integer("num_features", num_features), generator(rng)
+    given, number, source = checked(data), positive_integer("num_features", num_features), generator(rng)
+    sample, dim = given.rows, given.rows.shape[1]
     x, y = sampled_pairs(sample)
     with np.errstate(over="ignore", invalid="ignore"):
         exact = kernel.pairs(x, y)
@@ -158,37 +162,24 @@ def recommend(
         size = np.sum(weights * exact**2)
         mean = np.sum(weights * exact, axis=-1, keepdims=True) / np.sum(weights, axis=-1, keepdims=True)
         uniform = np.sum(weights * (exact - mean) ** 2)
-    c = kernel.input_scale(sample.shape[1])
+    c = kernel.input_scale(dim)
     v2, z2 = (float(np.median(np.sum((c * s) ** 2, axis=-1))) for s in (x + y, x - y))
     choices, refusal = [], ParameterError(f"projections must hold at least one; got {projections!r}")
     for spec in map(resolve, projections):
         try:
-            maps = candidates(kernel, spec, sample.shape[1], number, source, sample)
+            maps = candidates(Request(kernel, dim, number, "auto", spec, given, source))
         except ParameterError as error:
             refusal = error
             continue
         for name, phi in maps.items():
             prediction = predict(phi, sample)
-            reason = _reason(kernel, name, v2, z2, number) + prediction.of_iid * "; predicted for iid frequencies"
+            reason = ESTIMATORS[name].reason(kernel, _exp(v2) / number, _exp(z2) / number)
+            reason += prediction.of_iid * "; predicted for iid frequencies"
             choices.append(Choice(name, spec, _relative(prediction.error, size), reason))
     if not choices:
         raise refusal
     baseline = _relative(uniform, size) if isinstance(kernel, Softmax) else None
     return Recommendation(tuple(sorted(choices, key=lambda choice: choice.error)), number, v2, z2, baseline)
-
-
-def _reason(kernel: Kernel, name: str, v2: float, z2: float, m: int) -> str:
-    if name in EXPONENTIAL:
-        law = f"relative variance near e^(|x + y|^2) / m = {_exp(v2) / m:.3g}"
-        also = {
-            "favor_sharp": ", less by tilts along the data's axes",
-            "hyperbolic": ", less by pairs of opposite signs",
-            "optimal_positive": ", less by one tilt for all axes",
-        }
-        return law + also.get(name, "")
-    if isinstance(kernel, Softmax):
-        return f"relative variance near e^(|x - y|^2) / m = {_exp(z2) / m:.3g}, signed"
-    return "bounded terms" + ", a random phase adds noise" * (name == "phase")
 
 
 def _exp(value: float) -> float:

@@ -9,13 +9,12 @@ import numpy as np
 
 from kernattn._array import Host
 from kernattn.errors import NoClosedForm
+from kernattn.features.data import sampled_pairs
 from kernattn.features.random import RandomFeatureMap
 from kernattn.kernels import Kernel, Softmax
 from kernattn.projections import Iid
 
-__all__ = ["Prediction", "pair_weights", "predict", "sampled_pairs"]
-
-SAMPLE = 64  # rows of data whose pairs decide
+__all__ = ["Prediction", "pair_weights", "predict"]
 
 
 class Prediction(NamedTuple):
@@ -23,12 +22,6 @@ class Prediction(NamedTuple):
 
     error: float
     of_iid: bool
-
-
-def sampled_pairs(data: Host) -> tuple[Host, Host]:
-    """Return pairs of rows of data (n, d), each with each, as arrays (s, 1, d) and (1, s, d) of rows evenly spaced."""
-    rows = data[np.linspace(0, len(data) - 1, min(len(data), SAMPLE)).astype(int)]
-    return rows[:, None, :], rows[None, :, :]
 
 
 def pair_weights(kernel: Kernel, data: Host) -> Host:

@@ -1,0 +1,1 @@
+"""Which map for which kernel and which data."""

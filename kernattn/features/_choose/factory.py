@@ -1,0 +1,102 @@
+"""Random features of a kernel: estimator x projection x number of features, one function."""
+
+from __future__ import annotations
+
+from kernattn._array import Array
+from kernattn._check import positive_integer
+from kernattn._random import RNG, generator
+from kernattn.features._choose.estimator import Request
+from kernattn.features._choose.families import check_kernel, make
+from kernattn.features.base import FeatureMap
+from kernattn.features.data import checked
+from kernattn.kernels import Kernel
+from kernattn.projections import Projection, resolve
+
+__all__ = ["random_features"]
+
+
+def random_features(
+    kernel: Kernel,
+    dim: int,
+    num_features: int,
+    estimator: str = "auto",
+    projection: str | Projection = "orthogonal",
+    data: Array | tuple[Array, Array] | None = None,
+    rng: RNG = 0,
+) -> FeatureMap:
+    r"""Draw a feature map with :math:`E\,\phi(x)^T \phi(y) = k(x, y)`.
+
+    Random Fourier features (Rahimi and Recht 2007), positive features (Choromanski et al. 2021), optimal positive
+    features (Likhosherstov et al. 2022) and dense-exponential ones (Likhosherstov et al. 2023), with iid or orthogonal
+    frequencies (Yu et al. 2016); random neurons (Cho and Saul 2009); sampled and random features of chi-squared kernels
+    (Vedaldi and Zisserman 2012, Li et al. 2010).
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel to estimate. Sums, products and multiples are estimated by concatenations, tensor products and
+        multiples of their members' maps, which all get the other arguments; but of a product of kernels of x - y the
+        frequencies add, and it needs no tensor product.
+    dim : int
+        Input dimension d.
+    num_features : int
+        Output dimension M; a pair (cosine and sine, or the two signs of "hyperbolic") counts as two. The terms of a sum
+        share it equally; for a tensor product it is the product of its factors' numbers, as equal as can be.
+    estimator : str
+        "auto", or a name of an estimator that the kernel has, see the notes. "auto" with data is the one whose
+        predicted squared error over pairs of rows of data is smallest (that of iid frequencies, where the projection's
+        is not known), as `kernattn.features.recommend` tells; where num_features is odd it is none of pairs.
+    projection : str or Projection
+        A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
+        the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
+        axis by axis and take "iid" only; AdditiveChi2 has none and leaves it at its default.
+    data : (n, d) array or pair of such, optional
+        Inputs as they will come, or a tuple (queries, keys) of them: they decide for "auto", shape "favor_sharp" and
+        "favor_sharp_asymmetric", which cannot do without, and set the parameter of "optimal_positive", which without
+        data is the best one for standard normal inputs. All but "favor_sharp_asymmetric" take the rows of both
+        together, and that one takes an array for both.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Source of the draw, in float64 on the host: every backend gets the same frequencies.
+
+    Returns
+    -------
+    FeatureMap
+        The frozen map: (..., n, d) -> (..., n, M).
+
+    Raises
+    ------
+    ParameterError
+        If an argument is outside of what is allowed, before anything is drawn.
+    ShapeError
+        If data is not (n, d), or a pair of such.
+
+    Notes
+    -----
+    `kernattn.features.estimators` names the estimators of a kernel; the first one is "auto" without data.
+
+    - Softmax: positive, hyperbolic, optimal_positive, favor_sharp, favor_sharp_asymmetric, trigonometric, phase.
+    - Gaussian: the same, trigonometric first. "favor_sharp_asymmetric" has maps of its own for queries and for keys,
+      ``phi.query(x) @ phi.key(y).T``; "auto" never takes it.
+    - Matern, RationalQuadratic, Laplacian, Cauchy, Sech, products of these or Gaussian ones, and SkewedChi2:
+      trigonometric, phase.
+    - ArcCosine: arccosine.
+    - AdditiveChi2: sampled, with num_features an odd multiple of dim.
+    - Polynomial: tensor_sketch, tensor_srht, complex_to_real, complex_to_real_gaussian, rademacher_sketch,
+      gaussian_sketch, and exact, with num_features the number of monomials. With data, "auto" is "exact" where that
+      has so many features, else the sketch with the least variance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x = np.random.default_rng(0).standard_normal((6, 4))
+    >>> kernel = ka.kernels.Gaussian(lengthscale=2.0)
+    >>> phi = ka.random_features(kernel, dim=4, num_features=4096, rng=1)
+    >>> bool(np.max(np.abs(phi(x) @ phi(x).T - kernel(x))) < 0.05)
+    True
+    """
+    spec = resolve(projection)
+    dim, num_features = positive_integer("dim", dim), positive_integer("num_features", num_features)
+    check_kernel(kernel)
+    sample = None if data is None else checked(data, dim)
+    return make(Request(kernel, dim, num_features, estimator, spec, sample, generator(rng)))

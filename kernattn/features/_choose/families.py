@@ -1,0 +1,128 @@
+"""How the maps of each kind of kernels are made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn.errors import ParameterError
+from kernattn.features._choose.estimator import Request
+from kernattn.features._choose.polynomial import polynomial_features
+from kernattn.features._choose.spectral import spectral_estimators, spectral_features
+from kernattn.features._choose.table import draw, rows_of
+from kernattn.features.base import FeatureMap
+from kernattn.features.chi2 import SkewedChi2Features
+from kernattn.features.composite import composite_features
+from kernattn.features.data import Data
+from kernattn.features.spectra import check_axes, check_spectrum, is_convolution
+from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial, Product, Scaled, Sech, SkewedChi2, Sum
+
+__all__ = ["FAMILIES", "check_kernel", "estimators", "make"]
+
+
+class Family(NamedTuple):
+    """The estimators of a kernel, in order, and the map that a request asks for, whose estimator may be "auto"."""
+
+    estimators: Callable[[Any], tuple[str, ...]]
+    make: Callable[[Request], FeatureMap]
+
+
+def _only_one(request: Request) -> FeatureMap:
+    return draw(request, rows_of(request.kernel)[0])
+
+
+def _of_logarithms(request: Request) -> FeatureMap:
+    """Return the map of the skewed chi-squared kernel, the hyperbolic secant kernel of logarithms."""
+    kernel, data = request.kernel, request.data
+    check_axes(kernel, request.projection)
+    if data is not None:
+        kernel.check_domain("data", data.rows)
+        data = Data(*(np.log(part + kernel.skewedness) for part in data))
+    inner: Any = spectral_features(request._replace(kernel=Sech(), data=data))
+    return SkewedChi2Features(kernel, inner)
+
+
+def _composite(request: Request) -> FeatureMap:
+    return composite_features(
+        request.kernel,
+        request.num_features,
+        request.rng,
+        lambda kernel, number: make(request._replace(kernel=kernel, num_features=number)),
+    )
+
+
+def _common(kernel: Sum | Product) -> tuple[str, ...]:
+    """Return the names that all members have, in the order of the first one."""
+    first, *rest = (estimators(member) for member in kernel.kernels)
+    return tuple(name for name in first if all(name in names for names in rest))
+
+
+SPECTRAL = Family(spectral_estimators, spectral_features)
+COMPOSITE = Family(_common, _composite)
+FAMILIES: dict[type[Kernel], Family] = {  # kernels that are not here need a spectral measure
+    AdditiveChi2: Family(rows_of, _only_one),
+    ArcCosine: Family(rows_of, _only_one),
+    Polynomial: Family(rows_of, polynomial_features),
+    Product: COMPOSITE,
+    Scaled: Family(lambda kernel: estimators(kernel.kernel), _composite),
+    SkewedChi2: Family(lambda kernel: spectral_estimators(Sech()), _of_logarithms),
+    Sum: COMPOSITE,
+}
+
+
+def estimators(kernel: Kernel) -> tuple[str, ...]:
+    r"""Return the names of a kernel's estimators, maps with :math:`E\,\phi(x)^T \phi(y) = k(x, y)`.
+
+    The first one is ``random_features(kernel, ..., estimator="auto")`` without data, where it exists with the number of
+    features and the projection that are asked for. Sums and products have those that all their members have.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel.
+
+    Returns
+    -------
+    tuple of str
+        Names of `kernattn.features.ESTIMATORS`.
+
+    Raises
+    ------
+    ParameterError
+        If kernel is none of kernattn's, or has no random features.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> ka.features.estimators(ka.kernels.Matern())
+    ('trigonometric', 'phase')
+    >>> ka.features.estimators(ka.kernels.Softmax())[:2]
+    ('positive', 'hyperbolic')
+    """
+    return _family(kernel).estimators(kernel)
+
+
+def make(request: Request) -> FeatureMap:
+    """Return the map that is asked for."""
+    family, kernel, name = _family(request.kernel), request.kernel, request.estimator
+    if name != "auto" and family.make is not _composite:  # whose members say what they have
+        names = family.estimators(kernel)
+        if name not in names:
+            raise ParameterError(f"estimator must be 'auto' or one of {', '.join(names)} for {kernel!r}; got {name!r}")
+    return family.make(request)
+
+
+def check_kernel(kernel: Kernel) -> None:
+    """Raise unless it is a kernel."""
+    if not isinstance(kernel, Kernel):
+        raise ParameterError(f"kernel must be one of kernattn.kernels, such as Gaussian() or Softmax(); got {kernel!r}")
+
+
+def _family(kernel: Kernel) -> Family:
+    check_kernel(kernel)
+    if type(kernel) in FAMILIES and not is_convolution(kernel):
+        return FAMILIES[type(kernel)]
+    check_spectrum(kernel)
+    return SPECTRAL

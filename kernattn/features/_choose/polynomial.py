@@ -1,0 +1,51 @@
+"""Which map of a polynomial kernel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn._random import generator
+from kernattn.features._choose.estimator import Request
+from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
+from kernattn.features.base import FeatureMap
+from kernattn.features.data import sampled_pairs
+from kernattn.features.polynomial import Polynomial
+from kernattn.features.polynomial_inputs import pair_sums
+from kernattn.projections import resolve
+
+__all__ = ["polynomial_features"]
+
+
+def polynomial_features(request: Request) -> FeatureMap:
+    """Return the map of the estimator that is asked for; by "auto" the first one, or with data the best.
+
+    With data this is the map without an error where it has so many features, else the sketch with the least variance,
+    summed over pairs of rows.
+    """
+    if request.estimator != "auto":
+        return draw(request, request.estimator)
+    if request.data is None:
+        return draw(request, rows_of(request.kernel)[0])
+    if request.num_features == Polynomial(request.kernel).features_of(request.dim):
+        return _draw(request, "exact")
+    return _draw(request, _least_variance(request, request.data.rows))
+
+
+def _draw(request: Request, name: str) -> FeatureMap:
+    """Draw the map; the projection is for the sketches that have one."""
+    return draw(request if ESTIMATORS[name].projected else request._replace(projection=resolve("orthogonal")), name)
+
+
+def _least_variance(request: Request, data: Host) -> str:
+    """Return the best sketch, as told by maps of two features that know their law."""
+    pairs, m = pair_sums(request.kernel, request.dim, *sampled_pairs(data)), request.num_features
+
+    def predicted(name: str) -> float:
+        law: Any = _draw(request._replace(num_features=2, rng=generator(0)), name)
+        return float(np.sum(np.maximum(law.pair_variance(pairs, m), 0.0)))
+
+    names = (name for name in sorted(rows_of(request.kernel)) if name != "exact")
+    return min((name for name in names if m % 2 == 0 or not ESTIMATORS[name].paired), key=predicted)

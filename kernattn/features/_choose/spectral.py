@@ -1,0 +1,62 @@
+"""Which map of a kernel that has a spectral measure."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kernattn.errors import ParameterError
+from kernattn.features._choose.estimator import Request
+from kernattn.features._choose.prediction import predict
+from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
+from kernattn.features.base import FeatureMap
+from kernattn.features.spectra import spectrum
+from kernattn.kernels import Kernel, Softmax
+from kernattn.projections import NORM_LAWS, Projection
+
+__all__ = ["candidates", "spectral_estimators", "spectral_features"]
+
+
+def spectral_estimators(kernel: Kernel) -> tuple[str, ...]:
+    """Return the rows' names, the usual one first: for attention, whose normaliser must keep its sign, the positive."""
+    usual = "positive" if isinstance(kernel, Softmax) else "trigonometric"
+    return tuple(sorted(rows_of(kernel), key=lambda name: name != usual))
+
+
+def spectral_features(request: Request) -> FeatureMap:
+    """Return the map of the estimator that is asked for; by "auto" the first possible one, or with data the best."""
+    spectrum(request.kernel, request.projection)
+    request.kernel.input_scale(request.dim)
+    if request.estimator != "auto":
+        return draw(request, request.estimator)
+    if request.data is None:
+        return draw(request, _possible(request)[0])
+    rows = request.data.rows
+    best: FeatureMap = min(candidates(request).values(), key=lambda phi: predict(phi, rows).error)
+    return best
+
+
+def candidates(request: Request) -> dict[str, Any]:
+    """Draw a map of every estimator that the kernel, the projection and the number of features allow."""
+    spectrum(request.kernel, request.projection)
+    return {name: draw(request, name) for name in sorted(_possible(request))}  # in this order for the sake of seeds
+
+
+def _possible(request: Request) -> list[str]:
+    """Return the names that "auto" may take; raise where there is none."""
+    spec, number = request.projection, request.num_features
+    names = []
+    for name in spectral_estimators(request.kernel):
+        row = ESTIMATORS[name]
+        fits = not (row.paired and number % 2) and not (row.normal and spec.law() != NORM_LAWS["chi"])
+        if row.shared and fits and _has_size(spec, row.frequencies(number), request.dim):
+            names.append(name)
+    if not names:
+        spec.blocks(number, request.dim)
+    return names
+
+
+def _has_size(spec: Projection, frequencies: int, dim: int) -> bool:
+    try:
+        return bool(spec.blocks(frequencies, dim))
+    except ParameterError:
+        return False

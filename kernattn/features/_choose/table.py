@@ -1,0 +1,128 @@
+"""The table of estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from kernattn.errors import ParameterError
+from kernattn.features._choose.estimator import Estimator, Request
+from kernattn.features.arccosine import ArcCosineFeatures
+from kernattn.features.asymmetric_exponential import AsymmetricExponential, balance
+from kernattn.features.base import FeatureMap
+from kernattn.features.chi2 import AdditiveChi2Features
+from kernattn.features.data import Data
+from kernattn.features.dense_exponential import DenseExponential, optimal_tilts
+from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
+from kernattn.features.polynomial import Polynomial
+from kernattn.features.sketches import ComplexToReal, GaussianSketch, RademacherSketch, TensorSketch, TensorSRHT
+from kernattn.features.spectra import has_normal_frequencies, has_spectrum
+from kernattn.features.trigonometric import Phase, Trigonometric
+from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Softmax
+from kernattn.kernels import Polynomial as PolynomialKernel
+
+__all__ = ["ESTIMATORS", "draw", "rows_of"]
+
+
+def _only(kind: type[Kernel]) -> Callable[[Kernel], bool]:
+    return lambda kernel: isinstance(kernel, kind)
+
+
+def _tilt(request: Request) -> dict[str, Any]:
+    """Return the best tilt at E|x' + y'|^2 / d over independent rows of data, or over standard normal rows."""
+    scale = request.kernel.input_scale(request.dim)
+    if request.data is None:
+        return {"tilt": optimal_tilt(2 * float(np.mean(scale**2)))}
+    x = request.data.rows * scale
+    return {"tilt": optimal_tilt(2 * float(np.mean(x**2) + np.mean(np.mean(x, axis=0) ** 2)))}
+
+
+def _tilts(request: Request) -> dict[str, Any]:
+    tilt, basis = optimal_tilts(_data(request).rows * request.kernel.input_scale(request.dim))
+    return {"tilt": tilt, "basis": basis}
+
+
+def _balance(request: Request) -> dict[str, Any]:
+    data, scale = _data(request), request.kernel.input_scale(request.dim)
+    return {"balanced": balance(data.queries * scale, data.keys * scale)}
+
+
+def _data(request: Request) -> Data:
+    if request.data is None:
+        raise ParameterError(f"data must be given for {request.estimator!r}: it shapes the features; got None")
+    return request.data
+
+
+def _grows_with_sums(more: str = "") -> Callable[[Kernel, float, float], str]:
+    return lambda kernel, sums, differences: f"relative variance near e^(|x + y|^2) / m = {sums:.3g}{more}"
+
+
+def _bounded(more: str = "") -> Callable[[Kernel, float, float], str]:
+    def reason(kernel: Kernel, sums: float, differences: float) -> str:
+        if isinstance(kernel, Softmax):
+            return f"relative variance near e^(|x - y|^2) / m = {differences:.3g}, signed"
+        return "bounded terms" + more
+
+    return reason
+
+
+ESTIMATORS: dict[str, Estimator] = {
+    "positive": Estimator(Positive, has_normal_frequencies, reason=_grows_with_sums()),
+    "hyperbolic": Estimator(
+        Hyperbolic,
+        has_normal_frequencies,
+        paired=True,
+        reason=_grows_with_sums(", less by pairs of opposite signs"),
+    ),
+    "optimal_positive": Estimator(
+        OptimalPositive,
+        has_normal_frequencies,
+        parameters=_tilt,
+        reason=_grows_with_sums(", less by one tilt for all axes"),
+    ),
+    "favor_sharp": Estimator(
+        DenseExponential,
+        has_normal_frequencies,
+        normal=True,
+        parameters=_tilts,
+        reason=_grows_with_sums(", less by tilts along the data's axes"),
+    ),
+    "favor_sharp_asymmetric": Estimator(
+        AsymmetricExponential, has_normal_frequencies, normal=True, shared=False, parameters=_balance
+    ),
+    "trigonometric": Estimator(Trigonometric, has_spectrum, paired=True, reason=_bounded()),
+    "phase": Estimator(Phase, has_spectrum, reason=_bounded(", a random phase adds noise")),
+    "arccosine": Estimator(ArcCosineFeatures, _only(ArcCosine)),
+    "sampled": Estimator(AdditiveChi2Features, _only(AdditiveChi2), projected=False),
+    "tensor_sketch": Estimator(TensorSketch, _only(PolynomialKernel), projected=False),
+    "tensor_srht": Estimator(TensorSRHT, _only(PolynomialKernel), projected=False),
+    "complex_to_real": Estimator(
+        ComplexToReal,
+        _only(PolynomialKernel),
+        paired=True,
+        projected=False,
+        parameters=lambda request: {"law": "rademacher"},
+    ),
+    "complex_to_real_gaussian": Estimator(
+        ComplexToReal,
+        _only(PolynomialKernel),
+        paired=True,
+        projected=False,
+        parameters=lambda request: {"law": "gaussian"},
+    ),
+    "rademacher_sketch": Estimator(RademacherSketch, _only(PolynomialKernel), projected=False),
+    "gaussian_sketch": Estimator(GaussianSketch, _only(PolynomialKernel)),
+    "exact": Estimator(Polynomial, _only(PolynomialKernel), projected=False),
+}
+
+
+def rows_of(kernel: Kernel) -> tuple[str, ...]:
+    """Return the names of the rows that serve a kernel, in the table's order."""
+    return tuple(name for name, row in ESTIMATORS.items() if row.serves(kernel))
+
+
+def draw(request: Request, name: str) -> FeatureMap:
+    """Draw the map of the estimator of that name."""
+    return ESTIMATORS[name].draw(request._replace(estimator=name))
