@@ -24,31 +24,14 @@ DIM, ROWS = 64, 300
 PROJECTIONS = ("iid", "orthogonal", "hadamard", "moment_matched")
 
 
-def digits() -> np.ndarray:
-    from sklearn.datasets import load_digits
-
-    return np.random.default_rng(1).permutation(load_digits().data / 16)
-
-
-def patches(each: str) -> np.ndarray:
-    """Grey patches of 8 x 8 pixels of two photographs; each patch, or each pixel, has mean 0 and variance 1."""
-    from sklearn.datasets import load_sample_images
-
-    rng, parts = np.random.default_rng(1), []
-    for image in load_sample_images().images:
-        grey = image @ np.array([0.299, 0.587, 0.114])
-        windows = np.lib.stride_tricks.sliding_window_view(grey, (8, 8)).reshape(-1, DIM)
-        parts.append(windows[rng.choice(len(windows), 900, replace=False)])
-    x = rng.permutation(np.concatenate(parts))
-    if each == "pixel":
-        return (x - x.mean(axis=0)) / x.std(axis=0)
-    return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 10)
+def real(name: str, count: int) -> Callable[[], np.ndarray]:
+    return lambda: ka.studies.real_rows(name, count, np.random.default_rng(1))
 
 
 DATA: dict[str, Callable[[], np.ndarray]] = {
-    "digits": digits,
-    "patches, each standardised": lambda: patches("patch"),
-    "patches, pixels standardised": lambda: patches("pixel"),
+    "digits": real("digits", 1797),
+    "patches, each standardised": real("patches", 1800),
+    "patches, pixels standardised": real("pixels", 1800),
 }
 
 

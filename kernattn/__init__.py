@@ -8,7 +8,7 @@ from kernattn._fork import imported
 from kernattn._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from kernattn import attention, errors, features, kernels, metrics, projections
+    from kernattn import attention, bench, errors, features, kernels, metrics, projections, studies
     from kernattn._precision import precision
     from kernattn._warmup import warmup
     from kernattn.attention import (
@@ -28,6 +28,7 @@ __all__ = [
     "LinearState",
     "attend",
     "attention",
+    "bench",
     "causal_linear_attention",
     "errors",
     "features",
@@ -43,6 +44,7 @@ __all__ = [
     "projections",
     "random_features",
     "softmax_attention",
+    "studies",
     "warmup",
 ]
 

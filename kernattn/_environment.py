@@ -13,7 +13,7 @@ from kernattn._parallel import VARIABLE, threads
 from kernattn._version import __version__
 from kernattn.ops import OPS
 
-__all__ = ["describe", "versions"]
+__all__ = ["describe", "version_of", "versions"]
 
 PACKAGES = {
     "numpy": ("numpy",),
@@ -34,10 +34,11 @@ def versions() -> dict[str, str | None]:
     """Return the versions of Python and of the packages that matter, read from their metadata; None where absent."""
     found: dict[str, str | None] = {"python": platform.python_version(), "platform": platform.platform()}
     found["kernattn"] = __version__
-    return found | {package: _version(names) for package, names in PACKAGES.items()}
+    return found | {package: version_of(*names) for package, names in PACKAGES.items()}
 
 
-def _version(names: tuple[str, ...]) -> str | None:
+def version_of(*names: str) -> str | None:
+    """Return the version of the first of these distributions that is installed, None where none is."""
     for name in names:
         try:
             return version(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -97,53 +98,33 @@ def _attention(options: argparse.Namespace) -> None:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    from kernattn._dispatch import missing
-    from kernattn.errors import BackendUnavailable, ParameterError
-
-    reason = missing(options.device)
-    if reason is not None:
-        raise BackendUnavailable(f"the benchmark of device {options.device!r} cannot run here: {reason}")
-    if options.device == "gpu":
-        _bench_gpu(options)
-        return
-    if options.batch is not None:
-        raise ParameterError(f"batch is a size of the benchmarks of device 'gpu'; got --batch {options.batch}")
-    dtype = options.dtype or "float32"
-    if dtype not in ("float32", "float64"):
-        raise ParameterError(f"dtype must be float32 or float64 on device 'cpu'; got {dtype!r}")
-
-    from kernattn.bench import CASES, Options, bench, scaling, start
-    from kernattn.bench.report import machine, scaling_table, start_table, table, write
-
-    names = list(CASES) if options.cases is None else options.cases
-    heads, dim = (given if given is not None else usual for given, usual in ((options.heads, 8), (options.dim, 64)))
-    rows = []
-    for n in options.n or [4096]:
-        rows += bench(names, Options(n, heads, dim, options.features, dtype), options.rounds)
-    print(table(rows))
-    growth = scaling([2**i for i in range(10, 21)], heads, dim, options.features) if options.scaling else []
-    if growth:
-        print(scaling_table(growth))
-    if options.start:
-        print(start_table(start()))
-    if options.out is not None:
-        write(options.out, rows, growth, machine())
-
-
-def _bench_gpu(options: argparse.Namespace) -> None:
-    from kernattn.bench.gpu import CASES, Sizes, bench, table, write
-    from kernattn.bench.gpu.report import machine
+    from kernattn.bench import bench, device, table, write
     from kernattn.errors import ParameterError
 
-    if options.scaling or options.start:
+    on = device(options.device)
+    if on.name != "cpu" and (options.scaling or options.start):
         raise ParameterError("--scaling and --start are runs of device 'cpu'; on a GPU, give several --n")
     given = {name: getattr(options, name) for name in ("batch", "heads", "dim", "features", "dtype")}
-    sizes = Sizes(**{name: value for name, value in given.items() if value is not None})
-    lengths = options.n or [2**i for i in range(11, 17)]
-    rows = bench(list(CASES) if options.cases is None else options.cases, sizes, lengths, options.rounds)
-    print(table(rows))
+    sizes = replace(on.sizes, **{name: value for name, value in given.items() if value is not None})
+    rows = bench(on, options.cases, sizes, options.n, options.rounds)
+    parts, more = [table(rows, on.columns)], {}
+    if options.scaling:
+        from kernattn.bench.cpu import SCALING, scaling
+
+        more["scaling"] = scaling([2**i for i in range(10, 21)], sizes.heads, sizes.dim, sizes.features)
+        parts.append(table(more["scaling"], SCALING))
+    if options.start:
+        from kernattn.bench.cpu import START, start
+
+        more["start"] = start()
+        parts.append(table(more["start"], START))
+    print(*parts, sep="\n")
     if options.out is not None:
-        write(options.out, rows, machine())
+        write(options.out, "bench" if on.name == "cpu" else "bench-gpu", on.machine(), rows, parts, **more)
+        if options.scaling:
+            from kernattn.bench.cpu import scaling_figure
+
+            scaling_figure(options.out, more["scaling"])
 
 
 def _info(options: argparse.Namespace) -> None:

@@ -1,27 +1,53 @@
 """Benchmarks: each op against its floor and against every peer that can be imported, in alternation, in one process.
 
-What needs Numba is imported when it is first used: the races on a GPU, in `kernattn.bench.gpu`, do without it.
+The devices' own parts are imported when `device` is asked for them: the races on a GPU do without Numba.
 """
 
 from __future__ import annotations
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
-from kernattn.bench.start import start
+from kernattn._dispatch import missing
+from kernattn.bench._rows import Device, bench
+from kernattn.bench._sizes import Sizes
+from kernattn.bench._tables import table, write
+from kernattn.errors import BackendUnavailable, ParameterError
 
-if TYPE_CHECKING:
-    from kernattn.bench.cases import CASES, Options
-    from kernattn.bench.run import bench, scaling
+__all__ = ["DEVICES", "Device", "Sizes", "bench", "device", "table", "write"]
 
-__all__ = ["CASES", "Options", "bench", "scaling", "start"]
-
-_HOMES = {"CASES": "cases", "Options": "cases", "bench": "run", "scaling": "run"}
+DEVICES = ("cpu", "gpu")
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'kernattn.bench' has no attribute {name!r}")
-    value = getattr(import_module(f"kernattn.bench.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+def device(name: str) -> Device:
+    """Return what is raced on a device, and how.
+
+    Parameters
+    ----------
+    name : {"cpu", "gpu"}
+        The device.
+
+    Returns
+    -------
+    Device
+        Its cases, usual sizes, clock and rates.
+
+    Raises
+    ------
+    ParameterError
+        If `name` is another one.
+    BackendUnavailable
+        If this machine has no such device, or lacks what its loops need.
+
+    Examples
+    --------
+    >>> from kernattn.bench import device
+    >>> list(device("cpu").cases)[:2]
+    ['causal-elu1', 'causal-favor']
+    """
+    if name not in DEVICES:
+        raise ParameterError(f"device must be one of {', '.join(DEVICES)}; got {name!r}")
+    reason = missing(name)
+    if reason is not None:
+        raise BackendUnavailable(f"the benchmark of device {name!r} cannot run here: {reason}")
+    found: Device = import_module(f"kernattn.bench.{name}").DEVICE
+    return found

@@ -2,12 +2,14 @@
 
 from kernattn._environment import describe, versions
 from kernattn.errors import MissingExtra
+from kernattn.studies._images import REAL_ROWS, real_rows
 from kernattn.studies._records import StudyConflict, read_records
 from kernattn.studies._settings import Settings, preset
 from kernattn.studies._verdicts import verdicts
 from kernattn.studies.attention import attention_study
 
 __all__ = [
+    "REAL_ROWS",
     "MissingExtra",
     "Settings",
     "StudyConflict",
@@ -15,6 +17,7 @@ __all__ = [
     "describe",
     "preset",
     "read_records",
+    "real_rows",
     "verdicts",
     "versions",
 ]

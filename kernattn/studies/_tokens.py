@@ -11,13 +11,13 @@ from zipfile import BadZipFile
 import numpy as np
 
 from kernattn._array import Host
-from kernattn._extras import require
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
+from kernattn.studies._images import MOST_DIGITS, PATCH, digits, patches, photograph
 from kernattn.studies._seeds import stream
 
 __all__ = ["DIM", "SOURCES", "Tokens", "own_tokens", "shipped_tokens"]
 
-PATCH, DIM = 8, 16
+DIM = 16
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,24 +49,16 @@ class Tokens:
         return digest.hexdigest()
 
 
-def _patches(photograph: str, count: int, rng: np.random.Generator) -> tuple[Host, Host]:
-    """Patches (count, D) at random places, and the places: rows and columns of their corners (count, 2)."""
-    datasets = require("sklearn.datasets", "scikit-learn", "the study's real tokens")
-    require("PIL", "pillow", "the study's photographs")
-    image = np.asarray(datasets.load_sample_image(f"{photograph}.jpg"), dtype=np.float64) / 255  # (427, 640, 3)
-    rows, columns = image.shape[0] - PATCH + 1, image.shape[1] - PATCH + 1
-    corners = rng.choice(rows * columns, size=count, replace=False)
-    windows = np.lib.stride_tricks.sliding_window_view(image, (PATCH, PATCH), axis=(0, 1))
-    row, column = corners // columns, corners % columns
-    return windows[row, column].reshape(count, -1), np.stack([row, column], axis=1).astype(np.float64)
+def _photograph(name: str, count: int, rng: np.random.Generator) -> tuple[Host, Host]:
+    """Colour patches (count, 192) with levels up to 1, and their places (count, 2)."""
+    return patches(photograph(name) / 255, count, rng)
 
 
 def _digits(count: int, rng: np.random.Generator) -> tuple[Host, Host]:
     """Images (count, 64), and which digit each is: one-hot (count, 10)."""
-    datasets = require("sklearn.datasets", "scikit-learn", "the study's real tokens")
-    digits = datasets.load_digits()
-    picked = rng.choice(len(digits.data), size=count, replace=False)
-    return digits.data[picked] / 16, np.eye(10)[digits.target[picked]]
+    images, labels = digits()
+    picked = rng.choice(len(images), size=count, replace=False)
+    return images[picked], labels[picked]
 
 
 SOURCES = {
@@ -74,7 +66,6 @@ SOURCES = {
     "flower": f"{PATCH} × {PATCH} colour patches of the photograph flower.jpg; values: their places (standardised)",
     "digits": "handwritten digits of 8 × 8 pixels; values: which digit it is (one-hot)",
 }
-MOST = 1797  # as many digits as there are
 
 
 def _whiten(raw: Host) -> Host:
@@ -95,12 +86,12 @@ def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
     """
     if source not in SOURCES:
         raise ParameterError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")
-    if not DIM < keys <= MOST or not 1 <= queries <= keys:
+    if not DIM < keys <= MOST_DIGITS or not 1 <= queries <= keys:
         raise ParameterError(
-            f"keys must lie in {DIM + 1}..{MOST} and queries in 1..keys; got {keys} keys and {queries} queries"
+            f"keys must lie in {DIM + 1}..{MOST_DIGITS} and queries in 1..keys; got {keys} keys and {queries} queries"
         )
     rng = np.random.default_rng(stream(seed, f"tokens/{source}"))
-    pixels, labels = _digits(keys, rng) if source == "digits" else _patches(source, keys, rng)
+    pixels, labels = _digits(keys, rng) if source == "digits" else _photograph(source, keys, rng)
     whitened = _whiten(pixels)
     values = {"china": whitened, "flower": (labels - labels.mean(axis=0)) / labels.std(axis=0), "digits": labels}
     x = whitened * (DIM**0.5 / np.linalg.norm(whitened, axis=1, keepdims=True))

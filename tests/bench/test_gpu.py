@@ -9,12 +9,10 @@ import numpy as np
 import pytest
 
 from kernattn import _dispatch
-from kernattn.bench.gpu import Sizes, table
-from kernattn.bench.gpu.clock import race
-from kernattn.bench.gpu.run import bench, check
-from kernattn.bench.gpu.work import (
-    Rates,
-    Work,
+from kernattn.bench import Sizes, bench, device, table
+from kernattn.bench._rates import Work
+from kernattn.bench.gpu import DEVICE
+from kernattn.bench.gpu._counts import (
     attention_work,
     causal_work,
     features_work,
@@ -59,11 +57,10 @@ def test_sizes_of_numbers(dtype: str, itemsize: int, state: int) -> None:
         assert np.dtype(sizes.array_dtype).itemsize == itemsize
 
 
-def test_the_larger_floor_binds() -> None:
-    assert Rates(bytes=10.0, flops=100.0).seconds(Work(bytes=20.0, flops=50.0)) == (2.0, 0.5)
+def test_the_floor_that_binds_is_marked() -> None:
     fixed = dict.fromkeys(("batch", "heads", "n", "dim", "features", "bytes", "flops"), 1) | {"dtype": "float32"}
     row = {"case": "c", "contestant": "x", **fixed, "traffic_floor_ms": 2.0, "product_floor_ms": 0.5}
-    assert "| 2* | 0.5 |" in table([row | {"failed": "out of memory"}])
+    assert "| 2* | 0.5 |" in table([row | {"failed": "out of memory"}], DEVICE.columns)
 
 
 @pytest.mark.parametrize("size", [1.0, 1e3, 1e6, 1e9])
@@ -73,88 +70,39 @@ def test_a_pass_is_larger_than_the_cache(size: float) -> None:
     assert sets * size >= 3 * 50_000_000 or sets == 64
 
 
-class Clock:
-    """Time passes only by what is run."""
-
-    now = 0.0
-
-    def mark(self) -> float:
-        return self.now
-
-    def seconds(self, start: float, stop: float) -> float:
-        return stop - start
-
-
-def test_turns_alternate_and_times_are_those_of_one_call() -> None:
-    clock, order = Clock(), []
-
-    def contestant(name: str, seconds: float) -> None:
-        order.append(name)
-        clock.now += seconds
-
-    a, b = 2.0**-9, 2.0**-6
-    passes = {"a": lambda: contestant("a", a), "b": lambda: contestant("b", b)}
-    times, failed = race(passes, 4, clock, rounds=5, seconds=100.0)
-    assert not failed
-    assert times["a"].median == a / 4
-    assert times["b"].low == b / 4
-    assert {t.calls for t in times.values()} == {5}
-    assert "".join(order) == "aabb" + "aaabb" * 5  # one pass, then two and one that fill a turn
-    stopped, _ = race(passes, 4, clock, rounds=50, seconds=0.0)
-    assert {t.calls for t in stopped.values()} == {3}
-
-
-def test_who_runs_out_of_memory_leaves() -> None:
-    class OutOfMemoryError(RuntimeError):
-        pass
-
-    clock, settled = Clock(), []
-
-    def greedy() -> None:
-        raise OutOfMemoryError
-
-    def modest() -> None:
-        clock.now += 1.0
-
-    times, failed = race({"g": greedy, "m": modest}, 2, clock, 3, 100.0, lambda: settled.append(1))
-    assert list(times) == ["m"]
-    assert failed == {"g": "out of memory"}
-    assert len(settled) == 2 + 3
-
-    def broken() -> None:
-        raise RuntimeError("broken")
-
-    with pytest.raises(RuntimeError, match="broken"):
-        race({"b": broken}, 2, clock, 3, 100.0)
-
-
-def test_what_is_refused_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernattn.bench.gpu.run.missing", lambda backend: None)
-    for names, sizes, lengths, word in (
+@pytest.mark.parametrize(
+    ("names", "sizes", "lengths", "word"),
+    [
         (["one-head"], SMALL, [64], "one-head"),
         (["features"], Sizes(dtype="int8"), [64], "int8"),
         (["features"], Sizes(batch=0), [64], "batch"),
         (["features"], SMALL, [64, 0], "n must"),
-    ):
-        with pytest.raises(ParameterError, match=word):
-            check(names, sizes, lengths)
+    ],
+)
+def test_what_is_refused_before_any_work(names: list[str], sizes: Sizes, lengths: list[int], word: str) -> None:
+    with pytest.raises(ParameterError, match=word):
+        bench(DEVICE, names, sizes, lengths)
 
 
 @pytest.mark.skipif(_dispatch.missing("gpu") is None, reason="there is a device")
-def test_without_a_device(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    def work(*_: object) -> None:
-        raise AssertionError("work before the check")
-
-    monkeypatch.setattr("kernattn.bench.gpu.run.measure_rates", work)
-    with pytest.raises(BackendUnavailable, match=r"device 'gpu' needs one: cupy"):
-        bench(["features"], SMALL, [64])
+def test_without_a_device(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(BackendUnavailable, match=r"device 'gpu' cannot run here: cupy"):
+        device("gpu")
     assert main(["bench", "--device", "gpu"]) == 2
     assert "the benchmark of device 'gpu' cannot run here: cupy" in capsys.readouterr().err
 
 
+def test_devices_are_named() -> None:
+    with pytest.raises(ParameterError, match="device must be one of cpu, gpu; got 'tpu'"):
+        device("tpu")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
-    [(["--batch", "2"], "batch is a size"), (["--dtype", "bfloat16"], "dtype must be float32 or float64 on device")],
+    [
+        (["--batch", "2"], "batch is a size"),
+        (["--dtype", "bfloat16"], "dtype must be one of float32, float64 on device"),
+    ],
 )
 def test_what_the_cpu_does_not_take(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", *words]) == 2
@@ -166,12 +114,13 @@ def test_it_needs_no_numba() -> None:
     code = """
 import sys
 sys.modules["numba"] = sys.modules["llvmlite"] = None
-from kernattn import _dispatch, cli
-from kernattn.bench.gpu import run
-import kernattn.bench.gpu.report
+from dataclasses import replace
+from kernattn import bench, cli
+from kernattn.bench import gpu
 
-_dispatch.missing = run.missing = lambda backend: {"gpu": None}.get(backend, "not there")
-run.measure_rates = lambda sizes, clock: print("rates of", sizes.dtype) or sys.exit(7)
+bench.missing = lambda backend: {"gpu": None}.get(backend, "not there")
+rates = lambda sizes, clock: print("rates of", sizes.dtype) or sys.exit(7)
+gpu.DEVICE = replace(gpu.DEVICE, clock=lambda: None, rates=rates)
 cli.main(["bench", "--device", "gpu", "--cases", "features"])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)

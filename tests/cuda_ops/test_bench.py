@@ -2,24 +2,33 @@
 
 import ctypes
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cuda_ops.cases import to64
-from kernattn.bench.gpu import CASES, Sizes, bench, cases, products, rivals, run, table, write
-from kernattn.bench.gpu.work import Rates
+from kernattn.bench import Sizes, bench, table, write
+from kernattn.bench._rates import Rates
+from kernattn.bench.gpu import DEVICE
+from kernattn.bench.gpu import _cases as cases
+from kernattn.bench.gpu import _peers as peers
+from kernattn.bench.gpu import _products as products
 from kernattn.cli import main
 
 TINY = Sizes(batch=1, heads=2, n=128, dim=16, features=16, dtype="float32")
-RATES = Rates(bytes=1e12, flops=1e14)
+RATES = Rates(bytes=1e12, flops=1e14, overlap=True)
 
 
 class Ticks:
     """A clock whose every mark is a millisecond after the last."""
 
     now = 0
+    turn = 5e-3
+
+    def settle(self, call):
+        call()
 
     def mark(self):
         self.now += 1
@@ -73,8 +82,8 @@ def host_torch():
 def torch(host_torch, device, monkeypatch):
     """Torch on the host in place of torch on a device."""
     torch = host_torch
-    monkeypatch.setattr(rivals, "torch_of", lambda dtype: torch)
-    monkeypatch.setattr(rivals, "tensors", lambda torch, arrays: [torch.from_numpy(x.get()) for x in arrays])
+    monkeypatch.setattr(peers, "torch_of", lambda dtype: torch)
+    monkeypatch.setattr(peers, "tensors", lambda torch, arrays: [torch.from_numpy(x.get()) for x in arrays])
     monkeypatch.setattr(cases, "_torch_graph", lambda torch, work: work)
     return torch
 
@@ -96,19 +105,21 @@ def test_products(device, shapes, dtype):
 
 
 def test_rates(device):
-    rates = products.measure_rates(TINY, Ticks(), copy=1 << 10, gemm=8, turns=3)
+    rates = products.measure_rates(TINY, Ticks(), copy=1 << 10, gemm=8, count=3)
     assert rates.bytes == pytest.approx(2 * (1 << 10) / 1e-3)
     assert rates.flops == pytest.approx(2 * 8**3 / 1e-3)
     assert device.cuda.cublas.calls == 5
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", DEVICE.cases)
 def test_contestants_compute_the_same(torch, name):
-    race = CASES[name](TINY, 1 << 10)
+    race = DEVICE.cases[name].make(TINY)
     assert race.sets >= 2
-    ours = race.ours["ours"]()
+    ours = race.calls["ours"]()
     assert len(ours) == race.sets
-    for contestant, work in race.rivals.items():
+    for contestant, work in race.calls.items():
+        if contestant == "ours" or "one by one" in contestant:
+            continue
         if name == "hadamard" or "exact" in contestant or "graph" in contestant:
             assert len(work()) == race.sets  # other features, exact attention, a second token
             continue
@@ -119,13 +130,14 @@ def test_contestants_compute_the_same(torch, name):
 
 
 def test_rows_and_files(torch, tmp_path, monkeypatch):
-    rows = bench(["causal-elu1", "step-elu1"], TINY, [64, 128], rounds=3, clock=Ticks(), rates=RATES)
+    rows = bench(DEVICE, ["causal-elu1", "step-elu1"], TINY, [64, 128], rounds=3, clock=Ticks(), rates=RATES)
     assert {(row["case"], row["n"]) for row in rows} == {("causal-elu1", 64), ("causal-elu1", 128), ("step-elu1", 1)}
     assert all(row["median_ms"] == pytest.approx(1 / (row["sets"] * 5)) for row in rows)
     assert all(row["ratio"] == pytest.approx(1) and row["turns"] == 3 for row in rows)
-    assert table(rows).count("\n") == len(rows) + 1
-    assert table(rows).count("*") == len(rows)
-    write(tmp_path, rows, "an emulation")
+    text = table(rows, DEVICE.columns)
+    assert text.count("\n") == len(rows) + 1
+    assert text.count("*") == len(rows)
+    write(tmp_path, "bench-gpu", "an emulation", rows, [text])
     assert json.loads((tmp_path / "bench-gpu.json").read_text())["races"] == rows
     assert "float32: a copy moved 1 TB/s, products ran at 100 TFLOP/s" in (tmp_path / "bench-gpu.md").read_text()
 
@@ -133,14 +145,13 @@ def test_rows_and_files(torch, tmp_path, monkeypatch):
 def test_other_dtypes_run(device):
     for dtype in ("bfloat16", "tf32"):
         sizes = Sizes(1, 1, 64, 16, 16, dtype)
-        race = CASES["causal-favor"](sizes, 1)
-        assert race.ours["ours"]()[0][0].dtype.name == sizes.array_dtype
+        race = DEVICE.cases["causal-favor"].make(sizes)
+        assert race.calls["ours"]()[0][0].dtype.name == sizes.array_dtype
 
 
 def test_the_command(torch, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(run, "EventClock", Ticks)
-    monkeypatch.setattr(run, "measure_rates", lambda sizes, clock: RATES)
-    monkeypatch.setattr("kernattn.bench.gpu.report.machine", lambda: "an emulation")
+    here = replace(DEVICE, clock=Ticks, rates=lambda sizes, clock: RATES, machine=lambda: "an emulation")
+    monkeypatch.setattr("kernattn.bench.gpu.DEVICE", here)
     words = "bench --device gpu --cases features --batch 1 --heads 1 --n 64 --dim 8 --features 16 --dtype float32"
     assert main([*words.split(), "--rounds", "3", "--out", str(tmp_path)]) == 0
     assert "| features | ours | float32 | 1 | 1 | 64 | 8 | 16 |" in capsys.readouterr().out

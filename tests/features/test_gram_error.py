@@ -11,8 +11,9 @@ pytest.importorskip("sklearn")
 pytest.importorskip("PIL")
 
 from scipy.spatial.distance import pdist
-from sklearn.datasets import load_digits, load_sample_images
 from sklearn.kernel_approximation import RBFSampler
+
+from kernattn.studies import real_rows
 
 D, M, ROWS, SEEDS = 64, 256, 200, 20
 
@@ -20,15 +21,7 @@ D, M, ROWS, SEEDS = 64, 256, 200, 20
 @cache
 def data(name):
     """Digits as they are; grey patches of 8 x 8, each of mean 0 and variance 1, or each pixel."""
-    rng = np.random.default_rng(1)
-    if name == "digits":
-        return rng.permutation(load_digits().data / 16)[: 5 * ROWS]
-    grey = [image @ np.array([0.299, 0.587, 0.114]) for image in load_sample_images().images]
-    windows = [np.lib.stride_tricks.sliding_window_view(each, (8, 8)).reshape(-1, D) for each in grey]
-    x = rng.permutation(np.concatenate([w[rng.choice(len(w), 5 * ROWS // 2, replace=False)] for w in windows]))
-    if name == "patches by pixel":
-        return (x - x.mean(axis=0)) / x.std(axis=0)
-    return (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 10)
+    return real_rows(name, 5 * ROWS, np.random.default_rng(1))
 
 
 def gaussian(name, times=1.0):
@@ -75,7 +68,7 @@ def test_a_third_of_the_samplers_error(name, projection):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize(("name", "times"), [("digits", 0.5), ("patches", 1.0), ("patches by pixel", 0.5)])
+@pytest.mark.parametrize(("name", "times"), [("digits", 0.5), ("patches", 1.0), ("pixels", 0.5)])
 def test_nystrom(name, times):
     """Also at half the median, where no random frequencies do; but it takes longer than the sampler."""
     kernel = gaussian(name, times)
@@ -92,7 +85,7 @@ def predicted(name, times, estimator, projection):
 
 @pytest.mark.parametrize(
     ("name", "ratios"),
-    [("digits", (1.4, 12.0, 150.0)), ("patches", (1.4, 8.0, 120.0)), ("patches by pixel", (1.4, 2.5, 20.0))],
+    [("digits", (1.4, 12.0, 150.0)), ("patches", (1.4, 8.0, 120.0)), ("pixels", (1.4, 2.5, 20.0))],
 )
 def test_what_the_closed_forms_say_of_bandwidths(name, ratios):
     """At 0.5, 1 and 2 times the median; RBFSampler is our phase estimator with iid rows."""

@@ -19,6 +19,10 @@ def test_import_is_light() -> None:
     assert loaded_by("import kernattn") == set()
 
 
+def test_rooms_are_light() -> None:
+    assert loaded_by("import kernattn as ka; ka.metrics, ka.studies, ka.bench") == set()
+
+
 def test_reference_path_is_light() -> None:
     work = (
         "import numpy as np, kernattn as ka\n"

@@ -1,8 +1,62 @@
-"""Benchmarks on a GPU: each op against the traffic and the arithmetic it cannot avoid, and against its rivals there."""
+"""Races on a GPU: each op against the traffic and the arithmetic it cannot avoid, and against its peers there."""
 
-from kernattn.bench.gpu.cases import CASES
-from kernattn.bench.gpu.report import table, write
-from kernattn.bench.gpu.run import bench
-from kernattn.bench.gpu.work import Sizes
+from __future__ import annotations
 
-__all__ = ["CASES", "Sizes", "bench", "table", "write"]
+from collections.abc import Mapping
+from typing import Any
+
+from kernattn.bench._rows import Device
+from kernattn.bench._sizes import DTYPES, Sizes
+from kernattn.bench._tables import Column, machine, milliseconds, number, word
+from kernattn.bench.gpu._cases import CASES
+from kernattn.bench.gpu._clock import EventClock
+from kernattn.bench.gpu._products import measure_rates
+
+__all__ = ["DEVICE"]
+
+
+def _machine() -> str:
+    import cupy
+
+    properties = cupy.cuda.runtime.getDeviceProperties(cupy.cuda.Device().id)
+    driver = cupy.cuda.runtime.driverGetVersion()
+    where = f"{properties['name'].decode()}, CUDA driver {driver // 1000}.{driver % 1000 // 10}"
+    return machine(where, ("cupy-cuda12x", "cupy-cuda13x", "torch", "triton", "flash-linear-attention"))
+
+
+def _floor(title: str, key: str) -> Column:
+    """Return the column of one floor, marked * where it binds."""
+
+    def cell(row: Mapping[str, Any]) -> str:
+        return f"{row[key]:.4g}{'*' * (row[key] == max(row['traffic_floor_ms'], row['product_floor_ms']))}"
+
+    return Column(title, cell)
+
+
+DEVICE = Device(
+    name="gpu",
+    cases=CASES,
+    sizes=Sizes(batch=4, heads=16, n=2048, dim=128, dtype="bfloat16"),
+    lengths=tuple(2**i for i in range(11, 17)),
+    dtypes=tuple(DTYPES),
+    clock=EventClock,
+    rates=measure_rates,
+    machine=_machine,
+    columns=(
+        word("case", "case"),
+        word("contestant", "contestant"),
+        word("dtype", "dtype"),
+        word("B", "batch", right=True),
+        word("H", "heads", right=True),
+        word("n", "n", right=True),
+        word("d", "dim", right=True),
+        word("m", "features", right=True),
+        Column("ms", milliseconds),
+        number("times ours", "ratio", ".2f"),
+        number("GB", "bytes", ".4g", 1e9),
+        number("GFLOP", "flops", ".4g", 1e9),
+        _floor("traffic, ms", "traffic_floor_ms"),
+        _floor("products, ms", "product_floor_ms"),
+        number("over the floor", "over_floor", ".2f"),
+    ),
+)

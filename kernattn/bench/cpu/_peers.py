@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
-from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -14,6 +14,8 @@ import numpy as np
 
 from kernattn._array import Host
 from kernattn._parallel import threads
+from kernattn.bench._races import Call
+from kernattn.bench._torch import CHUNK, chunked, maps, projection, whole
 
 __all__ = [
     "have",
@@ -24,8 +26,6 @@ __all__ = [
     "torch_lean_all",
     "torch_of",
 ]
-
-CHUNK = 64
 
 
 def have(package: str) -> bool:
@@ -40,52 +40,13 @@ def torch_of(*arrays: Any) -> Any:
     return torch, [torch.from_numpy(x) for x in arrays]
 
 
-def torch_chunked(q: Any, k: Any, v: Any, omega: Host | None) -> Callable[[], Any]:
-    """Chunked causal attention as whole-array torch: maps, then every chunk at once, states by a cumulative sum."""
+def torch_chunked(q: Any, k: Any, v: Any, omega: Host | None) -> Call:
+    """Chunked causal attention as whole-array torch."""
     torch, (q, k, v) = torch_of(q, k, v)
-    mask = torch.tril(torch.ones(CHUNK, CHUNK, dtype=q.dtype))
-    project = _exponential_maps(torch, omega, q) if omega is not None else None
-
-    def call() -> Any:
-        if project is None:
-            a, b = torch.nn.functional.elu(q) + 1, torch.nn.functional.elu(k) + 1
-        else:
-            a, b = project(q, True), project(k, False)
-        return _chunked(torch, a, b, v, mask)
-
-    return call
+    return partial(whole(torch, omega, q), q, k, v)
 
 
-def _chunked(torch: Any, a: Any, b: Any, v: Any, mask: Any) -> Any:
-    lead, n = a.shape[:-2], a.shape[-2]
-    a, b, w = (x.reshape(*lead, n // CHUNK, CHUNK, x.shape[-1]) for x in (a, b, v))
-    s = b.transpose(-1, -2) @ w
-    s = s.cumsum(-3) - s
-    z = b.sum(-2)
-    z = z.cumsum(-2) - z
-    inside = (a @ b.transpose(-1, -2)) * mask
-    numerator = a @ s + inside @ w
-    denominator = a @ z.unsqueeze(-1) + inside.sum(-1, keepdim=True)
-    return (numerator / denominator).reshape(*lead, n, v.shape[-1])
-
-
-def _exponential_maps(torch: Any, omega: Host, like: Any) -> Callable[[Any, bool], Any]:
-    """Positive features without an epsilon, each query's largest and the keys' largest taken out."""
-    dim = like.shape[-1]
-    projection = torch.from_numpy(np.ascontiguousarray((omega * dim**-0.25).T)).to(like.dtype)
-    weight = 0.5 * dim**-0.5
-
-    def features(x: Any, query: bool) -> Any:
-        u = x @ projection
-        if not query:
-            u.sub_((x * x).sum(-1, keepdim=True), alpha=weight)
-        u.sub_(u.amax(-1, keepdim=True) if query else u.amax((-1, -2), keepdim=True))
-        return u.exp_()
-
-    return features
-
-
-def torch_lean(q: Any, k: Any, v: Any, omega: Host | None) -> Callable[[], Any]:
+def torch_lean(q: Any, k: Any, v: Any, omega: Host | None) -> Call:
     """The strongest causal torch we know: a loop over chunks, maps and sums in place, nothing but the output written.
 
     Its positive features take no maximum of the keys out, which is unsafe at large norms and saves it a pass.
@@ -94,14 +55,12 @@ def torch_lean(q: Any, k: Any, v: Any, omega: Host | None) -> Callable[[], Any]:
     heads, n, dim = q.shape
     mask = torch.tril(torch.ones(CHUNK, CHUNK, dtype=q.dtype))
     features = dim if omega is None else omega.shape[0]
-    if omega is not None:
-        projection = torch.from_numpy(np.ascontiguousarray((omega * dim**-0.25).T)).to(q.dtype)
-    weight = 0.5 * dim**-0.5
+    omega_t, weight = (None, 0.0) if omega is None else projection(torch, omega, q)
 
     def feature(x: Any, query: bool) -> Any:
-        if omega is None:
+        if omega_t is None:
             return torch.nn.functional.elu(x).add_(1)
-        u = torch.matmul(x, projection)
+        u = torch.matmul(x, omega_t)
         if query:
             u.sub_(u.amax(-1, keepdim=True))
         else:
@@ -126,15 +85,15 @@ def torch_lean(q: Any, k: Any, v: Any, omega: Host | None) -> Callable[[], Any]:
     return call
 
 
-def torch_lean_all(q: Any, k: Any, v: Any, omega: Host) -> Callable[[], Any]:
+def torch_lean_all(q: Any, k: Any, v: Any, omega: Host) -> Call:
     """The strongest bidirectional torch we know: positive features in place, two products."""
     torch, (q, k, v) = torch_of(q, k, v)
-    project = _exponential_maps(torch, omega, q)
+    features = maps(torch, omega, q)
 
     def call() -> Any:
-        b = project(k, False)
+        b = features(k, False)
         s, z = torch.bmm(b.transpose(1, 2), v), b.sum(1).unsqueeze(-1)
-        a = project(q, True)
+        a = features(q, True)
         return torch.bmm(a, s).div_(torch.bmm(a, z))
 
     return call
@@ -146,7 +105,7 @@ def _performer_pytorch() -> Any:
         return import_module("performer_pytorch.performer_pytorch")
 
 
-def performer(q: Any, k: Any, v: Any, omega: Host, causal: bool) -> Callable[[], Any]:
+def performer(q: Any, k: Any, v: Any, omega: Host, causal: bool) -> Call:
     """Attention of performer-pytorch as its users call it."""
     torch, tensors = torch_of(q, k, v)
     module = _performer_pytorch()
@@ -157,17 +116,17 @@ def performer(q: Any, k: Any, v: Any, omega: Host, causal: bool) -> Callable[[],
     return lambda: attention(q, k, v)
 
 
-def performer_maps_and_chunks(q: Any, k: Any, v: Any, omega: Host) -> Callable[[], Any]:
+def performer_maps_and_chunks(q: Any, k: Any, v: Any, omega: Host) -> Call:
     """Feature maps of performer-pytorch, with chunked torch in place of its slow causal sum."""
     torch, tensors = torch_of(q, k, v)
     module = _performer_pytorch()
-    projection = torch.from_numpy(np.array(omega)).to(tensors[0].dtype)
+    omega_t = torch.from_numpy(np.array(omega)).to(tensors[0].dtype)
     q, k, v = (x[None] for x in tensors)
     mask = torch.tril(torch.ones(CHUNK, CHUNK, dtype=q.dtype))
 
     def call() -> Any:
-        a = module.softmax_kernel(q, projection_matrix=projection, is_query=True)
-        b = module.softmax_kernel(k, projection_matrix=projection, is_query=False)
-        return _chunked(torch, a, b, v, mask)
+        a = module.softmax_kernel(q, projection_matrix=omega_t, is_query=True)
+        b = module.softmax_kernel(k, projection_matrix=omega_t, is_query=False)
+        return chunked(torch, a, b, v, mask)
 
     return call

@@ -7,24 +7,27 @@ from typing import Any
 import numpy as np
 
 from kernattn.attention import key_state, linear_attention_step
-from kernattn.bench import peers
-from kernattn.bench.cases.race import Call, Options, Race, normal
-from kernattn.bench.floor import Work
+from kernattn.bench._races import Call
+from kernattn.bench._rates import Work
+from kernattn.bench._rows import Race
+from kernattn.bench._sizes import Sizes
+from kernattn.bench.cpu import _peers as peers
+from kernattn.bench.cpu._cases.inputs import normal
 from kernattn.features import FeatureMap, elu1
 
 __all__ = ["step"]
 
 
-def step(o: Options, reuse: bool) -> Race:
+def step(o: Sizes, reuse: bool) -> Race:
     """A token of every head, elu + 1, against a state of 32."""
     q, k, v = normal(o, *3 * [(o.heads, 32, o.dim)])
     phi: FeatureMap = elu1()
     state = key_state(k, v, phi)
     q, k, v = (np.ascontiguousarray(x[:, 0]) for x in (q, k, v))
-    rivals: dict[str, Call] = {}
+    others: dict[str, Call] = {}
     if peers.have("torch"):
         name = "torch, lean, in place" if reuse else "torch, pure"
-        rivals[name] = _torch_step(q, k, v, state.s.copy(), state.z.copy(), reuse)
+        others[name] = _torch_step(q, k, v, state.s.copy(), state.z.copy(), reuse)
     held = [type(state)(state.s.copy(), state.z.copy(), state.peak.copy(), state.draw) if reuse else state]
 
     def ours() -> None:
@@ -33,7 +36,7 @@ def step(o: Options, reuse: bool) -> Race:
             held[0] = after
 
     size = state.s.nbytes + state.z.nbytes
-    return Race(ours, rivals, Work(6.0 * state.s.size, 2.0 * o.heads * o.dim, 2.0 * size))
+    return Race({"ours": ours, **others}, Work(2.0 * size, 6.0 * state.s.size, 2.0 * o.heads * o.dim))
 
 
 def _torch_step(q: Any, k: Any, v: Any, s: Any, z: Any, reuse: bool) -> Call:

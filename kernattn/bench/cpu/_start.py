@@ -10,7 +10,11 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any
 
-__all__ = ["start"]
+from kernattn.bench._tables import number, word
+
+__all__ = ["START", "start"]
+
+START = (word("a new process", "what"), number("seconds", "seconds", ".2f"))
 
 IMPORT = "import kernattn as ka"
 CALL = "import numpy as np; x = np.ones((8, 256, 64), 'f4'); ka.causal_linear_attention(x, x, x, {phi})"

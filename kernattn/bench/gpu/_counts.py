@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from kernattn.bench._rates import Work
+from kernattn.bench._sizes import Sizes
 
 __all__ = [
-    "DTYPES",
-    "Rates",
-    "Sizes",
-    "Work",
     "attention_work",
     "causal_work",
     "features_work",
@@ -17,66 +14,6 @@ __all__ = [
     "sets_to_pass_the_cache",
     "step_work",
 ]
-
-DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4, "tf32": 4, "float64": 8}  # bytes; tf32: float32, products rounded
-
-
-@dataclass(frozen=True)
-class Sizes:
-    """Sizes of the inputs: q, k and v are (batch, heads, n, dim)."""
-
-    batch: int = 4
-    heads: int = 16
-    n: int = 2048
-    dim: int = 128
-    features: int = 256
-    dtype: str = "bfloat16"
-    seed: int = 0
-
-    @property
-    def array_dtype(self) -> str:
-        """The dtype of the arrays."""
-        return "float32" if self.dtype == "tf32" else self.dtype
-
-    @property
-    def itemsize(self) -> int:
-        """Bytes of one number of the arrays."""
-        return DTYPES[self.dtype]
-
-    @property
-    def state_itemsize(self) -> int:
-        """Bytes of one number of a state."""
-        return 8 if self.dtype == "float64" else 4
-
-    @property
-    def sequences(self) -> int:
-        """Heads of all batches."""
-        return self.batch * self.heads
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of all sequences."""
-        return self.sequences * self.n
-
-
-@dataclass(frozen=True)
-class Work:
-    """Bytes read once and written once, and multiply-adds of products, which count two."""
-
-    bytes: float
-    flops: float
-
-
-@dataclass(frozen=True)
-class Rates:
-    """Per second, measured in the same run: of a large copy, read and write both counted, and of a large product."""
-
-    bytes: float
-    flops: float
-
-    def seconds(self, work: Work) -> tuple[float, float]:
-        """Return the two floors, of traffic and of arithmetic; they overlap, so the larger one binds."""
-        return work.bytes / self.bytes, work.flops / self.flops
 
 
 def causal_work(sizes: Sizes, features: int, project: bool) -> Work:

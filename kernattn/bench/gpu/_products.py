@@ -8,7 +8,10 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Array
-from kernattn.bench.gpu.work import Rates, Sizes, gemm_work
+from kernattn.bench._races import Clock
+from kernattn.bench._rates import Rates, turns
+from kernattn.bench._sizes import Sizes
+from kernattn.bench.gpu._counts import gemm_work
 
 __all__ = ["matmul", "measure_rates", "numpy_dtype"]
 
@@ -46,7 +49,7 @@ def matmul(a: Array, b: Array, dtype: str, *, transpose_a: bool = False, transpo
     return out
 
 
-def measure_rates(sizes: Sizes, clock: Any, copy: int = COPY, gemm: int = GEMM, turns: int = 10) -> Rates:
+def measure_rates(sizes: Sizes, clock: Clock, copy: int = COPY, gemm: int = GEMM, count: int = 10) -> Rates:
     """Measure a copy of 2 GiB and a product of 8192 x 8192 matrices: the best of several turns."""
     import cupy
 
@@ -54,17 +57,9 @@ def measure_rates(sizes: Sizes, clock: Any, copy: int = COPY, gemm: int = GEMM, 
     values = np.random.default_rng(sizes.seed).standard_normal((gemm, gemm), dtype=np.float32)
     a = cupy.asarray(values.astype(numpy_dtype(sizes.array_dtype)))  # zeros would draw less power
 
-    def best(work: Any) -> float:
-        taken = []
-        for _ in range(turns + 2):
-            start = clock.mark()
-            work()
-            taken.append(clock.seconds(start, clock.mark()))
-        return float(min(taken[2:]))
-
-    copied = best(lambda: cupy.copyto(target, source))
-    multiplied = best(lambda: matmul(a, a, sizes.dtype))
-    return Rates(2 * copy / copied, gemm_work(gemm, sizes.itemsize).flops / multiplied)
+    copied = min(turns(lambda: cupy.copyto(target, source), clock, count))
+    multiplied = min(turns(lambda: matmul(a, a, sizes.dtype), clock, count))
+    return Rates(2 * copy / copied, gemm_work(gemm, sizes.itemsize).flops / multiplied, overlap=True)
 
 
 def numpy_dtype(name: str) -> Any:

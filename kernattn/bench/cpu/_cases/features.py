@@ -12,13 +12,16 @@ import numpy as np
 from scipy.spatial.distance import pdist
 
 from kernattn._array import Array, Host
-from kernattn._extras import require
-from kernattn.bench import peers
-from kernattn.bench.cases.race import Call, Options, Race, normal, one_thread
-from kernattn.bench.floor import Work
+from kernattn.bench._races import Call
+from kernattn.bench._rates import Work
+from kernattn.bench._rows import Race
+from kernattn.bench._sizes import Sizes
+from kernattn.bench.cpu import _peers as peers
+from kernattn.bench.cpu._cases.inputs import normal, one_thread
 from kernattn.features import nystrom, random_features
 from kernattn.kernels import Gaussian, Kernel, Polynomial
 from kernattn.ops.gram import OP as GRAM
+from kernattn.studies import real_rows
 
 __all__ = ["digits", "gaussian_features", "gram", "hadamard_features", "patches", "tensor_sketch"]
 
@@ -46,66 +49,49 @@ class _Sampler:
 
 def _race(phi: Any, kernel: Kernel, x: Host, sampler: _Sampler, work: Work, seed: int) -> Race:
     """Race a map of ours against scikit-learn's, with the squared errors of both."""
-    race, rows = Race(partial(phi, x), {"ours, one thread": one_thread(partial(phi, x))}, work), x[:ROWS].astype("f8")
+    rows, call = x[:ROWS].astype("f8"), partial(phi, x)
     exact = kernel(rows)
-    race.errors["ours"] = lambda: _squared_error((phi.redraw(draw)(rows) for draw in range(DRAWS)), exact)
+    calls: dict[str, Call] = {"ours": call, "ours, one thread": one_thread(call)}
+    errors = {"ours": lambda: _squared_error((phi.redraw(draw)(rows) for draw in range(DRAWS)), exact)}
     if peers.have("sklearn"):
         name = f"scikit-learn's {sampler.name}"
-        race.rivals[name] = partial(sampler.fit(x, seed).transform, x)
-        race.errors[name] = lambda: _squared_error(
-            (sampler.fit(rows, draw).transform(rows) for draw in range(DRAWS)), exact
-        )
-    return race
+        calls[name] = partial(sampler.fit(x, seed).transform, x)
+        errors[name] = lambda: _squared_error((sampler.fit(rows, draw).transform(rows) for draw in range(DRAWS)), exact)
+    return Race(calls, work, errors=errors)
 
 
-def gaussian_features(o: Options) -> Race:
-    """Cosine and sine features of the Gaussian kernel: 5000 x d -> 1024."""
-    (x,) = normal(o, (5000, o.dim))
+def gaussian_features(o: Sizes) -> Race:
+    """Cosine and sine features of the Gaussian kernel: n x d -> 1024."""
+    (x,) = normal(o, (o.n, o.dim))
     kernel, m = Gaussian(lengthscale=float(np.sqrt(o.dim))), 1024
     phi = random_features(kernel, o.dim, m, "trigonometric", rng=o.seed)
     sampler = _Sampler("RBFSampler", {"gamma": 0.5 / o.dim, "n_components": m})
-    work = Work(len(x) * o.dim * float(m), len(x) * float(m), x.nbytes + len(x) * m * float(x.itemsize))
+    work = Work(x.nbytes + o.n * m * float(x.itemsize), o.n * o.dim * float(m), o.n * float(m))
     return _race(phi, kernel, x, sampler, work, o.seed)
 
 
-def hadamard_features(o: Options) -> Race:
-    """Cosine features of the Gaussian kernel by Hadamard chains, against our own dense map: 2000 x 1024 -> 8192."""
-    (x,) = normal(o, (2000, 16 * o.dim))
-    n, d, m = len(x), 16 * o.dim, 128 * o.dim
+def hadamard_features(o: Sizes) -> Race:
+    """Cosine features of the Gaussian kernel by Hadamard chains, against our own dense map: n x 16 d -> 128 d."""
+    (x,) = normal(o, (o.n, 16 * o.dim))
+    n, d, m = o.n, 16 * o.dim, 128 * o.dim
     kernel = Gaussian(lengthscale=float(np.sqrt(d)))
     chains, dense = (random_features(kernel, d, m, "phase", p, rng=o.seed) for p in ("hadamard", "orthogonal"))
     sums = 3 * np.ceil(np.log2(d)) * m
-    work = Work(n * sums, n * float(m), x.nbytes + n * m * float(x.itemsize))
-    return Race(partial(chains, x), {"ours, dense": partial(dense, x)}, work)
+    work = Work(x.nbytes + n * m * float(x.itemsize), n * sums, n * float(m))
+    return Race({"ours": partial(chains, x), "ours, dense": partial(dense, x)}, work)
 
 
-def digits(o: Options) -> Race:
-    """Maps for the digits of scikit-learn, drawn and applied in every call: 1797 x 64 -> the features asked for."""
-    x = _datasets("digits").load_digits().data / 16
-    return _draw_and_apply(o, np.random.default_rng(o.seed + 1).permutation(x))
+def digits(o: Sizes) -> Race:
+    """Maps for the digits of scikit-learn, drawn and applied in every call: n x 64 -> the features asked for."""
+    return _draw_and_apply(o, real_rows("digits", o.n, np.random.default_rng(o.seed + 1)))
 
 
-def patches(o: Options) -> Race:
-    """The same for patches of 8 x 8 of scikit-learn's photographs, their brightness and contrast taken out: 1796 x 64.
-
-    A grey patch p becomes (p - mean) / (variance + 10)^(1/2), with levels up to 255: Coates, Ng and Lee (2011).
-    """
-    require("PIL", "pillow", "the case 'patches'")
-    rng, parts = np.random.default_rng(o.seed + 1), []
-    for image in _datasets("patches").load_sample_images().images:
-        grey = image @ np.array([0.299, 0.587, 0.114])
-        windows = np.lib.stride_tricks.sliding_window_view(grey, (8, 8)).reshape(-1, 64)
-        parts.append(windows[rng.choice(len(windows), 898, replace=False)])
-    x = rng.permutation(np.concatenate(parts))
-    x = x - np.mean(x, axis=1, keepdims=True)
-    return _draw_and_apply(o, x / np.sqrt(np.var(x, axis=1, keepdims=True) + 10))
+def patches(o: Sizes) -> Race:
+    """The same for patches of 8 x 8 of scikit-learn's photographs, their brightness and contrast taken out: n x 64."""
+    return _draw_and_apply(o, real_rows("patches", o.n, np.random.default_rng(o.seed + 1)))
 
 
-def _datasets(case: str) -> Any:
-    return require("sklearn.datasets", "scikit-learn", f"the case {case!r}")
-
-
-def _draw_and_apply(o: Options, x: Host) -> Race:
+def _draw_and_apply(o: Sizes, x: Host) -> Race:
     """Race maps of the Gaussian kernel of lengthscale the median distance; squared errors are of rows held out."""
     rows, others, x, m = x[:ROWS], x[ROWS:], x.astype(o.dtype), o.features
     n, d = x.shape
@@ -129,34 +115,34 @@ def _draw_and_apply(o: Options, x: Host) -> Race:
         makers["ours, Nystrom"] = lambda data, seed: nystrom(kernel, data, m, rng=seed)
     makers["scikit-learn's RBFSampler"] = lambda data, seed: sampler.fit(data, seed).transform
     calls: dict[str, Call] = {name: partial(apply, make) for name, make in makers.items()}
-    work = Work(n * d * float(m), n * float(m), x.nbytes + n * m * float(x.itemsize))
+    work = Work(x.nbytes + n * m * float(x.itemsize), n * d * float(m), n * float(m))
     errors: dict[str, Callable[[], float]] = {name: partial(error, make) for name, make in makers.items()}
-    return Race(calls.pop("ours"), calls, work, errors)
+    return Race(calls, work, errors=errors)
 
 
-def tensor_sketch(o: Options) -> Race:
-    """Tensor sketches of a polynomial kernel of degree 3: 2000 x 4 d -> 2048."""
-    (x,) = normal(o, (2000, 4 * o.dim))
+def tensor_sketch(o: Sizes) -> Race:
+    """Tensor sketches of a polynomial kernel of degree 3: n x 4 d -> 2048."""
+    (x,) = normal(o, (o.n, 4 * o.dim))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    n, d, m, degree = len(x), 4 * o.dim, 2048, 3
+    n, d, m, degree = o.n, 4 * o.dim, 2048, 3
     kernel = Polynomial(degree, gamma=1.0, coef0=1.0)
     phi = random_features(kernel, d, m, "tensor_sketch", rng=o.seed)
     sampler = _Sampler("PolynomialCountSketch", {"gamma": 1.0, "degree": degree, "coef0": 1.0, "n_components": m})
     transforms = 2.5 * m * np.log2(m)  # of a real transform of m numbers
     flops = degree * (2.0 * d + transforms) + 6.0 * m / 2 * (degree - 1)
-    return _race(phi, kernel, x, sampler, Work(n * flops, 0.0, x.nbytes + n * m * float(x.itemsize)), o.seed)
+    return _race(phi, kernel, x, sampler, Work(x.nbytes + n * m * float(x.itemsize), n * flops), o.seed)
 
 
-def gram(o: Options) -> Race:
-    """phi^T phi and phi^T y of 20000 rows, against our features and a symmetric product by BLAS."""
-    x, y = normal(replace(o, seed=o.seed + 1), (20000, o.dim), (20000, 1))
-    n, m = len(x), o.features
+def gram(o: Sizes) -> Race:
+    """phi^T phi and phi^T y of n rows, against our features and a symmetric product by BLAS."""
+    x, y = normal(replace(o, seed=o.seed + 1), (o.n, o.dim), (o.n, 1))
+    n, m = o.n, o.features
     phi = random_features(Gaussian(lengthscale=float(np.sqrt(o.dim))), o.dim, m, "trigonometric", rng=o.seed)
 
     def apart() -> tuple[Array, Array]:
         features = phi(x)
         return features.T @ features, features.T @ y
 
-    rivals: dict[str, Call] = {"our features, then BLAS": apart}
+    ours = partial(GRAM.implementation(x), x, y, phi.spec)
     flops = n * (o.dim * float(m) + m * (m + 1.0) + 2.0 * m)
-    return Race(partial(GRAM.implementation(x), x, y, phi.spec), rivals, Work(flops, n * float(m), float(x.nbytes)))
+    return Race({"ours": ours, "our features, then BLAS": apart}, Work(float(x.nbytes), flops, n * float(m)))

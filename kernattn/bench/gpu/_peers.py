@@ -1,4 +1,4 @@
-"""Rivals on a GPU, as well as we can write them: torch, flash-linear-attention, and cuBLAS composed with CuPy."""
+"""Peers on a GPU, as well as we can write them: torch, flash-linear-attention, and cuBLAS composed with CuPy."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Array, Host
-from kernattn.bench.gpu.products import matmul
+from kernattn.bench._torch import CHUNK, projection
+from kernattn.bench.gpu._products import matmul
 
 __all__ = [
     "cupy_chunked",
     "cupy_features",
     "fla_chunk",
     "tensors",
-    "torch_chunked",
     "torch_features",
     "torch_of",
     "torch_step",
 ]
 
-CHUNK = 64
 Call = Callable[..., Any]
 
 
@@ -50,45 +49,6 @@ def tensors(torch: Any, arrays: Sequence[Array]) -> list[Any]:
 
 
 # ---- causal linear attention ----
-
-
-def torch_chunked(torch: Any, omega: Host | None, like: Any) -> Call:
-    """Causal attention as whole-array torch: maps, every chunk at once, states summed in float32 along the chunks."""
-    mask = torch.tril(torch.ones(CHUNK, CHUNK, dtype=like.dtype, device=like.device))
-    maps = _torch_maps(torch, omega, like)
-
-    def call(q: Any, k: Any, v: Any) -> Any:
-        lead, n = q.shape[:-2], q.shape[-2]
-        a, b = maps(q, True), maps(k, False)
-        a, b, w = (x.reshape(*lead, n // CHUNK, CHUNK, x.shape[-1]) for x in (a, b, v))
-        s = (b.transpose(-1, -2) @ w).float()
-        s = (s.cumsum(-3) - s).to(q.dtype)
-        z = b.sum(-2, dtype=torch.float32)
-        z = (z.cumsum(-2) - z).to(q.dtype)
-        inside = (a @ b.transpose(-1, -2)) * mask
-        numerator = a @ s + inside @ w
-        denominator = a @ z.unsqueeze(-1) + inside.sum(-1, keepdim=True)
-        return (numerator / denominator).reshape(*lead, n, v.shape[-1])
-
-    return call
-
-
-def _torch_maps(torch: Any, omega: Host | None, like: Any) -> Callable[[Any, bool], Any]:
-    """elu(x) + 1; or positive features without an epsilon, each query's largest and the keys' largest taken out."""
-    if omega is None:
-        return lambda x, _: torch.nn.functional.elu(x) + 1
-    dim = like.shape[-1]
-    projection = torch.as_tensor(np.ascontiguousarray((omega * dim**-0.25).T)).to(like.device, like.dtype)
-    weight = 0.5 * dim**-0.5
-
-    def features(x: Any, query: bool) -> Any:
-        u = x @ projection
-        if not query:
-            u -= weight * (x * x).sum(-1, keepdim=True)
-        u -= u.amax(-1, keepdim=True) if query else u.amax((-1, -2), keepdim=True)
-        return u.exp_()
-
-    return features
 
 
 def fla_chunk(torch: Any, features: int) -> tuple[Call, Callable[[Any], Any]] | None:
@@ -143,12 +103,11 @@ def cupy_chunked(omega: Host | None, dtype: str, dim: int) -> Call:
 
 def torch_features(torch: Any, omega: Host, like: Any) -> Call:
     """phi(x) = exp(omega x - |x|^2 / 2) / sqrt(m) of scaled rows: a product, and what is left in place."""
-    dim, m = like.shape[-1], omega.shape[0]
-    projection = torch.as_tensor(np.ascontiguousarray((omega * dim**-0.25).T)).to(like.device, like.dtype)
-    weight = 0.5 * dim**-0.5
+    omega_t, weight = projection(torch, omega, like)
 
     def call(x: Any) -> Any:
-        return (x @ projection).sub_(weight * (x * x).sum(-1, keepdim=True)).exp_().mul_(m**-0.5)
+        u = (x @ omega_t).sub_((x * x).sum(-1, keepdim=True), alpha=weight)
+        return u.exp_().mul_(omega.shape[0] ** -0.5)
 
     return call
 

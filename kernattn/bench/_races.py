@@ -1,0 +1,87 @@
+"""Races: contestants in alternation, so that a machine that slows down slows all of them."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Mapping
+from statistics import median, quantiles
+from typing import Any, NamedTuple, Protocol
+
+__all__ = ["Call", "Clock", "Timing", "race"]
+
+Call = Callable[[], Any]
+
+
+class Clock(Protocol):
+    """Marks moments on a device."""
+
+    @property
+    def turn(self) -> float:
+        """Seconds that a turn takes at least: short calls are repeated inside it."""
+
+    def settle(self, call: Call) -> None:
+        """Bring the device to the state in which a turn begins, calling what will be timed at least once."""
+
+    def mark(self) -> Any:
+        """Return a mark that the device passes when what was launched before is done."""
+
+    def seconds(self, start: Any, stop: Any) -> float:
+        """Wait for `stop`; return the time between two marks."""
+
+
+class Timing(NamedTuple):
+    """Seconds per call: the median, and the quartiles around it."""
+
+    median: float
+    low: float
+    high: float
+    turns: int
+
+
+def race(
+    calls: Mapping[str, Call], clock: Clock, rounds: int, seconds: float, sets: int = 1
+) -> tuple[dict[str, Timing], dict[str, str]]:
+    """Time every contestant, and say why one could not run; a call goes through `sets` sets of inputs.
+
+    Turns alternate `rounds` times, or until `seconds` have passed once each had three. A contestant that runs out of
+    memory leaves.
+    """
+    repeats: dict[str, int] = {}
+    failed: dict[str, str] = {}
+    for name, call in calls.items():
+        try:
+            clock.settle(call)
+            taken = _timed(call, 1, clock)
+        except Exception as error:
+            if not (isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__):
+                raise
+            failed[name] = "out of memory"
+            continue
+        repeats[name] = max(1, int(clock.turn / max(taken, 1e-7)))
+    times: dict[str, list[float]] = {name: [] for name in repeats}
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        begin = clock.mark()
+        for turn in range(rounds):
+            if turn >= 3 and clock.seconds(begin, clock.mark()) > seconds:
+                break
+            for name, count in repeats.items():
+                clock.settle(calls[name])
+                times[name].append(_timed(calls[name], count, clock) / (count * sets))
+    finally:
+        if enabled:
+            gc.enable()
+    return {name: _timing(taken) for name, taken in times.items()}, failed
+
+
+def _timed(call: Call, count: int, clock: Clock) -> float:
+    start = clock.mark()
+    for _ in range(count):
+        call()
+    return clock.seconds(start, clock.mark())
+
+
+def _timing(taken: list[float]) -> Timing:
+    low, _, high = quantiles(taken, n=4, method="inclusive") if len(taken) > 1 else taken * 3
+    return Timing(median(taken), low, high, len(taken))

@@ -1,0 +1,162 @@
+"""Running the cases of a device: a row for each contestant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from math import isfinite
+from typing import Any
+
+from kernattn._check import positive_integer
+from kernattn._precision import precision
+from kernattn.bench._races import Call, Clock, race
+from kernattn.bench._rates import Rates, Work
+from kernattn.bench._sizes import Sizes
+from kernattn.bench._tables import Column
+from kernattn.errors import MissingExtra, ParameterError
+
+__all__ = ["Case", "Device", "Race", "Row", "bench"]
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Race:
+    """Calls by contestant, "ours" among them, each over `sets` sets of inputs; the work of one set; squared errors."""
+
+    calls: Mapping[str, Call]
+    work: Work
+    sets: int = 1
+    errors: Mapping[str, Callable[[], float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """What makes a race of some sizes, and its number of rows where that is always the same."""
+
+    make: Callable[[Sizes], Race]
+    n: int | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Device:
+    """What differs between devices: cases, usual sizes, clock, rates, and how rows are shown."""
+
+    name: str
+    cases: Mapping[str, Case]
+    sizes: Sizes
+    lengths: tuple[int, ...]
+    dtypes: tuple[str, ...]
+    clock: Callable[[], Clock]
+    rates: Callable[[Sizes, Clock], Rates]
+    machine: Callable[[], str]
+    columns: tuple[Column, ...]
+
+
+def bench(
+    device: Device,
+    names: Sequence[str] | None = None,
+    sizes: Sizes | None = None,
+    lengths: Sequence[int] | None = None,
+    rounds: int = 15,
+    seconds: float = 15.0,
+    clock: Clock | None = None,
+    rates: Rates | None = None,
+) -> list[Row]:
+    r"""Race each case against its peers for every length: a row per contestant, :math:`ratio = t_{peer} / t_{ours}`.
+
+    Parameters
+    ----------
+    device : Device
+        Where, from `kernattn.bench.device`.
+    names : sequence of str, optional
+        Cases of the device; default all.
+    sizes : Sizes, optional
+        Sizes and dtype, of which n is replaced by each of `lengths`; default the device's usual ones.
+    lengths : sequence of int, optional
+        Tokens. Cases whose number of rows is fixed run once.
+    rounds : int
+        Turns of every contestant.
+    seconds : float
+        Time after which a case stops early, once each contestant had three turns.
+    clock : Clock, optional
+        What marks moments; default the device's.
+    rates : Rates, optional
+        Rates of the floors; default those measured now.
+
+    Returns
+    -------
+    list of dict
+        Sizes, milliseconds (median, low and high quartile), ratio to ours, the work of a call, the floor and its parts
+        in milliseconds, the time over the floor, the squared error where the case has one, or why a contestant failed.
+        Of a case whose data need a package that is not installed there is one row of case and skipped, the reason.
+
+    Raises
+    ------
+    ParameterError
+        If a name is no case of the device, or a size cannot be.
+    """
+    names = list(device.cases) if names is None else names
+    sizes = device.sizes if sizes is None else sizes
+    lengths = device.lengths if lengths is None else lengths
+    _check(device, names, sizes, lengths)
+    clock = device.clock() if clock is None else clock
+    rows: list[Row] = []
+    with precision("tf32" if sizes.dtype == "tf32" else "float32"):
+        rates = device.rates(sizes, clock) if rates is None else rates
+        for name in names:
+            case = device.cases[name]
+            for n in lengths if case.n is None else (case.n,):
+                rows += _rows(name, case, replace(sizes, n=n), rates, clock, rounds, seconds)
+    return rows
+
+
+def _check(device: Device, names: Sequence[str], sizes: Sizes, lengths: Sequence[int]) -> None:
+    """Raise unless every name is a case and every size one that can be raced."""
+    unknown = [name for name in names if name not in device.cases]
+    if unknown:
+        raise ParameterError(f"cases of device {device.name!r} are {', '.join(device.cases)}; got {', '.join(unknown)}")
+    if sizes.dtype not in device.dtypes:
+        raise ParameterError(
+            f"dtype must be one of {', '.join(device.dtypes)} on device {device.name!r}; got {sizes.dtype!r}"
+        )
+    for name in ("batch", "heads", "dim", "features"):
+        positive_integer(name, getattr(sizes, name))
+    if device.name == "cpu" and sizes.batch > 1:
+        raise ParameterError(f"batch is a size of the benchmarks of device 'gpu'; got {sizes.batch}")
+    for n in lengths:
+        positive_integer("n", n)
+
+
+def _rows(
+    name: str, case: Case, sizes: Sizes, rates: Rates, clock: Clock, rounds: int, seconds: float
+) -> Iterator[Row]:
+    try:
+        entry = case.make(sizes)
+    except MissingExtra as error:
+        yield {"case": name, "skipped": str(error)}
+        return
+    times, failed = race(entry.calls, clock, rounds, seconds, entry.sets)
+    fixed = {"case": name, "sets": entry.sets}
+    fixed |= {key: getattr(sizes, key) for key in ("batch", "heads", "n", "dim", "features", "dtype")}
+    fixed |= _floors(entry.work, rates)
+    for contestant, time in times.items():
+        row: Row = {"contestant": contestant, **fixed}
+        row |= {"median_ms": 1e3 * time.median, "low_ms": 1e3 * time.low, "high_ms": 1e3 * time.high}
+        row |= {"turns": time.turns, "over_floor": time.median / rates.seconds(entry.work)}
+        if "ours" in times:
+            row["ratio"] = time.median / times["ours"].median
+        if contestant in entry.errors:
+            row["squared_error"] = entry.errors[contestant]()
+        yield row
+    for contestant, why in failed.items():
+        yield {"contestant": contestant, **fixed, "failed": why}
+
+
+def _floors(work: Work, rates: Rates) -> Row:
+    traffic, products, functions = (1e3 * part for part in rates.parts(work))
+    found = {"bytes": work.bytes, "flops": work.flops, "functions": work.functions}
+    found |= {"traffic_floor_ms": traffic, "product_floor_ms": products, "function_floor_ms": functions}
+    found |= {"floor_ms": 1e3 * rates.seconds(work)}
+    found |= {"copy_bytes_per_second": rates.bytes, "product_flops_per_second": rates.flops}
+    return found | ({"functions_per_second": rates.functions} if isfinite(rates.functions) else {})

@@ -1,0 +1,49 @@
+"""Races on the CPU: compiled loops against torch, scikit-learn and performer-pytorch, on as many threads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from platform import python_version
+
+from kernattn._parallel import threads
+from kernattn.bench._rows import Device
+from kernattn.bench._sizes import Sizes
+from kernattn.bench._tables import Column, machine, milliseconds, number, word
+from kernattn.bench.cpu._cases import CASES
+from kernattn.bench.cpu._clock import HostClock
+from kernattn.bench.cpu._rates import measure_rates
+from kernattn.bench.cpu._scaling import SCALING, scaling, scaling_figure
+from kernattn.bench.cpu._start import START, start
+
+__all__ = ["DEVICE", "SCALING", "START", "scaling", "scaling_figure", "start"]
+
+
+def _machine() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    where = f"{names[0] if names else 'unknown processor'}, {threads()} threads, Python {python_version()}"
+    return machine(where, ("numpy", "numba", "torch", "scikit-learn"))
+
+
+DEVICE = Device(
+    name="cpu",
+    cases=CASES,
+    sizes=Sizes(),
+    lengths=(4096,),
+    dtypes=("float32", "float64"),
+    clock=HostClock,
+    rates=measure_rates,
+    machine=_machine,
+    columns=(
+        word("case", "case"),
+        Column("contestant", lambda row: row.get("contestant", f"skipped: {row.get('skipped')}"), False),
+        word("n", "n", right=True),
+        word("heads", "heads", right=True),
+        word("dtype", "dtype", right=True),
+        Column("ms", milliseconds),
+        number("times ours", "ratio", ".2f"),
+        number("over the floor", "over_floor", ".2f"),
+        number("squared error", "squared_error", ".2e"),
+    ),
+)

@@ -1,0 +1,36 @@
+"""The cases by name."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from kernattn.bench._rows import Case
+from kernattn.bench.cpu._cases.attention import causal_elu1, causal_favor, full_favor, one_head, softmax
+from kernattn.bench.cpu._cases.features import (
+    digits,
+    gaussian_features,
+    gram,
+    hadamard_features,
+    patches,
+    tensor_sketch,
+)
+from kernattn.bench.cpu._cases.step import step
+
+__all__ = ["CASES"]
+
+CASES = {
+    "causal-elu1": Case(causal_elu1),
+    "causal-favor": Case(causal_favor),
+    "full-favor": Case(full_favor),
+    "one-head": Case(one_head),
+    "step": Case(partial(step, reuse=False), n=1),
+    "step-in-place": Case(partial(step, reuse=True), n=1),
+    "gaussian-features": Case(gaussian_features, n=5000),
+    "hadamard-features": Case(hadamard_features, n=2000),
+    "digits": Case(digits, n=1797),
+    "patches": Case(patches, n=1796),
+    "tensor-sketch": Case(tensor_sketch, n=2000),
+    "gram": Case(gram, n=20000),
+    "softmax": Case(partial(softmax, causal=False)),
+    "softmax-causal": Case(partial(softmax, causal=True)),
+}

@@ -1,0 +1,98 @@
+"""Attention over whole sequences, maps included."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from kernattn.attention import causal_linear_attention, linear_attention, softmax_attention
+from kernattn.bench._races import Call
+from kernattn.bench._rates import Work
+from kernattn.bench._rows import Race
+from kernattn.bench._sizes import Sizes
+from kernattn.bench._torch import CHUNK
+from kernattn.bench.cpu import _peers as peers
+from kernattn.bench.cpu._cases.inputs import normal, one_thread
+from kernattn.features import elu1, random_features
+from kernattn.kernels import Softmax
+from kernattn.ops.causal.cpu import CHUNK as OURS
+
+__all__ = ["causal_elu1", "causal_favor", "full_favor", "one_head", "softmax"]
+
+
+def _inputs(o: Sizes) -> list[Any]:
+    return normal(o, *3 * [(o.heads, o.n, o.dim)])
+
+
+def _favor(o: Sizes) -> Any:
+    return random_features(Softmax(), o.dim, o.features, "positive", rng=o.seed)
+
+
+def _work(o: Sizes, features: int, project: bool, inside: bool) -> Work:
+    """Return the work of maps and sums; inside chunks whole products, though the loop leaves half of them out."""
+    tokens, size = o.heads * o.n, np.dtype(o.dtype).itemsize
+    flops = 4.0 * features * o.dim + (4.0 * features * o.dim if project else 0.0)
+    if inside:
+        flops += 2.0 * OURS * (features + o.dim)
+    return Work(tokens * 4.0 * o.dim * size, tokens * flops, tokens * 2.0 * features)
+
+
+def causal_elu1(o: Sizes) -> Race:
+    """Causal linear attention with elu + 1."""
+    q, k, v = _inputs(o)
+    others: dict[str, Call] = {}
+    if peers.have("torch") and o.n % CHUNK == 0:
+        others |= {"torch, lean loop": peers.torch_lean(q, k, v, None)}
+        others |= {"torch, chunked": peers.torch_chunked(q, k, v, None)}
+    return Race({"ours": partial(causal_linear_attention, q, k, v, elu1()), **others}, _work(o, o.dim, False, True))
+
+
+def causal_favor(o: Sizes) -> Race:
+    """Causal FAVOR+: positive orthogonal features, maps included."""
+    q, k, v = _inputs(o)
+    phi = _favor(o)
+    others: dict[str, Call] = {}
+    if peers.have("torch") and o.n % CHUNK == 0:
+        others |= {"torch, lean loop": peers.torch_lean(q, k, v, phi.omega)}
+        others |= {"torch, chunked": peers.torch_chunked(q, k, v, phi.omega)}
+    if peers.have("performer_pytorch") and o.n % CHUNK == 0:
+        others |= {"performer-pytorch's maps, chunked": peers.performer_maps_and_chunks(q, k, v, phi.omega)}
+        others |= {"performer-pytorch": peers.performer(q, k, v, phi.omega, causal=True)}
+    return Race({"ours": partial(causal_linear_attention, q, k, v, phi), **others}, _work(o, o.features, True, True))
+
+
+def full_favor(o: Sizes) -> Race:
+    """Bidirectional FAVOR+, maps included."""
+    q, k, v = _inputs(o)
+    phi = _favor(o)
+    others: dict[str, Call] = {}
+    if peers.have("torch"):
+        others |= {"torch, lean": peers.torch_lean_all(q, k, v, phi.omega)}
+    if peers.have("performer_pytorch"):
+        others |= {"performer-pytorch": peers.performer(q, k, v, phi.omega, causal=False)}
+    return Race({"ours": partial(linear_attention, q, k, v, phi), **others}, _work(o, o.features, True, False))
+
+
+def one_head(o: Sizes) -> Race:
+    """One head of 8 n tokens, causal elu + 1: all threads against one."""
+    o = replace(o, n=8 * o.n, heads=1)
+    q, k, v = _inputs(o)
+
+    call = partial(causal_linear_attention, q, k, v, elu1())
+    return Race({"ours": call, "ours, one thread": one_thread(call)}, _work(o, o.dim, False, True))
+
+
+def softmax(o: Sizes, causal: bool) -> Race:
+    """Exact attention, full or causal."""
+    q, k, v = _inputs(o)
+    others: dict[str, Call] = {}
+    if peers.have("torch"):
+        torch, tensors = peers.torch_of(q, k, v)
+        attention = torch.nn.functional.scaled_dot_product_attention
+        others["torch's scaled_dot_product_attention"] = partial(attention, *tensors, is_causal=causal)
+    pairs = o.heads * o.n * (o.n + 1) / 2 if causal else o.heads * o.n * float(o.n)
+    work = Work(4.0 * q.nbytes, 4.0 * pairs * o.dim, pairs)
+    return Race({"ours": partial(softmax_attention, q, k, v, causal=causal), **others}, work)

@@ -1,0 +1,37 @@
+"""Inputs of the cases, and a call on one thread."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn._parallel import VARIABLE
+from kernattn.bench._races import Call
+from kernattn.bench._sizes import Sizes
+
+__all__ = ["normal", "one_thread"]
+
+
+def normal(o: Sizes, *shapes: tuple[int, ...]) -> list[Host]:
+    """Return arrays of standard normal numbers, in the dtype of the sizes."""
+    rng = np.random.default_rng(o.seed)
+    return [rng.standard_normal(shape).astype(o.dtype) for shape in shapes]
+
+
+def one_thread(call: Call) -> Call:
+    """Return the call on one thread of ours."""
+
+    def alone() -> Any:
+        before = os.environ.get(VARIABLE)
+        os.environ[VARIABLE] = "1"
+        try:
+            return call()
+        finally:
+            os.environ.pop(VARIABLE)
+            if before is not None:
+                os.environ[VARIABLE] = before
+
+    return alone

@@ -1,0 +1,128 @@
+"""The growth of time and memory with n."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn._extras import require
+from kernattn._files import replacing
+from kernattn.attention import causal_linear_attention, softmax_attention
+from kernattn.bench._races import race
+from kernattn.bench._rows import Row
+from kernattn.bench._tables import number, word
+from kernattn.bench.cpu._clock import HostClock
+from kernattn.features import elu1, random_features
+from kernattn.kernels import Softmax
+
+__all__ = ["SCALING", "scaling", "scaling_figure"]
+
+SCALING = (
+    word("method", "method"),
+    word("n", "n", right=True),
+    number("ms", "milliseconds", ".4g"),
+    number("ns per token and head", "ns_per_token", ".4g"),
+    number("MiB beyond inputs and output", "extra_mib", ".3g"),
+)
+
+
+def scaling(
+    sizes: Sequence[int], heads: int = 8, dim: int = 64, features: int = 256, seconds: float = 6.0
+) -> list[Row]:
+    """Time some heads against n, with the memory beyond inputs and outputs; a method that takes too long stops growing.
+
+    Parameters
+    ----------
+    sizes : sequence of int
+        Numbers of tokens, ascending.
+    heads : int
+        Number of heads.
+    dim : int
+        Dimension of queries, keys and values.
+    features : int
+        Features of FAVOR+.
+    seconds : float
+        A method whose call took longer is not run at larger sizes.
+
+    Returns
+    -------
+    list of dict
+        Fields method, n, heads, dim, milliseconds, nanoseconds per token and head, and mebibytes beyond inputs and
+        outputs.
+    """
+    phi = random_features(Softmax(), dim, features, "positive", rng=0)
+    methods: dict[str, Callable[[Array, Array, Array], Any]] = {
+        "causal elu + 1": lambda q, k, v: causal_linear_attention(q, k, v, elu1()),
+        f"causal FAVOR+, m = {features}": lambda q, k, v: causal_linear_attention(q, k, v, phi),
+        "exact softmax, causal": partial(softmax_attention, causal=True),
+        "identity (a copy of v)": lambda q, k, v: v.copy(),
+    }
+    rows: list[Row] = []
+    slow: set[str] = set()
+    for n in sizes:
+        rng = np.random.default_rng(n)
+        q, k, v = (rng.standard_normal((heads, n, dim), dtype=np.float32) for _ in range(3))
+        for method, call in methods.items():
+            if method in slow:
+                continue
+            run = partial(call, q, k, v)
+            times, _ = race({method: run}, HostClock(), 5, seconds)
+            time = times[method].median
+            row: Row = {"method": method, "n": n, "heads": heads, "dim": dim}
+            row |= {"milliseconds": 1e3 * time, "ns_per_token": 1e9 * time / (n * heads)}
+            rows.append(row | {"extra_mib": (_peak(run) - v.nbytes) / 2**20})
+            if time > seconds:
+                slow.add(method)
+    return rows
+
+
+def _peak(run: Callable[[], Any]) -> int:
+    """Return the most memory that a call held at once, its output included."""
+    tracemalloc.start()
+    try:
+        kept = run()
+        _, peak = tracemalloc.get_traced_memory()
+        del kept
+    finally:
+        tracemalloc.stop()
+    return peak
+
+
+def scaling_figure(folder: Path, growth: Sequence[Mapping[str, Any]]) -> None:
+    """Write scaling.png and scaling.svg: time and memory against n, from the rows of `scaling`.
+
+    Parameters
+    ----------
+    folder : Path
+        Where to.
+    growth : sequence of mapping
+        The rows.
+    """
+    figure = require("matplotlib.figure", "matplotlib", "the figure of a benchmark").Figure(
+        figsize=(9, 3.8), layout="constrained"
+    )
+    left, right = figure.subplots(1, 2)
+    for axis, field, label in (
+        (left, "milliseconds", "milliseconds"),
+        (right, "extra_mib", "MiB beyond inputs and output"),
+    ):
+        for method in dict.fromkeys(row["method"] for row in growth):
+            points = [(row["n"], max(row[field], 1e-3)) for row in growth if row["method"] == method]
+            axis.loglog(*zip(*points, strict=True), "o-", markersize=3, label=method)
+        axis.set(xlabel="tokens n", ylabel=label)
+        axis.set_xscale("log", base=2)
+        axis.grid(alpha=0.3)
+    left.legend(frameon=False, loc="upper left", fontsize="small")
+    left.set_ylim(top=1e6)
+    figure.suptitle(
+        "{heads} heads, d = {dim}, float32: time and memory against the number of tokens".format(**growth[0])
+    )
+    for form in ("png", "svg"):
+        with replacing(folder / f"scaling.{form}") as file:
+            figure.savefig(file, format=form, dpi=160)

@@ -1,0 +1,87 @@
+"""Rows of real data: the digits and patches of the photographs that scikit-learn ships."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn._extras import require
+from kernattn.errors import ParameterError
+
+__all__ = ["MOST_DIGITS", "PATCH", "REAL_ROWS", "digits", "patches", "photograph", "real_rows"]
+
+PATCH = 8
+MOST_DIGITS = 1797  # as many as there are
+REAL_ROWS = ("digits", "patches", "pixels")
+
+
+def _datasets() -> Any:
+    return require("sklearn.datasets", "scikit-learn", "real data")
+
+
+def photograph(name: str) -> Host:
+    """Return "china" or "flower", (427, 640, 3), with levels up to 255."""
+    require("PIL", "pillow", "a photograph")
+    image: Host = np.asarray(_datasets().load_sample_image(f"{name}.jpg"), dtype=np.float64)
+    return image
+
+
+def patches(image: Host, count: int, rng: np.random.Generator) -> tuple[Host, Host]:
+    """Return patches (count, D) at random places of an image, and the places: row and column of a corner (count, 2)."""
+    windows = np.lib.stride_tricks.sliding_window_view(image, (PATCH, PATCH), axis=(0, 1))
+    rows, columns = windows.shape[:2]
+    corners = rng.choice(rows * columns, size=count, replace=False)
+    row, column = corners // columns, corners % columns
+    return windows[row, column].reshape(count, -1), np.stack([row, column], axis=1).astype(np.float64)
+
+
+def digits() -> tuple[Host, Host]:
+    """Return images of 8 x 8 pixels (1797, 64), entries 0 to 1, and which digit each is: one-hot (1797, 10)."""
+    found = _datasets().load_digits()
+    return found.data / 16, np.eye(10)[found.target]
+
+
+def real_rows(name: str, count: int, rng: np.random.Generator) -> Host:
+    r"""Return rows of real data in random order, (count, 64): digits, or grey patches of 8 x 8 of two photographs.
+
+    A patch :math:`p` becomes :math:`(p - mean) / (variance + 10)^{1/2}`, which takes brightness and contrast out
+    (Coates, Ng and Lee 2011); for "pixels" each pixel is standardised over the patches instead.
+
+    Parameters
+    ----------
+    name : {"digits", "patches", "pixels"}
+        Which data.
+    count : int
+        Rows; of digits there are 1797.
+    rng : numpy.random.Generator
+        Which rows, and their order.
+
+    Returns
+    -------
+    ndarray
+        The rows, float64.
+
+    Raises
+    ------
+    ParameterError
+        If the name is another one, or there are fewer rows than that.
+    MissingExtra
+        If scikit-learn or Pillow is not installed.
+    """
+    if name not in REAL_ROWS:
+        raise ParameterError(f"name must be one of {', '.join(REAL_ROWS)}; got {name!r}")
+    if name == "digits":
+        if not 1 <= count <= MOST_DIGITS:
+            raise ParameterError(f"count must lie in 1..{MOST_DIGITS}, for there are no more digits; got {count}")
+        return rng.permutation(digits()[0])[:count]
+    grey = (photograph(each) @ np.array([0.299, 0.587, 0.114]) for each in ("china", "flower"))
+    counts = (count - count // 2, count // 2)
+    parts = [patches(image, part, rng)[0] for image, part in zip(grey, counts, strict=True)]
+    x = rng.permutation(np.concatenate(parts))
+    if name == "pixels":
+        standardised: Host = (x - x.mean(axis=0)) / x.std(axis=0)
+    else:
+        standardised = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 10)
+    return standardised

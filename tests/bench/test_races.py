@@ -1,0 +1,73 @@
+"""Races: contestants take turns, times are those of one call, and a floor is what its parts make."""
+
+from __future__ import annotations
+
+import pytest
+
+from kernattn.bench._races import Call, race
+from kernattn.bench._rates import Rates, Work
+
+
+class Clock:
+    """Time passes only by what is run."""
+
+    now = 0.0
+    turn = 5e-3
+    settled = 0
+
+    def settle(self, call: Call) -> None:
+        self.settled += 1
+        call()
+
+    def mark(self) -> float:
+        return self.now
+
+    def seconds(self, start: float, stop: float) -> float:
+        return stop - start
+
+
+def test_turns_alternate_and_times_are_those_of_one_call() -> None:
+    clock, order = Clock(), []
+
+    def contestant(name: str, seconds: float) -> None:
+        order.append(name)
+        clock.now += seconds
+
+    a, b = 2.0**-9, 2.0**-6
+    calls = {"a": lambda: contestant("a", a), "b": lambda: contestant("b", b)}
+    times, failed = race(calls, clock, rounds=5, seconds=100.0, sets=4)
+    assert not failed
+    assert times["a"].median == a / 4
+    assert times["b"].low == b / 4
+    assert {t.turns for t in times.values()} == {5}
+    assert "".join(order) == "aabb" + "aaabb" * 5  # one to settle, then two and one that fill a turn
+    stopped, _ = race(calls, clock, rounds=50, seconds=0.0, sets=4)
+    assert {t.turns for t in stopped.values()} == {3}
+
+
+def test_who_runs_out_of_memory_leaves() -> None:
+    class OutOfMemoryError(RuntimeError):
+        pass
+
+    clock = Clock()
+
+    def greedy(error: type[Exception]) -> None:
+        raise error
+
+    def modest() -> None:
+        clock.now += 1.0
+
+    calls = {"g": lambda: greedy(OutOfMemoryError), "h": lambda: greedy(MemoryError), "m": modest}
+    times, failed = race(calls, clock, 3, 100.0, sets=2)
+    assert list(times) == ["m"]
+    assert failed == {"g": "out of memory", "h": "out of memory"}
+    assert clock.settled == 3 + 3
+    with pytest.raises(RuntimeError):
+        race({"b": lambda: greedy(RuntimeError)}, clock, 3, 100.0)
+
+
+def test_a_floor_adds_its_parts_or_takes_the_largest() -> None:
+    work = Work(bytes=4.0, flops=20.0, functions=5.0)
+    assert Rates(bytes=2.0, flops=10.0, functions=5.0).seconds(work) == 2.0 + 2.0 + 1.0
+    assert Rates(bytes=1.0, flops=10.0, overlap=True).parts(work) == (4.0, 2.0, 0.0)
+    assert Rates(bytes=1.0, flops=10.0, overlap=True).seconds(work) == 4.0
