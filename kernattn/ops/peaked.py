@@ -28,7 +28,8 @@ class LinearState(NamedTuple):
     r"""What linear attention remembers of the keys and values that it has seen.
 
     :math:`S_a = \sum_j \phi_a(k_j) e^{-peak_a} v_j^T` and :math:`z_a = \sum_j \phi_a(k_j) e^{-peak_a}`, where
-    :math:`peak_a` is the largest log scale seen for feature :math:`a`; -inf, with zeros, when nothing was seen.
+    :math:`peak_a` is the largest log scale seen for feature :math:`a`, or the log of a power of two
+    at most one octave below it; -inf, with zeros, when nothing was seen.
     """
 
     s: Array  # (..., M, e)

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("numba")
 
 from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.elementary import cosine, exponential, sine_cosine
+from kernattn.ops._numba.elementary import change_of_unit, cosine, exponential, log_of, sine_cosine, unit_of, weight
 from kernattn.ops._numba.products import FULL, LOWER, ROWS, UPPER, lanes, product, transpose
 
 DTYPES = ["float32", "float64"]
@@ -16,6 +16,25 @@ DTYPES = ["float32", "float64"]
 def apply_exponential(x, y):
     for i in range(x.size):
         y[i] = exponential(x[i])
+
+
+@compiled
+def apply_weight(x, up, down, y):
+    for i in range(x.size):
+        y[i] = weight(x[i], up[i], down[i])
+
+
+@compiled
+def apply_change_of_unit(peak, unit, y):
+    for i in range(peak.size):
+        y[i] = change_of_unit(peak[i], unit[i])
+
+
+@compiled
+def apply_units(x, units, logs):
+    for i in range(x.size):
+        units[i] = unit_of(x[i])
+        logs[i] = log_of(units[i])
 
 
 @compiled
@@ -76,6 +95,47 @@ def test_exponential_at_the_ends(dtype):
     y = np.empty_like(x)
     apply_exponential(x, y)
     np.testing.assert_array_equal(y, np.array([0, 0, 0, 1, 1, np.inf, np.inf, np.inf, np.nan], dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_have_the_same_digits_in_every_unit(dtype):
+    x = spread(dtype, -50, 50)
+    rng = np.random.default_rng(1)
+    plain, scaled, zero = np.empty_like(x), np.empty_like(x), np.zeros_like(x)
+    apply_weight(x, zero, zero, plain)
+    assert np.abs(plain / longer(np.exp, x) - 1).max() < np.finfo(dtype).eps
+    for size in (30, 2**20):
+        up = rng.integers(-size, size, x.size).astype(dtype)
+        apply_weight(x, up, up + int(rng.integers(-20, 20)), scaled)
+        np.testing.assert_array_equal(np.frexp(scaled)[0], np.frexp(plain)[0])
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_weights_at_the_ends(dtype):
+    largest = np.finfo(dtype).max
+    x = np.array([0, -np.inf, np.nan, 0, 0, 0, -largest / 2, largest / 2], dtype)
+    up = np.array([0, 0, 0, -3, -np.inf, -largest, 0, 0], dtype)
+    down = np.array([0, 0, 0, -3, 0, 0, 0, largest], dtype)
+    y = np.empty_like(x)
+    apply_weight(x, up, down, y)
+    np.testing.assert_array_equal(y, np.array([1, 0, np.nan, 1, 0, 0, 0, 0], dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_unit_is_found_again_from_its_log(dtype):
+    reach = 2**21 if dtype == "float32" else 2**50
+    x = spread(dtype, -0.69 * reach, 0.69 * reach)
+    units, logs, factors = np.empty_like(x), np.empty_like(x), np.empty_like(x)
+    apply_units(x, units, logs)
+    assert (units == np.floor(units)).all()
+    apply_change_of_unit(logs, units, factors)
+    assert (factors == 1).all()
+    x = spread(dtype, -50, 50)
+    apply_units(x, units, logs)
+    apply_change_of_unit(x, units, factors)
+    np.testing.assert_allclose(factors, np.exp(x.astype("f8") - units * np.log(2)), rtol=40 * np.finfo(dtype).eps)
+    assert factors.min() > 0.999
+    assert factors.max() < 2.001
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -99,7 +99,6 @@ def write_chains(
     packed, scales = aligned(width * dim, x), aligned(width, x)
     upright, work = aligned(p * width, x), aligned(p * width, x)
     tile = aligned(width * row, x)
-    shift, zeros = aligned(p, x), aligned(p, x)
     no_scales = window(x, 0, 0)
     for group in range(low, high):
         first = group * width
@@ -119,6 +118,6 @@ def write_chains(
                 for a in range(count):
                     u[a] *= scale[a]
             finish_features(
-                kind, tile, rows, row, count, begin, frequencies, features, offset, amplitude, scales, zeros, shift,
+                kind, tile, rows, row, count, begin, frequencies, features, offset, amplitude, scales,
                 out, first * features, features,
             )  # fmt: skip

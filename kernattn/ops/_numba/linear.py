@@ -7,23 +7,25 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.elementary import log_of
 from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, UPPER, lanes, pad, panel_product, product
 from kernattn.ops._numba.tiles import (
     EXP,
     EXP_PAIR,
     add_columns,
     finite_rows,
-    key_exponents,
     key_values,
+    key_weights,
     load_rows,
+    load_sums,
     negated,
-    peaks_of_features,
-    peaks_of_rows,
     query_projections,
     query_values,
     query_weights,
     rescale,
     row_scales,
+    unit_of_rows,
+    units_of_features,
 )
 from kernattn.ops._numba.windows import whole, window
 
@@ -60,15 +62,13 @@ def project_keys(
 
 
 @inner
-def _queries(
-    kind, omega, offset, q, at, rows, dim, frequencies, features, peaks, z, packed, tile, row, shift, highest, den
-):
+def _queries(kind, omega, offset, q, at, rows, dim, frequencies, features, units, z, packed, tile, row, highest, den):
     """Write the weights of queries, features-major (M, C), and their normalisers over z."""
     query_projections(q, at, rows, dim, omega, frequencies, tile, row, packed, row)
     if kind >= EXP:
         if kind == EXP_PAIR:
             negated(tile, 0, frequencies * row, frequencies * row)
-        query_weights(tile, rows, row, features, offset, peaks, z, shift, highest, den)
+        query_weights(tile, rows, row, features, offset, units, z, highest, den)
     else:
         query_values(kind, tile, frequencies, features, row, rows, offset, z, den)
 
@@ -121,8 +121,8 @@ def recur(
     wide = tile_rows(max(features, frequencies), v)
     groups = reads.shape[1]
     s = aligned(wide * row_e, v)
-    z, before, peaks = aligned(wide, v), aligned(wide, v), aligned(wide, v)
-    base, shift = aligned(wide, v), aligned(wide, v)
+    z, before, after = aligned(wide, v), aligned(wide, v), aligned(wide, v)  # units of the sums, before and after
+    base, inside = aligned(wide, v), aligned(wide, v)
     scales, highest, den = aligned(size, v), aligned(size, v), aligned(size, v)
     keys = aligned(size * row_k, v)
     queries = aligned(wide * size, v)
@@ -136,12 +136,7 @@ def recur(
     for u in range(low, high):
         head, head_v, head_m = units[u, 0], units[u, 1], units[u, 2]
         start, t, end = units[u, 3], units[u, 4], units[u, 5]
-        for a in range(tops):
-            before[a] = before_peak[start * tops + a] if start >= 0 else nothing
-        for a in range(features):
-            z[a] = before_z[start * features + a] if start >= 0 else 0
-            for c in range(e):
-                s[a * row_e + c] = before_s[(start * features + a) * e + c] if start >= 0 else 0
+        load_sums(before_s, before_z, before_peak, start, features, e, tops, s, row_e, z, before)
         while t < end:
             rows = min(chunk, end - t)
             if fresh.size > 0:
@@ -165,24 +160,24 @@ def recur(
                 if kind == EXP_PAIR:
                     for j in range(rows):
                         negated(keys, j * row_k, frequencies, j * row_k + frequencies)
-                rows = peaks_of_features(keys, rows, row_k, features, scales, offset, before, bound, base, peaks)
-                key_exponents(keys, rows, row_k, features, scales, offset, peaks, shift)
-                rescale(s, row_e, e, z, features, before, peaks)
+                rows = units_of_features(keys, rows, row_k, features, scales, offset, before, bound, base, after)
+                key_weights(keys, rows, row_k, features, scales, offset, after)
+                rescale(s, row_e, e, z, features, before, after)
             else:
-                rows, peak = peaks_of_rows(scales, rows, before[0], bound)
-                key_values(kind, keys, rows, frequencies, row_k, offset, amplitude, scales, peak)
-                if peak != before[0]:
-                    peaks[:features] = peak
+                rows, unit = unit_of_rows(scales, rows, before[0], bound)
+                key_values(kind, keys, rows, frequencies, row_k, offset, amplitude, scales, unit)
+                if unit != before[0]:
+                    after[:features] = unit
                     base[:features] = before[0]
-                    rescale(s, row_e, e, z, features, base, peaks)
-                    before[0] = peak
+                    rescale(s, row_e, e, z, features, base, after)
+                    before[0] = unit
             load_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t, values, row_e)
             for g in range(groups):
                 for i in range(rows):
                     den[i] = 0
                 _queries(
                     kind, omega, offset, q, (reads[u, g, 0] * n + t) * dim, rows, dim, frequencies, features,
-                    peaks, z, packed, queries, size, shift, highest, den,
+                    after, z, packed, queries, size, highest, den,
                 )  # fmt: skip
                 # products[j, i] = phi(k_j) . phi(q_i) for j <= i
                 product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
@@ -190,11 +185,11 @@ def recur(
                 product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
                 product(products, 0, 1, size, values, 0, row_e, num, 0, row_e, rows, e, rows, True, LOWER)
                 write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
-            add_columns(keys, rows, row_k, features, shift, z)
+            add_columns(keys, rows, row_k, features, inside, z)
             product(keys, 0, 1, row_k, values, 0, row_e, s, 0, row_e, features, e, rows, True, FULL)
             t += rows
         for a in range(tops):
-            after_peak[u * tops + a] = before[a]
+            after_peak[u * tops + a] = log_of(before[a])
         for a in range(features):
             after_z[u * features + a] = z[a]
             for c in range(e):
@@ -213,7 +208,7 @@ def answer(
     row_e = tile_rows(e, q)
     size = tile_rows(chunk, q)
     wide = tile_rows(max(features, frequencies), q)
-    s, z, peaks, shift = aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q), aligned(wide, q)
+    s, z, units = aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q)
     highest, den = aligned(size, q), aligned(size, q)
     queries = aligned(wide * size, q)
     packed = aligned(size * max(dim, 1), q)
@@ -226,18 +221,13 @@ def answer(
         head = reads[r, 1]
         if head != loaded:
             loaded = head
-            for a in range(tops):
-                peaks[a] = peak_all[head * tops + a]
-            for a in range(features):
-                z[a] = z_all[head * features + a]
-                for c in range(e):
-                    s[a * row_e + c] = s_all[(head * features + a) * e + c]
+            load_sums(s_all, z_all, peak_all, head, features, e, tops, s, row_e, z, units)
         rows = min(chunk, n - t)
         for i in range(rows):
             den[i] = 0
         _queries(
             kind, omega, offset, q, (reads[r, 0] * n + t) * dim, rows, dim, frequencies, features,
-            peaks, z, packed, queries, size, shift, highest, den,
+            units, z, packed, queries, size, highest, den,
         )  # fmt: skip
         product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
         write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)

@@ -27,7 +27,6 @@ def add_outer(
     row, size, wide = span_row(span, x), tile_rows(chunk, x), tile_rows(features, x)
     phi_row, y_row = pad(features, lanes(x)) + lanes(x), pad(max(columns, 1), lanes(x))
     tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)
-    shift, zeros = aligned(span, x), aligned(span, x)
     phi, values = aligned((size + 1) * phi_row, x), aligned(size * y_row, x)
     sums, others = aligned(wide * wide, x), aligned(wide * y_row, x)
     for u in range(low, high):
@@ -37,7 +36,7 @@ def add_outer(
             rows = min(chunk, units[u, 3] - first)
             block_features(
                 kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x,
-                (units[u, 0] * n + first) * dim, rows, no_mask, span, packed, tile, row, scales, shift, zeros,
+                (units[u, 0] * n + first) * dim, rows, no_mask, span, packed, tile, row, scales,
                 phi, 0, phi_row,
             )  # fmt: skip
             product(phi, 0, 1, phi_row, phi, 0, phi_row, sums, 0, wide, features, features, rows, True, UPPER)

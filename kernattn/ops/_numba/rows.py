@@ -5,18 +5,28 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.elementary import exponential
 from kernattn.ops._numba.linear import aligned, tile_rows
 from kernattn.ops._numba.products import lanes, pad, panel_product
 from kernattn.ops._numba.stream import STREAMED, settle, stream
-from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_exponents, key_values, load_rows, negated, row_scales
+from kernattn.ops._numba.tiles import EXP, EXP_PAIR, load_rows, negated, row_scales, row_values
 from kernattn.ops._numba.windows import whole, window
 
 __all__ = ["block_features", "finish_features", "span_row", "write_features"]
 
 
 @inner
+def _exponentials(tile, rows, row, count, scales, offset):
+    """Turn logs of features (C, M) into features."""
+    for j in range(rows):
+        x, scale = window(tile, j * row, count), scales[j]
+        for a in range(count):
+            x[a] = exponential((x[a] + scale) + offset[a])
+
+
+@inner
 def finish_features(
-    kind, tile, rows, row, count, begin, frequencies, features, offset, amplitude, scales, zeros, shift,
+    kind, tile, rows, row, count, begin, frequencies, features, offset, amplitude, scales,
     out, out_at, out_row,
 ):  # fmt: skip
     """Turn projections begin to begin + count, (C, count), into features in rows of out."""
@@ -28,9 +38,11 @@ def finish_features(
         for part in range(parts):
             logs = window(tile, part * count, tile.size - part * count)
             offsets = window(offset, part * frequencies + begin, count)
-            key_exponents(logs, rows, row, count, scales, offsets, zeros, shift)
+            _exponentials(logs, rows, row, count, scales, offsets)
     else:
-        key_values(kind, tile, rows, count, row, window(offset, begin, count), amplitude, scales, zeros[0])
+        for j in range(rows):
+            factor = amplitude * exponential(scales[j])
+            row_values(kind, tile, j * row, count, window(offset, begin, count), factor)
     streamed = out.size * out.itemsize >= STREAMED
     for j in range(rows):
         for part in range(parts):
@@ -48,7 +60,7 @@ def finish_features(
 @inner
 def block_features(
     kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, at, rows, no_mask, span,
-    packed, tile, row, scales, shift, zeros, out, out_at, out_row,
+    packed, tile, row, scales, out, out_at, out_row,
 ):  # fmt: skip
     """Write the features of a block of rows, `span` frequencies at a time: they stay in cache until written."""
     load_rows(x, at, rows, dim, no_mask, 0, packed, dim)
@@ -63,7 +75,7 @@ def block_features(
                 for i in range(count):
                     target[i] = source[i]
         finish_features(
-            kind, tile, rows, row, count, begin, frequencies, features, offset, amplitude, scales, zeros, shift,
+            kind, tile, rows, row, count, begin, frequencies, features, offset, amplitude, scales,
             out, out_at, out_row,
         )  # fmt: skip
 
@@ -82,10 +94,9 @@ def write_features(
     omega_t, weights, offset, x = whole(omega_t), whole(weights), whole(offset), whole(x)
     row, size = span_row(span, x), tile_rows(chunk, x)
     tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)
-    shift, zeros = aligned(span, x), aligned(span, x)
     for first in range(low * chunk, min(high * chunk, n), chunk):
         block_features(
             kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, first * dim,
-            min(chunk, n - first), no_mask, span, packed, tile, row, scales, shift, zeros,
+            min(chunk, n - first), no_mask, span, packed, tile, row, scales,
             out, first * features, features,
         )  # fmt: skip

@@ -12,8 +12,17 @@ import math
 
 import numpy as np
 
-from kernattn.ops._numba.compile import inner
-from kernattn.ops._numba.elementary import cosine, exponential, sine_cosine, within_reach
+from kernattn.ops._numba.compile import inner, inner_exact
+from kernattn.ops._numba.elementary import (
+    change_of_unit,
+    cosine,
+    exponential,
+    octaves,
+    sine_cosine,
+    unit_of,
+    weight,
+    within_reach,
+)
 from kernattn.ops._numba.products import FULL, product, transpose
 from kernattn.ops._numba.windows import window
 
@@ -27,17 +36,19 @@ __all__ = [
     "SINCOS",
     "add_columns",
     "finite_rows",
-    "key_exponents",
     "key_values",
+    "key_weights",
     "load_rows",
+    "load_sums",
     "negated",
-    "peaks_of_features",
-    "peaks_of_rows",
     "query_projections",
     "query_values",
     "query_weights",
     "rescale",
     "row_scales",
+    "row_values",
+    "unit_of_rows",
+    "units_of_features",
 ]
 
 ELU1, RELU, COS, SINCOS, GIVEN, EXP, EXP_PAIR = range(7)
@@ -97,7 +108,36 @@ def _far(x, shift):
     return count > 0
 
 
-@inner
+@inner_exact
+def _cosines(x, shift, factor):
+    """Replace x by factor cos(x + shift); each number alone decides whether it is far."""
+    if _far(x, shift):
+        for i in range(x.size):
+            y = x[i] + shift
+            x[i] = factor * (cosine(y) if within_reach(y) else x.dtype.type(math.cos(y)))
+    else:
+        for i in range(x.size):
+            x[i] = factor * cosine(x[i] + shift)
+
+
+@inner_exact
+def _sines_cosines(x, other, factor):
+    """Replace x by factor cos(x), and write factor sin(x) to `other`."""
+    if _far(x, x.dtype.type(0)):
+        for i in range(x.size):
+            s, c = sine_cosine(x[i])
+            if not within_reach(x[i]):
+                s, c = x.dtype.type(math.sin(x[i])), x.dtype.type(math.cos(x[i]))
+            other[i] = factor * s
+            x[i] = factor * c
+    else:
+        for i in range(x.size):
+            s, c = sine_cosine(x[i])
+            other[i] = factor * s
+            x[i] = factor * c
+
+
+@inner_exact
 def _values(kind, x, other, shift, factor):
     """Apply the nonlinearity of a kind in place, times factor; of a pair, write the sines to `other`."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
@@ -108,45 +148,38 @@ def _values(kind, x, other, shift, factor):
         for i in range(x.size):
             x[i] = factor * (x[i] if x[i] > zero else zero)
     elif kind == COS:
-        if _far(x, shift):
-            for i in range(x.size):
-                x[i] = factor * x.dtype.type(math.cos(x[i] + shift))
-        else:
-            for i in range(x.size):
-                x[i] = factor * cosine(x[i] + shift)
+        _cosines(x, shift, factor)
     elif kind == SINCOS:
-        if _far(x, shift):
-            for i in range(x.size):
-                other[i] = factor * x.dtype.type(math.sin(x[i]))
-                x[i] = factor * x.dtype.type(math.cos(x[i]))
-        else:
-            for i in range(x.size):
-                s, c = sine_cosine(x[i])
-                other[i] = factor * s
-                x[i] = factor * c
+        _sines_cosines(x, other, factor)
     elif factor != one:
         for i in range(x.size):
             x[i] = factor * x[i]
 
 
 @inner
-def key_values(kind, tile, rows, frequencies, row, offset, amplitude, scales, peak):
-    """Turn projections (C, D) into values times amplitude exp(scales_j - peak), (C, M)."""
-    nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
-    for j in range(rows):
-        factor = zero if scales[j] == nothing else amplitude * exponential(scales[j] - peak)
-        x, other = window(tile, j * row, frequencies), window(tile, j * row + frequencies, frequencies)
-        if kind == COS:
-            for a in range(frequencies):
-                x[a] += offset[a]
-        _values(kind, x, other, zero, factor)
+def row_values(kind, tile, at, frequencies, offset, factor):
+    """Turn the projections (D,) of one token into values times factor, (M,)."""
+    x, other = window(tile, at, frequencies), window(tile, at + frequencies, frequencies)
+    if kind == COS:
+        for a in range(frequencies):
+            x[a] += offset[a]
+    _values(kind, x, other, x.dtype.type(0), factor)
 
 
 @inner
-def peaks_of_rows(scales, rows, before, bound):
-    """Return (how many rows may share a peak, that peak).
+def key_values(kind, tile, rows, frequencies, row, offset, amplitude, scales, unit):
+    """Turn projections (C, D) into values times amplitude e^scales_j 2^-unit, (C, M)."""
+    nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
+    for j in range(rows):
+        factor = zero if scales[j] == nothing else amplitude * weight(scales[j], zero, unit)
+        row_values(kind, tile, j * row, frequencies, offset, factor)
 
-    Rows see what came before and row 0; a later row more than `bound` above both ends the chunk, so that no row is
+
+@inner
+def unit_of_rows(scales, rows, before, bound):
+    """Return (how many rows may share a unit, that unit).
+
+    Rows see what came before and row 0; a later row more than 2^bound above both ends the chunk, so that no row is
     lost below a scale that comes from its future.
     """
     nothing = scales.dtype.type(-np.inf)
@@ -156,34 +189,35 @@ def peaks_of_rows(scales, rows, before, bound):
             first += 1
     if first == rows:
         return rows, before
-    base = max(before, scales[first])
-    peak = base
+    base = max(before, unit_of(scales[first]))
+    unit = base
     for j in range(first, rows):
-        if scales[j] - base > bound:
-            return j, peak
-        peak = max(peak, scales[j])
-    return rows, peak
+        own = unit_of(scales[j])
+        if own - base > bound:
+            return j, unit
+        unit = max(unit, own)
+    return rows, unit
 
 
 @inner
-def _highest(tile, low, high, row, features, scales, offset, before, peaks):
-    """Set peaks_a to the largest log of feature a in rows low to high, or before them."""
+def _highest(tile, low, high, row, features, scales, offset, before, units):
+    """Set units_a to that of the largest log of feature a in rows low to high, or the one before them."""
     x, scale = window(tile, low * row, features), scales[low]
     for a in range(features):
-        peaks[a] = x[a] + scale
+        units[a] = x[a] + scale
     for j in range(low + 1, high):
         x, scale = window(tile, j * row, features), scales[j]
         for a in range(features):
             y = x[a] + scale
-            peaks[a] = y if y > peaks[a] else peaks[a]
+            units[a] = y if y > units[a] else units[a]
     for a in range(features):
-        y = peaks[a] + offset[a]
-        peaks[a] = y if y > before[a] else before[a]
+        own = unit_of(units[a] + offset[a])
+        units[a] = own if own > before[a] else before[a]
 
 
 @inner
-def peaks_of_features(tile, rows, row, features, scales, offset, before, bound, base, peaks):
-    """Set peaks_a for as many rows as may share them, as in `peaks_of_rows`, and return how many."""
+def units_of_features(tile, rows, row, features, scales, offset, before, bound, base, units):
+    """Set units_a for as many rows as may share them, as in `unit_of_rows`, and return how many."""
     nothing = scales.dtype.type(-np.inf)
     first, seen = 0, 0
     for a in range(features):
@@ -193,36 +227,35 @@ def peaks_of_features(tile, rows, row, features, scales, offset, before, bound, 
             first += 1
     if first == rows:
         for a in range(features):
-            peaks[a] = before[a]
+            units[a] = before[a]
         return rows
     _highest(tile, first, first + 1, row, features, scales, offset, before, base)
-    _highest(tile, first, rows, row, features, scales, offset, before, peaks)
+    _highest(tile, first, rows, row, features, scales, offset, before, units)
     above = 0
     for a in range(features):
-        above += 1 if peaks[a] - base[a] > bound else 0
+        above += 1 if units[a] - base[a] > bound else 0
     if above == 0:
         return rows
     for j in range(first + 1, rows):
         x, scale = window(tile, j * row, features), scales[j]
         above = 0
         for a in range(features):
-            above += 1 if (x[a] + scale) + offset[a] - base[a] > bound else 0
+            above += 1 if unit_of((x[a] + scale) + offset[a]) - base[a] > bound else 0
         if above > 0:
-            _highest(tile, first, j, row, features, scales, offset, before, peaks)
+            _highest(tile, first, j, row, features, scales, offset, before, units)
             return j
     return rows
 
 
-@inner
-def key_exponents(tile, rows, row, features, scales, offset, peaks, shift):
-    """Turn logs of features (C, M) into exp(log - peak)."""
+@inner_exact
+def key_weights(tile, rows, row, features, scales, offset, units):
+    """Turn logs of features (C, M) into e^log 2^-unit."""
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
-    for a in range(features):
-        shift[a] = zero if peaks[a] == nothing else offset[a] - peaks[a]
     for j in range(rows):
         x, scale = window(tile, j * row, features), scales[j]
         for a in range(features):
-            x[a] = exponential((x[a] + scale) + shift[a])
+            unit = zero if units[a] == nothing else units[a]
+            x[a] = weight((x[a] + scale) + offset[a], zero, unit)
 
 
 @inner
@@ -239,17 +272,40 @@ def add_columns(tile, rows, row, features, sums, z):
 
 
 @inner
-def rescale(s, row, width, z, features, before, peaks):
-    """Bring the sums s (M, e), z (M,) from the units e^before to e^peaks, where these differ."""
+def rescale(s, row, width, z, features, before, units):
+    """Bring the sums s (M, e), z (M,) from the units 2^before to 2^units, where these differ."""
+    zero = s.dtype.type(0)
     for a in range(features):
-        old, new = before[a], peaks[a]
+        old, new = before[a], units[a]
         if old != new:
-            factor = exponential(old - new)
-            z[a] *= factor
-            x = window(s, a * row, width)
-            for i in range(width):
-                x[i] *= factor
+            _scale_row(s, a * row, width, z, a, weight(zero, old, new))
         before[a] = new
+
+
+@inner
+def _scale_row(s, at, width, z, a, factor):
+    """Multiply row a of the sums."""
+    z[a] *= factor
+    x = window(s, at, width)
+    for i in range(width):
+        x[i] *= factor
+
+
+@inner
+def load_sums(s_all, z_all, peak_all, start, features, e, tops, s, row_e, z, units):
+    """Read the sums of head `start`, or nothing where that is -1, in whole units: others are met by a factor."""
+    for a in range(tops):
+        peak = peak_all[start * tops + a] if start >= 0 else z.dtype.type(-np.inf)
+        units[a] = octaves(peak)
+    for a in range(features):
+        z[a] = z_all[start * features + a] if start >= 0 else 0
+        for c in range(e):
+            s[a * row_e + c] = s_all[(start * features + a) * e + c] if start >= 0 else 0
+        top = a if tops > 1 else 0
+        if start >= 0:
+            factor = change_of_unit(peak_all[start * tops + top], units[top])
+            if factor != 1 and units[top] > -np.inf:
+                _scale_row(s, a * row_e, e, z, a, factor)
 
 
 @inner
@@ -279,27 +335,25 @@ def query_values(kind, tile, frequencies, features, row, rows, offset, z, normal
             normalisers[i] += x[i] * weight
 
 
-@inner
-def query_weights(tile, rows, row, features, offset, peaks, z, shift, highest, normalisers):
-    """Turn logs of features (M, C) into exp(log + peak - largest of its token), and add their products with z."""
+@inner_exact
+def query_weights(tile, rows, row, features, offset, units, z, highest, normalisers):
+    """Turn logs of features (M, C) into e^log 2^(unit - highest), whole powers, and add their products with z."""
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
     for i in range(rows):
         highest[i] = nothing
     for a in range(features):
-        shift[a] = offset[a] + peaks[a]
-    for a in range(features):
-        x, add = window(tile, a * row, rows), shift[a]
+        x, add, unit = window(tile, a * row, rows), offset[a], units[a]
         for i in range(rows):
-            y = x[i] + add
+            y = octaves(x[i] + add) + unit
             highest[i] = y if y > highest[i] else highest[i]
     for i in range(rows):
         highest[i] = zero if highest[i] == nothing else highest[i]
     for a in range(features):
-        x, add, weight = window(tile, a * row, rows), shift[a], z[a]
+        x, add, unit, total = window(tile, a * row, rows), offset[a], units[a], z[a]
         for i in range(rows):
-            y = exponential((x[i] + add) - highest[i])
+            y = weight(x[i] + add, unit, highest[i])
             x[i] = y
-            normalisers[i] += y * weight
+            normalisers[i] += y * total
 
 
 @inner

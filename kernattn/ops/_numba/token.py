@@ -6,13 +6,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.crew import close, offer_of, open_, taken
-from kernattn.ops._numba.elementary import exponential
+from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, unit_of, weight
 from kernattn.ops._numba.linear import aligned, write
 from kernattn.ops._numba.products import ROWS, lanes, pad, panel_product
 from kernattn.ops._numba.sums import read, renew
-from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_values, negated, row_scales
+from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_values, negated, row_scales, row_values
 from kernattn.ops._numba.windows import whole, window
 
 __all__ = ["advance"]
@@ -37,29 +37,32 @@ def _largest(x, parts):
     return best
 
 
-@inner
-def _key_weights(x, scale, offset, before, after, decay):
-    """Turn logs of the key's features into weights in units of the new peaks, and set how much the old sums shrink."""
+@inner_exact
+def _key_weights(x, scale, offset, before, after, units, decay):
+    """Turn logs of the key's features into weights in the new units, and set how much the old sums shrink."""
     nothing, zero = x.dtype.type(-np.inf), x.dtype.type(0)
     for a in range(x.size):
         log, old = (x[a] + scale) + offset[a], before[a]
-        new = log if log > old else old
+        last, own = octaves(old), unit_of(log)
+        new = own if own > last else last
         unit = zero if new == nothing else new
-        after[a] = new
-        x[a] = exponential(log - unit)
-        decay[a] = exponential(old - unit)
+        units[a] = new
+        after[a] = log_of(new)
+        x[a] = weight(log, zero, unit)
+        decay[a] = change_of_unit(old, unit)
 
 
-@inner
-def _query_weights(x, offset, peaks, parts):
-    """Turn logs of the query's features into exp(log + peak - largest)."""
+@inner_exact
+def _query_weights(x, offset, units, whole, parts):
+    """Turn logs of the query's features into e^log 2^(unit - highest)."""
     nothing, zero = x.dtype.type(-np.inf), x.dtype.type(0)
     for a in range(x.size):
-        x[a] += offset[a] + peaks[a]
-    highest = _largest(x, parts)
+        x[a] += offset[a]
+        whole[a] = octaves(x[a]) + units[a]
+    highest = _largest(whole, parts)
     highest = zero if highest == nothing else highest
     for a in range(x.size):
-        x[a] = exponential(x[a] - highest)
+        x[a] = weight(x[a], units[a], highest)
 
 
 @inner
@@ -93,6 +96,7 @@ def _advance(
     readers = pad(ROWS * groups, ROWS)
     keys, queries, packed = aligned(ROWS * row, v), aligned(readers * row, v), aligned(readers * dim, v)
     scales, decay, parts = aligned(ROWS, v), aligned(features, v), aligned(lanes(v), v)
+    units, largest = aligned(features, v), aligned(features, v)
     value, total, den = aligned(e, v), aligned(e, v), aligned(1, v)
     nothing, zero, one = v.dtype.type(-np.inf), v.dtype.type(0), v.dtype.type(1)
     inputs, step = (keys, row) if omega_t.size == 0 else (packed, dim)
@@ -110,15 +114,13 @@ def _advance(
                 if kind == EXP_PAIR:
                     negated(keys, j * row, frequencies, j * row + frequencies)
                 after = window(new_peak, b * features, features)
-                _key_weights(key, scales[j], offset, window(peak, b * features, features), after, decay)
+                _key_weights(key, scales[j], offset, window(peak, b * features, features), after, units, decay)
             else:
-                last, new = peak[b], max(peak[b], scales[j])
+                new = max(octaves(peak[b]), unit_of(scales[j]))
                 unit = zero if new == nothing else new
                 key_values(kind, key, 1, frequencies, row, offset, amplitude, window(scales, j, 1), unit)
-                shrink = exponential(last - unit)
-                for a in range(features):
-                    decay[a] = shrink
-                new_peak[b] = new
+                decay[:] = change_of_unit(peak[b], unit)
+                new_peak[b] = log_of(new)
             old_z, new_z_b = window(z, b * features, features), window(new_z, b * features, features)
             for a in range(features):
                 new_z_b[a] = decay[a] * old_z[a] + key[a]
@@ -132,10 +134,9 @@ def _advance(
                     if kind == EXP_PAIR:
                         at = (j * groups + g) * row
                         negated(queries, at, frequencies, at + frequencies)
-                    _query_weights(reader, offset, window(new_peak, b * features, features), parts)
+                    _query_weights(reader, offset, units, largest, parts)
                 else:
-                    scales[j] = zero
-                    key_values(kind, reader, 1, frequencies, row, offset, one, window(scales, j, 1), zero)
+                    row_values(kind, reader, 0, frequencies, offset, one)
                 total[:] = zero
                 if g > 0:
                     read(sums, reader, total)

@@ -1,0 +1,61 @@
+"""Blind to the future to the last bit: no row moves when anything after it changes, or when the sequence ends there."""
+
+import numpy as np
+import pytest
+
+import laws
+import maps
+
+FUTURES = {  # what becomes of q, k and v after token t
+    "other": (-1, 0.7, 3),
+    "larger": (30, 30, 1e3),
+    "smaller": (1e-3, 1e-3, 1e-6),
+    "huge": (1e8, 1e8, 1e20),
+    "NaN": (np.nan, np.nan, np.nan),
+    "infinite values": (1, 1, np.inf),
+}
+LENGTH = 130  # two chunks of every backend and a bit, in groups of no vector's length
+
+
+def inputs(rng, dtype, scale):
+    """-> q, k, v, key_mask | None, segment_ids | None, one thing or another of each."""
+    n = int(rng.integers(2, LENGTH))
+    q, k, v = (rng.standard_normal((2, n, width)).astype(dtype) for width in (maps.DIM, maps.DIM, 3))
+    late = np.where(np.arange(n) < rng.integers(n), 1, rng.choice([1, 1e-3, 10])).astype(dtype)  # a change of loudness
+    mask = rng.random(n) < 0.8 if rng.random() < 0.4 else None
+    ids = np.cumsum(rng.random(n) < 0.05) if rng.random() < 0.4 else None
+    return (scale * q).astype(dtype), (scale * k * late[:, None]).astype(dtype), v, mask, ids
+
+
+def upto(x, t):
+    return None if x is None else x[..., : t + 1]
+
+
+def same(actual, wanted, what):
+    moved = ~((actual == wanted) | (np.isnan(actual) & np.isnan(wanted)))
+    assert not moved.any(), (
+        f"{what}: {moved.any(axis=(0, -1)).nonzero()[0]} moved by {np.abs(actual - wanted).max():.3g}"
+    )
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", [*maps.MAPS, "taylor2", "nystrom", "sum"])
+def test_the_past_keeps_every_bit(name, backend, dtype, monkeypatch):
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
+    phi, rng = maps.make(name), np.random.default_rng(len(name))
+    for scale in (0.3, 1, 5, 50):
+        q, k, v, mask, ids = inputs(rng, dtype, scale)
+        n = v.shape[-2]
+        whole, _ = laws.causal(phi, q, k, v, backend, key_mask=mask, segment_ids=ids)
+        for future, factors in FUTURES.items():
+            t = int(rng.integers(n - 1)) if n > 2 else 0
+            changed = [x.copy() for x in (q, k, v)]
+            with np.errstate(all="ignore"):
+                for x, factor in zip(changed, factors, strict=True):
+                    x[:, t + 1 :] = (factor * x[:, t + 1 :][:, ::-1]).astype(dtype)
+                out, _ = laws.causal(phi, *changed, backend, key_mask=mask, segment_ids=ids)
+            same(out[:, : t + 1], whole[:, : t + 1], f"scale {scale}, n {n}, rows up to {t}, {future} after")
+        if backend.name == "cpu":
+            cut = [x[:, : t + 1] for x in (q, k, v)]
+            out, _ = laws.causal(phi, *cut, backend, key_mask=upto(mask, t), segment_ids=upto(ids, t))
+            same(out, whole[:, : t + 1], f"scale {scale}, n {n}, cut after {t}")
