@@ -1,26 +1,27 @@
 """Feature maps: what they are, random ones for a kernel, and deterministic ones."""
 
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.combinations import Combination, combinations
 from kernattn.features._choose.estimator import Estimator
 from kernattn.features._choose.factory import random_features
 from kernattn.features._choose.families import estimators
 from kernattn.features._choose.recommend import Choice, Recommendation, recommend
 from kernattn.features._choose.table import ESTIMATORS
-from kernattn.features.arccosine import ArcCosineFeatures
-from kernattn.features.asymmetric_exponential import AsymmetricExponential
-from kernattn.features.base import FeatureMap
-from kernattn.features.chi2 import AdditiveChi2Features, SkewedChi2Features
-from kernattn.features.composite import Concatenated, Multiple, Tensor, concatenate, multiple, tensor
-from kernattn.features.dense_exponential import DenseExponential, optimal_tilts
-from kernattn.features.elementwise import Elementwise, elu1, exp, relu
-from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
-from kernattn.features.files import load
-from kernattn.features.generalized import FUNCTIONS, Generalized, generalized
-from kernattn.features.nystrom import LANDMARKS, Nystrom, nystrom
-from kernattn.features.polynomial import Polynomial, polynomial
-from kernattn.features.quadrature import RULES, Quadrature, quadrature
-from kernattn.features.random import RandomFeatureMap
-from kernattn.features.sketches import (
+from kernattn.features._composite.multiples import Multiple, multiple
+from kernattn.features._composite.products import Tensor, tensor
+from kernattn.features._composite.sums import Concatenated, concatenate
+from kernattn.features._deterministic.additive_chi2 import AdditiveChi2Features
+from kernattn.features._deterministic.elementwise import Elementwise, elu1, exp, relu
+from kernattn.features._deterministic.quadrature import RULES, Quadrature, quadrature
+from kernattn.features._exponential.asymmetric import AsymmetricExponential
+from kernattn.features._exponential.dense import DenseExponential, optimal_tilts
+from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive, optimal_tilt
+from kernattn.features._files import load
+from kernattn.features._neurons.arccosine import ArcCosineFeatures
+from kernattn.features._neurons.generalized import FUNCTIONS, Generalized, generalized
+from kernattn.features._nystrom import LANDMARKS, Nystrom, nystrom
+from kernattn.features._polynomial.monomials import Polynomial, polynomial
+from kernattn.features._polynomial.sketches import (
     ComplexToReal,
     GaussianSketch,
     PolynomialSketch,
@@ -28,8 +29,10 @@ from kernattn.features.sketches import (
     TensorSketch,
     TensorSRHT,
 )
-from kernattn.features.taylor import Taylor2, taylor2
-from kernattn.features.trigonometric import Phase, Trigonometric
+from kernattn.features._polynomial.taylor import Taylor2, taylor2
+from kernattn.features._spectral.map import RandomFeatureMap
+from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
+from kernattn.features._spectral.trigonometric import Phase, Trigonometric
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = [

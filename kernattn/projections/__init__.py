@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from kernattn._check import one_of
-from kernattn.projections.antithetic import Antithetic, antithetic
-from kernattn.projections.base import Directed, Projection
-from kernattn.projections.fastfood import Fastfood, fastfood
-from kernattn.projections.hadamard import Hadamard, hadamard
-from kernattn.projections.iid import Iid, iid
-from kernattn.projections.kac import Kac, kac
-from kernattn.projections.moment_matched import MomentMatched, moment_matched
-from kernattn.projections.norm_law import NormLaw
-from kernattn.projections.norms import NORM_LAWS
-from kernattn.projections.orthogonal import Orthogonal, orthogonal
-from kernattn.projections.orthogonalize import orthogonalize
-from kernattn.projections.pairs import Pair
-from kernattn.projections.quasi import Halton, Sobol, halton, sobol
-from kernattn.projections.simplex import Simplex, simplex
+from kernattn.projections._antithetic import Antithetic, antithetic
+from kernattn.projections._base import Directed, Projection
+from kernattn.projections._fastfood import Fastfood, fastfood
+from kernattn.projections._hadamard import Hadamard, hadamard
+from kernattn.projections._iid import Iid, iid
+from kernattn.projections._kac import Kac, kac
+from kernattn.projections._moment_matched import MomentMatched, moment_matched
+from kernattn.projections._norm_law import NormLaw
+from kernattn.projections._norms import NORM_LAWS
+from kernattn.projections._orthogonal import Orthogonal, orthogonal
+from kernattn.projections._orthogonalize import orthogonalize
+from kernattn.projections._pairs import Pair
+from kernattn.projections._quasi import Halton, Sobol, halton, sobol
+from kernattn.projections._simplex import Simplex, simplex
 
 __all__ = [
     "NORM_LAWS",

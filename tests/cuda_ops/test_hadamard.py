@@ -59,7 +59,7 @@ def test_hadamard(cupy, monkeypatch, kind, dtype, room):
 def test_tensor_srht(cupy, monkeypatch, dtype):
     """The sketch whose every factor is a chain of one transform, from the map down."""
     import kernattn as ka
-    from kernattn.features.sketches import tensor_srht
+    from kernattn.features._polynomial.sketches import tensor_srht
 
     monkeypatch.setattr(tensor_srht, "FASTER_ABOVE", {"gpu": 0})
     phi = ka.random_features(ka.kernels.Polynomial(3, coef0=0.5), 5, 20, "tensor_srht")

@@ -9,7 +9,7 @@ import kernattn as ka
 import laws
 import oracles
 from cuda_ops.cases import OPERAND_EPS, to64
-from kernattn.features import base
+from kernattn.features._base import map as base
 from kernattn.ops import OPS, _cuda_linear
 from xp import Backend, Kind, numpy_dtype
 

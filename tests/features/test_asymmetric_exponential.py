@@ -8,8 +8,8 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.features.asymmetric_exponential import balance
-from kernattn.features.data import checked
+from kernattn.features._data import checked
+from kernattn.features._exponential.asymmetric import balance
 from laws import arrays
 from xp import KINDS, to_numpy
 

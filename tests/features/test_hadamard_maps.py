@@ -8,7 +8,7 @@ import pytest
 import kernattn as ka
 import laws
 from kernattn._dispatch import Op, missing
-from kernattn.features import base
+from kernattn.features._base import map as base
 from kernattn.ops.chains import Chains
 from kernattn.ops.hadamard import FASTER_ABOVE
 from xp import to_numpy

@@ -9,9 +9,9 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.features.nystrom import choose
-from kernattn.features.nystrom.gram import Gram
-from kernattn.features.nystrom.pivots import rpcholesky
+from kernattn.features._nystrom import choose
+from kernattn.features._nystrom.gram import Gram
+from kernattn.features._nystrom.pivots import rpcholesky
 from laws import arrays
 from xp import dtype_name, to_numpy
 

@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.features.quadrature import _nonnegative
+from kernattn.features._deterministic.fit import nonnegative
 from laws import arrays
 from xp import KINDS, to_numpy
 
@@ -173,7 +173,7 @@ def test_nonnegative_least_squares():
     rng = np.random.default_rng(1)
     for shape in ((30, 8), (50, 40), (8, 20)):
         a, b = rng.standard_normal(shape), rng.standard_normal(shape[0])
-        w = _nonnegative(a, b)
+        w = nonnegative(a, b)
         assert (w >= 0).all()
         np.testing.assert_allclose(np.linalg.norm(a @ w - b), nnls(a, b)[1], rtol=1e-6, atol=1e-3)
     x = inputs(12, 2)

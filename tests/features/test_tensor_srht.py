@@ -7,8 +7,8 @@ from scipy.linalg import hadamard as sylvester
 
 import kernattn as ka
 from kernattn._dispatch import Op, missing
-from kernattn.features.sketches import tensor_srht
-from kernattn.features.sketches.tensor_srht import FASTER_ABOVE
+from kernattn.features._polynomial.sketches import tensor_srht
+from kernattn.features._polynomial.sketches.tensor_srht import FASTER_ABOVE
 from laws import arrays
 from xp import dtype_name, to_numpy
 

@@ -4,7 +4,7 @@ import mpmath as mp
 import numpy as np
 import pytest
 
-from kernattn.projections.cut import cut_log_moment
+from kernattn.projections._cut import cut_log_moment
 
 
 @pytest.mark.parametrize("tilt", [-2.0, -0.3, 0.0, 0.1])

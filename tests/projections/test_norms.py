@@ -10,7 +10,7 @@ from scipy import integrate, special, stats
 import kernattn as ka
 from kernattn import errors
 from kernattn.projections import NORM_LAWS
-from kernattn.projections.norms import Chi, NormLaw, SqrtD
+from kernattn.projections._norms import Chi, NormLaw, SqrtD
 
 CASES = [("chi", 1), ("chi", 2), ("sqrt_d", 1), ("sqrt_d", 2)]
 T2 = np.concatenate([np.geomspace(1e-6, 1e4, 11), [2.0, 30.0, 300.0, 2.4e3, 5e3, 7e3]])

@@ -5,8 +5,8 @@ import pytest
 from scipy import stats
 
 from kernattn.errors import ParameterError
-from kernattn.projections.norms import Chi
-from kernattn.projections.scale_mixtures import MaternNorms, RationalQuadraticNorms
+from kernattn.projections._norms import Chi
+from kernattn.projections._scale_mixtures import MaternNorms, RationalQuadraticNorms
 
 Z2 = np.array([1e-10, 1e-4, 0.01, 0.3, 1.0, 4.0, 20.0, 1e3, 1e8])
 SHAPES = [0.05, 0.5, 1.0, 2.5, 30.0, 1e4]

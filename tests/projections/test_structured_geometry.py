@@ -7,7 +7,7 @@ from scipy import special, stats
 import kernattn as ka
 from kernattn.ops.walsh import padded, walsh_hadamard
 from kernattn.projections import Pair
-from kernattn.projections.coupling import partners
+from kernattn.projections._coupling import partners
 from structured import SPECS, unit
 
 P = ka.projections

@@ -11,9 +11,9 @@ import numpy as np
 from kernattn._array import Host
 from kernattn._check import positive_integer
 from kernattn.errors import NoClosedForm, ParameterError
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.factory import random_features
 from kernattn.features._choose.table import ESTIMATORS
-from kernattn.features.base import FeatureMap
 from kernattn.kernels import (
     ALGEBRA,
     KERNELS,
@@ -29,7 +29,7 @@ from kernattn.kernels import (
     Sum,
 )
 from kernattn.projections import PROJECTIONS, Projection, resolve
-from kernattn.projections.coupling import COUPLED_NORMS
+from kernattn.projections._coupling import COUPLED_NORMS
 
 __all__ = ["Combination", "combinations"]
 

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from kernattn.errors import ParameterError
-from kernattn.features.base import FeatureMap
-from kernattn.features.data import Data
-from kernattn.features.dense_exponential import check_normal
+from kernattn.features._base.map import FeatureMap
+from kernattn.features._data import Data
+from kernattn.features._exponential.dense import check_normal
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
 

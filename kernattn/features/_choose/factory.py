@@ -5,10 +5,10 @@ from __future__ import annotations
 from kernattn._array import Array
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel, make
-from kernattn.features.base import FeatureMap
-from kernattn.features.data import checked
+from kernattn.features._data import checked
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
 

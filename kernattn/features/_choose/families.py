@@ -8,15 +8,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn.errors import ParameterError
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.polynomial import polynomial_features
 from kernattn.features._choose.spectral import spectral_estimators, spectral_features
 from kernattn.features._choose.table import draw, rows_of
-from kernattn.features.base import FeatureMap
-from kernattn.features.chi2 import SkewedChi2Features
-from kernattn.features.composite import composite_features
-from kernattn.features.data import Data
-from kernattn.features.spectra import check_axes, check_spectrum, is_convolution
+from kernattn.features._composite.kernels import composite_features
+from kernattn.features._data import Data
+from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
+from kernattn.features._spectral.spectra import check_axes, check_spectrum, is_convolution
 from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial, Product, Scaled, Sech, SkewedChi2, Sum
 
 __all__ = ["FAMILIES", "check_kernel", "estimators", "make"]

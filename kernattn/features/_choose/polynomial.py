@@ -8,12 +8,12 @@ import numpy as np
 
 from kernattn._array import Host
 from kernattn._random import generator
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
-from kernattn.features.base import FeatureMap
-from kernattn.features.data import sampled_pairs
-from kernattn.features.polynomial import Polynomial
-from kernattn.features.polynomial_inputs import pair_sums
+from kernattn.features._data import sampled_pairs
+from kernattn.features._polynomial.inputs import pair_sums
+from kernattn.features._polynomial.monomials import Polynomial
 from kernattn.projections import resolve
 
 __all__ = ["polynomial_features"]

@@ -9,8 +9,8 @@ import numpy as np
 
 from kernattn._array import Host
 from kernattn.errors import NoClosedForm
-from kernattn.features.data import sampled_pairs
-from kernattn.features.random import RandomFeatureMap
+from kernattn.features._data import sampled_pairs
+from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.kernels import Kernel, Softmax
 from kernattn.projections import Iid
 

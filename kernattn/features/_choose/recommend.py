@@ -17,8 +17,8 @@ from kernattn.features._choose.families import check_kernel
 from kernattn.features._choose.prediction import pair_weights, predict
 from kernattn.features._choose.spectral import candidates
 from kernattn.features._choose.table import ESTIMATORS
-from kernattn.features.data import checked, sampled_pairs
-from kernattn.features.spectra import check_spectrum
+from kernattn.features._data import checked, sampled_pairs
+from kernattn.features._spectral.spectra import check_spectrum
 from kernattn.kernels import Kernel, Softmax
 from kernattn.projections import Projection, resolve
 

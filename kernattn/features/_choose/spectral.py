@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from kernattn.errors import ParameterError
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.prediction import predict
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
-from kernattn.features.base import FeatureMap
-from kernattn.features.spectra import spectrum
+from kernattn.features._spectral.spectra import spectrum
 from kernattn.kernels import Kernel, Softmax
 from kernattn.projections import NORM_LAWS, Projection
 

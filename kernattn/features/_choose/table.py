@@ -8,18 +8,24 @@ from typing import Any
 import numpy as np
 
 from kernattn.errors import ParameterError
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Estimator, Request
-from kernattn.features.arccosine import ArcCosineFeatures
-from kernattn.features.asymmetric_exponential import AsymmetricExponential, balance
-from kernattn.features.base import FeatureMap
-from kernattn.features.chi2 import AdditiveChi2Features
-from kernattn.features.data import Data
-from kernattn.features.dense_exponential import DenseExponential, optimal_tilts
-from kernattn.features.exponential import Hyperbolic, OptimalPositive, Positive, optimal_tilt
-from kernattn.features.polynomial import Polynomial
-from kernattn.features.sketches import ComplexToReal, GaussianSketch, RademacherSketch, TensorSketch, TensorSRHT
-from kernattn.features.spectra import has_normal_frequencies, has_spectrum
-from kernattn.features.trigonometric import Phase, Trigonometric
+from kernattn.features._data import Data
+from kernattn.features._deterministic.additive_chi2 import AdditiveChi2Features
+from kernattn.features._exponential.asymmetric import AsymmetricExponential, balance
+from kernattn.features._exponential.dense import DenseExponential, optimal_tilts
+from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive, optimal_tilt
+from kernattn.features._neurons.arccosine import ArcCosineFeatures
+from kernattn.features._polynomial.monomials import Polynomial
+from kernattn.features._polynomial.sketches import (
+    ComplexToReal,
+    GaussianSketch,
+    RademacherSketch,
+    TensorSketch,
+    TensorSRHT,
+)
+from kernattn.features._spectral.spectra import has_normal_frequencies, has_spectrum
+from kernattn.features._spectral.trigonometric import Phase, Trigonometric
 from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Softmax
 from kernattn.kernels import Polynomial as PolynomialKernel
 

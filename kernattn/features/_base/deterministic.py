@@ -1,0 +1,59 @@
+"""Deterministic maps: their estimate has no variance; most are the map of their own kernel, and have no bias either."""
+
+from __future__ import annotations
+
+from typing import Self, final
+
+import numpy as np
+
+from kernattn._array import Array, Host, accumulation_dtype, namespace
+from kernattn._random import RNG
+from kernattn.features._base.map import FeatureMap
+from kernattn.features._moments.bounds import Terms
+
+__all__ = ["DeterministicMap", "ExactMap"]
+
+
+class DeterministicMap(FeatureMap):
+    """A map without random numbers."""
+
+    @final
+    def mean(self, x: Array, y: Array) -> Array:
+        """Return phi(x).phi(y) for rowwise pairs: (..., d), (..., d) -> (...)."""
+        xp = namespace(x=x, y=y)
+        self.check(x[..., None, :])
+        self.check(y[..., None, :], "y")
+        left, right = self.scaled_query(x[..., None, :]), self.scaled_key(y[..., None, :])
+        products = left.values * right.values * xp.exp(left.log_scale + right.log_scale)  # (..., 1, M)
+        return xp.astype(xp.sum(products, axis=-1)[..., 0], x.dtype, copy=False)
+
+    @final
+    def variance(self, x: Array, y: Array) -> Array:
+        """Return 0 for every rowwise pair: (..., d), (..., d) -> (...)."""
+        return _zeros(x, y)
+
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d): the bias alone, at the number of features."""
+        bias, features = self.bias(x, y), self.features_of(x.shape[-1])
+        zeros = np.zeros_like(bias)
+        return Terms(1, lambda n: features, self.mean(x, y) - bias, lambda n: bias, lambda n: zeros)
+
+    @final
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return the map itself: there is nothing to draw."""
+        return self
+
+
+class ExactMap(DeterministicMap):
+    """A map whose inner product is its kernel."""
+
+    @final
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return 0 for every rowwise pair: (..., d), (..., d) -> (...)."""
+        return _zeros(x, y)
+
+
+def _zeros(x: Array, y: Array) -> Array:
+    xp = namespace(x=x, y=y)
+    zeros = xp.zeros_like(xp.astype(x, accumulation_dtype(xp, x), copy=False)) + xp.zeros_like(y)
+    return xp.astype(xp.sum(zeros, axis=-1), x.dtype, copy=False)

@@ -1,0 +1,232 @@
+"""What a feature map is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from os import PathLike
+from typing import Self, final
+
+import numpy as np
+
+from kernattn._array import Array, Host, accumulation_dtype, check_floating, constant, namespace
+from kernattn._lazy import lazy
+from kernattn._random import RNG
+from kernattn.errors import EmptyInputError, NoClosedForm, ShapeError
+from kernattn.features._moments.bounds import Terms, certified_number, check_request
+from kernattn.features._moments.pairs import flat_pairs
+from kernattn.features._record import fingerprint, save
+from kernattn.ops.chains import Chains
+from kernattn.ops.features import OP
+from kernattn.ops.features.reference import scaled
+from kernattn.ops.hadamard import FASTER_ABOVE
+from kernattn.ops.hadamard import OP as HADAMARD
+from kernattn.ops.hadamard.reference import hadamard
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["FeatureMap", "SpecMap", "features_of_spec", "projected"]
+
+
+class FeatureMap(ABC):
+    r"""A map :math:`\phi` whose inner products estimate a kernel: :math:`\phi(x)^T \phi(y) \approx k(x, y)`.
+
+    A map is a frozen value: it is drawn once, evaluated purely, and redrawn into a new map. To bring one of your own,
+    derive a frozen dataclass from this class and give it the abstract members; every form of attention then takes it.
+    """
+
+    @property
+    @abstractmethod
+    def dim(self) -> int | None:
+        """Input dimension d; None where any is taken."""
+
+    @abstractmethod
+    def features_of(self, dim: int) -> int:
+        """Return M, the number of features of an input of dimension `dim`."""
+
+    @final
+    @property
+    def num_features(self) -> int | None:
+        """Number M of features; None for a map of any dimension, whose `features_of` tells it."""
+        return None if self.dim is None else self.features_of(self.dim)
+
+    @abstractmethod
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of queries x (..., n, d), log scale apart, in the accumulation dtype."""
+
+    @abstractmethod
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of keys x (..., n, d), log scale apart, in the accumulation dtype."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> MapSpec | None:
+        """The map as plain numbers for the fused ops; None for a map that the ops take as computed features."""
+
+    @final
+    @lazy
+    def draw(self) -> int:
+        """Fingerprint of the map's content, which the states that it makes carry."""
+        return fingerprint(self)
+
+    @final
+    def check(self, x: Array, name: str = "x") -> None:
+        """Raise unless x is a floating (..., n, d) array of this map's dimension."""
+        namespace(**{name: x})
+        check_floating(name, x)
+        if x.ndim < 2:
+            raise ShapeError(f"{name} must be (..., n, d); got shape {tuple(x.shape)}")
+        if 0 in x.shape:
+            raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
+        if self.dim is not None and x.shape[-1] != self.dim:
+            raise ShapeError(
+                f"{name} must have d = {self.dim} columns, as the map was drawn; got shape {tuple(x.shape)}"
+            )
+
+    @final
+    def query(self, x: Array, *, backend: str | None = None) -> Array:
+        """Return the features of queries: (..., n, d) -> (..., n, M), in the dtype of x."""
+        return self._features(x, "query", backend)
+
+    @final
+    def key(self, x: Array, *, backend: str | None = None) -> Array:
+        """Return the features of keys: (..., n, d) -> (..., n, M), in the dtype of x."""
+        return self._features(x, "key", backend)
+
+    @final
+    def __call__(self, x: Array, *, backend: str | None = None) -> Array:
+        """Return the features of x: (..., n, d) -> (..., n, M), in the dtype of x."""
+        return self._features(x, "query", backend)
+
+    @final
+    def scaled(self, x: Array) -> ScaledFeatures:
+        """Return the features as values and a log scale, which no norm of x overflows."""
+        self.check(x)
+        return self.scaled_query(x)
+
+    def _features(self, x: Array, side: str, backend: str | None) -> Array:
+        self.check(x)
+        backend = OP.choose(x, backend)
+        if self.spec is not None:
+            chains = _fast_chains(self.spec.omega, backend)
+            if chains is None:
+                return OP.implementation(x, backend)(x, self.spec)
+            return HADAMARD.implementation(x, backend)(x, chains, self.spec.unprojected)
+        xp = namespace(x=x)
+        values, log_scale = self.scaled_query(x) if side == "query" else self.scaled_key(x)
+        return xp.astype(values * xp.exp(log_scale), x.dtype, copy=False)
+
+    def mean(self, x: Array, y: Array) -> Array:
+        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        raise NoClosedForm(f"no closed form is known for the mean of {type(self).__name__}")
+
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
+        raise NoClosedForm(f"no closed form is known for the bias of {type(self).__name__}")
+
+    def variance(self, x: Array, y: Array) -> Array:
+        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        raise NoClosedForm(f"no closed form is known for the variance of {type(self).__name__}")
+
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
+        raise NoClosedForm(f"no bound on the errors of {type(self).__name__} is known")
+
+    @final
+    def num_features_for(self, x: Array, y: Array, *, error: float, probability: float) -> int:
+        r"""Return the least M that certifies :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p`.
+
+        Hoeffding's, Bernstein's and Chebyshev's inequality over independent blocks of features, whichever is best for a
+        pair; where terms are unbounded, as those of exponential features, Chebyshev's with the exact variance alone.
+        Over the pairs the probabilities of failure add up. The bias is taken off the error first. Composite maps grow
+        by whole multiples of their members' numbers of features.
+
+        Parameters
+        ----------
+        x, y : (..., d) array
+            Rowwise pairs.
+        error : float
+            The error allowed, absolute, positive.
+        probability : float
+            The probability p that a fresh draw keeps it for all of the pairs, in (0, 1).
+
+        Returns
+        -------
+        int
+            The number M of features, at least a pair where the map makes pairs.
+
+        Raises
+        ------
+        ParameterError
+            If a number is out of range, the bias alone exceeds the error, or no number of features is enough.
+        NoClosedForm
+            If the bias is not known, or neither is the variance nor are there bounded terms in independent blocks.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kernattn as ka
+        >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=4, num_features=2, projection="iid")
+        >>> x = np.ones((1, 4))
+        >>> phi.num_features_for(x, -x, error=0.1, probability=0.99)
+        1132
+        """
+        check_request(error, probability)
+        pair = flat_pairs(x.shape[-1] if self.dim is None else self.dim, x, y)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return certified_number(self.terms(*pair), error, probability)
+
+    @abstractmethod
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return a new map of the same design with fresh random numbers; a deterministic map returns itself."""
+
+    @final
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the map to an .npz file (no pickle), first under a temporary name; `kernattn.load` reads it."""
+        save(self, path)
+
+
+class SpecMap(FeatureMap):
+    """A map that its spec says whole; queries and keys share it."""
+
+    @property
+    @abstractmethod
+    def spec(self) -> MapSpec:
+        """The map as plain numbers."""
+
+    @final
+    @property
+    def dim(self) -> int | None:
+        """Input dimension d; None where any is taken."""
+        return self.spec.dim
+
+    @final
+    def features_of(self, dim: int) -> int:
+        """Return M, the number of features of an input of dimension `dim`."""
+        return self.spec.features_of(dim)
+
+    @final
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
+        return features_of_spec(x, self.spec)
+
+    @final
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
+        return self.scaled_query(x)
+
+
+def features_of_spec(x: Array, spec: MapSpec) -> ScaledFeatures:
+    """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
+    return scaled(x, spec, None if spec.omega is None else projected(x, spec.omega))
+
+
+def projected(x: Array, omega: Host | Chains) -> Array:
+    """Return Omega x, (..., n, D), of rows x (..., n, d), in the accumulation dtype."""
+    xp = namespace(x=x)
+    dtype, chains = accumulation_dtype(xp, x), _fast_chains(omega, "reference")
+    x = xp.astype(x, dtype, copy=False)
+    return xp.matmul(x, constant(xp, omega.T, dtype, x)) if chains is None else hadamard(x, chains, None)
+
+
+def _fast_chains(omega: Host | Chains | None, backend: str) -> Chains | None:
+    """Return the frequencies where they are chains that are faster on the backend than their matrix."""
+    return omega if isinstance(omega, Chains) and omega.dim > FASTER_ABOVE[backend] else None

@@ -1,0 +1,1 @@
+"""Maps of sums, products and multiples of kernels."""

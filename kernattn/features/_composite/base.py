@@ -1,0 +1,113 @@
+r"""Maps of composite kernels: concatenation for sums, tensor products for products, and multiples.
+
+The members are drawn independently, so means and variances follow from theirs:
+:math:`\mathrm{Var} \sum_i t_i = \sum_i \mathrm{Var}\, t_i` and
+:math:`\mathrm{Var} \prod_i t_i = \prod_i (\mathrm{Var}\, t_i + (E t_i)^2) - \prod_i (E t_i)^2`.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Any, Self, final
+
+import numpy as np
+
+from kernattn._array import Array, Host, namespace
+from kernattn._random import RNG, generator
+from kernattn.errors import NoClosedForm, ParameterError, ShapeError
+from kernattn.features._base.map import FeatureMap
+from kernattn.features._moments.bounds import Terms
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["Composite", "checked_maps", "is_per_feature"]
+
+
+@dataclass(frozen=True, eq=False)
+class Composite(FeatureMap):
+    """A map made of maps that were drawn independently."""
+
+    maps: tuple[FeatureMap, ...]
+
+    @final
+    @property
+    def dim(self) -> int | None:
+        """Input dimension d; None where all members take any."""
+        return next((phi.dim for phi in self.maps if phi.dim is not None), None)
+
+    @final
+    @property
+    def spec(self) -> MapSpec | None:
+        """None: the ops take the map as computed features."""
+        return None
+
+    @abstractmethod
+    def reduce(self, parts: Iterable[Any]) -> Any:
+        """Return the sum or the product of the members' numbers: of features, or of kernels."""
+
+    @abstractmethod
+    def reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+        """Return the variance of the estimate from the members' means and variances."""
+
+    @final
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at n times the members' numbers of terms."""
+        members = [phi.terms(x, y) for phi in self.maps]
+        kernel = self.reduce(member.kernel for member in members)
+
+        def means(n: int) -> list[Host]:
+            return [member.kernel + member.bias(n * member.number) for member in members]
+
+        def variance(n: int) -> Host:
+            parts = [_variance(member, phi)(n * member.number) for member, phi in zip(members, self.maps, strict=True)]
+            return self.reduce_variances(means(n), parts)
+
+        return Terms(
+            number=1,
+            features=lambda n: self.reduce(member.features(n * member.number) for member in members),
+            kernel=kernel,
+            bias=lambda n: np.asarray(self.reduce(means(n)) - kernel),
+            variance=variance,
+        )
+
+    @abstractmethod
+    def join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
+        """Return the features that those of the members give."""
+
+    @final
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of queries x (..., n, d), log scale apart."""
+        return self.join(namespace(x=x), [phi.scaled_query(x) for phi in self.maps])
+
+    @final
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of keys x (..., n, d), log scale apart."""
+        return self.join(namespace(x=x), [phi.scaled_key(x) for phi in self.maps])
+
+    @final
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return a new map of the same design, every member drawn anew."""
+        source = generator(rng)
+        return replace(self, maps=tuple(phi.redraw(source) for phi in self.maps))
+
+
+def checked_maps(maps: tuple[Any, ...]) -> tuple[FeatureMap, ...]:
+    if not maps or not all(isinstance(phi, FeatureMap) for phi in maps):
+        raise ParameterError(f"maps must be feature maps, at least one; got {maps!r}")
+    dims = {phi.dim for phi in maps if phi.dim is not None}
+    if len(dims) > 1:
+        raise ShapeError(f"maps must take one input dimension; got {sorted(dims)}")
+    return maps
+
+
+def is_per_feature(part: ScaledFeatures) -> bool:
+    """Is it log features beside values of ones?"""
+    return bool(part.values.shape[-1] == 1 < part.log_scale.shape[-1])
+
+
+def _variance(terms: Terms, phi: FeatureMap) -> Callable[[int], Host]:
+    if terms.variance is None:
+        raise NoClosedForm(f"no bound is known for {phi!r} as part of another map: it has no variance in closed form")
+    return terms.variance

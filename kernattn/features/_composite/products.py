@@ -1,0 +1,104 @@
+"""Maps of products of kernels: products of features."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import reduce
+from math import prod
+from operator import add, mul
+from types import ModuleType
+from typing import Any, final
+
+from kernattn._array import Array, Host, like, to_numpy64
+from kernattn.features._base.map import FeatureMap
+from kernattn.features._composite.base import Composite, checked_maps, is_per_feature
+from kernattn.ops.spec import ScaledFeatures
+
+__all__ = ["Tensor", "tensor"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Tensor(Composite):
+    r"""All products of features: :math:`\phi(x)^T \phi(y) = \prod_i \phi_i(x)^T \phi_i(y)`; see :func:`tensor`."""
+
+    def features_of(self, dim: int) -> int:
+        """Return M, the product of the members' numbers of features."""
+        return prod(phi.features_of(dim) for phi in self.maps)
+
+    def reduce(self, parts: Iterable[Any]) -> Any:
+        """Return the product of the members' numbers."""
+        return prod(parts)
+
+    def reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+        """Return the product of the members' second moments less that of their squared means."""
+        squares = [mean**2 for mean in means]
+        seconds = [variance + square for variance, square in zip(variances, squares, strict=True)]
+        return reduce(mul, seconds) - reduce(mul, squares)
+
+    def join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
+        """Return the products of the members' features."""
+        per_feature = [is_per_feature(part) for part in parts]
+        if any(per_feature) and not all(per_feature):
+            parts = [ScaledFeatures(*xp.broadcast_arrays(*part)) for part in parts]
+        values = reduce(lambda a, b: _outer(xp, a, b, mul), (part.values for part in parts))
+        return ScaledFeatures(values, reduce(lambda a, b: _outer(xp, a, b, add), (part.log_scale for part in parts)))
+
+    def mean(self, x: Array, y: Array) -> Array:
+        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return reduce(mul, (phi.mean(x, y) for phi in self.maps))
+
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
+        pair = to_numpy64(x), to_numpy64(y)
+        means = [phi.mean(*pair) for phi in self.maps]
+        kernels = [mean - phi.bias(*pair) for mean, phi in zip(means, self.maps, strict=True)]
+        return like(reduce(mul, means) - reduce(mul, kernels), x)
+
+    def variance(self, x: Array, y: Array) -> Array:
+        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        pair = to_numpy64(x), to_numpy64(y)
+        means, variances = [phi.mean(*pair) for phi in self.maps], [phi.variance(*pair) for phi in self.maps]
+        return like(self.reduce_variances(means, variances), x)
+
+
+def tensor(*maps: FeatureMap) -> Tensor:
+    r"""Return all products of features, :math:`\phi(x)^T \phi(y) = \prod_i \phi_i(x)^T \phi_i(y)`.
+
+    It estimates the product of the maps' kernels. Mean, bias and variance follow from theirs, as of maps that were
+    drawn independently: give them different seeds.
+
+    Parameters
+    ----------
+    *maps : FeatureMap
+        The maps, of one input dimension.
+
+    Returns
+    -------
+    Tensor
+        The map; M is the product of the members' numbers of features.
+
+    Raises
+    ------
+    ParameterError
+        If there is none, or one is no feature map.
+    ShapeError
+        If their input dimensions differ.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> phi = ka.features.tensor(ka.features.polynomial(1), ka.features.polynomial(2))
+    >>> x, y = np.array([[1.0, 2.0]]), np.array([[3.0, 1.0]])
+    >>> (phi(x) @ phi(y).T).round(12)  # 5 * 5^2
+    array([[125.]])
+    """
+    return Tensor(checked_maps(maps))
+
+
+def _outer(xp: ModuleType, a: Array, b: Array, op: Callable[[Array, Array], Array]) -> Array:
+    """Return all pairs, (..., n, A), (..., n, B) -> (..., n, A B)."""
+    pairs = op(a[..., :, None], b[..., None, :])
+    return xp.reshape(pairs, (*pairs.shape[:-2], -1))

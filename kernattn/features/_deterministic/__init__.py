@@ -1,0 +1,1 @@
+"""Maps without random numbers."""

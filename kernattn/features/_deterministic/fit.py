@@ -1,0 +1,56 @@
+"""Weights of quadrature nodes that fit the kernel on data."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import solve
+
+from kernattn._array import Host
+from kernattn.features._data import sampled_pairs
+
+__all__ = ["fitted", "nonnegative"]
+
+ROUNDING = 1e-13  # of the largest weight
+RIDGE, GAIN = 1e-12, 1e-9  # of the squared length of the values to fit
+
+
+def fitted(omega: Host, data: Host) -> tuple[Host, Host]:
+    """Return the nodes that get weights, and these: nonnegative, best on pairs of rows of data, each with each."""
+    x, y = sampled_pairs(data)
+    above = np.triu_indices(len(x), 1)
+    delta = np.concatenate([np.zeros((1, data.shape[1])), (x - y)[above]])
+    counts = np.sqrt(np.concatenate([[len(x)], np.full(len(above[0]), 2.0)]))
+    target = np.exp(-np.sum(delta**2, axis=-1) / 2)
+    weights = nonnegative(np.cos(delta @ omega.T) * counts[:, None], target * counts)
+    kept = weights > 0
+    return omega[kept], weights[kept]
+
+
+def nonnegative(a: Host, b: Host) -> Host:
+    """Return w >= 0 with the least |a w - b|^2, up to what is small beside |b|^2.
+
+    Lawson and Hanson (1974), an entry at a time. It stops where no other entry helps noticeably: with columns that all
+    but depend on each other, as here, SciPy's nnls goes on from there in circles, and raises.
+    """
+    size = b @ b
+    gram, target = a.T @ a + RIDGE * size * np.eye(a.shape[1]), a.T @ b
+    w, positive, refused = np.zeros(a.shape[1]), np.zeros(a.shape[1], bool), np.zeros(a.shape[1], bool)
+    for _ in range(3 * len(w)):
+        gradient = np.where(positive | refused, -np.inf, target - gram @ w)
+        best = np.argmax(gradient)
+        if gradient[best] <= GAIN * size:
+            break
+        positive[best] = True
+        while True:
+            wanted = np.zeros_like(w)
+            wanted[positive] = solve(gram[np.ix_(positive, positive)], target[positive], assume_a="pos")
+            falling = positive & (wanted <= 0)
+            if not falling.any():
+                break
+            w += np.min(w[falling] / (w[falling] - wanted[falling])) * (wanted - w)
+            positive &= w > ROUNDING * np.max(w)
+            w[~positive] = 0.0
+        w = wanted
+        refused = refused & ~positive[best]
+        refused[best] = not positive[best]
+    return w

@@ -1,0 +1,1 @@
+"""Exponential maps: positive features of the softmax and the Gaussian kernel."""

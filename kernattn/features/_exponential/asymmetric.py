@@ -1,0 +1,231 @@
+"""Positive random features shaped by the data, with one map for queries and another one for keys."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Self, final
+
+import numpy as np
+
+from kernattn._array import Array, Host, accumulation_dtype, constant, frozen, like, namespace
+from kernattn._random import RNG
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.features._base.map import FeatureMap
+from kernattn.features._exponential.dense import DenseExponential, tilts
+from kernattn.features._moments.bounds import Terms
+from kernattn.features._moments.pairs import host_pairs
+from kernattn.features._spectral.map import row_exponent
+from kernattn.kernels import Kernel, Softmax
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.projections import Projection
+
+__all__ = ["AsymmetricExponential", "Balance", "balance"]
+
+
+class Balance(NamedTuple):
+    r"""Maps :math:`x \mapsto G (x - a)` of queries and :math:`y \mapsto H (y - b)` of keys, :math:`G^T H = I`.
+
+    Attributes
+    ----------
+    query, key : (d, d) numpy.ndarray
+        G and H.
+    query_mean, key_mean : (d,) numpy.ndarray
+        a and b.
+    variances : (d,) numpy.ndarray
+        What both sides' variances along each axis have become.
+    """
+
+    query: Host
+    key: Host
+    query_mean: Host
+    key_mean: Host
+    variances: Host
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class AsymmetricExponential(FeatureMap):
+    r"""FAVOR# with two maps: :math:`\psi(G(x - a))` of queries and :math:`\psi(H(y - b))` of keys, :math:`G^T H = I`.
+
+    Likhosherstov et al. (2023), asymmetric dense-exponential features, here with the means taken out. In the kernel's
+    own scale
+
+    .. math:: e^{x^T y} = e^{(G(x - a))^T H(y - b)}\, e^{x^T b + a^T y - a^T b},
+
+    so with any features :math:`\psi` of the softmax kernel these are unbiased too; :math:`\psi` are those of
+    :class:`DenseExponential`, with a diagonal A, and factors of one row go to its features. The logarithm of a term's
+    second moment is, up to what no parameter changes,
+
+    .. math:: \sum_i \log(1 - 4A_i) - \frac12 \log(1 - 8A_i) + \frac{1}{1 - 8A_i} (G(x - a) + H(y - b))_i^2.
+
+    Its expectation over independent queries and keys is least where a and b are their means, for only the mean of the
+    last factor depends on them, and where G and H balance the covariances: :math:`G S_q G^T = H S_k H^T` is diagonal,
+    its entries the singular values of :math:`S_q^{1/2} S_k^{1/2}`. For with the best A the sum is one of concave
+    functions of :math:`p_i \geq 2 |X_i| |Y_i|`, the rows of :math:`X = G S_q^{1/2}` and :math:`Y = H S_k^{1/2}`; and of
+    all ways to write :math:`S_q^{1/2} S_k^{1/2} = X^T Y` as a sum of d matrices of rank one, the singular value
+    decomposition has the least such sum (Rotfel'd 1969). Hence :math:`p_i` is twice a singular value, and :math:`A_i`
+    the optimum there.
+
+    Queries and keys alike, of mean 0, gain nothing: this is "favor_sharp" then. The gain is in how they differ, and in
+    means: variances of attention's queries and keys that lie along different axes, or a mean that all keys share.
+    `variance` is closed where that of :math:`\psi` is, as for iid rows. There is no `spec`, as the ops have one map for
+    both: they take the features.
+    """
+
+    kernel: Kernel
+    inner: DenseExponential  # of e^(x.y)
+    query_transform: Host  # (d, d) G
+    key_transform: Host  # (d, d) H
+    query_mean: Host  # (d,) a
+    key_mean: Host  # (d,) b
+
+    def __post_init__(self) -> None:
+        """Check the shapes, and that the transforms cancel."""
+        d = self.inner.omega.shape[1]
+        shapes = [np.shape(part) for part in (self.query_transform, self.key_transform, self.query_mean, self.key_mean)]
+        if shapes != [(d, d), (d, d), (d,), (d,)]:
+            raise ShapeError(f"transforms must be ({d}, {d}) and means ({d},); got shapes {shapes}")
+        if not np.allclose(self.query_transform.T @ self.key_transform, np.eye(d), atol=1e-6):
+            raise ParameterError("key_transform must be the inverse of query_transform, transposed")
+
+    @classmethod
+    def sample(
+        cls,
+        kernel: Kernel,
+        frequencies: int,
+        dim: int,
+        rng: np.random.Generator,
+        projection: Projection,
+        balanced: Balance,
+    ) -> Self:
+        """Draw a map for queries and keys that were balanced."""
+        g, h, a, b, variances = balanced
+        parameters = {"tilt": frozen(tilts(2 * variances)), "basis": frozen(np.eye(dim))}
+        inner = DenseExponential.sample(Softmax(scale=1.0), frequencies, dim, rng, projection, **parameters)
+        return cls(kernel, inner, frozen(g), frozen(h), frozen(a), frozen(b))
+
+    @property
+    def dim(self) -> int:
+        """Input dimension d."""
+        return int(self.inner.omega.shape[1])
+
+    @property
+    def projection(self) -> Projection:
+        """How the frequencies are drawn."""
+        return self.inner.projection
+
+    def features_of(self, dim: int) -> int:
+        """Return M, the number of features."""
+        return self.inner.features_of(dim)
+
+    @property
+    def spec(self) -> MapSpec | None:
+        """None: the ops take the map as computed features."""
+        return None
+
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of queries x (..., n, d), log scale apart."""
+        return self._scaled(x, self.query_transform, self.query_mean, self.key_mean)
+
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of keys x (..., n, d), log scale apart."""
+        return self._scaled(x, self.key_transform, self.key_mean, self.query_mean)
+
+    def _scaled(self, x: Array, transform: Host, mean: Host, other: Host) -> ScaledFeatures:
+        xp = namespace(x=x)
+        dtype = accumulation_dtype(xp, x)
+        x = xp.astype(x, dtype, copy=False) * constant(xp, self.kernel.input_scale(self.dim), dtype, x)
+        centred = x - constant(xp, mean, dtype, x)
+        values, log_scale = self.inner.scaled_query(xp.matmul(centred, constant(xp, transform.T, dtype, x)))
+        row = xp.sum(x * constant(xp, other, dtype, x), axis=-1, keepdims=True) - float(mean @ other) / 2
+        row = row + (row_exponent(self.kernel) - 0.5) * xp.sum(x * x, axis=-1, keepdims=True)
+        return ScaledFeatures(values, log_scale + row)
+
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return a new map of the same design with fresh frequencies."""
+        return replace(self, inner=self.inner.redraw(rng))
+
+    def mean(self, x: Array, y: Array) -> Array:
+        """Return the expectation of phi.query(x).phi.key(y) over redraws for rowwise pairs: (..., d) -> (...)."""
+        left, right, factor = self._transformed(x, y)
+        return like(self.inner.mean(left, right) * factor, x)
+
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
+        pair = host_pairs(self.dim, x, y)
+        return like(self.mean(*pair) - self.kernel.pairs(*pair), x)
+
+    def variance(self, x: Array, y: Array) -> Array:
+        """Return the variance of phi.query(x).phi.key(y) over redraws for rowwise pairs: (..., d) -> (...)."""
+        left, right, factor = self._transformed(x, y)
+        return like(self.inner.variance(left, right) * factor**2, x)
+
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
+        left, right, factor = self._transformed(x, y)
+        inner = self.inner.terms(left, right)
+        variance = inner.variance
+        return replace(
+            inner,
+            kernel=factor * inner.kernel,
+            bias=lambda n: factor * inner.bias(n),
+            variance=None if variance is None else lambda n: factor**2 * variance(n),
+        )
+
+    def _transformed(self, x: Array, y: Array) -> tuple[Host, Host, Host]:
+        """Return G(x - a), H(y - b), and what the kernel of x and y is of theirs."""
+        scale, a, b = self.kernel.input_scale(self.dim), self.query_mean, self.key_mean
+        x, y = (rows * scale for rows in host_pairs(self.dim, x, y))
+        rows = (row_exponent(self.kernel) - 0.5) * (np.sum(x**2, axis=-1) + np.sum(y**2, axis=-1))
+        factor = np.exp(x @ b + y @ a - a @ b + rows)
+        return (x - a) @ self.query_transform.T, (y - b) @ self.key_transform.T, factor
+
+
+def balance(queries: Host, keys: Host) -> Balance:
+    r"""Return means and transforms with :math:`G S_q G^T = H S_k H^T` diagonal and :math:`G^T H = I`.
+
+    With :math:`S_q = L_q L_q^T`, :math:`S_k = L_k L_k^T` and the singular value decomposition
+    :math:`L_q^T L_k = U \Sigma V^T`, they are :math:`G = \Sigma^{1/2} U^T L_q^{-1}` and
+    :math:`H = \Sigma^{-1/2} U^T L_q^T`, and the diagonal is :math:`\Sigma`. The covariances are those of n rows and of
+    one more, of the same size along every axis, so that they have full rank.
+
+    Parameters
+    ----------
+    queries, keys : (n, d) numpy.ndarray
+        Scaled inputs x' = c x.
+
+    Returns
+    -------
+    Balance
+        The transforms, the means and the diagonal.
+
+    Raises
+    ------
+    ParameterError
+        If all queries or all keys are equal.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.features._exponential.asymmetric import balance
+    >>> queries = np.array([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
+    >>> found = balance(queries, queries[:, ::-1])
+    >>> bool(np.allclose(found.query.T @ found.key, np.eye(2)))
+    True
+    """
+    a, b = np.mean(queries, axis=0), np.mean(keys, axis=0)
+    left, right = (
+        np.linalg.cholesky(_covariance(rows, name)) for rows, name in ((queries - a, "queries"), (keys - b, "keys"))
+    )
+    u, variances, _ = np.linalg.svd(left.T @ right)
+    root = np.sqrt(variances)[:, None]
+    return Balance(root * np.linalg.solve(left.T, u).T, (left @ u).T / root, a, b, variances)
+
+
+def _covariance(centred: Host, name: str) -> Host:
+    n, d = centred.shape
+    total = np.sum(centred**2)
+    if not total > 0:
+        raise ParameterError(f"{name} of data must not all be equal for 'favor_sharp_asymmetric'; got {n} equal rows")
+    covariance: Host = (centred.T @ centred + total / (n * d) * np.eye(d)) / (n + 1)
+    return covariance

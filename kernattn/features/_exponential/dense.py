@@ -1,0 +1,144 @@
+"""Positive random features shaped by the data: exponentials of quadratic forms in the frequencies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from kernattn._array import Host, frozen
+from kernattn._lazy import lazy
+from kernattn.errors import NoClosedForm, ParameterError, ShapeError
+from kernattn.features._moments.moments import Moments
+from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
+from kernattn.ops.spec import MapSpec
+from kernattn.projections import NORM_LAWS, Pair, Projection
+
+__all__ = ["DenseExponential", "check_normal", "optimal_tilts", "tilts"]
+
+ALIKE = 1e-12  # of tilts: as far apart as rounding leaves those of one number
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class DenseExponential(RandomFeatureMap):
+    r"""FAVOR#: :math:`\phi(x) = m^{-1/2} D \exp(\omega^T A \omega + \omega^T B x - (1 - c)|x|^2)`.
+
+    Likhosherstov et al. (2023), dense-exponential features with symmetric parameters; c is 1/2 for softmax and 0 for
+    the Gaussian kernel. For :math:`\omega \sim N(0, I)` and s = x + y,
+
+    .. math:: E\,e^{2 \omega^T A \omega + \omega^T B s} = \det(I - 4A)^{-1/2} e^{s^T B^T (I - 4A)^{-1} B s / 2},
+
+    so the estimate is unbiased if and only if :math:`B^T (I - 4A)^{-1} B = I` and :math:`D = \det(I - 4A)^{1/4}`. Here
+    A is diagonal, its entries the `tilt`, and :math:`B = (I - 4A)^{1/2} Q^T`. The second moment of one term,
+
+    .. math:: \prod_i \frac{1 - 4A_i}{\sqrt{1 - 8A_i}} \exp\left(\frac{2 (1 - 4A_i)}{1 - 8A_i} (Q^T s)_i^2\right)
+
+    times the row factors, is a product of those of :class:`OptimalPositive` in one dimension, and so is its optimum:
+    see :func:`optimal_tilts`.
+
+    `variance` is closed where terms are independent, and where rows come in opposite pairs. Of rows that depend on each
+    other otherwise, as orthogonal ones, it is closed where all tilts are one number a: :math:`\omega^T A \omega` is
+    :math:`a |\omega|^2` then, and the map is :class:`OptimalPositive` in other axes, whose laws depend on norms alone.
+    Where tilts differ, :math:`E\,t t'` depends on how both rows lie to the axes of A, and no closed form is known.
+    """
+
+    tilt: Host  # (d,) diagonal of A
+    basis: Host  # (d, d) Q, orthonormal columns
+
+    def __post_init__(self) -> None:
+        """Check the parameters: from a tilt of 1/8 on, the variance is infinite; other norms would be biased."""
+        check_normal(self.projection)
+        d = self.omega.shape[1]
+        if self.tilt.shape != (d,) or self.basis.shape != (d, d):
+            raise ShapeError(
+                f"tilt must be (d = {d},) and basis (d, d); got shapes {self.tilt.shape} and {self.basis.shape}"
+            )
+        if not (self.tilt < 1 / 8).all():
+            raise ParameterError(f"every tilt must be below 1/8; got {self.tilt!r}")
+
+    @lazy
+    def spec(self) -> MapSpec:
+        """The map as plain numbers."""
+        scale = self.input_scale
+        return MapSpec(
+            "exp",
+            omega=(self.omega * np.sqrt(1 - 4 * self.tilt)) @ self.basis.T * scale,
+            row_weights=(row_exponent(self.kernel) - 1) * scale**2,
+            offset=self.omega**2 @ self.tilt + np.sum(np.log1p(-4 * self.tilt)) / 4,
+            amplitude=len(self.omega) ** -0.5,
+        )
+
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+        self.projection.sphere(*self.omega.shape)  # raises where directions are uniform only nearly
+        s2, a = ((x + y) @ self.basis) ** 2, self.tilt
+        row = 2 * (row_exponent(self.kernel) - 1) * np.sum(x**2 + y**2, axis=-1)
+        constant = np.sum(np.log1p(-4 * a) - np.log1p(-8 * a) / 2)
+
+        def cross(pair: Pair) -> Host:
+            if pair == Pair(-1.0, "equal"):
+                return np.asarray(np.exp(constant + row))
+            if np.ptp(a) > ALIKE * (1 + np.max(np.abs(a))):
+                raise NoClosedForm(
+                    "no closed form is known for the variance of DenseExponential with frequencies that depend on each "
+                    "other, where its tilts differ; with projection 'iid' there is one, and for 'optimal_positive', of "
+                    "one tilt, with every projection that has one"
+                )
+            d, one = len(a), float(np.mean(a))
+            moment = pair.log_moment(self.projection.law(), d, s2 @ (1 - 4 * a), tilt=2 * one)
+            return np.asarray(np.exp(moment + d * np.log1p(-4 * one) + row))
+
+        return Moments(
+            np.exp(np.sum(s2, axis=-1) / 2 + row / 2),
+            np.exp(s2 @ (2 * (1 - 4 * a) / (1 - 8 * a)) + constant + row),
+            cross,
+        )
+
+
+def check_normal(projection: Projection, name: str = "favor_sharp") -> None:
+    """Raise unless the projection's rows are normal."""
+    if projection.law() != NORM_LAWS["chi"]:
+        raise ParameterError(f"projection must give frequencies N(0, I), norms 'chi', for {name!r}; got {projection!r}")
+
+
+def tilts(p: Host) -> Host:
+    """Return the best tilt of every axis at p, the mean of (x + y)^2 along it."""
+    return np.asarray((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
+
+
+def optimal_tilts(rows: Host) -> tuple[Host, Host]:
+    r"""Return the diagonal of A and the basis Q that minimise the second moment of a term, for x and y out of `rows`.
+
+    With :math:`M = E (x + y)(x + y)^T` for independent rows, the expected logarithm of the second moment is, up to a
+    constant,
+
+    .. math:: \sum_i \log(1 - 4A_i) - \frac12 \log(1 - 8A_i) + \frac{2 (1 - 4A_i)}{1 - 8A_i} (Q^T M Q)_{ii}.
+
+    Each term is least at :math:`A_i = (1 - 2p - \sqrt{(2p + 1)^2 + 8p}) / 16` with
+    :math:`p = (Q^T M Q)_{ii}`. That minimum is concave in p, so the sum over i is least for the most unequal diagonal,
+    which is that of the eigenvectors of M.
+
+    Parameters
+    ----------
+    rows : (n, d) numpy.ndarray
+        Scaled inputs x' = c x.
+
+    Returns
+    -------
+    (d,) numpy.ndarray, (d, d) numpy.ndarray
+        The diagonal of A, and Q with eigenvectors as columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.features import optimal_tilt, optimal_tilts
+    >>> rows = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 0.5], [0.0, -0.5]])  # E (x + y)^2 = 4 and 1/4
+    >>> tilt, basis = optimal_tilts(rows)
+    >>> bool(np.allclose(tilt, [optimal_tilt(0.25), optimal_tilt(4.0)]))
+    True
+    """
+    mean = np.mean(rows, axis=0)
+    p, basis = np.linalg.eigh(2 * (rows.T @ rows / len(rows) + np.outer(mean, mean)))
+    return frozen(tilts(np.maximum(p, 0.0))), frozen(basis)

@@ -1,0 +1,126 @@
+"""Positive random features: exponentials of projections."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn._check import finite_number
+from kernattn._lazy import lazy
+from kernattn.errors import NoClosedForm, ParameterError
+from kernattn.features._moments.moments import Moments, of_even_terms
+from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
+from kernattn.ops.chains import Chains
+from kernattn.ops.spec import MapSpec
+from kernattn.projections import Pair
+from kernattn.projections._cut import cut_log_moment
+
+__all__ = ["Hyperbolic", "OptimalPositive", "Positive", "optimal_tilt"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Positive(RandomFeatureMap):
+    r"""Positive features of FAVOR+: :math:`\phi(x) = m^{-1/2} \exp(\Omega x - (1 - c)|x|^2)`.
+
+    Choromanski et al. (2021); c is 1/2 for softmax and 0 for the Gaussian kernel. One term is
+    :math:`e^{-n/2} e^{\omega^T(x + y)}` for softmax, :math:`n = |x|^2 + |y|^2`. With ``norms="sqrt_d"`` this is SMREG,
+    which estimates another kernel: `mean` says which.
+    """
+
+    @lazy
+    def spec(self) -> MapSpec:
+        """The map as plain numbers."""
+        return MapSpec("exp", **_folded(self), amplitude=len(self.omega) ** -0.5)
+
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+        return _exponential_moments(self, x, y, tilt=0.0)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Hyperbolic(RandomFeatureMap):
+    r"""Positive features in pairs: :math:`\phi(x) = (2D)^{-1/2} \exp([\Omega x, -\Omega x] - (1 - c)|x|^2)`.
+
+    Choromanski et al. (2021). One term is :math:`\cosh \omega^T(x + y)` times the row factors.
+    """
+
+    @lazy
+    def spec(self) -> MapSpec:
+        """The map as plain numbers."""
+        return MapSpec("exp_pair", **_folded(self), amplitude=(2 * len(self.omega)) ** -0.5)
+
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+        mean, second, cross = _exponential_moments(self, x, y, tilt=0.0)
+        second = (np.exp(2 * _row_log(self, x, y)) + second) / 2
+        return Moments(mean, second, lambda pair: of_even_terms(cross, pair))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class OptimalPositive(RandomFeatureMap):
+    r"""Optimal positive features: :math:`\phi(x) = m^{-1/2} B^{d/2} \exp(A|\omega|^2 + B \Omega x - (1 - c)|x|^2)`.
+
+    FAVOR++, Likhosherstov et al. (2022); :math:`B = \sqrt{1 - 4A}`. The tilt :math:`A < 1/8` that minimises the
+    variance at :math:`p = E|x + y|^2 / d` is :func:`optimal_tilt`.
+    """
+
+    tilt: float
+
+    def __post_init__(self) -> None:
+        """Check the tilt: from 1/8 on, the variance is infinite."""
+        if finite_number("tilt", self.tilt) >= 1 / 8:
+            raise ParameterError(f"tilt must be below 1/8; got {self.tilt!r}")
+
+    @lazy
+    def spec(self) -> MapSpec:
+        """The map as plain numbers."""
+        stretch, dim = np.sqrt(1 - 4 * self.tilt), self.omega.shape[1]
+        squares = self.omega.square_norms if isinstance(self.omega, Chains) else np.sum(self.omega**2, axis=-1)
+        offset = self.tilt * squares + dim / 2 * np.log(stretch)
+        return MapSpec("exp", **_folded(self, stretch), offset=offset, amplitude=len(self.omega) ** -0.5)
+
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+        return _exponential_moments(self, x, y, tilt=self.tilt)
+
+
+def optimal_tilt(p: float) -> float:
+    r"""Return :math:`A^* = (1 - 2p - \sqrt{(2p + 1)^2 + 8p}) / 16`, the best tilt at :math:`p = E|x + y|^2 / d`."""
+    return float((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
+
+
+def _folded(phi: RandomFeatureMap, stretch: float = 1.0) -> dict[str, Any]:
+    weights = (row_exponent(phi.kernel) - 1) * phi.input_scale**2
+    return {"omega": phi.folded(stretch), "row_weights": weights}
+
+
+def _row_log(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
+    log: Host = (row_exponent(phi.kernel) - 1) * np.sum(x**2 + y**2, axis=-1)
+    return log
+
+
+def _exponential_moments(phi: RandomFeatureMap, x: Host, y: Host, tilt: float) -> Moments:
+    """Moments of B^d exp(2 A |w|^2 + B w.(x + y)) times the row factors."""
+    law, dim, d = phi.projection.law(), phi.projection.sphere(*phi.omega.shape), x.shape[-1]
+    cut = tilt and dim != d  # constant norms, of which an unknown share is left
+    v2 = (1 - 4 * tilt) * np.sum((x + y) ** 2, axis=-1)
+    row = _row_log(phi, x, y) + d / 2 * np.log1p(-4 * tilt)
+
+    def log_moment(t2: Host, tilt: float) -> Host:
+        return cut_log_moment(dim, d, t2, tilt) if cut else law.log_moment(dim, t2, tilt=tilt)
+
+    def cross(pair: Pair) -> Host:
+        if cut:
+            raise NoClosedForm(
+                "no closed form is known for the variance of tilted features of constant norms whose padding was "
+                "dropped"
+            )
+        return np.asarray(np.exp(pair.log_moment(law, dim, v2, tilt=2 * tilt) + 2 * row))
+
+    return Moments(np.exp(log_moment(v2, 2 * tilt) + row), np.exp(log_moment(4 * v2, 4 * tilt) + 2 * row), cross)

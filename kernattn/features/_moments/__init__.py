@@ -1,0 +1,1 @@
+"""What is known of estimates without measuring: moments, and bounds on errors."""

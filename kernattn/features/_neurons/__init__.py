@@ -1,0 +1,1 @@
+"""A function of random projections, coordinate by coordinate: layers of random neurons."""

@@ -1,0 +1,143 @@
+"""Any elementwise function over random projections."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import ModuleType
+from typing import Self, final
+
+import numpy as np
+
+from kernattn._array import Array, Host, frozen, namespace, zeros
+from kernattn._check import positive_integer, positive_number
+from kernattn._lazy import lazy
+from kernattn._random import RNG, generator
+from kernattn.errors import ParameterError
+from kernattn.features._base.map import FeatureMap, features_of_spec, projected
+from kernattn.ops.chains import Chains
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.projections import Projection, resolve
+
+__all__ = ["FUNCTIONS", "Generalized", "generalized"]
+
+
+def _sigmoid(xp: ModuleType, u: Array) -> Array:
+    small = xp.exp(-xp.abs(u))
+    return xp.where(u >= 0, xp.ones_like(u), small) / (1 + small)
+
+
+FUSED = {"elu1": "elu1", "exp": "exp", "relu": "relu", "cos": "cos"}  # name here -> kind of MapSpec
+COMPUTED: dict[str, Callable[[ModuleType, Array], Array]] = {
+    "abs": lambda xp, u: xp.abs(u),
+    "sigmoid": _sigmoid,
+    "sin": lambda xp, u: xp.sin(u),
+    "square": lambda xp, u: u * u,
+    "tanh": lambda xp, u: xp.tanh(u),
+}
+FUNCTIONS = tuple(sorted((*FUSED, *COMPUTED)))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Generalized(FeatureMap):
+    r""":math:`\phi(x) = m^{-1/2} f(\Omega x)`; see :func:`generalized`."""
+
+    function: str | Callable[[Array], Array]
+    projection: Projection
+    omega: Host | Chains  # (m, d), the scale folded in
+    scale: float
+
+    @property
+    def dim(self) -> int:
+        """Input dimension d."""
+        return int(self.omega.shape[1])
+
+    def features_of(self, dim: int) -> int:
+        """Return M, the number of features."""
+        return int(self.omega.shape[0])
+
+    @lazy
+    def spec(self) -> MapSpec | None:
+        """The map as plain numbers where its function is one that the ops know, else None."""
+        if not isinstance(self.function, str) or self.function not in FUSED:
+            return None
+        return MapSpec(FUSED[self.function], omega=self.omega, amplitude=len(self.omega) ** -0.5)
+
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), log scale apart."""
+        if self.spec is not None:
+            return features_of_spec(x, self.spec)
+        xp, u = namespace(x=x), projected(x, self.omega)  # (..., n, m)
+        values = COMPUTED[self.function](xp, u) if isinstance(self.function, str) else self.function(u)
+        return ScaledFeatures(values * len(self.omega) ** -0.5, zeros(xp, (*x.shape[:-1], 1), u.dtype, x))
+
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), log scale apart."""
+        return self.scaled_query(x)
+
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return a new map of the same design with fresh frequencies."""
+        m, d = self.omega.shape
+        return replace(self, omega=_scaled(self.scale, self.projection.factors(m, d, generator(rng))))
+
+
+def generalized(
+    f: str | Callable[[Array], Array],
+    dim: int,
+    num_features: int,
+    *,
+    scale: float = 1.0,
+    projection: str | Projection = "orthogonal",
+    rng: RNG = 0,
+) -> Generalized:
+    r"""Return :math:`\phi(x) = m^{-1/2} f(\Omega x)`, an elementwise function over random projections.
+
+    The generalised attention of Choromanski et al. (2021). It estimates
+    :math:`k(x, y) = E f(\omega^T x) f(\omega^T y)`, whatever that is for the function; for relu and abs these are
+    arc-cosine kernels.
+
+    Parameters
+    ----------
+    f : str or callable
+        A name of `kernattn.features.FUNCTIONS`, or a function of an array that acts elementwise, in the library of the
+        inputs. Maps with a name can be saved, and the ops fuse some of them.
+    dim : int
+        Input dimension d.
+    num_features : int
+        Number m of features, one for each frequency.
+    scale : float
+        Multiplies the inputs.
+    projection : str or Projection
+        How the frequencies are drawn.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Source of the frequencies.
+
+    Returns
+    -------
+    Generalized
+        The map.
+
+    Raises
+    ------
+    ParameterError
+        If f is neither a known name nor callable, or a number is out of range.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> phi = ka.features.generalized("relu", dim=3, num_features=8)
+    >>> phi(np.ones((5, 3))).shape
+    (5, 8)
+    """
+    if not callable(f) and f not in FUNCTIONS:
+        raise ParameterError(f"f must be callable or one of {', '.join(FUNCTIONS)}; got {f!r}")
+    scale, dim = positive_number("scale", scale), positive_integer("dim", dim)
+    spec = resolve(projection)
+    omega = spec.factors(positive_integer("num_features", num_features), dim, generator(rng))
+    return Generalized(f, spec, _scaled(scale, omega), scale)
+
+
+def _scaled(scale: float, omega: Host | Chains) -> Host | Chains:
+    return omega.scaled(np.ones(omega.dim), scale) if isinstance(omega, Chains) else frozen(scale * omega)

@@ -1,0 +1,234 @@
+"""A Nystrom map from data: landmarks chosen, the rank too where an error is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, Host, check_floating, dtype_name, frozen, namespace, to_numpy64
+from kernattn._check import finite_number, positive_integer
+from kernattn._random import RNG, generator
+from kernattn.errors import MissingExtra, ParameterError, ShapeError
+from kernattn.features._data import checked_data
+from kernattn.features._nystrom.gram import Gram, prefix_residuals
+from kernattn.features._nystrom.landmarks import kmeans, leverage, minibatch_kmeans, uniform
+from kernattn.features._nystrom.map import Nystrom
+from kernattn.features._nystrom.pivots import Pivots, greedy, rpcholesky
+from kernattn.kernels import Kernel
+
+__all__ = ["LANDMARKS", "nystrom"]
+
+_CENTRES: dict[str, Callable[[Host, int, np.random.Generator], Host]] = {
+    "kmeans": kmeans,
+    "minibatch_kmeans": minibatch_kmeans,
+}
+_PIVOTED: dict[str, Callable[[Gram, int, np.random.Generator, float], Pivots]] = {
+    "greedy": greedy,
+    "rpcholesky": rpcholesky,
+}
+LANDMARKS = ("greedy", "kmeans", "leverage", "minibatch_kmeans", "rpcholesky", "uniform")
+"""How landmarks can be chosen."""
+
+
+class _Choice(NamedTuple):
+    """Landmarks in order: indices into the data, or points; and the residual's relative trace where it is known."""
+
+    indices: NDArray[np.int64] | None
+    points: Host | None
+    residual: float | None
+
+
+def nystrom(
+    kernel: Kernel | Literal["precomputed"],
+    data: Array,
+    num_features: int | None = None,
+    landmarks: str | Array = "uniform",
+    *,
+    target: float | None = None,
+    cutoff: float = 0.0,
+    rng: RNG = 0,
+) -> Nystrom:
+    r"""Return the map :math:`\phi(x) = K_{LL}^{-1/2} k(L, x)` of m landmarks L chosen from data.
+
+    Its kernel :math:`K' = K_{XL} K_{LL}^{+} K_{LX}` is the Nystrom approximation (Williams and Seeger 2001), exact at
+    the landmarks, and never above K on the diagonal. Landmarks are
+
+    ================  =============================================================================================
+    uniform           rows, all sets of them alike
+    kmeans            centres of clusters by Lloyd's algorithm (Zhang, Tsang and Kwok 2008)
+    minibatch_kmeans  centres of clusters by scikit-learn's MiniBatchKMeans (Sculley 2010), for many rows: it reads
+                      them three times, not twenty
+    leverage          rows drawn by recursive ridge leverage scores (Musco and Musco 2017)
+    rpcholesky        rows by randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber 2023): in expectation near the
+                      best trace error that any m rows have, after reading n m entries of K
+    greedy            rows by pivoted Cholesky, the largest residual first (Fine and Scheinberg 2001): nothing random,
+                      and outliers come first
+    ================  =============================================================================================
+
+    Time is of order n m (m + d) at most and memory n m: no n x n matrix is made.
+
+    Parameters
+    ----------
+    kernel : Kernel or "precomputed"
+        The kernel, or the word "precomputed": data is then the kernel matrix, and x holds rows of kernel values with
+        all rows of the data; phi(x) also takes those with the landmarks alone.
+    data : (n, d) array, or (n, n) where precomputed
+        Rows from which landmarks are chosen.
+    num_features : int, optional
+        The number m of landmarks, at most n; it may be left out where landmarks are given. "greedy" and "rpcholesky"
+        stop before at the numerical rank of K.
+    landmarks : str or array
+        A name in `LANDMARKS`; or your own: points (m, d), or indices of rows (m,).
+    target : float, optional
+        Take only the first landmarks that bring the relative trace error tr(K - K') / tr K down to this; all of them
+        where none does. In (0, 1).
+    cutoff : float
+        Eigenvalues of :math:`K_{LL}` below this part of the largest count as 0, as those below ten times the epsilon
+        of the dtype of x do in any case. In [0, 1).
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Source of the choice.
+
+    Returns
+    -------
+    Nystrom
+        The frozen map: (..., n, d) -> (..., n, m).
+
+    Raises
+    ------
+    ParameterError
+        If an argument is outside of what is allowed, before anything is drawn.
+    ShapeError
+        If data or landmarks have a wrong shape.
+    DTypeError
+        If data or landmarks are no arrays of a floating dtype (integer for indices).
+    MissingExtra
+        If landmarks are "minibatch_kmeans" and scikit-learn is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x = np.random.default_rng(0).standard_normal((200, 2))
+    >>> kernel = ka.kernels.Gaussian(lengthscale=2.0)
+    >>> phi = ka.features.nystrom(kernel, x, 40, landmarks="rpcholesky")
+    >>> phi(x).shape, bool(np.max(np.abs(phi(x) @ phi(x).T - kernel(x))) < 1e-3)
+    ((200, 40), True)
+    >>> ka.features.nystrom(kernel, x, 40, landmarks="rpcholesky", target=0.05).num_features < 10
+    True
+    """
+    function = kernel if isinstance(kernel, Kernel) else None
+    if function is None and kernel != "precomputed":
+        raise ParameterError(f"kernel must be a kernel or 'precomputed'; got {kernel!r}")
+    if isinstance(landmarks, str):
+        if landmarks not in LANDMARKS:
+            raise ParameterError(f"landmarks must be an array or one of {', '.join(LANDMARKS)}; got {landmarks!r}")
+        if function is None and landmarks in _CENTRES:
+            raise ParameterError(
+                f"landmarks {landmarks!r} are means of inputs, which a precomputed kernel does not show"
+            )
+        if landmarks == "minibatch_kmeans" and find_spec("sklearn") is None:
+            raise MissingExtra(
+                "landmarks 'minibatch_kmeans' need scikit-learn, which is not installed: pip install scikit-learn"
+            )
+    m = None if num_features is None else positive_integer("num_features", num_features)
+    if target is not None and not 0 < finite_number("target", target) < 1:
+        raise ParameterError(f"target must lie strictly between 0 and 1; got {target!r}")
+    if not 0 <= finite_number("cutoff", cutoff) < 1:
+        raise ParameterError(f"cutoff must lie in [0, 1); got {cutoff!r}")
+    gram = Gram(function, checked_data(data))
+    if function is None:
+        _check_matrix(gram.data)
+    with np.errstate(over="ignore"):
+        trace = np.sum(gram.diagonal())
+    if not 0 < trace < np.inf:
+        raise ParameterError(f"the trace of the kernel matrix must be positive and finite; on the data it is {trace}")
+    source = generator(rng)
+    if isinstance(landmarks, str):
+        if m is None or m > len(gram):
+            raise ParameterError(f"num_features must be at most the {len(gram)} rows of data; got {num_features!r}")
+        choice = _chosen(landmarks, gram, m, source, target)
+    else:
+        choice = _given(gram, landmarks, m, target)
+    return _map(gram, choice, float(cutoff))
+
+
+def _chosen(name: str, gram: Gram, m: int, rng: np.random.Generator, target: float | None) -> _Choice:
+    if name in _PIVOTED:
+        pivots = _PIVOTED[name](gram, m, rng, target or 0.0)
+        return _Choice(pivots.indices, None, float(pivots.residuals[-1]))
+    if name in _CENTRES:
+        return _shortest(gram, _Choice(None, _CENTRES[name](gram.data, m, rng), None), target)
+    indices = uniform(gram, m, rng) if name == "uniform" else leverage(gram, m, rng)
+    return _shortest(gram, _Choice(indices, None, None), target)
+
+
+def _given(gram: Gram, landmarks: Array, m: int | None, target: float | None) -> _Choice:
+    namespace(landmarks=landmarks)
+    if m not in (None, landmarks.shape[0] if landmarks.ndim else 0):
+        raise ParameterError(
+            f"num_features must be left out or be the number of landmarks; got {m} for shape {tuple(landmarks.shape)}"
+        )
+    if landmarks.ndim == 1 and "int" in dtype_name(landmarks):
+        indices = to_numpy64(landmarks).astype(np.int64)
+        if len(indices) == 0 or indices.min() < 0 or indices.max() >= len(gram):
+            raise ParameterError(f"landmarks must be indices of the {len(gram)} rows of data; got {landmarks!r}")
+        return _shortest(gram, _Choice(indices, None, None), target)
+    check_floating("landmarks", landmarks)
+    if gram.kernel is None:
+        raise ParameterError("landmarks of a precomputed kernel must be indices of its rows; got points")
+    return _shortest(gram, _Choice(None, checked_data(landmarks, gram.data.shape[1], "landmarks"), None), target)
+
+
+def _shortest(gram: Gram, choice: _Choice, target: float | None) -> _Choice:
+    """Return the first landmarks that reach the target, or all of them."""
+    if target is None:
+        return choice
+    landmarks = _landmarks(choice)
+    residuals = prefix_residuals(gram, landmarks, _inner(gram, choice))
+    enough = np.flatnonzero(residuals <= target)
+    count = int(enough[0]) + 1 if len(enough) else len(landmarks)
+    indices = None if choice.indices is None else choice.indices[:count]
+    points = None if choice.points is None else choice.points[:count]
+    return _Choice(indices, points, float(residuals[count - 1]))
+
+
+def _landmarks(choice: _Choice) -> Any:
+    return choice.points if choice.indices is None else choice.indices
+
+
+def _inner(gram: Gram, choice: _Choice) -> Host:
+    """Return the landmarks' own matrix."""
+    if choice.indices is not None:
+        return gram.entries(choice.indices, choice.indices)
+    assert gram.kernel is not None
+    matrix: Host = gram.kernel(choice.points)
+    return matrix
+
+
+def _map(gram: Gram, choice: _Choice, cutoff: float) -> Nystrom:
+    if gram.kernel is None and choice.indices is not None and len(choice.indices) == len(gram):
+        choice = choice._replace(indices=np.arange(len(gram)))  # rows with the landmarks are rows with all of the data
+    values, vectors = np.linalg.eigh(_inner(gram, choice))
+    points = choice.points
+    if choice.indices is not None:
+        choice.indices.setflags(write=False)
+        points = None if gram.kernel is None else gram.data[choice.indices]
+    points = None if points is None else frozen(points)
+    kept = frozen(values), frozen(vectors)
+    return Nystrom(gram.kernel, points, choice.indices, len(gram), *kept, cutoff, choice.residual)
+
+
+def _check_matrix(matrix: Host) -> None:
+    """Raise unless the matrix is square and symmetric, with nothing negative on its diagonal."""
+    if matrix.shape[0] != matrix.shape[1]:
+        raise ShapeError(f"a precomputed kernel must be (n, n); got shape {matrix.shape}")
+    size = float(np.max(np.abs(matrix)))
+    for i in range(len(matrix)):
+        if np.max(np.abs(matrix[i] - matrix[:, i])) > 1e-5 * size:
+            raise ParameterError("a precomputed kernel must be symmetric; data differs from its transpose")
+    if np.min(matrix.diagonal()) < 0:
+        raise ParameterError(f"a precomputed kernel must have k(x, x) >= 0; got {np.min(matrix.diagonal())}")

@@ -1,0 +1,185 @@
+"""The Nystrom feature map."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import (
+    Array,
+    Host,
+    accumulation_dtype,
+    check_floating,
+    constant,
+    dtype_name,
+    like,
+    namespace,
+    placement,
+    to_numpy64,
+    zeros,
+)
+from kernattn._lazy import lazy
+from kernattn._random import RNG
+from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
+from kernattn.features._base.map import FeatureMap
+from kernattn.features._moments.pairs import host_pairs
+from kernattn.features._nystrom.gram import BLOCK
+from kernattn.kernels import Kernel
+from kernattn.ops.features import OP
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["Nystrom"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Nystrom(FeatureMap):
+    r"""Nystrom features: :math:`\phi(x) = K_{LL}^{-1/2} k(L, x)` for landmarks L; see `kernattn.features.nystrom`.
+
+    The matrix is kept as its eigenvalues and eigenvectors. Directions whose eigenvalue is below `cutoff` times the
+    largest one, or below what the dtype of x resolves (ten times its epsilon), count as null: their inverse root is 0.
+
+    Attributes
+    ----------
+    kernel : Kernel or None
+        The kernel; None where rows of kernel matrices are given instead of inputs.
+    landmarks : (m, d) numpy.ndarray or None
+        The landmarks, float64.
+    indices : (m,) numpy.ndarray or None
+        Which rows of the data the landmarks are; None where they are no rows of it.
+    residual : float or None
+        The relative trace error :math:`\mathrm{tr}(K - K') / \mathrm{tr}\,K` on the data, where the choice of
+        landmarks knows it; `trace_residual` computes it for any data.
+    """
+
+    kernel: Kernel | None
+    landmarks: Host | None
+    indices: NDArray[np.int64] | None
+    rows: int  # of the data
+    eigenvalues: Host  # (m,), ascending
+    eigenvectors: Host  # (m, m)
+    cutoff: float
+    residual: float | None
+
+    @property
+    def dim(self) -> int:
+        """Input dimension d; the number of rows of data where rows of kernel matrices are given."""
+        return self.rows if self.landmarks is None else int(self.landmarks.shape[1])
+
+    def features_of(self, dim: int) -> int:
+        """Return M, the number of landmarks."""
+        return len(self.eigenvalues)
+
+    @property
+    def spec(self) -> MapSpec | None:
+        """None: the ops take the map as computed features."""
+        return None
+
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale of 0."""
+        xp = namespace(x=x)
+        x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
+        return ScaledFeatures(self._product(x), zeros(xp, (*x.shape[:-1], 1), x.dtype, x))
+
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale of 0."""
+        return self.scaled_query(x)
+
+    def trace_residual(self, data: Array) -> float:
+        r"""Return the relative trace error :math:`\sum_i [k(x_i, x_i) - |\phi(x_i)|^2] / \sum_i k(x_i, x_i)`.
+
+        Parameters
+        ----------
+        data : (n, d) array
+            Rows; the square kernel matrix of the data where the map was made from one.
+
+        Returns
+        -------
+        float
+            The error: 0 where the features lose nothing of these rows, 1 where they lose all.
+
+        Raises
+        ------
+        ShapeError
+            If data has another shape.
+        ParameterError
+            If the kernel is 0 on all of the data.
+        """
+        self.check(data, "data")
+        if data.ndim != 2 or (self.kernel is None and data.shape[0] != self.rows):
+            wanted = f"the kernel matrix ({self.rows}, {self.rows})" if self.kernel is None else f"(n, d = {self.dim})"
+            raise ShapeError(f"data must be {wanted}; got shape {tuple(data.shape)}")
+        values = to_numpy64(data)
+        trace = float(np.sum(values.diagonal() if self.kernel is None else self.kernel.diag(values)))
+        if not trace > 0:
+            raise ParameterError(f"the trace of the kernel matrix of data must be positive; got {trace}")
+        energy = sum(float(np.sum(self(values[i : i + BLOCK]) ** 2)) for i in range(0, len(values), BLOCK))
+        return 1.0 - energy / trace
+
+    def mean(self, x: Array, y: Array) -> Array:
+        """Raise: the map is what its landmarks make it, and over draws of landmarks nothing closed is known."""
+        raise NoClosedForm(_WHY.format("mean"))
+
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return phi(x).phi(y) - k(x, y) of these very landmarks for rowwise pairs: (..., d), (..., d) -> (...)."""
+        if self.kernel is None:
+            raise NoClosedForm("a map of a precomputed kernel knows no k(x, y) to subtract")
+        left, right = host_pairs(self.dim, x, y)
+        products = self._product(left[..., None, :]) * self._product(right[..., None, :])
+        return like(np.sum(products, axis=-1)[..., 0] - self.kernel.pairs(left, right), x)
+
+    def variance(self, x: Array, y: Array) -> Array:
+        """Raise: the map is what its landmarks make it, and over draws of landmarks nothing closed is known."""
+        raise NoClosedForm(_WHY.format("variance"))
+
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return the map itself: other landmarks need the data, and `kernattn.features.nystrom`."""
+        return self
+
+    def _features(self, x: Array, side: str, backend: str | None) -> Array:
+        if self.kernel is None and getattr(x, "ndim", 0) >= 2 and x.shape[-1] == len(self.eigenvalues):
+            check_floating("x", x)
+            if 0 in x.shape:
+                raise EmptyInputError(f"x must not be empty; got shape {tuple(x.shape)}")
+        elif self.kernel is None and getattr(x, "ndim", 0) >= 2 and x.shape[-1] != self.rows:
+            raise ShapeError(
+                f"x must hold rows of the kernel with the {len(self.eigenvalues)} landmarks or with all "
+                f"{self.rows} rows of the data; got shape {tuple(x.shape)}"
+            )
+        else:
+            self.check(x)
+        OP.choose(x, backend)
+        xp = namespace(x=x)
+        return xp.astype(self._product(xp.astype(x, accumulation_dtype(xp, x), copy=False)), x.dtype, copy=False)
+
+    def _product(self, x: Array) -> Array:
+        """Return the features of rows (..., n, d), in their dtype."""
+        xp = namespace(x=x)
+        root = constant(xp, self._root(dtype_name(x)), x.dtype, x)
+        if self.kernel is not None:
+            return xp.matmul(self.kernel(x, constant(xp, self.landmarks, x.dtype, x)), root)  # type: ignore[arg-type]
+        if x.shape[-1] != len(self.eigenvalues):
+            x = xp.take(x, xp.asarray(np.array(self.indices), **placement(x)), axis=-1)
+        return xp.matmul(x, root)
+
+    @lazy
+    def _roots(self) -> dict[str, Host]:
+        return {}
+
+    def _root(self, dtype: str) -> Host:
+        """Return the inverse square root of the landmarks' matrix, without what a dtype does not resolve."""
+        if dtype not in self._roots:
+            cut = max(self.cutoff, 10 * float(np.finfo(dtype).eps)) * max(self.eigenvalues[-1], 0.0)
+            kept = self.eigenvalues > cut
+            vectors = self.eigenvectors[:, kept]
+            self._roots[dtype] = (vectors * self.eigenvalues[kept] ** -0.5) @ vectors.T
+        return self._roots[dtype]
+
+
+_WHY = (
+    "no closed form is known for the {} of a Nystrom map over draws of landmarks; given its landmarks the map is "
+    "deterministic, and bias(x, y) is its exact error"
+)

@@ -1,0 +1,133 @@
+"""Landmarks that a partial Cholesky factorisation picks column by column: K = F F^T + residual."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
+
+from kernattn._array import Host
+from kernattn.features._nystrom.gram import Gram
+
+__all__ = ["Pivots", "greedy", "rpcholesky"]
+
+BLOCK = 64  # proposals a round
+EXHAUSTED = 1e-13  # of the trace: what is left is rounding
+
+
+class Pivots(NamedTuple):
+    """Chosen rows in order, and the relative trace of the residual after each of them."""
+
+    indices: NDArray[np.int64]
+    residuals: Host
+
+
+def rpcholesky(gram: Gram, m: int, rng: np.random.Generator, target: float) -> Pivots:
+    r"""Pick pivots with probability proportional to the residual's diagonal: randomly pivoted Cholesky.
+
+    Chen, Epperly, Tropp and Webber (2023). Pivots are proposed in blocks from the residual at the block's beginning,
+    and each is accepted with the probability that makes the law that of one pivot at a time (Epperly, Tropp and Webber
+    2024).
+
+    Parameters
+    ----------
+    gram : Gram
+        The matrix; n m of its entries are read.
+    m : int
+        The largest number of pivots.
+    rng : numpy.random.Generator
+        Source of the draw.
+    target : float
+        Stop once the residual's trace is at most this part of the whole.
+
+    Returns
+    -------
+    Pivots
+        At most m of them, fewer where the target or the numerical rank is reached.
+    """
+    residual = gram.diagonal()
+    trace = float(np.sum(residual))
+    factor = np.empty((m, len(gram)))  # F^T
+    chosen: list[int] = []
+    left = [1.0]
+    while len(chosen) < m and left[-1] > max(target, EXHAUSTED):
+        k = len(chosen)
+        proposed = rng.choice(len(gram), min(BLOCK, m - k), p=residual / np.sum(residual))
+        inner = gram.entries(proposed, proposed) - factor[:k, proposed].T @ factor[:k, proposed]
+        accepted, lower = _accept(inner, rng.random(len(proposed)))
+        if not len(accepted):
+            break
+        pivots = proposed[accepted]
+        columns = gram.entries(slice(None), pivots) - factor[:k].T @ factor[:k, pivots]  # (n, pivots)
+        rows = factor[k : k + len(pivots)]
+        rows[:] = solve_triangular(lower, columns.T, lower=True)
+        squares = rows**2
+        residual = np.maximum(residual - np.sum(squares, axis=0), 0.0)
+        residual[pivots] = 0.0
+        left.extend(left[-1] - np.cumsum(np.sum(squares, axis=1)) / trace)
+        left[-1] = float(np.sum(residual)) / trace
+        chosen.extend(pivots.tolist())
+    return _until(chosen, left[1:], target)
+
+
+def greedy(gram: Gram, m: int, rng: np.random.Generator, target: float) -> Pivots:
+    r"""Pick the largest diagonal entry of the residual each time: pivoted Cholesky (Fine and Scheinberg 2001).
+
+    Parameters
+    ----------
+    gram : Gram
+        The matrix; n m of its entries are read.
+    m : int
+        The largest number of pivots.
+    rng : numpy.random.Generator
+        Not used: nothing is random.
+    target : float
+        Stop once the residual's trace is at most this part of the whole.
+
+    Returns
+    -------
+    Pivots
+        At most m of them, fewer where the target or the numerical rank is reached.
+    """
+    residual = gram.diagonal()
+    trace = float(np.sum(residual))
+    factor = np.empty((m, len(gram)))  # F^T
+    chosen: list[int] = []
+    left = [1.0]
+    while len(chosen) < m and left[-1] > max(target, EXHAUSTED):
+        k = len(chosen)
+        i = int(np.argmax(residual))
+        column = gram.entries(slice(None), np.array([i]))[:, 0] - factor[:k, i] @ factor[:k]
+        if column[i] <= EXHAUSTED * trace / len(gram):
+            break
+        factor[k] = column / column[i] ** 0.5
+        residual = np.maximum(residual - factor[k] ** 2, 0.0)
+        residual[i] = 0.0
+        chosen.append(i)
+        left.append(float(np.sum(residual)) / trace)
+    return _until(chosen, left[1:], target)
+
+
+def _accept(inner: Host, uniform: Host) -> tuple[NDArray[np.int64], Host]:
+    """Return which proposals are accepted, and the Cholesky factor of their residual matrix."""
+    first = inner.diagonal().copy()
+    accepted: list[int] = []
+    columns: list[Host] = []
+    for i in range(len(inner)):
+        if inner[i, i] > max(uniform[i], EXHAUSTED) * first[i]:
+            column = inner[:, i] / inner[i, i] ** 0.5
+            inner = inner - np.outer(column, column)
+            accepted.append(i)
+            columns.append(column)
+    rows = np.array(accepted, dtype=np.int64)
+    return rows, np.tril(np.array(columns).T[rows]) if columns else np.empty((0, 0))
+
+
+def _until(chosen: list[int], left: list[float], target: float) -> Pivots:
+    """Return the shortest run of pivots that reaches the target, or all of them."""
+    residuals = np.maximum(np.array(left), 0.0)
+    enough = np.flatnonzero(residuals <= target)
+    count = int(enough[0]) + 1 if len(enough) else len(chosen)
+    return Pivots(np.array(chosen[:count], dtype=np.int64), residuals[:count])

@@ -1,0 +1,1 @@
+"""Maps of polynomial kernels, exact and sketched."""

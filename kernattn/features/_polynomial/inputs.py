@@ -1,0 +1,70 @@
+r"""Inputs of polynomial kernels: :math:`(\gamma x^T y + c)^p = (\tilde x^T \tilde y)^p`, where
+:math:`\tilde x = (\gamma^{1/2} x, c^{1/2})`.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from kernattn._array import Array, Host, constant, namespace
+from kernattn.features._moments.pairs import host_pairs
+from kernattn.kernels import Polynomial
+
+__all__ = ["PairSums", "augmented", "augmented_csr", "pair_sums", "unit_rows", "width"]
+
+
+def width(kernel: Polynomial, dim: int) -> int:
+    """Return how many numbers a row has once the kernel's constant is appended."""
+    return dim + (kernel.coef0 > 0)
+
+
+def augmented(kernel: Polynomial, x: Array) -> Array:
+    """Return rows (..., n, d) scaled and with the constant appended, in their dtype."""
+    xp = namespace(x=x)
+    x = x * constant(xp, kernel.input_scale(x.shape[-1]), x.dtype, x)
+    if kernel.coef0 > 0:
+        x = xp.concat([x, xp.full_like(x[..., :1], kernel.coef0**0.5)], axis=-1)
+    return x
+
+
+def augmented_csr(kernel: Polynomial, x: Any) -> Any:
+    """Return the rows of a CSR matrix scaled and with the constant appended, as CSR in their dtype."""
+    scale = kernel.input_scale(x.shape[1]).astype(x.dtype)
+    x = sparse.csr_array((x.data * scale[x.indices], x.indices, x.indptr), shape=x.shape)
+    if kernel.coef0 > 0:
+        column = np.full((x.shape[0], 1), kernel.coef0**0.5, x.dtype)
+        x = sparse.hstack([x, sparse.csr_array(column)], format="csr")
+    return x
+
+
+def unit_rows(x: Array) -> tuple[Array, Array]:
+    """Return rows over their largest magnitude, and that magnitude (..., n, 1); 1 for a row of zeros."""
+    xp = namespace(x=x)
+    size = xp.max(xp.abs(x), axis=-1, keepdims=True)
+    size = xp.where(size > 0, size, xp.ones_like(size))
+    return x / size, size
+
+
+class PairSums(NamedTuple):
+    """What the variance of a sketch depends on, for augmented rows x, y."""
+
+    dot: Host  # x.y
+    square: Host  # (x.y)^2
+    norms: Host  # |x|^2 |y|^2
+    shared: Host  # sum_i x_i^2 y_i^2
+    largest: Host  # |x|_1 |y|_1
+
+
+def pair_sums(kernel: Polynomial, dim: int, x: Array, y: Array) -> PairSums:
+    """Return the sums of rowwise pairs (..., d), float64 on the host."""
+    left, right = host_pairs(dim, x, y)
+    scale, c = kernel.input_scale(dim), kernel.coef0
+    left, right = left * scale, right * scale
+    dot = np.sum(left * right, axis=-1) + c
+    norms = (np.sum(left**2, axis=-1) + c) * (np.sum(right**2, axis=-1) + c)
+    shared = np.sum((left * right) ** 2, axis=-1) + c**2
+    largest = (np.sum(np.abs(left), axis=-1) + c**0.5) * (np.sum(np.abs(right), axis=-1) + c**0.5)
+    return PairSums(dot, dot**2, norms, shared, largest)

@@ -1,0 +1,139 @@
+"""The exact feature map of the polynomial kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import chain, combinations_with_replacement, pairwise
+from math import comb, factorial
+from typing import Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, Host, accumulation_dtype, constant, namespace, placement
+from kernattn.errors import ParameterError
+from kernattn.features._base.deterministic import ExactMap
+from kernattn.features._polynomial.inputs import augmented, unit_rows, width
+from kernattn.kernels import Polynomial as PolynomialKernel
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["Polynomial", "monomials", "polynomial"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Polynomial(ExactMap):
+    r"""All monomials of one degree, each once, weighted so that :math:`\phi(x)^T \phi(y) = (\gamma x^T y + c_0)^p`."""
+
+    kernel: PolynomialKernel
+
+    @classmethod
+    def sample(cls, kernel: PolynomialKernel, number: int, dim: int, rng: np.random.Generator) -> Self:
+        """Return the map, which must have so many features; nothing is drawn."""
+        phi = cls(kernel)
+        if number != phi.features_of(dim):
+            raise ParameterError(
+                f"estimator 'exact' has {phi.features_of(dim)} features for {kernel!r} at dim = {dim}; "
+                f"got num_features = {number}"
+            )
+        return phi
+
+    @property
+    def dim(self) -> None:
+        """Any input dimension is taken."""
+        return None
+
+    @property
+    def spec(self) -> MapSpec | None:
+        """None: the ops take the map as computed features."""
+        return None
+
+    def features_of(self, dim: int) -> int:
+        """Return M, the number of monomials in `dim` variables, and the constant where there is one."""
+        return comb(width(self.kernel, dim) + self.kernel.degree - 1, self.kernel.degree)
+
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
+        xp = namespace(x=x)
+        x = augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        x, size = unit_rows(x)
+        return ScaledFeatures(monomials(x, self.kernel.degree), self.kernel.degree * xp.log(size))
+
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
+        return self.scaled_query(x)
+
+
+def monomials(x: Array, degree: int) -> Array:
+    r"""Return :math:`\sqrt{p! / \prod_i a_i!} \prod_i x_i^{a_i}` for all :math:`\sum_i a_i = p`, p the degree.
+
+    Parameters
+    ----------
+    x : (..., n, d) array
+        Rows.
+    degree : int
+        The degree p.
+
+    Returns
+    -------
+    (..., n, M) array
+        The monomials, in the lexicographic order of their factors.
+    """
+    xp = namespace(x=x)
+    factors, weights = _table(x.shape[-1], degree)
+    values = constant(xp, weights, x.dtype, x)
+    for column in factors:
+        values = values * xp.take(x, xp.asarray(column, **placement(x)), axis=-1)
+    return values
+
+
+@lru_cache(maxsize=16)
+def _table(dim: int, degree: int) -> tuple[NDArray[np.int64], Host]:
+    """Return the factors of each monomial, (p, M), and the square roots of the multinomial coefficients, (M,)."""
+    count = comb(dim + degree - 1, degree)
+    flat = chain.from_iterable(combinations_with_replacement(range(dim), degree))
+    factors = np.fromiter(flat, np.int64, count * degree).reshape(count, degree).T.copy()
+    repeats, divisor = np.ones(count), np.ones(count)
+    for previous, column in pairwise(factors):
+        repeats = np.where(column == previous, repeats + 1, 1)
+        divisor *= repeats  # 1 * 2 * ... * a for a variable that comes a times
+    return factors, np.sqrt(factorial(degree) / divisor)
+
+
+def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 0.0) -> Polynomial:
+    r"""Return the exact map of :math:`k(x, y) = (\gamma x^T y + c_0)^p`.
+
+    Its features are :math:`\sqrt{p! / \prod_i a_i!} \prod_i x_i^{a_i}` over the multi-indices with
+    :math:`\sum_i a_i = p`: the symmetric half of the p-fold outer product, :math:`M = \binom{d + p - 1}{p}` instead of
+    :math:`d^p`. A constant counts as one more variable, of value :math:`c_0^{1/2}`, beside :math:`\gamma^{1/2} x`.
+
+    Parameters
+    ----------
+    degree : int
+        The power p, at least 1.
+    gamma : float
+        The factor :math:`\gamma`, positive.
+    coef0 : float
+        The constant :math:`c_0`, not negative.
+
+    Returns
+    -------
+    Polynomial
+        The map; it takes any dimension d.
+
+    Raises
+    ------
+    ParameterError
+        If degree is no positive integer, gamma no positive number, or coef0 negative.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x, y = np.array([[1.0, 2.0]]), np.array([[3.0, -1.0]])
+    >>> phi = ka.features.polynomial(2)
+    >>> phi(x).shape, (phi(x) @ phi(y).T).round(12), (x @ y.T) ** 2
+    ((1, 3), array([[1.]]), array([[1.]]))
+    """
+    return Polynomial(PolynomialKernel(degree, gamma, coef0))

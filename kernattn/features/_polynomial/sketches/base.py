@@ -1,0 +1,168 @@
+"""What the sketches of polynomial kernels share: inputs dense or CSR, blocks of rows, and moments."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from scipy import sparse
+
+from kernattn._array import Array, Host, accumulation_dtype, like, namespace
+from kernattn._dispatch import Op
+from kernattn._random import RNG, generator
+from kernattn.errors import DTypeError, EmptyInputError, ShapeError
+from kernattn.features._base.map import FeatureMap
+from kernattn.features._moments.bounds import Terms
+from kernattn.features._polynomial.inputs import PairSums, augmented, augmented_csr, pair_sums, unit_rows
+from kernattn.kernels import Polynomial
+from kernattn.ops.features import OP
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["PolynomialSketch"]
+
+
+@dataclass(frozen=True, eq=False)
+class PolynomialSketch(FeatureMap):
+    r"""A random map with :math:`E\,\phi(x)^T \phi(y) = (\gamma x^T y + c)^p`; see `kernattn.random_features`.
+
+    Rows come as arrays of any library, or as a SciPy CSR matrix, which is never made dense as a whole: its features are
+    a NumPy array.
+    """
+
+    kernel: Polynomial
+
+    op: ClassVar[Op] = OP  # its backends are those of the map
+    step: ClassVar[int] = 1  # features of a product
+    block_rows: ClassVar[int | None] = 1024  # NumPy rows done at once; None where the op sees to that
+
+    @property
+    @abstractmethod
+    def width(self) -> int:
+        """Length of a row with the kernel's constant appended."""
+
+    @abstractmethod
+    def product(self, x: Any, backend: str | None) -> Array:
+        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
+
+    @abstractmethod
+    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
+
+    @property
+    @abstractmethod
+    def block(self) -> int:
+        """Size of a whole set of features that depend on each other, beyond which more features are always better."""
+
+    @property
+    @abstractmethod
+    def bounded(self) -> bool:
+        """Whether no factor of a feature exceeds the sum of the row's magnitudes, and blocks are independent."""
+
+    @classmethod
+    @abstractmethod
+    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
+        """Draw a map of so many products."""
+
+    @property
+    @abstractmethod
+    def design(self) -> dict[str, Any]:
+        """What `sample` takes beyond the kernel and the sizes."""
+
+    @final
+    @property
+    def dim(self) -> int:
+        """Input dimension d."""
+        return self.width - (self.kernel.coef0 > 0)
+
+    @final
+    @property
+    def spec(self) -> MapSpec | None:
+        """None: the ops take the map as computed features."""
+        return None
+
+    @final
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return a new map of the same design with fresh random numbers."""
+        number = self.features_of(self.dim) // self.step
+        return self.sample(self.kernel, number, self.dim, generator(rng), **self.design)
+
+    @final
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
+        xp = namespace(x=x)
+        rows, size = unit_rows(augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False)))
+        return ScaledFeatures(self.product(rows, None), self.kernel.degree * xp.log(size))
+
+    @final
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
+        return self.scaled_query(x)
+
+    @final
+    def mean(self, x: Array, y: Array) -> Array:
+        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return like(pair_sums(self.kernel, self.dim, x, y).dot ** self.kernel.degree, x)
+
+    @final
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return 0, the mean less the kernel, for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return like(np.zeros_like(pair_sums(self.kernel, self.dim, x, y).dot), x)
+
+    @final
+    def variance(self, x: Array, y: Array) -> Array:
+        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        sums = pair_sums(self.kernel, self.dim, x, y)
+        return like(np.maximum(self.pair_variance(sums, self.features_of(self.dim)), 0.0), x)
+
+    @final
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
+        pair, p = pair_sums(self.kernel, self.dim, x, y), self.kernel.degree
+        return Terms(
+            number=self.features_of(self.dim),
+            features=lambda m: m,
+            kernel=pair.dot**p,
+            bias=lambda m: np.zeros_like(pair.dot),
+            variance=lambda m: self.pair_variance(pair, m),
+            size=pair.largest**p if self.bounded else None,
+            block=self.block,
+            part=lambda rest: rest % self.step == 0,
+        )
+
+    @final
+    def _features(self, x: Any, side: str, backend: str | None) -> Array:
+        dense = not sparse.issparse(x)
+        if dense:
+            self.check(x)
+        else:
+            _check_csr(x, self.dim)
+        self.op.choose(x if dense else x.data, backend)
+        if self.block_rows is None or (dense and not isinstance(x, np.ndarray)):
+            return self._of_rows(x, backend)
+        rows = x.reshape(-1, self.dim) if dense else x
+        out = np.empty((rows.shape[0], self.features_of(self.dim)), x.dtype)
+        for start in range(0, len(out), self.block_rows):
+            stop = start + self.block_rows
+            out[start:stop] = self._of_rows(rows[start:stop], backend)
+        return out.reshape(*x.shape[:-1], -1)
+
+    def _of_rows(self, x: Any, backend: str | None) -> Array:
+        if sparse.issparse(x):
+            return self.product(augmented_csr(self.kernel, x), backend)
+        xp = namespace(x=x)
+        rows = augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        return xp.astype(self.product(rows, backend), x.dtype, copy=False)
+
+
+def _check_csr(x: Any, dim: int) -> None:
+    """Raise unless x is a floating CSR matrix (n, d)."""
+    if x.format != "csr":
+        raise DTypeError(f"a sparse x must be in CSR format; got {x.format!r}, which x.tocsr() converts")
+    if x.dtype not in (np.float32, np.float64):
+        raise DTypeError(f"a sparse x must be float32 or float64; got {x.dtype}")
+    if x.ndim != 2 or x.shape[1] != dim:
+        raise ShapeError(f"x must have d = {dim} columns, as the map was drawn; got shape {x.shape}")
+    if x.shape[0] == 0:
+        raise EmptyInputError(f"x must have rows; got shape {x.shape}")

@@ -1,0 +1,92 @@
+"""Complex-to-real sketches: products of complex projections, real and imaginary parts kept as two features."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, Host, namespace
+from kernattn.features._polynomial.inputs import PairSums, width
+from kernattn.features._polynomial.sketches.base import PolynomialSketch
+from kernattn.features._polynomial.sketches.weights import projected
+from kernattn.kernels import Polynomial
+
+__all__ = ["ComplexToReal"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class ComplexToReal(PolynomialSketch):
+    r"""Complex-to-real sketch: :math:`\phi(x) = D^{-1/2} [\mathrm{Re}\, z, \mathrm{Im}\, z]`,
+    :math:`z_a = \prod_{i=1}^p \omega_{ia}^T \tilde x` with complex weights, M = 2D.
+
+    Wacker, Ohana and Filippone (2022). The weights are standard complex Gaussian, with variance
+    :math:`[((N + a)^p + (2a)^p) / 2 - a^p] / D`, or uniform on 1, -1, i, -i ("rademacher"), with variance
+    :math:`[((N + a - s)^p + (2a - s)^p) / 2 - a^p] / D`, which is never larger. For parallel x and y the second
+    moment of a feature grows as :math:`2^p`, where that of the real sketches grows as :math:`3^p`.
+    """
+
+    law: str  # "gaussian" | "rademacher"
+    real: NDArray[Any]  # (p, D, width)
+    imag: NDArray[Any]  # (p, D, width)
+
+    step: ClassVar[int] = 2
+
+    @property
+    def width(self) -> int:
+        """Length of a row with the kernel's constant appended."""
+        return int(self.real.shape[2])
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """The law of the weights."""
+        return {"law": self.law}
+
+    @classmethod
+    def sample(
+        cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator, law: str = "rademacher"
+    ) -> Self:
+        """Draw a map."""
+        shape = (kernel.degree, number, width(kernel, dim))
+        if law == "gaussian":
+            real, imag = rng.standard_normal((2, *shape)) * 0.5**0.5
+        else:
+            turns = rng.integers(4, size=shape)
+            real, imag = (np.array(unit, np.int8)[turns] for unit in ([1, 0, -1, 0], [0, 1, 0, -1]))
+        real.setflags(write=False)
+        imag.setflags(write=False)
+        return cls(kernel, law, real, imag)
+
+    def features_of(self, dim: int) -> int:
+        """Return M = 2D."""
+        return 2 * int(self.real.shape[1])
+
+    def product(self, x: Any, backend: str | None) -> Array:
+        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
+        amplitude = self.real.shape[1] ** -0.5
+        real, imag = projected(x, self.real[0]) * amplitude, projected(x, self.imag[0]) * amplitude
+        for weights in zip(self.real[1:], self.imag[1:], strict=True):
+            a, b = (projected(x, part) for part in weights)
+            real, imag = real * a - imag * b, real * b + imag * a
+        return namespace(real=real).concat([real, imag], axis=-1)
+
+    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
+        p = self.kernel.degree
+        shared = pair.shared if self.law == "rademacher" else 0.0
+        second = ((pair.norms + pair.square - shared) ** p + (2 * pair.square - shared) ** p) / 2
+        variance: Host = (second - pair.square**p) / (num_features / 2)
+        return variance
+
+    @property
+    def bounded(self) -> bool:
+        """True for weights that are roots of unity."""
+        return self.law == "rademacher"
+
+    @property
+    def block(self) -> int:
+        """2: the parts of one complex feature."""
+        return 2

@@ -1,0 +1,154 @@
+"""Real product sketches: each feature is a product of p random projections with weights of mean 0 and variance 1."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import Any, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, Host, frozen
+from kernattn.errors import ParameterError
+from kernattn.features._polynomial.inputs import PairSums, width
+from kernattn.features._polynomial.sketches.base import PolynomialSketch
+from kernattn.features._polynomial.sketches.weights import products, random_signs
+from kernattn.kernels import Polynomial
+from kernattn.projections import Iid, Orthogonal, Projection
+
+__all__ = ["GaussianSketch", "ProductSketch", "RademacherSketch", "product_variance"]
+
+
+@dataclass(frozen=True, eq=False)
+class ProductSketch(PolynomialSketch):
+    r""":math:`\phi(x)_a = M^{-1/2} \prod_{i=1}^p \omega_{ia}^T \tilde x`."""
+
+    omega: NDArray[Any]  # (p, M, width)
+
+    @final
+    @property
+    def width(self) -> int:
+        """Length of a row with the kernel's constant appended."""
+        return int(self.omega.shape[2])
+
+    @final
+    def features_of(self, dim: int) -> int:
+        """Return M."""
+        return int(self.omega.shape[1])
+
+    @final
+    def product(self, x: Any, backend: str | None) -> Array:
+        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
+        return products(x, self.omega)
+
+    @final
+    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
+        return product_variance(self.kernel.degree, pair.square, *self.factor_moments(pair), num_features, self.block)
+
+    @abstractmethod
+    def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
+        """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
+
+
+def product_variance(degree: int, square: Host, second: Host, cross: Host, num_features: int, block: int) -> Host:
+    """Return the variance of the mean of products of `degree` independent factors t, from (E t)^2, E t^2 and E t t'.
+
+    Of two features in a block, whose t and t' depend on each other, the products do too; others are independent.
+    """
+    whole, rest = divmod(num_features, block)
+    together = whole * block * (block - 1) + rest * (rest - 1)
+    mean = square**degree
+    variance: Host = (second**degree - mean) / num_features + (cross**degree - mean) * (together / num_features**2)
+    return variance
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class GaussianSketch(ProductSketch):
+    r"""Gaussian sketch: :math:`\omega \sim N(0, I)`, iid or in orthogonal blocks.
+
+    Kar and Karnick (2012); with iid weights the variance is :math:`[(N + 2a)^p - a^p] / M` (Wacker, Kanagawa and
+    Filippone 2022), where :math:`a = (\tilde x^T \tilde y)^2` and :math:`N = |\tilde x|^2 |\tilde y|^2`. Each factor
+    draws its own blocks of orthogonal weights: two rows of a block have :math:`E\,t t' = d(da - N) / ((d - 1)(d + 2))`
+    in place of a. Norms of
+    :math:`\sqrt d` keep the mean and multiply :math:`N + 2a` by :math:`d / (d + 2)`.
+    """
+
+    projection: Iid | Orthogonal
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """The projection."""
+        return {"projection": self.projection}
+
+    @classmethod
+    def sample(
+        cls,
+        kernel: Polynomial,
+        number: int,
+        dim: int,
+        rng: np.random.Generator,
+        projection: Projection = Iid(),  # noqa: B008
+    ) -> Self:
+        """Draw a map."""
+        if not isinstance(projection, Iid | Orthogonal) or projection.norms not in ("chi", "sqrt_d"):
+            raise ParameterError(
+                "a Gaussian sketch takes the projections 'iid' and 'orthogonal' with norms 'chi' or 'sqrt_d', "
+                f"whose weights have variance 1 and known fourth moments; got {projection!r}"
+            )
+        factors = [projection.draw(number, width(kernel, dim), rng) for _ in range(kernel.degree)]
+        return cls(kernel, frozen(np.stack(factors)), projection)
+
+    @property
+    def bounded(self) -> bool:
+        """False: the weights are Gaussian, or entries of long rows."""
+        return False
+
+    @property
+    def block(self) -> int:
+        """1 for iid weights, the length of a row for orthogonal ones."""
+        return 1 if isinstance(self.projection, Iid) else self.width
+
+    def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
+        """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
+        d = self.width
+        second = pair.norms + 2 * pair.square
+        if self.projection.norms == "sqrt_d":
+            second = second * (d / (d + 2))
+        return second, d * (d * pair.square - pair.norms) / (max(d - 1, 1) * (d + 2))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class RademacherSketch(ProductSketch):
+    r"""Rademacher sketch: the weights are independent fair signs.
+
+    Kar and Karnick (2012); the variance is :math:`[(N + 2(a - s))^p - a^p] / M` with
+    :math:`s = \sum_i \tilde x_i^2 \tilde y_i^2` (Wacker, Kanagawa and Filippone 2022): never above the Gaussian one.
+    """
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    @classmethod
+    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
+        """Draw a map."""
+        return cls(kernel, random_signs(rng, kernel.degree, number, width(kernel, dim)))
+
+    @property
+    def bounded(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def block(self) -> int:
+        """1: the features are independent."""
+        return 1
+
+    def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
+        """Return E t^2 and E t t' of t = (w.x)(w.y), for independent rows w, w'."""
+        return pair.norms + 2 * (pair.square - pair.shared), pair.square

@@ -1,0 +1,98 @@
+"""TensorSketch: the count sketch of the p-fold outer product, by Fourier transforms of p count sketches."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import gcd
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from kernattn._array import Array, Host, frozen
+from kernattn._dispatch import Op
+from kernattn._lazy import lazy
+from kernattn.features._polynomial.inputs import PairSums, width
+from kernattn.features._polynomial.sketches.base import PolynomialSketch
+from kernattn.features._polynomial.sketches.weights import random_signs
+from kernattn.kernels import Polynomial
+from kernattn.ops.tensor_sketch import OP
+
+__all__ = ["TensorSketch"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TensorSketch(PolynomialSketch):
+    r"""TensorSketch: :math:`\phi(x) = F \prod_{i=1}^p \mathrm{FFT}(C_i \tilde x)`, C a count sketch of M buckets.
+
+    Pham and Pagh (2013). F is orthogonal up to scale: it packs the real and imaginary parts of the spectrum's half
+    into M real features. Their inner products are those of the inverse transform, which therefore is not taken.
+
+    With :math:`a = (\tilde x^T \tilde y)^2`, :math:`N = |\tilde x|^2 |\tilde y|^2`,
+    :math:`s = \sum_i \tilde x_i^2 \tilde y_i^2` and g = gcd(2, M) the variance is, for hashes and signs that are
+    independent for every coordinate,
+
+    .. math:: \frac{(N + a - s)^p + (2a - s)^p - 2 a^p}{M}
+              + \frac{g}{M^2} \left[(N + 2a - 2s)^p - (N + a - s)^p - (2a - s)^p + a^p\right].
+    """
+
+    index: NDArray[np.int64]  # (p, width), the bucket of each coordinate
+    sign: NDArray[np.int8]  # (p, width)
+    buckets: int
+
+    op: ClassVar[Op] = OP
+    block_rows: ClassVar[int | None] = None
+
+    @property
+    def width(self) -> int:
+        """Length of a row with the kernel's constant appended."""
+        return int(self.index.shape[1])
+
+    @lazy
+    def weight(self) -> Host:
+        """The signs in float64: one array for all calls, of which devices keep what they made."""
+        return frozen(self.sign.astype(np.float64))
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    @classmethod
+    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
+        """Draw a map."""
+        shape = (kernel.degree, width(kernel, dim))
+        index = rng.integers(number, size=shape)
+        index.setflags(write=False)
+        return cls(kernel, index, random_signs(rng, *shape), number)
+
+    def features_of(self, dim: int) -> int:
+        """Return M."""
+        return self.buckets
+
+    def product(self, x: Any, backend: str | None) -> Array:
+        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
+        sketch = OP.implementation(x.data if sparse.issparse(x) else x, backend)
+        phi: Array = sketch(x, self.index, self.weight, self.buckets)
+        return phi
+
+    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
+        p, m = self.kernel.degree, num_features
+        square, cross = pair.square**p, (pair.norms + pair.square - pair.shared) ** p
+        swapped = (2 * pair.square - pair.shared) ** p
+        both = (pair.norms + 2 * (pair.square - pair.shared)) ** p
+        variance: Host = (cross + swapped - 2 * square) / m + (both - cross - swapped + square) * (gcd(2, m) / m**2)
+        return variance
+
+    @property
+    def bounded(self) -> bool:
+        """False: all buckets depend on each other."""
+        return False
+
+    @property
+    def block(self) -> int:
+        """2: more buckets are better among even numbers, and among odd ones."""
+        return 2

@@ -1,0 +1,141 @@
+"""TensorSRHT: products of randomised Hadamard transforms, of which each feature reads one row a factor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Self, final
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from kernattn._array import Array, Host, constant, frozen, namespace
+from kernattn._dispatch import Op
+from kernattn._lazy import lazy
+from kernattn.features._polynomial.inputs import PairSums, width
+from kernattn.features._polynomial.sketches.base import PolynomialSketch
+from kernattn.features._polynomial.sketches.product_sketch import product_variance
+from kernattn.features._polynomial.sketches.weights import products, random_signs
+from kernattn.kernels import Polynomial
+from kernattn.ops.chains import Chains
+from kernattn.ops.hadamard import OP
+from kernattn.ops.walsh import padded
+
+__all__ = ["FASTER_ABOVE", "TensorSRHT"]
+
+FASTER_ABOVE = {"cpu": 48, "gpu": 256, "reference": 96}
+"""Length of a row above which transforms are faster than products with the weights.
+
+On one thread, 2000 rows, M = 4096, p = 3, transforms by Numba and the gather took as long as NumPy's products at 48
+columns, 0.8 of that at 64, 0.4 at 128 and 0.06 to 0.09 at 1024; transforms by the reference 1.2 to 1.4 at 64 and 0.7
+at 128. On a GPU nothing was timed: the bound is that of the op `hadamard`.
+"""
+
+
+ROOM = 1 << 21  # numbers of CSR rows that are dense at a time
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class TensorSRHT(PolynomialSketch):
+    r"""TensorSRHT: :math:`\phi(x)_a = M^{-1/2} \prod_{i=1}^p (H \Delta_i \tilde x)_{r_{ia}}`, H the Hadamard matrix of
+    entries 1 and -1, :math:`\Delta_i` random signs.
+
+    Ahle et al. (2020); rows are read without replacement (Wacker, Kanagawa and Filippone 2022). Inputs are padded with
+    zeros to a power of two, n; every block of up to n features has signs and an order of rows of its own in each of
+    the p factors. One feature has the moments of the Rademacher sketch, :math:`V = N + 2(a - s)`; two of a block have
+    :math:`E\,t t' = a - (V - a) / (n - 1)` a factor, below a, so for odd degrees the variance falls below the
+    Rademacher one, to 0 at degree 1 and M a multiple of n.
+
+    Long rows go through the op `hadamard`, in :math:`p (n \log n + M)` operations each; the rows of a CSR matrix are
+    then made dense a block at a time. Short ones are multiplied by the weights that the rows of :math:`H \Delta_i` are.
+    """
+
+    signs: NDArray[np.int8]  # (p, blocks, width)
+    rows: NDArray[np.int64]  # (p, M), r block by block
+
+    op: ClassVar[Op] = OP
+    block_rows: ClassVar[int | None] = 128
+
+    @property
+    def width(self) -> int:
+        """Length of a row with the kernel's constant appended."""
+        return int(self.signs.shape[2])
+
+    def features_of(self, dim: int) -> int:
+        """Return M."""
+        return int(self.rows.shape[1])
+
+    @lazy
+    def omega(self) -> NDArray[np.int8]:
+        """The weights, (p, M, width)."""
+        entries = 1 - 2 * (np.bitwise_count(self.rows[..., None] & np.arange(self.width)) % 2).astype(np.int8)
+        omega: NDArray[np.int8] = entries * self.signs[:, np.arange(self.rows.shape[1]) // self.block]
+        omega.setflags(write=False)
+        return omega
+
+    @lazy
+    def _factors(self) -> list[tuple[Chains, NDArray[np.int64]]]:
+        """Blocks of transforms, and which of their results the features read: one pair a factor."""
+        count, n = self.rows.shape[1], self.block
+        first = np.arange(count) // n * n
+        factors = []
+        for i, (signs, rows) in enumerate(zip(self.signs, self.rows, strict=True)):
+            diagonals = np.pad(signs.astype(np.float64), ((0, 0), (0, n - self.width)), constant_values=1.0)
+            norm = n**0.5 * (count**-0.5 if i == 0 else 1.0)
+            norms = np.full(len(signs) * n, norm)
+            factors.append((Chains(frozen(diagonals[:, None]), frozen(norms), self.width), first + rows))
+        return factors
+
+    @property
+    def design(self) -> dict[str, Any]:
+        """Nothing."""
+        return {}
+
+    @classmethod
+    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
+        """Draw a map."""
+        columns = width(kernel, dim)
+        n = padded(columns)
+        blocks = -(-number // n)
+        signs = np.empty((kernel.degree, blocks, columns), np.int8)
+        rows = np.empty((kernel.degree, blocks, n), np.int64)
+        for i in range(kernel.degree):
+            for j in range(blocks):
+                rows[i, j], signs[i, j] = rng.permutation(n), random_signs(rng, columns)
+        rows = rows.reshape(kernel.degree, -1)[:, :number].copy()
+        signs.setflags(write=False)
+        rows.setflags(write=False)
+        return cls(kernel, signs, rows)
+
+    def product(self, x: Any, backend: str | None) -> Array:
+        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
+        backend = OP.choose(x.data if sparse.issparse(x) else x, backend)
+        if self.width <= FASTER_ABOVE[backend]:
+            return products(x, self.omega)
+        if sparse.issparse(x):
+            few = max(16, ROOM // self.block)  # 16 rows go through the transform at once
+            blocks = (x[start : start + few].toarray() for start in range(0, x.shape[0], few))
+            return np.concatenate([self.product(rows, backend) for rows in blocks])
+        xp, transform = namespace(x=x), OP.implementation(x, backend)
+        phi: Array = None
+        for chains, places in self._factors:
+            u = xp.take(transform(x, chains, None), constant(xp, places, xp.int32, x), axis=-1)
+            phi = u if phi is None else phi * u
+        return phi
+
+    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
+        second = pair.norms + 2 * (pair.square - pair.shared)
+        cross = pair.square - (second - pair.square) / max(self.block - 1, 1)
+        return product_variance(self.kernel.degree, pair.square, second, cross, num_features, self.block)
+
+    @property
+    def bounded(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def block(self) -> int:
+        """The order n of the Hadamard matrix."""
+        return padded(self.width)

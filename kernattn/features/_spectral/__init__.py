@@ -1,0 +1,1 @@
+"""Maps of kernels that have a spectral measure."""

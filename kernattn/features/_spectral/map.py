@@ -1,0 +1,120 @@
+"""What the random maps of spectral kernels share: a draw, a scale, and one law for their moments."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass, replace
+from typing import Any, Self, final
+
+import numpy as np
+
+from kernattn._array import Array, Host, like, to_numpy64
+from kernattn._random import RNG, generator
+from kernattn.features._base.map import SpecMap
+from kernattn.features._moments.bounds import Terms, of_frequencies
+from kernattn.features._moments.moments import Moments
+from kernattn.features._moments.pairs import host_pairs
+from kernattn.features._spectral.spectra import Spectrum, spectrum
+from kernattn.kernels import Kernel, Softmax
+from kernattn.ops.chains import Chains
+from kernattn.projections import Projection
+
+__all__ = ["RandomFeatureMap", "row_exponent"]
+
+
+def row_exponent(kernel: Kernel) -> float:
+    """Return c in k(x, y) = k_0(x' - y') exp(c |x'|^2) exp(c |y'|^2), k_0 a kernel of the difference."""
+    return 0.5 if isinstance(kernel, Softmax) else 0.0
+
+
+@dataclass(frozen=True, eq=False)
+class RandomFeatureMap(SpecMap):
+    """A map drawn for a kernel that has a spectral measure; see `kernattn.random_features`."""
+
+    kernel: Kernel
+    projection: Projection
+    omega: Host | Chains  # (D, d)
+
+    @abstractmethod
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+
+    def sizes(self, x: Host, y: Host) -> Host | None:
+        """Return the largest size of one frequency's term for scaled rows x, y (..., d); None where there is none."""
+        return None
+
+    @property
+    def input_scale(self) -> Host:
+        """The scale c of the kernel's inputs, (d,): x' = c x."""
+        scale: Host = self.kernel.input_scale(self.omega.shape[1])
+        return scale
+
+    @final
+    def folded(self, stretch: float = 1.0) -> Host | Chains:
+        """Return the frequencies of unscaled inputs, (D, d): omega times the input scale, times `stretch`."""
+        if isinstance(self.omega, Chains):
+            return self.omega.scaled(self.input_scale, stretch)
+        return self.omega * (stretch * self.input_scale)
+
+    @property
+    def spectrum(self) -> Spectrum:
+        """The law of the frequencies."""
+        return spectrum(self.kernel, self.projection)
+
+    @final
+    def redraw(self, rng: RNG = None) -> Self:
+        """Return a new map of the same design with fresh random numbers."""
+        frequencies, dim = self.omega.shape
+        return replace(self, **self.draws(self.spectrum, frequencies, dim, generator(rng)))
+
+    @final
+    @classmethod
+    def sample(
+        cls,
+        kernel: Kernel,
+        frequencies: int,
+        dim: int,
+        rng: np.random.Generator,
+        projection: Projection,
+        **parameters: Any,
+    ) -> Self:
+        """Draw a map."""
+        return cls(kernel, projection, **cls.draws(spectrum(kernel, projection), frequencies, dim, rng), **parameters)
+
+    @staticmethod
+    def draws(law: Spectrum, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
+        """Draw the random fields of the map."""
+        return {"omega": law.draw(frequencies, dim, rng)}
+
+    @final
+    def mean(self, x: Array, y: Array) -> Array:
+        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return like(self.moments(*self._scaled_pairs(x, y)).mean, x)
+
+    @final
+    def bias(self, x: Array, y: Array) -> Array:
+        """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
+        mean = self.moments(*self._scaled_pairs(x, y)).mean
+        return like(mean - self.kernel.pairs(to_numpy64(x), to_numpy64(y)), x)
+
+    @final
+    def variance(self, x: Array, y: Array) -> Array:
+        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        frequencies, dim = self.omega.shape
+        pairs = self.projection.pairs(frequencies, dim)
+        mean, second, cross = self.moments(*self._scaled_pairs(x, y))
+        variance = (second - mean**2) / frequencies
+        for pair, count in pairs.items():
+            variance += (cross(pair) - mean**2) * count / frequencies**2
+        return like(np.maximum(variance, 0.0), x)
+
+    @final
+    def terms(self, x: Host, y: Host) -> Terms:
+        """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
+        scaled, features = self._scaled_pairs(x, y), self.features_of(self.omega.shape[1]) // len(self.omega)
+        moments, size = self.moments(*scaled), self.sizes(*scaled)
+        return of_frequencies(self.projection, self.omega.shape, features, moments, self.bias(x, y), size)
+
+    def _scaled_pairs(self, x: Array, y: Array) -> tuple[Host, Host]:
+        x, y = host_pairs(self.omega.shape[1], x, y)
+        return x * self.input_scale, y * self.input_scale

@@ -1,0 +1,167 @@
+r"""The law of the frequencies of each kernel that has a spectral measure.
+
+Isotropic measures are a law of norms: any projection arranges their directions. Product measures draw each axis on its
+own.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, TypeGuard, final
+
+import numpy as np
+
+from kernattn._array import Host, frozen
+from kernattn.errors import ParameterError
+from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, Product, RationalQuadratic, Sech, Softmax
+from kernattn.ops.chains import Chains
+from kernattn.projections import NORM_LAWS, Iid, NormLaw, Pair, Projection
+from kernattn.projections._scale_mixtures import MaternNorms, RationalQuadraticNorms
+
+__all__ = [
+    "Convolution",
+    "Isotropic",
+    "ProductMeasure",
+    "Spectrum",
+    "check_axes",
+    "check_spectrum",
+    "has_normal_frequencies",
+    "has_spectrum",
+    "is_convolution",
+    "spectrum",
+]
+
+
+class Spectrum(ABC):
+    """The joint law of the frequencies of a kernel under a projection, and the moments of their cosines."""
+
+    @abstractmethod
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host | Chains:
+        """Return m frequencies, (m, d)."""
+
+    @abstractmethod
+    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+        """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
+
+
+@final
+@dataclass(frozen=True)
+class Isotropic(Spectrum):
+    """Norms of some law, in directions that the projection arranges."""
+
+    projection: Projection
+    own: NormLaw
+
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host | Chains:
+        """Return m frequencies, (m, d)."""
+        return self.projection.factors(m, d, rng, self.own)
+
+    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+        """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
+        law, t2 = self.projection.law(self.own), -np.sum(delta**2, axis=-1)
+        d = self.projection.sphere(m, delta.shape[-1])
+        return law.moment(d, t2) if pair is None else pair.moment(law, d, t2)
+
+
+@final
+@dataclass(frozen=True)
+class ProductMeasure(Spectrum):
+    """Every entry of every frequency on its own."""
+
+    kernel: Kernel  # of lengthscale 1
+    entries: Callable[[np.random.Generator, tuple[int, int]], Host]
+
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+        """Return m frequencies, (m, d)."""
+        return frozen(self.entries(rng, (m, d)))
+
+    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+        """Return E cos w.delta for scaled differences delta (..., d); the projection, iid, has no pairs."""
+        one: Host = self.kernel.pairs(delta, np.zeros_like(delta))
+        return one
+
+
+@final
+@dataclass(frozen=True)
+class Convolution(Spectrum):
+    """Sums of independent frequencies, one of each member's law: those of a product of kernels."""
+
+    members: tuple[tuple[Kernel, Spectrum], ...]
+
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+        """Return m frequencies, (m, d)."""
+        return frozen(np.sum([kernel.input_scale(d) * law.draw(m, d, rng) for kernel, law in self.members], axis=0))
+
+    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+        """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
+        d = delta.shape[-1]
+        return np.asarray(prod(law.cosine(kernel.input_scale(d) * delta, m, pair) for kernel, law in self.members))
+
+
+def _sech(rng: np.random.Generator, shape: tuple[int, int]) -> Host:
+    """Return numbers of density sech(pi w): the inverse of F(w) = 2 atan(e^(pi w)) / pi."""
+    return np.asarray(np.log(np.tan(np.pi / 2 * rng.uniform(np.finfo(float).tiny, 1.0, shape))) / np.pi)
+
+
+ISOTROPIC: dict[type[Kernel], Callable[[Any], NormLaw]] = {
+    Gaussian: lambda kernel: NORM_LAWS["chi"],
+    Matern: lambda kernel: MaternNorms(kernel.nu),
+    RationalQuadratic: lambda kernel: RationalQuadraticNorms(kernel.alpha),
+    Softmax: lambda kernel: NORM_LAWS["chi"],
+}
+PRODUCT: dict[type[Kernel], Callable[[np.random.Generator, tuple[int, int]], Host]] = {
+    Cauchy: lambda rng, shape: rng.laplace(size=shape),
+    Laplacian: lambda rng, shape: rng.standard_cauchy(shape),
+    Sech: _sech,
+}
+
+
+def has_spectrum(kernel: Kernel) -> bool:
+    """Has the kernel a spectral measure? A product of kernels of x - y has one: their frequencies add."""
+    return type(kernel) in ISOTROPIC or type(kernel) in PRODUCT or is_convolution(kernel)
+
+
+def has_normal_frequencies(kernel: Kernel) -> bool:
+    """Are the kernel's frequencies N(0, I)?"""
+    law = ISOTROPIC.get(type(kernel))
+    return law is not None and law(kernel) == NORM_LAWS["chi"]
+
+
+def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
+    """Return the law of the kernel's frequencies; the softmax kernel has that of the Gaussian one."""
+    kind = type(kernel)
+    if is_convolution(kernel):
+        return Convolution(tuple((member, spectrum(member, projection)) for member in kernel.kernels))
+    if kind in ISOTROPIC:
+        own = ISOTROPIC[kind](kernel)
+        projection.law(own)  # raises where the projection cannot take it
+        return Isotropic(projection, own)
+    check_spectrum(kernel)
+    check_axes(kernel, projection)
+    return ProductMeasure(replace(kernel, lengthscale=1.0), PRODUCT[kind])  # type: ignore[type-var]
+
+
+def check_spectrum(kernel: Kernel) -> None:
+    """Raise unless the kernel has a spectral measure."""
+    if not has_spectrum(kernel):
+        kinds = ", ".join(kind.__name__ for kind in (*ISOTROPIC, *PRODUCT))
+        raise ParameterError(f"kernel must be one of {kinds}, which have a spectral measure; got {kernel!r}")
+
+
+def is_convolution(kernel: Kernel) -> TypeGuard[Product]:
+    """Is it a product of kernels of x - y, whose characteristic functions multiply as frequencies add?"""
+    return isinstance(kernel, Product) and all(
+        type(k) is not Softmax and (type(k) in ISOTROPIC or type(k) in PRODUCT) for k in kernel.kernels
+    )
+
+
+def check_axes(kernel: Kernel, projection: Projection) -> None:
+    """Raise unless the projection leaves every axis of every frequency on its own."""
+    if projection != Iid():
+        raise ParameterError(
+            f"projection must be 'iid' with norms 'chi' for {kernel!r}: its frequencies are drawn axis by axis, their "
+            f"directions are not uniform, and no other arrangement keeps their law; got {projection!r}"
+        )

@@ -1,0 +1,94 @@
+"""Bounded random features: random Fourier features, as cosine and sine pairs or as cosines with a random phase."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import numpy as np
+
+from kernattn._array import Host, frozen
+from kernattn._lazy import lazy
+from kernattn.features._moments.moments import Moments, of_even_terms
+from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
+from kernattn.features._spectral.spectra import Spectrum
+from kernattn.ops.spec import MapSpec
+
+__all__ = ["Phase", "Trigonometric"]
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Trigonometric(RandomFeatureMap):
+    r"""Random Fourier features: :math:`\phi(x) = D^{-1/2} e^{c|x|^2} [\cos \Omega x, \sin \Omega x]`.
+
+    Rahimi and Recht (2007), with both phases of every frequency (Sutherland and Schneider 2015); c is 1/2 for softmax
+    and 0 for kernels of x - y. One term is :math:`\cos \omega^T(x - y)`; with iid frequencies the variance
+    of the Gaussian kernel's estimate is :math:`(1 - e^{-|x-y|^2})^2 / 2D`.
+    """
+
+    @lazy
+    def spec(self) -> MapSpec:
+        """The map as plain numbers."""
+        return MapSpec("sincos", **_folded(self), amplitude=len(self.omega) ** -0.5)
+
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+        return _cosine_moments(self, x, y, 0.0)
+
+    def sizes(self, x: Host, y: Host) -> Host | None:
+        """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
+        return _row(self, x, y)
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Phase(RandomFeatureMap):
+    r"""Random Fourier features of one cosine each: :math:`\phi(x) = (2/M)^{1/2} e^{c|x|^2} \cos(\Omega x + b)`.
+
+    Rahimi and Recht (2007), b uniform on :math:`[0, 2\pi)`. At equal M its variance is always above that of
+    :class:`Trigonometric` for the Gaussian kernel; it is here for parity with other libraries.
+    """
+
+    phase: Host  # (M,)
+
+    @lazy
+    def spec(self) -> MapSpec:
+        """The map as plain numbers."""
+        return MapSpec("cos", **_folded(self), offset=self.phase, amplitude=(2 / len(self.omega)) ** 0.5)
+
+    @staticmethod
+    def draws(law: Spectrum, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
+        """Draw the frequencies and the phases."""
+        omega = law.draw(frequencies, dim, rng)
+        return {"omega": omega, "phase": frozen(rng.uniform(0.0, 2 * np.pi, frequencies))}
+
+    def moments(self, x: Host, y: Host) -> Moments:
+        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+        return _cosine_moments(self, x, y, 0.5)
+
+    def sizes(self, x: Host, y: Host) -> Host | None:
+        """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
+        return 2 * _row(self, x, y)
+
+
+def _folded(phi: RandomFeatureMap) -> dict[str, Any]:
+    exponent = row_exponent(phi.kernel)
+    weights = exponent * phi.input_scale**2 if exponent else None
+    return {"omega": phi.folded(), "row_weights": weights}
+
+
+def _row(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
+    return np.asarray(np.exp(row_exponent(phi.kernel) * np.sum(x**2 + y**2, axis=-1)))
+
+
+def _cosine_moments(phi: RandomFeatureMap, x: Host, y: Host, phase_noise: float) -> Moments:
+    """Moments of cos w.(x - y), plus cos(w.(x + y) + 2 b) whose square averages to `phase_noise`."""
+    delta, law, m = x - y, phi.spectrum, len(phi.omega)
+    row = _row(phi, x, y)
+    second = (1 + law.cosine(2 * delta, m)) / 2 + phase_noise
+    return Moments(
+        row * law.cosine(delta, m),
+        row**2 * second,
+        lambda pair: row**2 * of_even_terms(lambda each: law.cosine(delta, m, each), pair),
+    )

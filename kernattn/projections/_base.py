@@ -1,0 +1,214 @@
+"""What every projection has in common."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from typing import final
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn._check import positive_integer
+from kernattn._random import RNG, generator
+from kernattn.ops.chains import Chains
+from kernattn.projections._coupling import coupled, law_named
+from kernattn.projections._norm_law import NormLaw
+from kernattn.projections._norms import NORM_LAWS
+from kernattn.projections._pairs import Pair
+
+__all__ = ["Directed", "Projection"]
+
+
+class Projection(ABC):
+    r"""A law of frequencies :math:`\omega_i = r_i u_i`: how directions u and norms r are drawn.
+
+    A projection is a frozen value that says how to draw; it holds no draw. What it says of one row (`law`, `sphere`)
+    and of two (`pairs`) is all that means and variances need.
+    """
+
+    @abstractmethod
+    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+        """Return the sizes of the sets of rows that depend on each other, in order; they add up to m.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        tuple of int
+            The sizes; rows of different blocks are independent.
+
+        Raises
+        ------
+        ParameterError
+            If m or d is no size that the projection has.
+        """
+
+    @abstractmethod
+    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+        """Return how many ordered pairs of rows that depend on each other there are of each kind.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        dict of Pair to int
+            The numbers; pairs left out are independent.
+
+        Raises
+        ------
+        NoClosedForm
+            If rows depend on each other in a way that no closed form is known for.
+        """
+
+    @abstractmethod
+    def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
+        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian.
+
+        Parameters
+        ----------
+        own : NormLaw
+            The kernel's own law.
+
+        Returns
+        -------
+        NormLaw
+            The law.
+        """
+
+    @abstractmethod
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+        """Return m rows, (m, d)."""
+
+    def sphere(self, m: int, d: int) -> int:
+        """Return p, where each row is the first d entries of a uniform direction in p dimensions times a norm of `law`.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        int
+            The dimension p; d itself where nothing is padded.
+
+        Raises
+        ------
+        NoClosedForm
+            If the directions are uniform only nearly.
+        """
+        return positive_integer("d", d)
+
+    @final
+    def draw(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Host:
+        """Draw the frequencies omega.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+        rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+            Source of randomness (SPEC 7); equal seeds give equal frequencies.
+        own : NormLaw
+            The law that norms "chi" stand for.
+
+        Returns
+        -------
+        (m, d) numpy.ndarray
+            The frequencies, float64; the array cannot be written to.
+
+        Raises
+        ------
+        ParameterError
+            If m or d is not a positive integer or no size that the projection has, or rng is none of the above.
+        """
+        m, d, source = positive_integer("m", m), positive_integer("d", d), generator(rng)
+        self.blocks(m, d)
+        omega = np.ascontiguousarray(self._draw(m, d, self.law(own), source))
+        omega.setflags(write=False)
+        return omega
+
+    def factors(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Host | Chains:
+        """Draw the same frequencies as `draw`, as factors where the projection has some that are faster to apply.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+        rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+            Source of randomness (SPEC 7); equal seeds give equal frequencies.
+        own : NormLaw
+            The law that norms "chi" stand for.
+
+        Returns
+        -------
+        (m, d) numpy.ndarray or Chains
+            The frequencies.
+
+        Raises
+        ------
+        ParameterError
+            As `draw` does.
+        """
+        return self.draw(m, d, rng, own)
+
+
+class Directed(Projection):
+    """A projection that draws directions first and norms, of the law named `norms`, apart from them."""
+
+    norms: str
+
+    @abstractmethod
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+        """Return m rows of norm 1 in the dimension of `_padded`, cut to their first d entries, (m, d)."""
+
+    def _padded(self, d: int) -> int:
+        return d
+
+    @final
+    def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
+        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian.
+
+        Parameters
+        ----------
+        own : NormLaw
+            The kernel's own law.
+
+        Returns
+        -------
+        NormLaw
+            The law.
+
+        Raises
+        ------
+        ParameterError
+            If norms "coupled" cannot couple norms of the kernel's own law.
+        """
+        return law_named(self.norms, own)
+
+    @final
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+        directions = self._directions(m, d, generator)
+        return np.asarray(self._lengths(m, d, law, generator)[:, None] * directions)
+
+    @final
+    def _lengths(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+        """Return the norms of m rows, (m,)."""
+        norms = law.sample(m, self._padded(d), generator)
+        return coupled(norms, self.blocks(m, d), d) if self.norms == "coupled" else norms

@@ -1,0 +1,52 @@
+r"""Rows of norm :math:`\sqrt p` and uniform direction in p dimensions, cut to their first d entries."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.special import betaln, log_expit, logsumexp
+
+from kernattn._array import Host
+from kernattn.projections._norms import NORM_LAWS
+
+__all__ = ["cut_log_moment"]
+
+LOGITS = np.arange(-120.0, 120.5, 0.5)
+FINE, NEGLIGIBLE = 400, 45.0  # nodes, and how far below the peak the logarithm of the integrand ends
+
+
+def cut_log_moment(p: int, d: int, t2: Host, tilt: float) -> Host:
+    r"""Return :math:`\log E[e^{a |\omega|^2}\, e^{\omega^T s}]` at :math:`t^2 = |s|^2`, a the tilt.
+
+    The cut row is isotropic, its squared norm p times a share B of law Beta(d/2, (p - d)/2), so this is the mean over
+    B of :math:`e^{a p B}\, {}_0F_1(; d/2; t^2 p B / 4)`, by trapezoids in the logit of B.
+
+    Parameters
+    ----------
+    p : int
+        Dimension before the cut.
+    d : int
+        Dimension after it, below p.
+    t2 : numpy.ndarray
+        Values of :math:`t^2`, none of them negative, in any shape.
+    tilt : float
+        The factor a.
+
+    Returns
+    -------
+    numpy.ndarray
+        The logarithms, float64, in the shape of t2.
+    """
+
+    def log_integrand(u: Host, t2: Host) -> Host:
+        squares = p * np.exp(log_expit(u))  # of norms
+        density = d / 2 * log_expit(u) + (p - d) / 2 * log_expit(-u)
+        return np.asarray(density + tilt * squares + NORM_LAWS["sqrt_d"].log_moment(d, t2 * squares / d))
+
+    flat = t2.reshape(-1, 1)
+    coarse = log_integrand(LOGITS, flat)  # (P, nodes)
+    large = coarse > np.max(coarse, axis=-1, keepdims=True) - NEGLIGIBLE
+    first, last = np.argmax(large, axis=-1), len(LOGITS) - 1 - np.argmax(large[:, ::-1], axis=-1)
+    low, high = LOGITS[np.maximum(first - 1, 0)], LOGITS[np.minimum(last + 1, len(LOGITS) - 1)]
+    u = np.linspace(low, high, FINE, axis=-1)
+    total = logsumexp(log_integrand(u, flat), axis=-1) + np.log((high - low) / (FINE - 1))
+    return np.asarray(total - betaln(d / 2, (p - d) / 2)).reshape(t2.shape)

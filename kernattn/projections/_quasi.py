@@ -1,0 +1,280 @@
+"""Frequencies from scrambled low-discrepancy points."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+from scipy.special import ndtri
+
+from kernattn._array import Host
+from kernattn._check import one_of, positive_integer
+from kernattn._random import RNG
+from kernattn.errors import NoClosedForm, ParameterError
+from kernattn.projections._base import Projection
+from kernattn.projections._coupling import law_named
+from kernattn.projections._norm_law import NormLaw
+from kernattn.projections._norms import NORM_LAWS
+from kernattn.projections._pairs import Pair
+
+__all__ = ["Halton", "Sobol", "halton", "sobol"]
+
+BITS = 52  # of a Sobol coordinate: the middles of 2^52 intervals are floats, none of them 0 or 1
+SOBOL_DIMENSIONS = 21201  # of SciPy's direction numbers (Joe and Kuo 2008)
+
+
+@dataclass(frozen=True)
+class _Quasi(Projection):
+    """Scrambled points in d + 1 dimensions: normal quantiles, and one coordinate for a scale where the law has one."""
+
+    norms: str = "chi"
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        one_of("norms", self.norms, NORM_LAWS)
+
+    @abstractmethod
+    def _points(self, m: int, d: int, generator: np.random.Generator) -> Host:
+        """Return m points, (m, d), each uniform on the open unit cube."""
+
+    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+        """Return m: all points belong to one net.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        tuple of int
+            The one size.
+        """
+        positive_integer("d", d)
+        return (positive_integer("m", m),)
+
+    @final
+    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+        """Raise NoClosedForm, but for a single row.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        dict of Pair to int
+            Nothing for a single row.
+
+        Raises
+        ------
+        NoClosedForm
+            If there are two rows or more.
+        """
+        if self.blocks(m, d) == (1,):
+            return {}
+        raise NoClosedForm(
+            f"no closed form is known for the variance with {type(self).__name__} points: what two of them have in "
+            "common depends on the digits of their numbers in the sequence"
+        )
+
+    @final
+    def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
+        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian.
+
+        Parameters
+        ----------
+        own : NormLaw
+            The kernel's own law.
+
+        Returns
+        -------
+        NormLaw
+            The law.
+        """
+        return law_named(self.norms, own)
+
+    @final
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+        points = self._points(m, d + 1, generator)
+        normal = ndtri(points[:, :d])
+        norms = np.linalg.norm(normal, axis=-1)
+        return np.asarray(normal * (law.of_chi(norms, d, points[:, d]) / norms)[:, None])
+
+
+@final
+@dataclass(frozen=True)
+class Sobol(_Quasi):
+    r"""Frequencies :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Sobol points p; each row alone is :math:`N(0, I_d)`.
+
+    Quasi-Monte Carlo feature maps, Avron et al. (2016), with the scrambling of Matousek (1998) and a random digital
+    shift: every redraw scrambles anew, so estimates are unbiased. The points fill the cube evenly where m is a power of
+    two. They depend on each other as no closed form says: `variance` has none. Beyond a few dozen dimensions little is
+    gained over independent rows.
+
+    Parameters
+    ----------
+    norms : str
+        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d", which stretches every row to
+        :math:`\sqrt{d}`. The scales of a kernel's own law are quantiles at one more coordinate of the points.
+
+    Raises
+    ------
+    ParameterError
+        If norms is no such name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> omega = ka.projections.Sobol().draw(256, 3, rng=0)
+    >>> bool(np.abs(omega.mean(axis=0)).max() < 0.02)  # 0.06 is usual for independent rows
+    True
+    """
+
+    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+        """Return m: all points belong to one net.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension.
+
+        Returns
+        -------
+        tuple of int
+            The one size.
+
+        Raises
+        ------
+        ParameterError
+            If m or d is not a positive integer, or the sequence has not as many dimensions.
+        """
+        if positive_integer("d", d) >= SOBOL_DIMENSIONS:
+            raise ParameterError(f"d must be below {SOBOL_DIMENSIONS} for Sobol points; got {d}")
+        return super().blocks(m, d)
+
+    def _points(self, m: int, d: int, generator: np.random.Generator) -> Host:
+        from scipy.stats import qmc
+
+        sequence = qmc.Sobol(d, scramble=True, bits=BITS, seed=generator)
+        points: Host = sequence.random_base2((m - 1).bit_length())[:m]
+        return points + 2.0 ** -(BITS + 1)
+
+
+@final
+@dataclass(frozen=True)
+class Halton(_Quasi):
+    r"""Frequencies :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Halton points p; each row alone is :math:`N(0, I_d)`.
+
+    Quasi-Monte Carlo feature maps, Avron et al. (2016), with random permutations of every digit (Owen 2017): every
+    redraw scrambles anew, so estimates are unbiased. Any m is as good as its neighbours. The points depend on each
+    other as no closed form says: `variance` has none. Beyond a few dozen dimensions, where the bases of the digits
+    outgrow m, little is gained over independent rows.
+
+    Parameters
+    ----------
+    norms : str
+        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d", which stretches every row to
+        :math:`\sqrt{d}`. The scales of a kernel's own law are quantiles at one more coordinate of the points.
+
+    Raises
+    ------
+    ParameterError
+        If norms is no such name.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> omega = ka.projections.Halton().draw(300, 3, rng=0)
+    >>> bool(np.abs(omega.mean(axis=0)).max() < 0.03)  # 0.06 is usual for independent rows
+    True
+    """
+
+    def _points(self, m: int, d: int, generator: np.random.Generator) -> Host:
+        from scipy.stats import qmc
+
+        points: Host = qmc.Halton(d, scramble=True, seed=generator).random(m)
+        return np.clip(points, 2.0**-54, 1 - 2.0**-53)
+
+
+def sobol(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
+    r"""Draw frequencies :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Sobol points; a row alone is :math:`N(0, I_d)`.
+
+    Avron et al. (2016); see :class:`Sobol`.
+
+    Parameters
+    ----------
+    m : int
+        Number of rows, best a power of two.
+    d : int
+        Dimension.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Source of randomness (SPEC 7); equal seeds give equal frequencies.
+    norms : str
+        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
+        :math:`\sqrt{d}`.
+
+    Returns
+    -------
+    (m, d) numpy.ndarray
+        The frequencies, float64; the array cannot be written to.
+
+    Raises
+    ------
+    ParameterError
+        If m or d is not a positive integer, norms no known name, or rng no source of randomness.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> ka.projections.sobol(10, 4, rng=0).shape
+    (10, 4)
+    """
+    return Sobol(norms=norms).draw(m, d, rng)
+
+
+def halton(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
+    r"""Draw frequencies :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Halton points; a row alone is :math:`N(0, I_d)`.
+
+    Avron et al. (2016); see :class:`Halton`.
+
+    Parameters
+    ----------
+    m : int
+        Number of rows.
+    d : int
+        Dimension.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Source of randomness (SPEC 7); equal seeds give equal frequencies.
+    norms : str
+        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
+        :math:`\sqrt{d}`.
+
+    Returns
+    -------
+    (m, d) numpy.ndarray
+        The frequencies, float64; the array cannot be written to.
+
+    Raises
+    ------
+    ParameterError
+        If m or d is not a positive integer, norms no known name, or rng no source of randomness.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> ka.projections.halton(10, 4, rng=0).shape
+    (10, 4)
+    """
+    return Halton(norms=norms).draw(m, d, rng)

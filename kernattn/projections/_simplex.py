@@ -1,0 +1,143 @@
+"""Frequencies in the directions of the corners of regular simplices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+import numpy as np
+
+from kernattn._array import Host
+from kernattn._check import one_of, positive_integer
+from kernattn._random import RNG
+from kernattn.errors import ParameterError
+from kernattn.projections._base import Directed
+from kernattn.projections._coupling import COUPLED_NORMS
+from kernattn.projections._orthogonal import haar
+from kernattn.projections._pairs import Pair, within_blocks
+
+__all__ = ["Simplex", "simplex"]
+
+
+@final
+@dataclass(frozen=True)
+class Simplex(Directed):
+    r"""Frequencies in blocks of d rows at cosines :math:`-1/(d - 1)`; with norms "chi" each row is :math:`N(0, I_d)`.
+
+    Reid et al. (2023): directions point to the corners of a regular simplex of d corners, turned by a Haar rotation.
+    They are the rows of a Haar frame less their mean, stretched back to norm 1. Blocks are independent, and the last is
+    cut to what is left of m. It serves positive features: at m = d = 64 their variance is 0.028, 0.171 and 0.818 of
+    that of iid rows at :math:`|x + y|` = 0.5, 1 and 2. Cosines do not tell a direction from its opposite: theirs is up
+    to 1.4 times that of orthogonal rows at d = 16.
+
+    Parameters
+    ----------
+    norms : str
+        Law of the norms: "chi", "sqrt_d" for the constant :math:`\sqrt{d}`, or "coupled" for chi norms in pairs
+        :math:`r' = F^{-1}(1 - F(r))` (Reid et al. 2025).
+
+    Raises
+    ------
+    ParameterError
+        If norms is no such name.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> omega = ka.projections.Simplex(norms="sqrt_d").draw(3, 3, rng=0)
+    >>> (omega @ omega.T).round(6)
+    array([[ 3. , -1.5, -1.5],
+           [-1.5,  3. , -1.5],
+           [-1.5, -1.5,  3. ]])
+    """
+
+    norms: str = "chi"
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        one_of("norms", self.norms, COUPLED_NORMS)
+
+    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+        """Return d, d, ... and what is left of m: how many corners of each simplex are taken.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension, 2 or more.
+
+        Returns
+        -------
+        tuple of int
+            The sizes.
+
+        Raises
+        ------
+        ParameterError
+            If m or d is not a positive integer, or d is 1.
+        """
+        m, d = positive_integer("m", m), positive_integer("d", d)
+        if d == 1:
+            raise ParameterError("d must be at least 2 for a simplex: in one dimension it has a single corner; got 1")
+        full, rest = divmod(m, d)
+        return (d,) * full + (rest,) * (rest > 0)
+
+    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+        """Return the numbers of ordered pairs of corners of one simplex, with independent and with coupled norms.
+
+        Parameters
+        ----------
+        m : int
+            Number of rows.
+        d : int
+            Dimension, 2 or more.
+
+        Returns
+        -------
+        dict of Pair to int
+            The numbers.
+        """
+        return within_blocks(self.blocks(m, d), -1 / (d - 1), self.norms)
+
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+        frames = haar(generator, -(-m // d), d)
+        corners = (frames - np.mean(frames, axis=1, keepdims=True)) * np.sqrt(d / (d - 1))
+        return np.asarray(corners.reshape(-1, d)[:m])
+
+
+def simplex(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
+    r"""Draw frequencies :math:`\omega_i = r_i u_i` with :math:`u_i^T u_j = -1/(d - 1)` inside each block of d rows.
+
+    Reid et al. (2023): u points to the corners of a randomly turned regular simplex. The norms r are independent of the
+    directions: with norms "chi" every row alone is :math:`\omega_i \sim N(0, I_d)`.
+
+    Parameters
+    ----------
+    m : int
+        Number of rows; past d, more blocks are drawn, independent of each other.
+    d : int
+        Dimension, 2 or more.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Source of randomness (SPEC 7); equal seeds give equal frequencies.
+    norms : str
+        Law of the norms: "chi", "sqrt_d" for the constant :math:`\sqrt{d}`, or "coupled" for chi norms in pairs
+        :math:`r' = F^{-1}(1 - F(r))`.
+
+    Returns
+    -------
+    (m, d) numpy.ndarray
+        The frequencies, float64; the array cannot be written to.
+
+    Raises
+    ------
+    ParameterError
+        If m or d is not a positive integer, d is 1, norms no known name, or rng no source of randomness.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> ka.projections.simplex(10, 4, rng=0).shape
+    (10, 4)
+    """
+    return Simplex(norms=norms).draw(m, d, rng)
