@@ -19,7 +19,7 @@ from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.features._spectral.spectra import check_axes, check_spectrum, is_convolution
 from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial, Product, Scaled, Sech, SkewedChi2, Sum
 
-__all__ = ["FAMILIES", "check_kernel", "estimators", "make"]
+__all__ = ["FAMILIES", "Family", "check_kernel", "estimators", "first_row", "make"]
 
 
 class Family(NamedTuple):
@@ -29,7 +29,8 @@ class Family(NamedTuple):
     make: Callable[[Request], FeatureMap]
 
 
-def _only_one(request: Request) -> FeatureMap:
+def first_row(request: Request) -> FeatureMap:
+    """Return the map of the first row that serves the kernel."""
     return draw(request, rows_of(request.kernel)[0])
 
 
@@ -62,8 +63,8 @@ def _common(kernel: Sum | Product) -> tuple[str, ...]:
 SPECTRAL = Family(spectral_estimators, spectral_features)
 COMPOSITE = Family(_common, _composite)
 FAMILIES: dict[type[Kernel], Family] = {  # kernels that are not here need a spectral measure
-    AdditiveChi2: Family(rows_of, _only_one),
-    ArcCosine: Family(rows_of, _only_one),
+    AdditiveChi2: Family(rows_of, first_row),
+    ArcCosine: Family(rows_of, first_row),
     Polynomial: Family(rows_of, polynomial_features),
     Product: COMPOSITE,
     Scaled: Family(lambda kernel: estimators(kernel.kernel), _composite),

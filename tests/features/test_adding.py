@@ -1,0 +1,273 @@
+"""Each recipe of docs/adding.md, followed: a class, a row of a table, and everything that the page promises of it."""
+
+import re
+from dataclasses import dataclass
+from math import prod
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+import laws
+from kernattn.errors import ParameterError
+from kernattn.features._base.deterministic import ExactMap
+from kernattn.features._choose import table
+from kernattn.features._choose.families import FAMILIES, Family, first_row
+from kernattn.features._exponential.positive import _exponential_moments, _folded
+from kernattn.features._spectral.spectra import ISOTROPIC, PRODUCT, has_normal_frequencies
+from kernattn.kernels import KERNELS
+from kernattn.kernels.stationary import Stationary
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.projections import NORM_LAWS, PROJECTIONS, Directed, Pair
+from laws import arrays
+
+ROOT, PACKAGE = Path(__file__).parents[2], Path(ka.__file__).parent
+K, D = ka.kernels, 4
+ROWS = arrays(1, (30, D), dtype="float64", scale=0.3)[0]
+REDRAWS = 600
+
+
+@dataclass(frozen=True, eq=False)
+class Mirrored(ka.features.RandomFeatureMap):
+    r""":math:`m^{-1/2} \exp(-\Omega x - (1 - c)|x|^2)`: positive features of the opposite frequencies."""
+
+    @property
+    def spec(self):
+        folded = _folded(self, -1.0)
+        return MapSpec("exp", **folded, amplitude=len(self.omega) ** -0.5)
+
+    def moments(self, x, y):
+        return _exponential_moments(self, x, y, tilt=0.0)
+
+
+@dataclass(frozen=True)
+class Sinc(Stationary):
+    r""":math:`\prod_i \sin(x_i - y_i) / (x_i - y_i)`: frequencies uniform on [-1, 1], an axis each."""
+
+    lengthscale: float = 1.0
+
+    def _evaluate(self, rows):
+        def sinc(x, y):
+            delta = rows.xp.where(x == y, 1e-9, x - y)
+            return rows.xp.sin(delta) / delta
+
+        return rows.prod(sinc)
+
+
+@dataclass(frozen=True)
+class Exponential(Stationary):
+    r""":math:`e^{-|x - y|}`: the Matern kernel of order 1/2."""
+
+    lengthscale: float = 1.0
+
+    def _evaluate(self, rows):
+        return rows.xp.exp(-rows.xp.sqrt(rows.squared_distance()))
+
+
+@dataclass(frozen=True)
+class Dot(K.Kernel):
+    r""":math:`x^T y`."""
+
+    def _evaluate(self, rows):
+        return rows.dot()
+
+
+@dataclass(frozen=True, eq=False)
+class Itself(ExactMap):
+    r""":math:`\phi(x) = x`."""
+
+    kernel: Dot
+
+    dim = None
+    spec = None
+
+    @classmethod
+    def sample(cls, kernel, number, dim, rng):
+        if number != dim:
+            raise ParameterError(f"num_features must be dim; got {number}")
+        return cls(kernel)
+
+    def features_of(self, dim):
+        return dim
+
+    def scaled_query(self, x):
+        return ScaledFeatures(x, np.zeros_like(x[..., :1]))
+
+    scaled_key = scaled_query
+
+
+@dataclass(frozen=True)
+class Opposite(Directed):
+    """Rows in pairs of opposite directions, each with a norm of its own."""
+
+    norms: str = "chi"
+
+    def blocks(self, m, d):
+        if m % 2:
+            raise ParameterError(f"m must be even; got {m}")
+        return (2,) * (m // 2)
+
+    def pairs(self, m, d):
+        return {Pair(-1.0): m}
+
+    def _directions(self, m, d, generator):
+        half = generator.standard_normal((m // 2, d))
+        half /= np.linalg.norm(half, axis=-1, keepdims=True)
+        return np.stack([half, -half], axis=1).reshape(m, d)
+
+
+@pytest.fixture
+def mirrored(monkeypatch):
+    row = ka.features.Estimator(
+        Mirrored, has_normal_frequencies, reason=lambda kernel, sums, differences: "as positive"
+    )
+    monkeypatch.setitem(ka.features.ESTIMATORS, "mirrored", row)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    for kind in (Sinc, Exponential, Dot):
+        monkeypatch.setitem(KERNELS, kind.__name__.lower(), kind)
+    monkeypatch.setitem(PRODUCT, Sinc, lambda rng, shape: rng.uniform(-1.0, 1.0, shape))
+    monkeypatch.setitem(ISOTROPIC, Exponential, lambda kernel: ISOTROPIC[K.Matern](K.Matern(0.5)))
+    monkeypatch.setitem(FAMILIES, Dot, Family(table.rows_of, first_row))
+    monkeypatch.setitem(
+        table.ESTIMATORS,
+        "itself",
+        ka.features.Estimator(Itself, lambda kernel: isinstance(kernel, Dot), projected=False),
+    )
+
+
+@pytest.fixture
+def opposite(monkeypatch):
+    monkeypatch.setitem(PROJECTIONS, "opposite", Opposite)
+
+
+def check_moments(phi):
+    """Bias and variance in closed form are those of redraws, |z| < 4.5."""
+    x, y = ROWS[:6], ROWS[6:12]
+    rng = np.random.default_rng(3)
+    drawn = np.stack([np.sum(each(x) * each(y), -1) for each in (phi.redraw(rng) for _ in range(REDRAWS))])
+    np.testing.assert_allclose(phi.bias(x, y), phi.mean(x, y) - phi.kernel.pairs(x, y), rtol=1e-9, atol=1e-12)
+    for sample, wanted in (drawn, phi.mean(x, y)), ((drawn - drawn.mean(axis=0)) ** 2, phi.variance(x, y)):
+        assert (np.abs(sample.mean(axis=0) - wanted) < 4.5 * sample.std(axis=0) / REDRAWS**0.5).all()
+    assert phi.num_features_for(x, y, error=1.0, probability=0.9) > 0
+
+
+def check_use(phi, tmp_path):
+    """It comes back from a file as it was, and every form of attention takes it."""
+    path = tmp_path / "map.npz"
+    phi.save(path)
+    again = ka.load(path)
+    assert type(again) is type(phi)
+    assert again.draw == phi.draw
+    np.testing.assert_array_equal(again(ROWS), phi(ROWS))
+    laws.forms_agree(phi, *arrays(4, (2, 20, D), (2, 20, D), (2, 20, 3), dtype="float64", scale=0.2), cut=7)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("kernel", [K.Softmax(), K.Gaussian()], ids=lambda kernel: type(kernel).__name__)
+def test_a_map(kernel, mirrored, tmp_path):
+    phi = ka.random_features(kernel, D, 12, "mirrored", rng=1)
+    assert type(phi) is Mirrored
+    positive = ka.random_features(kernel, D, 12, "positive", rng=1)
+    np.testing.assert_allclose(phi(ROWS), positive(-ROWS), rtol=1e-12)
+    check_moments(phi)
+    check_use(phi, tmp_path)
+
+
+def test_a_map_is_chosen_like_others(mirrored):
+    kernel = K.Softmax()
+    found = ka.features.recommend(kernel, ROWS, 12)
+    rows = {choice.estimator: choice for choice in found.choices if choice.projection == ka.projections.Iid()}
+    assert rows["mirrored"].error == rows["positive"].error
+    assert rows["mirrored"].reason == "as positive"
+    assert "mirrored" in str(found)
+    best = ka.random_features(kernel, D, 12, data=ROWS, projection="iid", rng=0)
+    assert ka.features.ESTIMATORS[min(rows.values(), key=lambda row: row.error).estimator].cls is type(best)
+
+
+def test_a_map_serves_its_kernels_alone(mirrored):
+    assert "mirrored" in ka.features.estimators(K.Gaussian())
+    for kernel in (K.Laplacian(), K.Matern(), K.Polynomial(), K.ArcCosine(), K.Gaussian() * K.Matern()):
+        assert "mirrored" not in ka.features.estimators(kernel)
+        with pytest.raises(ParameterError, match="mirrored"):
+            ka.random_features(kernel, D, 12, "mirrored", "iid")
+    assert {cell.estimator for cell in ka.features.combinations([K.Softmax()], ["iid"])} >= {"mirrored", "positive"}
+
+
+def test_a_map_in_pairs(monkeypatch):
+    row = ka.features.Estimator(ka.features.Hyperbolic, has_normal_frequencies, paired=True)
+    monkeypatch.setitem(ka.features.ESTIMATORS, "twice", row)
+    phi = ka.random_features(K.Softmax(), D, 12, "twice")
+    assert phi.num_features == 12
+    with pytest.raises(ParameterError, match="'twice' makes features in pairs: num_features must be even; got 13"):
+        ka.random_features(K.Softmax(), D, 13, "twice")
+    odd = ka.features.recommend(K.Softmax(), ROWS, 13, ["iid"])
+    assert "twice" not in {choice.estimator for choice in odd.choices}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize(("kernel", "projection"), [(Sinc(2.0), "iid"), (Exponential(), "orthogonal")], ids=repr)
+def test_a_kernel_with_a_spectral_measure(kernel, projection, kernels, tmp_path):
+    assert ka.features.estimators(kernel) == ("trigonometric", "phase")
+    for name in ka.features.estimators(kernel):
+        phi = ka.random_features(kernel, D, 12, name, projection, rng=2)
+        np.testing.assert_allclose(phi.bias(ROWS, ROWS[::-1]), 0, atol=1e-7)
+        check_moments(phi)
+        check_use(phi, tmp_path)
+    assert ka.features.recommend(kernel, ROWS, 12, [projection]).best.error > 0
+    assert ka.random_features(kernel, D, 12, data=ROWS, projection=projection).kernel == kernel
+    assert ka.random_features(2 * kernel + kernel, D, 24, projection=projection).num_features == 24
+
+
+def test_a_kernel_with_a_map_of_its_own(kernels, tmp_path):
+    phi = ka.random_features(Dot(), D, D)
+    assert ka.features.estimators(Dot()) == ("itself",)
+    np.testing.assert_allclose(phi(ROWS) @ phi(ROWS).T, Dot()(ROWS), atol=1e-12)
+    with pytest.raises(ParameterError, match="must be dim; got 5"):
+        ka.random_features(Dot(), D, 5)
+    with pytest.raises(ParameterError, match="projection"):
+        ka.random_features(Dot(), D, D, projection="iid")
+    x = np.abs(ROWS)
+    phi.save(tmp_path / "map.npz")
+    laws.forms_agree(ka.load(tmp_path / "map.npz"), x, x, x, cut=7)
+
+
+def test_a_kernel_without_either():
+    with pytest.raises(ParameterError, match="spectral measure; got Sinc"):
+        ka.random_features(Sinc(), D, 12)
+    with pytest.raises(ParameterError, match="spectral measure; got Sinc"):
+        ka.features.estimators(Sinc())
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("norms", NORM_LAWS)
+@pytest.mark.parametrize("estimator", ["trigonometric", "phase", "positive", "hyperbolic", "optimal_positive"])
+def test_a_projection(estimator, norms, opposite, tmp_path):
+    phi = ka.random_features(K.Gaussian(1.3), D, 12, estimator, Opposite(norms), rng=1)
+    check_moments(phi)
+    check_use(phi, tmp_path)
+
+
+def test_a_projection_by_name(opposite):
+    omega = ka.random_features(K.Matern(), D, 8, "phase", "opposite").omega
+    first, second = omega[::2], omega[1::2]
+    cosines = np.sum(first * second, axis=-1) / prod(np.linalg.norm(rows, axis=-1) for rows in (first, second))
+    np.testing.assert_allclose(cosines, -1)
+    table = ka.features.recommend(K.Softmax(), ROWS, 12, ["iid", "opposite"])
+    assert Opposite() in {choice.projection for choice in table.choices}
+    with pytest.raises(ParameterError, match="m must be even; got 7"):
+        ka.random_features(K.Gaussian(), D, 7, "positive", "opposite")
+    with pytest.raises(ParameterError, match=r"one of .*opposite.*; got 'opposed'"):
+        ka.random_features(K.Gaussian(), D, 8, projection="opposed")
+
+
+def test_the_page_names_files_that_exist():
+    page = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
+    named = re.findall(r"`([\w./]+\.(?:py|cu))`", page)
+    assert len(named) > 10
+    for name in named:
+        places = [ROOT / name, PACKAGE / name, PACKAGE / "ops" / "attend" / name, PACKAGE / "projections" / name]
+        assert any(place.is_file() for place in places), name
