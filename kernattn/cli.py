@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -92,7 +93,10 @@ def _attention(options: argparse.Namespace) -> None:
     for name in ("seed", "draws"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
-    records = attention_study(options.out, preset(options.quick, **given), options.data, progress=None)
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(f"kernattn: warning: {message}", file=sys.stderr)
+        warnings.simplefilter("always", UserWarning)
+        records = attention_study(options.out, preset(options.quick, **given), options.data, progress=None)
     print(*verdicts(records), sep="\n")
     print(f"{len(records)} records, summary.md and figures are in {options.out}")
 

@@ -62,6 +62,19 @@ def test_study_of_own_tokens_and_what_a_folder_refuses(tokens, tmp_path, capsys)
     assert "draws was 6, is 7. Choose another --out" in one_line(capsys)
 
 
+def test_a_damaged_record_is_one_line_and_no_end(tokens, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("kernattn.studies.attention.write_figures", lambda folder, records: [])
+    out = tmp_path / "out"
+    assert main(words(tokens, out, "--draws", "6")) == 0
+    first, second = (out / "records.jsonl").read_bytes().splitlines(keepends=True)
+    (out / "records.jsonl").write_bytes(first + second[20:])
+    capsys.readouterr()
+    assert main(words(tokens, out, "--draws", "6")) == 0
+    assert "line 2 is not a record; moved to records.rejected.jsonl" in one_line(capsys)
+    assert (out / "records.rejected.jsonl").read_bytes() == second[20:]
+    assert (out / "records.jsonl").read_bytes().count(b"\n") == 2
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -51,6 +51,11 @@ def _known(records: Sequence[Record], *fields: str) -> list[Record]:
     return [record for record in records if all(record.get(field) is not None for field in fields)]
 
 
+def _positive(records: Sequence[Record], field: str) -> list[Record]:
+    """Return the records that a logarithmic axis can show."""
+    return [record for record in _known(records, field) if record[field] > 0]
+
+
 def _attention_mse(records: Sequence[Record]) -> Any:
     figure, axes = panels(
         records,
@@ -61,7 +66,7 @@ def _attention_mse(records: Sequence[Record]) -> Any:
     for dataset, axis in axes.items():
         axis.set_yscale("log")
         for series, look in _series(records, dataset):
-            found = _known(series, "attention_mse")
+            found = _positive(series, "attention_mse")
             axis.plot([r["m"] for r in found], [r["attention_mse"] for r in found], **look)
         uniform(axis, _level(records, dataset, "uniform_attention_mse"))
     legend(figure, records)
@@ -87,7 +92,7 @@ def _kernel_mse(records: Sequence[Record]) -> Any:
                 ("kernel_relative_mse_predicted", line),
                 ("kernel_relative_mse", look | {"linestyle": "none"}),
             ):
-                found = [r for r in _known(series, field) if level is None or r[field] < CEILING * level]
+                found = [r for r in _positive(series, field) if not level or r[field] < CEILING * level]
                 axis.plot([r["m"] for r in found], [r[field] for r in found], **style)
         uniform(axis, level)
     legend(figure, records, [Line2D([], [], color=GREY, linewidth=1.4, label="predicted", alpha=0.75)])
@@ -141,7 +146,7 @@ def _variance(records: Sequence[Record]) -> Any:
         for record in (r for r in records if r["estimator"] == estimator):
             look = look_of(records, estimator, record["projection"]) | {"linestyle": "none"}
             for field, style in (("variance", look | UNSEEN), ("variance_seen", look)):
-                if _known([record], field, f"{field}_predicted"):
+                if _positive([record], field) and _positive([record], f"{field}_predicted"):
                     axis.plot(record[f"{field}_predicted"], record[field], **style)
         axis.axline((1, 1), (10, 10), color="#222222", linewidth=0.8, zorder=1.4)
         uniform(axis, 1.0)

@@ -20,7 +20,7 @@ from kernattn.metrics import (
     row_kl,
     variance_ratio,
 )
-from kernattn.studies._problem import Problem
+from kernattn.studies._problem import Problem, without_rounding
 from kernattn.studies._seeds import spawn_key, stream
 from kernattn.studies._settings import Cell
 
@@ -139,7 +139,7 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     try:
         expected, variance = phi.bias(q, k), phi.variance(q, k)
     except NoClosedForm:
-        return result | {"variance": np.mean(measured) / np.var(exact)}
+        return result | {"variance": np.mean(measured) / _unit(exact)}
     return result | {
         "bias_predicted": np.mean(expected) / np.mean(exact),
         "kernel_relative_mse_predicted": np.mean(variance + expected**2) / square,
@@ -162,15 +162,15 @@ def _variance(problem: Problem, phi: FeatureMap, found: Draws, measured: Host, p
     if phi.spec is None or phi.spec.kind not in ("cos", "sincos"):
         seen &= 4 * problem.square_sums <= np.log(len(found.entries) * frequencies)
     result: dict[str, Number] = {
-        "variance": np.mean(measured) / np.var(exact),
-        "variance_predicted": np.mean(predicted) / np.var(exact),
+        "variance": np.mean(measured) / _unit(exact),
+        "variance_predicted": np.mean(predicted) / _unit(exact),
         "variance_pairs": int(seen.sum()),
     }
     if seen.any():
         ratio = variance_ratio(found.entries[:, seen], predicted[seen])
         result |= {
-            "variance_seen": np.mean(measured[seen]) / np.var(exact[seen]),
-            "variance_seen_predicted": np.mean(predicted[seen]) / np.var(exact[seen]),
+            "variance_seen": np.mean(measured[seen]) / _unit(exact[seen]),
+            "variance_seen_predicted": np.mean(predicted[seen]) / _unit(exact[seen]),
             "variance_ratio": ratio.value,
             "variance_ratio_low": ratio.low,
             "variance_ratio_high": ratio.high,
@@ -178,12 +178,17 @@ def _variance(problem: Problem, phi: FeatureMap, found: Draws, measured: Host, p
     return result
 
 
+def _unit(exact: Host) -> float:
+    """Return the squared error of the best constant kernel; NaN where that is exact, for it measures nothing then."""
+    return float(without_rounding(np.var(exact), exact)) or np.nan
+
+
 def _attention(problem: Problem, found: Draws) -> dict[str, Number]:
     """Squared error of the outputs, and the delta method's account of it on the rows where that means something.
 
     The median over redraws leads: a ratio whose normaliser comes near 0 has no mean squared error.
     """
-    errors = attention_mse(found.outputs, problem.exact)  # (R,)
+    errors = without_rounding(attention_mse(found.outputs, problem.exact), problem.tokens.v)  # (R,)
     mean, median = mean_and_ci(errors), median_and_ci(errors)
     finite = np.isfinite(found.kl)
     delta = ratio_delta_method(found.numerators, found.normalisers)

@@ -1,35 +1,55 @@
 """Records on disk: one JSON line per finished cell, so that a killed study resumes with no row lost or doubled.
 
 `config.json` says which settings the folder belongs to; `records.jsonl` grows by whole lines, each flushed to the disk
-before the next cell starts. A kill can only leave a last line without its end, which the next start cuts off.
+before the next cell starts. A kill can only leave a last line without its end, which the next start cuts off. Lines
+that are no records, whatever else damaged them, are moved into `records.rejected.jsonl`: no good row goes with them.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, final
+from typing import Any, NamedTuple, Self, final
 
 from kernattn._files import replace_bytes, replace_text
 from kernattn.errors import FileFormatError, KernattnError
 
 __all__ = ["Record", "Records", "StudyConflict", "names", "read_records"]
 
-CONFIG, RECORDS = "config.json", "records.jsonl"
+CONFIG, RECORDS, REJECTED = "config.json", "records.jsonl", "records.rejected.jsonl"
 
 Record = dict[str, Any]
+Check = Callable[[Record], str | None]  # what is wrong with a record
 
 
 class StudyConflict(KernattnError, ValueError):
     """The folder holds another study, or another process is writing to it."""
 
 
-def read_records(folder: Path) -> list[Record]:
-    """Return the finished cells of a study, in the order in which they were written."""
-    return _parse(_whole_lines((folder / RECORDS).read_bytes()), folder / RECORDS)
+def read_records(folder: Path, check: Check = lambda record: None) -> list[Record]:
+    """Return the finished cells of a study, in the order in which they were written.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the study.
+    check : callable, optional
+        Says what is wrong with a record, or None.
+
+    Returns
+    -------
+    list of dict
+        The records. Lines that are none are left out, with a warning that names them; the file stays as it is.
+    """
+    path = folder / RECORDS
+    found = _parse(_whole_lines(path.read_bytes()), check)
+    if found.bad:
+        warnings.warn(f"{path}: {_reasons(found.bad)}; left out", stacklevel=2)
+    return list(found.records.values())
 
 
 def names(records: Iterable[Record], field: str) -> list[Any]:
@@ -37,24 +57,45 @@ def names(records: Iterable[Record], field: str) -> list[Any]:
     return list(dict.fromkeys(record[field] for record in records))
 
 
+class _Lines(NamedTuple):
+    """The records by cell, their lines, and lines that are none: number, reason and line."""
+
+    records: dict[str, Record]
+    good: list[bytes]
+    bad: list[tuple[int, str, bytes]]
+
+
 def _whole_lines(content: bytes) -> bytes:
     return content[: content.rfind(b"\n") + 1]
 
 
-def _parse(content: bytes, path: Path) -> list[Record]:
-    records: list[Record] = []
-    seen: set[str] = set()
-    for number, line in enumerate(content.splitlines(), start=1):
+def _parse(content: bytes, check: Check) -> _Lines:
+    found = _Lines({}, [], [])
+    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
         try:
-            record = json.loads(line)
-            cell = str(record["cell"])
-        except (ValueError, TypeError, KeyError) as error:
-            raise FileFormatError(f"{path}, line {number}, is not a record of a study; move the file away") from error
-        if cell in seen:
-            raise FileFormatError(f"{path}, line {number}, repeats the cell {cell}; move the file away")
-        seen.add(cell)
-        records.append(record)
-    return records
+            record = json.loads(line, parse_constant=_refuse)
+        except (ValueError, RecursionError):
+            record = None
+        if not (isinstance(record, dict) and isinstance(record.get("cell"), str)):
+            reason: str | None = "is not a record"
+        elif record["cell"] in found.records:
+            reason = f"repeats the cell {record['cell']}"
+        else:
+            reason = check(record)
+        if reason is None:
+            found.records[record["cell"]] = record
+            found.good.append(line + b"\n")
+        else:
+            found.bad.append((number, reason, line + b"\n"))
+    return found
+
+
+def _refuse(constant: str) -> None:
+    raise ValueError(f"{constant} is no number of JSON")
+
+
+def _reasons(bad: Iterable[tuple[int, str, bytes]]) -> str:
+    return "; ".join(f"line {number} {reason}" for number, reason, _ in bad)
 
 
 def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
@@ -88,19 +129,30 @@ class Records:
         Plain JSON values that every cell depends on. A folder that holds another study's is refused.
     notes : mapping
         Plain JSON values stored beside the settings when the study starts, and never compared.
+    check : callable, optional
+        Says what is wrong with a stored record, or None.
     """
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        notes: Mapping[str, Any],
+        check: Check = lambda record: None,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self._lock = _lock(folder)
         try:
             _settle_config(folder, json.loads(json.dumps(settings)), notes)
             path = folder / RECORDS
-            content = path.read_bytes() if path.exists() else b""
-            whole = _whole_lines(content)
-            self.done = {record["cell"]: record for record in _parse(whole, path)}
-            if whole != content or not path.exists():
-                replace_bytes(path, whole)
+            content = path.read_bytes() if path.exists() else None
+            found = _parse(_whole_lines(content or b""), check)
+            self.done = found.records
+            if found.bad:
+                _move_aside(folder / REJECTED, found.bad)
+                warnings.warn(f"{path}: {_reasons(found.bad)}; moved to {REJECTED}", stacklevel=2)
+            if content != (good := b"".join(found.good)):
+                replace_bytes(path, good)
             self._file = path.open("ab")
         except BaseException:
             _unlock(self._lock)
@@ -124,6 +176,11 @@ class Records:
     ) -> None:
         self._file.close()
         _unlock(self._lock)
+
+
+def _move_aside(path: Path, bad: Iterable[tuple[int, str, bytes]]) -> None:
+    before = path.read_bytes() if path.exists() else b""
+    replace_bytes(path, before + b"".join(line for _, _, line in bad))
 
 
 def _settle_config(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> None:

@@ -122,8 +122,10 @@ UNIFORM: Look = {"color": GREY, "linewidth": 2.4, "alpha": 0.7, "zorder": 1.5}
 
 
 def uniform(axis: Any, level: float | None) -> None:
-    """Draw the level of uniform attention across a panel."""
-    if level is not None:
+    """Draw the level of uniform attention across a panel; where it is exact, a logarithmic axis says so in words."""
+    if level == 0 and axis.get_yscale() == "log":
+        axis.annotate("uniform attention is exact", (0.03, 0.05), xycoords="axes fraction", color=GREY)
+    elif level is not None:
         axis.axhline(level, **UNIFORM)
 
 

@@ -63,19 +63,22 @@ def _verdict(records: list[Record]) -> str:
     head = f"{first['dataset']}: "
     if leader is None:
         return head + "no attention output stayed finite."
+    level = first["uniform_attention_mse"]
+    if level is None:
+        return head + "the error of uniform attention is beyond float64: there is nothing to compare with."
+    if level == 0:
+        return f"{head}uniform attention is exact here, so no approximation is better. {_nearest(leader)}"
     hopeless = [m for m in ms if not any(map(beats_uniform, select(records, m=m)))]
-    gain = first["uniform_attention_mse"] / leader["attention_mse"]
     if hopeless == ms:
-        low, high = (number(leader[f"attention_mse_{end}"] / first["uniform_attention_mse"]) for end in ("low", "high"))
+        times, low, high = (number(leader[f"attention_mse{end}"] / level) for end in ("", "_low", "_high"))
         return (
             f"{head}no approximation is better than uniform attention at m = {_list(ms)}: use exact attention here. "
-            f"At m = {ms[-1]} the least bad, {_label(leader)}, has {number(1 / gain)} times the error of uniform "
+            f"At m = {ms[-1]} the least bad, {_label(leader)}, has {times} times the error of uniform "
             f"attention, or {low} to {high} times by its 95% interval. The relative variance of positive features, "
             f"about e^(v²)/m, is {_spread(first, ms[-1])} at the median pair."
         )
-    text = (
-        f"{head}at m = {ms[-1]} {_label(leader)} is best, with {number(gain)} times less error than uniform attention"
-    )
+    less = "no error" if leader["attention_mse"] == 0 else f"{number(level / leader['attention_mse'])} times less error"
+    text = f"{head}at m = {ms[-1]} {_label(leader)} is best, with {less} than uniform attention"
     ties = [record for record in largest if record is not leader and _ties(record, leader)]
     text += f"; {_group(ties)} cannot be told from it." if ties else "."
     if hopeless:
@@ -84,6 +87,11 @@ def _verdict(records: list[Record]) -> str:
     if losers and ms[-1] not in hopeless:
         text += f" No better than uniform attention at m = {ms[-1]}: {_group(losers)}."
     return text
+
+
+def _nearest(leader: Record) -> str:
+    error = number(leader["attention_mse"])
+    return f"At m = {leader['m']} the nearest, {_label(leader)}, has a squared error of {error}."
 
 
 def _ties(record: Record, leader: Record) -> bool:

@@ -11,6 +11,7 @@ from kernattn._environment import versions
 from kernattn._extras import require
 from kernattn._files import replace_text
 from kernattn._version import __version__
+from kernattn.studies._fields import fault
 from kernattn.studies._figures import write_figures
 from kernattn.studies._measure import measure
 from kernattn.studies._problem import Problem
@@ -29,7 +30,9 @@ def attention_study(
 
     Every cell draws from its own random stream, named by the seed and the cell, so that neither the order nor an
     interruption changes a record. A cell's line is on the disk before the next cell starts; a second call with the
-    same arguments goes on where the first one ended. Writes records.jsonl, summary.md and figures into `out`.
+    same arguments goes on where the first one ended. Writes records.jsonl, summary.md and figures into `out`. Lines
+    that are no records, for a disk or a hand damaged them, are moved to records.rejected.jsonl with a warning that
+    names them, and their cells run again.
 
     Parameters
     ----------
@@ -74,7 +77,7 @@ def attention_study(
     tqdm = require("tqdm", "tqdm", "the study's progress bar").tqdm
     scaled = {tokens.name: tokens for source in _sources(settings, data) for tokens in _at_scales(source, settings)}
     cells = settings.cells(list(scaled))
-    with Records(out, _identity(settings, scaled), versions()) as records:
+    with Records(out, _identity(settings, scaled), versions(), fault) as records:
         todo = [cell for cell in cells if cell.name not in records.done]
         bar = tqdm(total=len(cells), initial=len(cells) - len(todo), unit="cell", disable=_disable(progress))
         problem: Problem | None = None

@@ -147,6 +147,50 @@ def test_wild_norms_leave_no_numbers_but_no_failure(tmp_path):
     assert {path.name for path in (tmp_path / "out").iterdir()} >= FILES
 
 
+ROWS, VALUES = np.random.default_rng(5).standard_normal((2, 12, 4))
+
+
+@pytest.mark.usefixtures("no_figures")
+@pytest.mark.parametrize(
+    ("q", "k", "v"),
+    [
+        (ROWS, 0 * ROWS + ROWS[0], VALUES),
+        (0 * ROWS, ROWS, VALUES),
+        (ROWS, ROWS, 0 * VALUES + 0.1),
+        (ROWS, ROWS, 0 * VALUES),
+    ],
+    ids=["equal keys", "queries of 0", "equal values", "values of 0"],
+)
+def test_where_uniform_attention_is_exact(q, k, v, tmp_path):
+    """Its error is 0, not the rounding of one summation or another; nothing is better, and the study says so."""
+    np.savez(tmp_path / "mine.npz", q=q, k=k, v=v)
+    settings = preset(sources=(), scales=(1.0,), estimators=("positive", "phase"), num_features=(8, 16), draws=6)
+    records = attention_study(tmp_path / "out", settings, tmp_path / "mine.npz")
+    assert {record["uniform_attention_mse"] for record in records} == {0}
+    (text,) = verdicts(records)
+    assert text.startswith("mine@1: uniform attention is exact here, so no approximation is better. At m = 16 the")
+    exact = all(record["attention_mse"] == 0 for record in records)
+    assert exact == (q is ROWS)  # equal keys or values: whatever the weights
+    assert text in (tmp_path / "out" / "summary.md").read_text()
+
+
+def test_figures_where_uniform_attention_is_exact(tmp_path):
+    """All logits 0: a logarithmic axis has no level to draw, and the best constant kernel no error to measure by."""
+    pytest.importorskip("matplotlib")
+    np.savez(tmp_path / "mine.npz", q=0 * ROWS, k=0 * ROWS, v=VALUES)
+    settings = preset(sources=(), scales=(1.0,), estimators=("positive",), num_features=(8,), draws=6)
+    attention_study(tmp_path / "out", settings, tmp_path / "mine.npz")
+    assert "uniform attention is exact" in (tmp_path / "out" / "attention_mse.svg").read_text()
+
+
+@pytest.mark.parametrize(("size", "low", "high"), [(1e200, np.inf, np.inf), (1e-3, 1e-8, 1e-6)])
+def test_sizes_of_values(size, low, high):
+    """An error that leaves float64 is infinite, and a small one is not taken for rounding."""
+    with np.errstate(over="ignore"):
+        facts = Problem(Tokens("t", "", ROWS, ROWS, size * VALUES), seed=0).facts
+    assert low <= facts["uniform_attention_mse"] <= high
+
+
 def test_problem_is_exact_attention():
     q, k, v = np.random.default_rng(4).standard_normal((3, 7, 4))
     problem = Problem(Tokens("t", "", q, k, v), seed=0)

@@ -6,12 +6,14 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from dataclasses import replace
 
 import pytest
 
 from kernattn.errors import FileFormatError
-from kernattn.studies import StudyConflict, attention_study, preset, read_records
+from kernattn.studies import StudyConflict, _records, attention_study, preset, read_records
+from kernattn.studies._fields import fault
 from kernattn.studies._measure import TIMINGS
 from kernattn.studies._records import Records
 
@@ -120,21 +122,104 @@ def test_folder_has_one_writer(tmp_path):
             records.append({"cell": "a"})
 
 
+GOOD = b'{"cell": "a"}\n', b'{"cell": "b"}\n'
+
+
 @pytest.mark.parametrize(
-    ("content", "message"),
+    ("bad", "message"),
     [
-        (b'{"cell": "a"}\nnonsense\n', "line 2, is not"),
-        (b'{"cell": "a"}\n{"cell": "a"}\n', "line 2, repeats"),
-        (b"3\n", "line 1"),
+        (b"nonsense\n", "line 2 is not a record"),
+        (b"\n", "line 2 is not a record"),
+        (b"3\n", "line 2 is not a record"),
+        (b'{"cell": 3}\n', "line 2 is not a record"),
+        (b'{"cell": "c", "x": NaN}\n', "line 2 is not a record"),
+        (b'{"cell": "c\n', "line 2 is not a record"),
+        (b"[" * 100_000 + b"\n", "line 2 is not a record"),
+        (b"\xff\xfe\n", "line 2 is not a record"),
+        (b'{"cell": "a", "other": 1}\n', "line 2 repeats the cell a"),
+        (b'{"cell": "c", "fault": 1}\n', "line 2 is faulty"),
     ],
+    ids=lambda value: value.decode("latin-1")[:20] if isinstance(value, bytes) else value,
 )
-def test_damaged_records_are_refused(tmp_path, content, message):
+def test_bad_lines_are_moved_aside(tmp_path, bad, message):
+    """Once and for all: with the next start they are gone, and a line added by hand is judged again."""
     with Records(tmp_path, {}, {}):
         pass
+    path, rejected = tmp_path / "records.jsonl", tmp_path / "records.rejected.jsonl"
+    for times in (1, 2):
+        path.write_bytes(GOOD[0] + bad + GOOD[1] + b'{"cell": "to')
+        with (
+            pytest.warns(UserWarning, match=f"{message}; moved to records.rejected.jsonl"),
+            faulty(tmp_path) as records,
+        ):
+            assert list(records.done) == ["a", "b"]
+        assert path.read_bytes() == b"".join(GOOD)
+        assert rejected.read_bytes() == times * bad
+    with faulty(tmp_path) as records:
+        assert list(records.done) == ["a", "b"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.json", "records.jsonl", "records.rejected.jsonl"]
+
+
+def faulty(folder):
+    return Records(folder, {}, {}, lambda record: "is faulty" if "fault" in record else None)
+
+
+def test_bad_lines_are_left_out_by_a_reader(tmp_path):
+    content = GOOD[0] + b"nonsense\n" + GOOD[1] + GOOD[0]
     (tmp_path / "records.jsonl").write_bytes(content)
-    with pytest.raises(FileFormatError, match=message):
-        Records(tmp_path, {}, {})
+    with pytest.warns(UserWarning, match="line 2 is not a record; line 4 repeats the cell a; left out"):
+        assert read_records(tmp_path) == [{"cell": "a"}, {"cell": "b"}]
     assert (tmp_path / "records.jsonl").read_bytes() == content
+
+
+def test_no_good_row_is_lost_when_moving_fails(tmp_path, monkeypatch):
+    """The bad lines are on the disk before they leave the records."""
+    with Records(tmp_path, {}, {}):
+        pass
+    path = tmp_path / "records.jsonl"
+    content = GOOD[0] + b"nonsense\n" + GOOD[1]
+    path.write_bytes(content)
+    for failing in ("records.rejected.jsonl", "records.jsonl"):
+
+        def full(path, content, failing=failing, really=_records.replace_bytes):
+            if path.name == failing:
+                raise OSError("the disk is full")
+            really(path, content)
+
+        with monkeypatch.context() as patch, warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            patch.setattr(_records, "replace_bytes", full)
+            with pytest.raises(OSError, match="full"):
+                Records(tmp_path, {}, {})
+        assert path.read_bytes() == content
+
+
+def test_damaged_cells_run_again(tmp_path, tokens_file, small):
+    """A study goes on whatever was done to fields of its records, and ends with the numbers it had."""
+    one = replace(small, estimators=("positive",), projections=("iid",), num_features=(4, 16))
+    attention_study(tmp_path, one, tokens_file)
+    path, expected = tmp_path / "records.jsonl", untimed(tmp_path)
+    first, second = path.read_bytes().splitlines(keepends=True)
+    record = json.loads(first)
+    assert fault(record) is None
+    for field in record.keys() - {"tokens"}:
+        for value in ("gone", "wrong", 10**400, True, [], {}):
+            changed = {key: value if key == field else old for key, old in record.items()}
+            if value == "gone":
+                del changed[field]
+            assert fault(changed) is not None, (field, value)
+    dropped = {key: value for key, value in record.items() if key != "bias"}
+    path.write_bytes(json.dumps(dropped).encode() + b"\n" + second)
+    with pytest.warns(UserWarning, match="line 1 has other fields than a record: bias; moved"):
+        attention_study(tmp_path, one, tokens_file)
+    assert sorted(untimed(tmp_path)) == sorted(expected)
+    assert path.read_bytes().startswith(second)
+
+
+def test_genuine_records_have_no_fault(tmp_path, tokens_file, small):
+    """With and without a closed form, entries that settle and rows for the delta method."""
+    for record in attention_study(tmp_path, small, tokens_file):
+        assert fault(record) is None
 
 
 def test_folder_of_something_else_is_refused(tmp_path):
