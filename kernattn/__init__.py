@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernattn._fork import imported
+from kernattn._fork import imported as _imported
 from kernattn._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ _HOMES = (
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module 'kernattn' has no attribute {name!r}")
-    home = imported(f"kernattn.{_HOMES.get(name, name)}")
+    home = _imported(f"kernattn.{_HOMES.get(name, name)}")
     value = getattr(home, name) if name in _HOMES else home
     globals()[name] = value
     return value
