@@ -187,6 +187,35 @@ def test_product(dtype, transposed, shape):
         np.testing.assert_allclose(c[:m, :n], wanted + accumulate * before, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.parametrize("accumulate", [False, True])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_row_of_a_product_has_the_same_bits_in_every_block(dtype, accumulate):
+    n, inner = 37, 29
+    rng = np.random.default_rng(4)
+    for m in range(1, 27):
+        a, b, c = room(m, inner, dtype, 0), room(inner, n, dtype, 0), room(m, n, dtype, 0)
+        a[:], b[:], c[:] = (rng.standard_normal(x.shape) for x in (a, b, c))
+        wanted = c.copy()
+        for i in range(m):
+            row, out = room(1, inner, dtype, 0), room(1, n, dtype, 0)
+            row[0], out[0] = a[i], c[i]
+            multiply(row, b, out, 1, n, inner, accumulate)
+            wanted[i] = out[0]
+        multiply(a, b, c, m, n, inner, accumulate)
+        np.testing.assert_array_equal(c[:m, :n], wanted[:m, :n])
+
+
+@pytest.mark.parametrize("shape", [FULL, UPPER, LOWER])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_product_stays_in_its_room(dtype, shape):
+    for m in range(1, 40):
+        tile = room(m, m, dtype, 0)
+        framed = np.full((len(tile) + 2, tile.shape[1]), 7, dtype)
+        c = framed[1:-1]
+        multiply(np.tril(tile + 1), np.ones_like(tile), c, m, m, m, shape=shape)
+        assert (framed[[0, -1]] == 7).all(), m
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_triangular_products(dtype):
     n, e = 45, 19

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.elementary import log_of
-from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, UPPER, lanes, pad, panel_product, product
+from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, TALL, UPPER, lanes, pad, panel_product, product
 from kernattn.ops._numba.tiles import (
     EXP,
     EXP_PAIR,
@@ -79,7 +79,7 @@ def _cut_triangle(products, rows, row, inside, den):
     for i in range(rows):
         inside[i] = 0
     for j in range(rows):
-        first = j // ROWS * ROWS
+        first = max(0, j + 1 - TALL) // lanes(products) * lanes(products)
         x, total = window(products, j * row + first, rows - first), window(inside, first, rows - first)
         for i in range(j - first):
             x[i] = 0

@@ -1,8 +1,12 @@
 """Matrix products of tiles that lie in cache, at the machine's peak for every shape and without a BLAS.
 
-One register block of ROWS x (1 or 2 vectors) is accumulated over the inner index; the compiler sees nothing but fused
-multiply-adds of whole vectors. Small products through OpenBLAS reach the same rate at 64^3 only (115 GFLOP/s, 85 at
-256 x 64 x 64), cannot skip the half of a causal product that is zero, and start threads of their own when they grow.
+A register block of a few rows by one or two vectors is accumulated over the inner index: the compiler sees nothing but
+multiply-adds of whole vectors. 32 registers hold 8 rows of two vectors; 16 hold 6, or 4, and every even height from 4
+on is a sum of these. A cell is one chain of multiply-adds in the order of the inner index, whatever block it falls
+into: no row's bits depend on the rows beside it.
+
+Small products through OpenBLAS are as fast at 64^3 only, cannot skip the half of a causal product that is zero, and
+start threads of their own when they grow.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -11,11 +15,11 @@ from __future__ import annotations
 
 import platform
 
-import llvmlite.binding as llvm
 import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
+from numba.core.registry import cpu_target
 
 from kernattn.ops._numba.compile import inner, intrinsic
 
@@ -24,7 +28,9 @@ __all__ = [
     "LINE",
     "LOWER",
     "ROWS",
+    "TALL",
     "UPPER",
+    "VECTOR",
     "Block",
     "lanes",
     "pad",
@@ -35,24 +41,25 @@ __all__ = [
 ]
 
 
-def _vector_bytes() -> tuple[int, int]:
-    """Return the bytes of a vector register of this machine, and how many rows of two vectors fit in its registers."""
-    features = llvm.get_host_cpu_features()
-    if features.get("avx512f"):
-        return 64, 8
+def _registers() -> tuple[int, int, int]:
+    """Return the bytes of a vector that Numba compiles for, and the heights of a low and a tall register block."""
+    features = cpu_target.target_context.codegen().magic_tuple()[2].split(",")
+    if "+avx512f" in features:
+        return 64, 8, 8
     if platform.machine().lower() in ("arm64", "aarch64"):
-        return 16, 8
-    return (32, 4) if features.get("avx") else (16, 4)
+        return 16, 8, 8
+    return (32, 4, 6) if "+avx" in features else (16, 4, 4)
 
 
-_BYTES, ROWS = _vector_bytes()
+VECTOR, ROWS, TALL = _registers()
+"""Bytes of a vector; rows that tiles are padded to; rows of the tallest register block."""
 LINE = 64
 """Bytes of a cache line: where tiles begin."""
 
 
 def vector_length(dtype) -> int:
     """Return how many elements fill a vector."""
-    return _BYTES // np.dtype(str(dtype)).itemsize
+    return VECTOR // np.dtype(str(dtype)).itemsize
 
 
 @intrinsic
@@ -109,12 +116,12 @@ class Block:
 
     def multiply_add(self):
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
-        name = f"llvm.fma.v{self.width}f{8 * self.align}"
+        name = f"llvm.fmuladd.v{self.width}f{8 * self.align}"
         return cgutils.get_or_insert_function(self.builder.module, kind, name)
 
 
-def _register_block(vectors):
-    """Return the intrinsic that adds ROWS x vectors of a product: c[i, j] (+)= sum_k a[i, k] b[k, j]."""
+def _register_block(height, vectors):
+    """Return the intrinsic that adds height x vectors of a product: c[i, j] (+)= sum_k a[i, k] b[k, j]."""
 
     @intrinsic
     def block(context, a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, inner, accumulate):
@@ -125,8 +132,8 @@ def _register_block(vectors):
             k = Block(context, builder, c.dtype)
             a_data, b_data, c_data = k.pointer(a, args[0]), k.pointer(b, args[4]), k.pointer(c, args[7])
             (a_at, a_row, a_inner), (b_at, b_inner), (c_at, c_row, inner, accumulate) = args[1:4], args[5:7], args[8:]
-            cells = [(i, j) for i in range(ROWS) for j in range(vectors)]
-            rows = [builder.mul(k.number(i), a_row) for i in range(ROWS)]
+            cells = [(i, j) for i in range(height) for j in range(vectors)]
+            rows = [builder.mul(k.number(i), a_row) for i in range(height)]
             target = {(i, j): k.at(c_data, c_at, builder.mul(k.number(i), c_row), j * k.width) for i, j in cells}
 
             start = builder.block
@@ -174,7 +181,7 @@ def _register_block(vectors):
     return block
 
 
-_narrow, _wide = _register_block(1), _register_block(2)
+_narrow, _wide, _tall = _register_block(ROWS, 1), _register_block(ROWS, 2), _register_block(TALL, 2)
 
 FULL, UPPER, LOWER = 0, 1, 2
 """Shapes of a product: everything; only cells i <= j are wanted; a is lower triangular, a[i, k] = 0 for k > i."""
@@ -188,19 +195,27 @@ def product(a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, m, n, inn
     ROWS rows and n rounded up to `lanes` columns, and what lies there in a and b must be readable.
     """
     width = lanes(c)
-    pair = 2 * width
-    j = 0
-    while j < n:
-        columns = width if shape == UPPER or n - j <= width else pair
-        rows = min(m, j + columns) if shape == UPPER else m
-        for i in range(0, rows, ROWS):
-            depth = min(inner, i + ROWS) if shape == LOWER else inner
-            left, target = a_at + i * a_row, c_at + i * c_row + j
-            if columns == width:
-                _narrow(a, left, a_row, a_inner, b, b_at + j, b_inner, c, target, c_row, depth, accumulate)
+    for j in range(0, n, 2 * width):
+        pairs = 0 if n - j <= width else min(m, j + width) if shape == UPPER else m
+        rows = min(m, j + 2 * width) if shape == UPPER else m
+        i = 0
+        while i < pairs:
+            left = pairs - i
+            tall = TALL > ROWS and (left > 2 * ROWS or ROWS < left <= TALL)
+            height = TALL if tall else ROWS
+            depth = min(inner, i + height) if shape == LOWER else inner
+            x, y = a_at + i * a_row, c_at + i * c_row + j
+            if tall:
+                _tall(a, x, a_row, a_inner, b, b_at + j, b_inner, c, y, c_row, depth, accumulate)
             else:
-                _wide(a, left, a_row, a_inner, b, b_at + j, b_inner, c, target, c_row, depth, accumulate)
-        j += columns
+                _wide(a, x, a_row, a_inner, b, b_at + j, b_inner, c, y, c_row, depth, accumulate)
+            i += height
+        last = j if pairs == 0 else j + width
+        while i < rows:
+            depth = min(inner, i + ROWS) if shape == LOWER else inner
+            x, y = a_at + i * a_row, c_at + i * c_row + last
+            _narrow(a, x, a_row, a_inner, b, b_at + last, b_inner, c, y, c_row, depth, accumulate)
+            i += ROWS
 
 
 @inner
