@@ -24,22 +24,26 @@ ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 0.0, "float64":
 def features_of(phi, x, side="key"):
     """The oracle's features of a map: its spec's formula in the log domain, or else its own numbers in float64."""
     x = to_numpy(x)
-    spec = phi.spec
+    spec = getattr(phi, f"{side}_spec")
     if spec is not None:
-        return oracles.from_spec(x, spec.kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude)
+        omega, row_weights, offset, form = _plain(spec)
+        return oracles.from_spec(x, spec.kind, omega, row_weights, offset, spec.amplitude, form)
     if x.shape[-2] == 0:
         return oracles.explicit(np.zeros((*x.shape[:-1], phi.features_of(x.shape[-1]))))
     values = to_numpy(getattr(phi, side)(x))
     return oracles.explicit(values, np.abs(values).max(axis=-1, keepdims=True, initial=0.0) + np.zeros_like(values))
 
 
-def precision(phi, dtype, *inputs):
+def _plain(spec):
+    """What the oracle's formulas take of a spec beside its kind and amplitude."""
+    form = None if spec.row_form is None else tuple(vars(spec.row_form).values())
+    return spec.omega, spec.row_weights, spec.offset, form
+
+
+def precision(phi, dtype, q, k):
     """Relative error allowed: 1e-5 (1e-12), or eps max|log phi| where that dominates."""
-    spec = phi.spec
-    if spec is None:
-        return BASE[dtype]
-    reaches = [oracles.reach(to_numpy(x), spec.omega, spec.row_weights, spec.offset) for x in inputs]
-    return max(BASE[dtype], 4 * EPS[dtype] * sum(reaches))
+    sides = [(x, spec) for x, spec in ((q, phi.query_spec), (k, phi.key_spec)) if spec is not None]
+    return max(BASE[dtype], 4 * EPS[dtype] * sum(oracles.reach(to_numpy(x), *_plain(spec)) for x, spec in sides))
 
 
 def expected(phi, q, k, v, *, causal=False, key_mask=None, segment_ids=None):
@@ -277,6 +281,59 @@ def merging_is_a_monoid(phi, q, k, v, backend=REFERENCE, *, cuts=(1, 2)):
     nothing = merge(empty, empty)
     assert all(not np.isnan(to_numpy(x)).any() for x in nothing[:3])
     assert (attend(phi, nothing, q, backend) == 0).all()
+
+
+def normalisers_are_true(phi, q, k, v, backend=REFERENCE, *, cut, key_mask=None, segment_ids=None):
+    """Outputs times their normalisers are the dense numerators; outputs over parts of the keys merge by them."""
+    xp = backend.kind
+    q_, k_, v_ = (xp.asarray(x) for x in (q, k, v))
+    mask, ids = (None if x is None else xp.asarray(x) for x in (key_mask, segment_ids))
+    out, normaliser, state = ka.attention.causal_with_lse(
+        q_, k_, v_, phi, key_mask=mask, segment_ids=ids, backend=backend.name
+    )
+    plain, last = ka.causal_linear_attention(q_, k_, v_, phi, key_mask=mask, segment_ids=ids, backend=backend.name)
+    for a, b in zip((out, *state[:3]), (plain, *last[:3]), strict=True):
+        np.testing.assert_array_equal(to_numpy(a), to_numpy(b), err_msg="asking for normalisers changes nothing")
+    n, length = q.shape[-2], k.shape[-2]
+    seen = oracles.allowed(n, length, causal=True, key_mask=key_mask, segment_ids=segment_ids)
+    _numerators_agree(phi, q, k, v, seen, out, normaliser, "causal")
+    if segment_ids is not None:
+        return
+    parts = [(slice(0, cut), key_mask), (slice(cut, None), key_mask)]
+    total, weight = 0.0, 0.0
+    peak = np.full(np.broadcast_shapes(q.shape[:-1], (*k.shape[:-2], 1)), -np.inf)
+    found = []
+    for part, keep in parts:
+        own = None if keep is None else xp.asarray(np.ascontiguousarray(keep[..., part]))
+        summary = ka.key_state(k_[..., part, :], v_[..., part, :], phi, key_mask=own, backend=backend.name)
+        found.append(ka.attention.attend_with_lse(summary, q_, phi, backend=backend.name))
+        peak = np.maximum(peak, to_numpy(found[-1][1].log))
+    peak = np.where(np.isinf(peak), 0.0, peak)
+    for each, (log, sign) in found:
+        z = to_numpy(sign) * np.exp(to_numpy(log) - peak)
+        total, weight = total + z[..., None] * to_numpy(each), weight + z
+    wanted, tolerance = expected(phi, q, k, v, key_mask=key_mask)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        merged = np.where((weight == 0)[..., None], 0.0, total / weight[..., None])
+    close(merged, wanted, 3 * tolerance, "parts merged by their normalisers")
+
+
+def _numerators_agree(phi, q, k, v, seen, out, normaliser, what):
+    """Compare out times the normaliser, and the normaliser itself, with dense sums in the log domain."""
+    fq, fk = features_of(phi, q, "query"), features_of(phi, k)
+    logs = fq.log[..., :, None, :] + fk.log[..., None, :, :]  # (..., n, l, M)
+    logs = np.where(np.broadcast_to(seen, logs.shape[:-1])[..., None], logs, -np.inf)
+    peak = np.max(logs, axis=(-1, -2), keepdims=True)
+    peak = np.where(np.isinf(peak), 0.0, peak)
+    terms = fq.sign[..., :, None, :] * fk.sign[..., None, :, :] * np.exp(logs - peak)
+    weights, sizes = np.sum(terms, axis=-1), np.sum(np.abs(terms), axis=-1)  # (..., n, l)
+    eps = 4 * precision(phi, v.dtype.name, q, k) + ROUNDING[v.dtype.name]
+    log, sign = (to_numpy(x) for x in normaliser)
+    got = sign * np.exp(log - peak[..., 0, 0])
+    assert ((sign == 0) == np.isneginf(log)).all(), what
+    close(got, weights.sum(-1), eps * (sizes.sum(-1) + np.abs(weights.sum(-1))), f"{what}: normalisers")
+    numerators, bound = weights @ to_numpy(v), sizes @ np.abs(to_numpy(v))
+    close(got[..., None] * to_numpy(out), numerators, eps * (bound + np.abs(numerators)), f"{what}: numerators")
 
 
 def in_the_hull_of_the_values(phi, q, k, v, backend=REFERENCE):

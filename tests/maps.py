@@ -23,6 +23,9 @@ GENERALIZED = ["generalized-relu", "generalized-exp", "generalized-sigmoid", "ge
 MAPS = ["elu1", "relu", "exp", "polynomial", *GENERALIZED, *RANDOM]
 OTHERS = {  # families whose laws a few cases show
     "favor_sharp": lambda: random(ka.kernels.Softmax(), "favor_sharp", data=arrays(4, (20, DIM))[0]),
+    "favor_sharp_asymmetric": lambda: random(
+        ka.kernels.Softmax(), "favor_sharp_asymmetric", data=(arrays(6, (20, DIM))[0], arrays(7, (20, DIM))[0] + 0.5)
+    ),
     "taylor2": ka.features.taylor2,
     "neurons": lambda: random(ka.kernels.ArcCosine(1)),
     "squared neurons": lambda: random(ka.kernels.ArcCosine(2)),

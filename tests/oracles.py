@@ -100,12 +100,19 @@ def optimal_parameter(mean_square_sum, d):
     return a[np.argmin(objective)]
 
 
-def from_spec(x, kind, omega, row_weights, offset, amplitude):
-    """The formulas of MapSpec, in the log domain."""
+def row_form(x, factor, centre, linear):
+    """The logarithm l.x - |F (x - c)|^2 / 2 that all features of a row share."""
+    return (x @ linear - np.sum(((x - centre) @ factor.T) ** 2, axis=-1) / 2)[..., None]
+
+
+def from_spec(x, kind, omega, row_weights, offset, amplitude, form=None):
+    """The formulas of MapSpec, in the log domain; `form` are F, c and l of its row_form."""
     d = x.shape[-1]
     u = x if omega is None else x @ omega.T
     reach = np.abs(x) if omega is None else np.abs(x) @ np.abs(omega).T
     r = np.sum((np.zeros(d) if row_weights is None else row_weights) * x**2, axis=-1, keepdims=True)
+    if form is not None:
+        r = r + row_form(x, *form)
     b = 0.0 if offset is None else offset
     scale = np.log(amplitude)
     if kind == "elu1":
@@ -123,10 +130,14 @@ def from_spec(x, kind, omega, row_weights, offset, amplitude):
     raise ValueError(kind)
 
 
-def reach(x, omega, row_weights, offset):
+def reach(x, omega, row_weights, offset, form=None):
     """The largest sum of absolute values behind a log feature or a phase: its rounding is about eps times this."""
     u = np.abs(x) if omega is None else np.abs(x) @ np.abs(omega).T
     r = np.sum((np.zeros(x.shape[-1]) if row_weights is None else np.abs(row_weights)) * x**2, axis=-1, keepdims=True)
+    if form is not None:
+        factor, centre, linear = map(np.abs, form)
+        squares = ((np.abs(x) + centre) @ factor.T) ** 2
+        r = r + (np.sum(squares, axis=-1) + np.abs(x) @ linear)[..., None]
     return float(np.max(u, initial=0.0) + np.max(r, initial=0.0) + (0.0 if offset is None else np.max(np.abs(offset))))
 
 

@@ -1,15 +1,18 @@
 """Attention: exact, and linear in all its forms."""
 
-from kernattn.attention.linear import causal_linear_attention, linear_attention
+from kernattn.attention.linear import causal_linear_attention, causal_with_lse, linear_attention
 from kernattn.attention.recurrent import linear_attention_step
 from kernattn.attention.softmax import softmax_attention, softmax_with_lse
-from kernattn.attention.states import attend, initial_state, key_state, merge_states
-from kernattn.ops.peaked import LinearState
+from kernattn.attention.states import attend, attend_with_lse, initial_state, key_state, merge_states
+from kernattn.ops.peaked import LinearState, LogNormaliser
 
 __all__ = [
     "LinearState",
+    "LogNormaliser",
     "attend",
+    "attend_with_lse",
     "causal_linear_attention",
+    "causal_with_lse",
     "initial_state",
     "key_state",
     "linear_attention",

@@ -24,6 +24,7 @@ __all__ = [
     "check_draws",
     "check_is_state",
     "check_map",
+    "check_one_dim",
     "check_out",
     "check_state",
     "check_step",
@@ -53,8 +54,6 @@ def check_arrays(
             raise ShapeError(f"{name} must be {form}; got shape {tuple(array.shape)}")
         if 0 in array.shape:
             raise EmptyInputError(f"{name} must not be empty; got shape {tuple(array.shape)}")
-    if "q" in arrays and "k" in arrays:
-        _equal("the last axis (d)", q=arrays["q"].shape[-1], k=arrays["k"].shape[-1])
     if tokens and "k" in arrays and "v" in arrays:
         _equal("the number of tokens", k=arrays["k"].shape[-2], v=arrays["v"].shape[-2])
     lead = leading(axes, **{name: arrays[name] for name in ("k", "v") if name in arrays})
@@ -67,15 +66,32 @@ def check_arrays(
         _check_row("segment_ids", segment_ids, (*lead, *arrays["k"].shape[-axes:-1]), tokens, integers)
 
 
-def check_map(phi: Any, **arrays: Array) -> None:
-    """Raise unless phi is a feature map of the arrays' dimension d."""
+def check_map(phi: Any, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:
+    """Raise unless phi is a feature map for queries q, keys k, or keys like an array."""
     if not isinstance(phi, FeatureMap):
         raise DTypeError(f"phi must be a kernattn.features.FeatureMap; got {type(phi).__name__}")
-    for name, array in arrays.items():
-        if phi.dim is not None and array.shape[-1] != phi.dim:
-            raise ShapeError(
-                f"{name} must have d = {phi.dim} columns, as phi was drawn; got shape {tuple(array.shape)}"
-            )
+    for name, array, dim in (("q", q, phi.query_dim), ("k", k, phi.key_dim), ("like", like, phi.key_dim)):
+        if array is not None and dim is not None and array.shape[-1] != dim:
+            raise ShapeError(f"{name} must have d = {dim} columns, as phi was drawn; got shape {tuple(array.shape)}")
+    if q is not None and k is not None and None in (phi.query_dim, phi.key_dim):
+        check_one_dim(q, k)
+    if phi.query_spec is not phi.key_spec:
+        _check_sides(phi)
+
+
+def _check_sides(phi: FeatureMap) -> None:
+    """Raise unless the specs of queries and keys make as many features."""
+    queries, keys = phi.query_spec, phi.key_spec
+    if queries is None or keys is None:
+        return
+    counts = [spec.features_of(dim or 1) for spec, dim in ((queries, phi.query_dim), (keys, phi.key_dim))]
+    if counts[0] != counts[1]:
+        raise ParameterError(f"query_spec and key_spec must have as many features; got {counts[0]} and {counts[1]}")
+
+
+def check_one_dim(q: Array, k: Array) -> None:
+    """Raise unless queries and keys have one last axis."""
+    _equal("the last axis (d)", q=q.shape[-1], k=k.shape[-1])
 
 
 def check_state(
@@ -87,10 +103,11 @@ def check_state(
     check_draws(state.draw, phi.draw)
     m = phi.features_of(q.shape[-1])
     s, z, peak = (tuple(part.shape) for part in state[:3])
-    if len(s) < 2 or s[-2] != m or z != s[:-1] or peak not in ((*s[:-2], m), (*s[:-2], 1)):
+    counts = (1, m) if phi.key_spec is None else (m if phi.key_spec.per_feature else 1,)
+    if len(s) < 2 or s[-2] != m or z != s[:-1] or peak not in [(*s[:-2], count) for count in counts]:
         raise StateMismatchError(
-            f"a state of this map is s (..., M = {m}, e), z (..., M = {m}) and peak (..., M = {m} or 1); "
-            f"got shapes {s}, {z} and {peak}"
+            f"a state of this map is s (..., M = {m}, e), z (..., M = {m}) and peak "
+            f"(..., {' or '.join(map(str, counts))}); got shapes {s}, {z} and {peak}"
         )
     if lead is not None and s[:-2] != lead:
         raise StateMismatchError(f"the state must have the leading axes of k and v, {lead}; got s of shape {s}")
@@ -109,7 +126,7 @@ def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Arr
     if form in _passed:
         return
     check_arrays(key_mask, tokens=False, q=q, k=k, v=v)
-    check_map(phi, q=q)
+    check_map(phi, q, k)
     check_state(state, phi, q, lead=leading(1, k=k, v=v), v=v)
     if form is not None:
         if len(_passed) >= FORMS:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernattn._array import Array
 from kernattn.attention.check import check_arrays, check_map, check_state, leading
 from kernattn.attention.lowering import lowered, state_of, sums_of
@@ -10,9 +12,9 @@ from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.causal import OP as CAUSAL
 from kernattn.ops.key_state import OP as KEY_STATE
-from kernattn.ops.peaked import LinearState
+from kernattn.ops.peaked import LinearState, LogNormaliser
 
-__all__ = ["causal_linear_attention", "linear_attention"]
+__all__ = ["causal_linear_attention", "causal_with_lse", "linear_attention"]
 
 
 def linear_attention(
@@ -60,10 +62,11 @@ def linear_attention(
     array([[1.5]])
     """
     check_arrays(key_mask, q=q, k=k, v=v)
-    check_map(phi, q=q)
-    queries, keys = lowered(phi, q=q, k=k)
-    state = KEY_STATE.implementation(v, backend)(keys, v, phi.spec, key_mask)
-    return ATTEND.implementation(v, backend)(state, queries, phi.spec, q.dtype)
+    check_map(phi, q, k)
+    queries, keys, q_spec, k_spec = lowered(phi, q, k)
+    state = KEY_STATE.implementation(v, backend)(keys, v, k_spec, key_mask)
+    out, _ = ATTEND.implementation(v, backend)(state, queries, q_spec, q.dtype, False)
+    return out
 
 
 def causal_linear_attention(
@@ -124,8 +127,61 @@ def causal_linear_attention(
     >>> out.T
     array([[0. , 0.5, 1. , 1.5]])
     """
+    out, _, after = _causal(q, k, v, phi, state, key_mask, segment_ids, backend, False)
+    return out, after
+
+
+def causal_with_lse(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    *,
+    state: LinearState | None = None,
+    key_mask: Array | None = None,
+    segment_ids: Array | None = None,
+    backend: str | None = None,
+) -> tuple[Array, LogNormaliser, LinearState]:
+    r"""Return causal linear attention, the logarithm of its normaliser :math:`Z_i = \phi(q_i)^T z_i`, and the state.
+
+    Gradients need it, and with it outputs over parts of the keys merge into the output over all of them:
+    :math:`o = \sum_p Z_p o_p / \sum_p Z_p`. The parameters and errors are those of :func:`causal_linear_attention`.
+
+    Returns
+    -------
+    out : (..., n, e) array
+        Outputs, of the kind, device and dtype of the inputs.
+    normaliser : LogNormaliser
+        The log (..., n) of the size of Z and its sign (..., n), which a signed map can make -1, float64 for float64
+        inputs, else float32; -inf and 0 where Z is 0.
+    state : LinearState
+        The state after the last token.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> q, k, v = np.zeros((3, 2)), np.zeros((3, 2)), np.arange(3.0)[:, None]
+    >>> out, normaliser, state = ka.attention.causal_with_lse(q, k, v, ka.features.elu1())
+    >>> (normaliser.sign * np.exp(normaliser.log)).round(4)  # two features of 1 for every key seen
+    array([2., 4., 6.])
+    """
+    return _causal(q, k, v, phi, state, key_mask, segment_ids, backend, True)
+
+
+def _causal(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    state: LinearState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    backend: str | None,
+    normaliser: bool,
+) -> tuple[Array, Any, LinearState]:
     check_arrays(key_mask, segment_ids, q=q, k=k, v=v)
-    check_map(phi, q=q)
+    check_map(phi, q, k)
     if q.shape[-2] != k.shape[-2]:
         raise ShapeError(
             "causal attention takes as many queries as keys (what came before belongs in `state`); "
@@ -135,5 +191,6 @@ def causal_linear_attention(
         check_state(state, phi, q, lead=leading(2, k=k, v=v), v=v)
     before = None if state is None else sums_of(state)
     run = CAUSAL.implementation(v, backend)
-    out, after = run(*lowered(phi, q=q, k=k), v, phi.spec, before, key_mask, segment_ids)
-    return out, state_of(after, phi.draw)
+    queries, keys, q_spec, k_spec = lowered(phi, q, k)
+    out, found, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
+    return out, found, state_of(after, phi.draw)

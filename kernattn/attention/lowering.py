@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array
-from kernattn.features import FeatureMap
-from kernattn.ops.peaked import LinearState, PeakedSum
-from kernattn.ops.spec import ScaledFeatures
+from typing import Any
 
-__all__ = ["lowered", "lowered_token", "state_of", "sums_of"]
+from kernattn._array import Array, namespace
+from kernattn.errors import ShapeError
+from kernattn.features import FeatureMap
+from kernattn.ops.peaked import LinearState, PeakedSum, finite
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["lowered", "lowered_keys", "lowered_queries", "lowered_token", "state_of", "sums_of"]
+
+Lowered = tuple[Any, Any, MapSpec | None, MapSpec | None]
 
 
 def sums_of(state: LinearState) -> PeakedSum:
@@ -20,16 +25,70 @@ def state_of(sums: PeakedSum, draw: int) -> LinearState:
     return LinearState(sums.s, sums.z, sums.peak, draw)
 
 
-def lowered(phi: FeatureMap, **arrays: Array) -> list[Array | ScaledFeatures]:
-    """Return what the ops take: the arrays themselves beside a spec, else their features."""
-    if phi.spec is not None:
-        return list(arrays.values())
-    return [phi.scaled_query(x) if name == "q" else phi.scaled_key(x) for name, x in arrays.items()]
+def lowered_queries(phi: FeatureMap, q: Array, peaks: int) -> tuple[Array | ScaledFeatures, MapSpec | None]:
+    """Return queries (..., n, d) beside their spec, or their features beside None, for keys of `peaks` log scales."""
+    spec = phi.query_spec
+    if spec is not None and _scales(q, spec) == peaks:
+        return q, spec
+    return _matched(_checked(phi, "scaled_query", q), peaks), None
 
 
-def lowered_token(phi: FeatureMap, q: Array, k: Array) -> list[Array | ScaledFeatures]:
+def lowered_keys(phi: FeatureMap, k: Array) -> tuple[Array | ScaledFeatures, MapSpec | None]:
+    """Return keys (..., n, d) beside their spec, or their features beside None."""
+    return (k, phi.key_spec) if phi.key_spec is not None else (_checked(phi, "scaled_key", k), None)
+
+
+def lowered(phi: FeatureMap, q: Array, k: Array) -> Lowered:
+    """Return what the ops take for queries and keys, and the two specs."""
+    keys, k_spec = lowered_keys(phi, k)
+    if k_spec is not None and k_spec is phi.query_spec:
+        return q, keys, k_spec, k_spec
+    queries, q_spec = lowered_queries(phi, q, _scales(keys, k_spec))
+    return queries, keys, q_spec, k_spec
+
+
+def lowered_token(phi: FeatureMap, q: Array, k: Array) -> Lowered:
     """Return the same of a token, (..., d)."""
-    if phi.spec is not None:
-        return [q, k]
-    both = lowered(phi, q=q[..., None, :], k=k[..., None, :])
-    return [ScaledFeatures(x.values[..., 0, :], x.log_scale[..., 0, :]) for x in both]
+    spec = phi.key_spec
+    if spec is not None and spec is phi.query_spec:
+        return q, k, spec, spec
+    queries, keys, q_spec, k_spec = lowered(phi, q[..., None, :], k[..., None, :])
+    return _one(queries), _one(keys), q_spec, k_spec
+
+
+def _one(x: Array | ScaledFeatures) -> Array | ScaledFeatures:
+    """Return a sequence of one token without its axis of tokens."""
+    return ScaledFeatures(*(part[..., 0, :] for part in x)) if isinstance(x, ScaledFeatures) else x[..., 0, :]
+
+
+def _checked(phi: FeatureMap, method: str, x: Array) -> ScaledFeatures:
+    """Return computed features, which must be as many as the map says."""
+    features: ScaledFeatures = getattr(phi, method)(x)
+    wanted = phi.features_of(x.shape[-1])
+    shapes = [tuple(part.shape) for part in features]
+    if any(shape[-1] not in (1, wanted) for shape in shapes) or max(shape[-1] for shape in shapes) != wanted:
+        raise ShapeError(
+            f"{method} of {type(phi).__name__} must return values and log scales of {wanted} columns, as features_of "
+            f"says, or of 1; got shapes {shapes[0]} and {shapes[1]}"
+        )
+    return features
+
+
+def _scales(x: Any, spec: MapSpec | None) -> int:
+    """Return how many log scales a row has: one, or one for every feature."""
+    if spec is None:
+        return int(x.log_scale.shape[-1])
+    return spec.features_of(x.shape[-1]) if spec.per_feature else 1
+
+
+def _matched(queries: ScaledFeatures, peaks: int) -> ScaledFeatures:
+    """Return the same queries with one log scale for a row, or one for every feature, as their keys have them."""
+    values, log_scale = queries
+    if log_scale.shape[-1] == peaks:
+        return queries
+    xp = namespace(values=values)
+    if peaks > 1:
+        shape = (*log_scale.shape[:-1], peaks)
+        return ScaledFeatures(xp.broadcast_to(values, shape), xp.broadcast_to(log_scale, shape))
+    peak = xp.max(log_scale, axis=-1, keepdims=True)
+    return ScaledFeatures(values * xp.exp(log_scale - finite(xp, peak)), peak)

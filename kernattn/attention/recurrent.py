@@ -81,5 +81,6 @@ def linear_attention_step(
     if out is not None:
         check_out(out, state, q, k, v, key_mask)
     run = STEP.implementation(v, backend)
-    out, after = run(sums_of(state), *lowered_token(phi, q, k), v, phi.spec, key_mask, reuse_state, out)
+    query, key, q_spec, k_spec = lowered_token(phi, q, k)
+    out, after = run(sums_of(state), query, key, v, q_spec, k_spec, key_mask, reuse_state, out)
     return out, state_of(after, state.draw)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from kernattn._array import Array
 from kernattn._check import finite_number
-from kernattn.attention.check import check_arrays
+from kernattn.attention.check import check_arrays, check_one_dim
 from kernattn.ops.block_softmax import OP
+from kernattn.ops.plan import ALL, CAUSAL
 
 __all__ = ["softmax_attention", "softmax_with_lse"]
 
@@ -97,7 +98,8 @@ def softmax_with_lse(
     array([1.3863])
     """
     check_arrays(key_mask, q=q, k=k, v=v)
+    check_one_dim(q, k)
     scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     run = OP.implementation(q, backend)
-    out, lse = run(q, k, v, scale, bool(causal), key_mask)
+    out, lse = run(q, k, v, scale, CAUSAL if causal else ALL, key_mask)
     return out, lse

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
 from kernattn._check import positive_integer
 from kernattn.attention.check import check_arrays, check_draws, check_is_state, check_map, check_state, leading
-from kernattn.attention.lowering import lowered, state_of, sums_of
+from kernattn.attention.lowering import lowered_keys, lowered_queries, state_of, sums_of
 from kernattn.errors import ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.key_state import OP as KEY_STATE
-from kernattn.ops.peaked import LinearState, empty, merge
-from kernattn.ops.spec import PER_FEATURE
+from kernattn.ops.peaked import LinearState, LogNormaliser, empty, merge
 
-__all__ = ["attend", "initial_state", "key_state", "merge_states"]
+__all__ = ["attend", "attend_with_lse", "initial_state", "key_state", "merge_states"]
 
 
 def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int, like: Array) -> LinearState:
@@ -28,7 +29,7 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     value_dim : int
         Dimension e of the values.
     like : (..., d) array
-        An array of the queries' kind, device, dtype and last axis.
+        An array of the keys' kind, device, dtype and last axis.
 
     Returns
     -------
@@ -56,10 +57,10 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     lead = tuple(positive_integer("batch_shape's entry", size) for size in batch_shape)
     e = positive_integer("value_dim", value_dim)
     rows = phi.features_of(like.shape[-1])
-    if phi.spec is None:
+    if phi.key_spec is None:
         peaks = phi.scaled_key(xp.zeros_like(like[..., None, :])).log_scale.shape[-1]
     else:
-        peaks = rows if phi.spec.kind in PER_FEATURE else 1
+        peaks = rows if phi.key_spec.per_feature else 1
     sums = empty(xp, lead, rows, peaks, e, accumulation_dtype(xp, like), like)
     return state_of(sums, phi.draw)
 
@@ -102,8 +103,8 @@ def key_state(
     """
     check_arrays(key_mask, k=k, v=v)
     check_map(phi, k=k)
-    (keys,) = lowered(phi, k=k)
-    return state_of(KEY_STATE.implementation(v, backend)(keys, v, phi.spec, key_mask), phi.draw)
+    keys, spec = lowered_keys(phi, k)
+    return state_of(KEY_STATE.implementation(v, backend)(keys, v, spec, key_mask), phi.draw)
 
 
 def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None) -> Array:
@@ -139,12 +140,49 @@ def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None
     >>> ka.attend(state, np.zeros((1, 2)), phi)
     array([[3.]])
     """
+    return _attended(state, q, phi, backend, False)[0]
+
+
+def attend_with_lse(
+    state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None
+) -> tuple[Array, LogNormaliser]:
+    r"""Return `attend` and the logarithm of its normaliser, :math:`Z_i = \phi(q_i)^T z`.
+
+    With it, outputs over parts of the keys merge into the output over all of them: :math:`o = \sum_p Z_p o_p /
+    \sum_p Z_p`. The parameters and errors are those of :func:`attend`.
+
+    Returns
+    -------
+    out : (..., n, e) array
+        Outputs, of the kind, device and dtype of q.
+    normaliser : LogNormaliser
+        The log (..., n) of the size of Z and its sign (..., n), which a signed map can make -1, float64 for float64
+        inputs, else float32; -inf and 0 where Z is 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> phi = ka.features.elu1()
+    >>> state = ka.key_state(np.zeros((3, 2)), np.array([[1.0], [2.0], [6.0]]), phi)
+    >>> out, normaliser = ka.attention.attend_with_lse(state, np.zeros((1, 2)), phi)
+    >>> (normaliser.sign * np.exp(normaliser.log)).round(4)  # three keys, two features of 1
+    array([6.])
+    """
+    return _attended(state, q, phi, backend, True)
+
+
+def _attended(
+    state: LinearState, q: Array, phi: FeatureMap, backend: str | None, normaliser: bool
+) -> tuple[Array, Any]:
     check_arrays(q=q)
     check_map(phi, q=q)
     check_state(state, phi, q)
     leading(2, q=q, state=state.s)
-    (queries,) = lowered(phi, q=q)
-    return ATTEND.implementation(q, backend)(sums_of(state), queries, phi.spec, q.dtype)
+    queries, spec = lowered_queries(phi, q, state.peak.shape[-1])
+    run = ATTEND.implementation(q, backend)
+    out, found = run(sums_of(state), queries, spec, q.dtype, normaliser)
+    return out, found
 
 
 def merge_states(a: LinearState, b: LinearState) -> LinearState:

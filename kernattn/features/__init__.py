@@ -33,7 +33,7 @@ from kernattn.features._polynomial.taylor import Taylor2, taylor2
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.features._spectral.trigonometric import Phase, Trigonometric
-from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.spec import MapSpec, RowForm, ScaledFeatures
 
 __all__ = [
     "ESTIMATORS",
@@ -66,6 +66,7 @@ __all__ = [
     "RademacherSketch",
     "RandomFeatureMap",
     "Recommendation",
+    "RowForm",
     "ScaledFeatures",
     "SkewedChi2Features",
     "Taylor2",

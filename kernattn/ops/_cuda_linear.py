@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Array
-from kernattn.errors import ShapeError
+from kernattn.errors import BackendUnavailable, ShapeError
 from kernattn.ops import _cuda
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -26,6 +26,7 @@ __all__ = [
     "lead_of",
     "linear_code",
     "merged_lead",
+    "refuse_normaliser",
     "rows_of",
 ]
 
@@ -87,6 +88,12 @@ def rows_of(
     rows = _cuda.take_rows(x, spec, accumulator)
     d = rows.x.shape[-1]
     return rows, _cuda.map_code(dtype if spec is None else rows.dtype, spec, rows.per_feature, d, limits, rows.dtype)
+
+
+def refuse_normaliser(wanted: bool) -> None:
+    """Raise where row normalisers are asked for, which no kernel writes."""
+    if wanted:
+        raise BackendUnavailable("backend 'gpu' does not return normalisers; ask for backend='reference'")
 
 
 def broadcast(x: Array, lead: tuple[int, ...], inner: int) -> Array:

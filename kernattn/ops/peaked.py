@@ -13,7 +13,18 @@ from typing import NamedTuple
 from kernattn._array import Array, zeros
 from kernattn.ops.spec import ScaledFeatures
 
-__all__ = ["LinearState", "PeakedSum", "empty", "finite", "merge", "quotient", "read", "summarise"]
+__all__ = [
+    "LinearState",
+    "LogNormaliser",
+    "PeakedSum",
+    "empty",
+    "finite",
+    "log_normaliser",
+    "merge",
+    "quotient",
+    "read",
+    "summarise",
+]
 
 
 class PeakedSum(NamedTuple):
@@ -36,6 +47,13 @@ class LinearState(NamedTuple):
     z: Array  # (..., M)
     peak: Array  # (..., M) for log scales per feature, (..., 1) for log scales per row
     draw: int  # fingerprint of the map that made it
+
+
+class LogNormaliser(NamedTuple):
+    r"""Normalisers of rows as :math:`Z = sign \cdot e^{log}`: no norm of the inputs overflows or underflows them."""
+
+    log: Array  # (..., n), -inf where Z is 0
+    sign: Array  # (..., n), -1, 0 or 1
 
 
 def finite(xp: ModuleType, peak: Array) -> Array:
@@ -96,3 +114,10 @@ def quotient(xp: ModuleType, total: PeakedSum) -> Array:
     nothing = (total.z == 0)[..., None]
     z = xp.where(nothing, xp.ones_like(total.z[..., None]), total.z[..., None])
     return xp.where(nothing, xp.zeros_like(total.s), total.s / z)
+
+
+def log_normaliser(xp: ModuleType, total: PeakedSum) -> LogNormaliser:
+    """Return the normalisers of sums that have a row for each query."""
+    nothing, size = total.z == 0, xp.abs(total.z)
+    log = total.peak + xp.log(xp.where(nothing, xp.ones_like(size), size))
+    return LogNormaliser(xp.where(nothing, -xp.inf, log), xp.sign(total.z))

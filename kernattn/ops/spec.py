@@ -11,18 +11,37 @@ from kernattn._array import Array, Host
 from kernattn._lazy import lazy
 from kernattn.ops.chains import Chains
 
-__all__ = ["KINDS", "PER_FEATURE", "MapSpec", "ScaledFeatures"]
+__all__ = ["KINDS", "PER_FEATURE", "MapSpec", "RowForm", "ScaledFeatures"]
 
 PER_FEATURE = ("exp", "exp_pair")
 KINDS = ("elu1", "relu", "cos", "sincos", *PER_FEATURE)
 
 
 @dataclass(frozen=True, eq=False)
+class RowForm:
+    r"""A quadratic form in a row beside a linear one: :math:`l^T x - \frac12 |F (x - c)|^2`.
+
+    Attributes
+    ----------
+    factor : (r, d) float64 array
+        F.
+    centre : (d,) float64 array
+        c, which is taken off before anything is squared.
+    linear : (d,) float64 array
+        l.
+    """
+
+    factor: Host
+    centre: Host
+    linear: Host
+
+
+@dataclass(frozen=True, eq=False)
 class MapSpec:
     r"""A feature map as plain numbers.
 
-    With :math:`u = \Omega x` (or :math:`u = x` where `omega` is None) and :math:`r = \sum_i w_i x_i^2`, the features
-    of row :math:`x` are `amplitude` times
+    With :math:`u = \Omega x` (or :math:`u = x` where `omega` is None) and :math:`r = \sum_i w_i x_i^2`, to which
+    `row_form` is added, the features of row :math:`x` are `amplitude` times
 
     ========  =============================================  ==================
     kind      features                                       log scale
@@ -47,6 +66,8 @@ class MapSpec:
         Phases of "cos", log offsets of "exp" and "exp_pair".
     amplitude : float
         Multiplies every feature; positive.
+    row_form : RowForm or None
+        What else the row's log scale has, where its squares are not those of single entries.
     """
 
     kind: str
@@ -54,6 +75,7 @@ class MapSpec:
     row_weights: Host | None = None
     offset: Host | None = None
     amplitude: float = 1.0
+    row_form: RowForm | None = None
 
     @property
     def log_amplitude(self) -> Host:
@@ -74,6 +96,11 @@ class MapSpec:
         """Return M, the number of features of an input of dimension `dim`."""
         frequencies = dim if self.omega is None else self.omega.shape[0]
         return 2 * frequencies if self.kind in ("sincos", "exp_pair") else frequencies
+
+    @property
+    def per_feature(self) -> bool:
+        """Is there a log scale for every feature, or one for the row?"""
+        return self.kind in PER_FEATURE
 
 
 class ScaledFeatures(NamedTuple):

@@ -73,7 +73,7 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
         frame = orthogonalize.plan(128, 128, dtype, limits)
         add("orthogonalize", dtype, "none", frame.defines, frame.shared_bytes)
         for d, e in sizes:
-            how = block_softmax.plan(64, 4096, d, e, dtype, limits)
+            how = block_softmax.launch(64, 4096, d, e, dtype, limits)
             add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
             for name in maps:
                 code = map_code(dtype, name, d, limits)

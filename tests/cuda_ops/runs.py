@@ -19,6 +19,7 @@ from kernattn.ops.gram.gpu import gram
 from kernattn.ops.hadamard.gpu import hadamard
 from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.orthogonalize.gpu import orthogonalize
+from kernattn.ops.plan import CAUSAL
 from kernattn.ops.spec import MapSpec
 from kernattn.ops.step.gpu import step
 from kernattn.ops.tensor_sketch.gpu import tensor_sketch
@@ -56,7 +57,7 @@ def run_features(cupy, d=70, e=40, frequencies=80, bare="without projection"):
 def run_key_state(cupy, d=70, e=40, frequencies=40, bare="without projection"):
     for kind in ("exp_pair", "cos", bare):
         spec, q, k, v, _, mask = arrays(cupy, kind, 150, d, e, frequencies)
-        out = attend(key_state(k, v, spec, cupy.asarray(mask)), q, spec, v.dtype)
+        out = attend(key_state(k, v, spec, cupy.asarray(mask)), q, spec, v.dtype, False)[0]
         yield against_attention(out, q, k, v, spec, oracles.allowed(150, 150, key_mask=mask))
 
 
@@ -64,14 +65,16 @@ def run_causal(cupy, d=70, e=40, frequencies=40, bare="without projection"):
     for kind in ("exp_pair", "cos", "relu", bare):
         spec, q, k, v, ids, mask = arrays(cupy, kind, 150, d, e, frequencies)
         ids = ids if kind == bare else None
-        out, _ = causal(q, k, v, spec, None, cupy.asarray(mask), None if ids is None else cupy.asarray(ids))
+        out, *_ = causal(
+            q, k, v, spec, spec, None, cupy.asarray(mask), None if ids is None else cupy.asarray(ids), False
+        )
         may = oracles.allowed(150, 150, causal=True, key_mask=mask, segment_ids=ids)
         yield against_attention(out, q, k, v, spec, may)
     spec, q, k, v, _, mask = arrays(
         cupy, "exp_pair", 70, d, e, frequencies
     )  # a chunk that is done again token by token
     k = k * cupy.asarray(np.where(np.arange(70) < 20, 1.0, 60.0)[:, None].astype(np.float32))
-    out, _ = causal(q, k, v, spec, None, cupy.asarray(mask), None)
+    out, *_ = causal(q, k, v, spec, spec, None, cupy.asarray(mask), None, False)
     yield against_attention(out, q, k, v, spec, oracles.allowed(70, 70, causal=True, key_mask=mask))
 
 
@@ -80,13 +83,13 @@ def run_step(cupy, d=5, e=40, frequencies=300):
         spec, q, k, v, *_ = arrays(cupy, kind, 10, d, e, frequencies, lead=(2, 1))
         q = cupy.concatenate([q, q[..., ::-1, :]], axis=1)
         state = key_state(k[..., :9, :], v[..., :9, :], spec, None)
-        out, _ = step(state, q[..., 9, :], k[..., 9, :], v[..., 9, :], spec, None, True)
+        out, _ = step(state, q[..., 9, :], k[..., 9, :], v[..., 9, :], spec, spec, None, True)
         yield against_attention(out[..., None, :], q[..., 9:, :], k, v, spec)
 
 
 def run_block_softmax(cupy, d=70, e=70, frequencies=0):
     _, q, k, v, *_ = arrays(cupy, "exp", 150, d, e, 1)
-    out, _ = block_softmax(q, k, v, 0.3, True, None)
+    out, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
     wanted, _ = oracles.softmax_attention(*(to64(x) for x in (q, k, v)), scale=0.3, may=np.tri(150, dtype=bool))
     yield plain(out, wanted)
 

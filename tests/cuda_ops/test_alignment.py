@@ -5,6 +5,7 @@ import pytest
 
 from cuda_ops.cases import array, specs, to64
 from kernattn.ops import _cuda_linear
+from kernattn.ops.plan import CAUSAL
 
 
 def off_by_one(cupy, x):
@@ -34,11 +35,16 @@ def test_unaligned_arrays(cupy, monkeypatch, dtype):
 
     def outputs(move):
         a, b, c = (move(x) for x in (q, k, v))
-        out, state = causal(a, b, c, spec, None, None, None)
+        out, _, state = causal(a, b, c, spec, spec, None, None, None, False)
         state = PeakedSum(*map(move, state))
-        results = [out, attend(state, a, spec, c.dtype), block_softmax(a, b, c, 0.3, True, None)[0], features(a, spec)]
+        results = [
+            out,
+            attend(state, a, spec, c.dtype, False)[0],
+            block_softmax(a, b, c, 0.3, CAUSAL, None)[0],
+            features(a, spec),
+        ]
         results += gram(a, b, spec)
-        token, after = step(state, *(move(x[:, 0]) for x in (q, k, v)), spec, None, True)
+        token, after = step(state, *(move(x[:, 0]) for x in (q, k, v)), spec, spec, None, True)
         return [to64(x) for x in (*results, token, *after)]
 
     for moved, wanted in zip(outputs(lambda x: off_by_one(cupy, x)), outputs(lambda x: x.copy()), strict=True):

@@ -5,6 +5,7 @@ import pytest
 
 import oracles
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
+from kernattn.ops.plan import ALL, CAUSAL
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -23,7 +24,9 @@ def test_block_softmax(cupy, dtype, causal):
             array(cupy, rng.normal(size=(2, rows, c)) * 3, dtype) for rows, c in ((n, d), (length, d), (length, e))
         )
         mask = rng.random((2, length)) < 0.7 if masked else None
-        out, lse = block_softmax(q, k, v, d**-0.5, causal, None if mask is None else cupy.asarray(mask))
+        out, lse = block_softmax(
+            q, k, v, d**-0.5, CAUSAL if causal else ALL, None if mask is None else cupy.asarray(mask)
+        )
         may = np.tri(n, length, length - n, dtype=bool) if causal else np.ones((n, length), bool)
         may = may & (True if mask is None else mask[..., None, :])
         wanted, wanted_lse = oracles.softmax_attention(to64(q), to64(k), to64(v), may=may)
@@ -40,7 +43,7 @@ def test_wide_heads_and_groups(cupy, dtype):
     q, k, v = (
         array(cupy, rng.normal(size=shape), dtype) for shape in ((2, 3, 40, 140), (2, 1, 40, 140), (2, 1, 40, 130))
     )
-    out, lse = block_softmax(q, k, v, 0.1, True, None)
+    out, lse = block_softmax(q, k, v, 0.1, CAUSAL, None)
     wanted, wanted_lse = oracles.softmax_attention(*(to64(x) for x in (q, k, v)), scale=0.1, may=np.tri(40, dtype=bool))
     eps = 4 * OPERAND_EPS[dtype] + 2.0**-20
     np.testing.assert_allclose(to64(out), wanted, atol=eps * 4)
@@ -56,13 +59,17 @@ def test_nan_and_infinity_stay_where_they_are_seen(cupy, dtype, filling):
     for n, length in ((70, 70), (30, 100), (100, 70)):
         arrays = [rng.normal(size=(rows, 5)) for rows in (n, length, length)]
         mask = np.arange(length) % 5 != 3
-        clean, clean_lse = (to64(x) for x in block_softmax(*_given(cupy, arrays, dtype), 0.4, True, cupy.asarray(mask)))
+        clean, clean_lse = (
+            to64(x) for x in block_softmax(*_given(cupy, arrays, dtype), 0.4, CAUSAL, cupy.asarray(mask))
+        )
         for at in (0, 38, length - 1, length - 2):
             blind = np.arange(n) + length - n < at if mask[at] else np.ones(n, bool)
             for i in (1, 2):
                 spoilt = [x.copy() for x in arrays]
                 spoilt[i][at, 1] = filling
-                out, lse = (to64(x) for x in block_softmax(*_given(cupy, spoilt, dtype), 0.4, True, cupy.asarray(mask)))
+                out, lse = (
+                    to64(x) for x in block_softmax(*_given(cupy, spoilt, dtype), 0.4, CAUSAL, cupy.asarray(mask))
+                )
                 np.testing.assert_allclose(out[blind], clean[blind], rtol=1e-5, atol=1e-5)
                 np.testing.assert_array_equal(lse[blind], clean_lse[blind])
                 if i == 2:

@@ -30,7 +30,7 @@ def test_causal(cupy, monkeypatch, kind, dtype, tiles):
         ids = np.sort(rng.integers(0, 4, size=(2, n)), axis=-1)
         for key_mask, segment_ids in ((None, None), (mask, None), (mask, ids)):
             given = [None if x is None else cupy.asarray(x) for x in (key_mask, segment_ids)]
-            out, _ = causal(q, k, v, spec, None, *given)
+            out, *_ = causal(q, k, v, spec, spec, None, *given, False)
             may = oracles.allowed(n, n, causal=True, key_mask=key_mask, segment_ids=segment_ids)
             assert_close(out, q, k, v, spec, dtype, may)
 
@@ -44,8 +44,12 @@ def test_split_and_resume(cupy, monkeypatch, kind):
     n, cut = 150, 83
     rng, spec, q, k, v = problem(cupy, 2, kind, "float32", n, 5, 7, 37)
     mask = rng.random((2, n)) < 0.7
-    first, state = causal(q[:, :cut], k[:, :cut], v[:, :cut], spec, None, cupy.asarray(mask[:, :cut]), None)
-    second, end = causal(q[:, cut:], k[:, cut:], v[:, cut:], spec, state, cupy.asarray(mask[:, cut:]), None)
+    first, _, state = causal(
+        q[:, :cut], k[:, :cut], v[:, :cut], spec, spec, None, cupy.asarray(mask[:, :cut]), None, False
+    )
+    second, _, end = causal(
+        q[:, cut:], k[:, cut:], v[:, cut:], spec, spec, state, cupy.asarray(mask[:, cut:]), None, False
+    )
     out = cupy.concatenate([first, second], axis=-2)
     assert_close(out, q, k, v, spec, "float32", oracles.allowed(n, n, causal=True, key_mask=mask))
     whole = key_state(k, v, spec, cupy.asarray(mask))
@@ -59,11 +63,11 @@ def test_a_state_belongs_to_the_first_segment(cupy):
     n, cut = 90, 30
     _, spec, q, k, v = problem(cupy, 3, "exp", "float32", n, 5, 7, 37)
     ids = np.repeat(np.array([4, 4, 2, 4]), [cut, 20, 25, 15])
-    _, state = causal(q[:, :cut], k[:, :cut], v[:, :cut], spec, None, None, None)
-    out, end = causal(q[:, cut:], k[:, cut:], v[:, cut:], spec, state, None, cupy.asarray(ids[cut:]))
+    _, _, state = causal(q[:, :cut], k[:, :cut], v[:, :cut], spec, spec, None, None, None, False)
+    out, _, end = causal(q[:, cut:], k[:, cut:], v[:, cut:], spec, spec, state, None, cupy.asarray(ids[cut:]), False)
     may = oracles.allowed(n, n, causal=True, segment_ids=ids)
     assert_close(out, q[:, cut:], k, v, spec, "float32", may[cut:])
-    _, last = causal(q[:, 75:], k[:, 75:], v[:, 75:], spec, None, None, None)
+    _, _, last = causal(q[:, 75:], k[:, 75:], v[:, 75:], spec, spec, None, None, None, False)
     for a, b in zip(end, last, strict=True):
         np.testing.assert_allclose(to64(a), to64(b), rtol=2e-5, atol=2e-5)
 
@@ -78,7 +82,7 @@ def test_norms_that_differ_inside_a_chunk(cupy, dtype, late):
     row = np.arange(n)
     size = cupy.asarray(np.where((row >= 40) == late, 30.0, 1.0)[:, None].astype(k.dtype))
     k = k * size
-    out, state = causal(q, k, v, spec, None, None, None)
+    out, _, state = causal(q, k, v, spec, spec, None, None, None, False)
     assert_close(out, q, k, v, spec, dtype, oracles.allowed(n, n, causal=True))
     assert all(np.isfinite(to64(part)).all() for part in state)
 
@@ -98,11 +102,11 @@ def test_features_given(cupy, per_feature):
     q, k = (ScaledFeatures(*(array(cupy, x, "float32") for x in pair)) for pair in zip(values, logs, strict=True))
     v = array(cupy, rng.normal(size=(2, n, e)), "float32")
     fq, fk = (oracles.explicit(a * np.exp(b)) for a, b in zip(values, logs, strict=True))
-    out, state = causal(q, k, v, None, None, None, None)
+    out, _, state = causal(q, k, v, None, None, None, None, None, False)
     np.testing.assert_allclose(
         to64(out), oracles.linear_attention(fq, fk, to64(v), oracles.allowed(n, n, causal=True))[0], atol=2e-5
     )
-    out = attend(key_state(k, v, None, None), q, None, v.dtype)
+    out = attend(key_state(k, v, None, None), q, None, v.dtype, False)[0]
     np.testing.assert_allclose(to64(out), oracles.linear_attention(fq, fk, to64(v))[0], atol=2e-5)
     assert state.peak.shape == ((2, m) if per_feature else (2, 1))
 
@@ -125,7 +129,7 @@ def test_little_shared_memory(cupy, monkeypatch, dtype, room, outside):
     how = plan(3, n, e, frequencies, code, limits)
     assert how.shared_bytes <= room
     assert (how.state_room > 0, how.phi_room > 0) == outside
-    out, _ = causal(q, k, v, spec, None, None, None)
+    out, *_ = causal(q, k, v, spec, spec, None, None, None, False)
     assert_close(out, q, k, v, spec, dtype, oracles.allowed(n, n, causal=True))
 
 
@@ -140,7 +144,7 @@ def test_groups(cupy, queries, keys):
     q, k, v = (
         array(cupy, rng.normal(size=(*lead, 70, c)), "float32") for lead, c in ((queries, 5), (keys, 5), (keys, 7))
     )
-    out, state = causal(q, k, v, spec, None, None, None)
+    out, _, state = causal(q, k, v, spec, spec, None, None, None, False)
     assert_close(out, q, k, v, spec, "float32", oracles.allowed(70, 70, causal=True))
     assert state.s.shape == (*keys, 20, 7)
     assert all(np.isfinite(to64(part)).all() for part in state)

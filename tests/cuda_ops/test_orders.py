@@ -60,7 +60,7 @@ def large_causal(cupy, kind, d, e, frequencies):
     limits = _cuda.limits()
     code = _cuda_linear.linear_code(_cuda.map_code("float32", spec, False, d, limits), "float32", e, limits)
     assert plan(2, 150, e, frequencies, narrowed(code, frequencies, limits), limits).phi_room > 0
-    out, _ = causal(q, k, v, spec, None, cupy.asarray(mask), None)
+    out, *_ = causal(q, k, v, spec, spec, None, cupy.asarray(mask), None, False)
     yield against_attention(out, q, k, v, spec, oracles.allowed(150, 150, causal=True, key_mask=mask))
 
 

@@ -26,7 +26,7 @@ def test_steps(cupy, kind, dtype):
     for t in range(start, n):
         before = [part.copy() for part in state]
         reuse = t % 2 == 0
-        out, after = step(state, q[:, t], k[:, t], v[:, t], spec, cupy.asarray(mask[:, t]), reuse)
+        out, after = step(state, q[:, t], k[:, t], v[:, t], spec, spec, cupy.asarray(mask[:, t]), reuse)
         assert all((a is b) == reuse for a, b in zip(after, state, strict=True))
         if not reuse:
             assert all(np.array_equal(to64(a), to64(b)) for a, b in zip(before, state, strict=True))
@@ -48,13 +48,13 @@ def test_an_empty_state_and_wild_norms(cupy):
     state = _cuda_linear.empty_state((2,), 20, 20, 4, "float")
     for part, fill in zip(state, (0.0, 0.0, -np.inf), strict=True):
         part[...] = fill
-    out, after = step(state, q[:, 0], k[:, 0], v[:, 0], spec, cupy.asarray(np.array([True, False])), False)
+    out, after = step(state, q[:, 0], k[:, 0], v[:, 0], spec, spec, cupy.asarray(np.array([True, False])), False)
     np.testing.assert_allclose(to64(out[0]), to64(v[0, 0]), rtol=1e-6)
     assert (out[1] == 0).all()
     assert (after.peak[1] == -np.inf).all()
     rows = []
     for t in range(5):
-        out, state = step(state, q[:, t], k[:, t], v[:, t], spec, None, False)
+        out, state = step(state, q[:, t], k[:, t], v[:, t], spec, spec, None, False)
         rows.append(out)
     assert_close(cupy.stack(rows, axis=-2), q, k, v, spec, "float32", oracles.allowed(5, 5, causal=True))
 
@@ -71,5 +71,5 @@ def test_groups(cupy, queries, keys):
     q = array(cupy, rng.normal(size=(*queries, 1, 5)), "float32")
     k, v = (array(cupy, rng.normal(size=(*keys, 9, c)), "float32") for c in (5, 8))
     state = key_state(k[..., :8, :], v[..., :8, :], spec, None)
-    out, _ = step(state, q[..., 0, :], k[..., 8, :], v[..., 8, :], spec, None, False)
+    out, _ = step(state, q[..., 0, :], k[..., 8, :], v[..., 8, :], spec, spec, None, False)
     assert_close(out[..., None, :], q, k, v, spec, "float32")

@@ -28,7 +28,9 @@ def test_attention(cupy, kind):
     q, k, v = (array(cupy, rng.normal(size=(2, n, c)), "float32") for c in (d, d, e))
 
     def run():
-        return causal(q, k, v, spec, None, None, None)[0], attend(key_state(k, v, spec, None), q, spec, v.dtype)
+        return causal(q, k, v, spec, spec, None, None, None, False)[0], attend(
+            key_state(k, v, spec, None), q, spec, v.dtype, False
+        )[0]
 
     plain = run()
     with ka.precision("tf32"):

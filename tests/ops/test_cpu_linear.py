@@ -94,16 +94,16 @@ def test_every_kind_and_shape(kind, shape, dtype):
         tolerance = EPS[dtype] * 400
         for given in ({}, {"key_mask": mask}, {"segment_ids": ids}, {"key_mask": mask, "segment_ids": ids}):
             arguments = (given.get("key_mask"), given.get("segment_ids"))
-            out, state = causal(q, k, v, spec, None, *arguments)
+            out, _, state = causal(q, k, v, spec, spec, None, *arguments, False)
             wanted, condition = dense(spec, q, k, v, causal=True, **given)
             agree(out, wanted, condition, v, spec, q, k)
             wide = [x.astype("f8") for x in (q, k, v)]
-            same_state(state, reference_causal.causal(*wide, spec, None, *arguments)[1], tolerance)
+            same_state(state, reference_causal.causal(*wide, spec, spec, None, *arguments, False)[2], tolerance)
         for given in (None, mask):
             state = key_state(k, v, spec, given)
             same_state(state, reference_key_state.key_state(k.astype("f8"), v.astype("f8"), spec, given), tolerance)
             wanted, condition = dense(spec, q, k, v, key_mask=given)
-            agree(attend(state, q, spec, q.dtype), wanted, condition, v, spec, q, k)
+            agree(attend(state, q, spec, q.dtype, False)[0], wanted, condition, v, spec, q, k)
 
 
 @pytest.mark.parametrize("kind", ["elu1", "sincos", "exp_pair"])
@@ -112,24 +112,26 @@ def test_split_and_resume_and_steps(kind, masked):
     q, k, v = inputs((2,), 20, 6, 4, "float64")
     spec = spec_of(kind, 6, 9)
     mask = np.random.default_rng(3).random((2, 20)) < 0.5 if masked else None
-    whole, last = causal(q, k, v, spec, None, mask, None)
+    whole, _, last = causal(q, k, v, spec, spec, None, mask, None, False)
     peaks = 18 if kind == "exp_pair" else 1
     state = empty(np, (2,), last.s.shape[-2], peaks, 4, np.dtype("float64"), v)
     reused = PeakedSum(*(x.copy() for x in state))
     for t in range(12):
         here = None if mask is None else mask[:, t]
         old = [x.copy() for x in state]
-        out, after = step(state, q[:, t], k[:, t], v[:, t], spec, here, False)
+        out, after = step(state, q[:, t], k[:, t], v[:, t], spec, spec, here, False)
         for x, y in zip(state, old, strict=True):
             np.testing.assert_array_equal(x, y)  # pure
-        again, reused_after = step(reused, q[:, t], k[:, t], v[:, t], spec, here, True)
+        again, reused_after = step(reused, q[:, t], k[:, t], v[:, t], spec, spec, here, True)
         assert all(x is y for x, y in zip(reused, reused_after, strict=True))
         np.testing.assert_array_equal(out, again)
         np.testing.assert_allclose(out, whole[:, t], rtol=1e-9, atol=1e-9)
-        wanted, _ = reference_step.step(state, q[:, t], k[:, t], v[:, t], spec, here, False)
+        wanted, _ = reference_step.step(state, q[:, t], k[:, t], v[:, t], spec, spec, here, False)
         np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-9)
         state = after
-    rest, state = causal(q[:, 12:], k[:, 12:], v[:, 12:], spec, state, None if mask is None else mask[:, 12:], None)
+    rest, _, state = causal(
+        q[:, 12:], k[:, 12:], v[:, 12:], spec, spec, state, None if mask is None else mask[:, 12:], None, False
+    )
     np.testing.assert_allclose(rest, whole[:, 12:], rtol=1e-9, atol=1e-9)
     same_state(state, last, 1e-12)
 
@@ -145,12 +147,12 @@ def test_leading_axes_broadcast(kind, leads):
     more = np.arange(2, dtype="f4").reshape(2, *(1,) * (max(map(len, leads)) + 2))
     v = v + more  # v has leading axes that k has not
     wanted, condition = dense(spec, q, k, v, causal=True)
-    out, state = causal(q, k, v, spec, None, None, None)
+    out, _, state = causal(q, k, v, spec, spec, None, None, None, False)
     agree(out, wanted, condition, v, spec, q, k)
     wanted, condition = dense(spec, q, k, v)
-    agree(attend(state, q, spec, q.dtype), wanted, condition, v, spec, q, k)
-    token, _ = step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], spec, None, False)
-    plain, _ = reference_step.step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], spec, None, False)
+    agree(attend(state, q, spec, q.dtype, False)[0], wanted, condition, v, spec, q, k)
+    token, _ = step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], spec, spec, None, False)
+    plain, _ = reference_step.step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], spec, spec, None, False)
     np.testing.assert_allclose(token, plain, rtol=1e-4, atol=1e-4)
 
 
@@ -170,14 +172,14 @@ def test_computed_features(form):
     wanted, condition = oracles.linear_attention(
         *features, v, oracles.allowed(90, 90, causal=True, key_mask=mask, segment_ids=ids)
     )
-    out, _ = causal(q, k, v, None, None, mask, ids)
+    out, *_ = causal(q, k, v, None, None, None, mask, ids, False)
     assert (np.abs(out - wanted) <= 1e-12 * condition[..., None]).all()
     state = key_state(k, v, None, mask)
     wanted, condition = oracles.linear_attention(*features, v, oracles.allowed(90, 90, key_mask=mask))
-    assert (np.abs(attend(state, q, None, v.dtype) - wanted) <= 1e-12 * condition[..., None]).all()
+    assert (np.abs(attend(state, q, None, v.dtype, False)[0] - wanted) <= 1e-12 * condition[..., None]).all()
     token_q, token_k = (ScaledFeatures(*(x[:, 0] for x in f)) for f in (q, k))
-    got, _ = step(state, token_q, token_k, v[:, 0], None, None, False)
-    plain, _ = reference_step.step(state, token_q, token_k, v[:, 0], None, None, False)
+    got, _ = step(state, token_q, token_k, v[:, 0], None, None, None, False)
+    plain, _ = reference_step.step(state, token_q, token_k, v[:, 0], None, None, None, False)
     np.testing.assert_allclose(got, plain, rtol=1e-9, atol=1e-9)
 
 
@@ -195,12 +197,12 @@ def test_blind_to_the_future(kind, t, growth):
     spec = spec_of(kind, 16, 24)
     q, k, v = inputs((2,), 130, 16, 8, "float32")
     k[:, t + 1 :] *= np.float32(growth)
-    before, _ = causal(q, k, v, spec, None, None, None)
+    before, *_ = causal(q, k, v, spec, spec, None, None, None, False)
     wanted, condition = dense(spec, q[:, : t + 1], k[:, : t + 1], v[:, : t + 1], causal=True)
     agree(before[:, : t + 1], wanted, condition, v, spec, q[:, : t + 1], k[:, : t + 1])
     q[:, t + 1 :], v[:, t + 1 :] = 3, np.nan
     k[:, t + 1 :] *= -2
-    after, _ = causal(q, k, v, spec, None, None, None)
+    after, *_ = causal(q, k, v, spec, spec, None, None, None, False)
     agree(after[:, : t + 1], wanted, condition, v[:, : t + 1], spec, q[:, : t + 1], k[:, : t + 1])
 
 
@@ -214,7 +216,7 @@ def test_finite_at_any_norm(kind, norm):
     )
     q, k, v = inputs((1,), 100, 8, 3, "float32")
     q, k = (norm / np.sqrt(8) * x for x in (q.clip(-2, 2), k.clip(-2, 2)))
-    out, state = causal(q.astype("f4"), k.astype("f4"), v, spec, None, None, None)
+    out, _, state = causal(q.astype("f4"), k.astype("f4"), v, spec, spec, None, None, None, False)
     assert not np.isnan(out).any()
     if kind not in ("cos", "sincos"):
         assert np.isfinite(out).all()
@@ -227,13 +229,15 @@ def test_masked_tokens_may_hold_anything():
     spec = spec_of("exp", 6, 10)
     q, k, v = inputs((2,), 80, 6, 4, "float32")
     mask = np.random.default_rng(6).random((2, 80)) < 0.5
-    clean, state = causal(q, k, v, spec, None, mask, None)
+    clean, _, state = causal(q, k, v, spec, spec, None, mask, None, False)
     k[~mask], v[~mask] = np.nan, np.inf
-    dirty, other = causal(q, k, v, spec, None, mask, None)
+    dirty, _, other = causal(q, k, v, spec, spec, None, mask, None, False)
     np.testing.assert_array_equal(clean, dirty)
     for a, b in zip(state, other, strict=True):
         np.testing.assert_array_equal(a, b)
-    token, _ = step(state, q[:, 0], np.full((2, 6), np.nan, "f4"), v[:, 0] * np.nan, spec, np.zeros(2, bool), False)
+    token, _ = step(
+        state, q[:, 0], np.full((2, 6), np.nan, "f4"), v[:, 0] * np.nan, spec, spec, np.zeros(2, bool), False
+    )
     assert np.isfinite(token).all()
 
 
@@ -241,12 +245,12 @@ def test_rows_without_a_key_are_zero_and_the_state_stays_empty():
     q, k, v = inputs((2,), 10, 6, 4, "float32")
     for kind in KINDS:
         spec = spec_of(kind, 6, 10)
-        out, state = causal(q, k, v, spec, None, np.zeros((2, 10), bool), None)
+        out, _, state = causal(q, k, v, spec, spec, None, np.zeros((2, 10), bool), None, False)
         assert (out == 0).all()
         assert (state.s == 0).all()
         assert (state.z == 0).all()
         assert np.isneginf(state.peak).all()
-        assert (attend(state, q, spec, q.dtype) == 0).all()
+        assert (attend(state, q, spec, q.dtype, False)[0] == 0).all()
 
 
 @pytest.mark.parametrize("kind", ["elu1", "exp", "sincos"])
@@ -262,14 +266,14 @@ def test_one_head_is_cut_into_parts(kind, state, packed, monkeypatch):
     ids = np.repeat([0, 1, 2, 3], [400, 100, 10, 590]) if packed else None
     mask = np.random.default_rng(7).random(n) < 0.9
     before = key_state(k[:50] * 2, v[:50], spec, None) if state else None
-    out, after = causal(q, k, v, spec, before, mask, ids)
-    wanted, last = reference_causal.causal(q, k, v, spec, before, mask, ids)
+    out, _, after = causal(q, k, v, spec, spec, before, mask, ids, False)
+    wanted, _, last = reference_causal.causal(q, k, v, spec, spec, before, mask, ids, False)
     close = np.abs(out - wanted) <= 1e-9 * (1 + np.abs(wanted))
     assert close.all() if kind != "sincos" else close.mean() > 0.999
     same_state(after, last, 1e-11)
     same_state(key_state(k, v, spec, mask), reference_key_state.key_state(k, v, spec, mask), 1e-11)
     monkeypatch.setenv(VARIABLE, "1")
-    alone, _ = causal(q, k, v, spec, before, mask, ids)
+    alone, *_ = causal(q, k, v, spec, spec, before, mask, ids, False)
     assert (np.abs(out - alone) <= 1e-9 * (1 + np.abs(alone))).mean() > 0.999
 
 
@@ -290,20 +294,20 @@ def test_read_only_and_strided_inputs(lay):
     spec = spec_of("exp", 6, 10)
     q, k, v = inputs((2,), 80, 6, 4, "float32")
     mask = np.random.default_rng(8).random((2, 80)) < 0.8
-    plain, state = causal(q, k, v, spec, None, mask, None)
+    plain, _, state = causal(q, k, v, spec, spec, None, mask, None, False)
     laid = [lay(x) for x in (q, k, v)]
     kept = [x.copy() for x in laid]
-    out, laid_state = causal(
-        *laid, spec, PeakedSum(*map(lay, empty(np, (2,), 10, 10, 4, np.dtype("f4"), v))), lay(mask), None
+    out, _, laid_state = causal(
+        *laid, spec, spec, PeakedSum(*map(lay, empty(np, (2,), 10, 10, 4, np.dtype("f4"), v))), lay(mask), None, False
     )
     np.testing.assert_array_equal(out, plain)
     np.testing.assert_array_equal(
-        attend(PeakedSum(*map(lay, state)), laid[0], spec, q.dtype), attend(state, q, spec, q.dtype)
+        attend(PeakedSum(*map(lay, state)), laid[0], spec, q.dtype, False)[0], attend(state, q, spec, q.dtype, False)[0]
     )
     given = PeakedSum(*map(lay, state))
     before = [x.copy() for x in given]
-    token, new = step(given, *(x[:, 3] for x in laid), spec, None, lay is not strided)
-    np.testing.assert_array_equal(token, step(state, q[:, 3], k[:, 3], v[:, 3], spec, None, False)[0])
+    token, new = step(given, *(x[:, 3] for x in laid), spec, spec, None, lay is not strided)
+    np.testing.assert_array_equal(token, step(state, q[:, 3], k[:, 3], v[:, 3], spec, spec, None, False)[0])
     for x, y in zip((*laid, *given), (*kept, *before), strict=True):
         if x.flags.writeable and x.flags.c_contiguous:
             continue  # handed over for reuse
@@ -314,13 +318,13 @@ def test_read_only_and_strided_inputs(lay):
 def test_small_floats_are_computed_in_single_precision():
     spec = spec_of("exp", 6, 10)
     q, k, v = inputs((2,), 80, 6, 4, "float16")
-    out, state = causal(q, k, v, spec, None, None, None)
+    out, _, state = causal(q, k, v, spec, spec, None, None, None, False)
     assert out.dtype == np.float16
     assert all(x.dtype == np.float32 for x in state)
-    wide, _ = causal(*(x.astype("f4") for x in (q, k, v)), spec, None, None, None)
+    wide, *_ = causal(*(x.astype("f4") for x in (q, k, v)), spec, spec, None, None, None, False)
     np.testing.assert_array_equal(out, wide.astype("f2"))
-    assert attend(state, q, spec, q.dtype).dtype == np.float16
-    assert step(state, q[:, 0], k[:, 0], v[:, 0], spec, None, False)[0].dtype == np.float16
+    assert attend(state, q, spec, q.dtype, False)[0].dtype == np.float16
+    assert step(state, q[:, 0], k[:, 0], v[:, 0], spec, spec, None, False)[0].dtype == np.float16
 
 
 @pytest.mark.parametrize("dtype", ["float32"])
@@ -330,12 +334,12 @@ def test_no_worse_than_the_composed_path(dtype):
         spec = spec_of(kind, 32, 64)
         q, k, v = inputs((2,), 256, 32, 16, dtype)
         wanted, _ = dense(spec, q, k, v, causal=True)
-        ours = np.abs(causal(q, k, v, spec, None, None, None)[0] - wanted)
-        composed = np.abs(reference_causal.causal(q, k, v, spec, None, None, None)[0] - wanted)
+        ours = np.abs(causal(q, k, v, spec, spec, None, None, None, False)[0] - wanted)
+        composed = np.abs(reference_causal.causal(q, k, v, spec, spec, None, None, None, False)[0] - wanted)
         assert np.sqrt(np.mean(ours**2)) <= 1.5 * np.sqrt(np.mean(composed**2))
         state = key_state(k, v, spec, None)
-        plain = reference_attend.attend(state, q, spec, q.dtype)
-        np.testing.assert_allclose(attend(state, q, spec, q.dtype), plain, rtol=1e-4, atol=1e-5)
+        plain = reference_attend.attend(state, q, spec, q.dtype, False)[0]
+        np.testing.assert_allclose(attend(state, q, spec, q.dtype, False)[0], plain, rtol=1e-4, atol=1e-5)
 
 
 def test_eight_threads_at_once(monkeypatch):
@@ -343,12 +347,12 @@ def test_eight_threads_at_once(monkeypatch):
     monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", 0.0)
     spec = spec_of("exp", 8, 16)
     cases = [inputs((3,), 150, 8, 4, "float32", seed=i) for i in range(8)]
-    wanted = [causal(*case, spec, None, None, None)[0] for case in cases]
+    wanted = [causal(*case, spec, spec, None, None, None, False)[0] for case in cases]
     results = [[] for _ in cases]
 
     def run(i):
         for _ in range(10):
-            results[i].append(causal(*cases[i], spec, None, None, None)[0])
+            results[i].append(causal(*cases[i], spec, spec, None, None, None, False)[0])
 
     runners = [threading.Thread(target=run, args=(i,)) for i in range(8)]
     for runner in runners:
@@ -369,10 +373,11 @@ from kernattn.ops.spec import MapSpec
 import kernattn._parallel as parallel
 
 parallel.WORTH_SHARING = 0.0
+spec = MapSpec("elu1")
 x = np.random.default_rng(0).standard_normal((4, 200, 8)).astype("f4")
 
 def run():
-    return causal(x, x, x, MapSpec("elu1"), None, None, None)[0]
+    return causal(x, x, x, spec, spec, None, None, None, False)[0]
 
 before = run()
 warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which is what is tried here
@@ -397,7 +402,7 @@ def test_work_is_counted_in_tokens(monkeypatch):
     spec = spec_of("elu1", 64, 64)
     for heads, n in ((8, 512), (8, 1024), (16, 1024)):
         q, k, v = inputs((heads,), n, 64, 64, "float32")
-        causal(q, k, v, spec, None, None, None)
+        causal(q, k, v, spec, spec, None, None, None, False)
         key_state(k, v, spec, None)
     assert [count for count, _ in counted] == [8, 8, 8, 8, 16, 16]
     costs = np.array([seconds for _, seconds in counted]).reshape(3, 2)

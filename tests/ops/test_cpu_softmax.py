@@ -9,6 +9,7 @@ from kernattn._parallel import VARIABLE
 pytest.importorskip("numba")
 
 from kernattn.ops.block_softmax.cpu import block_softmax
+from kernattn.ops.plan import ALL, CAUSAL
 
 EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 SHAPES = [
@@ -25,7 +26,7 @@ def check(q, k, v, scale, causal, mask):
     may = np.tri(n, length, length - n, dtype=bool) if causal else np.ones((n, length), bool)
     if mask is not None:
         may = may & mask[..., None, :]
-    out, lse = block_softmax(q, k, v, scale, causal, mask)
+    out, lse = block_softmax(q, k, v, scale, CAUSAL if causal else ALL, mask)
     wanted, wanted_lse = oracles.softmax_attention(*(x.astype("f8") for x in (q, k, v)), scale=scale, may=may)
     eps = EPS[q.dtype.name]
     fine = EPS["float32" if q.dtype != np.float64 else "float64"]
@@ -65,30 +66,30 @@ def test_masked_keys_and_the_future_may_hold_anything():
     rng = np.random.default_rng(1)
     q, k, v = rng.standard_normal((3, 2, 100, 8)).astype("f4")
     mask = rng.random((2, 100)) < 0.7
-    clean, lse = block_softmax(q, k, v, 0.3, True, mask)
+    clean, lse = block_softmax(q, k, v, 0.3, CAUSAL, mask)
     k[~mask], v[~mask] = np.inf, np.nan
-    dirty, same = block_softmax(q, k, v, 0.3, True, mask)
+    dirty, same = block_softmax(q, k, v, 0.3, CAUSAL, mask)
     np.testing.assert_array_equal(clean, dirty)
     np.testing.assert_array_equal(lse, same)
     k[:, 61:], v[:, 61:] = np.nan, 1e30
-    cut, _ = block_softmax(q, k, v, 0.3, True, mask)
+    cut, _ = block_softmax(q, k, v, 0.3, CAUSAL, mask)
     np.testing.assert_array_equal(cut[:, :61], clean[:, :61])
 
 
 def test_threads_change_nothing(monkeypatch):
     q, k, v = np.random.default_rng(2).standard_normal((3, 3, 300, 8))
     monkeypatch.setenv(VARIABLE, "1")
-    alone, _ = block_softmax(q, k, v, 0.3, True, None)
+    alone, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
     monkeypatch.setenv(VARIABLE, "3")
     monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", 0.0)
-    shared, _ = block_softmax(q, k, v, 0.3, True, None)
+    shared, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
     np.testing.assert_array_equal(alone, shared)
 
 
 def test_strided_and_read_only():
     q, k, v = np.random.default_rng(3).standard_normal((3, 2, 70, 8))
-    wanted, _ = block_softmax(q, k, v, 0.3, False, None)
+    wanted, _ = block_softmax(q, k, v, 0.3, ALL, None)
     laid = [np.asfortranarray(x) for x in (q, k, v)]
     for x in laid:
         x.flags.writeable = False
-    np.testing.assert_array_equal(block_softmax(*laid, 0.3, False, None)[0], wanted)
+    np.testing.assert_array_equal(block_softmax(*laid, 0.3, ALL, None)[0], wanted)

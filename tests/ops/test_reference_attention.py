@@ -41,7 +41,7 @@ def test_computed_features(kind, masked, packed, xp):
     with xp.wide():
         q, k = (ScaledFeatures(*map(xp.asarray, given)) for given in (given_q, given_k))
         mask_, ids_ = (None if a is None else xp.asarray(a) for a in (mask, ids))
-        out, state = causal(q, k, xp.asarray(v), None, None, mask_, ids_)
+        out, _, state = causal(q, k, xp.asarray(v), None, None, None, mask_, ids_, False)
         wanted, condition = oracles.linear_attention(
             fq, fk, v, oracles.allowed(N, N, causal=True, key_mask=mask, segment_ids=ids)
         )
@@ -51,19 +51,28 @@ def test_computed_features(kind, masked, packed, xp):
         summed = key_state(k, xp.asarray(v), None, mask_)
         full, condition = oracles.linear_attention(fq, fk, v, oracles.allowed(N, N, key_mask=mask))
         for each in (state, summed):
-            got = to_numpy(attend(each, q, None, xp.asarray(v).dtype))
+            got = to_numpy(attend(each, q, None, xp.asarray(v).dtype, False)[0])
             assert (np.abs(got - full) <= 1e-11 * condition[..., None]).all()
         token_q, token_k = (ScaledFeatures(*(a[:, 5, :] for a in f)) for f in (q, k))
-        _, before = causal(
+        _, _, before = causal(
             *(ScaledFeatures(*(a[:, :5, :] for a in f)) for f in (q, k)),
             xp.asarray(v[:, :5]),
             None,
             None,
+            None,
             None if mask is None else xp.asarray(mask[:, :5]),
             None,
+            False,
         )
         stepped, _ = step(
-            before, token_q, token_k, xp.asarray(v[:, 5]), None, None if mask is None else xp.asarray(mask[:, 5]), False
+            before,
+            token_q,
+            token_k,
+            xp.asarray(v[:, 5]),
+            None,
+            None,
+            None if mask is None else xp.asarray(mask[:, 5]),
+            False,
         )
         np.testing.assert_allclose(to_numpy(stepped), to_numpy(out)[:, 5], rtol=1e-9, atol=1e-9)
 
@@ -90,5 +99,7 @@ def test_lengths_around_the_chunk():
     wanted = oracles.recurrent(oracles.explicit(fq), oracles.explicit(fk), v)
     for n in range(1, 200):
         zeros = np.zeros((n, 1))
-        out, _ = causal(ScaledFeatures(fq[:n], zeros), ScaledFeatures(fk[:n], zeros), v[:n], None, None, None, None)
+        out, *_ = causal(
+            ScaledFeatures(fq[:n], zeros), ScaledFeatures(fk[:n], zeros), v[:n], None, None, None, None, None, False
+        )
         np.testing.assert_allclose(out, wanted[:n], rtol=1e-11, atol=1e-12)

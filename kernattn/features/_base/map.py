@@ -36,7 +36,17 @@ class FeatureMap(ABC):
     @property
     @abstractmethod
     def dim(self) -> int | None:
-        """Input dimension d; None where any is taken."""
+        """Input dimension d; None where any is taken. Of queries, where keys have another one."""
+
+    @property
+    def query_dim(self) -> int | None:
+        """Input dimension of queries."""
+        return self.dim
+
+    @property
+    def key_dim(self) -> int | None:
+        """Input dimension of keys."""
+        return self.dim
 
     @abstractmethod
     def features_of(self, dim: int) -> int:
@@ -59,7 +69,17 @@ class FeatureMap(ABC):
     @property
     @abstractmethod
     def spec(self) -> MapSpec | None:
-        """The map as plain numbers for the fused ops; None for a map that the ops take as computed features."""
+        """The map as plain numbers for the fused ops; None where there are two, or features are computed."""
+
+    @property
+    def query_spec(self) -> MapSpec | None:
+        """The map of queries as plain numbers; None for one that the ops take as computed features."""
+        return self.spec
+
+    @property
+    def key_spec(self) -> MapSpec | None:
+        """The map of keys as plain numbers; None for one that the ops take as computed features."""
+        return self.spec
 
     @final
     @lazy
@@ -68,33 +88,32 @@ class FeatureMap(ABC):
         return fingerprint(self)
 
     @final
-    def check(self, x: Array, name: str = "x") -> None:
-        """Raise unless x is a floating (..., n, d) array of this map's dimension."""
+    def check(self, x: Array, name: str = "x", *, key: bool = False) -> None:
+        """Raise unless x is a floating (..., n, d) array of this map's dimension for queries, or for keys."""
+        dim = self.key_dim if key else self.query_dim
         namespace(**{name: x})
         check_floating(name, x)
         if x.ndim < 2:
             raise ShapeError(f"{name} must be (..., n, d); got shape {tuple(x.shape)}")
         if 0 in x.shape:
             raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
-        if self.dim is not None and x.shape[-1] != self.dim:
-            raise ShapeError(
-                f"{name} must have d = {self.dim} columns, as the map was drawn; got shape {tuple(x.shape)}"
-            )
+        if dim is not None and x.shape[-1] != dim:
+            raise ShapeError(f"{name} must have d = {dim} columns, as the map was drawn; got shape {tuple(x.shape)}")
 
     @final
     def query(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the features of queries: (..., n, d) -> (..., n, M), in the dtype of x."""
-        return self._features(x, "query", backend)
+        return self._features(x, False, backend)
 
     @final
     def key(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the features of keys: (..., n, d) -> (..., n, M), in the dtype of x."""
-        return self._features(x, "key", backend)
+        return self._features(x, True, backend)
 
     @final
     def __call__(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the features of x: (..., n, d) -> (..., n, M), in the dtype of x."""
-        return self._features(x, "query", backend)
+        return self._features(x, False, backend)
 
     @final
     def scaled(self, x: Array) -> ScaledFeatures:
@@ -102,16 +121,17 @@ class FeatureMap(ABC):
         self.check(x)
         return self.scaled_query(x)
 
-    def _features(self, x: Array, side: str, backend: str | None) -> Array:
-        self.check(x)
+    def _features(self, x: Array, key: bool, backend: str | None) -> Array:
+        self.check(x, key=key)
         backend = OP.choose(x, backend)
-        if self.spec is not None:
-            chains = _fast_chains(self.spec.omega, backend)
+        spec = self.key_spec if key else self.query_spec
+        if spec is not None:
+            chains = None if spec.row_form is not None else _fast_chains(spec.omega, backend)
             if chains is None:
-                return OP.implementation(x, backend)(x, self.spec)
-            return HADAMARD.implementation(x, backend)(x, chains, self.spec.unprojected)
+                return OP.implementation(x, backend)(x, spec)
+            return HADAMARD.implementation(x, backend)(x, chains, spec.unprojected)
         xp = namespace(x=x)
-        values, log_scale = self.scaled_query(x) if side == "query" else self.scaled_key(x)
+        values, log_scale = self.scaled_key(x) if key else self.scaled_query(x)
         return xp.astype(values * xp.exp(log_scale), x.dtype, copy=False)
 
     def mean(self, x: Array, y: Array) -> Array:

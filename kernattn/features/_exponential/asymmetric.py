@@ -7,16 +7,17 @@ from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, constant, frozen, like, namespace
+from kernattn._array import Array, Host, frozen, like
+from kernattn._lazy import lazy
 from kernattn._random import RNG
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.features._base.map import FeatureMap
+from kernattn.features._base.map import FeatureMap, features_of_spec
 from kernattn.features._exponential.dense import DenseExponential, tilts
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.features._spectral.map import row_exponent
 from kernattn.kernels import Kernel, Softmax
-from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.spec import MapSpec, RowForm, ScaledFeatures
 from kernattn.projections import Projection
 
 __all__ = ["AsymmetricExponential", "Balance", "balance"]
@@ -68,8 +69,8 @@ class AsymmetricExponential(FeatureMap):
 
     Queries and keys alike, of mean 0, gain nothing: this is "favor_sharp" then. The gain is in how they differ, and in
     means: variances of attention's queries and keys that lie along different axes, or a mean that all keys share.
-    `variance` is closed where that of :math:`\psi` is, as for iid rows. There is no `spec`, as the ops have one map for
-    both: they take the features.
+    `variance` is closed where that of :math:`\psi` is, as for iid rows. There are a `query_spec` and a `key_spec` in
+    place of one `spec`.
     """
 
     kernel: Kernel
@@ -120,26 +121,41 @@ class AsymmetricExponential(FeatureMap):
 
     @property
     def spec(self) -> MapSpec | None:
-        """None: the ops take the map as computed features."""
+        """None: queries and keys have a map each."""
         return None
+
+    @lazy
+    def query_spec(self) -> MapSpec:
+        """The map of queries as plain numbers."""
+        return self._spec(self.query_transform, self.query_mean, self.key_mean)
+
+    @lazy
+    def key_spec(self) -> MapSpec:
+        """The map of keys as plain numbers."""
+        return self._spec(self.key_transform, self.key_mean, self.query_mean)
+
+    def _spec(self, transform: Host, mean: Host, other: Host) -> MapSpec:
+        """Return the map of x' = c x, which sees transform (x' - mean) beside x' other - mean other / 2."""
+        inner, scale = self.inner.spec, self.kernel.input_scale(self.dim)
+        omega, offset, weights = np.asarray(inner.omega) @ transform, inner.offset, inner.row_weights
+        assert offset is not None
+        assert weights is not None
+        squares = row_exponent(self.kernel) - 0.5
+        return replace(
+            inner,
+            omega=omega * scale,
+            row_weights=squares * scale**2 if squares else None,
+            offset=offset - omega @ mean - mean @ other / 2,
+            row_form=RowForm(np.sqrt(-2 * weights)[:, None] * transform * scale, mean / scale, other * scale),
+        )
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of queries x (..., n, d), log scale apart."""
-        return self._scaled(x, self.query_transform, self.query_mean, self.key_mean)
+        return features_of_spec(x, self.query_spec)
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of keys x (..., n, d), log scale apart."""
-        return self._scaled(x, self.key_transform, self.key_mean, self.query_mean)
-
-    def _scaled(self, x: Array, transform: Host, mean: Host, other: Host) -> ScaledFeatures:
-        xp = namespace(x=x)
-        dtype = accumulation_dtype(xp, x)
-        x = xp.astype(x, dtype, copy=False) * constant(xp, self.kernel.input_scale(self.dim), dtype, x)
-        centred = x - constant(xp, mean, dtype, x)
-        values, log_scale = self.inner.scaled_query(xp.matmul(centred, constant(xp, transform.T, dtype, x)))
-        row = xp.sum(x * constant(xp, other, dtype, x), axis=-1, keepdims=True) - float(mean @ other) / 2
-        row = row + (row_exponent(self.kernel) - 0.5) * xp.sum(x * x, axis=-1, keepdims=True)
-        return ScaledFeatures(values, log_scale + row)
+        return features_of_spec(x, self.key_spec)
 
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh frequencies."""

@@ -139,7 +139,7 @@ class Nystrom(FeatureMap):
         """Return the map itself: other landmarks need the data, and `kernattn.features.nystrom`."""
         return self
 
-    def _features(self, x: Array, side: str, backend: str | None) -> Array:
+    def _features(self, x: Array, key: bool, backend: str | None) -> Array:
         if self.kernel is None and getattr(x, "ndim", 0) >= 2 and x.shape[-1] == len(self.eigenvalues):
             check_floating("x", x)
             if 0 in x.shape:

@@ -15,6 +15,7 @@ from kernattn._array import Array, Host
 from kernattn.errors import ParameterError
 from kernattn.ops._numba.products import LINE, ROWS
 from kernattn.ops._numba.tiles import COS, ELU1, EXP, EXP_PAIR, GIVEN, RELU, SINCOS
+from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = [
@@ -24,18 +25,21 @@ __all__ = [
     "Heads",
     "Plan",
     "Side",
-    "Tokens",
     "accumulation",
     "as_given",
     "bound",
     "flat",
+    "given_scales",
     "heads",
+    "key_token",
+    "keys",
     "panels",
     "plain",
     "plan_of",
     "plan_with",
-    "side",
-    "tokens",
+    "queries",
+    "query_token",
+    "whole_scales",
 ]
 
 FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10
@@ -74,7 +78,7 @@ NO_MASK = flat(np.zeros(0), bool)
 
 
 class Plan(NamedTuple):
-    """A map in the dtype of the loops."""
+    """A map in the dtype of the loops; `numbers` and `constants` say it all, for `tiles.unpacked`."""
 
     kind: int
     omega: NDArray[Any]  # (D rounded up to ROWS, d), flat; empty for an elementwise map
@@ -85,6 +89,13 @@ class Plan(NamedTuple):
     dim: int
     frequencies: int
     features: int
+    numbers: NDArray[np.int64]  # kind, d, D, M, and the sizes of the parts of `constants`
+    constants: NDArray[Any]  # amplitude, omega, omega_t, weights and offset, each from a cache line on
+
+    @property
+    def per_feature(self) -> bool:
+        """Is there a log scale for every feature?"""
+        return self.kind >= EXP
 
 
 _plans: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int], Plan]] = WeakKeyDictionary()
@@ -114,17 +125,26 @@ def plan_with(spec: MapSpec, omega: Host, frequencies: int, dtype: np.dtype[Any]
     offset = np.zeros(features) if spec.offset is None else spec.offset
     offset = offset + (spec.log_amplitude if kind >= EXP else 0.0)
     weights = np.zeros(0) if spec.row_weights is None else spec.row_weights
-    return Plan(
-        kind=kind,
-        omega=flat(tall, dtype),
-        omega_t=flat(panels(omega, dtype), dtype),
-        weights=flat(weights, dtype),
-        offset=flat(offset, dtype),
-        amplitude=dtype.type(spec.amplitude),
-        dim=dim,
-        frequencies=frequencies,
-        features=features,
-    )
+    parts = [flat(x, dtype) for x in (tall, panels(omega, dtype), weights, offset)]
+    return _packed(kind, parts, dtype.type(spec.amplitude), dim, frequencies, features)
+
+
+def _packed(kind: int, arrays: list[NDArray[Any]], amplitude: Any, dim: int, frequencies: int, features: int) -> Plan:
+    """Return the plan of omega, omega_t, weights and offset, copied into one array: a map is two arrays for a call."""
+    parts = [np.array([amplitude]), *arrays]
+    unit, dtype = LINE // amplitude.itemsize, amplitude.dtype
+    sizes = [part.size for part in parts]
+    starts = np.cumsum([0, *(-(-size // unit) * unit for size in sizes)])
+    memory = np.zeros(starts[-1] + unit, dtype)
+    skip = -memory.ctypes.data % LINE // memory.itemsize
+    constants = memory[skip : skip + starts[-1]]
+    for part, at in zip(parts, starts, strict=False):
+        constants[at : at + part.size] = part
+    constants.setflags(write=False)
+    _, omega, omega_t, weights, offset = (constants[at : at + size] for at, size in zip(starts, sizes, strict=False))
+    numbers = np.array([kind, dim, frequencies, features, *sizes[1:]], np.int64)
+    numbers.setflags(write=False)
+    return Plan(kind, omega, omega_t, weights, offset, amplitude, dim, frequencies, features, numbers, constants)
 
 
 def panels(omega: Host, dtype: np.dtype[Any]) -> Host:
@@ -139,46 +159,65 @@ class Side(NamedTuple):
 
     plan: Plan
     x: NDArray[Any]  # inputs, or computed features, flat
-    given: NDArray[Any]  # log scales per row, flat, or empty
+    given: NDArray[Any]  # log scales per row that the loops do not compute, flat, or empty
     lead: tuple[int, ...]
     n: int
 
 
-def side(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
+def keys(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     """Return inputs beside their map, or computed features beside a map that leaves them as they are."""
-    nothing = _empty(dtype)
-    if spec is not None:
-        return Side(plan_of(spec, dtype, x.shape[-1]), flat(x, dtype), nothing, x.shape[:-2], x.shape[-2])
+    if spec is None:
+        return _computed(x, dtype)
+    given = given_scales(x, spec, dtype)
+    return Side(plan_of(spec, dtype, x.shape[-1]), flat(x, dtype), given, x.shape[:-2], x.shape[-2])
+
+
+def queries(x: Any, spec: MapSpec | None, dtype: np.dtype[Any], scaled: bool) -> Side:
+    """Return the same of queries, whose log scales per row cancel unless `scaled`: then all of them are given."""
+    if spec is None:
+        return _computed(x, dtype)
+    given = _empty(dtype)
+    if scaled:
+        given = flat(whole_scales(x, spec, dtype) + (0.0 if spec.per_feature else spec.log_amplitude), dtype)
+    return Side(plan_of(spec, dtype, x.shape[-1]), flat(x, dtype), given, x.shape[:-2], x.shape[-2])
+
+
+def given_scales(x: Array, spec: MapSpec | None, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the log scales of rows (...), flat, where the loops cannot compute them; else nothing."""
+    return _empty(dtype) if spec is None or spec.row_form is None else whole_scales(x, spec, dtype)
+
+
+def whole_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the log scales of rows (...), flat; of a masked row of infinities anything."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return flat(row_scale(np, x.astype(dtype, copy=False), spec), dtype)
+
+
+def _computed(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
     values, log_scale = x
     per_feature = log_scale.shape[-1] > 1
     if per_feature and values.shape[-1] > 1:
         values, log_scale = values[..., :1], log_scale + _log(values)
     rows = np.broadcast_to(log_scale if per_feature else values, np.broadcast_shapes(values.shape, log_scale.shape))
     *lead, n, features = rows.shape
-    given = nothing if per_feature else flat(np.broadcast_to(log_scale, (*lead, n, 1)), dtype)
+    given = _empty(dtype) if per_feature else flat(np.broadcast_to(log_scale, (*lead, n, 1)), dtype)
     return Side(as_given(dtype, features, per_feature), flat(rows, dtype), given, tuple(lead), n)
 
 
-class Tokens(NamedTuple):
-    """One query and one key a head, as the loops read them."""
-
-    plan: Plan
-    q: NDArray[Any]  # inputs, or computed features, flat
-    k: NDArray[Any]
-    given: NDArray[Any]  # log scales of the keys, flat, or empty
-    q_lead: tuple[int, ...]
-    k_lead: tuple[int, ...]
+def query_token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
+    """Return a query a head beside its map, or its computed features, as `plain` returns them."""
+    if spec is None:
+        side = _computed(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), dtype)
+        return side._replace(x=plain(side.x, dtype))
+    return Side(plan_of(spec, dtype, x.shape[-1]), plain(x, dtype), _empty(dtype), x.shape[:-1], 1)
 
 
-def tokens(q: Any, k: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Tokens:
-    """Return tokens beside their map, or their computed features, as `plain` returns them."""
-    if spec is not None:
-        plan = plan_of(spec, dtype, q.shape[-1])
-        return Tokens(plan, plain(q, dtype), plain(k, dtype), _empty(dtype), q.shape[:-1], k.shape[:-1])
-    queries, keys = (
-        side(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), None, dtype) for x in (q, k)
-    )
-    return Tokens(keys.plan, plain(queries.x, dtype), plain(keys.x, dtype), keys.given, queries.lead, keys.lead)
+def key_token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
+    """Return the same of a key."""
+    side = query_token(x, spec, dtype)
+    if spec is None or spec.row_form is None:
+        return side
+    return side._replace(given=whole_scales(x, spec, dtype))
 
 
 def _log(values: Array) -> Array:
@@ -200,10 +239,8 @@ def _empty(dtype: np.dtype[Any]) -> NDArray[Any]:
 @lru_cache(maxsize=64)
 def as_given(dtype: np.dtype[Any], features: int, per_feature: bool = False) -> Plan:
     """Return the plan that leaves computed values, or computed logs of features, as they are."""
-    nothing, zeros = _empty(dtype), flat(np.zeros(features), dtype)
-    return Plan(
-        EXP if per_feature else GIVEN, nothing, nothing, nothing, zeros, dtype.type(1), features, features, features
-    )
+    kind, nothing, zeros = EXP if per_feature else GIVEN, _empty(dtype), flat(np.zeros(features), dtype)
+    return _packed(kind, [nothing, nothing, nothing, zeros], dtype.type(1), features, features, features)
 
 
 class Heads(NamedTuple):

@@ -16,14 +16,15 @@ __all__ = ["add_outer"]
 
 @compiled
 def add_outer(
-    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, y, n, columns, units, no_mask,
+    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, given, y, n, columns, units, no_mask,
     gram, cross, chunk, span, low, high,
 ):  # fmt: skip
     """Write phi^T phi and phi^T y of units low to high to gram (U, M, M) and cross (U, M, c).
 
     units (U, 4): head of x, head of y, first row, and the one after the last.
     """
-    omega_t, weights, offset, x, y = whole(omega_t), whole(weights), whole(offset), whole(x), whole(y)
+    omega_t, weights, offset = whole(omega_t), whole(weights), whole(offset)
+    x, given, y = whole(x), whole(given), whole(y)
     row, size, wide = span_row(span, x), tile_rows(chunk, x), tile_rows(features, x)
     phi_row, y_row = pad(features, lanes(x)) + lanes(x), pad(max(columns, 1), lanes(x))
     tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)
@@ -36,7 +37,8 @@ def add_outer(
             rows = min(chunk, units[u, 3] - first)
             block_features(
                 kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x,
-                (units[u, 0] * n + first) * dim, rows, no_mask, span, packed, tile, row, scales,
+                (units[u, 0] * n + first) * dim, rows, given, units[u, 0] * n + first, no_mask, span,
+                packed, tile, row, scales,
                 phi, 0, phi_row,
             )  # fmt: skip
             product(phi, 0, 1, phi_row, phi, 0, phi_row, sums, 0, wide, features, features, rows, True, UPPER)

@@ -59,12 +59,12 @@ def finish_features(
 
 @inner
 def block_features(
-    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, at, rows, no_mask, span,
+    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, at, rows, given, given_at, no_mask, span,
     packed, tile, row, scales, out, out_at, out_row,
 ):  # fmt: skip
     """Write the features of a block of rows, `span` frequencies at a time: they stay in cache until written."""
     load_rows(x, at, rows, dim, no_mask, 0, packed, dim)
-    row_scales(weights, packed, rows, dim, dim, window(x, 0, 0), 0, no_mask, 0, scales)
+    row_scales(weights, packed, rows, dim, dim, given, given_at, no_mask, 0, scales)
     for begin in range(0, frequencies, span):
         count = min(span, frequencies - begin)
         if omega_t.size > 0:
@@ -88,15 +88,16 @@ def span_row(span, like):
 
 @compiled
 def write_features(
-    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, n, out, no_mask, chunk, span, low, high
+    kind, omega_t, weights, offset, amplitude, dim, frequencies, features,
+    x, given, n, out, no_mask, chunk, span, low, high,
 ):  # fmt: skip
     """Write the features of blocks low to high of `chunk` rows of x, flat (n, d), to out, flat (n, M)."""
-    omega_t, weights, offset, x = whole(omega_t), whole(weights), whole(offset), whole(x)
+    omega_t, weights, offset, x, given = whole(omega_t), whole(weights), whole(offset), whole(x), whole(given)
     row, size = span_row(span, x), tile_rows(chunk, x)
     tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)
     for first in range(low * chunk, min(high * chunk, n), chunk):
         block_features(
             kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, first * dim,
-            min(chunk, n - first), no_mask, span, packed, tile, row, scales,
+            min(chunk, n - first), given, first, no_mask, span, packed, tile, row, scales,
             out, first * features, features,
         )  # fmt: skip

@@ -22,10 +22,9 @@ from kernattn.ops._numba.layout import (
     heads,
 )
 from kernattn.ops._numba.linear import recur
-from kernattn.ops._numba.tiles import EXP
-from kernattn.ops.peaked import PeakedSum, empty, merge
+from kernattn.ops.peaked import LogNormaliser, PeakedSum, empty, merge
 
-__all__ = ["attended", "summarised"]
+__all__ = ["add_scales", "attended", "summarised", "unwritten"]
 
 
 class _Work(NamedTuple):
@@ -45,21 +44,27 @@ class _Work(NamedTuple):
     @property
     def seconds(self) -> float:
         """What one core needs for a head."""
-        plan, groups = self.keys.plan, self.heads.reads.shape[1]
-        project = 2.0 * plan.features * plan.dim if plan.omega.size else 0.0
-        product = 2.0 * plan.features * self.e
-        inside = self.chunk * (plan.features + self.e)
-        flops = (1 + groups) * (project + product) + groups * inside
-        seconds = flops / FLOPS_PER_SECOND + (1 + groups) * plan.features * SECONDS_PER_FEATURE
+        features, groups, flops = self.keys.plan.features, self.heads.reads.shape[1], 0.0
+        for side, times in ((self.keys, 1), (self.queries, groups)):
+            if side is not None:
+                projected = side.plan.dim if side.plan.omega.size else 0
+                flops += times * 2.0 * features * (projected + self.e)
+        flops += groups * self.chunk * (features + self.e)
+        seconds = flops / FLOPS_PER_SECOND + (1 + groups) * features * SECONDS_PER_FEATURE
         return float(self.n * seconds * self.dtype.itemsize / 4)
 
     @property
     def peaks(self) -> int:
         """Return the number of peaks of a state."""
-        return self.keys.plan.features if self.keys.plan.kind >= EXP else 1
+        return self.keys.plan.features if self.keys.plan.per_feature else 1
 
     def recur(
-        self, units: NDArray[np.int64], reads: NDArray[np.int64], before: PeakedSum | None, out: NDArray[Any]
+        self,
+        units: NDArray[np.int64],
+        reads: NDArray[np.int64],
+        before: PeakedSum | None,
+        out: NDArray[Any],
+        normaliser: LogNormaliser | None = None,
     ) -> PeakedSum:
         """Run the units and return the sums after each, (U, M, e)."""
         plan, count = self.keys.plan, len(units)
@@ -68,14 +73,14 @@ class _Work(NamedTuple):
         z = np.empty((count, plan.features), self.dtype)
         peak = np.empty((count, self.peaks), self.dtype)
         nothing = _empty(self.dtype)
+        logs, signs = (unwritten(self.dtype),) * 2 if normaliser is None else (x.reshape(-1) for x in normaliser)
         old = (nothing, nothing, nothing) if before is None else tuple(flat(x, self.dtype) for x in before)
 
         def slab(low: int, high: int) -> None:
             recur(
-                plan.kind, plan.omega, plan.omega_t, plan.weights, plan.offset, plan.amplitude,
-                plan.dim, plan.frequencies, plan.features, self.e,
+                q.plan.numbers, q.plan.constants, plan.numbers, plan.constants, self.e,
                 q.x, self.keys.x, self.v, self.keys.given, self.mask, self.fresh, *old,
-                units, reads, self.n, out.reshape(-1), s.reshape(-1), z.reshape(-1), peak.reshape(-1),
+                units, reads, self.n, out.reshape(-1), logs, signs, s.reshape(-1), z.reshape(-1), peak.reshape(-1),
                 self.chunk, bound(self.dtype), low, high,
             )  # fmt: skip
 
@@ -87,6 +92,12 @@ class _Work(NamedTuple):
 @lru_cache(maxsize=8)
 def _empty(dtype: np.dtype[Any]) -> NDArray[Any]:
     return flat(np.zeros(0), dtype)
+
+
+@lru_cache(maxsize=8)
+def unwritten(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return room for what is not wanted."""
+    return np.zeros(0, dtype)
 
 
 def _work(
@@ -152,9 +163,10 @@ def attended(
     state: PeakedSum | None,
     key_mask: Array | None,
     segment_ids: Array | None,
+    normaliser: bool,
     chunk: int,
-) -> tuple[NDArray[Any], PeakedSum]:
-    """Return causal outputs and the sums after the last token.
+) -> tuple[NDArray[Any], LogNormaliser | None, PeakedSum]:
+    """Return causal outputs, their normalisers where they are wanted, and the sums after the last token.
 
     With fewer heads than threads, each head is cut into parts: one pass summarises the keys before each part, a second
     one answers.
@@ -162,6 +174,7 @@ def attended(
     work = _work(queries, keys, v, key_mask, segment_ids, chunk)
     count, parts = len(work.heads.k), _stretches(work)
     out = np.empty((*work.heads.out_lead, work.n, work.e), work.dtype)
+    found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
     before = None if state is None else PeakedSum(*(x.reshape(count, *x.shape[len(work.heads.lead) :]) for x in state))
     starts = np.full((count, 1), -1) if before is None else np.arange(count)[:, None]
     cuts = [0, work.n]
@@ -172,9 +185,17 @@ def attended(
         starts = np.arange(count * parts).reshape(count, parts)
         cuts = cuts[::pieces]
     units = _units(work, starts, cuts)
-    after = work.recur(units, np.repeat(work.heads.reads, parts, axis=0), before, out)
+    after = work.recur(units, np.repeat(work.heads.reads, parts, axis=0), before, out, found)
     last = _at(_shaped(after, (count, parts)), np.s_[:, -1])
-    return out, _shaped(last, work.heads.lead)
+    if found is not None:
+        add_scales(found, queries)
+    return out, found, _shaped(last, work.heads.lead)
+
+
+def add_scales(found: LogNormaliser, queries: Side) -> None:
+    """Add the log scales of the queries' own rows, which the loops leave out."""
+    if queries.given.size:
+        np.add(found.log, queries.given.reshape(*queries.lead, queries.n), out=found.log)
 
 
 def _before_each(work: _Work, before: PeakedSum | None, cuts: list[int], pieces: int) -> PeakedSum:

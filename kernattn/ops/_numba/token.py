@@ -10,6 +10,7 @@ from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.crew import close, offer_of, open_, taken
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, unit_of, weight
 from kernattn.ops._numba.linear import aligned, write
+from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import ROWS, lanes, pad, panel_product
 from kernattn.ops._numba.sums import read, renew
 from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_values, negated, row_scales, row_values
@@ -66,9 +67,9 @@ def _query_weights(x, offset, units, whole, parts):
 
 
 @inner
-def _project(omega_t, frequencies, x, heads, first, count, dim, mask, packed, tile, row):
+def _project(phi, x, heads, first, count, mask, packed, tile, row):
     """Write the projections of rows heads[first : first + count] of x, token-major; masked ones count as zeros."""
-    elementwise = omega_t.size == 0
+    dim, elementwise = phi.dim, phi.omega_t.size == 0
     for j in range(count):
         source = window(x, heads[first + j] * dim, dim)
         copy = window(tile, j * row, dim) if elementwise else window(packed, j * dim, dim)
@@ -76,12 +77,12 @@ def _project(omega_t, frequencies, x, heads, first, count, dim, mask, packed, ti
         for i in range(dim):
             copy[i] = source[i] if there else 0
     if not elementwise:
-        panel_product(packed, count, dim, omega_t, 0, frequencies, tile, row)
+        panel_product(packed, count, dim, phi.omega_t, 0, phi.frequencies, tile, row)
 
 
 @inner
 def _advance(
-    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, e,
+    q_numbers, q_constants, k_numbers, k_constants, e,
     q, k, v, given, mask, table, groups, s, z, peak, in_place,
     out, new_s, new_z, new_peak, low, high,
 ):  # fmt: skip
@@ -90,35 +91,39 @@ def _advance(
     of_k, of_v = window(table, 0, heads), window(table, heads, heads)
     of_q = window(table, 2 * heads, groups * heads)
     of_out = window(table, (2 + groups) * heads, groups * heads)
-    omega_t, weights, offset, given = whole(omega_t), whole(weights), whole(offset), whole(given)
-    q, k, v, s = whole(q), whole(k), whole(v), whole(s)
-    row = pad(max(features, frequencies), lanes(v)) + lanes(v)
+    phi_q, phi_k = unpacked(q_numbers, q_constants), unpacked(k_numbers, k_constants)
+    features = phi_k.features
+    q, k, v, s, given = whole(q), whole(k), whole(v), whole(s), whole(given)
+    row = pad(max(features, phi_q.frequencies, phi_k.frequencies), lanes(v)) + lanes(v)
     readers = pad(ROWS * groups, ROWS)
-    keys, queries, packed = aligned(ROWS * row, v), aligned(readers * row, v), aligned(readers * dim, v)
+    keys, queries = aligned(ROWS * row, v), aligned(readers * row, v)
+    packed = aligned(readers * max(phi_q.dim, phi_k.dim), v)
     scales, decay, parts = aligned(ROWS, v), aligned(features, v), aligned(lanes(v), v)
     units, largest = aligned(features, v), aligned(features, v)
     value, total, den = aligned(e, v), aligned(e, v), aligned(1, v)
     nothing, zero, one = v.dtype.type(-np.inf), v.dtype.type(0), v.dtype.type(1)
-    inputs, step = (keys, row) if omega_t.size == 0 else (packed, dim)
+    dim, per_feature = phi_k.dim, phi_k.kind >= EXP
+    inputs, step = (keys, row) if phi_k.omega_t.size == 0 else (packed, dim)
     for block in range(low, high, ROWS):
         count = min(ROWS, high - block)
-        _project(omega_t, frequencies, k, of_k, block, count, dim, mask, packed, keys, row)
+        _project(phi_k, k, of_k, block, count, mask, packed, keys, row)
         for j in range(count):
             x = window(inputs, j * step, dim)
-            row_scales(weights, x, 1, dim, dim, given, of_k[block + j], mask, block + j, window(scales, j, 1))
-        _project(omega_t, frequencies, q, of_q, block * groups, count * groups, dim, mask[:0], packed, queries, row)
+            row_scales(phi_k.weights, x, 1, dim, dim, given, of_k[block + j], mask, block + j, window(scales, j, 1))
+        _project(phi_q, q, of_q, block * groups, count * groups, mask[:0], packed, queries, row)
         for j in range(count):
             b = block + j
             key = window(keys, j * row, features)
-            if kind >= EXP:
-                if kind == EXP_PAIR:
-                    negated(keys, j * row, frequencies, j * row + frequencies)
+            if per_feature:
+                if phi_k.kind == EXP_PAIR:
+                    negated(keys, j * row, phi_k.frequencies, j * row + phi_k.frequencies)
                 after = window(new_peak, b * features, features)
-                _key_weights(key, scales[j], offset, window(peak, b * features, features), after, units, decay)
+                _key_weights(key, scales[j], phi_k.offset, window(peak, b * features, features), after, units, decay)
             else:
                 new = max(octaves(peak[b]), unit_of(scales[j]))
                 unit = zero if new == nothing else new
-                key_values(kind, key, 1, frequencies, row, offset, amplitude, window(scales, j, 1), unit)
+                scale = window(scales, j, 1)
+                key_values(phi_k.kind, key, 1, phi_k.frequencies, row, phi_k.offset, phi_k.amplitude, scale, unit)
                 decay[:] = change_of_unit(peak[b], unit)
                 new_peak[b] = log_of(new)
             old_z, new_z_b = window(z, b * features, features), window(new_z, b * features, features)
@@ -130,13 +135,13 @@ def _advance(
             sums = window(new_s, b * features * e, features * e)
             for g in range(groups):
                 reader = window(queries, (j * groups + g) * row, features)
-                if kind >= EXP:
-                    if kind == EXP_PAIR:
+                if per_feature:
+                    if phi_q.kind == EXP_PAIR:
                         at = (j * groups + g) * row
-                        negated(queries, at, frequencies, at + frequencies)
-                    _query_weights(reader, offset, units, largest, parts)
+                        negated(queries, at, phi_q.frequencies, at + phi_q.frequencies)
+                    _query_weights(reader, phi_q.offset, units, largest, parts)
                 else:
-                    row_values(kind, reader, 0, frequencies, offset, one)
+                    row_values(phi_q.kind, reader, 0, phi_q.frequencies, phi_q.offset, one)
                 total[:] = zero
                 if g > 0:
                     read(sums, reader, total)
@@ -159,13 +164,13 @@ _offer = offer_of(_slab)
 
 @compiled
 def advance(
-    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, e,
+    q_numbers, q_constants, k_numbers, k_constants, e,
     q, k, v, given, mask, table, groups, s, z, peak, in_place,
     out, new_s, new_z, new_peak, board, slabs, count,
 ):  # fmt: skip
     """Take a token for all heads of the state; with in_place, s, z and peak lie where the new ones go."""
     arguments = (
-        kind, omega_t, weights, offset, amplitude, dim, frequencies, features, e,
+        q_numbers, q_constants, k_numbers, k_constants, e,
         q, k, v, given, mask, table, groups, s, z, peak, in_place,
         out, new_s, new_z, new_peak,
     )  # fmt: skip

@@ -9,9 +9,10 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, heads, side
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, heads, queries
 from kernattn.ops._numba.linear import answer
-from kernattn.ops.peaked import PeakedSum
+from kernattn.ops._numba.run import add_scales, unwritten
+from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["attend"]
@@ -19,27 +20,32 @@ __all__ = ["attend"]
 CHUNK = 64
 
 
-def attend(state: PeakedSum, q: Array | ScaledFeatures, spec: MapSpec | None, dtype: Any) -> Array:
-    """Return the output of each query."""
+def attend(
+    state: PeakedSum, q: Array | ScaledFeatures, q_spec: MapSpec | None, dtype: Any, normaliser: bool
+) -> tuple[Array, LogNormaliser | None]:
+    """Return the output of each query, and its normaliser where it is wanted."""
     s, z, peak = state
     *lead, features, e = s.shape
-    queries = side(q, spec, s.dtype)
-    plan, n = queries.plan, queries.n
-    who = heads(queries.lead, tuple(lead), tuple(lead))
+    readers = queries(q, q_spec, s.dtype, normaliser)
+    plan, n = readers.plan, readers.n
+    who = heads(readers.lead, tuple(lead), tuple(lead))
     reads = np.empty((prod(who.out_lead), 3), np.int64)
     reads[:, 1] = np.repeat(np.arange(prod(lead)), who.reads.shape[1])
     reads[:, 0], reads[:, 2] = who.reads[..., 0].reshape(-1), who.reads[..., 1].reshape(-1)
     out = np.empty((*who.out_lead, n, e), s.dtype)
+    found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
+    logs, signs = (unwritten(s.dtype),) * 2 if found is None else (x.reshape(-1) for x in found)
     sums = [flat(x, s.dtype) for x in (s, z, peak)]
 
     def blocks(low: int, high: int) -> None:
         answer(
-            plan.kind, plan.omega, plan.offset, plan.dim, plan.frequencies, features, e,
-            queries.x, *sums, reads, n, out.reshape(-1), CHUNK, low, high,
+            plan.numbers, plan.constants, e, readers.x, *sums, reads, n, out.reshape(-1), logs, signs, CHUNK, low, high
         )  # fmt: skip
 
     count = len(reads) * -(-n // CHUNK)
     flops = 2.0 * features * (e + (plan.dim if plan.omega.size else 0))
     seconds = len(reads) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * s.itemsize / 4
     share(blocks, count, seconds)
-    return out.astype(dtype, copy=False)
+    if found is not None:
+        add_scales(found, readers)
+    return out.astype(dtype, copy=False), found

@@ -9,7 +9,8 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn.ops import _cuda, _cuda_linear
-from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.features.reference import scaled
+from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["Plan", "attend", "plan"]
@@ -33,13 +34,18 @@ def plan(entries: int, n: int, e: int, code: _cuda_linear.LinearCode) -> Plan:
     return Plan(code, (entries * _cuda.ceil_div(n, code.map.rows), _cuda.ceil_div(e, code.eb)), shared_bytes)
 
 
-def attend(state: PeakedSum, q: Array | ScaledFeatures, spec: MapSpec | None, dtype: Any) -> Array:
-    """Return the output of each query."""
+def attend(
+    state: PeakedSum, q: Array | ScaledFeatures, q_spec: MapSpec | None, dtype: Any, normaliser: bool
+) -> tuple[Array, LogNormaliser | None]:
+    """Return the output of each query, and its normaliser where it is wanted."""
     import cupy
 
+    _cuda_linear.refuse_normaliser(normaliser)
+    if q_spec is not None and q_spec.row_form is not None:
+        q, q_spec = scaled(q, q_spec), None
     device = _cuda.limits()
     name = np.dtype(dtype).name
-    rows, map_code = _cuda_linear.rows_of(q, spec, name, device)
+    rows, map_code = _cuda_linear.rows_of(q, q_spec, name, device)
     n, d = rows.x.shape[-2:]
     e = state.s.shape[-1]
     queries, keys = rows.x.shape[:-2], state.s.shape[:-2]
@@ -50,6 +56,6 @@ def attend(state: PeakedSum, q: Array | ScaledFeatures, spec: MapSpec | None, dt
     function = _cuda.kernel("attend", "attend", code.defines)
     parts = tuple(cupy.ascontiguousarray(part) for part in state)
     sizes = (np.int64(n), np.int32(e), *_cuda_linear.batch(lead, queries, keys))
-    arguments = (rows.x, *parts, out, *_cuda.map_arguments(spec, map_code, d), *sizes)
+    arguments = (rows.x, *parts, out, *_cuda.map_arguments(q_spec, map_code, d), *sizes)
     _cuda.launch(function, how.grid, map_code.threads, how.shared_bytes, arguments)
-    return out
+    return out, None

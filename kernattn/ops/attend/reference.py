@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Any
 
 from kernattn._array import Array, namespace
-from kernattn.ops.features.reference import scaled
-from kernattn.ops.peaked import PeakedSum, quotient, read
+from kernattn.ops.features.reference import computed
+from kernattn.ops.peaked import LogNormaliser, PeakedSum, log_normaliser, quotient, read
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["attend"]
 
 
-def attend(state: PeakedSum, q: Array | ScaledFeatures, spec: MapSpec | None, dtype: Any) -> Array:
-    """Return the output of each query."""
+def attend(
+    state: PeakedSum, q: Array | ScaledFeatures, q_spec: MapSpec | None, dtype: Any, normaliser: bool
+) -> tuple[Array, LogNormaliser | None]:
+    """Return the output of each query, and its normaliser where it is wanted."""
     xp = namespace(s=state.s)
-    queries = q if spec is None else scaled(q, spec)
-    return xp.astype(quotient(xp, read(xp, queries, state)), dtype, copy=False)
+    total = read(xp, computed(q, q_spec), state)
+    out = xp.astype(quotient(xp, total), dtype, copy=False)
+    return out, log_normaliser(xp, total) if normaliser else None

@@ -8,6 +8,7 @@ from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, heads
 from kernattn.ops._numba.online import online_softmax
+from kernattn.ops.plan import Plan
 
 __all__ = ["block_softmax"]
 
@@ -15,10 +16,10 @@ QUERIES, KEYS = 64, 64  # in a block
 
 
 def block_softmax(
-    q: Array, k: Array, v: Array, scale: float, causal: bool, key_mask: Array | None
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
-    dtype = accumulation(q)
+    dtype, causal = accumulation(q), plan.kind == "causal"
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q.shape, k.shape, v.shape
     who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
     groups = who.reads.shape[1]

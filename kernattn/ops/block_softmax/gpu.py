@@ -8,12 +8,13 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.plan import Plan
 
-__all__ = ["Plan", "block_softmax", "plan"]
+__all__ = ["Launch", "block_softmax", "launch"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Launch:
     """One launch of the kernel `block_softmax`."""
 
     defines: tuple[str, ...]
@@ -23,7 +24,7 @@ class Plan:
     shared_bytes: int
 
 
-def plan(entries: int, n: int, d: int, e: int, dtype: str, limits: _cuda.Limits) -> Plan:
+def launch(entries: int, n: int, d: int, e: int, dtype: str, limits: _cuda.Limits) -> Launch:
     """Return the launch for outputs (entries, n, e) of `dtype`."""
     accumulator = "double" if dtype == "float64" else "float"
     kind = _cuda.C_TYPES[dtype]
@@ -50,13 +51,13 @@ def plan(entries: int, n: int, d: int, e: int, dtype: str, limits: _cuda.Limits)
         f"-DEB={eb}",
         f"-DWARPS={warps}",
     )
-    return Plan(
+    return Launch(
         defines, accumulator, (entries * _cuda.ceil_div(n, rows), _cuda.ceil_div(e, eb)), 32 * warps, shared_bytes
     )
 
 
 def block_softmax(
-    q: Array, k: Array, v: Array, scale: float, causal: bool, key_mask: Array | None
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
     import cupy
@@ -66,12 +67,12 @@ def block_softmax(
     lead = _cuda_linear.merged_lead(q.shape[:-2], key_lead)
     q = cupy.ascontiguousarray(q)
     k, v = _cuda_linear.broadcast(k, key_lead, 2), _cuda_linear.broadcast(v, key_lead, 2)
-    how = plan(_cuda_linear.entries(lead), n, d, e, dtype_name(q), _cuda.limits())
+    how = launch(_cuda_linear.entries(lead), n, d, e, dtype_name(q), _cuda.limits())
     real = np.float64 if how.accumulator == "double" else np.float32
     out = cupy.empty((*lead, n, e), dtype=q.dtype)
     lse = cupy.empty((*lead, n), dtype=real)
     function = _cuda.kernel("block_softmax", "block_softmax", how.defines)
-    sizes = (np.int64(n), np.int64(length), np.int32(d), np.int32(e), np.int32(causal))
+    sizes = (np.int64(n), np.int64(length), np.int32(d), np.int32(e), np.int32(plan.kind == "causal"))
     strides = _cuda_linear.batch(lead, q.shape[:-2], key_lead)
     arguments = (q, k, v, _cuda_linear.key_arguments(key_mask, key_lead), out, lse, real(scale), *sizes, *strides)
     _cuda.launch(function, how.grid, how.threads, how.shared_bytes, arguments)

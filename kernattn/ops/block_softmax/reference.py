@@ -7,7 +7,8 @@ from types import ModuleType
 import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, namespace, placement
-from kernattn.ops.peaked import PeakedSum, empty, finite, merge, quotient
+from kernattn.ops.peaked import PeakedSum, empty, finite, log_normaliser, merge, quotient
+from kernattn.ops.plan import Plan
 
 __all__ = ["block_softmax"]
 
@@ -15,7 +16,7 @@ BLOCK = 512
 
 
 def block_softmax(
-    q: Array, k: Array, v: Array, scale: float, causal: bool, key_mask: Array | None
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
     xp = namespace(q=q)
@@ -25,11 +26,11 @@ def block_softmax(
     q = q * scale
     n, before = q.shape[-2], k.shape[-2] - q.shape[-2]
     totals = [
-        _rows(xp, q[..., low : min(low + BLOCK, n), :], k, v, low + before if causal else None, key_mask)
+        _rows(xp, q[..., low : min(low + BLOCK, n), :], k, v, low + before if plan.kind == "causal" else None, key_mask)
         for low in range(0, n, BLOCK)
     ]
     out = xp.concat([quotient(xp, total) for total in totals], axis=-2)
-    lse = xp.concat([_log_normaliser(xp, total) for total in totals], axis=-1)
+    lse = xp.concat([log_normaliser(xp, total).log for total in totals], axis=-1)
     return xp.astype(out, out_dtype, copy=False), lse
 
 
@@ -68,8 +69,3 @@ def _cut_product(xp: ModuleType, weights: Array, values: Array, last: int) -> Ar
     upto = xp.arange(last, last + weights.shape[-2], **placement(values))  # (n,)
     seen = xp.take(rough, xp.clip(upto, 0, values.shape[-2] - 1), axis=-2)
     return xp.matmul(weights, xp.where(there, values, zero)) + xp.where((upto >= 0)[:, None], seen, 0.0)
-
-
-def _log_normaliser(xp: ModuleType, total: PeakedSum) -> Array:
-    safe = xp.where(total.z == 0, xp.ones_like(total.z), total.z)
-    return xp.where(total.z == 0, -xp.inf, total.peak + xp.log(safe))

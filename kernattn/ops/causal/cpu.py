@@ -8,9 +8,9 @@ what the first row sees that this row could underflow: there the chunk ends earl
 from __future__ import annotations
 
 from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation, side
+from kernattn.ops._numba.layout import accumulation, keys, queries
 from kernattn.ops._numba.run import attended
-from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["causal"]
@@ -22,13 +22,15 @@ def causal(
     q: Array | ScaledFeatures,
     k: Array | ScaledFeatures,
     v: Array,
-    spec: MapSpec | None,
+    q_spec: MapSpec | None,
+    k_spec: MapSpec | None,
     state: PeakedSum | None,
     key_mask: Array | None,
     segment_ids: Array | None,
-) -> tuple[Array, PeakedSum]:
-    """Return the outputs of all tokens and the state after the last."""
+    normaliser: bool,
+) -> tuple[Array, LogNormaliser | None, PeakedSum]:
+    """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     dtype = accumulation(v)
-    queries, keys = side(q, spec, dtype), side(k, spec, dtype)
-    out, after = attended(queries, keys, v, state, key_mask, segment_ids, CHUNK)
-    return out.astype(v.dtype, copy=False), after
+    readers = queries(q, q_spec, dtype, normaliser)
+    out, found, after = attended(readers, keys(k, k_spec, dtype), v, state, key_mask, segment_ids, normaliser, CHUNK)
+    return out.astype(v.dtype, copy=False), found, after

@@ -11,8 +11,9 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.features.reference import computed
 from kernattn.ops.key_state import gpu as summaries
-from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["Plan", "causal", "narrowed", "plan"]
@@ -119,24 +120,29 @@ def causal(
     q: Array | ScaledFeatures,
     k: Array | ScaledFeatures,
     v: Array,
-    spec: MapSpec | None,
+    q_spec: MapSpec | None,
+    k_spec: MapSpec | None,
     state: PeakedSum | None,
     key_mask: Array | None,
     segment_ids: Array | None,
-) -> tuple[Array, PeakedSum]:
-    """Return the outputs of all tokens and the state after the last."""
+    normaliser: bool,
+) -> tuple[Array, LogNormaliser | None, PeakedSum]:
+    """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     import cupy
 
+    _cuda_linear.refuse_normaliser(normaliser)
+    if q_spec is not k_spec or (k_spec is not None and k_spec.row_form is not None):  # the kernels hold one map
+        q, k, q_spec, k_spec = computed(q, q_spec), computed(k, k_spec), None, None
     device = _cuda.limits()
     dtype = dtype_name(v)
-    queries, map_code = _cuda_linear.rows_of(q, spec, dtype, device)
-    keys, _ = _cuda_linear.rows_of(k, spec, dtype, device)
+    queries, map_code = _cuda_linear.rows_of(q, q_spec, dtype, device)
+    keys, _ = _cuda_linear.rows_of(k, k_spec, dtype, device)
     n, d = keys.x.shape[-2:]
     leads = (_cuda_linear.lead_of(x, 1) for x in (key_mask, segment_ids))
     key_lead = _cuda_linear.merged_lead(keys.x.shape[:-2], v.shape[:-2], *leads)
     lead = _cuda_linear.merged_lead(queries.x.shape[:-2], key_lead)
     keys, v = keys.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 2)
-    arguments = _cuda.map_arguments(spec, map_code, d)
+    arguments = _cuda.map_arguments(k_spec, map_code, d)
     frequencies, e = int(arguments[-2]), v.shape[-1]
     code = narrowed(_cuda_linear.linear_code(map_code, dtype, e, device), frequencies, device)
     how = plan(_cuda_linear.entries(lead), n, e, frequencies, code, device)
@@ -180,7 +186,7 @@ def causal(
     )
     strides = _cuda_linear.batch(lead, queries.x.shape[:-2], key_lead)
     _cuda.launch(function, how.grid, map_code.threads, how.shared_bytes, (*inputs, *states, *sizes, *strides))
-    return out, after
+    return out, None, after
 
 
 def run_numbers(ids: Array) -> Array:

@@ -11,8 +11,18 @@ from __future__ import annotations
 from types import ModuleType
 
 from kernattn._array import Array, accumulation_dtype, namespace, zeros
-from kernattn.ops.features.reference import scaled
-from kernattn.ops.peaked import PeakedSum, empty, finite, merge, quotient, read, summarise
+from kernattn.ops.features.reference import computed
+from kernattn.ops.peaked import (
+    LogNormaliser,
+    PeakedSum,
+    empty,
+    finite,
+    log_normaliser,
+    merge,
+    quotient,
+    read,
+    summarise,
+)
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["causal"]
@@ -24,14 +34,16 @@ def causal(
     q: Array | ScaledFeatures,
     k: Array | ScaledFeatures,
     v: Array,
-    spec: MapSpec | None,
+    q_spec: MapSpec | None,
+    k_spec: MapSpec | None,
     state: PeakedSum | None,
     key_mask: Array | None,
     segment_ids: Array | None,
-) -> tuple[Array, PeakedSum]:
-    """Return the outputs of all tokens and the state after the last."""
+    normaliser: bool,
+) -> tuple[Array, LogNormaliser | None, PeakedSum]:
+    """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     xp = namespace(v=v)
-    queries, keys = (q, k) if spec is None else (scaled(q, spec), scaled(k, spec))
+    queries, keys = computed(q, q_spec), computed(k, k_spec)
     dtype = accumulation_dtype(xp, v)
     n = v.shape[-2]
     size = min(CHUNK, 1 << (n - 1).bit_length())
@@ -53,9 +65,16 @@ def causal(
         total = merge(xp, total, _left_half(xp, queries, keys, values, mask, segment, half))
         half *= 2
 
-    out = quotient(xp, total)  # (..., N, C, e)
-    out = xp.reshape(out, (*out.shape[:-3], -1, out.shape[-1]))[..., :n, :]
-    return xp.astype(out, v.dtype, copy=False), after
+    out = _unfold_chunks(xp, quotient(xp, total), n)
+    found = None
+    if normaliser:
+        found = LogNormaliser(*(_unfold_chunks(xp, x[..., None], n)[..., 0] for x in log_normaliser(xp, total)))
+    return xp.astype(out, v.dtype, copy=False), found, after
+
+
+def _unfold_chunks(xp: ModuleType, x: Array, n: int) -> Array:
+    """Put chunks back in a row, without the padding: (..., N, C, c) -> (..., n, c)."""
+    return xp.reshape(x, (*x.shape[:-3], -1, x.shape[-1]))[..., :n, :]
 
 
 def _all_true(xp: ModuleType, n: int, beside: Array) -> Array:

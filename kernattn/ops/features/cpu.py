@@ -11,7 +11,15 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, plan_of
+from kernattn.ops._numba.layout import (
+    FLOPS_PER_SECOND,
+    NO_MASK,
+    SECONDS_PER_FEATURE,
+    accumulation,
+    flat,
+    given_scales,
+    plan_of,
+)
 from kernattn.ops._numba.rows import write_features
 from kernattn.ops.spec import MapSpec
 
@@ -26,13 +34,13 @@ def features(x: Array, spec: MapSpec) -> Array:
     *lead, dim = x.shape
     plan, n = plan_of(spec, dtype, dim), prod(lead)
     out = np.empty((*lead, plan.features), dtype)
-    rows = flat(x, dtype)
+    rows, given = flat(x, dtype), given_scales(x, spec, dtype)
     span = TILE_BYTES // (ROWS * dtype.itemsize)
 
     def blocks(low: int, high: int) -> None:
         write_features(
             plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude, dim, plan.frequencies, plan.features,
-            rows, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
+            rows, given, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
         )  # fmt: skip
 
     flops = 2.0 * plan.frequencies * dim * (plan.omega.size > 0)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda
+from kernattn.ops.features.reference import features as composed
 from kernattn.ops.spec import PER_FEATURE, MapSpec
 
 __all__ = ["Plan", "features", "plan"]
@@ -38,6 +39,8 @@ def features(x: Array, spec: MapSpec) -> Array:
     """Return phi (..., n, M) in the dtype of x."""
     import cupy
 
+    if spec.row_form is not None:  # the kernel has no such log scale
+        return composed(x, spec)
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     device = _cuda.limits()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array, accumulation_dtype, constant, namespace, zeros
+from kernattn._array import Array, accumulation_dtype, constant, namespace
+from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
 
-__all__ = ["features", "multiplied", "scaled"]
+__all__ = ["computed", "features", "multiplied", "scaled"]
 
 
 def features(x: Array, spec: MapSpec) -> Array:
@@ -21,6 +22,11 @@ def multiplied(features: ScaledFeatures, spec: MapSpec, x: Array) -> Array:
     return xp.astype(phi, x.dtype, copy=False)
 
 
+def computed(x: Array | ScaledFeatures, spec: MapSpec | None) -> ScaledFeatures:
+    """Return the features of x (..., n, d), or x where it is features already and spec None."""
+    return x if spec is None else scaled(x, spec)
+
+
 def scaled(x: Array, spec: MapSpec, u: Array | None = None) -> ScaledFeatures:
     """Return the features with their log scale kept apart, in the accumulation dtype of x; u are its projections."""
     xp = namespace(x=x)
@@ -28,9 +34,7 @@ def scaled(x: Array, spec: MapSpec, u: Array | None = None) -> ScaledFeatures:
     x = xp.astype(x, dtype, copy=False)
     if u is None:
         u = x if spec.omega is None else xp.matmul(x, constant(xp, spec.omega.T, dtype, x))  # (..., n, D)
-    row = zeros(xp, (*x.shape[:-1], 1), dtype, x)
-    if spec.row_weights is not None:
-        row = xp.sum(constant(xp, spec.row_weights, dtype, x) * x * x, axis=-1, keepdims=True)
+    row = row_scale(xp, x, spec)
     if spec.kind in ("sincos", "exp_pair"):
         u = xp.concat([xp.cos(u), xp.sin(u)] if spec.kind == "sincos" else [u, -u], axis=-1)
     if spec.offset is not None:

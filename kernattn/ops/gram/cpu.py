@@ -13,6 +13,7 @@ from kernattn.ops._numba.layout import (
     accumulation,
     as_given,
     flat,
+    given_scales,
     heads,
     plan_of,
 )
@@ -42,11 +43,12 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
     sums = np.empty((len(who.k), parts, features, features), dtype)
     cross = np.empty((len(who.k), parts, features, columns), dtype)
     rows, values = flat(x, dtype), flat(y, dtype)
+    given = given_scales(x, spec, dtype)
 
     def slab(low: int, high: int) -> None:
         add_outer(
             plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude, dim, plan.frequencies, features,
-            rows, values, n, columns, units.reshape(-1, 4), NO_MASK, sums.reshape(-1), cross.reshape(-1),
+            rows, given, values, n, columns, units.reshape(-1, 4), NO_MASK, sums.reshape(-1), cross.reshape(-1),
             ROWS, SPAN, low, high,
         )  # fmt: skip
 

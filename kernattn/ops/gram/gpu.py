@@ -13,6 +13,7 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.features.reference import features as composed
 from kernattn.ops.spec import PER_FEATURE, MapSpec
 
 __all__ = ["Plan", "gram", "plan"]
@@ -80,6 +81,8 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
     """Return phi^T phi (..., M, M) and phi^T y (..., M, c)."""
     import cupy
 
+    if spec is not None and spec.row_form is not None:  # the kernels have no such log scale
+        x, spec = composed(x, spec), None
     device = _cuda.limits()
     lead = _cuda_linear.merged_lead(x.shape[:-2], y.shape[:-2])
     x, y = _cuda_linear.broadcast(x, lead, 2), _cuda_linear.broadcast(y, lead, 2)

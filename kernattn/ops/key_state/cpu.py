@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation, side
+from kernattn.ops._numba.layout import accumulation, keys
 from kernattn.ops._numba.run import summarised
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -13,6 +13,6 @@ __all__ = ["key_state"]
 CHUNK = 64
 
 
-def key_state(k: Array | ScaledFeatures, v: Array, spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
+def key_state(k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
     """Return the sum over all keys that key_mask admits."""
-    return summarised(side(k, spec, accumulation(v)), v, key_mask, CHUNK)
+    return summarised(keys(k, k_spec, accumulation(v)), v, key_mask, CHUNK)

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.features.reference import scaled
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -96,15 +97,17 @@ def scan(
     _cuda.launch(function, (blocks,), SCAN_THREADS, 0, (*parts, before, *states, segments, *sizes, *shape))
 
 
-def key_state(k: Array | ScaledFeatures, v: Array, spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
+def key_state(k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
     """Return the sum over all keys that key_mask admits."""
+    if k_spec is not None and k_spec.row_form is not None:
+        k, k_spec = scaled(k, k_spec), None
     device = _cuda.limits()
     dtype = dtype_name(v)
-    rows, map_code = _cuda_linear.rows_of(k, spec, dtype, device)
+    rows, map_code = _cuda_linear.rows_of(k, k_spec, dtype, device)
     n, d = rows.x.shape[-2:]
     lead = _cuda_linear.merged_lead(rows.x.shape[:-2], v.shape[:-2], _cuda_linear.lead_of(key_mask, 1))
     rows, v = rows.broadcast(lead), _cuda_linear.broadcast(v, lead, 2)
-    arguments = _cuda.map_arguments(spec, map_code, d)
+    arguments = _cuda.map_arguments(k_spec, map_code, d)
     frequencies, e = int(arguments[-2]), v.shape[-1]
     code = _cuda_linear.linear_code(map_code, dtype, e, device)
     how = plan(_cuda_linear.entries(lead), n, e, frequencies, code, None, device)

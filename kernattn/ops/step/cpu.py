@@ -8,7 +8,7 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn.ops._numba.crew import crew
-from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, heads, plain, tokens
+from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, heads, key_token, plain, query_token
 from kernattn.ops._numba.token import advance
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -23,15 +23,16 @@ def step(
     q: Array | ScaledFeatures,
     k: Array | ScaledFeatures,
     v: Array,
-    spec: MapSpec | None,
+    q_spec: MapSpec | None,
+    k_spec: MapSpec | None,
     key_mask: Array | None,
     reuse_state: bool,
     out: Array | None = None,
 ) -> tuple[Array, PeakedSum]:
     """Return the output of the token and the state after it."""
     dtype, e = accumulation(v), v.shape[-1]
-    both = tokens(q, k, spec, dtype)
-    plan, who = both.plan, heads(both.q_lead, both.k_lead, v.shape[:-1])
+    query, key = query_token(q, q_spec, dtype), key_token(k, k_spec, dtype)
+    who = heads(query.lead, key.lead, v.shape[:-1])
     count, groups = who.reads.shape[:2]
     wide = out if out is not None and out.dtype == dtype else np.empty((*who.out_lead, e), dtype)
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, who.lead), bool)
@@ -39,9 +40,8 @@ def step(
     in_place = reuse_state and all(map(is_, old, state))
     new = old if in_place else [np.empty(x.shape, dtype) for x in old]
     arguments = (
-        plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude,
-        plan.dim, plan.frequencies, plan.features, e,
-        both.q, both.k, plain(v, dtype), both.given, mask, who.table, groups,
+        query.plan.numbers, query.plan.constants, key.plan.numbers, key.plan.constants, e,
+        query.x, key.x, plain(v, dtype), key.given, mask, who.table, groups,
         *[x.ravel() for x in old], in_place, wide.ravel(), *[x.ravel() for x in new],
     )  # fmt: skip
     advance(*arguments, *crew(count, state.s.size * groups * SECONDS_PER_SUM), count)

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops.features.reference import computed
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -49,7 +50,8 @@ def step(
     q: Array | ScaledFeatures,
     k: Array | ScaledFeatures,
     v: Array,
-    spec: MapSpec | None,
+    q_spec: MapSpec | None,
+    k_spec: MapSpec | None,
     key_mask: Array | None,
     reuse_state: bool,
     out: Array | None = None,
@@ -63,8 +65,11 @@ def step(
 
     device = _cuda.limits()
     dtype = dtype_name(v)
-    queries, map_code = _cuda_linear.rows_of(_token(q), spec, dtype, device)
-    keys, _ = _cuda_linear.rows_of(_token(k), spec, dtype, device)
+    q, k = _token(q), _token(k)
+    if q_spec is not k_spec or (k_spec is not None and k_spec.row_form is not None):  # the kernels hold one map
+        q, k, q_spec, k_spec = computed(q, q_spec), computed(k, k_spec), None, None
+    queries, map_code = _cuda_linear.rows_of(q, q_spec, dtype, device)
+    keys, _ = _cuda_linear.rows_of(k, k_spec, dtype, device)
     d, e = keys.x.shape[-1], v.shape[-1]
     key_lead = _cuda_linear.merged_lead(
         keys.x.shape[:-2], v.shape[:-1], state.s.shape[:-2], _cuda_linear.lead_of(key_mask, 0)
@@ -76,7 +81,7 @@ def step(
     )
     whole = state.s.shape[:-2] == key_lead and all(part.flags.c_contiguous for part in state)
     new = state if reuse_state and whole else PeakedSum(*map(cupy.empty_like, old))
-    arguments = _cuda.map_arguments(spec, map_code, d)
+    arguments = _cuda.map_arguments(k_spec, map_code, d)
     code = _cuda_linear.linear_code(replace(map_code, warps=WARPS), dtype, e, device)
     entries = _cuda_linear.entries(key_lead)
     how = plan(entries, e, code)

@@ -17,14 +17,15 @@ def step(
     q: Array | ScaledFeatures,
     k: Array | ScaledFeatures,
     v: Array,
-    spec: MapSpec | None,
+    q_spec: MapSpec | None,
+    k_spec: MapSpec | None,
     key_mask: Array | None,
     reuse_state: bool,
     out: Array | None = None,
 ) -> tuple[Array, PeakedSum]:
     """Return the output of the token and the state after it; of the arguments, only `out` is ever written to."""
     xp = namespace(v=v)
-    queries, keys = _one_row(q, spec), _one_row(k, spec)
+    queries, keys = _one_row(q, q_spec), _one_row(k, k_spec)
     mask = None if key_mask is None else key_mask[..., None]
     value = xp.astype(v, accumulation_dtype(xp, v), copy=False)[..., None, :]  # (..., 1, e)
     state = merge(xp, state, summarise(xp, keys, value, mask))

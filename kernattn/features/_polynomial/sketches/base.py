@@ -132,7 +132,7 @@ class PolynomialSketch(FeatureMap):
         )
 
     @final
-    def _features(self, x: Any, side: str, backend: str | None) -> Array:
+    def _features(self, x: Any, key: bool, backend: str | None) -> Array:
         dense = not sparse.issparse(x)
         if dense:
             self.check(x)

@@ -1,0 +1,179 @@
+"""Maps of two sides: other dimensions, other specs, and what does not fit together."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+import laws
+from kernattn import errors
+from kernattn.features import FeatureMap, MapSpec, RowForm, ScaledFeatures
+from kernattn.features._base.map import features_of_spec
+
+RNG = np.random.default_rng(0)
+
+
+@dataclass(frozen=True, eq=False)
+class Sides(FeatureMap):
+    """Queries of one dimension and keys of another one, each by a spec."""
+
+    first: MapSpec
+    second: MapSpec
+
+    spec = None
+
+    @property
+    def query_spec(self):
+        return self.first
+
+    @property
+    def key_spec(self):
+        return self.second
+
+    @property
+    def dim(self):
+        return self.query_spec.dim
+
+    @property
+    def key_dim(self):
+        return self.key_spec.dim
+
+    def features_of(self, dim):
+        return self.key_spec.features_of(self.key_dim)
+
+    def scaled_query(self, x):
+        return features_of_spec(x, self.query_spec)
+
+    def scaled_key(self, x):
+        return features_of_spec(x, self.key_spec)
+
+    def redraw(self, rng=None):
+        return self
+
+
+def spec(kind, d, frequencies=12, seed=0):
+    rng = np.random.default_rng(seed)
+    form = RowForm(0.3 * rng.standard_normal((2, d)), rng.standard_normal(d), 0.3 * rng.standard_normal(d))
+    signed = kind in ("cos", "sincos", "exp", "exp_pair")
+    return MapSpec(
+        kind, rng.standard_normal((frequencies, d)) / d, np.full(d, -0.2) if signed else None, amplitude=0.5,
+        row_form=form if signed else None,
+    )  # fmt: skip
+
+
+PAIRS = [
+    ("exp", "exp"),
+    ("exp_pair", "exp"),
+    ("relu", "elu1"),
+    ("sincos", "cos"),
+    ("relu", "cos"),
+    ("relu", "exp"),
+    ("exp_pair", "cos"),
+]
+
+
+@pytest.mark.parametrize("kinds", PAIRS, ids="-".join)
+def test_the_laws_hold(kinds, backend):
+    first, second = kinds
+    phi = Sides(
+        spec(first, 5, 6 if first in ("sincos", "exp_pair") else 12),
+        spec(second, 3, 6 if second in ("sincos", "exp_pair") else 12, 1),
+    )
+    q, k, v = laws.arrays(3, (2, 2, 41, 5), (2, 1, 41, 3), (2, 1, 41, 4), dtype="float64")
+    mask, ids = RNG.random(41) < 0.7, np.arange(41) // 15
+    laws.oracle_agrees(phi, q, k, v, backend, key_mask=mask, segment_ids=ids)
+    laws.forms_agree(phi, q, k, v, backend, cut=13, key_mask=mask)
+    for x, side in ((q, "query"), (k, "key")):
+        features = getattr(phi, side)
+        got = features(backend.kind.asarray(x), backend=backend.name)
+        np.testing.assert_allclose(np.asarray(got), laws.features_of(phi, x, side).values, rtol=1e-9, atol=1e-12)
+    if backend.name != "gpu":
+        laws.normalisers_are_true(phi, q, k, v, backend, cut=13, key_mask=mask)
+
+
+def test_what_does_not_fit_is_refused():
+    q, k, v = laws.arrays(3, (7, 5), (7, 3), (7, 4))
+    fine = Sides(spec("exp", 5), spec("exp", 3, seed=1))
+    with pytest.raises(errors.ShapeError, match="k must have d = 3"):
+        ka.linear_attention(q, q, v, fine)
+    with pytest.raises(errors.ShapeError, match="q must have d = 5"):
+        ka.causal_linear_attention(k, k, v, fine)
+    with pytest.raises(errors.ShapeError, match="k must have d = 3"):
+        ka.key_state(q, v, fine)
+    with pytest.raises(errors.ShapeError, match="x must have d = 3"):
+        fine.key(q)
+    with pytest.raises(errors.ParameterError, match="as many features; got 12 and 10"):
+        ka.linear_attention(q, k, v, Sides(spec("exp", 5), spec("exp", 3, 10)))
+    with pytest.raises(errors.ShapeError, match=r"last axis \(d\) must be the same"):
+        ka.linear_attention(q, k, v, ka.features.elu1())
+
+
+@dataclass(frozen=True, eq=False)
+class Computed(FeatureMap):
+    """Queries and keys as somebody computes them."""
+
+    query_columns: tuple[int, int]  # of values and of log scales
+    key_columns: tuple[int, int]
+
+    spec = None
+    dim = 5
+
+    def features_of(self, dim):
+        return 6
+
+    def scaled_query(self, x):
+        return ScaledFeatures(*(np.ones((*x.shape[:-1], count), x.dtype) for count in self.query_columns))
+
+    def scaled_key(self, x):
+        return ScaledFeatures(*(np.ones((*x.shape[:-1], count), x.dtype) for count in self.key_columns))
+
+    def redraw(self, rng=None):
+        return self
+
+
+@pytest.mark.parametrize("name", ["reference", "cpu"])
+def test_computed_features_must_be_what_the_map_says(name):
+    """A loop that believed them would read beyond their end."""
+    if name == "cpu":
+        pytest.importorskip("numba")
+    q, k, v = laws.arrays(3, (7, 5), (7, 5), (7, 4))
+    for phi, match in (
+        (Computed((5, 1), (6, 1)), "scaled_query of Computed must return .* 6 columns"),
+        (Computed((6, 1), (7, 1)), "scaled_key of Computed must return"),
+        (Computed((1, 1), (6, 1)), "scaled_query of Computed must return"),
+    ):
+        calls = [
+            lambda phi=phi: ka.linear_attention(q, k, v, phi, backend=name),
+            lambda phi=phi: ka.causal_linear_attention(q, k, v, phi, backend=name),
+            lambda phi=phi: ka.attend(ka.key_state(k, v, phi, backend=name), q, phi, backend=name),
+            lambda phi=phi: ka.linear_attention_step(
+                ka.initial_state(phi, (), 4, like=q[0]), q[0], k[0], v[0], phi, backend=name
+            ),
+        ]
+        for call in calls:
+            with pytest.raises(errors.ShapeError, match=match):
+                call()
+
+
+@pytest.mark.parametrize("columns", [((6, 1), (1, 6)), ((1, 6), (6, 1)), ((6, 6), (1, 6)), ((6, 6), (6, 1))])
+def test_computed_sides_of_either_form_go_together(columns, backend):
+    """A log scale for a row meets one for every feature, whichever side has it."""
+
+    @dataclass(frozen=True, eq=False)
+    class Mixed(Computed):
+        def scaled_query(self, x):
+            return self._made(x, self.query_columns)
+
+        def scaled_key(self, x):
+            return self._made(x + 0.3, self.key_columns)
+
+        def _made(self, x, count):
+            values = abs(x[..., :1] * backend.kind.asarray(np.arange(1.0, 7.0))) + 0.1
+            log = x[..., :1] * backend.kind.asarray(np.arange(6.0)) - 2.0
+            return ScaledFeatures(values if count[0] > 1 else values[..., :1] * 0 + 1, log[..., : count[1]])
+
+    q, k, v = laws.arrays(3, (2, 20, 5), (2, 20, 5), (2, 20, 4), dtype="float64")
+    phi = Mixed(*columns)
+    laws.oracle_agrees(phi, q, k, v, backend)
+    laws.forms_agree(phi, q, k, v, backend, cut=7)
