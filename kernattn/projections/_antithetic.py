@@ -59,50 +59,14 @@ class Antithetic(Projection):
             raise ParameterError(f"base must be a projection that is not antithetic itself; got {base!r}")
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return twice the sizes of the base's blocks.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows, even.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The sizes.
-
-        Raises
-        ------
-        ParameterError
-            If m is odd, or half of it no size that the base has.
-        """
+        """Return twice the sizes of the base's blocks."""
         m, d = positive_integer("m", m), positive_integer("d", d)
         if m % 2:
             raise ParameterError(f"m must be even for antithetic pairs; got {m}")
         return tuple(2 * size for size in self.base.blocks(m // 2, d))
 
     def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Return the number of opposite pairs, and for each pair of the base two like it and two turned around.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows, even.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        dict of Pair to int
-            The numbers.
-
-        Raises
-        ------
-        NoClosedForm
-            If the base knows none for its own pairs.
-        """
+        """Return the number of opposite pairs, and for each pair of the base two like it and two turned around."""
         self.blocks(m, d)
         counts = Counter({Pair(-1.0, "equal"): m})
         for pair, count in self.base.pairs(m // 2, d).items():
@@ -111,40 +75,11 @@ class Antithetic(Projection):
         return dict(counts)
 
     def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
-        """Return the base's law of one row's norm.
-
-        Parameters
-        ----------
-        own : NormLaw
-            The kernel's own law.
-
-        Returns
-        -------
-        NormLaw
-            The law.
-        """
+        """Return the base's law of one row's norm."""
         return self.base.law(own)
 
     def sphere(self, m: int, d: int) -> int:
-        """Return the base's dimension of uniform directions.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        int
-            The dimension.
-
-        Raises
-        ------
-        NoClosedForm
-            If the base's directions are uniform only nearly.
-        """
+        """Return the base's dimension of uniform directions."""
         return self.base.sphere(m // 2, d)
 
     def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
@@ -153,31 +88,9 @@ class Antithetic(Projection):
 
 
 def antithetic(m: int, d: int, rng: RNG = None, base: Projection = Orthogonal()) -> Host:  # noqa: B008
-    r"""Draw frequencies in pairs :math:`\omega, -\omega`, next to each other, half of them by another projection.
+    r"""Draw frequencies in pairs :math:`\omega, -\omega`, next to each other: ``Antithetic(base).draw(m, d, rng)``.
 
-    Hammersley and Morton (1956). For exponential features this is "hyperbolic" with half as many frequencies.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows, even.
-    d : int
-        Dimension.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-    base : Projection
-        How the first row of every pair is drawn.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m is not an even positive integer or d not a positive one, base no projection, or rng no source of
-        randomness.
+    The parameters are those of :class:`Antithetic` and of `Projection.draw`.
 
     Examples
     --------

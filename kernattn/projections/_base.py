@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
 from kernattn._array import Host
 from kernattn._check import positive_integer
 from kernattn._random import RNG, generator
+from kernattn.errors import NoClosedForm
 from kernattn.ops.chains import Chains
 from kernattn.projections._coupling import coupled, law_named
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
 from kernattn.projections._pairs import Pair
 
-__all__ = ["Directed", "Projection"]
+__all__ = ["Directed", "Projection", "Structured"]
 
 
 class Projection(ABC):
@@ -181,25 +182,14 @@ class Directed(Projection):
     def _padded(self, d: int) -> int:
         return d
 
+    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+        """Return p, p, ... and what is left of m, p the dimension of `_padded`."""
+        full, rest = divmod(positive_integer("m", m), p := self._padded(positive_integer("d", d)))
+        return (p,) * full + (rest,) * (rest > 0)
+
     @final
     def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
-        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian.
-
-        Parameters
-        ----------
-        own : NormLaw
-            The kernel's own law.
-
-        Returns
-        -------
-        NormLaw
-            The law.
-
-        Raises
-        ------
-        ParameterError
-            If norms "coupled" cannot couple norms of the kernel's own law.
-        """
+        """Return the law of one row's norm; norms "coupled" cannot couple those of a kernel's own law."""
         return law_named(self.norms, own)
 
     @final
@@ -212,3 +202,14 @@ class Directed(Projection):
         """Return the norms of m rows, (m,)."""
         norms = law.sample(m, self._padded(d), generator)
         return coupled(norms, self.blocks(m, d), d) if self.norms == "coupled" else norms
+
+
+class Structured(Directed):
+    """A projection of which rows of a block depend on each other as no closed form says."""
+
+    _why: ClassVar[str]  # the rows, and why nothing is known of two of them: the end of a sentence
+
+    @final
+    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+        """Raise NoClosedForm."""
+        raise NoClosedForm(f"no closed form is known for the variance with {self._why}")

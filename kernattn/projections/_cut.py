@@ -19,22 +19,6 @@ def cut_log_moment(p: int, d: int, t2: Host, tilt: float) -> Host:
 
     The cut row is isotropic, its squared norm p times a share B of law Beta(d/2, (p - d)/2), so this is the mean over
     B of :math:`e^{a p B}\, {}_0F_1(; d/2; t^2 p B / 4)`, by trapezoids in the logit of B.
-
-    Parameters
-    ----------
-    p : int
-        Dimension before the cut.
-    d : int
-        Dimension after it, below p.
-    t2 : numpy.ndarray
-        Values of :math:`t^2`, none of them negative, in any shape.
-    tilt : float
-        The factor a.
-
-    Returns
-    -------
-    numpy.ndarray
-        The logarithms, float64, in the shape of t2.
     """
 
     def log_integrand(u: Host, t2: Host) -> Host:

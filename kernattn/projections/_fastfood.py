@@ -10,18 +10,16 @@ import numpy as np
 from kernattn._array import Host
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
-from kernattn.errors import NoClosedForm
 from kernattn.ops.walsh import padded, walsh_hadamard
-from kernattn.projections._base import Directed
+from kernattn.projections._base import Structured
 from kernattn.projections._norms import NORM_LAWS
-from kernattn.projections._pairs import Pair
 
 __all__ = ["Fastfood", "fastfood"]
 
 
 @final
 @dataclass(frozen=True)
-class Fastfood(Directed):
+class Fastfood(Structured):
     r"""Frequencies :math:`\Omega = S H G \Pi H B`; with norms "chi" each row alone is :math:`\omega_i \sim N(0, I_d)`.
 
     Le, Sarlos and Smola (2013): B a diagonal of random signs, :math:`\Pi` a random permutation, G a diagonal of
@@ -57,64 +55,13 @@ class Fastfood(Directed):
         """Check the name."""
         one_of("norms", self.norms, NORM_LAWS)
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return p, p, ... and what is left of m, p the power of two that d is padded to.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The sizes.
-        """
-        full, rest = divmod(positive_integer("m", m), p := padded(positive_integer("d", d)))
-        return (p,) * full + (rest,) * (rest > 0)
-
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Raise NoClosedForm.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        dict of Pair to int
-            Never.
-
-        Raises
-        ------
-        NoClosedForm
-            Always.
-        """
-        raise NoClosedForm(
-            "no closed form is known for the variance with Fastfood: rows of a block share the numbers of G, and what "
-            "two of them have in common depends on the permutation"
-        )
+    _why = (
+        "Fastfood: rows of a block share the numbers of G, and what "
+        "two of them have in common depends on the permutation"
+    )
 
     def sphere(self, m: int, d: int) -> int:
-        """Return d with norms "chi", for rows cut to d entries are normal again; else what d is padded to.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        int
-            The dimension.
-        """
+        """Return d with norms "chi", for rows cut to d entries are normal again; else what d is padded to."""
         return d if self.norms == "chi" else padded(positive_integer("d", d))
 
     def _padded(self, d: int) -> int:
@@ -134,31 +81,9 @@ class Fastfood(Directed):
 
 
 def fastfood(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
-    r"""Draw frequencies :math:`\Omega = S H G \Pi H B`; with norms "chi" each row alone is :math:`N(0, I_d)`.
+    r"""Draw frequencies :math:`\Omega = S H G \Pi H B`: ``Fastfood(norms).draw(m, d, rng)``.
 
-    Le, Sarlos and Smola (2013); rows of a block of p, the power of two that d is padded to, depend on each other.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows; past p, more blocks are drawn, independent of each other.
-    d : int
-        Dimension, padded to a power of two p.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-    norms : str
-        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
-        :math:`\sqrt p`.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m or d is not a positive integer, norms no known name, or rng no source of randomness.
+    The parameters are those of :class:`Fastfood` and of `Projection.draw`.
 
     Examples
     --------

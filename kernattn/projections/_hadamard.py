@@ -13,17 +13,16 @@ from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
 from kernattn.ops.chains import Chains
 from kernattn.ops.walsh import padded
-from kernattn.projections._base import Directed
+from kernattn.projections._base import Structured
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
-from kernattn.projections._pairs import Pair
 
 __all__ = ["Hadamard", "hadamard"]
 
 
 @final
 @dataclass(frozen=True)
-class Hadamard(Directed):
+class Hadamard(Structured):
     r"""Frequencies :math:`\Omega = R\, H D_k \cdots H D_1`, H the Walsh-Hadamard matrix over :math:`\sqrt p`.
 
     Structured orthogonal random features, Yu et al. (2016): the D are diagonals of independent random signs, R is the
@@ -73,69 +72,13 @@ class Hadamard(Directed):
         positive_integer("chains", self.chains)
         one_of("norms", self.norms, NORM_LAWS)
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return p, p, ... and what is left of m, p the power of two that d is padded to.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The sizes.
-        """
-        full, rest = divmod(positive_integer("m", m), p := padded(positive_integer("d", d)))
-        return (p,) * full + (rest,) * (rest > 0)
-
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Raise NoClosedForm.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        dict of Pair to int
-            Never.
-
-        Raises
-        ------
-        NoClosedForm
-            Always.
-        """
-        raise NoClosedForm(
-            "no closed form is known for the variance with Hadamard chains: rows of a block depend on each other "
-            "through their signs, and are orthogonal only before padding is dropped"
-        )
+    _why = (
+        "Hadamard chains: rows of a block depend on each other "
+        "through their signs, and are orthogonal only before padding is dropped"
+    )
 
     def sphere(self, m: int, d: int) -> int:
-        """Raise NoClosedForm: directions are uniform only as d grows.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        int
-            Never.
-
-        Raises
-        ------
-        NoClosedForm
-            Always.
-        """
+        """Raise NoClosedForm: directions are uniform only as d grows."""
         raise NoClosedForm(
             "no closed form is known for means with Hadamard chains: their directions are uniform only as d grows"
         )
@@ -144,29 +87,7 @@ class Hadamard(Directed):
         return padded(d)
 
     def factors(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Chains:
-        """Draw the same frequencies as `draw`, as the diagonals and norms that they are made of.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-        rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-            Source of randomness (SPEC 7); equal seeds give equal frequencies.
-        own : NormLaw
-            The law that norms "chi" stand for.
-
-        Returns
-        -------
-        Chains
-            The frequencies.
-
-        Raises
-        ------
-        ParameterError
-            As `draw` does.
-        """
+        """Draw the same frequencies as `draw`, as the diagonals and norms that they are made of."""
         m, d, source = positive_integer("m", m), positive_integer("d", d), generator(rng)
         signs = self._signs(m, d, source)
         return Chains(frozen(signs), frozen(self._lengths(m, d, self.law(own), source)), d)
@@ -181,33 +102,9 @@ class Hadamard(Directed):
 
 
 def hadamard(m: int, d: int, rng: RNG = None, chains: int = 3, norms: str = "chi") -> Host:
-    r"""Draw frequencies :math:`\Omega = R\, H D_k \cdots H D_1`, H the Walsh-Hadamard matrix over :math:`\sqrt p`.
+    r"""Draw frequencies :math:`\Omega = R\, H D_k \cdots H D_1`: ``Hadamard(chains, norms).draw(m, d, rng)``.
 
-    Structured orthogonal random features, Yu et al. (2016); see :class:`Hadamard` for what is exact and what is not.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows; past p, more blocks are drawn, independent of each other.
-    d : int
-        Dimension, padded to a power of two p.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-    chains : int
-        The number k of transforms.
-    norms : str
-        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
-        :math:`\sqrt p`, which is SORF.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m, d or chains is not a positive integer, norms no known name, or rng no source of randomness.
+    The parameters are those of :class:`Hadamard` and of `Projection.draw`.
 
     Examples
     --------

@@ -50,38 +50,12 @@ class Iid(Directed):
         one_of("norms", self.norms, NORM_LAWS)
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return m ones: no row depends on another.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The sizes.
-        """
+        """Return m ones: no row depends on another."""
         positive_integer("d", d)
         return (1,) * positive_integer("m", m)
 
     def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Return nothing: no row depends on another.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        dict of Pair to int
-            Nothing.
-        """
+        """Return nothing: no row depends on another."""
         return {}
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
@@ -90,31 +64,9 @@ class Iid(Directed):
 
 
 def iid(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
-    r"""Draw m independent frequencies :math:`\omega_i = r_i u_i`; with norms "chi", :math:`\omega_i \sim N(0, I_d)`.
+    r"""Draw m independent frequencies :math:`\omega_i = r_i u_i`: ``Iid(norms).draw(m, d, rng)``.
 
-    Rahimi and Recht (2007). The directions u are uniform on the sphere, the norms r independent of them.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows.
-    d : int
-        Dimension.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-    norms : str
-        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
-        :math:`\sqrt{d}`.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m or d is not a positive integer, norms no known name, or rng no source of randomness.
+    The parameters are those of :class:`Iid` and of `Projection.draw`.
 
     Examples
     --------

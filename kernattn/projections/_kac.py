@@ -12,16 +12,15 @@ from kernattn._array import Host
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
 from kernattn.errors import NoClosedForm
-from kernattn.projections._base import Directed
+from kernattn.projections._base import Structured
 from kernattn.projections._norms import NORM_LAWS
-from kernattn.projections._pairs import Pair
 
 __all__ = ["Kac", "kac"]
 
 
 @final
 @dataclass(frozen=True)
-class Kac(Directed):
+class Kac(Structured):
     r"""Frequencies :math:`\Omega = R\, G_T \cdots G_1 P` in orthogonal blocks of d rows; every G turns two rows.
 
     Choromanski, Rowland, Chen and Weller (2019): each Givens rotation G picks two coordinates and an angle at random.
@@ -65,69 +64,10 @@ class Kac(Directed):
             positive_integer("steps", self.steps)
         one_of("norms", self.norms, NORM_LAWS)
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return d, d, ... and what is left of m: the sizes of the blocks of orthogonal rows.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The sizes.
-        """
-        full, rest = divmod(positive_integer("m", m), positive_integer("d", d))
-        return (d,) * full + (rest,) * (rest > 0)
-
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Raise NoClosedForm.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        dict of Pair to int
-            Never.
-
-        Raises
-        ------
-        NoClosedForm
-            Always.
-        """
-        raise NoClosedForm(
-            "no closed form is known for the variance with Kac's walk: after finitely many rotations two rows are "
-            "orthogonal, but their frame is not uniform"
-        )
+    _why = "Kac's walk: after finitely many rotations two rows are orthogonal, but their frame is not uniform"
 
     def sphere(self, m: int, d: int) -> int:
-        """Raise NoClosedForm: directions are uniform only as the walk grows long.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        int
-            Never.
-
-        Raises
-        ------
-        NoClosedForm
-            Always.
-        """
+        """Raise NoClosedForm: directions are uniform only as the walk grows long."""
         raise NoClosedForm(
             "no closed form is known for means with Kac's walk: its directions are uniform only as the walk grows long"
         )
@@ -149,33 +89,9 @@ class Kac(Directed):
 
 
 def kac(m: int, d: int, rng: RNG = None, steps: int | None = None, norms: str = "chi") -> Host:
-    r"""Draw frequencies :math:`\Omega = R\, G_T \cdots G_1 P` in orthogonal blocks of d rows; every G turns two rows.
+    r"""Draw frequencies :math:`\Omega = R\, G_T \cdots G_1 P`: ``Kac(steps, norms).draw(m, d, rng)``.
 
-    Choromanski, Rowland, Chen and Weller (2019); see :class:`Kac` for what is exact and what is not.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows; past d, more blocks are drawn, independent of each other.
-    d : int
-        Dimension.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-    steps : int, optional
-        The number T of rotations of a block; :math:`\lceil 4 d \log d \rceil` where it is not given.
-    norms : str
-        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
-        :math:`\sqrt{d}`.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m, d or steps is not a positive integer, norms no known name, or rng no source of randomness.
+    The parameters are those of :class:`Kac` and of `Projection.draw`.
 
     Examples
     --------

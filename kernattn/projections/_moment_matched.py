@@ -56,25 +56,7 @@ class MomentMatched(Projection):
     """
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return m: all rows share the sample's moments.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows, above d.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The one size.
-
-        Raises
-        ------
-        ParameterError
-            If m is not above d.
-        """
+        """Return m: all rows share the sample's moments."""
         if positive_integer("m", m) <= positive_integer("d", d):
             raise ParameterError(
                 f"m must be above d = {d} for moment-matched frequencies, whose sample covariance has full rank; "
@@ -83,41 +65,12 @@ class MomentMatched(Projection):
         return (m,)
 
     def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Return m (m - 1) at the cosine -1 / (m - 1), in the m - 1 dimensions of `sphere`.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows, above d.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        dict of Pair to int
-            The number.
-        """
+        """Return m (m - 1) at the cosine -1 / (m - 1), in the m - 1 dimensions of `sphere`."""
         self.blocks(m, d)
         return {Pair(-1.0 / (m - 1)): m * (m - 1)}
 
     def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
-        """Return the law of constant norms, those in the m - 1 dimensions of `sphere`.
-
-        Parameters
-        ----------
-        own : NormLaw
-            The kernel's own law, which must be chi.
-
-        Returns
-        -------
-        NormLaw
-            The law.
-
-        Raises
-        ------
-        ParameterError
-            If the kernel's own law is another.
-        """
+        """Return the law of constant norms, those in the m - 1 dimensions of `sphere`."""
         if own != NORM_LAWS["chi"]:
             raise ParameterError(
                 "projection 'moment_matched' is for normal frequencies, those of Gaussian and softmax kernels: the "
@@ -126,20 +79,7 @@ class MomentMatched(Projection):
         return NORM_LAWS["sqrt_d"]
 
     def sphere(self, m: int, d: int) -> int:
-        """Return m - 1, the dimension of the simplex that rows are cut from.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows, above d.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        int
-            The dimension.
-        """
+        """Return m - 1, the dimension of the simplex that rows are cut from."""
         self.blocks(m, d)
         return m - 1
 
@@ -151,28 +91,9 @@ class MomentMatched(Projection):
 
 
 def moment_matched(m: int, d: int, rng: RNG = None) -> Host:
-    r"""Draw frequencies :math:`\Omega = (W - \bar W)\, S^{-1/2}` of sample mean 0 and sample covariance :math:`I_d`.
+    r"""Draw frequencies :math:`\Omega = (W - \bar W)\, S^{-1/2}`: ``MomentMatched().draw(m, d, rng)``.
 
-    Shen, Yang and Wang (2017); see :class:`MomentMatched`.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows, above d.
-    d : int
-        Dimension.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m or d is not a positive integer, m not above d, or rng no source of randomness.
+    The parameters are those of :class:`MomentMatched` and of `Projection.draw`.
 
     Examples
     --------

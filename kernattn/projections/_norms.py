@@ -29,56 +29,15 @@ class Chi(NormLaw):
     """
 
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        """Return norms of m frequencies in d dimensions, independent.
-
-        Parameters
-        ----------
-        m : int
-            Number of norms.
-        d : int
-            Dimension of the frequencies.
-        generator : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        (m,) numpy.ndarray
-            The norms, float64.
-        """
+        """Return norms of m frequencies in d dimensions, independent."""
         return np.sqrt(generator.chisquare(d, m))
 
     def of_chi(self, norms: Host, d: int, u: Host) -> Host:
-        """Return the norms as they are.
-
-        Parameters
-        ----------
-        norms : (m,) numpy.ndarray
-            Norms of standard normal vectors.
-        d : int
-            Dimension of the vectors.
-        u : (m,) numpy.ndarray
-            Not used.
-
-        Returns
-        -------
-        (m,) numpy.ndarray
-            The norms, float64.
-        """
+        """Return the norms as they are."""
         return norms
 
     def sines(self, d: int) -> tuple[Host, Host]:
-        r"""Return Gauss nodes for the cosine of an angle of density :math:`\propto \cos^{d-1}` on its first quadrant.
-
-        Parameters
-        ----------
-        d : int
-            Dimension of the frequencies.
-
-        Returns
-        -------
-        (k,) numpy.ndarray, (k,) numpy.ndarray
-            Values of the quotient, and the logarithms of their weights.
-        """
+        r"""Return Gauss nodes for cosines of angles of density :math:`\propto \cos^{d-1}` on the first quadrant."""
         x, weights = np.polynomial.legendre.leggauss(ANGLES)
         cosines = np.cos(min(np.pi / 2, WIDTH / np.sqrt(d)) * (1 + x) / 2)
         log_weights = (d - 1) * np.log(cosines) + np.log(weights)
@@ -106,56 +65,15 @@ class SqrtD(NormLaw):
     """
 
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        """Return norms of m frequencies in d dimensions, all equal.
-
-        Parameters
-        ----------
-        m : int
-            Number of norms.
-        d : int
-            Dimension of the frequencies.
-        generator : numpy.random.Generator
-            Not used.
-
-        Returns
-        -------
-        (m,) numpy.ndarray
-            The norms, float64.
-        """
+        """Return norms of m frequencies in d dimensions, all equal."""
         return np.full(m, np.sqrt(d))
 
     def of_chi(self, norms: Host, d: int, u: Host) -> Host:
-        """Return constants.
-
-        Parameters
-        ----------
-        norms : (m,) numpy.ndarray
-            Only their number is used.
-        d : int
-            Dimension of the vectors.
-        u : (m,) numpy.ndarray
-            Not used.
-
-        Returns
-        -------
-        (m,) numpy.ndarray
-            The norms, float64.
-        """
+        """Return constants."""
         return np.full(len(norms), np.sqrt(d))
 
     def sines(self, d: int) -> tuple[Host, Host]:
-        """Return the one value 1.
-
-        Parameters
-        ----------
-        d : int
-            Dimension of the frequencies.
-
-        Returns
-        -------
-        (1,) numpy.ndarray, (1,) numpy.ndarray
-            The value, and the logarithm of its weight.
-        """
+        """Return the one value 1."""
         return np.ones(1), np.zeros(1)
 
     def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:

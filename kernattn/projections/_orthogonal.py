@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Host
-from kernattn._check import one_of, positive_integer
+from kernattn._check import one_of
 from kernattn._random import RNG
 from kernattn.ops.orthogonalize import OP
 from kernattn.projections._base import Directed
@@ -74,39 +74,8 @@ class Orthogonal(Directed):
         one_of("method", self.method, METHODS)
         one_of("norms", self.norms, COUPLED_NORMS)
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return d, d, ... and what is left of m: the sizes of the blocks of orthogonal rows.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The sizes.
-        """
-        full, rest = divmod(positive_integer("m", m), positive_integer("d", d))
-        return (d,) * full + (rest,) * (rest > 0)
-
     def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Return the numbers of ordered pairs of orthogonal rows, with independent and with coupled norms.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        dict of Pair to int
-            The numbers.
-        """
+        """Return the numbers of ordered pairs of orthogonal rows, with independent and with coupled norms."""
         return within_blocks(self.blocks(m, d), 0.0, self.norms)
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
@@ -117,34 +86,10 @@ class Orthogonal(Directed):
 
 
 def orthogonal(m: int, d: int, rng: RNG = None, method: str = "qr", norms: str = "chi") -> Host:
-    r"""Draw frequencies :math:`\omega_i = r_i u_i` with :math:`u_i^T u_j = 0` inside each block of d rows.
+    r"""Draw frequencies :math:`\omega_i = r_i u_i` with :math:`u_i^T u_j = 0` inside each block of d rows:
+    ``Orthogonal(method, norms).draw(m, d, rng)``.
 
-    Yu et al. (2016). Each direction u is uniform on the sphere and each block Haar distributed, the norms r are
-    independent of the directions: with norms "chi" every row alone is :math:`\omega_i \sim N(0, I_d)`.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows; past d, more blocks are drawn, independent of each other.
-    d : int
-        Dimension.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-    method : str
-        "qr" (LAPACK, with the signs that make it Haar) or "gram_schmidt"; from one seed the same rows up to rounding.
-    norms : str
-        Law of the norms: "chi", "sqrt_d" for the constant :math:`\sqrt{d}`, or "coupled" for chi norms in pairs
-        :math:`r' = F^{-1}(1 - F(r))` inside each block (Reid et al. 2025).
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m or d is not a positive integer, method or norms no known name, or rng no source of randomness.
+    The parameters are those of :class:`Orthogonal` and of `Projection.draw`.
 
     Examples
     --------

@@ -40,44 +40,13 @@ class _Quasi(Projection):
         """Return m points, (m, d), each uniform on the open unit cube."""
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return m: all points belong to one net.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The one size.
-        """
+        """Return m: all points belong to one net."""
         positive_integer("d", d)
         return (positive_integer("m", m),)
 
     @final
     def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Raise NoClosedForm, but for a single row.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        dict of Pair to int
-            Nothing for a single row.
-
-        Raises
-        ------
-        NoClosedForm
-            If there are two rows or more.
-        """
+        """Raise NoClosedForm, but for a single row."""
         if self.blocks(m, d) == (1,):
             return {}
         raise NoClosedForm(
@@ -87,18 +56,7 @@ class _Quasi(Projection):
 
     @final
     def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
-        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian.
-
-        Parameters
-        ----------
-        own : NormLaw
-            The kernel's own law.
-
-        Returns
-        -------
-        NormLaw
-            The law.
-        """
+        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian."""
         return law_named(self.norms, own)
 
     @final
@@ -140,25 +98,7 @@ class Sobol(_Quasi):
     """
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return m: all points belong to one net.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The one size.
-
-        Raises
-        ------
-        ParameterError
-            If m or d is not a positive integer, or the sequence has not as many dimensions.
-        """
+        """Return m: all points belong to one net."""
         if positive_integer("d", d) >= SOBOL_DIMENSIONS:
             raise ParameterError(f"d must be below {SOBOL_DIMENSIONS} for Sobol points; got {d}")
         return super().blocks(m, d)
@@ -209,31 +149,9 @@ class Halton(_Quasi):
 
 
 def sobol(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
-    r"""Draw frequencies :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Sobol points; a row alone is :math:`N(0, I_d)`.
+    r"""Draw :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Sobol points p: ``Sobol(norms).draw(m, d, rng)``.
 
-    Avron et al. (2016); see :class:`Sobol`.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows, best a power of two.
-    d : int
-        Dimension.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-    norms : str
-        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
-        :math:`\sqrt{d}`.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m or d is not a positive integer, norms no known name, or rng no source of randomness.
+    The parameters are those of :class:`Sobol` and of `Projection.draw`.
 
     Examples
     --------
@@ -245,31 +163,9 @@ def sobol(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
 
 
 def halton(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
-    r"""Draw frequencies :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Halton points; a row alone is :math:`N(0, I_d)`.
+    r"""Draw :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Halton points p: ``Halton(norms).draw(m, d, rng)``.
 
-    Avron et al. (2016); see :class:`Halton`.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows.
-    d : int
-        Dimension.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-    norms : str
-        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d" for the constant
-        :math:`\sqrt{d}`.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m or d is not a positive integer, norms no known name, or rng no source of randomness.
+    The parameters are those of :class:`Halton` and of `Projection.draw`.
 
     Examples
     --------

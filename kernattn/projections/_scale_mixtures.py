@@ -60,64 +60,18 @@ class ScaleMixture(NormLaw):
 
     @final
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
-        """Return norms of m frequencies in d dimensions, independent.
-
-        Parameters
-        ----------
-        m : int
-            Number of norms.
-        d : int
-            Dimension of the frequencies.
-        generator : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        (m,) numpy.ndarray
-            The norms, float64.
-        """
+        """Return norms of m frequencies in d dimensions, independent."""
         chi2 = generator.chisquare(d, m)
         return np.asarray(np.sqrt(chi2 * self._squared_scale(generator.standard_gamma(self.shape, m))))
 
     @final
     def of_chi(self, norms: Host, d: int, u: Host) -> Host:
-        """Return the norms times scales, which are quantiles at u.
-
-        Parameters
-        ----------
-        norms : (m,) numpy.ndarray
-            Norms of standard normal vectors.
-        d : int
-            Dimension of the vectors.
-        u : (m,) numpy.ndarray
-            Numbers uniform on (0, 1), independent of the norms.
-
-        Returns
-        -------
-        (m,) numpy.ndarray
-            The norms, float64.
-        """
+        """Return the norms times scales, which are quantiles at u."""
         return np.asarray(norms * np.sqrt(self._squared_scale(gammaincinv(self.shape, u))))
 
     @final
     def sines(self, d: int) -> tuple[Host, Host]:
-        """Raise NoClosedForm.
-
-        Parameters
-        ----------
-        d : int
-            Dimension of the frequencies.
-
-        Returns
-        -------
-        (k,) numpy.ndarray, (k,) numpy.ndarray
-            Never.
-
-        Raises
-        ------
-        NoClosedForm
-            Always: the quotient depends on the sum.
-        """
+        """Raise NoClosedForm."""
         raise NoClosedForm(
             f"no closed form is known for two frequencies at another than a right angle with norms of {self!r}"
         )

@@ -58,46 +58,13 @@ class Simplex(Directed):
         one_of("norms", self.norms, COUPLED_NORMS)
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return d, d, ... and what is left of m: how many corners of each simplex are taken.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension, 2 or more.
-
-        Returns
-        -------
-        tuple of int
-            The sizes.
-
-        Raises
-        ------
-        ParameterError
-            If m or d is not a positive integer, or d is 1.
-        """
-        m, d = positive_integer("m", m), positive_integer("d", d)
-        if d == 1:
+        """Return d, d, ... and what is left of m: how many corners of each simplex are taken."""
+        if positive_integer("d", d) == 1:
             raise ParameterError("d must be at least 2 for a simplex: in one dimension it has a single corner; got 1")
-        full, rest = divmod(m, d)
-        return (d,) * full + (rest,) * (rest > 0)
+        return super().blocks(m, d)
 
     def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Return the numbers of ordered pairs of corners of one simplex, with independent and with coupled norms.
-
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension, 2 or more.
-
-        Returns
-        -------
-        dict of Pair to int
-            The numbers.
-        """
+        """Return the numbers of ordered pairs of corners of one simplex, with independent and with coupled norms."""
         return within_blocks(self.blocks(m, d), -1 / (d - 1), self.norms)
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
@@ -107,32 +74,10 @@ class Simplex(Directed):
 
 
 def simplex(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
-    r"""Draw frequencies :math:`\omega_i = r_i u_i` with :math:`u_i^T u_j = -1/(d - 1)` inside each block of d rows.
+    r"""Draw frequencies :math:`\omega_i = r_i u_i` with :math:`u_i^T u_j = -1/(d - 1)` inside each block of d rows:
+    ``Simplex(norms).draw(m, d, rng)``.
 
-    Reid et al. (2023): u points to the corners of a randomly turned regular simplex. The norms r are independent of the
-    directions: with norms "chi" every row alone is :math:`\omega_i \sim N(0, I_d)`.
-
-    Parameters
-    ----------
-    m : int
-        Number of rows; past d, more blocks are drawn, independent of each other.
-    d : int
-        Dimension, 2 or more.
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of randomness (SPEC 7); equal seeds give equal frequencies.
-    norms : str
-        Law of the norms: "chi", "sqrt_d" for the constant :math:`\sqrt{d}`, or "coupled" for chi norms in pairs
-        :math:`r' = F^{-1}(1 - F(r))`.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The frequencies, float64; the array cannot be written to.
-
-    Raises
-    ------
-    ParameterError
-        If m or d is not a positive integer, d is 1, norms no known name, or rng no source of randomness.
+    The parameters are those of :class:`Simplex` and of `Projection.draw`.
 
     Examples
     --------
