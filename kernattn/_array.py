@@ -20,9 +20,11 @@ __all__ = [
     "dtype_name",
     "frozen",
     "like",
+    "may_share_memory",
     "namespace",
     "placement",
     "to_numpy64",
+    "why_not_plain",
     "zeros",
 ]
 
@@ -84,7 +86,7 @@ def placement(array: Array) -> dict[str, Any]:
     """Return the keywords that create an array beside `array`; JAX and NumPy place their own."""
     if isinstance(array, np.ndarray) or compat.is_jax_array(array):
         return {}
-    return {"device": compat.device(array)}
+    return {"device": array.device if compat.is_torch_array(array) else compat.device(array)}
 
 
 def zeros(xp: ModuleType, shape: tuple[int, ...], dtype: Any, beside: Array) -> Array:
@@ -119,3 +121,26 @@ def to_numpy64(array: Array) -> Host:
 def like(values: Host, array: Array) -> Array:
     """Return host values as an array of the kind, dtype and device of `array`."""
     return constant(namespace(array=array), np.asarray(values), array.dtype, array)
+
+
+def why_not_plain(array: Array) -> str | None:
+    """Return what keeps a NumPy, CuPy or PyTorch array from being C-contiguous and writeable, None where it is both."""
+    if compat.is_torch_array(array):
+        if array.requires_grad:
+            return "a tensor that requires a gradient"
+        return None if array.is_contiguous() else f"shape {tuple(array.shape)}, strides {array.stride()}"
+    fixed = not getattr(array.flags, "writeable", True)
+    if array.flags.c_contiguous and not fixed:
+        return None
+    return f"shape {array.shape}, strides {array.strides}{', read-only' * fixed}"
+
+
+def may_share_memory(a: Array, b: Array) -> bool:
+    """Whether the memory between the ends of two arrays of one library, NumPy, CuPy or PyTorch, overlaps."""
+    if not compat.is_torch_array(a):
+        return bool(namespace(a=a, b=b).may_share_memory(a, b))
+    ends = []
+    for array in (a, b):
+        last = sum((size - 1) * stride for size, stride in zip(array.shape, array.stride(), strict=True))
+        ends.append((array.data_ptr(), array.data_ptr() + (last + 1) * array.element_size()))
+    return max(start for start, _ in ends) < min(end for _, end in ends)

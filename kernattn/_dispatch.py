@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from importlib.util import find_spec
 from typing import Any
 
@@ -12,6 +12,7 @@ import array_api_compat as compat
 import numpy as np
 
 from kernattn._array import Array
+from kernattn._bridge import Kept, Library, library_of
 from kernattn._device import where_its_arrays_are
 from kernattn._fork import imported
 from kernattn.errors import BackendUnavailable, ParameterError
@@ -34,13 +35,28 @@ def missing(backend: str) -> str | None:
     return None
 
 
-def _suits(backend: str, array: Array) -> bool:
-    if backend == "cpu":
-        return isinstance(array, np.ndarray)
-    return backend == "reference" or compat.is_cupy_array(array)
+_WANTS = {
+    "cpu": "NumPy arrays, and PyTorch's and JAX's in host memory",
+    "gpu": "CuPy arrays, and PyTorch's CUDA tensors",
+}
 
 
-_WANTS = {"reference": "any array", "cpu": "NumPy arrays", "gpu": "CuPy arrays"}
+def _unfit(backend: str, array: Array) -> str | None:
+    """Return why a backend does not take an array, or None where it does."""
+    if backend == "reference" or (isinstance(array, np.ndarray) if backend == "cpu" else compat.is_cupy_array(array)):
+        return None
+    library = library_of(array)
+    if library is None or library.backend != backend:
+        return f"takes {_WANTS[backend]}; got {type(array).__module__}.{type(array).__name__}"
+    try:
+        library.check(array)
+    except Kept as why:
+        return _kept(array, why)
+    return None
+
+
+def _kept(array: Array, why: object) -> str:
+    return f"cannot take a {type(array).__module__}.{type(array).__name__}: {why}; backend='reference' takes it"
 
 
 @dataclass(frozen=True)
@@ -54,7 +70,7 @@ class Op:
         """Return the backend that runs on `array`: the one asked for, or else the fastest that can."""
         if backend is None:
             for compiled in self.backends:
-                if compiled != "reference" and _suits(compiled, array) and missing(compiled) is None:
+                if compiled != "reference" and _unfit(compiled, array) is None and missing(compiled) is None:
                     return compiled
             return "reference"
         if backend not in BACKENDS:
@@ -66,16 +82,31 @@ class Op:
         reason = missing(backend)
         if reason is not None:
             raise BackendUnavailable(f"backend {backend!r} cannot run {self.name} here: {reason}")
-        if not _suits(backend, array):
-            raise BackendUnavailable(
-                f"backend {backend!r} takes {_WANTS[backend]}; got {type(array).__module__}.{type(array).__name__}"
-            )
+        unfit = _unfit(backend, array)
+        if unfit is not None:
+            raise BackendUnavailable(f"backend {backend!r} {unfit}")
         return backend
 
     def implementation(self, array: Array, backend: str | None = None) -> Callable[..., Any]:
-        """Return the implementation that `choose` names; CuPy's arrays it takes on their own device."""
-        function = _load(self.name, self.choose(array, backend))
-        return where_its_arrays_are(function) if compat.is_cupy_array(array) else function
+        """Return the implementation that `choose` names; it takes arrays of the library of `array`, where they are."""
+        library = None if isinstance(array, np.ndarray) else library_of(array)
+        if library is None or backend == "reference" or not self._can_lend(library, backend):
+            function = _load(self.name, self.choose(array, backend))
+            return where_its_arrays_are(function) if compat.is_cupy_array(array) else function
+        return partial(self._lent, library, array, backend)
+
+    def _can_lend(self, library: Library, backend: str | None) -> bool:
+        """Whether the op may run on what a library lends."""
+        return backend in (None, library.backend) and library.backend in self.backends and not missing(library.backend)
+
+    def _lent(self, library: Library, like: Array, backend: str | None, *arguments: Any) -> Any:
+        """Return what the op makes of arrays lent to it; where one is kept, what the reference makes of them."""
+        try:
+            return library.call(_load(self.name, library.backend), like, arguments)
+        except Kept as why:
+            if backend is not None:
+                raise BackendUnavailable(f"backend {backend!r} {_kept(like, why)}") from None
+        return _load(self.name, "reference")(*arguments)
 
 
 @cache

@@ -48,7 +48,7 @@ def version_of(*names: str) -> str | None:
 
 
 def _choices(op: Op) -> tuple[str, str]:
-    """The backend of an op on NumPy and on CuPy arrays; every other array takes the reference."""
+    """The backend of an op on arrays in host memory and in a GPU's."""
     return op.choose(np.empty(0)), "—" if missing("gpu") else "gpu" if "gpu" in op.backends else "reference"
 
 
@@ -60,10 +60,16 @@ def describe() -> str:
     lines += [f"  {name:<22}{os.environ.get(name, 'not set')}" for name in THREAD_VARIABLES]
     lines += ["", "Backends"]
     lines += [f"  {name:<18}{_state(name)}" for name in BACKENDS]
-    lines += ["", "Ops", f"  {'op':<18}{'NumPy arrays':<16}{'CuPy arrays':<16}other arrays"]
+    lines += ["", "Ops", f"  {'op':<18}{'host memory':<16}{'CUDA memory':<16}otherwise"]
     for op in OPS.values():
-        on_numpy, on_cupy = _choices(op)
-        lines.append(f"  {op.name:<18}{on_numpy:<16}{on_cupy:<16}reference")
+        on_host, on_cuda = _choices(op)
+        lines.append(f"  {op.name:<18}{on_host:<16}{on_cuda:<16}reference")
+    lines += [
+        "",
+        "Host memory is NumPy's, and that of PyTorch's CPU tensors and JAX's CPU arrays; CUDA memory is that of CuPy's",
+        "arrays and PyTorch's CUDA tensors. Arrays that take part in a gradient or a trace, and those of other libraries,",
+        "take the reference.",
+    ]
     return "\n".join(lines)
 
 

@@ -24,10 +24,12 @@ def test_every_op_has_a_reference():
 @pytest.mark.parametrize("op", OPS.values(), ids=lambda op: op.name)
 def test_the_default_is_the_fastest_that_can_run(op):
     compiled = "cpu" in op.backends and _dispatch.missing("cpu") is None
-    assert op.choose(np.ones(1)) == ("cpu" if compiled else "reference")
+    fastest = "cpu" if compiled else "reference"
+    assert op.choose(np.ones(1)) == fastest
     for kind in FOREIGN:
         if kind.name != "cupy":
-            assert op.choose(kind.asarray(np.ones(1, np.float32))) == "reference"
+            wanted = "reference" if kind.name == "strict" else fastest
+            assert op.choose(kind.asarray(np.ones(1, np.float32))) == wanted
 
 
 def test_a_backend_without_that_op():
@@ -49,12 +51,12 @@ def test_a_backend_whose_library_is_missing(backend, reason, monkeypatch):
     _dispatch.missing.cache_clear()
 
 
-@pytest.mark.parametrize("kind", FOREIGN, ids=repr)
+@pytest.mark.parametrize("kind", [kind for kind in FOREIGN if kind.name in ("strict", "cupy")], ids=repr)
 def test_a_backend_that_does_not_take_these_arrays(kind):
     op = _dispatch.Op("causal", ("reference", "cpu"))
     if _dispatch.missing("cpu") is not None:
         pytest.skip("no numba")
-    with pytest.raises(BackendUnavailable, match="'cpu' takes NumPy arrays; got "):
+    with pytest.raises(BackendUnavailable, match="'cpu' takes NumPy arrays, and PyTorch's and JAX's in host memory; got "):
         op.choose(kind.asarray(np.ones(1, np.float32)), "cpu")
 
 

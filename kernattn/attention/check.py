@@ -7,7 +7,15 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from kernattn._array import Array, check_floating, dtype_name, namespace, placement
+from kernattn._array import (
+    Array,
+    check_floating,
+    dtype_name,
+    may_share_memory,
+    namespace,
+    placement,
+    why_not_plain,
+)
 from kernattn.errors import (
     DTypeError,
     EmptyInputError,
@@ -46,7 +54,8 @@ def check_arrays(
     if len(set(dtypes.values())) > 1:
         raise DTypeError(f"all of {', '.join(arrays)} must have one dtype, nothing is promoted silently; got {dtypes}")
     devices = {name: placement(array).get("device") for name, array in (arrays | extra).items()}
-    if len(set(map(str, devices.values()))) > 1:
+    first = next(iter(devices.values()))
+    if any(device != first for device in devices.values()):
         raise MixedLibraryError(f"all arrays of one call must be on one device; got {devices}")
     form = "(..., n, d)" if tokens else "(..., d)"
     for name, array in arrays.items():
@@ -121,7 +130,7 @@ def check_state(
 
 
 def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> None:
-    """Raise unless a token fits the state and the map; of NumPy arrays, what passed once passes again by its form."""
+    """Raise unless a token fits the state and the map; what passed once passes again by its form."""
     form = _form(state, q, k, v, phi, key_mask)
     if form in _passed:
         return
@@ -135,42 +144,48 @@ def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Arr
 
 
 def _form(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> tuple[Any, ...] | None:
-    """Return what decides whether NumPy arrays fit each other, spelt out for speed; None for other arrays."""
+    """Return what decides whether arrays fit each other, spelt out for speed; None for arrays it does not know."""
     if not (isinstance(state, LinearState) and isinstance(phi, FeatureMap)):
         return None
     s, z, peak, draw = state
-    if not (type(q) is type(k) is type(v) is type(s) is type(z) is type(peak) is np.ndarray):
+    kind, devices = type(q), None
+    if not (kind is type(k) is type(v) is type(s) is type(z) is type(peak) and type(draw) is int):
         return None
+    if kind is not np.ndarray:
+        if compat.is_torch_array(q):
+            devices = q.device, k.device, v.device, s.device, z.device, peak.device
+        elif not compat.is_jax_array(q):
+            return None
     mask = None
     if key_mask is not None:
-        if type(key_mask) is not np.ndarray:
+        if type(key_mask) is not kind:
             return None
-        mask = key_mask.shape, key_mask.dtype
+        mask = key_mask.shape, key_mask.dtype, devices and key_mask.device
     shapes = q.shape, k.shape, v.shape, s.shape, z.shape, peak.shape
-    return phi.draw, draw, mask, shapes, q.dtype, k.dtype, v.dtype, s.dtype, z.dtype, peak.dtype
+    return kind, devices, phi.draw, draw, mask, shapes, q.dtype, k.dtype, v.dtype, s.dtype, z.dtype, peak.dtype
 
 
 def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_mask: Array | None) -> None:
     """Raise unless `out` can hold the output of a step whose other arguments have passed."""
-    xp = np if isinstance(out, np.ndarray) else namespace(out=out)
-    if xp is not np and not compat.is_cupy_array(out):
-        raise DTypeError(f"out must be a NumPy or a CuPy array; got {type(out).__module__}.{type(out).__name__}")
+    if not (isinstance(out, np.ndarray) or compat.is_cupy_array(out) or compat.is_torch_array(out)):
+        raise DTypeError(
+            f"out must be an array of NumPy, CuPy or PyTorch, which can be written to; "
+            f"got {type(out).__module__}.{type(out).__name__}"
+        )
     namespace(out=out, v=v)
-    if str(placement(out)) != str(placement(v)):
+    if placement(out) != placement(v):
         raise MixedLibraryError(f"out must be on the device of v, {placement(v)}; got {placement(out)}")
     shape = (*leading(1, q=q, k=k, v=v), v.shape[-1])
-    if out.shape != shape:
-        raise ShapeError(f"out must have the shape of the output, {shape}; got {out.shape}")
+    if tuple(out.shape) != shape:
+        raise ShapeError(f"out must have the shape of the output, {shape}; got {tuple(out.shape)}")
     if dtype_name(out) != dtype_name(v):
         raise DTypeError(f"out must have the dtype of v, {dtype_name(v)}; got {dtype_name(out)}")
-    if not out.flags.c_contiguous or not getattr(out.flags, "writeable", True):
-        raise ParameterError(
-            f"out must be C-contiguous and writeable; got shape {out.shape}, strides {out.strides}"
-            f"{'' if getattr(out.flags, 'writeable', True) else ', read-only'}"
-        )
+    why = why_not_plain(out)
+    if why is not None:
+        raise ParameterError(f"out must be C-contiguous and writeable; got {why}")
     others = {"q": q, "k": k, "v": v, "key_mask": key_mask, "s": state.s, "z": state.z, "peak": state.peak}
     for name, array in others.items():
-        if array is not None and xp.may_share_memory(out, array):
+        if array is not None and may_share_memory(out, array):
             raise ParameterError(f"out must be apart from every other argument; its memory overlaps that of {name}")
 
 

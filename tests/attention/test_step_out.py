@@ -40,7 +40,7 @@ def test_outputs_that_do_not_fit():
         step(q, k, v, out=x(3, 2, dtype=np.float64))
     with refused(errors.DTypeError, "out", "NumPy", "list"):
         step(q, k, v, out=[0.0])
-    with refused(errors.DTypeError, "out", "NumPy or a CuPy", "array_api_strict"):
+    with refused(errors.DTypeError, "out", "NumPy, CuPy or PyTorch", "array_api_strict"):
         step(q, k, v, out=Kind("strict").asarray(x(3, 2)))
     with refused(errors.ParameterError, "out", "C-contiguous", "strides (4, 12)"):
         step(q, k, v, out=x(2, 3).T)
@@ -66,10 +66,30 @@ def test_outputs_that_overlap(name):
     assert not memory.any()
 
 
-def test_arrays_of_other_libraries_have_no_out():
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_tensors(dtype):
     torch = pytest.importorskip("torch")
-    state = ka.initial_state(PHI, (), 2, like=torch.ones(4))
-    with refused(errors.DTypeError, "out", "torch"):
-        ka.linear_attention_step(state, torch.ones(4), torch.ones(4), torch.ones(2), PHI, out=torch.ones(2))
+    q, k, v = laws.arrays(0, (3, 4), (3, 4), (3, 5), dtype=dtype)
+    given = [Kind("torch").asarray(a, dtype) for a in (q, k, v)]
+    state = ka.initial_state(PHI, (3,), 5, like=given[0])
+    out = torch.full((3, 5), torch.nan, dtype=getattr(torch, dtype))
+    wanted, _ = ka.linear_attention_step(ka.initial_state(PHI, (3,), 5, like=q), q, k, v, PHI)
+    for backend in (None, "reference"):
+        got, _ = ka.linear_attention_step(state, *given, PHI, out=out, backend=backend)
+        assert got is out
+        laws.close(out, wanted, 1e-6 if dtype == "float32" else 1e-2, "out")
+    with refused(errors.ParameterError, "out", "C-contiguous", "strides (1, 3)"):
+        ka.linear_attention_step(state, *given, PHI, out=torch.zeros(5, 3, dtype=out.dtype).T)
+    with refused(errors.ParameterError, "out", "gradient"):
+        ka.linear_attention_step(state, *given, PHI, out=torch.zeros(3, 5, dtype=out.dtype, requires_grad=True))
+    with refused(errors.ParameterError, "out", "overlaps that of v"):
+        ka.linear_attention_step(state, *given, PHI, out=given[2].view(3, 5))
     with refused(errors.MixedLibraryError, "out", "v"):
-        ka.linear_attention_step(state, torch.ones(4), torch.ones(4), torch.ones(2), PHI, out=NUMPY.asarray(x(2)))
+        ka.linear_attention_step(state, *given, PHI, out=NUMPY.asarray(v))
+
+
+def test_arrays_that_cannot_be_written_to_have_no_out():
+    jnp = pytest.importorskip("jax.numpy")
+    state = ka.initial_state(PHI, (), 2, like=jnp.ones(4))
+    with refused(errors.DTypeError, "out", "jax"):
+        ka.linear_attention_step(state, jnp.ones(4), jnp.ones(4), jnp.ones(2), PHI, out=jnp.ones(2))
