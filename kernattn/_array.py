@@ -143,4 +143,4 @@ def may_share_memory(a: Array, b: Array) -> bool:
     for array in (a, b):
         last = sum((size - 1) * stride for size, stride in zip(array.shape, array.stride(), strict=True))
         ends.append((array.data_ptr(), array.data_ptr() + (last + 1) * array.element_size()))
-    return max(start for start, _ in ends) < min(end for _, end in ends)
+    return bool(max(start for start, _ in ends) < min(end for _, end in ends))

@@ -51,6 +51,7 @@ class Library(ABC):
     def give(self, array: Array, like: Array) -> Array:
         """Return a result in kind."""
 
+    @abstractmethod
     def unwatched(self) -> None:
         """Raise Kept while the library watches all that is done to any of its arrays."""
 
@@ -74,14 +75,13 @@ class Library(ABC):
             return self._returned(op(*lent), like, own)
 
     def _crossed(self, value: Any, own: dict[int, Array]) -> Any:
-        kind = type(value)
-        if issubclass(kind, self.kind):
+        if isinstance(value, self.kind):
             lent = self.lend(self.plain(value))
             own[id(lent)] = value
             return lent
-        if issubclass(kind, tuple):
-            return _tuple(kind, [self._crossed(member, own) for member in value])
-        return self.named[value] if kind is self.dtype else value
+        if isinstance(value, tuple):
+            return _tuple(type(value), [self._crossed(member, own) for member in value])
+        return self.named[value] if type(value) is self.dtype else value
 
     def _returned(self, value: Any, like: Array, own: dict[int, Array]) -> Any:
         if isinstance(value, tuple):
@@ -190,6 +190,9 @@ class Jax(Library):
         self.jax = jax = sys.modules["jax"]
         self.kind = jax.Array
 
+    def unwatched(self) -> None:
+        """Nothing: what JAX watches is a tracer."""
+
     def plain(self, array: Array) -> Array:
         """Return the array, or raise Kept where it cannot be lent."""
         if isinstance(array, self.jax.core.Tracer):
@@ -217,7 +220,7 @@ def _made(library: type[Library]) -> Library:
 
 
 def library_of(array: Array) -> Library | None:
-    """Return the library that may lend an array; None for arrays that the ops take as they are, and for unknown ones."""
+    """Return the library that may lend an array; None for those that ops take as they are, and for unknown ones."""
     if compat.is_torch_array(array):
         return _made(Torch) if array.is_cpu else _made(TorchCuda) if array.is_cuda else None
     return _made(Jax) if compat.is_jax_array(array) else None

@@ -66,9 +66,8 @@ def describe() -> str:
         lines.append(f"  {op.name:<18}{on_host:<16}{on_cuda:<16}reference")
     lines += [
         "",
-        "Host memory is NumPy's, and that of PyTorch's CPU tensors and JAX's CPU arrays; CUDA memory is that of CuPy's",
-        "arrays and PyTorch's CUDA tensors. Arrays that take part in a gradient or a trace, and those of other libraries,",
-        "take the reference.",
+        "Host memory is NumPy's, and that of PyTorch's CPU tensors and JAX's CPU arrays; CUDA memory is that of",
+        "CuPy's arrays and PyTorch's CUDA tensors. What takes part in a gradient or a trace takes the reference.",
     ]
     return "\n".join(lines)
 

@@ -67,6 +67,15 @@ def test_numbers_of_numpy(kind, name, dtype, backend):
         np.testing.assert_array_equal(to_numpy(x), to_numpy(was))
 
 
+def test_the_reference_takes_them_too(kind):
+    given = inputs()
+    wanted = forms(PHI, *given, MASK, IDS)
+    got = forms(PHI, *map(kind.asarray, (*given, MASK, IDS)), "reference")
+    for each, other in zip(got, wanted, strict=True):
+        assert kind.holds(each)
+        np.testing.assert_allclose(to_numpy(each), other, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("name", ["tensor_sketch", "complex_to_real", "sum", "neurons"])
 def test_maps_that_run_other_ops(kind, name):
     x = inputs()[0]
@@ -174,7 +183,7 @@ def test_every_argument_is_looked_at(torch, which):
     arrays["s"] = state.s
     arrays[which] = arrays[which].detach().requires_grad_()
     state = state._replace(s=arrays.pop("s"))
-    out, after = ka.causal_linear_attention(**arrays, phi=phi, state=state)
+    out, _ = ka.causal_linear_attention(**arrays, phi=phi, state=state)
     assert out.requires_grad
     out.sum().backward()
     with pytest.raises(BackendUnavailable, match="requires a gradient"):
@@ -206,8 +215,9 @@ def test_tracers_and_other_devices_of_jax():
     jax = pytest.importorskip("jax")
     phi, x = maps.make(PHI), jax.numpy.ones((2, maps.DIM))
     for call in (jax.jit, jax.vmap, jax.grad):
-        with pytest.raises(BackendUnavailable, match="'cpu' cannot take .*traced"):
+        with pytest.raises(BackendUnavailable, match=r"'cpu' cannot take .*traced"):
             call(lambda x: phi(x, backend="cpu").sum())(x[None])
+    jax.jit(lambda x: ka.causal_linear_attention(x, x, x, phi)[0])(x)
     with jax.enable_x64(True):
         wide = jax.numpy.ones((2, maps.DIM), "float64")
     with pytest.raises(BackendUnavailable, match="jax_enable_x64"):

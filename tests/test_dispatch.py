@@ -56,7 +56,9 @@ def test_a_backend_that_does_not_take_these_arrays(kind):
     op = _dispatch.Op("causal", ("reference", "cpu"))
     if _dispatch.missing("cpu") is not None:
         pytest.skip("no numba")
-    with pytest.raises(BackendUnavailable, match="'cpu' takes NumPy arrays, and PyTorch's and JAX's in host memory; got "):
+    with pytest.raises(
+        BackendUnavailable, match="'cpu' takes NumPy arrays, and PyTorch's and JAX's in host memory; got "
+    ):
         op.choose(kind.asarray(np.ones(1, np.float32)), "cpu")
 
 
