@@ -1,6 +1,6 @@
-"""Structured projections to test, which of them have which law, and draws of them."""
+"""Projections to test, which of them have which law, and draws of them."""
 
-from functools import cache
+from functools import cache, partial
 
 import numpy as np
 
@@ -26,11 +26,31 @@ SPECS = {
     "sobol": P.Sobol(),
     "sobol sqrt_d": P.Sobol(norms="sqrt_d"),
 }
+BASIC = {
+    f"{name}-{norms}": make(norms=norms)
+    for norms in ("chi", "sqrt_d")
+    for name, make in {
+        "iid": P.Iid,
+        "qr": partial(P.Orthogonal, method="qr"),
+        "gram_schmidt": partial(P.Orthogonal, method="gram_schmidt"),
+    }.items()
+}
+ALL = BASIC | SPECS
 UNIFORM = [name for name in SPECS if not name.startswith(("hadamard", "kac"))]
 NORMAL = [name for name in UNIFORM if not name.endswith("sqrt_d")]
 QUASI = ("halton", "sobol")
 CLOSED = ["antithetic", "antithetic iid", "antithetic simplex", "orthogonal coupled", "simplex", "simplex coupled"]
 CLOSED += ["simplex sqrt_d"]
+
+
+D = 16
+DIRECTIONS = {
+    "diagonal": np.full(D, D**-0.5),
+    "axis": np.eye(D)[0],
+    "last axis": np.eye(D)[-1],
+    "random": np.random.default_rng(0).standard_normal(D),
+}
+DIRECTIONS["random"] /= np.linalg.norm(DIRECTIONS["random"])
 
 
 def unit(rows):
@@ -50,3 +70,8 @@ def redraws(name, m, d, count, seed=1):
         rng = np.random.default_rng(seed)
         return np.stack([spec.draw(m, d, rng) for _ in range(count)])
     return spec.draw(m * count, d, seed).reshape(count, m, d)
+
+
+def blocks_of(spec, m, d, seed=2):
+    """The rows of a draw, block by block."""
+    return np.split(spec.draw(m, d, seed), np.cumsum(spec.blocks(m, d))[:-1])

@@ -1,0 +1,139 @@
+"""Projections as values: draws, seeds, equality, and what they refuse."""
+
+import re
+from dataclasses import FrozenInstanceError
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn import errors
+from structured import ALL, BASIC
+
+P = ka.projections
+SHAPES = [(2, 1), (2, 2), (4, 6), (6, 6), (8, 7), (20, 6), (130, 64)]  # m, d; simplices need two dimensions
+
+
+@pytest.fixture(params=ALL)
+def spec(request):
+    return ALL[request.param]
+
+
+def refused(*words):
+    return pytest.raises(errors.ParameterError, match=".*".join(re.escape(word) for word in words))
+
+
+def test_a_draw_is_a_read_only_host_array(spec):
+    for m, d in SHAPES if "Simplex" not in repr(spec) else SHAPES[1:]:
+        omega = spec.draw(m, d, 0)
+        assert omega.shape == (m, d)
+        assert omega.dtype == np.float64
+        assert np.isfinite(omega).all()
+        assert omega.flags.c_contiguous
+        assert not omega.flags.writeable
+        blocks = spec.blocks(m, d)
+        assert sum(blocks) == m
+        assert all(type(size) is int and size >= 1 for size in blocks)
+
+
+def test_seeds(spec):
+    omega = spec.draw(8, 4, 5)
+    for same in (5, np.random.default_rng(5), np.random.SeedSequence(5)):
+        np.testing.assert_array_equal(omega, spec.draw(8, 4, same))
+    source = np.random.default_rng(5)
+    assert not np.array_equal(spec.draw(8, 4, source), spec.draw(8, 4, source))
+    assert not np.array_equal(omega, spec.draw(8, 4, 6))
+    assert not np.array_equal(spec.draw(8, 4), spec.draw(8, 4))
+
+
+def test_specs_are_values(spec):
+    assert spec == eval(repr(spec), vars(P))
+    assert hash(spec) == hash(eval(repr(spec), vars(P)))
+    with pytest.raises(FrozenInstanceError):
+        spec.norms = "chi"
+    assert P.resolve(spec) is spec
+
+
+def test_functions_are_the_specs():
+    for got, spec in [
+        (P.antithetic(8, 3, 1, P.Iid()), P.Antithetic(P.Iid())),
+        (P.fastfood(8, 3, 1, "sqrt_d"), P.Fastfood("sqrt_d")),
+        (P.hadamard(8, 3, 1, 2, "sqrt_d"), P.Hadamard(2, "sqrt_d")),
+        (P.halton(8, 3, 1, "sqrt_d"), P.Halton("sqrt_d")),
+        (P.iid(8, 3, 1), P.Iid()),
+        (P.iid(8, 3, 1, "sqrt_d"), P.Iid("sqrt_d")),
+        (P.kac(8, 3, 1, 4, "sqrt_d"), P.Kac(4, "sqrt_d")),
+        (P.orthogonal(8, 3, 1), P.Orthogonal()),
+        (P.orthogonal(8, 3, rng=1, method="qr"), P.Orthogonal("qr", "chi")),
+        (P.orthogonal(8, 3, rng=1, method="gram_schmidt"), P.Orthogonal("gram_schmidt", "chi")),
+        (P.simplex(8, 3, 1, "coupled"), P.Simplex("coupled")),
+        (P.sobol(8, 3, 1, "sqrt_d"), P.Sobol("sqrt_d")),
+    ]:
+        np.testing.assert_array_equal(got, spec.draw(8, 3, 1))
+
+
+def test_norms(spec):
+    """Constant ones are sqrt(d), to rounding; others differ."""
+    norms = np.linalg.norm(spec.draw(20, 8, 0), axis=-1)
+    if getattr(spec, "norms", "chi") == "sqrt_d":
+        np.testing.assert_allclose(norms, np.sqrt(8), rtol=1e-13)
+    else:
+        assert len(np.unique(norms)) >= 10  # opposites share theirs
+
+
+def test_resolve():
+    assert P.resolve("iid") == P.Iid()
+    assert P.resolve("orthogonal") == P.Orthogonal(method="qr", norms="chi")
+    assert {type(P.resolve(name)) for name in P.PROJECTIONS} == set(P.PROJECTIONS.values())
+
+
+@pytest.mark.parametrize("number", [0, -2, 2.0, True, "3", None, np.float64(3)], ids=repr)
+def test_sizes(number):
+    calls = [call for spec in ALL.values() for call in (spec.draw, spec.blocks)]
+    for call in (*calls, P.iid, P.orthogonal):
+        with refused("m must be a positive integer", repr(number)):
+            call(number, 4)
+        with refused("d must be a positive integer", repr(number)):
+            call(4, number)
+
+
+@pytest.mark.parametrize("name", BASIC)
+def test_numpy_integers_are_sizes(name):
+    np.testing.assert_array_equal(BASIC[name].draw(np.int32(3), np.int64(2), np.uint8(1)), BASIC[name].draw(3, 2, 1))
+
+
+@pytest.mark.parametrize("rng", [-1, 1.0, True, "0", np.random.RandomState(0)], ids=lambda rng: type(rng).__name__)
+def test_rng(spec, rng):
+    with refused("rng must be"):
+        spec.draw(4, 4, rng)
+
+
+@pytest.mark.parametrize("name", ["sobol_", "", None, 3, ["qr"]], ids=repr)
+def test_names(name):
+    for make in (P.Iid, P.Orthogonal):
+        with refused("norms must be one of", "chi", "sqrt_d", f"got {name!r}"):
+            make(norms=name)
+    with refused("method must be one of", "gram_schmidt", "qr", f"got {name!r}"):
+        P.orthogonal(3, 4, method=name)
+    with refused("norms must be one of", f"got {name!r}"):
+        P.iid(3, 4, norms=name)
+    with refused("projection must be one of", "iid", "orthogonal", f"got {name!r}"):
+        P.resolve(name)
+
+
+def test_norms_that_a_projection_has():
+    for make in (P.Fastfood, P.Hadamard, P.Halton, P.Iid, P.Kac, P.Sobol):
+        with refused("norms must be one of chi, sqrt_d", "got 'coupled'"):
+            make(norms="coupled")
+    for make in (P.Orthogonal, P.Simplex):
+        with refused("norms must be one of chi, sqrt_d, coupled", "got 'equal'"):
+            make(norms="equal")
+
+
+def test_nothing_is_drawn_before_a_refusal():
+    source = np.random.default_rng(0)
+    before = source.bit_generator.state
+    for spec, m, d in ((P.Antithetic(), 7, 4), (P.Simplex(), 3, 1), (P.Sobol(), 2, 30000)):
+        with pytest.raises(errors.ParameterError):
+            spec.draw(m, d, source)
+    assert source.bit_generator.state == before
