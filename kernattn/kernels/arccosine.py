@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import final
 
@@ -62,6 +62,9 @@ def arccosine(rows: Rows, order: int) -> Array:
     """Return the arc-cosine kernel of order 0, 1, 2 or 4."""
     xp = rows.xp
     left, right = rows.norms()
+    if rows.far:
+        hold = (rows.largest / (1 if order < 2 else 64)) ** (1 / max(order, 1))  # J_p is at most 105 pi
+        right = xp.minimum(right, hold / xp.clip(left, min=1.0))
     product = left * right
     none = product == 0
     theta = _angle(rows)
@@ -71,6 +74,8 @@ def arccosine(rows: Rows, order: int) -> Array:
 def _angle(rows: Rows) -> Array:
     """Return the angle of x and y; rowwise without the rounding of an arc cosine near 0."""
     xp = rows.xp
+    if rows.far:
+        rows = replace(rows, far=False, **dict(zip("xy", rows.units(), strict=True)))
     left, right = rows.norms()
     if rows.cross:
         product = left * right

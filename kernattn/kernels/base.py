@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from math import prod
-from operator import add, mul
+from operator import add
+from types import ModuleType
 from typing import Any, final
 
 import numpy as np
@@ -14,7 +15,7 @@ import numpy as np
 from kernattn._array import Array, Host, placement
 from kernattn._check import positive_integer, positive_number
 from kernattn.errors import ParameterError
-from kernattn.kernels.rows import Rows, checked_rows
+from kernattn.kernels.rows import Rows, anywhere, checked_rows
 
 __all__ = ["Kernel", "Product", "Scaled", "Sum"]
 
@@ -70,7 +71,8 @@ class Kernel(ABC):
 
     @final
     def _of(self, rows: Rows) -> Array:
-        return self._evaluate(rows.scaled(self.input_scale(rows.dim)))
+        with np.errstate(over="ignore", invalid="ignore"):  # a kernel may itself be larger than its dtype can say
+            return self._evaluate(rows.scaled(self.input_scale(rows.dim)))
 
     @final
     def _rows(self, x: Array, y: Array | None, cross: bool) -> Rows:
@@ -270,7 +272,7 @@ class Product(Kernel):
         _check_kernels(self.kernels)
 
     def _evaluate(self, rows: Rows) -> Array:
-        return reduce(mul, (kernel._of(rows) for kernel in self.kernels))
+        return reduce(partial(_product, rows.xp), (kernel._of(rows) for kernel in self.kernels))
 
     def check_domain(self, name: str, x: Array) -> None:
         """Raise where a value of x lies outside of the domain of a member.
@@ -333,6 +335,11 @@ class Scaled(Kernel):
             Rows.
         """
         self.kernel.check_domain(name, x)
+
+
+def _product(xp: ModuleType, a: Array, b: Array) -> Array:
+    """Return a b, where 0 times what is beyond the dtype is 0."""
+    return xp.where(a == 0, a, xp.where(b == 0, b, a * b)) if anywhere(xp.isinf(a) | xp.isinf(b)) else a * b
 
 
 def _members(kind: type[Sum] | type[Product], kernel: Kernel) -> tuple[Kernel, ...]:

@@ -59,8 +59,8 @@ class Matern(Stationary):
 
     def _evaluate(self, rows: Rows) -> Array:
         # below 1 the kernel is too steep at 0 for distances that come out of a cancellation
-        z2 = rows.sum(lambda x, y: (x - y) ** 2) if self.nu < 1 else rows.squared_distance()
-        s = rows.xp.sqrt(2 * self.nu * z2)
+        z2 = rows.sum(lambda x, y: rows.apart(x, y) ** 2) if self.nu < 1 else rows.squared_distance()
+        s = rows.xp.sqrt(2 * self.nu) * rows.xp.sqrt(z2) if rows.far else rows.xp.sqrt(2 * self.nu * z2)
         if self.nu == 0.5:
             return rows.xp.exp(-s)
         if self.nu == 1.5:

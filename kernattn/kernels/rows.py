@@ -12,18 +12,33 @@ import numpy as np
 from kernattn._array import Array, Host, accumulation_dtype, check_floating, constant, namespace, placement
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
 
-__all__ = ["Rows", "checked_rows"]
+__all__ = ["Rows", "anywhere", "checked_rows"]
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Rows x and y in the accumulation dtype: each with each where `cross`, else rowwise."""
+    """Rows x and y in the accumulation dtype: each with each where `cross`, else rowwise.
+
+    Where a number is so large that its square could overflow, `far`, distances and products are held within the
+    range of the dtype. Traced arrays cannot be looked at: theirs are computed as written.
+    """
 
     xp: ModuleType
     x: Array  # (..., n, d), or (..., d) rowwise
     y: Array  # (..., k, d), or (..., d) rowwise
     cross: bool
+    far: bool = False
+
+    @property
+    def largest(self) -> float:
+        """The largest number that results are held to, an eighth of what the dtype can hold."""
+        return float(self.xp.finfo(self.x.dtype).max) / 8
+
+    @property
+    def reach(self) -> float:
+        """The largest number whose squared distances are safe."""
+        return float(np.sqrt(self.largest / self.dim) / 4)
 
     @property
     def dim(self) -> int:
@@ -40,25 +55,62 @@ class Rows:
 
     def scaled(self, scale: Host) -> Rows:
         """Return scale * x and scale * y, for a vector (d,)."""
+        limit = self.reach / max(1.0, float(scale.max()))
+        far = any(anywhere(self.xp.abs(a) > limit) for a in (self.x, self.y))
         if np.all(scale == 1.0):
-            return self
+            return replace(self, far=far)
+        x, y = self.x, self.y
+        if far:
+            hold = constant(self.xp, np.minimum(self.largest / scale, self.largest), x.dtype, x)
+            x, y = (self.xp.minimum(self.xp.maximum(a, -hold), hold) for a in (x, y))
         c = constant(self.xp, scale, self.x.dtype, self.x)
-        return replace(self, x=self.x * c, y=self.y * c)
+        return replace(self, x=x * c, y=y * c, far=far)
 
     def dot(self) -> Array:
         """Return x.y, (..., n, k) or rowwise (...)."""
+        if self.far:
+            return self._held_dot()
         if self.cross:
             return self.xp.matmul(self.x, self.xp.matrix_transpose(self.y))
         return self.xp.sum(self.x * self.y, axis=-1)
 
+    def _held_dot(self) -> Array:
+        xp, (x, y), (a, b) = self.xp, self.units(), self.sizes()
+        product = xp.matmul(x, xp.matrix_transpose(y)) if self.cross else xp.sum(x * y, axis=-1)
+        hold = self.largest / a / b
+        return xp.minimum(xp.maximum(product, -hold), hold) * a * b
+
+    def sizes(self) -> tuple[Array, Array]:
+        """Return max_i |x_i| and max_i |y_i|, 1 where these are less, shaped as `norms`."""
+        x, y = (self.xp.clip(self.xp.max(self.xp.abs(a), axis=-1), min=1.0) for a in (self.x, self.y))
+        return (x[..., :, None], y[..., None, :]) if self.cross else (x, y)
+
+    def units(self) -> tuple[Array, Array]:
+        """Return x and y over their sizes."""
+        a, b = replace(self, cross=False).sizes()
+        return self.x / a[..., None], self.y / b[..., None]
+
     def norms(self) -> tuple[Array, Array]:
         """Return |x| and |y|, (..., n, 1) and (..., 1, k) or rowwise (...)."""
-        x, y = (self.xp.sqrt(self.xp.sum(a * a, axis=-1)) for a in (self.x, self.y))
-        return (x[..., :, None], y[..., None, :]) if self.cross else (x, y)
+        given, sizes = (self.units(), self.sizes()) if self.far else ((self.x, self.y), None)
+        x, y = (self.xp.sqrt(self.xp.sum(a * a, axis=-1)) for a in given)
+        x, y = (x[..., :, None], y[..., None, :]) if self.cross else (x, y)
+        return (x, y) if sizes is None else (self._times(x, sizes[0]), self._times(y, sizes[1]))
+
+    def _times(self, a: Array, size: Array) -> Array:
+        return self.xp.minimum(a, self.largest / size) * size
+
+    def apart(self, x: Array, y: Array) -> Array:
+        """Return x - y, held to where its square cannot overflow if numbers are far."""
+        if not self.far:
+            return x - y
+        return 2 * self.xp.clip(x / 2 - y / 2, min=-self.reach, max=self.reach)
 
     def squared_distance(self) -> Array:
         """Return |x - y|^2, (..., n, k) or rowwise (...)."""
         xp = self.xp
+        if self.far:
+            return self.sum(lambda x, y: self.apart(x, y) ** 2)
         if not self.cross:
             return xp.sum((self.x - self.y) ** 2, axis=-1)
         # rows far from the origin would cancel; a NaN or an infinity stays in its own row
@@ -87,6 +139,14 @@ class Rows:
         for term in terms:
             total = total * term
         return total
+
+
+def anywhere(condition: Array) -> bool:
+    """Is the condition true somewhere? A traced array cannot tell: no."""
+    try:
+        return bool(namespace(condition=condition).any(condition))
+    except TypeError:
+        return False
 
 
 def checked_rows(x: Array, y: Array, cross: bool) -> Rows:
