@@ -68,10 +68,13 @@ def test_numbers_of_numpy(kind, name, dtype, backend):
 
 
 def test_the_reference_takes_them_too(kind):
-    given = inputs()
-    wanted = forms(PHI, *given, MASK, IDS)
-    got = forms(PHI, *map(kind.asarray, (*given, MASK, IDS)), "reference")
-    for each, other in zip(got, wanted, strict=True):
+    def outputs(*arrays, backend):
+        out, state = ka.causal_linear_attention(*arrays, maps.make(PHI), backend=backend)
+        token, _ = ka.linear_attention_step(state, *(x[..., 0, :] for x in arrays), maps.make(PHI), backend=backend)
+        return out, token, ka.softmax_attention(*arrays, backend=backend), maps.make(PHI)(arrays[0], backend=backend)
+
+    wanted = outputs(*inputs(), backend=None)
+    for each, other in zip(outputs(*map(kind.asarray, inputs()), backend="reference"), wanted, strict=True):
         assert kind.holds(each)
         np.testing.assert_allclose(to_numpy(each), other, rtol=1e-4, atol=1e-5)
 
