@@ -1,0 +1,26 @@
+"""Errors of attention: outputs, and rows of weights."""
+
+import numpy as np
+from scipy.special import rel_entr
+
+from kernattn.metrics import attention_mse, row_kl
+
+
+def test_attention_mse_keeps_leading_axes():
+    out, exact = np.random.default_rng(8).standard_normal((2, 3, 4, 5))
+    np.testing.assert_allclose(attention_mse(out, exact), ((out - exact) ** 2).mean(axis=(1, 2)))
+    np.testing.assert_allclose(attention_mse(out, exact[0])[0], attention_mse(out[0], exact[0]))
+
+
+def test_row_kl():
+    rng = np.random.default_rng(9)
+    p, q = rng.dirichlet(np.ones(6), size=(2, 4))
+    p[0, :2] = 0
+    p[0] /= p[0].sum()
+    np.testing.assert_allclose(row_kl(p, q), rel_entr(p, q).sum(axis=-1), rtol=1e-12)
+    np.testing.assert_allclose(row_kl(p, p), 0, atol=1e-15)
+    q[1, 3] = -1e-9
+    q[0, 0] = -1.0  # where p is 0
+    found = row_kl(p, q)
+    assert np.isinf(found[1])
+    assert np.all(np.isfinite(found[[0, 2, 3]]))
