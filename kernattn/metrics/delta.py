@@ -74,16 +74,16 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
     if q.shape[1] != d or k.shape[1] != d or v.shape[0] != k.shape[0]:
         shapes = ", ".join(str(tuple(array.shape)) for array in (q, k, v))
         raise ShapeError(f"q, k and v must be (n, d = {d}), (l, d) and (l, e); got {shapes}")
-    queries, keys, values = to_numpy64(q) * phi.input_scale, to_numpy64(k) * phi.input_scale, to_numpy64(v)
+    queries, keys, values = to_numpy64(q) * phi._input_scale, to_numpy64(k) * phi._input_scale, to_numpy64(v)
     parts = [_of_query(phi, query, keys, values) for query in queries]
     return DeltaMethod(*(like(np.stack(part), v) for part in zip(*parts, strict=True)))
 
 
 def _of_query(phi: RandomFeatureMap, q: Host, k: Host, v: Host) -> tuple[Host, Host, Host]:
     """Return bias (e,), variance (e,) and sd(Z)/Z () for one query and all keys, scaled."""
-    exact = phi.moments(q, k).mean  # (l,)
+    exact = phi._moments(q, k).mean  # (l,)
     middle, gap = (k[:, None] + k[None]) / 2, np.sum((k[:, None] - k[None]) ** 2, axis=-1)
-    products = phi.moments(q, middle).second * np.exp((row_exponent(phi.kernel) - 1) * gap / 2)
+    products = phi._moments(q, middle).second * np.exp((row_exponent(phi.kernel) - 1) * gap / 2)
     covariance = (products - np.outer(exact, exact)) / len(phi.omega)  # (l, l)
     z = np.sum(exact)
     ratio = exact @ v / z  # (e,)

@@ -37,7 +37,7 @@ class Mirrored(ka.features.RandomFeatureMap):
         folded = _folded(self, -1.0)
         return MapSpec("exp", **folded, amplitude=len(self.omega) ** -0.5)
 
-    def moments(self, x, y):
+    def _moments(self, x, y):
         return _exponential_moments(self, x, y, tilt=0.0)
 
 
@@ -83,7 +83,7 @@ class Itself(ExactMap):
     spec = None
 
     @classmethod
-    def sample(cls, kernel, number, dim, rng):
+    def _sample(cls, kernel, number, dim, rng):
         if number != dim:
             raise ParameterError(f"num_features must be dim; got {number}")
         return cls(kernel)

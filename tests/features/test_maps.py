@@ -1,6 +1,6 @@
 """Maps are values: frozen, told apart by their draw, drawn anew into new ones."""
 
-from dataclasses import FrozenInstanceError, replace
+from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
 import pytest
@@ -127,6 +127,21 @@ def test_auto():
             }
             own = error[next(n for n in names if ka.features.ESTIMATORS[n].cls is type(chosen))]
             assert own <= 1.0001 * min(error.values()), (kernel, size, error)
+
+
+EVALUATED = {"query", "key", "scaled", "spec", "query_spec", "key_spec", "scaled_query", "scaled_key"}
+KNOWN = {"mean", "bias", "variance", "num_features_for"}
+SIZES = {"dim", "query_dim", "key_dim", "num_features", "features_of"}
+PUBLIC = EVALUATED | KNOWN | SIZES | {"draw", "redraw", "save"}
+MORE = {"Nystrom": {"trace_residual"}, "AsymmetricExponential": {"projection"}}  # besides their fields
+
+
+@pytest.mark.parametrize("name", [*maps.MAPS, *maps.OTHERS])
+def test_names_that_a_map_shows(name):
+    """What one uses, and what it is made of."""
+    phi = maps.make(name)
+    shown = {each for each in dir(phi) if not each.startswith("_")}
+    assert shown == PUBLIC | {field.name for field in fields(phi)} | MORE.get(type(phi).__name__, set())
 
 
 def test_a_map_of_ones_own():

@@ -54,7 +54,7 @@ def test_transforms_are_the_weights(always, backend, degree):
 @pytest.mark.parametrize(("d", "m"), SIZES)
 def test_weights(d, m):
     phi, (x,) = make(d, m), arrays(1, (4, d), dtype="float64")
-    assert phi.omega.shape == (3, m, phi.width)
+    assert phi.omega.shape == (3, m, phi._width)
     wanted = by_weights(phi, x)
     np.testing.assert_allclose(phi(x), wanted, rtol=0, atol=1e-13 * np.abs(wanted).max())
 

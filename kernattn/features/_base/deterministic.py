@@ -21,8 +21,8 @@ class DeterministicMap(FeatureMap):
     def mean(self, x: Array, y: Array) -> Array:
         """Return phi(x).phi(y) for rowwise pairs: (..., d), (..., d) -> (...)."""
         xp = namespace(x=x, y=y)
-        self.check(x[..., None, :])
-        self.check(y[..., None, :], "y")
+        self._check(x[..., None, :])
+        self._check(y[..., None, :], "y")
         left, right = self.scaled_query(x[..., None, :]), self.scaled_key(y[..., None, :])
         products = left.values * right.values * xp.exp(left.log_scale + right.log_scale)  # (..., 1, M)
         return xp.astype(xp.sum(products, axis=-1)[..., 0], x.dtype, copy=False)
@@ -32,7 +32,7 @@ class DeterministicMap(FeatureMap):
         """Return 0 for every rowwise pair: (..., d), (..., d) -> (...)."""
         return _zeros(x, y)
 
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d): the bias alone, at the number of features."""
         bias, features = self.bias(x, y), self.features_of(x.shape[-1])
         zeros = np.zeros_like(bias)

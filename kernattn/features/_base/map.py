@@ -88,7 +88,7 @@ class FeatureMap(ABC):
         return fingerprint(self)
 
     @final
-    def check(self, x: Array, name: str = "x", *, key: bool = False) -> None:
+    def _check(self, x: Array, name: str = "x", *, key: bool = False) -> None:
         """Raise unless x is a floating (..., n, d) array of this map's dimension for queries, or for keys."""
         dim = self.key_dim if key else self.query_dim
         namespace(**{name: x})
@@ -118,11 +118,11 @@ class FeatureMap(ABC):
     @final
     def scaled(self, x: Array) -> ScaledFeatures:
         """Return the features as values and a log scale, which no norm of x overflows."""
-        self.check(x)
+        self._check(x)
         return self.scaled_query(x)
 
     def _features(self, x: Array, key: bool, backend: str | None) -> Array:
-        self.check(x, key=key)
+        self._check(x, key=key)
         backend = OP.choose(x, backend)
         spec = self.key_spec if key else self.query_spec
         if spec is not None:
@@ -146,7 +146,7 @@ class FeatureMap(ABC):
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         raise NoClosedForm(f"no closed form is known for the variance of {type(self).__name__}")
 
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
         raise NoClosedForm(f"no bound on the errors of {type(self).__name__} is known")
 
@@ -192,7 +192,7 @@ class FeatureMap(ABC):
         check_request(error, probability)
         pair = flat_pairs(x.shape[-1] if self.dim is None else self.dim, x, y)
         with np.errstate(over="ignore", invalid="ignore"):
-            return certified_number(self.terms(*pair), error, probability)
+            return certified_number(self._terms(*pair), error, probability)
 
     @abstractmethod
     def redraw(self, rng: RNG = None) -> Self:

@@ -38,7 +38,7 @@ class Estimator:
     Parameters
     ----------
     cls : type
-        The class of its maps, whose ``sample(kernel, frequencies, dim, rng, **parameters)`` draws one; `projection` is
+        The class of its maps, whose ``_sample(kernel, frequencies, dim, rng, **parameters)`` draws one; `projection` is
         among the parameters unless `projected` is False.
     serves : callable
         Tells of a kernel whether it has this estimator.
@@ -51,7 +51,7 @@ class Estimator:
     shared : bool
         Whether queries and keys have one map; "auto" takes no other.
     parameters : callable
-        What `sample` takes besides, from a `Request`: a dict by name.
+        What `_sample` takes besides, from a `Request`: a dict by name.
     reason : callable
         What its errors come from, in a line that `recommend` prints: from the kernel and the ratios
         :math:`e^{|x + y|^2} / M` and :math:`e^{|x - y|^2} / M` at the median.
@@ -84,7 +84,7 @@ class Estimator:
             check_normal(request.projection, name)
         parameters = {"projection": request.projection} if self.projected else {}
         parameters |= self.parameters(request)
-        phi: FeatureMap = self.cls.sample(
+        phi: FeatureMap = self.cls._sample(
             request.kernel, self.frequencies(number), request.dim, request.rng, **parameters
         )
         return phi

@@ -45,7 +45,7 @@ def _least_variance(request: Request, data: Host) -> str:
 
     def predicted(name: str) -> float:
         law: Any = _draw(request._replace(num_features=2, rng=generator(0)), name)
-        return float(np.sum(np.maximum(law.pair_variance(pairs, m), 0.0)))
+        return float(np.sum(np.maximum(law._pair_variance(pairs, m), 0.0)))
 
     names = (name for name in sorted(rows_of(request.kernel)) if name != "exact")
     return min((name for name in names if m % 2 == 0 or not ESTIMATORS[name].paired), key=predicted)

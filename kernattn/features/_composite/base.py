@@ -44,47 +44,47 @@ class Composite(FeatureMap):
         return None
 
     @abstractmethod
-    def reduce(self, parts: Iterable[Any]) -> Any:
+    def _reduce(self, parts: Iterable[Any]) -> Any:
         """Return the sum or the product of the members' numbers: of features, or of kernels."""
 
     @abstractmethod
-    def reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+    def _reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
         """Return the variance of the estimate from the members' means and variances."""
 
     @final
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at n times the members' numbers of terms."""
-        members = [phi.terms(x, y) for phi in self.maps]
-        kernel = self.reduce(member.kernel for member in members)
+        members = [phi._terms(x, y) for phi in self.maps]
+        kernel = self._reduce(member.kernel for member in members)
 
         def means(n: int) -> list[Host]:
             return [member.kernel + member.bias(n * member.number) for member in members]
 
         def variance(n: int) -> Host:
             parts = [_variance(member, phi)(n * member.number) for member, phi in zip(members, self.maps, strict=True)]
-            return self.reduce_variances(means(n), parts)
+            return self._reduce_variances(means(n), parts)
 
         return Terms(
             number=1,
-            features=lambda n: self.reduce(member.features(n * member.number) for member in members),
+            features=lambda n: self._reduce(member.features(n * member.number) for member in members),
             kernel=kernel,
-            bias=lambda n: np.asarray(self.reduce(means(n)) - kernel),
+            bias=lambda n: np.asarray(self._reduce(means(n)) - kernel),
             variance=variance,
         )
 
     @abstractmethod
-    def join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
+    def _join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the features that those of the members give."""
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of queries x (..., n, d), log scale apart."""
-        return self.join(namespace(x=x), [phi.scaled_query(x) for phi in self.maps])
+        return self._join(namespace(x=x), [phi.scaled_query(x) for phi in self.maps])
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of keys x (..., n, d), log scale apart."""
-        return self.join(namespace(x=x), [phi.scaled_key(x) for phi in self.maps])
+        return self._join(namespace(x=x), [phi.scaled_key(x) for phi in self.maps])
 
     @final
     def redraw(self, rng: RNG = None) -> Self:

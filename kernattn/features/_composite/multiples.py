@@ -70,9 +70,9 @@ class Multiple(FeatureMap):
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return self.factor**2 * self.inner.variance(x, y)
 
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of the inner map's terms."""
-        inner, c = self.inner.terms(x, y), self.factor
+        inner, c = self.inner._terms(x, y), self.factor
         variance, size = inner.variance, inner.size
         return replace(
             inner,

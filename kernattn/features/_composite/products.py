@@ -27,17 +27,17 @@ class Tensor(Composite):
         """Return M, the product of the members' numbers of features."""
         return prod(phi.features_of(dim) for phi in self.maps)
 
-    def reduce(self, parts: Iterable[Any]) -> Any:
+    def _reduce(self, parts: Iterable[Any]) -> Any:
         """Return the product of the members' numbers."""
         return prod(parts)
 
-    def reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+    def _reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
         """Return the product of the members' second moments less that of their squared means."""
         squares = [mean**2 for mean in means]
         seconds = [variance + square for variance, square in zip(variances, squares, strict=True)]
         return reduce(mul, seconds) - reduce(mul, squares)
 
-    def join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
+    def _join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the products of the members' features."""
         per_feature = [is_per_feature(part) for part in parts]
         if any(per_feature) and not all(per_feature):
@@ -60,7 +60,7 @@ class Tensor(Composite):
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair = to_numpy64(x), to_numpy64(y)
         means, variances = [phi.mean(*pair) for phi in self.maps], [phi.variance(*pair) for phi in self.maps]
-        return like(self.reduce_variances(means, variances), x)
+        return like(self._reduce_variances(means, variances), x)
 
 
 def tensor(*maps: FeatureMap) -> Tensor:

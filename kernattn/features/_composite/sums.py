@@ -26,15 +26,15 @@ class Concatenated(Composite):
         """Return M, the sum of the members' numbers of features."""
         return sum(phi.features_of(dim) for phi in self.maps)
 
-    def reduce(self, parts: Iterable[Any]) -> Any:
+    def _reduce(self, parts: Iterable[Any]) -> Any:
         """Return the sum of the members' numbers."""
         return sum(parts)
 
-    def reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+    def _reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
         """Return the sum of the members' variances."""
         return reduce(add, variances)
 
-    def join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
+    def _join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the members' features side by side; scales of rows become the largest of them."""
         if all(part.log_scale.shape[-1] == 1 for part in parts):
             unit = reduce(xp.maximum, (part.log_scale for part in parts))  # (..., n, 1)

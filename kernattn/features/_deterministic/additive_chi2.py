@@ -36,17 +36,17 @@ class AdditiveChi2Features(DeterministicMap):
     interval: float
 
     @classmethod
-    def sample(cls, kernel: AdditiveChi2, number: int, dim: int, rng: np.random.Generator) -> Self:
+    def _sample(cls, kernel: AdditiveChi2, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Return the map of M = (2n - 1) d features; nothing is drawn."""
         samples, rest = divmod(number + dim, 2 * dim)
         if rest or samples < 1:
             raise ParameterError(
                 f"num_features must be an odd multiple of dim for AdditiveChi2, as 1, 3, 5 times {dim}; got {number}"
             )
-        return cls.of_samples(samples)
+        return cls._of_samples(samples)
 
     @classmethod
-    def of_samples(cls, samples: int) -> Self:
+    def _of_samples(cls, samples: int) -> Self:
         r"""Return the map with :math:`L = (2n)^{-1/2}` beyond the three n that the paper gives."""
         return cls(samples, INTERVALS.get(samples, (2 * samples) ** -0.5))
 
@@ -87,13 +87,13 @@ class AdditiveChi2Features(DeterministicMap):
         pair = host_pairs(x.shape[-1], x, y)
         return like(self.mean(*pair) - AdditiveChi2().pairs(*pair), x)
 
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d): the bias at any number of samples."""
         kernel, dim = AdditiveChi2().pairs(x, y), x.shape[-1]
 
         @cache
         def bias(samples: int) -> Host:
-            return np.asarray(self.of_samples(samples).mean(x, y) - kernel)
+            return np.asarray(self._of_samples(samples).mean(x, y) - kernel)
 
         return Terms(
             number=self.samples,

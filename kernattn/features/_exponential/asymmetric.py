@@ -90,7 +90,7 @@ class AsymmetricExponential(FeatureMap):
             raise ParameterError("key_transform must be the inverse of query_transform, transposed")
 
     @classmethod
-    def sample(
+    def _sample(
         cls,
         kernel: Kernel,
         frequencies: int,
@@ -102,7 +102,7 @@ class AsymmetricExponential(FeatureMap):
         """Draw a map for queries and keys that were balanced."""
         g, h, a, b, variances = balanced
         parameters = {"tilt": frozen(tilts(2 * variances)), "basis": frozen(np.eye(dim))}
-        inner = DenseExponential.sample(Softmax(scale=1.0), frequencies, dim, rng, projection, **parameters)
+        inner = DenseExponential._sample(Softmax(scale=1.0), frequencies, dim, rng, projection, **parameters)
         return cls(kernel, inner, frozen(g), frozen(h), frozen(a), frozen(b))
 
     @property
@@ -176,10 +176,10 @@ class AsymmetricExponential(FeatureMap):
         left, right, factor = self._transformed(x, y)
         return like(self.inner.variance(left, right) * factor**2, x)
 
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
         left, right, factor = self._transformed(x, y)
-        inner = self.inner.terms(left, right)
+        inner = self.inner._terms(left, right)
         variance = inner.variance
         return replace(
             inner,

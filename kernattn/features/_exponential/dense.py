@@ -61,7 +61,7 @@ class DenseExponential(RandomFeatureMap):
     @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
-        scale = self.input_scale
+        scale = self._input_scale
         return MapSpec(
             "exp",
             omega=(self.omega * np.sqrt(1 - 4 * self.tilt)) @ self.basis.T * scale,
@@ -70,7 +70,7 @@ class DenseExponential(RandomFeatureMap):
             amplitude=len(self.omega) ** -0.5,
         )
 
-    def moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         self.projection.sphere(*self.omega.shape)  # raises where directions are uniform only nearly
         s2, a = ((x + y) @ self.basis) ** 2, self.tilt

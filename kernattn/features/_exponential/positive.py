@@ -36,7 +36,7 @@ class Positive(RandomFeatureMap):
         """The map as plain numbers."""
         return MapSpec("exp", **_folded(self), amplitude=len(self.omega) ** -0.5)
 
-    def moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _exponential_moments(self, x, y, tilt=0.0)
 
@@ -54,7 +54,7 @@ class Hyperbolic(RandomFeatureMap):
         """The map as plain numbers."""
         return MapSpec("exp_pair", **_folded(self), amplitude=(2 * len(self.omega)) ** -0.5)
 
-    def moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         mean, second, cross = _exponential_moments(self, x, y, tilt=0.0)
         second = (np.exp(2 * _row_log(self, x, y)) + second) / 2
@@ -85,7 +85,7 @@ class OptimalPositive(RandomFeatureMap):
         offset = self.tilt * squares + dim / 2 * np.log(stretch)
         return MapSpec("exp", **_folded(self, stretch), offset=offset, amplitude=len(self.omega) ** -0.5)
 
-    def moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _exponential_moments(self, x, y, tilt=self.tilt)
 
@@ -96,8 +96,8 @@ def optimal_tilt(p: float) -> float:
 
 
 def _folded(phi: RandomFeatureMap, stretch: float = 1.0) -> dict[str, Any]:
-    weights = (row_exponent(phi.kernel) - 1) * phi.input_scale**2
-    return {"omega": phi.folded(stretch), "row_weights": weights}
+    weights = (row_exponent(phi.kernel) - 1) * phi._input_scale**2
+    return {"omega": phi._folded(stretch), "row_weights": weights}
 
 
 def _row_log(phi: RandomFeatureMap, x: Host, y: Host) -> Host:

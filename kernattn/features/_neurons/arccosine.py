@@ -45,7 +45,9 @@ class ArcCosineFeatures(FeatureMap):
     omega: Host | Chains  # (m, d)
 
     @classmethod
-    def sample(cls, kernel: ArcCosine, number: int, dim: int, rng: np.random.Generator, projection: Projection) -> Self:
+    def _sample(
+        cls, kernel: ArcCosine, number: int, dim: int, rng: np.random.Generator, projection: Projection
+    ) -> Self:
         """Draw a map of so many neurons."""
         return cls(kernel, projection, projection.factors(number, dim, rng))
 
@@ -98,7 +100,7 @@ class ArcCosineFeatures(FeatureMap):
         mean, second, _ = self._moments(*pair)
         return like(np.maximum(second - mean**2, 0.0) / m, x)
 
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
         size = np.full(len(x), 2.0) if self.kernel.order == 0 else None
         return of_frequencies(self.projection, self.omega.shape, 1, self._moments(x, y), self.bias(x, y), size)

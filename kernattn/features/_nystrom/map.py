@@ -108,7 +108,7 @@ class Nystrom(FeatureMap):
         ParameterError
             If the kernel is 0 on all of the data.
         """
-        self.check(data, "data")
+        self._check(data, "data")
         if data.ndim != 2 or (self.kernel is None and data.shape[0] != self.rows):
             wanted = f"the kernel matrix ({self.rows}, {self.rows})" if self.kernel is None else f"(n, d = {self.dim})"
             raise ShapeError(f"data must be {wanted}; got shape {tuple(data.shape)}")
@@ -150,7 +150,7 @@ class Nystrom(FeatureMap):
                 f"{self.rows} rows of the data; got shape {tuple(x.shape)}"
             )
         else:
-            self.check(x)
+            self._check(x)
         OP.choose(x, backend)
         xp = namespace(x=x)
         return xp.astype(self._product(xp.astype(x, accumulation_dtype(xp, x), copy=False)), x.dtype, copy=False)

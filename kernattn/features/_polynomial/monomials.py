@@ -29,7 +29,7 @@ class Polynomial(ExactMap):
     kernel: PolynomialKernel
 
     @classmethod
-    def sample(cls, kernel: PolynomialKernel, number: int, dim: int, rng: np.random.Generator) -> Self:
+    def _sample(cls, kernel: PolynomialKernel, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Return the map, which must have so many features; nothing is drawn."""
         phi = cls(kernel)
         if number != phi.features_of(dim):

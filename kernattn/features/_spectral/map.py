@@ -36,28 +36,28 @@ class RandomFeatureMap(SpecMap):
     omega: Host | Chains  # (D, d)
 
     @abstractmethod
-    def moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
 
-    def sizes(self, x: Host, y: Host) -> Host | None:
+    def _sizes(self, x: Host, y: Host) -> Host | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d); None where there is none."""
         return None
 
     @property
-    def input_scale(self) -> Host:
+    def _input_scale(self) -> Host:
         """The scale c of the kernel's inputs, (d,): x' = c x."""
         scale: Host = self.kernel.input_scale(self.omega.shape[1])
         return scale
 
     @final
-    def folded(self, stretch: float = 1.0) -> Host | Chains:
+    def _folded(self, stretch: float = 1.0) -> Host | Chains:
         """Return the frequencies of unscaled inputs, (D, d): omega times the input scale, times `stretch`."""
         if isinstance(self.omega, Chains):
-            return self.omega.scaled(self.input_scale, stretch)
-        return self.omega * (stretch * self.input_scale)
+            return self.omega.scaled(self._input_scale, stretch)
+        return self.omega * (stretch * self._input_scale)
 
     @property
-    def spectrum(self) -> Spectrum:
+    def _spectrum(self) -> Spectrum:
         """The law of the frequencies."""
         return spectrum(self.kernel, self.projection)
 
@@ -65,11 +65,11 @@ class RandomFeatureMap(SpecMap):
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh random numbers."""
         frequencies, dim = self.omega.shape
-        return replace(self, **self.draws(self.spectrum, frequencies, dim, generator(rng)))
+        return replace(self, **self._draws(self._spectrum, frequencies, dim, generator(rng)))
 
     @final
     @classmethod
-    def sample(
+    def _sample(
         cls,
         kernel: Kernel,
         frequencies: int,
@@ -79,22 +79,22 @@ class RandomFeatureMap(SpecMap):
         **parameters: Any,
     ) -> Self:
         """Draw a map."""
-        return cls(kernel, projection, **cls.draws(spectrum(kernel, projection), frequencies, dim, rng), **parameters)
+        return cls(kernel, projection, **cls._draws(spectrum(kernel, projection), frequencies, dim, rng), **parameters)
 
     @staticmethod
-    def draws(law: Spectrum, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
+    def _draws(law: Spectrum, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
         """Draw the random fields of the map."""
         return {"omega": law.draw(frequencies, dim, rng)}
 
     @final
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        return like(self.moments(*self._scaled_pairs(x, y)).mean, x)
+        return like(self._moments(*self._scaled_pairs(x, y)).mean, x)
 
     @final
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
-        mean = self.moments(*self._scaled_pairs(x, y)).mean
+        mean = self._moments(*self._scaled_pairs(x, y)).mean
         return like(mean - self.kernel.pairs(to_numpy64(x), to_numpy64(y)), x)
 
     @final
@@ -102,19 +102,19 @@ class RandomFeatureMap(SpecMap):
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         frequencies, dim = self.omega.shape
         pairs = self.projection.pairs(frequencies, dim)
-        mean, second, cross = self.moments(*self._scaled_pairs(x, y))
+        mean, second, cross = self._moments(*self._scaled_pairs(x, y))
         variance = (second - mean**2) / frequencies
         for pair, count in pairs.items():
             variance += (cross(pair) - mean**2) * count / frequencies**2
         return like(np.maximum(variance, 0.0), x)
 
     @final
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
         scaled, features = self._scaled_pairs(x, y), self.features_of(self.omega.shape[1]) // len(self.omega)
-        moments, size = self.moments(*scaled), self.sizes(*scaled)
+        moments, size = self._moments(*scaled), self._sizes(*scaled)
         return of_frequencies(self.projection, self.omega.shape, features, moments, self.bias(x, y), size)
 
     def _scaled_pairs(self, x: Array, y: Array) -> tuple[Host, Host]:
         x, y = host_pairs(self.omega.shape[1], x, y)
-        return x * self.input_scale, y * self.input_scale
+        return x * self._input_scale, y * self._input_scale

@@ -72,9 +72,9 @@ class SkewedChi2Features(FeatureMap):
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self.inner.variance(*self._logarithms(x, y)), x)
 
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
-        return self.inner.terms(*self._logarithms(x, y))
+        return self.inner._terms(*self._logarithms(x, y))
 
     def _logarithms(self, x: Array, y: Array) -> tuple[Host, Host]:
         pair = host_pairs(self.inner.omega.shape[1], x, y)

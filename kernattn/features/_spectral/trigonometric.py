@@ -32,11 +32,11 @@ class Trigonometric(RandomFeatureMap):
         """The map as plain numbers."""
         return MapSpec("sincos", **_folded(self), amplitude=len(self.omega) ** -0.5)
 
-    def moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _cosine_moments(self, x, y, 0.0)
 
-    def sizes(self, x: Host, y: Host) -> Host | None:
+    def _sizes(self, x: Host, y: Host) -> Host | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
         return _row(self, x, y)
 
@@ -58,24 +58,24 @@ class Phase(RandomFeatureMap):
         return MapSpec("cos", **_folded(self), offset=self.phase, amplitude=(2 / len(self.omega)) ** 0.5)
 
     @staticmethod
-    def draws(law: Spectrum, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
+    def _draws(law: Spectrum, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
         """Draw the frequencies and the phases."""
         omega = law.draw(frequencies, dim, rng)
         return {"omega": omega, "phase": frozen(rng.uniform(0.0, 2 * np.pi, frequencies))}
 
-    def moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Host, y: Host) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _cosine_moments(self, x, y, 0.5)
 
-    def sizes(self, x: Host, y: Host) -> Host | None:
+    def _sizes(self, x: Host, y: Host) -> Host | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
         return 2 * _row(self, x, y)
 
 
 def _folded(phi: RandomFeatureMap) -> dict[str, Any]:
     exponent = row_exponent(phi.kernel)
-    weights = exponent * phi.input_scale**2 if exponent else None
-    return {"omega": phi.folded(), "row_weights": weights}
+    weights = exponent * phi._input_scale**2 if exponent else None
+    return {"omega": phi._folded(), "row_weights": weights}
 
 
 def _row(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
@@ -84,7 +84,7 @@ def _row(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
 
 def _cosine_moments(phi: RandomFeatureMap, x: Host, y: Host, phase_noise: float) -> Moments:
     """Moments of cos w.(x - y), plus cos(w.(x + y) + 2 b) whose square averages to `phase_noise`."""
-    delta, law, m = x - y, phi.spectrum, len(phi.omega)
+    delta, law, m = x - y, phi._spectrum, len(phi.omega)
     row = _row(phi, x, y)
     second = (1 + law.cosine(2 * delta, m)) / 2 + phase_noise
     return Moments(

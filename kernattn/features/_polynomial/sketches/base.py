@@ -33,48 +33,48 @@ class PolynomialSketch(FeatureMap):
 
     kernel: Polynomial
 
-    op: ClassVar[Op] = OP  # its backends are those of the map
-    step: ClassVar[int] = 1  # features of a product
-    block_rows: ClassVar[int | None] = 1024  # NumPy rows done at once; None where the op sees to that
+    _op: ClassVar[Op] = OP  # its backends are those of the map
+    _step: ClassVar[int] = 1  # features of a product
+    _block_rows: ClassVar[int | None] = 1024  # NumPy rows done at once; None where the op sees to that
 
     @property
     @abstractmethod
-    def width(self) -> int:
+    def _width(self) -> int:
         """Length of a row with the kernel's constant appended."""
 
     @abstractmethod
-    def product(self, x: Any, backend: str | None) -> Array:
+    def _product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
 
     @abstractmethod
-    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
 
     @property
     @abstractmethod
-    def block(self) -> int:
+    def _block(self) -> int:
         """Size of a whole set of features that depend on each other, beyond which more features are always better."""
 
     @property
     @abstractmethod
-    def bounded(self) -> bool:
+    def _bounded(self) -> bool:
         """Whether no factor of a feature exceeds the sum of the row's magnitudes, and blocks are independent."""
 
     @classmethod
     @abstractmethod
-    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
+    def _sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Draw a map of so many products."""
 
     @property
     @abstractmethod
-    def design(self) -> dict[str, Any]:
-        """What `sample` takes beyond the kernel and the sizes."""
+    def _design(self) -> dict[str, Any]:
+        """What `_sample` takes beyond the kernel and the sizes."""
 
     @final
     @property
     def dim(self) -> int:
         """Input dimension d."""
-        return self.width - (self.kernel.coef0 > 0)
+        return self._width - (self.kernel.coef0 > 0)
 
     @final
     @property
@@ -85,15 +85,15 @@ class PolynomialSketch(FeatureMap):
     @final
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh random numbers."""
-        number = self.features_of(self.dim) // self.step
-        return self.sample(self.kernel, number, self.dim, generator(rng), **self.design)
+        number = self.features_of(self.dim) // self._step
+        return self._sample(self.kernel, number, self.dim, generator(rng), **self._design)
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         xp = namespace(x=x)
         rows, size = unit_rows(augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False)))
-        return ScaledFeatures(self.product(rows, None), self.kernel.degree * xp.log(size))
+        return ScaledFeatures(self._product(rows, None), self.kernel.degree * xp.log(size))
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
@@ -114,10 +114,10 @@ class PolynomialSketch(FeatureMap):
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         sums = pair_sums(self.kernel, self.dim, x, y)
-        return like(np.maximum(self.pair_variance(sums, self.features_of(self.dim)), 0.0), x)
+        return like(np.maximum(self._pair_variance(sums, self.features_of(self.dim)), 0.0), x)
 
     @final
-    def terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Host, y: Host) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
         pair, p = pair_sums(self.kernel, self.dim, x, y), self.kernel.degree
         return Terms(
@@ -125,35 +125,35 @@ class PolynomialSketch(FeatureMap):
             features=lambda m: m,
             kernel=pair.dot**p,
             bias=lambda m: np.zeros_like(pair.dot),
-            variance=lambda m: self.pair_variance(pair, m),
-            size=pair.largest**p if self.bounded else None,
-            block=self.block,
-            part=lambda rest: rest % self.step == 0,
+            variance=lambda m: self._pair_variance(pair, m),
+            size=pair.largest**p if self._bounded else None,
+            block=self._block,
+            part=lambda rest: rest % self._step == 0,
         )
 
     @final
     def _features(self, x: Any, key: bool, backend: str | None) -> Array:
         dense = not sparse.issparse(x)
         if dense:
-            self.check(x)
+            self._check(x)
         else:
             _check_csr(x, self.dim)
-        self.op.choose(x if dense else x.data, backend)
-        if self.block_rows is None or (dense and not isinstance(x, np.ndarray)):
+        self._op.choose(x if dense else x.data, backend)
+        if self._block_rows is None or (dense and not isinstance(x, np.ndarray)):
             return self._of_rows(x, backend)
         rows = x.reshape(-1, self.dim) if dense else x
         out = np.empty((rows.shape[0], self.features_of(self.dim)), x.dtype)
-        for start in range(0, len(out), self.block_rows):
-            stop = start + self.block_rows
+        for start in range(0, len(out), self._block_rows):
+            stop = start + self._block_rows
             out[start:stop] = self._of_rows(rows[start:stop], backend)
         return out.reshape(*x.shape[:-1], -1)
 
     def _of_rows(self, x: Any, backend: str | None) -> Array:
         if sparse.issparse(x):
-            return self.product(augmented_csr(self.kernel, x), backend)
+            return self._product(augmented_csr(self.kernel, x), backend)
         xp = namespace(x=x)
         rows = augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False))
-        return xp.astype(self.product(rows, backend), x.dtype, copy=False)
+        return xp.astype(self._product(rows, backend), x.dtype, copy=False)
 
 
 def _check_csr(x: Any, dim: int) -> None:

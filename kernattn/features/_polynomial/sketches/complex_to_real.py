@@ -33,20 +33,20 @@ class ComplexToReal(PolynomialSketch):
     real: NDArray[Any]  # (p, D, width)
     imag: NDArray[Any]  # (p, D, width)
 
-    step: ClassVar[int] = 2
+    _step: ClassVar[int] = 2
 
     @property
-    def width(self) -> int:
+    def _width(self) -> int:
         """Length of a row with the kernel's constant appended."""
         return int(self.real.shape[2])
 
     @property
-    def design(self) -> dict[str, Any]:
+    def _design(self) -> dict[str, Any]:
         """The law of the weights."""
         return {"law": self.law}
 
     @classmethod
-    def sample(
+    def _sample(
         cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator, law: str = "rademacher"
     ) -> Self:
         """Draw a map."""
@@ -64,7 +64,7 @@ class ComplexToReal(PolynomialSketch):
         """Return M = 2D."""
         return 2 * int(self.real.shape[1])
 
-    def product(self, x: Any, backend: str | None) -> Array:
+    def _product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         amplitude = self.real.shape[1] ** -0.5
         real, imag = projected(x, self.real[0]) * amplitude, projected(x, self.imag[0]) * amplitude
@@ -73,7 +73,7 @@ class ComplexToReal(PolynomialSketch):
             real, imag = real * a - imag * b, real * b + imag * a
         return namespace(real=real).concat([real, imag], axis=-1)
 
-    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         p = self.kernel.degree
         shared = pair.shared if self.law == "rademacher" else 0.0
@@ -82,11 +82,11 @@ class ComplexToReal(PolynomialSketch):
         return variance
 
     @property
-    def bounded(self) -> bool:
+    def _bounded(self) -> bool:
         """True for weights that are roots of unity."""
         return self.law == "rademacher"
 
     @property
-    def block(self) -> int:
+    def _block(self) -> int:
         """2: the parts of one complex feature."""
         return 2

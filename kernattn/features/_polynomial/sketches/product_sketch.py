@@ -28,7 +28,7 @@ class ProductSketch(PolynomialSketch):
 
     @final
     @property
-    def width(self) -> int:
+    def _width(self) -> int:
         """Length of a row with the kernel's constant appended."""
         return int(self.omega.shape[2])
 
@@ -38,17 +38,17 @@ class ProductSketch(PolynomialSketch):
         return int(self.omega.shape[1])
 
     @final
-    def product(self, x: Any, backend: str | None) -> Array:
+    def _product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         return products(x, self.omega)
 
     @final
-    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
-        return product_variance(self.kernel.degree, pair.square, *self.factor_moments(pair), num_features, self.block)
+        return product_variance(self.kernel.degree, pair.square, *self._factor_moments(pair), num_features, self._block)
 
     @abstractmethod
-    def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
+    def _factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
 
 
@@ -79,12 +79,12 @@ class GaussianSketch(ProductSketch):
     projection: Iid | Orthogonal
 
     @property
-    def design(self) -> dict[str, Any]:
+    def _design(self) -> dict[str, Any]:
         """The projection."""
         return {"projection": self.projection}
 
     @classmethod
-    def sample(
+    def _sample(
         cls,
         kernel: Polynomial,
         number: int,
@@ -102,18 +102,18 @@ class GaussianSketch(ProductSketch):
         return cls(kernel, frozen(np.stack(factors)), projection)
 
     @property
-    def bounded(self) -> bool:
+    def _bounded(self) -> bool:
         """False: the weights are Gaussian, or entries of long rows."""
         return False
 
     @property
-    def block(self) -> int:
+    def _block(self) -> int:
         """1 for iid weights, the length of a row for orthogonal ones."""
-        return 1 if isinstance(self.projection, Iid) else self.width
+        return 1 if isinstance(self.projection, Iid) else self._width
 
-    def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
+    def _factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
-        d = self.width
+        d = self._width
         second = pair.norms + 2 * pair.square
         if self.projection.norms == "sqrt_d":
             second = second * (d / (d + 2))
@@ -130,25 +130,25 @@ class RademacherSketch(ProductSketch):
     """
 
     @property
-    def design(self) -> dict[str, Any]:
+    def _design(self) -> dict[str, Any]:
         """Nothing."""
         return {}
 
     @classmethod
-    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
+    def _sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Draw a map."""
         return cls(kernel, random_signs(rng, kernel.degree, number, width(kernel, dim)))
 
     @property
-    def bounded(self) -> bool:
+    def _bounded(self) -> bool:
         """True."""
         return True
 
     @property
-    def block(self) -> int:
+    def _block(self) -> int:
         """1: the features are independent."""
         return 1
 
-    def factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
+    def _factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for independent rows w, w'."""
         return pair.norms + 2 * (pair.square - pair.shared), pair.square

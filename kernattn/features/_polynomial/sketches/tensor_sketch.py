@@ -42,26 +42,26 @@ class TensorSketch(PolynomialSketch):
     sign: NDArray[np.int8]  # (p, width)
     buckets: int
 
-    op: ClassVar[Op] = OP
-    block_rows: ClassVar[int | None] = None
+    _op: ClassVar[Op] = OP
+    _block_rows: ClassVar[int | None] = None
 
     @property
-    def width(self) -> int:
+    def _width(self) -> int:
         """Length of a row with the kernel's constant appended."""
         return int(self.index.shape[1])
 
     @lazy
-    def weight(self) -> Host:
+    def _weight(self) -> Host:
         """The signs in float64: one array for all calls, of which devices keep what they made."""
         return frozen(self.sign.astype(np.float64))
 
     @property
-    def design(self) -> dict[str, Any]:
+    def _design(self) -> dict[str, Any]:
         """Nothing."""
         return {}
 
     @classmethod
-    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
+    def _sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Draw a map."""
         shape = (kernel.degree, width(kernel, dim))
         index = rng.integers(number, size=shape)
@@ -72,13 +72,13 @@ class TensorSketch(PolynomialSketch):
         """Return M."""
         return self.buckets
 
-    def product(self, x: Any, backend: str | None) -> Array:
+    def _product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         sketch = OP.implementation(x.data if sparse.issparse(x) else x, backend)
-        phi: Array = sketch(x, self.index, self.weight, self.buckets)
+        phi: Array = sketch(x, self.index, self._weight, self.buckets)
         return phi
 
-    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         p, m = self.kernel.degree, num_features
         square, cross = pair.square**p, (pair.norms + pair.square - pair.shared) ** p
@@ -88,11 +88,11 @@ class TensorSketch(PolynomialSketch):
         return variance
 
     @property
-    def bounded(self) -> bool:
+    def _bounded(self) -> bool:
         """False: all buckets depend on each other."""
         return False
 
     @property
-    def block(self) -> int:
+    def _block(self) -> int:
         """2: more buckets are better among even numbers, and among odd ones."""
         return 2

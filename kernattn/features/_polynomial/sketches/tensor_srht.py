@@ -54,11 +54,11 @@ class TensorSRHT(PolynomialSketch):
     signs: NDArray[np.int8]  # (p, blocks, width)
     rows: NDArray[np.int64]  # (p, M), r block by block
 
-    op: ClassVar[Op] = OP
-    block_rows: ClassVar[int | None] = 128
+    _op: ClassVar[Op] = OP
+    _block_rows: ClassVar[int | None] = 128
 
     @property
-    def width(self) -> int:
+    def _width(self) -> int:
         """Length of a row with the kernel's constant appended."""
         return int(self.signs.shape[2])
 
@@ -69,31 +69,31 @@ class TensorSRHT(PolynomialSketch):
     @lazy
     def omega(self) -> NDArray[np.int8]:
         """The weights, (p, M, width)."""
-        entries = 1 - 2 * (np.bitwise_count(self.rows[..., None] & np.arange(self.width)) % 2).astype(np.int8)
-        omega: NDArray[np.int8] = entries * self.signs[:, np.arange(self.rows.shape[1]) // self.block]
+        entries = 1 - 2 * (np.bitwise_count(self.rows[..., None] & np.arange(self._width)) % 2).astype(np.int8)
+        omega: NDArray[np.int8] = entries * self.signs[:, np.arange(self.rows.shape[1]) // self._block]
         omega.setflags(write=False)
         return omega
 
     @lazy
     def _factors(self) -> list[tuple[Chains, NDArray[np.int64]]]:
         """Blocks of transforms, and which of their results the features read: one pair a factor."""
-        count, n = self.rows.shape[1], self.block
+        count, n = self.rows.shape[1], self._block
         first = np.arange(count) // n * n
         factors = []
         for i, (signs, rows) in enumerate(zip(self.signs, self.rows, strict=True)):
-            diagonals = np.pad(signs.astype(np.float64), ((0, 0), (0, n - self.width)), constant_values=1.0)
+            diagonals = np.pad(signs.astype(np.float64), ((0, 0), (0, n - self._width)), constant_values=1.0)
             norm = n**0.5 * (count**-0.5 if i == 0 else 1.0)
             norms = np.full(len(signs) * n, norm)
-            factors.append((Chains(frozen(diagonals[:, None]), frozen(norms), self.width), first + rows))
+            factors.append((Chains(frozen(diagonals[:, None]), frozen(norms), self._width), first + rows))
         return factors
 
     @property
-    def design(self) -> dict[str, Any]:
+    def _design(self) -> dict[str, Any]:
         """Nothing."""
         return {}
 
     @classmethod
-    def sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
+    def _sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Draw a map."""
         columns = width(kernel, dim)
         n = padded(columns)
@@ -108,15 +108,15 @@ class TensorSRHT(PolynomialSketch):
         rows.setflags(write=False)
         return cls(kernel, signs, rows)
 
-    def product(self, x: Any, backend: str | None) -> Array:
+    def _product(self, x: Any, backend: str | None) -> Array:
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         backend = OP.choose(x.data if sparse.issparse(x) else x, backend)
-        if self.width <= FASTER_ABOVE[backend]:
+        if self._width <= FASTER_ABOVE[backend]:
             return products(x, self.omega)
         if sparse.issparse(x):
-            few = max(16, ROOM // self.block)  # 16 rows go through the transform at once
+            few = max(16, ROOM // self._block)  # 16 rows go through the transform at once
             blocks = (x[start : start + few].toarray() for start in range(0, x.shape[0], few))
-            return np.concatenate([self.product(rows, backend) for rows in blocks])
+            return np.concatenate([self._product(rows, backend) for rows in blocks])
         xp, transform = namespace(x=x), OP.implementation(x, backend)
         phi: Array = None
         for chains, places in self._factors:
@@ -124,18 +124,18 @@ class TensorSRHT(PolynomialSketch):
             phi = u if phi is None else phi * u
         return phi
 
-    def pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         second = pair.norms + 2 * (pair.square - pair.shared)
-        cross = pair.square - (second - pair.square) / max(self.block - 1, 1)
-        return product_variance(self.kernel.degree, pair.square, second, cross, num_features, self.block)
+        cross = pair.square - (second - pair.square) / max(self._block - 1, 1)
+        return product_variance(self.kernel.degree, pair.square, second, cross, num_features, self._block)
 
     @property
-    def bounded(self) -> bool:
+    def _bounded(self) -> bool:
         """True."""
         return True
 
     @property
-    def block(self) -> int:
+    def _block(self) -> int:
         """The order n of the Hadamard matrix."""
-        return padded(self.width)
+        return padded(self._width)
