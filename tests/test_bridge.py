@@ -1,5 +1,10 @@
 """Arrays of PyTorch and JAX on compiled ops: NumPy's numbers, in kind, from the same memory; what must be kept is."""
 
+import sys
+from contextlib import contextmanager
+from functools import partial
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
@@ -250,3 +255,35 @@ def test_plain_values_and_tuples_cross_as_they_are(kind):
     assert nothing is None
     assert z is sums.z
     assert sums.s is x
+
+
+def test_cuda_tensors_run_on_their_device_and_stream(torch, monkeypatch):
+    """CuPy and CUDA are stood in for: which context is entered when, and what crosses."""
+    events = []
+
+    @contextmanager
+    def entered(*what):
+        events.append(what)
+        yield
+        events.append("left")
+
+    cuda = SimpleNamespace(Device=partial(entered, "device"), ExternalStream=partial(entered, "stream"))
+    monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, from_dlpack=np.from_dlpack))
+    stream = SimpleNamespace(cuda_stream=77)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
+
+    def op(x, dtype):
+        events.append((x.dtype, dtype))
+        x[0] = 2.0
+        return x, x + 1
+
+    for name in ("float32", "bfloat16"):
+        x, events[:] = torch.zeros(3, dtype=getattr(torch, name)), []
+        same, more = _bridge.TorchCuda().call(op, x, (x, x.dtype))
+        assert same is x
+        assert more.dtype == x.dtype
+        assert more.tolist() == [3.0, 1.0, 1.0]
+        dtype = numpy_dtype(name)
+        assert events == [("device", None), ("stream", 77, None), (dtype, dtype), "left", "left"]
+    with pytest.raises(_bridge.Kept, match="gradient"):
+        _bridge.TorchCuda().call(op, x, (x.float().requires_grad_(), None))

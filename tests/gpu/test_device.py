@@ -133,19 +133,21 @@ def test_tensors_of_torch_come_and_go_without_a_copy(cupy, dtype):
         pytest.skip("this torch has no CUDA")
     host, _ = problem(cupy, dtype="float32")
     sent = [torch.tensor(x, device="cuda").to(getattr(torch, dtype)) for x in host]
-    if dtype == "bfloat16":
-        import ml_dtypes
-
-        taken = [cupy.from_dlpack(x.view(torch.int16)).view(ml_dtypes.bfloat16) for x in sent]
-    else:
-        taken = [cupy.from_dlpack(x) for x in sent]
-    assert [x.data.ptr for x in taken] == [x.data_ptr() for x in sent]
-    with cupy.cuda.ExternalStream(torch.cuda.current_stream().cuda_stream):
-        out = ka.linear_attention(*taken, PHI)
-    back = torch.from_dlpack(out.view(np.int16) if dtype == "bfloat16" else out)
-    assert back.data_ptr() == out.data.ptr
-    wanted, _ = laws.expected(PHI, *map(to64, taken))
-    np.testing.assert_allclose(to64(out), wanted, atol={"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype])
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        out, state = ka.causal_linear_attention(*sent, PHI)
+        step, after = ka.linear_attention_step(state, *(x[:, -1] for x in sent), PHI, reuse_state=True)
+    stream.synchronize()
+    assert out.device == step.device == sent[0].device
+    assert out.dtype == step.dtype == sent[0].dtype
+    assert after.s is state.s
+    host = [x.double().cpu().numpy() for x in sent]
+    wanted, _ = laws.expected(PHI, *host, causal=True)
+    close = {"float32": 1e-4, "float16": 2e-2, "bfloat16": 1e-1}[dtype]
+    np.testing.assert_allclose(out.double().cpu().numpy(), wanted, atol=close)
+    with pytest.raises(ka.errors.BackendUnavailable, match="gradient"):
+        PHI(sent[0].requires_grad_(), backend="gpu")
 
 
 @pytest.mark.parametrize("name", ["linear", "causal"])
