@@ -67,6 +67,18 @@ def test_public_names_are_documented(module: str) -> None:
         assert len(opening.split()) >= 3, f"{module}.{name} opens without prose"
 
 
+@pytest.mark.parametrize("module", PUBLIC)
+def test_methods_are_documented(module: str) -> None:
+    loaded = importlib.import_module(module)
+    for name in loaded.__all__:
+        value = getattr(loaded, name)
+        for method, member in inspect.getmembers(value) if inspect.isclass(value) else ():
+            if method.startswith("_") or not (inspect.isroutine(member) or isinstance(member, property)):
+                continue
+            if getattr(member, "__module__", None) is not None and member.__module__.startswith("kernattn"):
+                assert inspect.getdoc(member), f"{module}.{name}.{method} has no docstring"
+
+
 FORMULA = re.compile(r"[=~≈^]|:math:")
 FUNCTIONS = [name for name in kernattn.__all__ if inspect.isfunction(getattr(kernattn, name))]
 

@@ -24,23 +24,13 @@ __all__ = ["AsymmetricExponential", "Balance", "balance"]
 
 
 class Balance(NamedTuple):
-    r"""Maps :math:`x \mapsto G (x - a)` of queries and :math:`y \mapsto H (y - b)` of keys, :math:`G^T H = I`.
+    r"""Maps :math:`x \mapsto G (x - a)` of queries and :math:`y \mapsto H (y - b)` of keys, :math:`G^T H = I`."""
 
-    Attributes
-    ----------
-    query, key : (d, d) numpy.ndarray
-        G and H.
-    query_mean, key_mean : (d,) numpy.ndarray
-        a and b.
-    variances : (d,) numpy.ndarray
-        What both sides' variances along each axis have become.
-    """
-
-    query: Host
-    key: Host
-    query_mean: Host
-    key_mean: Host
-    variances: Host
+    query: Host  # (d, d) G
+    key: Host  # (d, d) H
+    query_mean: Host  # (d,) a
+    key_mean: Host  # (d,) b
+    variances: Host  # (d,) of both sides' rows, turned
 
 
 @final
@@ -204,30 +194,6 @@ def balance(queries: Host, keys: Host) -> Balance:
     :math:`L_q^T L_k = U \Sigma V^T`, they are :math:`G = \Sigma^{1/2} U^T L_q^{-1}` and
     :math:`H = \Sigma^{-1/2} U^T L_q^T`, and the diagonal is :math:`\Sigma`. The covariances are those of n rows and of
     one more, of the same size along every axis, so that they have full rank.
-
-    Parameters
-    ----------
-    queries, keys : (n, d) numpy.ndarray
-        Scaled inputs x' = c x.
-
-    Returns
-    -------
-    Balance
-        The transforms, the means and the diagonal.
-
-    Raises
-    ------
-    ParameterError
-        If all queries or all keys are equal.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from kernattn.features._exponential.asymmetric import balance
-    >>> queries = np.array([[4.0, 0.0], [-4.0, 0.0], [0.0, 1.0], [0.0, -1.0]])
-    >>> found = balance(queries, queries[:, ::-1])
-    >>> bool(np.allclose(found.query.T @ found.key, np.eye(2)))
-    True
     """
     a, b = np.mean(queries, axis=0), np.mean(keys, axis=0)
     left, right = (

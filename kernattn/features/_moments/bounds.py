@@ -69,39 +69,13 @@ class Terms:
 
 def of_frequencies(
     projection: Projection,
-    shape: tuple[int, int],
-    features: int,
-    moments: tuple[Host, Host, Callable[[Pair], Host]],
-    bias: Host,
-    size: Host | None,
+    shape: tuple[int, int],  # of the map's frequencies
+    features: int,  # of one frequency
+    moments: tuple[Host, Host, Callable[[Pair], Host]],  # E t, E t^2 (P,); E t t' of a pair of frequencies
+    bias: Host,  # (P,)
+    size: Host | None,  # (P,) largest size of a term; None where there is none
 ) -> Terms:
-    """Return the terms of P pairs, one for each frequency.
-
-    Parameters
-    ----------
-    projection : Projection
-        How frequencies are drawn.
-    shape : (int, int)
-        Number and dimension of the map's frequencies.
-    features : int
-        Number of features of a frequency.
-    moments : (P,) array, (P,) array, callable
-        E t, E t^2, and E t t' of two terms that depend on each other.
-    bias : (P,) array
-        The mean less the kernel.
-    size : (P,) array or None
-        Largest size of a term; None where there is none.
-
-    Returns
-    -------
-    Terms
-        The terms.
-
-    Raises
-    ------
-    NoClosedForm
-        If all frequencies depend on each other, or neither the variance nor a largest size is known.
-    """
+    """Return the terms of P pairs, one for each frequency; raise where nothing bounds their errors."""
     (number, d), (mean, second, cross) = shape, moments
     sizes = projection.blocks(8 << d.bit_length(), d)
     if len(sizes) == 1:

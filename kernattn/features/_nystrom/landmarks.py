@@ -19,22 +19,7 @@ PASSES = 3  # over the data in batches
 
 
 def uniform(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Pick m rows, all sets alike: Williams and Seeger (2001).
-
-    Parameters
-    ----------
-    gram : Gram
-        The matrix; none of its entries is read.
-    m : int
-        Number of landmarks.
-    rng : numpy.random.Generator
-        Source of the draw.
-
-    Returns
-    -------
-    (m,) numpy.ndarray
-        Indices, in random order.
-    """
+    """Pick m rows, all sets alike: Williams and Seeger (2001)."""
     return rng.choice(len(gram), m, replace=False)
 
 
@@ -43,20 +28,6 @@ def kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
 
     It starts from rows that are drawn one by one, each with probability proportional to its squared distance from those
     before it: k-means++ (Arthur and Vassilvitskii 2007).
-
-    Parameters
-    ----------
-    data : (n, d) array
-        Rows.
-    m : int
-        Number of landmarks.
-    rng : numpy.random.Generator
-        Source of the first centres.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The centres, which need not be rows of the data.
     """
     with catch_warnings():
         simplefilter("ignore", UserWarning)  # a cluster that loses all rows keeps its centre
@@ -80,20 +51,6 @@ def minibatch_kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
     """Return the centres of m clusters by scikit-learn's mini-batch k-means (Sculley 2010), from k-means++.
 
     The number of steps does not depend on sums that threads make, so that the same draw gives the same centres.
-
-    Parameters
-    ----------
-    data : (n, d) array
-        Rows.
-    m : int
-        Number of landmarks.
-    rng : numpy.random.Generator
-        Source of the first centres and of the batches.
-
-    Returns
-    -------
-    (m, d) numpy.ndarray
-        The centres, which need not be rows of the data.
     """
     from sklearn.cluster import MiniBatchKMeans
 
@@ -116,20 +73,6 @@ def leverage(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
     follow from a weighted sample of its random half, whose scores follow from a quarter, and so on. The ridge
     :math:`\lambda` is
     :math:`\sum_{i > k} \sigma_i / k` of the sampled matrix, with :math:`k = m / (4 \log m)`.
-
-    Parameters
-    ----------
-    gram : Gram
-        The matrix; about 2 n m of its entries are read.
-    m : int
-        Number of landmarks.
-    rng : numpy.random.Generator
-        Source of the draw.
-
-    Returns
-    -------
-    (m,) numpy.ndarray
-        Indices, in the order of the draw.
     """
     order = rng.permutation(len(gram))
     sizes = [len(gram)]

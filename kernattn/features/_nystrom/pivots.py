@@ -18,7 +18,10 @@ EXHAUSTED = 1e-13  # of the trace: what is left is rounding
 
 
 class Pivots(NamedTuple):
-    """Chosen rows in order, and the relative trace of the residual after each of them."""
+    """Chosen rows in order, and the relative trace of the residual after each of them.
+
+    They are at most the m that are asked for, and end where the target or the numerical rank is reached.
+    """
 
     indices: NDArray[np.int64]
     residuals: Host
@@ -30,22 +33,6 @@ def rpcholesky(gram: Gram, m: int, rng: np.random.Generator, target: float) -> P
     Chen, Epperly, Tropp and Webber (2023). Pivots are proposed in blocks from the residual at the block's beginning,
     and each is accepted with the probability that makes the law that of one pivot at a time (Epperly, Tropp and Webber
     2024).
-
-    Parameters
-    ----------
-    gram : Gram
-        The matrix; n m of its entries are read.
-    m : int
-        The largest number of pivots.
-    rng : numpy.random.Generator
-        Source of the draw.
-    target : float
-        Stop once the residual's trace is at most this part of the whole.
-
-    Returns
-    -------
-    Pivots
-        At most m of them, fewer where the target or the numerical rank is reached.
     """
     residual = gram.diagonal()
     trace = float(np.sum(residual))
@@ -73,24 +60,7 @@ def rpcholesky(gram: Gram, m: int, rng: np.random.Generator, target: float) -> P
 
 
 def greedy(gram: Gram, m: int, rng: np.random.Generator, target: float) -> Pivots:
-    r"""Pick the largest diagonal entry of the residual each time: pivoted Cholesky (Fine and Scheinberg 2001).
-
-    Parameters
-    ----------
-    gram : Gram
-        The matrix; n m of its entries are read.
-    m : int
-        The largest number of pivots.
-    rng : numpy.random.Generator
-        Not used: nothing is random.
-    target : float
-        Stop once the residual's trace is at most this part of the whole.
-
-    Returns
-    -------
-    Pivots
-        At most m of them, fewer where the target or the numerical rank is reached.
-    """
+    r"""Pick the largest diagonal entry of the residual each time: pivoted Cholesky (Fine and Scheinberg 2001)."""
     residual = gram.diagonal()
     trace = float(np.sum(residual))
     factor = np.empty((m, len(gram)))  # F^T

@@ -66,20 +66,7 @@ class Polynomial(ExactMap):
 
 
 def monomials(x: Array, degree: int) -> Array:
-    r"""Return :math:`\sqrt{p! / \prod_i a_i!} \prod_i x_i^{a_i}` for all :math:`\sum_i a_i = p`, p the degree.
-
-    Parameters
-    ----------
-    x : (..., n, d) array
-        Rows.
-    degree : int
-        The degree p.
-
-    Returns
-    -------
-    (..., n, M) array
-        The monomials, in the lexicographic order of their factors.
-    """
+    r"""Return :math:`\sqrt{p! / \prod_i a_i!} \prod_i x_i^{a_i}` for all :math:`\sum_i a_i = p`, p the degree."""
     xp = namespace(x=x)
     factors, weights = _table(x.shape[-1], degree)
     values = constant(xp, weights, x.dtype, x)
