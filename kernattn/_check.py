@@ -2,21 +2,61 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
+from math import prod
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 
-from kernattn.errors import ParameterError
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 
-__all__ = ["finite_number", "one_of", "positive_integer", "positive_number"]
+__all__ = [
+    "MOST",
+    "boolean",
+    "check_room",
+    "finite_number",
+    "host_array",
+    "instance_of",
+    "one_of",
+    "positive_integer",
+    "positive_number",
+    "shown",
+]
+
+HUGE = 1e100  # the largest size of a map's numbers: their squares and products do not overflow
+MOST = 2**31 - 1  # the largest size: an axis beyond it no compiled loop can index
+
+
+def shown(value: Any) -> str:
+    """Return what an error says of a value, in a line."""
+    if isinstance(value, np.ndarray):
+        return f"an array {value.dtype}{value.shape}"
+    try:
+        text = repr(value)
+    except Exception:  # a repr of one's own, or an integer of more digits than Python prints
+        return f"a {type(value).__name__}"
+    return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def instance_of(name: str, value: Any, kind: type, example: str = "") -> None:
+    """Raise unless `value` is of a class of kernattn; this error says everywhere that it is another object."""
+    if not isinstance(value, kind):
+        raise DTypeError(f"{name} must be a {kind.__name__}{example and f', {example}'}; got {shown(value)}")
+
+
+def boolean(name: str, value: Any) -> bool:
+    """Return `value`, which must be True or False."""
+    if not isinstance(value, bool | np.bool_):
+        raise ParameterError(f"{name} must be True or False; got {shown(value)}")
+    return bool(value)
 
 
 def positive_integer(name: str, value: Any) -> int:
     """Return `value` as an int, which must be a positive integer."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 1:
-        raise ParameterError(f"{name} must be a positive integer; got {value!r}")
+    if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST:
+        raise ParameterError(f"{name} must be a positive integer below 2**31; got {shown(value)}")
     return int(value)
 
 
@@ -24,19 +64,57 @@ def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     """Return `value`, which must be one of the allowed names."""
     names = tuple(allowed)
     if not isinstance(value, str) or value not in names:
-        raise ParameterError(f"{name} must be one of {', '.join(names)}; got {value!r}")
+        raise ParameterError(f"{name} must be one of {', '.join(names)}; got {shown(value)}")
     return value
 
 
 def finite_number(name: str, value: Any) -> float:
     """Return `value` as a float, which must be a finite real number."""
-    if isinstance(value, bool | np.bool_) or not isinstance(value, Real) or not np.isfinite(float(value)):
-        raise ParameterError(f"{name} must be a finite number; got {value!r}")
-    return float(value)
+    try:
+        number = np.nan if isinstance(value, bool | np.bool_) or not isinstance(value, Real) else float(value)
+    except OverflowError:
+        number = np.inf
+    if not np.isfinite(number):
+        raise ParameterError(f"{name} must be a finite number; got {shown(value)}")
+    return number
 
 
 def positive_number(name: str, value: Any) -> float:
     """Return `value` as a float, which must be a positive finite real number."""
-    if finite_number(name, value) <= 0:
-        raise ParameterError(f"{name} must be a positive number; got {value!r}")
-    return float(value)
+    if (number := finite_number(name, value)) <= 0:
+        raise ParameterError(f"{name} must be a positive number; got {shown(value)}")
+    return number
+
+
+def check_room(what: str, shape: tuple[int, ...], itemsize: int = 8) -> None:
+    """Raise where an array of that shape is larger than the machine's memory, before anything is drawn for it."""
+    if (memory := _memory()) is not None and prod(shape) * itemsize > memory:
+        raise ParameterError(
+            f"{what} of shape {shape} needs {prod(shape) * itemsize / 2**30:.1f} GiB; this machine has "
+            f"{memory / 2**30:.1f} GiB"
+        )
+
+
+def _memory() -> int | None:
+    """Return how many bytes of memory there are, None where the system does not say."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def host_array(name: str, value: Any, shape: tuple[int | str, ...], dtypes: Iterable[str] = ("float64",)) -> None:
+    """Raise unless `value` is a NumPy array of a dtype and a shape, a letter any length; not empty, nothing huge."""
+    names = tuple(dtypes)
+    if type(value) is not np.ndarray or value.dtype.name not in names:
+        raise DTypeError(f"{name} must be a NumPy array of {' or '.join(names)}; got {shown(value)}")
+    fits = len(shape) == value.ndim and all(
+        isinstance(wanted, str) or wanted == given for wanted, given in zip(shape, value.shape, strict=True)
+    )
+    if not fits:
+        wanted = f"({', '.join(map(str, shape))}{',' if len(shape) == 1 else ''})"
+        raise ShapeError(f"{name} must be of shape {wanted}; got {value.shape}")
+    if 0 in value.shape:
+        raise EmptyInputError(f"{name} must not be empty; got shape {value.shape}")
+    if value.dtype.kind == "f" and not np.max(np.abs(value)) <= HUGE:  # NaN included
+        raise ParameterError(f"{name} must hold numbers up to {HUGE:g} in size; it holds larger ones, or NaN")

@@ -32,7 +32,7 @@ class ParameterError(KernattnError, ValueError):
 
 
 class DTypeError(KernattnError, TypeError):
-    """An argument is no array, or an array of a dtype that is not allowed; nothing is cast silently."""
+    """An argument is an object of another class, or an array of a dtype not allowed; nothing is cast silently."""
 
 
 class MixedLibraryError(KernattnError, TypeError):

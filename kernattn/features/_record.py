@@ -5,21 +5,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import lru_cache
 from hashlib import blake2b
+from math import isfinite
 from os import PathLike
-from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from kernattn._array import Host, frozen
-from kernattn._files import replacing
-from kernattn.errors import FileFormatError, ParameterError
+from kernattn.errors import FileFormatError, KernattnError, ParameterError
+from kernattn.features._archive import FORMAT, HEADER, Archive, opened, write
 
-__all__ = ["decode", "encode", "fingerprint", "read", "save", "type_name"]
+__all__ = ["encode", "fingerprint", "read", "save", "type_name"]
 
-FORMAT = "kernattn map 1"
+DEPTH = 32  # maps and kernels inside of each other, at most
 
 
 def encode(value: Any, arrays: dict[str, Host], foreign: Callable[[Any], Any]) -> Any:
@@ -43,18 +44,6 @@ def type_name(cls: type) -> str:
     return ".".join((*cls.__module__.split(".")[1:2], cls.__name__))
 
 
-def decode(record: Any, arrays: Mapping[str, Host], types: Mapping[str, type]) -> Any:
-    """Return the value that `encode` turned into `record`."""
-    if isinstance(record, list):
-        return tuple(decode(item, arrays, types) for item in record)
-    if not isinstance(record, dict):
-        return record
-    if "array" in record:
-        return frozen(arrays[record["array"]])
-    content = {name: decode(item, arrays, types) for name, item in record["fields"].items()}
-    return types[record["type"]](**content)
-
-
 def fingerprint(value: Any) -> int:
     """Return a number below 2**31 that tells maps of different content apart; it fits any integer type."""
     arrays: dict[str, Host] = {}
@@ -72,20 +61,105 @@ def save(value: Any, path: str | PathLike[str]) -> None:
         raise ParameterError(f"a map with {other!r} cannot be saved: only functions that have a name in kernattn can")
 
     arrays: dict[str, Host] = {}
-    header = json.dumps(encode(value, arrays, refuse))
-    with replacing(Path(path)) as file:
-        np.savez(file, format=np.array(FORMAT), header=np.array(header), **arrays)  # type: ignore[arg-type]
+    header = encode(value, arrays, refuse)
+    if _depth(header) > DEPTH:
+        raise ParameterError(f"the map cannot be saved: it holds maps inside of maps, more than {DEPTH} deep")
+    write(path, json.dumps(header), arrays)
 
 
 def read(path: str | PathLike[str], types: Mapping[str, type]) -> Any:
     """Return the value that `save` wrote to `path`."""
-    try:
-        with Path(path).open("rb") as raw, np.load(raw, allow_pickle=False) as file:
-            if "format" not in file or str(file["format"]) != FORMAT:
-                raise FileFormatError(f"{path} is not a file of format {FORMAT!r}")
-            arrays = {name: file[name] for name in file if name.startswith("array")}
-            return decode(json.loads(str(file["header"])), arrays, types)
-    except (BadZipFile, EOFError, KeyError, TypeError, ValueError) as error:
-        if isinstance(error, FileFormatError):
-            raise
-        raise FileFormatError(f"{path} is damaged or not a kernattn file: {error}") from error
+    with opened(path) as archive:
+        if (found := archive.text("format", 64)) != FORMAT:
+            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {found!r}")
+        header = json.loads(archive.text("header", HEADER), parse_constant=_refuse_constant)
+        if _depth(header) > DEPTH:
+            raise FileFormatError(f"its description is more than {DEPTH} deep")
+        value = _Decoder(archive, types).decode(header, "the description")
+        archive.check_all_taken()
+    return value
+
+
+class _Decoder:
+    """From a description to values, each checked against what its class says of its fields."""
+
+    def __init__(self, archive: Archive, types: Mapping[str, type]) -> None:
+        self._archive = archive
+        self._types = types
+
+    def decode(self, record: Any, where: str) -> Any:
+        """Return the value that `encode` turned into `record`."""
+        if isinstance(record, list):
+            return tuple(self.decode(item, f"{where}[{i}]") for i, item in enumerate(record))
+        if not isinstance(record, dict):
+            return record
+        if record.keys() == {"array"} and isinstance(record["array"], str):
+            return frozen(self._archive.array(record["array"]))
+        if record.keys() == {"type", "fields"} and isinstance(record["fields"], dict):
+            return self._instance(record["type"], record["fields"], where)
+        raise FileFormatError(
+            f"{where} must be a number, a string, an array or a type with fields; got {_short(record)}"
+        )
+
+    def _instance(self, name: Any, content: dict[str, Any], where: str) -> Any:
+        cls = self._types.get(name) if isinstance(name, str) else None
+        if cls is None:
+            raise FileFormatError(f"{where} is of an unknown type, {_short(name)}")
+        hints = _hints(cls)
+        if content.keys() != hints.keys():
+            raise FileFormatError(
+                f"{where} must have the fields {', '.join(hints)} of {name}; got {_short([*content])}"
+            )
+        values = {}
+        for field, hint in hints.items():
+            values[field] = value = self.decode(content[field], f"{where}.{field}")
+            if not _fits(value, hint):
+                raise FileFormatError(f"{where}.{field} must be {hint}; got {_short(value)}")
+        try:
+            return cls(**values)
+        except KernattnError as error:
+            raise FileFormatError(f"{where}: {error}") from error
+
+
+@lru_cache(maxsize=256)
+def _hints(cls: type) -> dict[str, Any]:
+    """Return the types of a dataclass's fields."""
+    hints = get_type_hints(cls)
+    return {field.name: hints[field.name] for field in fields(cls)}
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Is a value of the type that a field is declared with?"""
+    origin, parts = get_origin(hint), get_args(hint)
+    if origin in (Union, UnionType):
+        return any(_fits(value, part) for part in parts)
+    if hint in (None, NoneType):
+        return value is None
+    if hint is float:
+        return type(value) in (int, float) and abs(value) < 2**1023 and isfinite(value)
+    if hint is int:
+        return type(value) is int and abs(value) < 2**63
+    if origin is tuple:
+        return isinstance(value, tuple) and all(_fits(item, parts[0]) for item in value)
+    if origin is np.ndarray:
+        (wanted,) = get_args(parts[1])
+        return isinstance(value, np.ndarray) and (wanted is Any or value.dtype == wanted)
+    if isinstance(origin, type):  # a sequence of numbers, or a function, of which only the name is saved
+        return isinstance(value, tuple) and isinstance(value, origin) and all(_fits(item, parts[0]) for item in value)
+    return isinstance(value, hint)
+
+
+def _depth(record: Any) -> int:
+    """Return how many records lie inside of each other."""
+    if isinstance(record, dict) and isinstance(record.get("fields"), dict):
+        return 1 + max((_depth(item) for item in record["fields"].values()), default=0)
+    return max((_depth(item) for item in record), default=0) if isinstance(record, list) else 0
+
+
+def _refuse_constant(name: str) -> Any:
+    raise FileFormatError(f"its description holds {name}, which is no finite number")
+
+
+def _short(value: Any) -> str:
+    text = f"{value.dtype}{value.shape}" if isinstance(value, np.ndarray) else repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

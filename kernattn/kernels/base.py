@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._array import Array, Host, placement
-from kernattn._check import positive_integer, positive_number
+from kernattn._check import instance_of, positive_integer, positive_number, shown
 from kernattn.errors import ParameterError
 from kernattn.kernels.rows import Rows, anywhere, checked_rows
 
@@ -347,5 +347,7 @@ def _members(kind: type[Sum] | type[Product], kernel: Kernel) -> tuple[Kernel, .
 
 
 def _check_kernels(kernels: Any) -> None:
-    if not isinstance(kernels, tuple) or not kernels or not all(isinstance(kernel, Kernel) for kernel in kernels):
-        raise ParameterError(f"kernels must be a tuple of kernels; got {kernels!r}")
+    if not isinstance(kernels, tuple) or not kernels:
+        raise ParameterError(f"kernels must be a tuple of kernels, at least one; got {shown(kernels)}")
+    for kernel in kernels:
+        instance_of("kernel", kernel, Kernel)

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from kernattn._array import Host, to_numpy64
-from kernattn._check import positive_integer
+from kernattn._check import instance_of, positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
@@ -140,11 +140,11 @@ def certify(
 
 def _of_map(phi: Any, kernel: Any, dim: int | None) -> tuple[Kernel, int]:
     """Return the kernel and the dimension to test with."""
-    if not isinstance(phi, FeatureMap):
-        raise ParameterError(f"phi must be a FeatureMap; got {phi!r}")
+    instance_of("phi", phi, FeatureMap)
     kernel = getattr(phi, "kernel", None) if kernel is None else kernel
-    if not isinstance(kernel, Kernel):
-        raise ParameterError(f"kernel must say what {type(phi).__name__} is to estimate; got {kernel!r}")
+    if kernel is None:
+        raise ParameterError(f"kernel must say what {type(phi).__name__} is to estimate; got None")
+    instance_of("kernel", kernel, Kernel)
     if dim is not None and phi.dim not in (None, dim):
         raise ParameterError(f"dim must be that of the map, {phi.dim}, or left out; got {dim!r}")
     d = phi.dim if dim is None else dim

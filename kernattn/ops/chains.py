@@ -9,8 +9,10 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kernattn._array import Host, frozen
+from kernattn._check import host_array, positive_integer
 from kernattn._lazy import lazy
-from kernattn.ops.walsh import walsh_hadamard
+from kernattn.errors import ShapeError
+from kernattn.ops.walsh import padded, walsh_hadamard
 
 __all__ = ["Chains"]
 
@@ -48,6 +50,16 @@ class Chains(NDArrayOperatorsMixin):
     diagonals: Host
     norms: Host
     dim: int
+
+    def __post_init__(self) -> None:
+        """Check that the factors fit each other."""
+        host_array("diagonals", self.diagonals, ("blocks", "k", "p"))
+        host_array("norms", self.norms, ("m",))
+        blocks, _, p = self.diagonals.shape
+        if p != padded(p) or positive_integer("dim", self.dim) > p:
+            raise ShapeError(f"p must be a power of two that is at least d; got p = {p} and d = {self.dim}")
+        if not (blocks - 1) * p < len(self.norms) <= blocks * p:
+            raise ShapeError(f"norms must be for {blocks} blocks of {p} rows, the last one cut; got {len(self.norms)}")
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -89,7 +101,7 @@ class Chains(NDArrayOperatorsMixin):
 
     def _multiplied(self) -> Host:
         p = self.diagonals.shape[-1]
-        blocks = np.broadcast_to(np.eye(p)[:, : self.dim], (len(self.diagonals), p, self.dim))
+        blocks = np.broadcast_to(np.eye(p, self.dim), (len(self.diagonals), p, self.dim))
         for link in range(self.diagonals.shape[1]):
             blocks = walsh_hadamard(self.diagonals[:, link, :, None] * blocks)
         return np.asarray(self.norms[:, None] * blocks.reshape(-1, self.dim)[: len(self.norms)])

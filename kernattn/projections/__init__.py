@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernattn._check import one_of
+from kernattn._check import instance_of, one_of
 from kernattn.projections._antithetic import Antithetic, antithetic
 from kernattn.projections._base import Directed, Projection
 from kernattn.projections._fastfood import Fastfood, fastfood
@@ -79,7 +79,9 @@ def resolve(projection: str | Projection) -> Projection:
     Raises
     ------
     ParameterError
-        If it is neither.
+        If there is no projection of that name.
+    DTypeError
+        If it is neither a name nor a spec.
 
     Examples
     --------
@@ -87,6 +89,7 @@ def resolve(projection: str | Projection) -> Projection:
     >>> ka.projections.resolve("orthogonal")
     Orthogonal(method='qr', norms='chi')
     """
-    if isinstance(projection, Projection):
-        return projection
-    return PROJECTIONS[one_of("projection", projection, PROJECTIONS)]()
+    if isinstance(projection, str):
+        return PROJECTIONS[one_of("projection", projection, PROJECTIONS)]()
+    instance_of("projection", projection, Projection, "or the name of one")
+    return projection

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Host
-from kernattn._check import positive_integer
+from kernattn._check import instance_of, positive_integer
 from kernattn._random import RNG
 from kernattn.errors import ParameterError
 from kernattn.projections._base import Projection
@@ -55,7 +55,8 @@ class Antithetic(Projection):
     def __post_init__(self) -> None:
         """Check the base."""
         base: object = self.base
-        if not isinstance(base, Projection) or isinstance(base, Antithetic):
+        instance_of("base", base, Projection)
+        if isinstance(base, Antithetic):
             raise ParameterError(f"base must be a projection that is not antithetic itself; got {base!r}")
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:

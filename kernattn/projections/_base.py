@@ -8,7 +8,7 @@ from typing import ClassVar, final
 import numpy as np
 
 from kernattn._array import Host
-from kernattn._check import positive_integer
+from kernattn._check import check_room, positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
 from kernattn.ops.chains import Chains
@@ -138,6 +138,7 @@ class Projection(ABC):
             If m or d is not a positive integer or no size that the projection has, or rng is none of the above.
         """
         m, d, source = positive_integer("m", m), positive_integer("d", d), generator(rng)
+        check_room("omega", (m, d))
         self.blocks(m, d)
         omega = np.ascontiguousarray(self._draw(m, d, self.law(own), source))
         omega.setflags(write=False)

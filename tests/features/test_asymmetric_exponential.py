@@ -236,7 +236,7 @@ def test_refusals_before_any_draw():
     assert source.bit_generator.state == before
     with refused(errors.NoClosedForm, "with projection 'iid' there is one"):
         sharp(projection="orthogonal").variance(queries(1), keys(1))
-    with refused(errors.ShapeError, "transforms must be (4, 4)"):
+    with refused(errors.ShapeError, "query_mean must be of shape (4,)"):
         replace(sharp(), query_mean=np.zeros(3))
     with refused(errors.ParameterError, "inverse of query_transform"):
         replace(sharp(), query_transform=2 * np.eye(D))

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import DTypeError, ParameterError, ShapeError
 from laws import arrays
 from xp import backends, to_numpy
 
@@ -178,14 +178,14 @@ def test_refusals():
     for join in (F.concatenate, F.tensor):
         with pytest.raises(ParameterError, match="at least one; got"):
             join()
-        with pytest.raises(ParameterError, match="feature maps"):
+        with pytest.raises(DTypeError, match="must be a FeatureMap; got 3"):
             join(F.relu(), 3)
         with pytest.raises(ShapeError, match=r"one input dimension; got \[3, 5\]"):
             join(PER_ROW(1), F.elu1(), ka.random_features(K.Gaussian(), 3, 4))
     for factor in (0, -1.0, np.inf, "2"):
         with pytest.raises(ParameterError, match="factor must be a"):
             F.multiple(factor, F.relu())
-    with pytest.raises(ParameterError, match="feature maps"):
+    with pytest.raises(DTypeError, match="phi must be a FeatureMap; got 'relu'"):
         F.multiple(2.0, "relu")
 
 

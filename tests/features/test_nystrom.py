@@ -342,7 +342,7 @@ def test_memory_is_linear_in_n(name):
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"kernel": "gaussian"}, errors.ParameterError, "precomputed"),
+        ({"kernel": "gaussian"}, errors.DTypeError, "precomputed"),
         ({"landmarks": "best"}, errors.ParameterError, "rpcholesky"),
         ({"num_features": 0}, errors.ParameterError, "num_features"),
         ({"num_features": None}, errors.ParameterError, "num_features"),

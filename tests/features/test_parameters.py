@@ -85,7 +85,7 @@ def test_names():
     with refused(errors.ParameterError, "rng", "-1"):
         ka.random_features(kernel, 4, 8, rng=-1)
     for given in ("softmax", None, ka.kernels.Softmax):
-        with refused(errors.ParameterError, "kernel" if given is not ka.kernels.Softmax else "Softmax", "Gaussian"):
+        with refused(errors.DTypeError, "kernel" if given is not ka.kernels.Softmax else "Softmax", "Gaussian"):
             ka.random_features(given, 4, 8)
 
 

@@ -204,9 +204,11 @@ def test_every_library(kind):
 
 
 def test_refusals():
-    for kernel in (K.Matern(1.5), K.Laplacian(), K.Cauchy(), K.Polynomial(2), GAUSSIAN * GAUSSIAN, "gaussian"):
+    for kernel in (K.Matern(1.5), K.Laplacian(), K.Cauchy(), K.Polynomial(2), GAUSSIAN * GAUSSIAN):
         with pytest.raises(errors.ParameterError, match=r"kernel must be Gaussian or Softmax.*got"):
             quadrature(3, 2, kernel=kernel)
+    with pytest.raises(errors.DTypeError, match="kernel must be a Kernel; got 'gaussian'"):
+        quadrature(3, 2, kernel="gaussian")
     with pytest.raises(errors.ParameterError, match=r"rule must be one of smolyak, tensor; got 'sparse'"):
         quadrature(3, 2, "sparse")
     for number in (0, 2.0, "3"):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.metrics import certify
 
 pytestmark = pytest.mark.statistical
@@ -143,7 +143,7 @@ def test_seeds():
 
 def test_refusals():
     phi = ka.random_features(K.Softmax(), D, 8)
-    with pytest.raises(ParameterError, match="FeatureMap"):
+    with pytest.raises(DTypeError, match="FeatureMap"):
         certify(np.eye(3))
     with pytest.raises(ParameterError, match="kernel must say what Elementwise is to estimate"):
         certify(ka.features.elu1())

@@ -42,5 +42,5 @@ def test_refusals():
         ka.random_features(ka.kernels.Softmax(), 4, 7, "positive", "antithetic")
     with pytest.raises(errors.ParameterError, match=r"base must be a projection that is not antithetic.*Antithetic"):
         P.Antithetic(P.Antithetic())
-    with pytest.raises(errors.ParameterError, match=r"base must be a projection.*'iid'"):
+    with pytest.raises(errors.DTypeError, match="base must be a Projection; got 'iid'"):
         P.antithetic(4, 4, base="iid")

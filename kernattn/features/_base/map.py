@@ -9,9 +9,10 @@ from typing import Self, final
 import numpy as np
 
 from kernattn._array import Array, Host, accumulation_dtype, check_floating, constant, namespace
+from kernattn._check import MOST
 from kernattn._lazy import lazy
 from kernattn._random import RNG
-from kernattn.errors import EmptyInputError, NoClosedForm, ShapeError
+from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import flat_pairs
 from kernattn.features._record import fingerprint, save
@@ -23,7 +24,7 @@ from kernattn.ops.hadamard import OP as HADAMARD
 from kernattn.ops.hadamard.reference import hadamard
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["FeatureMap", "SpecMap", "features_of_spec", "projected"]
+__all__ = ["FeatureMap", "SpecMap", "check_number", "features_of_spec", "projected"]
 
 
 class FeatureMap(ABC):
@@ -99,6 +100,8 @@ class FeatureMap(ABC):
             raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
         if dim is not None and x.shape[-1] != dim:
             raise ShapeError(f"{name} must have d = {dim} columns, as the map was drawn; got shape {tuple(x.shape)}")
+        if dim is None:
+            check_number(self, x.shape[-1])
 
     @final
     def query(self, x: Array, *, backend: str | None = None) -> Array:
@@ -202,6 +205,12 @@ class FeatureMap(ABC):
     def save(self, path: str | PathLike[str]) -> None:
         """Write the map to an .npz file (no pickle), first under a temporary name; `kernattn.load` reads it."""
         save(self, path)
+
+
+def check_number(phi: FeatureMap, dim: int) -> None:
+    """Raise where a map gives more features than an axis can have."""
+    if phi.features_of(dim) > MOST:
+        raise ParameterError(f"{type(phi).__name__} must give less than 2**31 features; it gives more at d = {dim}")
 
 
 class SpecMap(FeatureMap):

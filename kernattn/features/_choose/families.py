@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernattn._check import instance_of
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
@@ -117,8 +118,7 @@ def make(request: Request) -> FeatureMap:
 
 def check_kernel(kernel: Kernel) -> None:
     """Raise unless it is a kernel."""
-    if not isinstance(kernel, Kernel):
-        raise ParameterError(f"kernel must be one of kernattn.kernels, such as Gaussian() or Softmax(); got {kernel!r}")
+    instance_of("kernel", kernel, Kernel, "such as kernattn.kernels.Gaussian()")
 
 
 def _family(kernel: Kernel) -> Family:

@@ -16,13 +16,14 @@ from typing import Any, Self, final
 import numpy as np
 
 from kernattn._array import Array, Host, namespace
+from kernattn._check import instance_of, shown
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
-from kernattn.features._base.map import FeatureMap
+from kernattn.features._base.map import FeatureMap, check_number
 from kernattn.features._moments.bounds import Terms
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Composite", "checked_maps", "is_per_feature"]
+__all__ = ["Composite", "is_per_feature"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,6 +31,19 @@ class Composite(FeatureMap):
     """A map made of maps that were drawn independently."""
 
     maps: tuple[FeatureMap, ...]
+
+    def __post_init__(self) -> None:
+        """Check that the maps take one input dimension, and give a number of features."""
+        given: object = self.maps
+        if not isinstance(given, tuple) or not given:
+            raise ParameterError(f"maps must be a tuple of feature maps, at least one; got {shown(given)}")
+        for phi in given:
+            instance_of("maps", phi, FeatureMap)
+        dims = {phi.dim for phi in self.maps if phi.dim is not None}
+        if len(dims) > 1:
+            raise ShapeError(f"maps must take one input dimension; got {sorted(dims)}")
+        if self.dim is not None:
+            check_number(self, self.dim)
 
     @final
     @property
@@ -91,15 +105,6 @@ class Composite(FeatureMap):
         """Return a new map of the same design, every member drawn anew."""
         source = generator(rng)
         return replace(self, maps=tuple(phi.redraw(source) for phi in self.maps))
-
-
-def checked_maps(maps: tuple[Any, ...]) -> tuple[FeatureMap, ...]:
-    if not maps or not all(isinstance(phi, FeatureMap) for phi in maps):
-        raise ParameterError(f"maps must be feature maps, at least one; got {maps!r}")
-    dims = {phi.dim for phi in maps if phi.dim is not None}
-    if len(dims) > 1:
-        raise ShapeError(f"maps must take one input dimension; got {sorted(dims)}")
-    return maps
 
 
 def is_per_feature(part: ScaledFeatures) -> bool:

@@ -7,11 +7,11 @@ from math import log
 from typing import Self, final
 
 from kernattn._array import Array, Host
-from kernattn._check import positive_number
+from kernattn._check import instance_of, positive_number
 from kernattn._lazy import lazy
 from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._composite.base import checked_maps, is_per_feature
+from kernattn.features._composite.base import is_per_feature
 from kernattn.features._moments.bounds import Terms
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -25,6 +25,11 @@ class Multiple(FeatureMap):
 
     factor: float
     inner: FeatureMap
+
+    def __post_init__(self) -> None:
+        """Check the factor and the map."""
+        object.__setattr__(self, "factor", positive_number("factor", self.factor))
+        instance_of("phi", self.inner, FeatureMap)
 
     @property
     def dim(self) -> int | None:
@@ -101,7 +106,9 @@ def multiple(factor: float, phi: FeatureMap) -> Multiple:
     Raises
     ------
     ParameterError
-        If the factor is no positive number, or phi no feature map.
+        If the factor is no positive number.
+    DTypeError
+        If phi is no feature map.
 
     Examples
     --------
@@ -110,4 +117,4 @@ def multiple(factor: float, phi: FeatureMap) -> Multiple:
     >>> ka.features.multiple(4.0, ka.features.relu())(np.array([[1.0, -1.0]]))
     array([[2., 0.]])
     """
-    return Multiple(positive_number("factor", factor), checked_maps((phi,))[0])
+    return Multiple(factor, phi)

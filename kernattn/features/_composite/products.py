@@ -12,7 +12,7 @@ from typing import Any, final
 
 from kernattn._array import Array, Host, like, to_numpy64
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._composite.base import Composite, checked_maps, is_per_feature
+from kernattn.features._composite.base import Composite, is_per_feature
 from kernattn.ops.spec import ScaledFeatures
 
 __all__ = ["Tensor", "tensor"]
@@ -82,7 +82,9 @@ def tensor(*maps: FeatureMap) -> Tensor:
     Raises
     ------
     ParameterError
-        If there is none, or one is no feature map.
+        If there is none.
+    DTypeError
+        If one is no feature map.
     ShapeError
         If their input dimensions differ.
 
@@ -95,7 +97,7 @@ def tensor(*maps: FeatureMap) -> Tensor:
     >>> (phi(x) @ phi(y).T).round(12)  # 5 * 5^2
     array([[125.]])
     """
-    return Tensor(checked_maps(maps))
+    return Tensor(maps)
 
 
 def _outer(xp: ModuleType, a: Array, b: Array, op: Callable[[Array, Array], Array]) -> Array:

@@ -11,7 +11,7 @@ from typing import Any, final
 
 from kernattn._array import Array, Host
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._composite.base import Composite, checked_maps, is_per_feature
+from kernattn.features._composite.base import Composite, is_per_feature
 from kernattn.ops.spec import ScaledFeatures
 
 __all__ = ["Concatenated", "concatenate"]
@@ -76,7 +76,9 @@ def concatenate(*maps: FeatureMap) -> Concatenated:
     Raises
     ------
     ParameterError
-        If there is none, or one is no feature map.
+        If there is none.
+    DTypeError
+        If one is no feature map.
     ShapeError
         If their input dimensions differ.
 
@@ -89,4 +91,4 @@ def concatenate(*maps: FeatureMap) -> Concatenated:
     >>> (phi(x) @ phi(y).T).round(12)  # 1 + 1^2
     array([[2.]])
     """
-    return Concatenated(checked_maps(maps))
+    return Concatenated(maps)

@@ -9,6 +9,7 @@ from typing import Self, final
 import numpy as np
 
 from kernattn._array import Array, Host, accumulation_dtype, like, namespace, zeros
+from kernattn._check import finite_number, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.features._moments.bounds import Terms
@@ -20,6 +21,7 @@ __all__ = ["AdditiveChi2Features"]
 
 INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}  # Vedaldi and Zisserman, section 5
 MOST = 1024  # samples: then the bias is that of rounding
+LARGEST = 2**16
 
 
 @final
@@ -34,6 +36,13 @@ class AdditiveChi2Features(DeterministicMap):
 
     samples: int
     interval: float
+
+    def __post_init__(self) -> None:
+        """Check the samples."""
+        if positive_integer("samples", self.samples) > LARGEST or not 0 < finite_number("interval", self.interval) <= 1:
+            raise ParameterError(
+                f"samples must be at most {LARGEST}, and interval in (0, 1]; got {self.samples} and {self.interval}"
+            )
 
     @classmethod
     def _sample(cls, kernel: AdditiveChi2, number: int, dim: int, rng: np.random.Generator) -> Self:

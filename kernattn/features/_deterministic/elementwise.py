@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
+from kernattn._check import one_of
 from kernattn._lazy import lazy
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._base.map import SpecMap
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["Elementwise", "elu1", "exp", "relu"]
+
+FUNCTIONS = ("elu1", "exp", "relu")
 
 
 @final
@@ -19,6 +22,10 @@ class Elementwise(SpecMap, ExactMap):
     r""":math:`\phi(x)_i = f(x_i)`, M = d features."""
 
     function: str  # "elu1" | "relu" | "exp"
+
+    def __post_init__(self) -> None:
+        """Check the name."""
+        one_of("function", self.function, FUNCTIONS)
 
     @lazy
     def spec(self) -> MapSpec:

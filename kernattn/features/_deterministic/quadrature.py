@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Array, Host, accumulation_dtype, constant, frozen, like, namespace
-from kernattn._check import one_of, positive_integer
+from kernattn._check import host_array, instance_of, one_of, positive_integer
 from kernattn._lazy import lazy
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
@@ -41,6 +41,13 @@ class Quadrature(DeterministicMap):
     kernel: Kernel
     omega: Host  # (D, d), one of each two opposite nodes; 0 comes first where it is a node
     weights: Host  # (D,)
+
+    def __post_init__(self) -> None:
+        """Check the kernel and the rule."""
+        _check_kernel(self.kernel)
+        host_array("omega", self.omega, ("D", "d"))
+        host_array("weights", self.weights, (len(self.omega),))
+        self.kernel.input_scale(self.omega.shape[1])
 
     @property
     def dim(self) -> int:
@@ -145,11 +152,7 @@ def quadrature(kernel: Kernel, dim: int, level: int, rule: str = "tensor", data:
     >>> ka.features.quadrature(kernel, dim=3, level=6, rule="smolyak").num_features
     153
     """
-    given: object = kernel
-    if not isinstance(given, Gaussian | Softmax):
-        raise ParameterError(
-            f"kernel must be Gaussian or Softmax: Gauss-Hermite rules are for normal frequencies; got {kernel!r}"
-        )
+    _check_kernel(kernel)
     dim, level = positive_integer("dim", dim), positive_integer("level", level)
     make, size = BY_NAME[one_of("rule", rule, BY_NAME)]
     kernel.input_scale(dim)
@@ -164,3 +167,11 @@ def quadrature(kernel: Kernel, dim: int, level: int, rule: str = "tensor", data:
     if sample is not None:
         omega, weights = fitted(omega, sample * kernel.input_scale(dim))
     return Quadrature(kernel, frozen(omega), frozen(weights))
+
+
+def _check_kernel(kernel: Kernel) -> None:
+    instance_of("kernel", kernel, Kernel)
+    if not isinstance(kernel, Gaussian | Softmax):
+        raise ParameterError(
+            f"kernel must be Gaussian or Softmax: Gauss-Hermite rules are for normal frequencies; got {kernel!r}"
+        )

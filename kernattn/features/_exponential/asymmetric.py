@@ -8,14 +8,15 @@ from typing import NamedTuple, Self, final
 import numpy as np
 
 from kernattn._array import Array, Host, frozen, like
+from kernattn._check import host_array, instance_of
 from kernattn._lazy import lazy
 from kernattn._random import RNG
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap, features_of_spec
 from kernattn.features._exponential.dense import DenseExponential, tilts
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import host_pairs
-from kernattn.features._spectral.map import row_exponent
+from kernattn.features._spectral.map import check_exponential, row_exponent
 from kernattn.kernels import Kernel, Softmax
 from kernattn.ops.spec import MapSpec, RowForm, ScaledFeatures
 from kernattn.projections import Projection
@@ -72,10 +73,15 @@ class AsymmetricExponential(FeatureMap):
 
     def __post_init__(self) -> None:
         """Check the shapes, and that the transforms cancel."""
+        instance_of("inner", self.inner, DenseExponential)
+        check_exponential(self.kernel)
+        if self.inner.kernel != Softmax(scale=1.0):
+            raise ParameterError(f"inner must estimate Softmax(scale=1.0); got {self.inner.kernel!r}")
         d = self.inner.omega.shape[1]
-        shapes = [np.shape(part) for part in (self.query_transform, self.key_transform, self.query_mean, self.key_mean)]
-        if shapes != [(d, d), (d, d), (d,), (d,)]:
-            raise ShapeError(f"transforms must be ({d}, {d}) and means ({d},); got shapes {shapes}")
+        self.kernel.input_scale(d)
+        for side in ("query", "key"):
+            host_array(f"{side}_transform", getattr(self, f"{side}_transform"), (d, d))
+            host_array(f"{side}_mean", getattr(self, f"{side}_mean"), (d,))
         if not np.allclose(self.query_transform.T @ self.key_transform, np.eye(d), atol=1e-6):
             raise ParameterError("key_transform must be the inverse of query_transform, transposed")
 

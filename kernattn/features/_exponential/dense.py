@@ -8,10 +8,11 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Host, frozen
+from kernattn._check import host_array
 from kernattn._lazy import lazy
-from kernattn.errors import NoClosedForm, ParameterError, ShapeError
+from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._moments.moments import Moments
-from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
+from kernattn.features._spectral.map import RandomFeatureMap, check_exponential, row_exponent
 from kernattn.ops.spec import MapSpec
 from kernattn.projections import NORM_LAWS, Pair, Projection
 
@@ -49,12 +50,14 @@ class DenseExponential(RandomFeatureMap):
 
     def __post_init__(self) -> None:
         """Check the parameters: from a tilt of 1/8 on, the variance is infinite; other norms would be biased."""
+        super().__post_init__()
+        check_exponential(self.kernel)
         check_normal(self.projection)
         d = self.omega.shape[1]
-        if self.tilt.shape != (d,) or self.basis.shape != (d, d):
-            raise ShapeError(
-                f"tilt must be (d = {d},) and basis (d, d); got shapes {self.tilt.shape} and {self.basis.shape}"
-            )
+        host_array("tilt", self.tilt, (d,))
+        host_array("basis", self.basis, (d, d))
+        if not np.allclose(self.basis.T @ self.basis, np.eye(d), atol=1e-6):
+            raise ParameterError("basis must have orthonormal columns")
         if not (self.tilt < 1 / 8).all():
             raise ParameterError(f"every tilt must be below 1/8; got {self.tilt!r}")
 

@@ -8,11 +8,11 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._array import Host
-from kernattn._check import finite_number
+from kernattn._check import HUGE, finite_number
 from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._moments.moments import Moments, of_even_terms
-from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
+from kernattn.features._spectral.map import RandomFeatureMap, check_exponential, row_exponent
 from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec
 from kernattn.projections import Pair
@@ -31,6 +31,11 @@ class Positive(RandomFeatureMap):
     which estimates another kernel: `mean` says which.
     """
 
+    def __post_init__(self) -> None:
+        """Check the kernel."""
+        super().__post_init__()
+        check_exponential(self.kernel)
+
     @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
@@ -48,6 +53,11 @@ class Hyperbolic(RandomFeatureMap):
 
     Choromanski et al. (2021). One term is :math:`\cosh \omega^T(x + y)` times the row factors.
     """
+
+    def __post_init__(self) -> None:
+        """Check the kernel."""
+        super().__post_init__()
+        check_exponential(self.kernel)
 
     @lazy
     def spec(self) -> MapSpec:
@@ -74,8 +84,10 @@ class OptimalPositive(RandomFeatureMap):
 
     def __post_init__(self) -> None:
         """Check the tilt: from 1/8 on, the variance is infinite."""
-        if finite_number("tilt", self.tilt) >= 1 / 8:
-            raise ParameterError(f"tilt must be below 1/8; got {self.tilt!r}")
+        super().__post_init__()
+        check_exponential(self.kernel)
+        if not -HUGE <= finite_number("tilt", self.tilt) < 1 / 8:
+            raise ParameterError(f"tilt must be below 1/8, and its size up to {HUGE:g}; got {self.tilt!r}")
 
     @lazy
     def spec(self) -> MapSpec:
@@ -92,6 +104,8 @@ class OptimalPositive(RandomFeatureMap):
 
 def optimal_tilt(p: float) -> float:
     r"""Return :math:`A^* = (1 - 2p - \sqrt{(2p + 1)^2 + 8p}) / 16`, the best tilt at :math:`p = E|x + y|^2 / d`."""
+    if finite_number("p", p) < 0:
+        raise ParameterError(f"p must not be negative; got {p!r}")
     return float((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
 
 

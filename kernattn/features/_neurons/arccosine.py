@@ -9,12 +9,14 @@ from typing import Self, final
 import numpy as np
 
 from kernattn._array import Array, Host, like, namespace, zeros
+from kernattn._check import instance_of
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
 from kernattn.features._base.map import FeatureMap, features_of_spec, projected
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.pairs import host_pairs
+from kernattn.features._spectral.map import check_frequencies
 from kernattn.kernels import ArcCosine
 from kernattn.kernels.arccosine import arccosine
 from kernattn.kernels.rows import checked_rows
@@ -43,6 +45,11 @@ class ArcCosineFeatures(FeatureMap):
     kernel: ArcCosine
     projection: Projection
     omega: Host | Chains  # (m, d)
+
+    def __post_init__(self) -> None:
+        """Check the design, and the weights against it."""
+        instance_of("kernel", self.kernel, ArcCosine)
+        check_frequencies(self.projection, self.omega)
 
     @classmethod
     def _sample(

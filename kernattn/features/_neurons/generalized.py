@@ -5,16 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Self, final
+from typing import Any, Self, final
 
 import numpy as np
 
 from kernattn._array import Array, Host, frozen, namespace, zeros
-from kernattn._check import positive_integer, positive_number
+from kernattn._check import positive_integer, positive_number, shown
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap, features_of_spec, projected
+from kernattn.features._spectral.map import check_frequencies
 from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.projections import Projection, resolve
@@ -47,6 +48,12 @@ class Generalized(FeatureMap):
     projection: Projection
     omega: Host | Chains  # (m, d), the scale folded in
     scale: float
+
+    def __post_init__(self) -> None:
+        """Check the function, the design, and the frequencies against it."""
+        _check_function(self.function)
+        check_frequencies(self.projection, self.omega)
+        object.__setattr__(self, "scale", positive_number("scale", self.scale))
 
     @property
     def dim(self) -> int:
@@ -131,12 +138,16 @@ def generalized(
     >>> phi(np.ones((5, 3))).shape
     (5, 8)
     """
-    if not callable(f) and f not in FUNCTIONS:
-        raise ParameterError(f"f must be callable or one of {', '.join(FUNCTIONS)}; got {f!r}")
+    _check_function(f)
     scale, dim = positive_number("scale", scale), positive_integer("dim", dim)
     spec = resolve(projection)
     omega = spec.factors(positive_integer("num_features", num_features), dim, generator(rng))
     return Generalized(f, spec, _scaled(scale, omega), scale)
+
+
+def _check_function(f: Any) -> None:
+    if not callable(f) and not (isinstance(f, str) and f in FUNCTIONS):
+        raise ParameterError(f"f must be callable or one of {', '.join(FUNCTIONS)}; got {shown(f)}")
 
 
 def _scaled(scale: float, omega: Host | Chains) -> Host | Chains:

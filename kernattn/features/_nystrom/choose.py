@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Host, check_floating, dtype_name, frozen, namespace, to_numpy64
-from kernattn._check import finite_number, positive_integer
+from kernattn._check import finite_number, instance_of, positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
 from kernattn.features._data import checked_data
@@ -121,8 +121,8 @@ def nystrom(
     True
     """
     function = kernel if isinstance(kernel, Kernel) else None
-    if function is None and kernel != "precomputed":
-        raise ParameterError(f"kernel must be a kernel or 'precomputed'; got {kernel!r}")
+    if function is None and not (isinstance(kernel, str) and kernel == "precomputed"):
+        instance_of("kernel", kernel, Kernel, "or 'precomputed'")
     if isinstance(landmarks, str):
         if landmarks not in LANDMARKS:
             raise ParameterError(f"landmarks must be an array or one of {', '.join(LANDMARKS)}; got {landmarks!r}")

@@ -21,6 +21,7 @@ from kernattn._array import (
     to_numpy64,
     zeros,
 )
+from kernattn._check import finite_number, host_array, instance_of, positive_integer
 from kernattn._lazy import lazy
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
@@ -63,6 +64,26 @@ class Nystrom(FeatureMap):
     eigenvectors: Host  # (m, m)
     cutoff: float
     residual: float | None
+
+    def __post_init__(self) -> None:
+        """Check the landmarks and the decomposition of their matrix."""
+        host_array("eigenvalues", self.eigenvalues, ("m",))
+        m, rows = len(self.eigenvalues), positive_integer("rows", self.rows)
+        host_array("eigenvectors", self.eigenvectors, (m, m))
+        if self.kernel is None or self.indices is not None:
+            host_array("indices", self.indices, (m,), ("int64",))
+            if np.min(self.indices) < 0 or np.max(self.indices) >= rows:  # type: ignore[arg-type]
+                raise ParameterError(f"indices must be rows of the data, from 0 to {rows - 1}")
+        if self.kernel is None and self.landmarks is not None:
+            raise ParameterError("landmarks must be None where rows of kernel matrices are given")
+        if self.kernel is not None:
+            instance_of("kernel", self.kernel, Kernel)
+            host_array("landmarks", self.landmarks, (m, "d"))
+            self.kernel.diag(self.landmarks)  # of another dimension or domain, they are refused here
+        if not 0 <= finite_number("cutoff", self.cutoff) < 1:
+            raise ParameterError(f"cutoff must be in [0, 1); got {self.cutoff}")
+        if self.residual is not None:
+            finite_number("residual", self.residual)
 
     @property
     def dim(self) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Host, accumulation_dtype, constant, namespace, placement
+from kernattn._check import instance_of
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._polynomial.inputs import augmented, unit_rows, width
@@ -27,6 +28,10 @@ class Polynomial(ExactMap):
     r"""All monomials of one degree, each once, weighted so that :math:`\phi(x)^T \phi(y) = (\gamma x^T y + c_0)^p`."""
 
     kernel: PolynomialKernel
+
+    def __post_init__(self) -> None:
+        """Check the type."""
+        instance_of("kernel", self.kernel, PolynomialKernel)
 
     @classmethod
     def _sample(cls, kernel: PolynomialKernel, number: int, dim: int, rng: np.random.Generator) -> Self:

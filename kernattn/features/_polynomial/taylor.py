@@ -7,6 +7,7 @@ from math import comb
 from typing import final
 
 from kernattn._array import Array, accumulation_dtype, constant, namespace
+from kernattn._check import instance_of
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._polynomial.monomials import monomials
 from kernattn.kernels import Softmax
@@ -21,6 +22,10 @@ class Taylor2(ExactMap):
     r""":math:`\phi(x) = [1, x', (x' \otimes x') / \sqrt 2]`, the symmetric half, with :math:`x' = s^{1/2} x`."""
 
     softmax: Softmax
+
+    def __post_init__(self) -> None:
+        """Check the type."""
+        instance_of("softmax", self.softmax, Softmax)
 
     @property
     def dim(self) -> None:

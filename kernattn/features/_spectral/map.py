@@ -9,17 +9,33 @@ from typing import Any, Self, final
 import numpy as np
 
 from kernattn._array import Array, Host, like, to_numpy64
+from kernattn._check import host_array, instance_of
 from kernattn._random import RNG, generator
+from kernattn.errors import ParameterError
 from kernattn.features._base.map import SpecMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.features._spectral.spectra import Spectrum, spectrum
-from kernattn.kernels import Kernel, Softmax
+from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.ops.chains import Chains
 from kernattn.projections import Projection
 
-__all__ = ["RandomFeatureMap", "row_exponent"]
+__all__ = ["RandomFeatureMap", "check_exponential", "check_frequencies", "row_exponent"]
+
+
+def check_frequencies(projection: Projection, omega: Host | Chains) -> None:
+    """Raise unless `omega` holds frequencies that the projection could have drawn."""
+    instance_of("projection", projection, Projection)
+    if not isinstance(omega, Chains):
+        host_array("omega", omega, ("m", "d"))
+    projection.blocks(*omega.shape)
+
+
+def check_exponential(kernel: Kernel) -> None:
+    """Raise unless the kernel is one that exponential features estimate."""
+    if not isinstance(kernel, Gaussian | Softmax):
+        raise ParameterError(f"kernel must be Gaussian or Softmax for exponential features; got {kernel!r}")
 
 
 def row_exponent(kernel: Kernel) -> float:
@@ -34,6 +50,13 @@ class RandomFeatureMap(SpecMap):
     kernel: Kernel
     projection: Projection
     omega: Host | Chains  # (D, d)
+
+    def __post_init__(self) -> None:
+        """Check the design, and the frequencies against it."""
+        check_frequencies(self.projection, self.omega)
+        instance_of("kernel", self.kernel, Kernel)
+        spectrum(self.kernel, self.projection)
+        self.kernel.input_scale(self.omega.shape[1])
 
     @abstractmethod
     def _moments(self, x: Host, y: Host) -> Moments:

@@ -8,6 +8,7 @@ from typing import Self, final
 import numpy as np
 
 from kernattn._array import Array, Host, accumulation_dtype, like, namespace
+from kernattn._check import instance_of
 from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
@@ -30,6 +31,11 @@ class SkewedChi2Features(FeatureMap):
 
     kernel: SkewedChi2
     inner: RandomFeatureMap
+
+    def __post_init__(self) -> None:
+        """Check the types."""
+        instance_of("kernel", self.kernel, SkewedChi2)
+        instance_of("inner", self.inner, RandomFeatureMap)
 
     @property
     def dim(self) -> int | None:

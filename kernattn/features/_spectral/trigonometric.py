@@ -8,6 +8,7 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._array import Host, frozen
+from kernattn._check import host_array
 from kernattn._lazy import lazy
 from kernattn.features._moments.moments import Moments, of_even_terms
 from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
@@ -51,6 +52,11 @@ class Phase(RandomFeatureMap):
     """
 
     phase: Host  # (M,)
+
+    def __post_init__(self) -> None:
+        """Check that every frequency has a phase."""
+        super().__post_init__()
+        host_array("phase", self.phase, (len(self.omega),))
 
     @lazy
     def spec(self) -> MapSpec:

@@ -10,6 +10,7 @@ import numpy as np
 from scipy import sparse
 
 from kernattn._array import Array, Host, accumulation_dtype, like, namespace
+from kernattn._check import instance_of
 from kernattn._dispatch import Op
 from kernattn._random import RNG, generator
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
@@ -36,6 +37,17 @@ class PolynomialSketch(FeatureMap):
     _op: ClassVar[Op] = OP  # its backends are those of the map
     _step: ClassVar[int] = 1  # features of a product
     _block_rows: ClassVar[int | None] = 1024  # NumPy rows done at once; None where the op sees to that
+
+    def __post_init__(self) -> None:
+        """Check the kernel, and the draw against it."""
+        instance_of("kernel", self.kernel, Polynomial)
+        self._check_draw()
+        if self.dim < 1:
+            raise ShapeError(f"rows must have a column beside the kernel's constant; got width {self._width}")
+
+    @abstractmethod
+    def _check_draw(self) -> None:
+        """Raise unless the random numbers are such as `sample` draws for the kernel: loops index by them."""
 
     @property
     @abstractmethod

@@ -9,12 +9,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Host, namespace
+from kernattn._check import check_room, host_array, one_of
+from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
 from kernattn.features._polynomial.sketches.weights import projected
 from kernattn.kernels import Polynomial
 
 __all__ = ["ComplexToReal"]
+
+_DTYPES = {"gaussian": "float64", "rademacher": "int8"}
 
 
 @final
@@ -35,6 +39,14 @@ class ComplexToReal(PolynomialSketch):
 
     _step: ClassVar[int] = 2
 
+    def _check_draw(self) -> None:
+        """Raise unless both parts are weights of that law."""
+        dtype = _DTYPES[one_of("law", self.law, _DTYPES)]
+        host_array("real", self.real, (self.kernel.degree, "D", "width"), (dtype,))
+        host_array("imag", self.imag, self.real.shape, (dtype,))
+        if self.law == "rademacher" and not (np.abs(self.real) + np.abs(self.imag) == 1).all():
+            raise ParameterError("real and imag must be the parts of 1, -1, i and -i")
+
     @property
     def _width(self) -> int:
         """Length of a row with the kernel's constant appended."""
@@ -51,6 +63,7 @@ class ComplexToReal(PolynomialSketch):
     ) -> Self:
         """Draw a map."""
         shape = (kernel.degree, number, width(kernel, dim))
+        check_room("the weights", shape, 16 if law == "gaussian" else 2)
         if law == "gaussian":
             real, imag = rng.standard_normal((2, *shape)) * 0.5**0.5
         else:

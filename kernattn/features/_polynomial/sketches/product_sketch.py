@@ -10,10 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Host, frozen
+from kernattn._check import host_array
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
-from kernattn.features._polynomial.sketches.weights import products, random_signs
+from kernattn.features._polynomial.sketches.weights import check_signs, products, random_signs
 from kernattn.kernels import Polynomial
 from kernattn.projections import Iid, Orthogonal, Projection
 
@@ -64,6 +65,14 @@ def product_variance(degree: int, square: Host, second: Host, cross: Host, num_f
     return variance
 
 
+def _check_projection(projection: Projection) -> None:
+    if not isinstance(projection, Iid | Orthogonal) or projection.norms not in ("chi", "sqrt_d"):
+        raise ParameterError(
+            "a Gaussian sketch takes the projections 'iid' and 'orthogonal' with norms 'chi' or 'sqrt_d', "
+            f"whose weights have variance 1 and known fourth moments; got {projection!r}"
+        )
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class GaussianSketch(ProductSketch):
@@ -77,6 +86,11 @@ class GaussianSketch(ProductSketch):
     """
 
     projection: Iid | Orthogonal
+
+    def _check_draw(self) -> None:
+        """Raise unless the weights are numbers, and the projection one that they have."""
+        host_array("omega", self.omega, (self.kernel.degree, "M", "width"))
+        _check_projection(self.projection)
 
     @property
     def _design(self) -> dict[str, Any]:
@@ -93,13 +107,9 @@ class GaussianSketch(ProductSketch):
         projection: Projection = Iid(),  # noqa: B008
     ) -> Self:
         """Draw a map."""
-        if not isinstance(projection, Iid | Orthogonal) or projection.norms not in ("chi", "sqrt_d"):
-            raise ParameterError(
-                "a Gaussian sketch takes the projections 'iid' and 'orthogonal' with norms 'chi' or 'sqrt_d', "
-                f"whose weights have variance 1 and known fourth moments; got {projection!r}"
-            )
+        _check_projection(projection)
         factors = [projection.draw(number, width(kernel, dim), rng) for _ in range(kernel.degree)]
-        return cls(kernel, frozen(np.stack(factors)), projection)
+        return cls(kernel, frozen(np.stack(factors)), projection)  # type: ignore[arg-type]
 
     @property
     def _bounded(self) -> bool:
@@ -128,6 +138,10 @@ class RademacherSketch(ProductSketch):
     Kar and Karnick (2012); the variance is :math:`[(N + 2(a - s))^p - a^p] / M` with
     :math:`s = \sum_i \tilde x_i^2 \tilde y_i^2` (Wacker, Kanagawa and Filippone 2022): never above the Gaussian one.
     """
+
+    def _check_draw(self) -> None:
+        """Raise unless the weights are signs."""
+        check_signs("omega", self.omega, (self.kernel.degree, "M", "width"))
 
     @property
     def _design(self) -> dict[str, Any]:

@@ -11,11 +11,13 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from kernattn._array import Array, Host, frozen
+from kernattn._check import host_array, positive_integer
 from kernattn._dispatch import Op
 from kernattn._lazy import lazy
+from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
-from kernattn.features._polynomial.sketches.weights import random_signs
+from kernattn.features._polynomial.sketches.weights import check_signs, random_signs
 from kernattn.kernels import Polynomial
 from kernattn.ops.tensor_sketch import OP
 
@@ -44,6 +46,14 @@ class TensorSketch(PolynomialSketch):
 
     _op: ClassVar[Op] = OP
     _block_rows: ClassVar[int | None] = None
+
+    def _check_draw(self) -> None:
+        """Raise unless every coordinate has a bucket and a sign."""
+        positive_integer("buckets", self.buckets)
+        host_array("index", self.index, (self.kernel.degree, "width"), ("int64",))
+        check_signs("sign", self.sign, self.index.shape)
+        if self.index.min() < 0 or self.index.max() >= self.buckets:
+            raise ParameterError(f"index must hold buckets, from 0 to {self.buckets - 1}")
 
     @property
     def _width(self) -> int:

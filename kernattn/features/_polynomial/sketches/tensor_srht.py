@@ -10,12 +10,14 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from kernattn._array import Array, Host, constant, frozen, namespace
+from kernattn._check import host_array
 from kernattn._dispatch import Op
 from kernattn._lazy import lazy
+from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
 from kernattn.features._polynomial.sketches.product_sketch import product_variance
-from kernattn.features._polynomial.sketches.weights import products, random_signs
+from kernattn.features._polynomial.sketches.weights import check_signs, products, random_signs
 from kernattn.kernels import Polynomial
 from kernattn.ops.chains import Chains
 from kernattn.ops.hadamard import OP
@@ -56,6 +58,17 @@ class TensorSRHT(PolynomialSketch):
 
     _op: ClassVar[Op] = OP
     _block_rows: ClassVar[int | None] = 128
+
+    def _check_draw(self) -> None:
+        """Raise unless every block has its signs, and every feature a row of its block's own."""
+        host_array("rows", self.rows, (self.kernel.degree, "M"), ("int64",))
+        blocks = "blocks" if self.signs.ndim != 3 else -(-self.rows.shape[1] // self._block)
+        check_signs("signs", self.signs, (self.kernel.degree, blocks, "width"))
+        if self.rows.min() < 0 or self.rows.max() >= self._block:
+            raise ParameterError(f"rows must be those of a transform of order {self._block}")
+        places = np.sort(self.rows + np.arange(self.rows.shape[1]) // self._block * self._block, axis=1)
+        if (places[:, 1:] == places[:, :-1]).any():
+            raise ParameterError("rows must be read once in each block")
 
     @property
     def _width(self) -> int:

@@ -9,8 +9,10 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from kernattn._array import Array, constant, namespace
+from kernattn._check import check_room, host_array
+from kernattn.errors import ParameterError
 
-__all__ = ["products", "projected", "random_signs"]
+__all__ = ["check_signs", "products", "projected", "random_signs"]
 
 
 def projected(x: Any, weights: NDArray[Any]) -> Array:
@@ -29,8 +31,16 @@ def products(x: Any, omega: NDArray[Any]) -> Array:
     return phi
 
 
+def check_signs(name: str, signs: NDArray[Any], shape: tuple[int | str, ...]) -> None:
+    """Raise unless `signs` are 1 and -1 in that shape."""
+    host_array(name, signs, shape, ("int8",))
+    if not (np.abs(signs) == 1).all():
+        raise ParameterError(f"{name} must hold 1 and -1 only")
+
+
 def random_signs(rng: np.random.Generator, *shape: int) -> NDArray[np.int8]:
     """Return independent fair signs, not writeable."""
+    check_room("the signs", shape, 1)
     signs = 2 * rng.integers(2, size=shape, dtype=np.int8) - 1
     signs.setflags(write=False)
     return signs

@@ -1,0 +1,78 @@
+"""One small map of every kind that a file can hold, between them every kernel and every projection."""
+
+from functools import cache
+
+import numpy as np
+
+import kernattn as ka
+
+DIM = 3
+DATA = np.random.default_rng(7).standard_normal((12, DIM))
+KEYS = DATA[:, ::-1] + 1.0
+ARD = ka.kernels.Gaussian(np.array([0.7, 1.0, 1.5]))
+SOFTMAX = ka.kernels.Softmax()
+POLYNOMIAL = ka.kernels.Polynomial(2, gamma=0.5, coef0=1.0)
+PROJECTIONS = ka.projections
+
+
+def _random(kernel, estimator="auto", number=8, **options):
+    return ka.random_features(kernel, DIM, number, estimator, rng=3, **options)
+
+
+def _gram():
+    return ka.kernels.Gaussian()(DATA)
+
+
+MAKERS = {
+    "trigonometric": lambda: _random(ARD, "trigonometric"),
+    "phase": lambda: _random(ARD, "phase"),
+    "positive": lambda: _random(SOFTMAX, "positive"),
+    "hyperbolic": lambda: _random(ka.kernels.Softmax(0.3), "hyperbolic"),
+    "optimal_positive": lambda: _random(ka.kernels.Gaussian(2.0), "optimal_positive"),
+    "favor_sharp": lambda: _random(SOFTMAX, "favor_sharp", data=DATA),
+    "favor_sharp_asymmetric": lambda: _random(SOFTMAX, "favor_sharp_asymmetric", data=(DATA, KEYS)),
+    "antithetic": lambda: _random(ARD, "phase", projection=PROJECTIONS.Antithetic(PROJECTIONS.Simplex())),
+    "fastfood": lambda: _random(ARD, projection=PROJECTIONS.Fastfood(norms="sqrt_d")),
+    "hadamard": lambda: _random(SOFTMAX, projection="hadamard"),
+    "halton": lambda: _random(ARD, projection="halton"),
+    "iid": lambda: _random(ARD, projection="iid"),
+    "kac": lambda: _random(ARD, projection=PROJECTIONS.Kac(steps=5)),
+    "moment_matched": lambda: _random(ARD, projection="moment_matched"),
+    "orthogonal": lambda: _random(ARD, projection=PROJECTIONS.Orthogonal("gram_schmidt", "coupled")),
+    "sobol": lambda: _random(ARD, projection="sobol"),
+    "matern": lambda: _random(ka.kernels.Matern(2.5, 1.5)),
+    "rational_quadratic": lambda: _random(ka.kernels.RationalQuadratic(0.7)),
+    "laplacian": lambda: _random(ka.kernels.Laplacian(), projection="iid"),
+    "cauchy": lambda: _random(ka.kernels.Cauchy(), projection="iid"),
+    "sech": lambda: _random(ka.kernels.Sech(), projection="iid"),
+    "convolution": lambda: _random(ka.kernels.Gaussian() * ka.kernels.Matern(1.5)),
+    "skewed_chi2": lambda: _random(ka.kernels.SkewedChi2(2.0), projection="iid"),
+    "additive_chi2": lambda: _random(ka.kernels.AdditiveChi2(), number=3 * DIM),
+    "neurons": lambda: _random(ka.kernels.ArcCosine(1)),
+    "squared_neurons": lambda: _random(ka.kernels.ArcCosine(2), projection="hadamard"),
+    "elementwise": ka.features.elu1,
+    "generalized": lambda: ka.features.generalized("sigmoid", DIM, 8, scale=2.0, rng=3),
+    "generalized_chains": lambda: ka.features.generalized("relu", DIM, 8, projection="hadamard", rng=3),
+    "exact_polynomial": lambda: ka.features.polynomial(2, 0.5, 1.0),
+    "taylor2": lambda: ka.features.taylor2(0.5),
+    "quadrature": lambda: ka.features.quadrature(SOFTMAX, DIM, 2, "smolyak"),
+    "tensor_sketch": lambda: _random(POLYNOMIAL, "tensor_sketch"),
+    "gaussian_sketch": lambda: _random(POLYNOMIAL, "gaussian_sketch"),
+    "rademacher_sketch": lambda: _random(POLYNOMIAL, "rademacher_sketch"),
+    "complex_to_real": lambda: _random(POLYNOMIAL, "complex_to_real"),
+    "complex_to_real_gaussian": lambda: _random(POLYNOMIAL, "complex_to_real_gaussian"),
+    "tensor_srht": lambda: _random(POLYNOMIAL, "tensor_srht"),
+    "nystrom": lambda: ka.features.nystrom(ka.kernels.Gaussian() + ka.kernels.Cauchy(), DATA, 4, rng=3),
+    "nystrom_chi2": lambda: ka.features.nystrom(ka.kernels.AdditiveChi2(), np.abs(DATA), 4, rng=3),
+    "nystrom_precomputed": lambda: ka.features.nystrom("precomputed", _gram(), 4, rng=3),
+    "nystrom_kmeans": lambda: ka.features.nystrom(2 * ARD, DATA, 4, DATA[:4] + 0.1, rng=3),
+    "concatenated": lambda: _random(ka.kernels.Gaussian() + SOFTMAX),
+    "tensor": lambda: _random(SOFTMAX * ka.kernels.Polynomial(2)),
+    "multiple": lambda: _random(2 * SOFTMAX),
+}
+
+
+@cache
+def make(name):
+    """The map of that name."""
+    return MAKERS[name]()
