@@ -13,7 +13,7 @@ import laws
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._choose import table
-from kernattn.features._choose.families import FAMILIES, Family, first_row
+from kernattn.features._choose.families import FAMILIES, Family, by_rows
 from kernattn.features._exponential.positive import _exponential_moments, _folded
 from kernattn.features._spectral.spectra import ISOTROPIC, PRODUCT, has_normal_frequencies
 from kernattn.kernels import KERNELS
@@ -97,6 +97,16 @@ class Itself(ExactMap):
     scaled_key = scaled_query
 
 
+@dataclass(frozen=True, eq=False)
+class Negated(Itself):
+    r""":math:`\phi(x) = -x`."""
+
+    def scaled_query(self, x):
+        return ScaledFeatures(-x, np.zeros_like(x[..., :1]))
+
+    scaled_key = scaled_query
+
+
 @dataclass(frozen=True)
 class Opposite(Directed):
     """Rows in pairs of opposite directions, each with a norm of its own."""
@@ -131,12 +141,10 @@ def kernels(monkeypatch):
         monkeypatch.setitem(KERNELS, kind.__name__.lower(), kind)
     monkeypatch.setitem(PRODUCT, Sinc, lambda rng, shape: rng.uniform(-1.0, 1.0, shape))
     monkeypatch.setitem(ISOTROPIC, Exponential, lambda kernel: ISOTROPIC[K.Matern](K.Matern(0.5)))
-    monkeypatch.setitem(FAMILIES, Dot, Family(table.rows_of, first_row))
-    monkeypatch.setitem(
-        table.ESTIMATORS,
-        "itself",
-        ka.features.Estimator(Itself, lambda kernel: isinstance(kernel, Dot), projected=False),
-    )
+    monkeypatch.setitem(FAMILIES, Dot, Family(table.rows_of, by_rows))
+    for name, cls in ("itself", Itself), ("opposite", Negated):
+        row = ka.features.Estimator(cls, lambda kernel: isinstance(kernel, Dot), projected=False)
+        monkeypatch.setitem(table.ESTIMATORS, name, row)
 
 
 @pytest.fixture
@@ -224,8 +232,9 @@ def test_a_kernel_with_a_spectral_measure(kernel, projection, kernels, tmp_path)
 
 def test_a_kernel_with_a_map_of_its_own(kernels, tmp_path):
     phi = ka.random_features(Dot(), D, D)
-    assert ka.features.estimators(Dot()) == ("itself",)
-    np.testing.assert_allclose(phi(ROWS) @ phi(ROWS).T, Dot()(ROWS), atol=1e-12)
+    assert ka.features.estimators(Dot()) == ("itself", "opposite")
+    np.testing.assert_array_equal(phi(ROWS), ROWS)
+    np.testing.assert_array_equal(ka.random_features(Dot(), D, D, "opposite")(ROWS), -ROWS)
     with pytest.raises(ParameterError, match="must be dim; got 5"):
         ka.random_features(Dot(), D, 5)
     with pytest.raises(ParameterError, match="projection"):

@@ -20,7 +20,7 @@ from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.features._spectral.spectra import check_axes, check_spectrum, is_convolution
 from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial, Product, Scaled, Sech, SkewedChi2, Sum
 
-__all__ = ["FAMILIES", "Family", "check_kernel", "estimators", "first_row", "make"]
+__all__ = ["FAMILIES", "Family", "by_rows", "check_kernel", "estimators", "make"]
 
 
 class Family(NamedTuple):
@@ -30,9 +30,9 @@ class Family(NamedTuple):
     make: Callable[[Request], FeatureMap]
 
 
-def first_row(request: Request) -> FeatureMap:
-    """Return the map of the first row that serves the kernel."""
-    return draw(request, rows_of(request.kernel)[0])
+def by_rows(request: Request) -> FeatureMap:
+    """Return the map of the estimator that is asked for; by "auto" the first row that serves the kernel."""
+    return draw(request, rows_of(request.kernel)[0] if request.estimator == "auto" else request.estimator)
 
 
 def _of_logarithms(request: Request) -> FeatureMap:
@@ -64,8 +64,8 @@ def _common(kernel: Sum | Product) -> tuple[str, ...]:
 SPECTRAL = Family(spectral_estimators, spectral_features)
 COMPOSITE = Family(_common, _composite)
 FAMILIES: dict[type[Kernel], Family] = {  # kernels that are not here need a spectral measure
-    AdditiveChi2: Family(rows_of, first_row),
-    ArcCosine: Family(rows_of, first_row),
+    AdditiveChi2: Family(rows_of, by_rows),
+    ArcCosine: Family(rows_of, by_rows),
     Polynomial: Family(rows_of, polynomial_features),
     Product: COMPOSITE,
     Scaled: Family(lambda kernel: estimators(kernel.kernel), _composite),
