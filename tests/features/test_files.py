@@ -1,7 +1,6 @@
 """Maps to files and back."""
 
 import pickle
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -44,17 +43,6 @@ def test_the_design_comes_back(projection, kernel, tmp_path):
     (x,) = arrays(1, (5, 5), dtype="float64")
     np.testing.assert_array_equal(again.kernel(x), kernel(x))
     np.testing.assert_array_equal(again.variance(x, x), phi.variance(x, x))
-
-
-def test_files_of_version_0_1():
-    """Names in files are those of rooms and classes: modules may move."""
-    phi = ka.load(Path(__file__).parent / "maps_of_0.1.npz")  # one map of every kind, side by side
-    assert phi.draw == 759971582
-    features = phi.query(np.linspace(0.1, 1.0, 12).reshape(3, 4))
-    total = np.sum(features * np.cos(np.arange(features.size)).reshape(features.shape))
-    assert np.isclose(total, 0.994938340340128, rtol=1e-9)
-    kinds = {type(each) for each in phi.maps}
-    assert kinds >= {row.cls for row in ka.features.ESTIMATORS.values()}
 
 
 def test_files_hold_no_pickle(tmp_path):
