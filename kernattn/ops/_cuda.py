@@ -19,7 +19,8 @@ from kernattn._array import Array, Host, dtype_name
 from kernattn._precision import float32_products
 from kernattn.errors import BackendUnavailable, ShapeError
 from kernattn.ops.chains import Chains
-from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
+from kernattn.ops.kinds import LOGS, TABLE, VALUES
+from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = [
     "Limits",
@@ -58,6 +59,7 @@ HEADERS = {
 C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}
 BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}
 FB = 32  # frequencies of a tile
+NAMED = {kind.name: kind for kind in TABLE}
 NULL = np.uint64(0)
 GRID = (2**31 - 1, 65_535)  # most blocks along x and y
 
@@ -96,12 +98,12 @@ class MapCode:
     @property
     def parts(self) -> int:
         """Features made of one frequency."""
-        return 2 if self.kind in ("sincos", "exp_pair") else 1
+        return NAMED[self.kind].parts
 
     @property
     def per_feature(self) -> bool:
         """Is there a log scale for every feature?"""
-        return self.kind in (*PER_FEATURE, "logs")
+        return NAMED[self.kind].per_feature
 
     @property
     def rows(self) -> int:
@@ -170,7 +172,7 @@ def map_code(
 ) -> MapCode:
     """Return how a map of rows (n, d) is compiled; without a spec the rows are features or their logarithms."""
     project = spec is not None and spec.omega is not None
-    kind = spec.kind if spec is not None else "logs" if per_feature else "values"
+    kind = spec.kind if spec is not None else (LOGS if per_feature else VALUES).name
     element = operand(dtype, limits.capability)
     widest = 64 if limits.roomy and element != "double" else 32
     if element == "bf16_t":
@@ -349,7 +351,7 @@ def take_rows(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str)
     import cupy
 
     if spec is not None:
-        return Rows(cupy.ascontiguousarray(x), NULL, spec.kind in PER_FEATURE, dtype_name(x))
+        return Rows(cupy.ascontiguousarray(x), NULL, spec.per_feature, dtype_name(x))
     values, log_scale = x
     m = math.prod(np.broadcast_shapes(values.shape[-1:], log_scale.shape[-1:]))
     real = "float64" if accumulator == "double" else "float32"

@@ -10,11 +10,9 @@ import numpy as np
 from kernattn._array import Array, Host
 from kernattn._lazy import lazy
 from kernattn.ops.chains import Chains
+from kernattn.ops.kinds import KINDS
 
-__all__ = ["KINDS", "PER_FEATURE", "MapSpec", "RowForm", "ScaledFeatures"]
-
-PER_FEATURE = ("exp", "exp_pair")
-KINDS = ("elu1", "relu", "cos", "sincos", *PER_FEATURE)
+__all__ = ["MapSpec", "RowForm", "ScaledFeatures"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,7 +55,7 @@ class MapSpec:
     Attributes
     ----------
     kind : str
-        The nonlinearity, one of `KINDS`.
+        The nonlinearity, one of `kernattn.ops.kinds.KINDS`.
     omega : (D, d) float64 array, Chains or None
         Frequencies, the kernel's input scale folded in; Chains are the factors of such an array, and stand for it.
     row_weights : (d,) float64 array or None
@@ -95,12 +93,12 @@ class MapSpec:
     def features_of(self, dim: int) -> int:
         """Return M, the number of features of an input of dimension `dim`."""
         frequencies = dim if self.omega is None else self.omega.shape[0]
-        return 2 * frequencies if self.kind in ("sincos", "exp_pair") else frequencies
+        return KINDS[self.kind].parts * frequencies
 
     @property
     def per_feature(self) -> bool:
         """Is there a log scale for every feature, or one for the row?"""
-        return self.kind in PER_FEATURE
+        return KINDS[self.kind].per_feature
 
 
 class ScaledFeatures(NamedTuple):

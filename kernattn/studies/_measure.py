@@ -20,6 +20,7 @@ from kernattn.metrics import (
     row_kl,
     variance_ratio,
 )
+from kernattn.ops.kinds import KINDS
 from kernattn.studies._problem import Problem, without_rounding
 from kernattn.studies._seeds import spawn_key, stream
 from kernattn.studies._settings import Cell
@@ -159,7 +160,7 @@ def _variance(problem: Problem, phi: FeatureMap, found: Draws, measured: Host, p
     if phi.spec is not None and phi.spec.omega is not None:
         frequencies = len(phi.spec.omega)
     seen = np.isfinite(predicted) & (predicted > NEGLIGIBLE * exact**2)
-    if phi.spec is None or phi.spec.kind not in ("cos", "sincos"):
+    if phi.spec is None or not KINDS[phi.spec.kind].bounded:
         seen &= 4 * problem.square_sums <= np.log(len(found.entries) * frequencies)
     result: dict[str, Number] = {
         "variance": np.mean(measured) / _unit(exact),

@@ -14,8 +14,9 @@ from kernattn.ops.features import gpu as features
 from kernattn.ops.gram import gpu as gram
 from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
+from kernattn.ops.kinds import KINDS
 from kernattn.ops.orthogonalize import gpu as orthogonalize
-from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
+from kernattn.ops.spec import MapSpec
 from kernattn.ops.step import gpu as step
 from kernattn.ops.tensor_sketch import gpu as tensor_sketch
 
@@ -53,7 +54,7 @@ def map_code(dtype, name, d, limits):
         rows = "float64" if dtype == "float64" else "float32"
         return _cuda.map_code(dtype, None, name == "logs", d, limits, rows)
     spec = MapSpec("elu1") if name == "elementwise" else MapSpec(name, np.zeros((64, d)))
-    return _cuda.map_code(dtype, spec, name in PER_FEATURE, d, limits)
+    return _cuda.map_code(dtype, spec, spec.per_feature, d, limits)
 
 
 def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):

@@ -8,7 +8,8 @@ import oracles
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
 from kernattn.ops import _cuda
 from kernattn.ops.chains import Chains
-from kernattn.ops.spec import PER_FEATURE, MapSpec
+from kernattn.ops.kinds import KINDS
+from kernattn.ops.spec import MapSpec
 
 CASES = [(kind, "float32") for kind in ("exp", "sincos", "cos", "relu", "exp_pair", None)]
 CASES += [("exp", dtype) for dtype in DTYPES[1:]]
@@ -41,8 +42,8 @@ def test_hadamard(cupy, monkeypatch, kind, dtype, room):
         diagonals, norms = rng.choice([-1.0, 1.0], size=(-(-m // p), links, p)), rng.random(m) + 0.5
         x = array(cupy, rng.normal(size=(2, n, d)), dtype)
         omega = dense(diagonals, norms, d)
-        count = 2 * m if kind in ("sincos", "exp_pair") else m
-        offset = rng.normal(size=count) if kind in (*PER_FEATURE, "cos") else None
+        row = KINDS.get(kind)
+        offset = rng.normal(size=row.parts * m) if row is not None and row.offset != "none" else None
         weights = rng.normal(size=d) * 0.1
         spec = None if kind is None else MapSpec(kind, None, weights, offset, 0.7)
         out = hadamard(x, Chains(diagonals, norms, d), spec)

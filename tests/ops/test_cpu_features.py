@@ -5,7 +5,8 @@ import pytest
 
 import oracles
 from kernattn.ops.features import reference
-from kernattn.ops.spec import KINDS, MapSpec
+from kernattn.ops.kinds import KINDS
+from kernattn.ops.spec import MapSpec
 
 pytest.importorskip("numba")
 

@@ -12,8 +12,9 @@ from kernattn.errors import ParameterError
 from kernattn.ops.attend import reference as reference_attend
 from kernattn.ops.causal import reference as reference_causal
 from kernattn.ops.key_state import reference as reference_key_state
+from kernattn.ops.kinds import KINDS
 from kernattn.ops.peaked import PeakedSum, empty, finite
-from kernattn.ops.spec import KINDS, MapSpec, ScaledFeatures
+from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.step import reference as reference_step
 from processes import assert_fine
 

@@ -6,7 +6,8 @@ import pytest
 import oracles
 from kernattn._parallel import VARIABLE
 from kernattn.ops.gram import OP, reference
-from kernattn.ops.spec import KINDS, MapSpec
+from kernattn.ops.kinds import KINDS
+from kernattn.ops.spec import MapSpec
 from xp import to_numpy
 
 SHAPES = [((), 1, 3, 5, 1), ((2,), 70, 16, 33, 2), ((3, 1), 200, 5, 16, 0)]  # lead, n, d, D, c

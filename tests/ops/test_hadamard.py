@@ -6,7 +6,8 @@ from scipy.linalg import hadamard as sylvester
 
 from kernattn.ops.chains import Chains
 from kernattn.ops.hadamard import OP, reference
-from kernattn.ops.spec import KINDS, MapSpec
+from kernattn.ops.kinds import KINDS
+from kernattn.ops.spec import MapSpec
 from xp import to_numpy
 
 SIZES = [(1, 1), (2, 5), (3, 4), (5, 20), (16, 16), (33, 100)]  # d, m

@@ -5,7 +5,8 @@ import pytest
 
 import oracles
 from kernattn.ops.features.reference import features, scaled
-from kernattn.ops.spec import KINDS, PER_FEATURE, MapSpec
+from kernattn.ops.kinds import KINDS
+from kernattn.ops.spec import MapSpec
 from laws import arrays
 from xp import dtype_name, to_numpy
 
@@ -15,10 +16,9 @@ TOLERANCE = {"float16": 4e-3, "bfloat16": 4e-2, "float32": 3e-6, "float64": 1e-1
 def specs():
     rng = np.random.default_rng(0)
     omega, weights = rng.standard_normal((6, 3)), -0.2 * rng.random(3)
-    for kind in KINDS:
-        m = 12 if kind in ("sincos", "exp_pair") else 6
-        offset = rng.standard_normal(m) if kind in ("cos", *PER_FEATURE) else None
-        rows = weights if kind in ("cos", "sincos", *PER_FEATURE) else None
+    for kind, row in KINDS.items():
+        offset = rng.standard_normal(6 * row.parts) if row.offset != "none" else None
+        rows = weights if row.scale != "none" else None
         yield f"{kind} full", MapSpec(kind, omega, rows, offset, 0.7)
         yield f"{kind} plain", MapSpec(kind, omega)
         yield f"{kind} elementwise", MapSpec(kind, amplitude=1.3)

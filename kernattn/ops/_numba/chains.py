@@ -8,6 +8,7 @@ from numba import types
 
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
 from kernattn.ops._numba.linear import aligned
+from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import Block, lanes, transpose
 from kernattn.ops._numba.rows import finish_features
 from kernattn.ops._numba.tiles import load_rows, row_scales
@@ -88,12 +89,10 @@ def _transform(tile, p, weights, weights_at):
 
 
 @compiled
-def write_chains(
-    kind, diagonals, chains, p, norms, weights, offset, amplitude, dim, frequencies, features,
-    x, n, out, no_mask, low, high,
-):  # fmt: skip
+def write_chains(numbers, constants, dim, diagonals, links, p, norms, x, n, out, no_mask, low, high):
     """Write the features of groups low to high of `lanes` rows of x, flat (n, d), to out, flat (n, M)."""
-    diagonals, norms, weights, offset, x = whole(diagonals), whole(norms), whole(weights), whole(offset), whole(x)
+    phi, diagonals, norms, x = unpacked(numbers, constants), whole(diagonals), whole(norms), whole(x)
+    frequencies, features = phi.frequencies, phi.features
     width = lanes(x)
     row = 2 * p + width
     packed, scales = aligned(width * dim, x), aligned(width, x)
@@ -104,20 +103,17 @@ def write_chains(
         first = group * width
         rows = min(width, n - first)
         load_rows(x, first * dim, rows, dim, no_mask, 0, packed, dim)
-        row_scales(weights, packed, rows, dim, dim, no_scales, 0, no_mask, 0, scales)
+        row_scales(phi.weights, packed, rows, dim, dim, no_scales, 0, no_mask, 0, scales)
         transpose(packed, 0, dim, width, dim, upright, 0, width)
         for begin in range(0, frequencies, p):
             for i in range(p * width):
                 work[i] = upright[i]
-            for link in range(chains):
-                _transform(work, p, diagonals, (begin // p * chains + link) * p)
+            for link in range(links):
+                _transform(work, p, diagonals, (begin // p * links + link) * p)
             count = min(p, frequencies - begin)
             transpose(work, 0, width, p, width, tile, 0, row)
             for j in range(rows):
                 u, scale = window(tile, j * row, count), window(norms, begin, count)
                 for a in range(count):
                     u[a] *= scale[a]
-            finish_features(
-                kind, tile, rows, row, count, begin, frequencies, features, offset, amplitude, scales,
-                out, first * features, features,
-            )  # fmt: skip
+            finish_features(phi, tile, rows, row, begin, count, scales, out, first * features, features)

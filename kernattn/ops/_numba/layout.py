@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kernattn._array import Array, Host
 from kernattn.errors import ParameterError
 from kernattn.ops._numba.products import LINE, ROWS
-from kernattn.ops._numba.tiles import COS, ELU1, EXP, EXP_PAIR, GIVEN, RELU, SINCOS
+from kernattn.ops.kinds import KINDS, LOGS, VALUES, Kind
 from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -46,7 +46,6 @@ FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10
 """What a core does in float32, roughly: they decide when work is worth sharing."""
 
 _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
-_KINDS = {"elu1": ELU1, "relu": RELU, "cos": COS, "sincos": SINCOS, "exp": EXP, "exp_pair": EXP_PAIR}
 
 
 def accumulation(array: Array) -> np.dtype[Any]:
@@ -78,24 +77,15 @@ NO_MASK = flat(np.zeros(0), bool)
 
 
 class Plan(NamedTuple):
-    """A map in the dtype of the loops; `numbers` and `constants` say it all, for `tiles.unpacked`."""
+    """A map in the dtype of the loops: `numbers` and `constants` are what `plans.unpacked` reads."""
 
-    kind: int
-    omega: NDArray[Any]  # (D rounded up to ROWS, d), flat; empty for an elementwise map
-    omega_t: NDArray[Any]  # its transpose in panels, flat
-    weights: NDArray[Any]  # (d,) or empty
-    offset: NDArray[Any]  # (M,)
-    amplitude: Any
+    kind: Kind
     dim: int
     frequencies: int
     features: int
-    numbers: NDArray[np.int64]  # kind, d, D, M, and the sizes of the parts of `constants`
+    projects: bool
+    numbers: NDArray[np.int64]  # kind, per feature or not, phase or not, d, D, M, and the sizes of parts of `constants`
     constants: NDArray[Any]  # amplitude, omega, omega_t, weights and offset, each from a cache line on
-
-    @property
-    def per_feature(self) -> bool:
-        """Is there a log scale for every feature?"""
-        return self.kind >= EXP
 
 
 _plans: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int], Plan]] = WeakKeyDictionary()
@@ -119,32 +109,35 @@ def _make_plan(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> Plan:
 
 def plan_with(spec: MapSpec, omega: Host, frequencies: int, dtype: np.dtype[Any]) -> Plan:
     """Return the plan of a spec with other frequencies (D, d), or with `frequencies` that come from elsewhere."""
-    kind, dim = _KINDS[spec.kind], omega.shape[1]
-    features = 2 * frequencies if kind in (SINCOS, EXP_PAIR) else frequencies
-    tall = np.pad(omega, ((0, -len(omega) % ROWS), (0, 0)))
+    kind, dim = KINDS[spec.kind], omega.shape[1]
+    features = kind.parts * frequencies
     offset = np.zeros(features) if spec.offset is None else spec.offset
-    offset = offset + (spec.log_amplitude if kind >= EXP else 0.0)
+    if kind.per_feature:
+        offset = offset + spec.log_amplitude
     weights = np.zeros(0) if spec.row_weights is None else spec.row_weights
-    parts = [flat(x, dtype) for x in (tall, panels(omega, dtype), weights, offset)]
-    return _packed(kind, parts, dtype.type(spec.amplitude), dim, frequencies, features)
+    # rows of omega rounded up to blocks; its transpose in panels
+    parts = (np.pad(omega, ((0, -len(omega) % ROWS), (0, 0))), panels(omega, dtype), weights, offset)
+    return _packed(kind, parts, spec.amplitude, dtype, dim, frequencies)
 
 
-def _packed(kind: int, arrays: list[NDArray[Any]], amplitude: Any, dim: int, frequencies: int, features: int) -> Plan:
+def _packed(
+    kind: Kind, arrays: tuple[NDArray[Any], ...], amplitude: float, dtype: np.dtype[Any], dim: int, frequencies: int
+) -> Plan:
     """Return the plan of omega, omega_t, weights and offset, copied into one array: a map is two arrays for a call."""
-    parts = [np.array([amplitude]), *arrays]
-    unit, dtype = LINE // amplitude.itemsize, amplitude.dtype
-    sizes = [part.size for part in parts]
+    parts = [np.array([amplitude]), *(x.reshape(-1) for x in arrays)]
+    unit, sizes = LINE // dtype.itemsize, [part.size for part in parts]
     starts = np.cumsum([0, *(-(-size // unit) * unit for size in sizes)])
     memory = np.zeros(starts[-1] + unit, dtype)
-    skip = -memory.ctypes.data % LINE // memory.itemsize
+    skip = -memory.ctypes.data % LINE // dtype.itemsize
     constants = memory[skip : skip + starts[-1]]
     for part, at in zip(parts, starts, strict=False):
         constants[at : at + part.size] = part
-    constants.setflags(write=False)
-    _, omega, omega_t, weights, offset = (constants[at : at + size] for at, size in zip(starts, sizes, strict=False))
-    numbers = np.array([kind, dim, frequencies, features, *sizes[1:]], np.int64)
-    numbers.setflags(write=False)
-    return Plan(kind, omega, omega_t, weights, offset, amplitude, dim, frequencies, features, numbers, constants)
+    features = kind.parts * frequencies
+    settings = (kind.number, kind.per_feature, kind.offset == "phase", dim, frequencies, features)
+    numbers = np.array([*settings, *sizes[1:]], np.int64)
+    for array in (numbers, constants):
+        array.setflags(write=False)
+    return Plan(kind, dim, frequencies, features, sizes[1] > 0, numbers, constants)
 
 
 def panels(omega: Host, dtype: np.dtype[Any]) -> Host:
@@ -239,8 +232,9 @@ def _empty(dtype: np.dtype[Any]) -> NDArray[Any]:
 @lru_cache(maxsize=64)
 def as_given(dtype: np.dtype[Any], features: int, per_feature: bool = False) -> Plan:
     """Return the plan that leaves computed values, or computed logs of features, as they are."""
-    kind, nothing, zeros = EXP if per_feature else GIVEN, _empty(dtype), flat(np.zeros(features), dtype)
-    return _packed(kind, [nothing, nothing, nothing, zeros], dtype.type(1), features, features, features)
+    nothing = np.zeros(0)
+    parts = (nothing, nothing, nothing, np.zeros(features))
+    return _packed(LOGS if per_feature else VALUES, parts, 1.0, dtype, features, features)
 
 
 class Heads(NamedTuple):

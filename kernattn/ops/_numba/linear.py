@@ -10,18 +10,16 @@ import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.elementary import log_of
+from kernattn.ops._numba.kinds import row_logs
 from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, TALL, UPPER, lanes, pad, panel_product, product
 from kernattn.ops._numba.tiles import (
-    EXP,
-    EXP_PAIR,
     add_columns,
     finite_rows,
     key_values,
     key_weights,
     load_rows,
     load_sums,
-    negated,
     query_projections,
     query_values,
     query_weights,
@@ -66,14 +64,11 @@ def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile,
 @inner
 def _queries(phi, q, at, rows, units, z, packed, tile, row, highest, den):
     """Write the weights of queries, features-major (M, C), their units where they have any, and normalisers over z."""
-    frequencies, features = phi.frequencies, phi.features
-    query_projections(q, at, rows, phi.dim, phi.omega, frequencies, tile, row, packed, row)
-    if phi.kind >= EXP:
-        if phi.kind == EXP_PAIR:
-            negated(tile, 0, frequencies * row, frequencies * row)
-        query_weights(tile, rows, row, features, phi.offset, units, z, highest, den)
+    query_projections(q, at, rows, phi.dim, phi.omega, phi.frequencies, tile, row, packed, row)
+    if phi.per_feature:
+        query_weights(phi, tile, row, rows, units, z, highest, den)
     else:
-        query_values(phi.kind, tile, frequencies, features, row, rows, phi.offset, z, den)
+        query_values(phi, tile, row, rows, z, den)
 
 
 @inner
@@ -145,7 +140,7 @@ def recur(
     products = aligned(size * size, v)
     num = aligned(size * row_e, v)
     nothing = v.dtype.type(-np.inf)
-    per_feature = phi_k.kind >= EXP
+    per_feature = phi_k.per_feature
     tops = features if per_feature else 1
     for u in range(low, high):
         head, head_v, head_m = units[u, 0], units[u, 1], units[u, 2]
@@ -171,17 +166,13 @@ def recur(
                 packed, keys, row_k, scales,
             )  # fmt: skip
             if per_feature:
-                if phi_k.kind == EXP_PAIR:
-                    for j in range(rows):
-                        negated(keys, j * row_k, phi_k.frequencies, j * row_k + phi_k.frequencies)
+                row_logs(phi_k, keys, rows, row_k, phi_k.frequencies)
                 rows = units_of_features(keys, rows, row_k, features, scales, phi_k.offset, before, bound, base, after)
                 key_weights(keys, rows, row_k, features, scales, phi_k.offset, after)
                 rescale(s, row_e, e, z, features, before, after)
             else:
                 rows, unit = unit_of_rows(scales, rows, before[0], bound)
-                key_values(
-                    phi_k.kind, keys, rows, phi_k.frequencies, row_k, phi_k.offset, phi_k.amplitude, scales, unit
-                )
+                key_values(phi_k, keys, rows, row_k, scales, unit)
                 if unit != before[0]:
                     after[:features] = unit
                     base[:features] = before[0]
@@ -222,7 +213,7 @@ def answer(q_numbers, q_constants, e, q, s_all, z_all, peak_all, reads, n, out, 
     reads (R, 3): head of q, of the state, of out. Normalisers are as in `recur`.
     """
     phi, q = unpacked(q_numbers, q_constants), whole(q)
-    features, per_feature = phi.features, phi.kind >= EXP
+    features, per_feature = phi.features, phi.per_feature
     row_e = tile_rows(e, q)
     size = tile_rows(chunk, q)
     wide = tile_rows(max(features, phi.frequencies), q)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from kernattn.ops._numba.compile import compiled
 from kernattn.ops._numba.linear import aligned, tile_rows
+from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import FULL, UPPER, lanes, pad, product
 from kernattn.ops._numba.rows import block_features, span_row
 from kernattn.ops._numba.tiles import load_rows
@@ -15,20 +16,18 @@ __all__ = ["add_outer"]
 
 
 @compiled
-def add_outer(
-    kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x, given, y, n, columns, units, no_mask,
-    gram, cross, chunk, span, low, high,
-):  # fmt: skip
+def add_outer(numbers, constants, x, given, y, n, columns, units, no_mask, gram, cross, chunk, span, low, high):
     """Write phi^T phi and phi^T y of units low to high to gram (U, M, M) and cross (U, M, c).
 
     units (U, 4): head of x, head of y, first row, and the one after the last.
     """
-    omega_t, weights, offset = whole(omega_t), whole(weights), whole(offset)
+    phi = unpacked(numbers, constants)
+    dim, features = phi.dim, phi.features
     x, given, y = whole(x), whole(given), whole(y)
     row, size, wide = span_row(span, x), tile_rows(chunk, x), tile_rows(features, x)
     phi_row, y_row = pad(features, lanes(x)) + lanes(x), pad(max(columns, 1), lanes(x))
     tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)
-    phi, values = aligned((size + 1) * phi_row, x), aligned(size * y_row, x)
+    block, values = aligned((size + 1) * phi_row, x), aligned(size * y_row, x)
     sums, others = aligned(wide * wide, x), aligned(wide * y_row, x)
     for u in range(low, high):
         sums[:] = 0
@@ -36,15 +35,13 @@ def add_outer(
         for first in range(units[u, 2], units[u, 3], chunk):
             rows = min(chunk, units[u, 3] - first)
             block_features(
-                kind, omega_t, weights, offset, amplitude, dim, frequencies, features, x,
-                (units[u, 0] * n + first) * dim, rows, given, units[u, 0] * n + first, no_mask, span,
-                packed, tile, row, scales,
-                phi, 0, phi_row,
+                phi, x, (units[u, 0] * n + first) * dim, rows, given, units[u, 0] * n + first, no_mask, span,
+                packed, tile, row, scales, block, 0, phi_row,
             )  # fmt: skip
-            product(phi, 0, 1, phi_row, phi, 0, phi_row, sums, 0, wide, features, features, rows, True, UPPER)
+            product(block, 0, 1, phi_row, block, 0, phi_row, sums, 0, wide, features, features, rows, True, UPPER)
             if columns > 0:
                 load_rows(y, (units[u, 1] * n + first) * columns, rows, columns, no_mask, 0, values, y_row)
-                product(phi, 0, 1, phi_row, values, 0, y_row, others, 0, y_row, features, columns, rows, True, FULL)
+                product(block, 0, 1, phi_row, values, 0, y_row, others, 0, y_row, features, columns, rows, True, FULL)
         for a in range(features):
             target, at = window(gram, (u * features + a) * features, features), a * wide
             for b in range(a, features):

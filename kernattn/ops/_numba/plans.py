@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kernattn.ops._numba.compile import inner
-from kernattn.ops._numba.products import LINE
+from kernattn.ops._numba.products import LINE, pad
 from kernattn.ops._numba.windows import window
 
 __all__ = ["Map", "unpacked"]
@@ -17,6 +17,8 @@ class Map(NamedTuple):
     """What `layout.Plan` has packed; made in compiled code, where it costs nothing."""
 
     kind: Any
+    per_feature: Any  # is there a log scale for every feature?
+    phase: Any  # is `offset` added to projections?
     dim: Any
     frequencies: Any
     features: Any
@@ -31,17 +33,19 @@ class Map(NamedTuple):
 def unpacked(numbers, constants):
     """Return the map that a plan's numbers and constants say."""
     unit = LINE // constants.itemsize
-    omega_t = unit + (numbers[4] + unit - 1) // unit * unit
-    weights = omega_t + (numbers[5] + unit - 1) // unit * unit
-    offset = weights + (numbers[6] + unit - 1) // unit * unit
+    omega_t = unit + pad(numbers[6], unit)
+    weights = omega_t + pad(numbers[7], unit)
+    offset = weights + pad(numbers[8], unit)
     return Map(
         numbers[0],
-        numbers[1],
-        numbers[2],
+        numbers[1] != 0,
+        numbers[2] != 0,
         numbers[3],
+        numbers[4],
+        numbers[5],
         constants[0],
-        window(constants, unit, numbers[4]),
-        window(constants, omega_t, numbers[5]),
-        window(constants, weights, numbers[6]),
-        window(constants, offset, numbers[7]),
+        window(constants, unit, numbers[6]),
+        window(constants, omega_t, numbers[7]),
+        window(constants, weights, numbers[8]),
+        window(constants, offset, numbers[9]),
     )

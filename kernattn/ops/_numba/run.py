@@ -47,7 +47,7 @@ class _Work(NamedTuple):
         features, groups, flops = self.keys.plan.features, self.heads.reads.shape[1], 0.0
         for side, times in ((self.keys, 1), (self.queries, groups)):
             if side is not None:
-                projected = side.plan.dim if side.plan.omega.size else 0
+                projected = side.plan.dim if side.plan.projects else 0
                 flops += times * 2.0 * features * (projected + self.e)
         flops += groups * self.chunk * (features + self.e)
         seconds = flops / FLOPS_PER_SECOND + (1 + groups) * features * SECONDS_PER_FEATURE
@@ -56,7 +56,7 @@ class _Work(NamedTuple):
     @property
     def peaks(self) -> int:
         """Return the number of peaks of a state."""
-        return self.keys.plan.features if self.keys.plan.per_feature else 1
+        return self.keys.plan.features if self.keys.plan.kind.per_feature else 1
 
     def recur(
         self,

@@ -8,51 +8,34 @@ every maximum and sum runs across vectors instead of inside one. Tiles are flat 
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from kernattn.ops._numba.compile import inner, inner_exact
 from kernattn.ops._numba.elementary import (
     change_of_unit,
-    cosine,
-    exponential,
     octaves,
-    sine_cosine,
     unit_of,
     weight,
-    within_reach,
 )
+from kernattn.ops._numba.kinds import column_logs, column_values, row_values
 from kernattn.ops._numba.products import FULL, product, transpose
 from kernattn.ops._numba.windows import window
 
 __all__ = [
-    "COS",
-    "ELU1",
-    "EXP",
-    "EXP_PAIR",
-    "GIVEN",
-    "RELU",
-    "SINCOS",
     "add_columns",
     "finite_rows",
     "key_values",
     "key_weights",
     "load_rows",
     "load_sums",
-    "negated",
     "query_projections",
     "query_values",
     "query_weights",
     "rescale",
     "row_scales",
-    "row_values",
     "unit_of_rows",
     "units_of_features",
 ]
-
-ELU1, RELU, COS, SINCOS, GIVEN, EXP, EXP_PAIR = range(7)
-"""The kinds of MapSpec as numbers; GIVEN are values that somebody computed. From EXP on, log scales are per feature."""
 
 
 @inner
@@ -100,79 +83,12 @@ def row_scales(weights, tile, rows, width, row, given, given_at, mask, mask_at, 
 
 
 @inner
-def _far(x, shift):
-    """Does any x + shift lie beyond the range reduction?"""
-    count = 0
-    for i in range(x.size):
-        count += 0 if within_reach(x[i] + shift) else 1
-    return count > 0
-
-
-@inner_exact
-def _cosines(x, shift, factor):
-    """Replace x by factor cos(x + shift); each number alone decides whether it is far."""
-    if _far(x, shift):
-        for i in range(x.size):
-            y = x[i] + shift
-            x[i] = factor * (cosine(y) if within_reach(y) else x.dtype.type(math.cos(y)))
-    else:
-        for i in range(x.size):
-            x[i] = factor * cosine(x[i] + shift)
-
-
-@inner_exact
-def _sines_cosines(x, other, factor):
-    """Replace x by factor cos(x), and write factor sin(x) to `other`."""
-    if _far(x, x.dtype.type(0)):
-        for i in range(x.size):
-            s, c = sine_cosine(x[i])
-            if not within_reach(x[i]):
-                s, c = x.dtype.type(math.sin(x[i])), x.dtype.type(math.cos(x[i]))
-            other[i] = factor * s
-            x[i] = factor * c
-    else:
-        for i in range(x.size):
-            s, c = sine_cosine(x[i])
-            other[i] = factor * s
-            x[i] = factor * c
-
-
-@inner_exact
-def _values(kind, x, other, shift, factor):
-    """Apply the nonlinearity of a kind in place, times factor; of a pair, write the sines to `other`."""
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    if kind == ELU1:
-        for i in range(x.size):
-            x[i] = factor * (x[i] + one if x[i] > zero else exponential(x[i]))
-    elif kind == RELU:
-        for i in range(x.size):
-            x[i] = factor * (x[i] if x[i] > zero else zero)
-    elif kind == COS:
-        _cosines(x, shift, factor)
-    elif kind == SINCOS:
-        _sines_cosines(x, other, factor)
-    elif factor != one:
-        for i in range(x.size):
-            x[i] = factor * x[i]
-
-
-@inner
-def row_values(kind, tile, at, frequencies, offset, factor):
-    """Turn the projections (D,) of one token into values times factor, (M,)."""
-    x, other = window(tile, at, frequencies), window(tile, at + frequencies, frequencies)
-    if kind == COS:
-        for a in range(frequencies):
-            x[a] += offset[a]
-    _values(kind, x, other, x.dtype.type(0), factor)
-
-
-@inner
-def key_values(kind, tile, rows, frequencies, row, offset, amplitude, scales, unit):
+def key_values(phi, tile, rows, row, scales, unit):
     """Turn projections (C, D) into values times amplitude e^scales_j 2^-unit, (C, M)."""
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
     for j in range(rows):
-        factor = zero if scales[j] == nothing else amplitude * weight(scales[j], zero, unit)
-        row_values(kind, tile, j * row, frequencies, offset, factor)
+        factor = zero if scales[j] == nothing else phi.amplitude * weight(scales[j], zero, unit)
+        row_values(phi, tile, j * row, 0, phi.frequencies, factor)
 
 
 @inner
@@ -319,25 +235,20 @@ def query_projections(x, at, rows, width, omega, frequencies, tile, row, scratch
 
 
 @inner
-def query_values(kind, tile, frequencies, features, row, rows, offset, z, normalisers):
+def query_values(phi, tile, row, rows, z, normalisers):
     """Turn projections (D, C) into values (M, C), and add their products with z; what is common to a row cancels."""
-    zero, one = tile.dtype.type(0), tile.dtype.type(1)
-    if kind == COS:
-        for a in range(frequencies):
-            x = window(tile, a * row, row)
-            _values(kind, x, x, offset[a], one)
-    else:
-        count = frequencies * row
-        _values(kind, window(tile, 0, count), window(tile, count, count), zero, one)
-    for a in range(features):
+    column_values(phi, tile, row)
+    for a in range(phi.features):
         x, weight = window(tile, a * row, rows), z[a]
         for i in range(rows):
             normalisers[i] += x[i] * weight
 
 
 @inner_exact
-def query_weights(tile, rows, row, features, offset, units, z, highest, normalisers):
-    """Turn logs of features (M, C) into e^log 2^(unit - highest), whole powers, and add their products with z."""
+def query_weights(phi, tile, row, rows, units, z, highest, normalisers):
+    """Turn projections (D, C) into e^log 2^(unit - highest), whole powers, and add their products with z."""
+    column_logs(phi, tile, row)
+    features, offset = phi.features, phi.offset
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
     for i in range(rows):
         highest[i] = nothing
@@ -354,11 +265,3 @@ def query_weights(tile, rows, row, features, offset, units, z, highest, normalis
             y = weight(x[i] + add, unit, highest[i])
             x[i] = y
             normalisers[i] += y * total
-
-
-@inner
-def negated(tile, at, count, other):
-    """Write -x at `other`: the second half of a pair."""
-    x, y = window(tile, at, count), window(tile, other, count)
-    for i in range(count):
-        y[i] = -x[i]

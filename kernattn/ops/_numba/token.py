@@ -9,11 +9,12 @@ import numpy as np
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.crew import close, offer_of, open_, taken
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, unit_of, weight
+from kernattn.ops._numba.kinds import row_logs, row_values
 from kernattn.ops._numba.linear import aligned, write
 from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import ROWS, lanes, pad, panel_product
 from kernattn.ops._numba.sums import read, renew
-from kernattn.ops._numba.tiles import EXP, EXP_PAIR, key_values, negated, row_scales, row_values
+from kernattn.ops._numba.tiles import key_values, row_scales
 from kernattn.ops._numba.windows import whole, window
 
 __all__ = ["advance"]
@@ -102,7 +103,7 @@ def _advance(
     units, largest = aligned(features, v), aligned(features, v)
     value, total, den = aligned(e, v), aligned(e, v), aligned(1, v)
     nothing, zero, one = v.dtype.type(-np.inf), v.dtype.type(0), v.dtype.type(1)
-    dim, per_feature = phi_k.dim, phi_k.kind >= EXP
+    dim, per_feature = phi_k.dim, phi_k.per_feature
     inputs, step = (keys, row) if phi_k.omega_t.size == 0 else (packed, dim)
     for block in range(low, high, ROWS):
         count = min(ROWS, high - block)
@@ -115,15 +116,13 @@ def _advance(
             b = block + j
             key = window(keys, j * row, features)
             if per_feature:
-                if phi_k.kind == EXP_PAIR:
-                    negated(keys, j * row, phi_k.frequencies, j * row + phi_k.frequencies)
+                row_logs(phi_k, key, 1, row, phi_k.frequencies)
                 after = window(new_peak, b * features, features)
                 _key_weights(key, scales[j], phi_k.offset, window(peak, b * features, features), after, units, decay)
             else:
                 new = max(octaves(peak[b]), unit_of(scales[j]))
                 unit = zero if new == nothing else new
-                scale = window(scales, j, 1)
-                key_values(phi_k.kind, key, 1, phi_k.frequencies, row, phi_k.offset, phi_k.amplitude, scale, unit)
+                key_values(phi_k, key, 1, row, window(scales, j, 1), unit)
                 decay[:] = change_of_unit(peak[b], unit)
                 new_peak[b] = log_of(new)
             old_z, new_z_b = window(z, b * features, features), window(new_z, b * features, features)
@@ -136,12 +135,10 @@ def _advance(
             for g in range(groups):
                 reader = window(queries, (j * groups + g) * row, features)
                 if per_feature:
-                    if phi_q.kind == EXP_PAIR:
-                        at = (j * groups + g) * row
-                        negated(queries, at, phi_q.frequencies, at + phi_q.frequencies)
+                    row_logs(phi_q, reader, 1, row, phi_q.frequencies)
                     _query_weights(reader, phi_q.offset, units, largest, parts)
                 else:
-                    row_values(phi_q.kind, reader, 0, phi_q.frequencies, phi_q.offset, one)
+                    row_values(phi_q, reader, 0, 0, phi_q.frequencies, one)
                 total[:] = zero
                 if g > 0:
                     read(sums, reader, total)

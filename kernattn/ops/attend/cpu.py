@@ -43,7 +43,7 @@ def attend(
         )  # fmt: skip
 
     count = len(reads) * -(-n // CHUNK)
-    flops = 2.0 * features * (e + (plan.dim if plan.omega.size else 0))
+    flops = 2.0 * features * (e + (plan.dim if plan.projects else 0))
     seconds = len(reads) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * s.itemsize / 4
     share(blocks, count, seconds)
     if found is not None:

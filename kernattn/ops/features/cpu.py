@@ -39,11 +39,10 @@ def features(x: Array, spec: MapSpec) -> Array:
 
     def blocks(low: int, high: int) -> None:
         write_features(
-            plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude, dim, plan.frequencies, plan.features,
-            rows, given, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
+            plan.numbers, plan.constants, rows, given, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
         )  # fmt: skip
 
-    flops = 2.0 * plan.frequencies * dim * (plan.omega.size > 0)
+    flops = 2.0 * plan.frequencies * dim * plan.projects
     share(
         blocks,
         -(-n // ROWS),

@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda
 from kernattn.ops.features.reference import features as composed
-from kernattn.ops.spec import PER_FEATURE, MapSpec
+from kernattn.ops.spec import MapSpec
 
 __all__ = ["Plan", "features", "plan"]
 
@@ -44,7 +44,7 @@ def features(x: Array, spec: MapSpec) -> Array:
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     device = _cuda.limits()
-    code = _cuda.map_code(dtype_name(x), spec, spec.kind in PER_FEATURE, d, device)
+    code = _cuda.map_code(dtype_name(x), spec, spec.per_feature, d, device)
     phi = cupy.empty((*x.shape[:-1], spec.features_of(d)), dtype=x.dtype)
     if phi.size == 0:
         return phi

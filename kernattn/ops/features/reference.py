@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernattn._array import Array, accumulation_dtype, constant, namespace
+from kernattn.ops.kinds import KINDS
 from kernattn.ops.row_scale import row_scale
-from kernattn.ops.spec import PER_FEATURE, MapSpec, ScaledFeatures
+from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["computed", "features", "multiplied", "scaled"]
 
@@ -18,7 +19,7 @@ def multiplied(features: ScaledFeatures, spec: MapSpec, x: Array) -> Array:
     """Return the features with their log scale multiplied in, in the dtype of x."""
     xp = namespace(x=x)
     values, log_scale = features
-    phi = values if spec.kind in ("elu1", "relu") else values * xp.exp(log_scale)
+    phi = values if KINDS[spec.kind].scale == "none" else values * xp.exp(log_scale)
     return xp.astype(phi, x.dtype, copy=False)
 
 
@@ -35,17 +36,13 @@ def scaled(x: Array, spec: MapSpec, u: Array | None = None) -> ScaledFeatures:
     if u is None:
         u = x if spec.omega is None else xp.matmul(x, constant(xp, spec.omega.T, dtype, x))  # (..., n, D)
     row = row_scale(xp, x, spec)
-    if spec.kind in ("sincos", "exp_pair"):
-        u = xp.concat([xp.cos(u), xp.sin(u)] if spec.kind == "sincos" else [u, -u], axis=-1)
-    if spec.offset is not None:
-        u = u + constant(xp, spec.offset, dtype, x)
-    if spec.kind in PER_FEATURE:
-        shift = constant(xp, spec.log_amplitude, dtype, x)
-        return ScaledFeatures(xp.ones_like(row), u + (row + shift))
-    if spec.kind == "elu1":
-        u = xp.where(u > 0, u + 1, xp.exp(xp.minimum(u, xp.zeros_like(u))))
-    elif spec.kind == "relu":
-        u = xp.maximum(u, xp.zeros_like(u))
-    elif spec.kind == "cos":
-        u = xp.cos(u)
-    return ScaledFeatures(u * spec.amplitude, row)
+    kind = KINDS[spec.kind]
+    offset = None if spec.offset is None else constant(xp, spec.offset, dtype, x)
+    if kind.offset == "phase" and offset is not None:
+        u = u + offset
+    u = kind.formula(xp, u)
+    if not kind.per_feature:
+        return ScaledFeatures(u * spec.amplitude, row)
+    if offset is not None:
+        u = u + offset
+    return ScaledFeatures(xp.ones_like(row), u + (row + constant(xp, spec.log_amplitude, dtype, x)))

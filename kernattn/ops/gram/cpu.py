@@ -31,7 +31,7 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
     (*lead, n, dim), (*y_lead, _, columns) = x.shape, y.shape
     plan = as_given(dtype, dim) if spec is None else plan_of(spec, dtype, dim)
     features, who = plan.features, heads(None, tuple(lead), tuple(y_lead))
-    flops = features * (features + 2.0 * columns + (2.0 * dim if plan.omega.size else 0.0))
+    flops = features * (features + 2.0 * columns + (2.0 * dim if plan.projects else 0.0))
     seconds = len(who.k) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
     parts = 1
     if seconds > WORTH_SHARING and len(who.k) < threads():
@@ -47,8 +47,8 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
 
     def slab(low: int, high: int) -> None:
         add_outer(
-            plan.kind, plan.omega_t, plan.weights, plan.offset, plan.amplitude, dim, plan.frequencies, features,
-            rows, given, values, n, columns, units.reshape(-1, 4), NO_MASK, sums.reshape(-1), cross.reshape(-1),
+            plan.numbers, plan.constants, rows, given, values, n, columns, units.reshape(-1, 4), NO_MASK,
+            sums.reshape(-1), cross.reshape(-1),
             ROWS, SPAN, low, high,
         )  # fmt: skip
 

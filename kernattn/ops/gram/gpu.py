@@ -14,7 +14,7 @@ import numpy as np
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda, _cuda_linear
 from kernattn.ops.features.reference import features as composed
-from kernattn.ops.spec import PER_FEATURE, MapSpec
+from kernattn.ops.spec import MapSpec
 
 __all__ = ["Plan", "gram", "plan"]
 
@@ -87,7 +87,7 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
     lead = _cuda_linear.merged_lead(x.shape[:-2], y.shape[:-2])
     x, y = _cuda_linear.broadcast(x, lead, 2), _cuda_linear.broadcast(y, lead, 2)
     (n, d), c, entries = x.shape[-2:], y.shape[-1], _cuda_linear.entries(lead)
-    code = _cuda.map_code(dtype_name(x), spec, spec is not None and spec.kind in PER_FEATURE, d, device)
+    code = _cuda.map_code(dtype_name(x), spec, spec is not None and spec.per_feature, d, device)
     constants = _cuda.map_arguments(spec, code, d)
     frequencies = int(constants[-2])
     how = plan(entries, n, frequencies, c, code, device)

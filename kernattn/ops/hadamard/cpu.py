@@ -45,8 +45,7 @@ def hadamard(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
 
     def groups(low: int, high: int) -> None:
         write_chains(
-            plan.kind, diagonals, links, p, norms, plan.weights, plan.offset, plan.amplitude, dim, frequencies,
-            plan.features, rows, n, out.reshape(-1), NO_MASK, low, high,
+            plan.numbers, plan.constants, dim, diagonals, links, p, norms, rows, n, out.reshape(-1), NO_MASK, low, high
         )  # fmt: skip
 
     flops = 2.0 * blocks * links * p * p.bit_length()

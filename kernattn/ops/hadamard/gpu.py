@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda
 from kernattn.ops.chains import Chains
-from kernattn.ops.spec import PER_FEATURE, MapSpec
+from kernattn.ops.spec import MapSpec
 
 __all__ = ["Plan", "hadamard", "plan"]
 
@@ -49,7 +49,7 @@ def hadamard(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     links, p = chains.diagonals.shape[1:]
     frequencies = len(chains)
-    code = _cuda.map_code(dtype_name(x), spec, spec is not None and spec.kind in PER_FEATURE, d, device)
+    code = _cuda.map_code(dtype_name(x), spec, spec is not None and spec.per_feature, d, device)
     if spec is None:
         code = replace(code, kind="values")
     code = replace(code, operand=code.accumulator, project=False, split=False, db=16, warps=WARPS)

@@ -1,0 +1,73 @@
+"""The nonlinearities of maps: a kind is one row, and every implementation of every op reads the table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Literal
+
+from kernattn._array import Array
+
+__all__ = ["KINDS", "LOGS", "TABLE", "VALUES", "Kind"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A nonlinearity of projections u (..., n, D).
+
+    `formula` gives the features (..., n, M) without their log scale, or the logs of features that have one each.
+    """
+
+    name: str
+    number: int  # by which compiled loops know it: `_numba/kinds.py` and the enum of the CUDA header
+    formula: Callable[[ModuleType, Array], Array]
+    parts: int = 1  # features of one frequency
+    scale: Literal["none", "row", "feature"] = "none"  # where the log scale stands
+    offset: Literal["none", "phase", "log"] = "none"  # added to u, or to the logs
+    bounded: bool = False  # are the features in [-1, 1] whatever u is?
+
+    @property
+    def per_feature(self) -> bool:
+        """Is there a log scale for every feature?"""
+        return self.scale == "feature"
+
+
+def _elu1(xp: ModuleType, u: Array) -> Array:
+    return xp.where(u > 0, u + 1, xp.exp(xp.minimum(u, xp.zeros_like(u))))
+
+
+def _relu(xp: ModuleType, u: Array) -> Array:
+    return xp.maximum(u, xp.zeros_like(u))
+
+
+def _cos(xp: ModuleType, u: Array) -> Array:
+    return xp.cos(u)
+
+
+def _sincos(xp: ModuleType, u: Array) -> Array:
+    return xp.concat([xp.cos(u), xp.sin(u)], axis=-1)
+
+
+def _pair(xp: ModuleType, u: Array) -> Array:
+    return xp.concat([u, -u], axis=-1)
+
+
+def _same(xp: ModuleType, u: Array) -> Array:
+    return u
+
+
+TABLE = (
+    Kind("elu1", 0, _elu1),
+    Kind("relu", 1, _relu),
+    Kind("cos", 2, _cos, scale="row", offset="phase", bounded=True),
+    Kind("sincos", 3, _sincos, parts=2, scale="row", bounded=True),
+    Kind("exp", 4, _same, scale="feature", offset="log"),
+    Kind("exp_pair", 5, _pair, parts=2, scale="feature", offset="log"),
+    Kind("values", 6, _same, scale="row"),
+    Kind("logs", 7, _same, scale="feature"),
+)
+*_MAPS, VALUES, LOGS = TABLE
+"""VALUES and LOGS are features that somebody computed, and their logarithms; all others are kinds of maps."""
+
+KINDS = {kind.name: kind for kind in _MAPS}

@@ -1,0 +1,35 @@
+"""The table of kinds: every implementation reads it, and numbers mean the same in all of them."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from kernattn import ops
+from kernattn.ops.features.reference import scaled
+from kernattn.ops.kinds import KINDS, LOGS, TABLE, VALUES
+from kernattn.ops.spec import MapSpec
+
+
+def test_numbers_are_places():
+    assert [kind.number for kind in TABLE] == list(range(len(TABLE)))
+    assert {kind.name: kind for kind in TABLE} == KINDS | {"values": VALUES, "logs": LOGS}
+
+
+def test_the_header_counts_alike():
+    """The enum of the CUDA sources has the same names in the same order."""
+    sources = "".join(path.read_text(encoding="utf-8") for path in Path(ops.__file__).parent.glob("*.cuh"))
+    (names,) = re.findall(r"enum Kind \{([^}]*)\}", sources)
+    assert re.findall(r"\w+", names) == [kind.name.upper() for kind in TABLE]
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
+def test_columns_say_what_the_formula_does(kind):
+    u = 30 * np.random.default_rng(0).standard_normal((2, 4, 3))
+    found = kind.formula(np, u)
+    assert found.shape == (2, 4, 3 * kind.parts)
+    assert kind.bounded == bool((np.abs(found) <= 1).all())
+    values, log_scale = scaled(u, MapSpec(kind.name, row_weights=np.ones(3)))
+    assert (log_scale.shape[-1] > 1) == kind.per_feature
+    assert (values.shape[-1] == 1) == kind.per_feature
