@@ -176,6 +176,10 @@ def test_a_table_of_ones_own():
 def test_refusals():
     with pytest.raises(ParameterError, match="projection"):
         ka.features.combinations(projections=["diagonal"])
+    with pytest.raises(ParameterError, match="projections must be a sequence; got 'iid'"):
+        ka.features.combinations(projections="iid")
+    with pytest.raises(ParameterError, match="kernels must be a sequence; got Gaussian"):
+        ka.features.combinations(ka.kernels.Gaussian())
     with pytest.raises(ParameterError, match="dim"):
         ka.features.combinations(dim=0)
     with pytest.raises(ShapeError, match="3 entries"):

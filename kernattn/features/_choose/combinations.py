@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._array import Host
-from kernattn._check import positive_integer
+from kernattn._check import positive_integer, shown
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.factory import random_features
@@ -96,7 +96,7 @@ def combinations(
     Raises
     ------
     ParameterError
-        If a projection is none, or dim no positive integer.
+        If kernels or projections are no sequences, a projection is none, or dim no positive integer.
 
     Examples
     --------
@@ -106,6 +106,9 @@ def combinations(
     [(Orthogonal(method='qr', norms='chi'), 'variance'), (Sobol(norms='chi'), 'mean')]
     """
     dim = positive_integer("dim", dim)
+    for name, given in ("kernels", kernels), ("projections", projections):
+        if given is not None and (isinstance(given, str) or not isinstance(given, Sequence)):
+            raise ParameterError(f"{name} must be a sequence; got {shown(given)}")
     rows = _kernels() if kernels is None else kernels
     columns = _projections() if projections is None else [resolve(projection) for projection in projections]
     return tuple(_ask(kernel, spec, name, dim) for kernel in rows for spec in columns for name in sorted(ESTIMATORS))

@@ -11,7 +11,7 @@ import numpy as np
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._data import Data
-from kernattn.features._exponential.dense import check_normal
+from kernattn.features._spectral.spectra import check_normal
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._check import instance_of
+from kernattn._check import instance_of, shown
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
@@ -108,11 +108,12 @@ def estimators(kernel: Kernel) -> tuple[str, ...]:
 
 def make(request: Request) -> FeatureMap:
     """Return the map that is asked for."""
-    family, kernel, name = _family(request.kernel), request.kernel, request.estimator
-    if name != "auto" and family.make is not _composite:  # whose members say what they have
-        names = family.estimators(kernel)
-        if name not in names:
-            raise ParameterError(f"estimator must be 'auto' or one of {', '.join(names)} for {kernel!r}; got {name!r}")
+    family, kernel = _family(request.kernel), request.kernel
+    name: object = request.estimator
+    names, members_say = family.estimators(kernel), family.make is _composite
+    if not isinstance(name, str) or not (name in ("auto", *names) or members_say):
+        others = f" or one of {', '.join(names)}" if names else ""
+        raise ParameterError(f"estimator must be 'auto'{others} for {kernel!r}; got {shown(name)}")
     return family.make(request)
 
 

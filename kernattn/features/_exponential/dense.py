@@ -13,10 +13,11 @@ from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._moments.moments import Moments
 from kernattn.features._spectral.map import RandomFeatureMap, check_exponential, row_exponent
+from kernattn.features._spectral.spectra import check_normal
 from kernattn.ops.spec import MapSpec
-from kernattn.projections import NORM_LAWS, Pair, Projection
+from kernattn.projections import Pair
 
-__all__ = ["DenseExponential", "check_normal", "optimal_tilts", "tilts"]
+__all__ = ["DenseExponential", "optimal_tilts", "tilts"]
 
 ALIKE = 1e-12  # of tilts: as far apart as rounding leaves those of one number
 
@@ -98,12 +99,6 @@ class DenseExponential(RandomFeatureMap):
             np.exp(s2 @ (2 * (1 - 4 * a) / (1 - 8 * a)) + constant + row),
             cross,
         )
-
-
-def check_normal(projection: Projection, name: str = "favor_sharp") -> None:
-    """Raise unless the projection's rows are normal."""
-    if projection.law() != NORM_LAWS["chi"]:
-        raise ParameterError(f"projection must give frequencies N(0, I), norms 'chi', for {name!r}; got {projection!r}")
 
 
 def tilts(p: Host) -> Host:

@@ -16,8 +16,8 @@ from kernattn.features._base.map import SpecMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
 from kernattn.features._moments.pairs import host_pairs
-from kernattn.features._spectral.spectra import Spectrum, spectrum
-from kernattn.kernels import Gaussian, Kernel, Softmax
+from kernattn.features._spectral.spectra import Spectrum, has_normal_frequencies, spectrum
+from kernattn.kernels import Kernel, Softmax
 from kernattn.ops.chains import Chains
 from kernattn.projections import Projection
 
@@ -34,7 +34,7 @@ def check_frequencies(projection: Projection, omega: Host | Chains) -> None:
 
 def check_exponential(kernel: Kernel) -> None:
     """Raise unless the kernel is one that exponential features estimate."""
-    if not isinstance(kernel, Gaussian | Softmax):
+    if not has_normal_frequencies(kernel):
         raise ParameterError(f"kernel must be Gaussian or Softmax for exponential features; got {kernel!r}")
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "ProductMeasure",
     "Spectrum",
     "check_axes",
+    "check_normal",
     "check_spectrum",
     "has_normal_frequencies",
     "has_spectrum",
@@ -142,6 +143,12 @@ def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
     check_spectrum(kernel)
     check_axes(kernel, projection)
     return ProductMeasure(replace(kernel, lengthscale=1.0), PRODUCT[kind])  # type: ignore[type-var]
+
+
+def check_normal(projection: Projection, name: str = "favor_sharp") -> None:
+    """Raise unless the projection's rows are normal."""
+    if projection.law() != NORM_LAWS["chi"]:
+        raise ParameterError(f"projection must give frequencies N(0, I), norms 'chi', for {name!r}; got {projection!r}")
 
 
 def check_spectrum(kernel: Kernel) -> None:
