@@ -1,9 +1,9 @@
 """How far an approximation is from what it approximates: bias, variance, Gram matrices and attention outputs."""
 
-from kernattn.metrics.attention import DeltaMethod, attention_mse, ratio_delta_method, row_kl
-from kernattn.metrics.certify import Certificate, certify
-from kernattn.metrics.delta import attention_delta_method
-from kernattn.metrics.estimates import (
+from kernattn.metrics._attention import DeltaMethod, attention_mse, ratio_delta_method, row_kl
+from kernattn.metrics._certify import Certificate, certify
+from kernattn.metrics._delta import attention_delta_method
+from kernattn.metrics._estimates import (
     Interval,
     bias_and_ci,
     empirical_variance,
@@ -11,7 +11,7 @@ from kernattn.metrics.estimates import (
     median_and_ci,
     variance_ratio,
 )
-from kernattn.metrics.gram import GramErrors, gram_errors
+from kernattn.metrics._gram import GramErrors, gram_errors
 
 __all__ = [
     "Certificate",

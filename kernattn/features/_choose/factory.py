@@ -49,7 +49,8 @@ def random_features(
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
         the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
-        axis by axis and take "iid" only; AdditiveChi2 has none and leaves it at its default.
+        axis by axis and take "iid" only; AdditiveChi2 and Polynomial have none and leave it at its default, but for
+        "gaussian_sketch", whose weights are "iid" or "orthogonal".
     data : (n, d) array or pair of such, optional
         Inputs as they will come, or a tuple (queries, keys) of them: they decide for "auto", shape "favor_sharp" and
         "favor_sharp_asymmetric", which cannot do without, and set the parameter of "optimal_positive", which without
@@ -65,6 +66,8 @@ def random_features(
 
     Raises
     ------
+    DTypeError
+        If kernel is no kernel.
     ParameterError
         If an argument is outside of what is allowed, before anything is drawn.
     ShapeError

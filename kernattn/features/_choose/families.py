@@ -92,8 +92,10 @@ def estimators(kernel: Kernel) -> tuple[str, ...]:
 
     Raises
     ------
+    DTypeError
+        If kernel is no kernel.
     ParameterError
-        If kernel is none of kernattn's, or has no random features.
+        If it has no random features.
 
     Examples
     --------

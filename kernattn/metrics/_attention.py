@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from kernattn._array import Array, namespace
 from kernattn.errors import ShapeError
-from kernattn.metrics.check import broadcasts, filled, redraws
+from kernattn.metrics._check import broadcasts, filled, redraws
 
 __all__ = ["DeltaMethod", "attention_mse", "ratio_delta_method", "row_kl"]
 

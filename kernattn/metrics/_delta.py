@@ -8,8 +8,8 @@ from kernattn._array import Array, Host, like, namespace, to_numpy64
 from kernattn.errors import NoClosedForm, ShapeError
 from kernattn.features import DenseExponential, FeatureMap, OptimalPositive, Positive
 from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
-from kernattn.metrics.attention import DeltaMethod
-from kernattn.metrics.check import filled
+from kernattn.metrics._attention import DeltaMethod
+from kernattn.metrics._check import filled
 
 __all__ = ["attention_delta_method"]
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from kernattn._array import Array, namespace, to_numpy64
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.metrics.check import filled
+from kernattn.metrics._check import filled
 
 __all__ = ["GramErrors", "gram_errors"]
 

@@ -14,7 +14,7 @@ from scipy.special import bdtr, stdtrit
 
 from kernattn._array import Array, namespace
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.metrics.check import broadcasts, redraws
+from kernattn.metrics._check import broadcasts, redraws
 
 __all__ = ["Interval", "bias_and_ci", "empirical_variance", "mean_and_ci", "median_and_ci", "variance_ratio"]
 
