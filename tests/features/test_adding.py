@@ -273,10 +273,19 @@ def test_a_projection_by_name(opposite):
         ka.random_features(K.Gaussian(), D, 8, projection="opposed")
 
 
+def found(name):
+    """The file of that name on the page; None where there is none."""
+    folders = (ROOT, PACKAGE, PACKAGE / "ops" / "attend", PACKAGE / "projections")
+    return next((folder / name for folder in folders if (folder / name).is_file()), None)
+
+
 def test_the_page_names_files_that_exist():
     page = (ROOT / "docs" / "adding.md").read_text(encoding="utf-8")
     named = re.findall(r"`([\w./]+\.(?:py|cu))`", page)
     assert len(named) > 10
     for name in named:
-        places = [ROOT / name, PACKAGE / name, PACKAGE / "ops" / "attend" / name, PACKAGE / "projections" / name]
-        assert any(place.is_file() for place in places), name
+        assert found(name), name
+    entries = re.findall(r"`([A-Z]+)`(?:, [^`]*)? in `([\w/]+\.py)`", page)
+    assert {entry for entry, _ in entries} >= {"ESTIMATORS", "FAMILIES", "KINDS", "PROJECTIONS"}
+    for entry, name in entries:
+        assert re.search(rf"^{entry}\b", found(name).read_text(encoding="utf-8"), re.MULTILINE), (entry, name)
