@@ -85,6 +85,11 @@ class MapSpec:
         """The map without its frequencies, for an op that brings the projections."""
         return replace(self, omega=None)
 
+    @lazy
+    def nonlinear(self) -> MapSpec:
+        """The map of projections whose rows' log scales come from elsewhere."""
+        return replace(self, omega=None, row_weights=None, row_form=None)
+
     @property
     def dim(self) -> int | None:
         """Input dimension d; None for a map of any dimension."""

@@ -9,7 +9,7 @@ import kernattn as ka
 import laws
 from kernattn import errors
 from kernattn.features import FeatureMap, MapSpec, RowForm, ScaledFeatures
-from kernattn.features._base.map import features_of_spec
+from kernattn.ops.features import scaled
 
 RNG = np.random.default_rng(0)
 
@@ -43,10 +43,10 @@ class Sides(FeatureMap):
         return self.key_spec.features_of(self.key_dim)
 
     def scaled_query(self, x):
-        return features_of_spec(x, self.query_spec)
+        return scaled(x, self.query_spec)
 
     def scaled_key(self, x):
-        return features_of_spec(x, self.key_spec)
+        return scaled(x, self.key_spec)
 
     def redraw(self, rng=None):
         return self

@@ -31,7 +31,7 @@ def dense(diagonals, norms, d):
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
 @pytest.mark.parametrize("room", [232_448, 256])
 def test_hadamard(cupy, monkeypatch, kind, dtype, room):
-    from kernattn.ops.hadamard.gpu import hadamard
+    from kernattn.ops.hadamard.gpu import chain_features
 
     limits = _cuda.Limits(90, room, 1)
     monkeypatch.setattr(_cuda, "limits", lambda: limits)
@@ -46,7 +46,7 @@ def test_hadamard(cupy, monkeypatch, kind, dtype, room):
         offset = rng.normal(size=row.parts * m) if row is not None and row.offset != "none" else None
         weights = rng.normal(size=d) * 0.1
         spec = None if kind is None else MapSpec(kind, None, weights, offset, 0.7)
-        out = hadamard(x, Chains(diagonals, norms, d), spec)
+        out = chain_features(x, Chains(diagonals, norms, d), spec)
         assert out.dtype == x.dtype
         wanted = (
             to64(x) @ omega.T if kind is None else oracles.from_spec(to64(x), kind, omega, weights, offset, 0.7).values

@@ -99,4 +99,4 @@ def test_tiles_are_counted_in_x(cupy, monkeypatch):
     np.testing.assert_allclose(to64(outer), np.swapaxes(phi, -1, -2) @ phi, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(to64(moment), np.swapaxes(phi, -1, -2) @ to64(x), rtol=1e-4, atol=1e-4)
     chains = Chains(rng.choice([-1.0, 1.0], size=(3, 2, 8)), rng.random(20), 5)
-    np.testing.assert_allclose(to64(hadamard(x, chains, None)), to64(x) @ chains.T, atol=1e-5)
+    np.testing.assert_allclose(to64(hadamard(x, chains)), to64(x) @ chains.T, atol=1e-5)

@@ -9,8 +9,8 @@ import kernattn as ka
 import laws
 import oracles
 from cuda_ops.cases import OPERAND_EPS, to64
-from kernattn.features._base import map as base
 from kernattn.ops import OPS, _cuda_linear
+from kernattn.ops.features.chains import FASTER_ABOVE
 from xp import Backend, Kind, numpy_dtype
 
 GPU = Backend("gpu", Kind("cupy"))
@@ -119,7 +119,7 @@ def test_features(cupy):
 @pytest.mark.parametrize("estimator", ["positive", "trigonometric", "phase"])
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_maps_of_chains(cupy, monkeypatch, estimator, dtype):
-    monkeypatch.setattr(base, "FASTER_ABOVE", {"gpu": 0})
+    monkeypatch.setitem(FASTER_ABOVE, "gpu", 0)
     phi = ka.random_features(SOFTMAX, 6, 40, estimator, "hadamard")
     dense = replace(phi, omega=np.asarray(phi.omega))
     (x,) = laws.arrays(7, (2, 9, 6), dtype="float64")

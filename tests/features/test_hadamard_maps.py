@@ -7,13 +7,16 @@ import pytest
 
 import kernattn as ka
 import laws
-from kernattn._dispatch import Op, missing
-from kernattn.features._base import map as base
+from kernattn._dispatch import missing
+from kernattn.ops import OPS
 from kernattn.ops.chains import Chains
-from kernattn.ops.hadamard import FASTER_ABOVE
+from kernattn.ops.features.chains import FASTER_ABOVE
+from kernattn.ops.peaked import PeakedSum
 from xp import to_numpy
 
 ESTIMATORS = ("trigonometric", "phase", "positive", "hyperbolic", "optimal_positive")
+if missing("cpu") is None:
+    from kernattn.ops.features import sides
 BACKENDS = [name for name in ("reference", "cpu") if missing(name) is None]
 SIZES = [(33, 20), (64, 64), (100, 300)]  # d, M: blocks cut short, whole, and several
 RNG = np.random.default_rng(0)
@@ -44,7 +47,8 @@ def is_made(omega):
 @pytest.fixture
 def always(monkeypatch):
     """Chains on every backend from the first dimension on."""
-    monkeypatch.setattr(base, "FASTER_ABOVE", dict.fromkeys(FASTER_ABOVE, 0))
+    for backend in FASTER_ABOVE:
+        monkeypatch.setitem(FASTER_ABOVE, backend, 0)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -105,20 +109,53 @@ def dtype_safe(dtype):
     return 1.0 if dtype == "float16" else 300.0
 
 
-def test_the_faster_way_is_taken(monkeypatch):
-    taken = []
-    implementation = Op.implementation
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_faster_way_is_taken(backend):
+    for d in (FASTER_ABOVE[backend], FASTER_ABOVE[backend] + 1):
+        phi = make(d, 20)
+        phi(rows(d, n=2), backend=backend)
+        assert is_made(phi.spec.omega) == (d <= FASTER_ABOVE[backend])
 
-    def noted(op, *arguments):
-        taken.append(op.name)
-        return implementation(op, *arguments)
 
-    monkeypatch.setattr(Op, "implementation", noted)
-    for backend in BACKENDS:
-        for d in (FASTER_ABOVE[backend], FASTER_ABOVE[backend] + 1):
-            taken.clear()
-            make(d, 20)(rows(d, n=2), backend=backend)
-            assert ("hadamard" in taken) == (d > FASTER_ABOVE[backend])
+@pytest.mark.skipif("cpu" not in BACKENDS, reason="no numba")
+@pytest.mark.parametrize("estimator", ESTIMATORS)
+def test_attention_without_the_matrix(monkeypatch, estimator):
+    """Every form, with masked keys and normalisers."""
+    monkeypatch.setattr(sides, "FUSED_ABOVE", 0)
+    phi = make(40, 60, estimator, "softmax")
+    q, k = rows(40, "float32"), rows(40, "float32")[:, ::-1].copy()
+    v, mask = rows(40, "float32")[..., :3].copy(), np.arange(21) % 4 != 1
+    k[:, 1] = np.inf
+
+    def forms(phi):
+        out, state = ka.causal_linear_attention(q, k, v, phi, key_mask=mask)
+        token, after = ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], phi)
+        sums = PeakedSum(*state[:3])
+        attended, normaliser = OPS["attend"].implementation(v)(sums, q, phi.spec, q.dtype, True)
+        causal = OPS["causal"].implementation(v)(q, k, v, phi.spec, phi.spec, None, mask, None, True)[1]
+        return (
+            out,
+            token,
+            ka.attend(after, q, phi),
+            attended,
+            *normaliser,
+            *causal,
+            *OPS["gram"].implementation(q)(q, v, phi.spec),
+        )
+
+    for got, wanted in zip(forms(phi), forms(dense(phi)), strict=True):
+        np.testing.assert_allclose(
+            got, wanted, rtol=2e-4, atol=2e-5 * np.abs(wanted).max(where=np.isfinite(wanted), initial=0)
+        )
+    assert not is_made(phi.spec.omega)
+
+
+@pytest.mark.skipif("cpu" not in BACKENDS, reason="no numba")
+def test_attention_takes_the_faster_way():
+    for d in (sides.FUSED_ABOVE, sides.FUSED_ABOVE + 1):
+        phi, x = make(d, 20, "positive", "softmax"), rows(d, n=3)
+        ka.linear_attention(x, x, x, phi)
+        assert is_made(phi.spec.omega) == (d <= sides.FUSED_ABOVE)
 
 
 def test_a_draw_does_not_write_the_matrix():

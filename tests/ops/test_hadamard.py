@@ -5,6 +5,8 @@ import pytest
 from scipy.linalg import hadamard as sylvester
 
 from kernattn.ops.chains import Chains
+from kernattn.ops.features import OP as FEATURES
+from kernattn.ops.features.chains import FASTER_ABOVE
 from kernattn.ops.hadamard import OP, reference
 from kernattn.ops.kinds import KINDS
 from kernattn.ops.spec import MapSpec
@@ -40,25 +42,41 @@ def test_the_reference_is_the_matrix(size, xp):
     chains, omega = chain(d, m)
     x = np.random.default_rng(2).standard_normal((2, 7, d))
     with xp.wide():
-        u = reference.hadamard(xp.asarray(x), chains, None)
+        u = reference.hadamard(xp.asarray(x), chains)
         assert xp.holds(u)
     np.testing.assert_allclose(to_numpy(u), x @ omega.T, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
 @pytest.mark.parametrize("size", SIZES, ids=str)
-@pytest.mark.parametrize("kind", [None, *KINDS])
-def test_implementations_agree_with_the_dense_map(kind, size, dtype):
-    from kernattn.ops.features import reference as features
-
+def test_implementations_agree_with_the_matrix(size, dtype):
     d, m = size
     chains, omega = chain(d, m)
-    x = (0.5 * np.random.default_rng(3).standard_normal((3, 19, d))).astype(dtype)
-    wide = x.astype("f8")
-    wanted = wide @ omega.T if kind is None else features.features(wide, spec_of(kind, omega, d, m))
-    spec = None if kind is None else spec_of(kind, None, d, m)
-    tolerance = {"float16": 2e-3, "float32": 4e-6, "float64": 1e-13}[dtype] * np.abs(wanted).max()
-    for backend in ("reference", None):
-        got = OP.implementation(x, backend)(x, chains, spec)
+    x = rows(d, dtype)
+    close([OP.implementation(x, backend)(x, chains) for backend in ("reference", None)], x.astype("f8") @ omega.T, x)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("size", SIZES, ids=str)
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_agree_with_those_of_the_matrix(kind, size, dtype, monkeypatch):
+    d, m = size
+    chains, omega = chain(d, m)
+    x = rows(d, dtype)
+    wanted = FEATURES.implementation(x, "reference")(x.astype("f8"), spec_of(kind, omega, d, m))
+    for backend in FASTER_ABOVE:
+        monkeypatch.setitem(FASTER_ABOVE, backend, 0)
+    spec = spec_of(kind, chains, d, m)
+    close([FEATURES.implementation(x, backend)(x, spec) for backend in ("reference", None)], wanted, x)
+    assert "dense" not in vars(chains)
+
+
+def rows(d, dtype):
+    return (0.5 * np.random.default_rng(3).standard_normal((3, 19, d))).astype(dtype)
+
+
+def close(found, wanted, x):
+    tolerance = {"float16": 2e-3, "float32": 4e-6, "float64": 1e-13}[x.dtype.name] * np.abs(wanted).max()
+    for got in found:
         assert got.dtype == x.dtype
         np.testing.assert_allclose(got, wanted, rtol=0, atol=tolerance)

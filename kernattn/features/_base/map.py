@@ -8,7 +8,7 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, check_floating, constant, namespace
+from kernattn._array import Array, Host, check_floating, namespace
 from kernattn._check import MOST
 from kernattn._lazy import lazy
 from kernattn._random import RNG
@@ -16,15 +16,10 @@ from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, Shape
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import flat_pairs
 from kernattn.features._record import fingerprint, save
-from kernattn.ops.chains import Chains
-from kernattn.ops.features import OP
-from kernattn.ops.features.reference import scaled
-from kernattn.ops.hadamard import FASTER_ABOVE
-from kernattn.ops.hadamard import OP as HADAMARD
-from kernattn.ops.hadamard.reference import hadamard
+from kernattn.ops.features import OP, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["FeatureMap", "SpecMap", "check_number", "features_of_spec", "projected"]
+__all__ = ["FeatureMap", "SpecMap", "check_number"]
 
 
 class FeatureMap(ABC):
@@ -126,13 +121,10 @@ class FeatureMap(ABC):
 
     def _features(self, x: Array, key: bool, backend: str | None) -> Array:
         self._check(x, key=key)
-        backend = OP.choose(x, backend)
         spec = self.key_spec if key else self.query_spec
         if spec is not None:
-            chains = None if spec.row_form is not None else _fast_chains(spec.omega, backend)
-            if chains is None:
-                return OP.implementation(x, backend)(x, spec)
-            return HADAMARD.implementation(x, backend)(x, chains, spec.unprojected)
+            return OP.implementation(x, backend)(x, spec)
+        OP.choose(x, backend)
         xp = namespace(x=x)
         values, log_scale = self.scaled_key(x) if key else self.scaled_query(x)
         return xp.astype(values * xp.exp(log_scale), x.dtype, copy=False)
@@ -235,27 +227,9 @@ class SpecMap(FeatureMap):
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
-        return features_of_spec(x, self.spec)
+        return scaled(x, self.spec)
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
         return self.scaled_query(x)
-
-
-def features_of_spec(x: Array, spec: MapSpec) -> ScaledFeatures:
-    """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
-    return scaled(x, spec, None if spec.omega is None else projected(x, spec.omega))
-
-
-def projected(x: Array, omega: Host | Chains) -> Array:
-    """Return Omega x, (..., n, D), of rows x (..., n, d), in the accumulation dtype."""
-    xp = namespace(x=x)
-    dtype, chains = accumulation_dtype(xp, x), _fast_chains(omega, "reference")
-    x = xp.astype(x, dtype, copy=False)
-    return xp.matmul(x, constant(xp, omega.T, dtype, x)) if chains is None else hadamard(x, chains, None)
-
-
-def _fast_chains(omega: Host | Chains | None, backend: str) -> Chains | None:
-    """Return the frequencies where they are chains that are faster on the backend than their matrix."""
-    return omega if isinstance(omega, Chains) and omega.dim > FASTER_ABOVE[backend] else None

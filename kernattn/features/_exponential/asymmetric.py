@@ -12,12 +12,13 @@ from kernattn._check import host_array, instance_of
 from kernattn._lazy import lazy
 from kernattn._random import RNG
 from kernattn.errors import ParameterError
-from kernattn.features._base.map import FeatureMap, features_of_spec
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._exponential.dense import DenseExponential, tilts
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.features._spectral.map import check_exponential, row_exponent
 from kernattn.kernels import Kernel, Softmax
+from kernattn.ops.features import scaled
 from kernattn.ops.spec import MapSpec, RowForm, ScaledFeatures
 from kernattn.projections import Projection
 
@@ -147,11 +148,11 @@ class AsymmetricExponential(FeatureMap):
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of queries x (..., n, d), log scale apart."""
-        return features_of_spec(x, self.query_spec)
+        return scaled(x, self.query_spec)
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of keys x (..., n, d), log scale apart."""
-        return features_of_spec(x, self.key_spec)
+        return scaled(x, self.key_spec)
 
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh frequencies."""

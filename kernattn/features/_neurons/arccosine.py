@@ -13,7 +13,7 @@ from kernattn._check import instance_of
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
-from kernattn.features._base.map import FeatureMap, features_of_spec, projected
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.features._spectral.map import check_frequencies
@@ -21,6 +21,7 @@ from kernattn.kernels import ArcCosine
 from kernattn.kernels.arccosine import arccosine
 from kernattn.kernels.rows import checked_rows
 from kernattn.ops.chains import Chains
+from kernattn.ops.features import projected, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.projections import NORM_LAWS, Pair, Projection
 
@@ -76,7 +77,7 @@ class ArcCosineFeatures(FeatureMap):
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale of 0."""
         if self.spec is not None:
-            return features_of_spec(x, self.spec)
+            return scaled(x, self.spec)
         xp, u = namespace(x=x), projected(x, self.omega)  # (..., n, m)
         values = xp.where(u > 0, u**self.kernel.order, xp.zeros_like(u)) * (2 / len(self.omega)) ** 0.5
         return ScaledFeatures(values, zeros(xp, (*x.shape[:-1], 1), u.dtype, x))

@@ -14,9 +14,10 @@ from kernattn._check import positive_integer, positive_number, shown
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
-from kernattn.features._base.map import FeatureMap, features_of_spec, projected
+from kernattn.features._base.map import FeatureMap
 from kernattn.features._spectral.map import check_frequencies
 from kernattn.ops.chains import Chains
+from kernattn.ops.features import projected, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.projections import Projection, resolve
 
@@ -74,7 +75,7 @@ class Generalized(FeatureMap):
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart."""
         if self.spec is not None:
-            return features_of_spec(x, self.spec)
+            return scaled(x, self.spec)
         xp, u = namespace(x=x), projected(x, self.omega)  # (..., n, m)
         values = COMPUTED[self.function](xp, u) if isinstance(self.function, str) else self.function(u)
         return ScaledFeatures(values * len(self.omega) ** -0.5, zeros(xp, (*x.shape[:-1], 1), u.dtype, x))

@@ -38,6 +38,7 @@ __all__ = [
     "plan_of",
     "plan_with",
     "queries",
+    "query_scales",
     "query_token",
     "whole_scales",
 ]
@@ -169,10 +170,13 @@ def queries(x: Any, spec: MapSpec | None, dtype: np.dtype[Any], scaled: bool) ->
     """Return the same of queries, whose log scales per row cancel unless `scaled`: then all of them are given."""
     if spec is None:
         return _computed(x, dtype)
-    given = _empty(dtype)
-    if scaled:
-        given = flat(whole_scales(x, spec, dtype) + (0.0 if spec.per_feature else spec.log_amplitude), dtype)
+    given = query_scales(x, spec, dtype) if scaled else _empty(dtype)
     return Side(plan_of(spec, dtype, x.shape[-1]), flat(x, dtype), given, x.shape[:-2], x.shape[-2])
+
+
+def query_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the log scales of queries (...), flat, with what the loops leave out of their features."""
+    return flat(whole_scales(x, spec, dtype) + (0.0 if spec.per_feature else spec.log_amplitude), dtype)
 
 
 def given_scales(x: Array, spec: MapSpec | None, dtype: np.dtype[Any]) -> NDArray[Any]:

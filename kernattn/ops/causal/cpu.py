@@ -8,8 +8,9 @@ what the first row sees that this row could underflow: there the chunk ends earl
 from __future__ import annotations
 
 from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation, keys, queries
+from kernattn.ops._numba.layout import accumulation
 from kernattn.ops._numba.run import attended
+from kernattn.ops.features.sides import keys, queries
 from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 

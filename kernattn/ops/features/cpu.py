@@ -21,6 +21,8 @@ from kernattn.ops._numba.layout import (
     plan_of,
 )
 from kernattn.ops._numba.rows import write_features
+from kernattn.ops.features.chains import FASTER_ABOVE, fast
+from kernattn.ops.hadamard.cpu import chain_features
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["features"]
@@ -30,6 +32,9 @@ ROWS, TILE_BYTES = 64, 1 << 17  # of a block, which the second-level cache holds
 
 def features(x: Array, spec: MapSpec) -> Array:
     """Return phi (..., n, M) in the dtype of x."""
+    chains = None if spec.row_form is not None else fast(spec.omega, FASTER_ABOVE["cpu"])
+    if chains is not None:
+        return chain_features(x, chains, spec.unprojected)
     dtype = accumulation(x)
     *lead, dim = x.shape
     plan, n = plan_of(spec, dtype, dim), prod(lead)

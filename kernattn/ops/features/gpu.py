@@ -9,7 +9,9 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda
+from kernattn.ops.features.chains import FASTER_ABOVE, fast
 from kernattn.ops.features.reference import features as composed
+from kernattn.ops.hadamard.gpu import chain_features
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["Plan", "features", "plan"]
@@ -41,6 +43,9 @@ def features(x: Array, spec: MapSpec) -> Array:
 
     if spec.row_form is not None:  # the kernel has no such log scale
         return composed(x, spec)
+    chains = fast(spec.omega, FASTER_ABOVE["gpu"])
+    if chains is not None:
+        return chain_features(x, chains, spec.unprojected)
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     device = _cuda.limits()

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array, accumulation_dtype, constant, namespace
+from kernattn._array import Array, Host, accumulation_dtype, constant, namespace
+from kernattn.ops.chains import Chains
+from kernattn.ops.features.chains import FASTER_ABOVE, fast
+from kernattn.ops.hadamard.reference import hadamard
 from kernattn.ops.kinds import KINDS
 from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["computed", "features", "multiplied", "scaled"]
+__all__ = ["computed", "features", "multiplied", "projected", "scaled"]
 
 
 def features(x: Array, spec: MapSpec) -> Array:
@@ -28,13 +31,20 @@ def computed(x: Array | ScaledFeatures, spec: MapSpec | None) -> ScaledFeatures:
     return x if spec is None else scaled(x, spec)
 
 
-def scaled(x: Array, spec: MapSpec, u: Array | None = None) -> ScaledFeatures:
-    """Return the features with their log scale kept apart, in the accumulation dtype of x; u are its projections."""
+def projected(x: Array, omega: Host | Chains) -> Array:
+    """Return Omega x, (..., n, D), of rows x (..., n, d), in the accumulation dtype."""
+    xp, chains = namespace(x=x), fast(omega, FASTER_ABOVE["reference"])
+    dtype = accumulation_dtype(xp, x)
+    x = xp.astype(x, dtype, copy=False)
+    return xp.matmul(x, constant(xp, omega.T, dtype, x)) if chains is None else hadamard(x, chains)
+
+
+def scaled(x: Array, spec: MapSpec) -> ScaledFeatures:
+    """Return the features of x (..., n, d) with their log scale kept apart, in the accumulation dtype."""
     xp = namespace(x=x)
     dtype = accumulation_dtype(xp, x)
     x = xp.astype(x, dtype, copy=False)
-    if u is None:
-        u = x if spec.omega is None else xp.matmul(x, constant(xp, spec.omega.T, dtype, x))  # (..., n, D)
+    u = x if spec.omega is None else projected(x, spec.omega)  # (..., n, D)
     row = row_scale(xp, x, spec)
     kind = KINDS[spec.kind]
     offset = None if spec.offset is None else constant(xp, spec.offset, dtype, x)

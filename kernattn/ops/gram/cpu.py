@@ -13,11 +13,10 @@ from kernattn.ops._numba.layout import (
     accumulation,
     as_given,
     flat,
-    given_scales,
     heads,
-    plan_of,
 )
 from kernattn.ops._numba.outer import add_outer
+from kernattn.ops.features.sides import keys
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["gram"]
@@ -28,10 +27,13 @@ ROWS, SPAN = 128, 256  # of a block of features
 def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
     """Return phi^T phi (..., M, M) and phi^T y (..., M, c)."""
     dtype = accumulation(x)
-    (*lead, n, dim), (*y_lead, _, columns) = x.shape, y.shape
-    plan = as_given(dtype, dim) if spec is None else plan_of(spec, dtype, dim)
+    (*lead, n, width), (*y_lead, _, columns) = x.shape, y.shape
+    if spec is None:
+        plan, rows, given = as_given(dtype, width), flat(x, dtype), flat(np.zeros(0), dtype)
+    else:
+        plan, rows, given, *_ = keys(x, spec, dtype)
     features, who = plan.features, heads(None, tuple(lead), tuple(y_lead))
-    flops = features * (features + 2.0 * columns + (2.0 * dim if plan.projects else 0.0))
+    flops = features * (features + 2.0 * columns + 2.0 * plan.dim * plan.projects)
     seconds = len(who.k) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
     parts = 1
     if seconds > WORTH_SHARING and len(who.k) < threads():
@@ -42,8 +44,7 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
     units[..., 2], units[..., 3] = cuts[:-1], cuts[1:]
     sums = np.empty((len(who.k), parts, features, features), dtype)
     cross = np.empty((len(who.k), parts, features, columns), dtype)
-    rows, values = flat(x, dtype), flat(y, dtype)
-    given = given_scales(x, spec, dtype)
+    values = flat(y, dtype)
 
     def slab(low: int, high: int) -> None:
         add_outer(

@@ -26,14 +26,19 @@ from kernattn.ops._numba.products import vector_length
 from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["hadamard"]
+__all__ = ["chain_features", "hadamard"]
 
 _plans: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int, int], Plan]] = WeakKeyDictionary()
 _factors: WeakKeyDictionary[Chains, dict[np.dtype[Any], tuple[NDArray[Any], NDArray[Any]]]] = WeakKeyDictionary()
 
 
-def hadamard(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
-    """Return the features, (..., n, M), in the dtype of x."""
+def hadamard(x: Array, chains: Chains) -> Array:
+    """Return the projections, (..., n, D), in the dtype of x."""
+    return chain_features(x, chains, None)
+
+
+def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
+    """Return the features of a spec without frequencies of its own, (..., n, M), or the projections, (..., n, D)."""
     dtype = accumulation(x)
     *lead, dim = x.shape
     blocks, links, p = chains.diagonals.shape

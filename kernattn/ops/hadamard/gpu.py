@@ -12,7 +12,7 @@ from kernattn.ops import _cuda
 from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["Plan", "hadamard", "plan"]
+__all__ = ["Plan", "chain_features", "hadamard", "plan"]
 
 WARPS = 8
 LINE = 2048  # numbers that a block holds, where a row has fewer
@@ -40,8 +40,13 @@ def plan(rows: int, p: int, blocks: int, code: _cuda.MapCode, limits: _cuda.Limi
     return Plan(code, group, blocks, _cuda.pieces(logs), blocks * group * p)
 
 
-def hadamard(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
-    """Return the features, (..., n, M), in the dtype of x."""
+def hadamard(x: Array, chains: Chains) -> Array:
+    """Return the projections, (..., n, D), in the dtype of x."""
+    return chain_features(x, chains, None)
+
+
+def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
+    """Return the features of a spec without frequencies of its own, (..., n, M), or the projections, (..., n, D)."""
     import cupy
 
     device = _cuda.limits()

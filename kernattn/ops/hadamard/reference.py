@@ -8,15 +8,13 @@ import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, constant, namespace, zeros
 from kernattn.ops.chains import Chains
-from kernattn.ops.features.reference import multiplied, scaled
-from kernattn.ops.spec import MapSpec
 from kernattn.ops.walsh import walsh_hadamard
 
 __all__ = ["hadamard"]
 
 
-def hadamard(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
-    """Return the features, (..., n, M), in the dtype of x."""
+def hadamard(x: Array, chains: Chains) -> Array:
+    """Return the projections, (..., n, D), in the dtype of x."""
     xp = namespace(x=x)
     dtype, out_dtype = accumulation_dtype(xp, x), x.dtype
     x = xp.astype(x, dtype, copy=False)
@@ -28,8 +26,6 @@ def hadamard(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     for link in range(chains.diagonals.shape[1]):
         u = _transform(xp, u * constant(xp, chains.diagonals[:, link], dtype, x))
     u = xp.reshape(u, (*u.shape[:-2], -1))[..., : len(chains)] * constant(xp, chains.norms, dtype, x)
-    if spec is not None:
-        u = multiplied(scaled(x, spec, u), spec, x)
     return xp.astype(u, out_dtype, copy=False)
 
 

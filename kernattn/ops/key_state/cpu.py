@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation, keys
+from kernattn.ops._numba.layout import accumulation
 from kernattn.ops._numba.run import summarised
+from kernattn.ops.features.sides import keys
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 

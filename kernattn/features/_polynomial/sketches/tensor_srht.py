@@ -133,7 +133,7 @@ class TensorSRHT(PolynomialSketch):
         xp, transform = namespace(x=x), OP.implementation(x, backend)
         phi: Array = None
         for chains, places in self._factors:
-            u = xp.take(transform(x, chains, None), constant(xp, places, xp.int32, x), axis=-1)
+            u = xp.take(transform(x, chains), constant(xp, places, xp.int32, x), axis=-1)
             phi = u if phi is None else phi * u
         return phi
 
