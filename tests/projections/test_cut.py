@@ -7,8 +7,11 @@ import pytest
 from kernattn.projections._cut import cut_log_moment
 
 
-@pytest.mark.parametrize("tilt", [-2.0, -0.3, 0.0, 0.1])
-@pytest.mark.parametrize(("p", "d"), [(2, 1), (8, 5), (63, 1), (512, 300), (1023, 64)])
+@pytest.mark.parametrize(
+    ("p", "d", "tilt"),
+    [(p, d, tilt) for p, d in ((2, 1), (8, 5), (63, 1)) for tilt in (-2.0, -0.3, 0.0, 0.1)]
+    + [(p, d, tilt) for p, d in ((512, 300), (1023, 64)) for tilt in (-0.3, 0.0, 0.1)],
+)
 def test_cut_log_moment(p, d, tilt):
     """E e^(apB) 0F1(; d/2; t^2 pB / 4) = sum_j (t^2 p / 4)^j 1F1(d/2 + j; p/2 + j; ap) / (j! (p/2)_j)."""
     t2 = np.array([[0.0], [1.0], [60.0]])
