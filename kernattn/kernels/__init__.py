@@ -5,16 +5,16 @@ Arrays of any array-API library come back as their own kind, on their device, in
 computed in float32. Matrices are computed in blocks of rows, and nothing of size n x k x d is ever made.
 """
 
-from kernattn.kernels.arccosine import ArcCosine
-from kernattn.kernels.base import Kernel, Product, Scaled, Sum
-from kernattn.kernels.cauchy import Cauchy
-from kernattn.kernels.chi2 import AdditiveChi2, Sech, SkewedChi2
-from kernattn.kernels.gaussian import Gaussian
-from kernattn.kernels.laplacian import Laplacian
-from kernattn.kernels.matern import Matern
-from kernattn.kernels.polynomial import Polynomial
-from kernattn.kernels.rational_quadratic import RationalQuadratic
-from kernattn.kernels.softmax import Softmax
+from kernattn.kernels._arccosine import ArcCosine
+from kernattn.kernels._base import Kernel, Product, Scaled, Sum
+from kernattn.kernels._cauchy import Cauchy
+from kernattn.kernels._chi2 import AdditiveChi2, Sech, SkewedChi2
+from kernattn.kernels._gaussian import Gaussian
+from kernattn.kernels._laplacian import Laplacian
+from kernattn.kernels._matern import Matern
+from kernattn.kernels._polynomial import Polynomial
+from kernattn.kernels._rational_quadratic import RationalQuadratic
+from kernattn.kernels._softmax import Softmax
 
 __all__ = [
     "ALGEBRA",

@@ -26,7 +26,7 @@ from scipy.special import gammainccinv, gammaincinv, gammaln
 from kernattn._array import Host
 from kernattn._check import positive_number
 from kernattn.errors import NoClosedForm, ParameterError
-from kernattn.kernels.matern import matern
+from kernattn.kernels._matern import matern
 from kernattn.projections._norm_law import NormLaw
 
 __all__ = ["MaternNorms", "RationalQuadraticNorms", "ScaleMixture"]

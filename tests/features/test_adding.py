@@ -17,7 +17,7 @@ from kernattn.features._choose.families import FAMILIES, Family, by_rows
 from kernattn.features._exponential.positive import _exponential_moments, _folded
 from kernattn.features._spectral.spectra import ISOTROPIC, PRODUCT, has_normal_frequencies
 from kernattn.kernels import KERNELS
-from kernattn.kernels.stationary import Stationary
+from kernattn.kernels._stationary import Stationary
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.projections import NORM_LAWS, PROJECTIONS, Directed, Pair
 from laws import arrays

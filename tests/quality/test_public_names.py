@@ -13,6 +13,7 @@ import kernattn
 from quality.tree import is_public, modules, syntax
 
 PUBLIC = [name for name in modules() if is_public(name)]
+ROOMS = [f"kernattn.{room}" for room in ("features", "kernels", "metrics", "projections")]
 
 
 def bindings(module: str) -> set[str]:
@@ -41,14 +42,14 @@ def test_all_is_the_public_names_sorted(module: str) -> None:
     assert set(exported) <= set(dir(loaded))
 
 
-@pytest.mark.parametrize("room", ["kernattn", "kernattn.features", "kernattn.metrics", "kernattn.projections"])
+@pytest.mark.parametrize("room", ["kernattn", *ROOMS])
 def test_no_name_shadows_a_module(room: str) -> None:
     loaded = importlib.import_module(room)
     for name in loaded.__all__:
         assert f"{room}.{name}" not in modules() or inspect.ismodule(getattr(loaded, name)), f"{room}.{name}"
 
 
-@pytest.mark.parametrize("room", ["kernattn.features", "kernattn.metrics", "kernattn.projections"])
+@pytest.mark.parametrize("room", ROOMS)
 def test_a_room_is_its_init(room: str) -> None:
     assert [name for name in modules() if name.startswith(room) and is_public(name)] == [room]
 

@@ -18,8 +18,8 @@ from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.features._spectral.map import check_frequencies
 from kernattn.kernels import ArcCosine
-from kernattn.kernels.arccosine import arccosine
-from kernattn.kernels.rows import checked_rows
+from kernattn.kernels._arccosine import arccosine
+from kernattn.kernels._rows import checked_rows
 from kernattn.ops.chains import Chains
 from kernattn.ops.features import projected, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures

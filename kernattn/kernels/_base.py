@@ -15,7 +15,7 @@ import numpy as np
 from kernattn._array import Array, Host, placement
 from kernattn._check import instance_of, positive_integer, positive_number, shown
 from kernattn.errors import ParameterError
-from kernattn.kernels.rows import Rows, anywhere, checked_rows
+from kernattn.kernels._rows import Rows, anywhere, checked_rows
 
 __all__ = ["Kernel", "Product", "Scaled", "Sum"]
 

@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._array import Host
 from kernattn._check import positive_integer
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.kernels.base import Kernel
+from kernattn.kernels._base import Kernel
 
 __all__ = ["Lengthscale", "Stationary"]
 

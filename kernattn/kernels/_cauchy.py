@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import final
 
 from kernattn._array import Array
-from kernattn.kernels.rows import Rows
-from kernattn.kernels.stationary import Lengthscale, Stationary
+from kernattn.kernels._rows import Rows
+from kernattn.kernels._stationary import Lengthscale, Stationary
 
 __all__ = ["Cauchy"]
 

@@ -7,8 +7,8 @@ from typing import final
 
 from kernattn._array import Array
 from kernattn._check import positive_number
-from kernattn.kernels.rows import Rows
-from kernattn.kernels.stationary import Lengthscale, Stationary
+from kernattn.kernels._rows import Rows
+from kernattn.kernels._stationary import Lengthscale, Stationary
 
 __all__ = ["RationalQuadratic"]
 

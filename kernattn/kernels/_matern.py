@@ -10,8 +10,8 @@ from scipy.special import gammaln, kve
 
 from kernattn._array import Array, Host, constant, to_numpy64
 from kernattn._check import positive_number
-from kernattn.kernels.rows import Rows
-from kernattn.kernels.stationary import Lengthscale, Stationary
+from kernattn.kernels._rows import Rows
+from kernattn.kernels._stationary import Lengthscale, Stationary
 
 __all__ = ["Matern", "matern"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from kernattn._array import Array, Host
 from kernattn._check import finite_number, positive_integer, positive_number
 from kernattn.errors import ParameterError
-from kernattn.kernels.base import Kernel
-from kernattn.kernels.rows import Rows
+from kernattn.kernels._base import Kernel
+from kernattn.kernels._rows import Rows
 
 __all__ = ["Polynomial"]
 

@@ -8,9 +8,9 @@ from typing import final
 from kernattn._array import Array
 from kernattn._check import positive_number
 from kernattn.errors import ParameterError
-from kernattn.kernels.base import Kernel
-from kernattn.kernels.rows import Rows, anywhere
-from kernattn.kernels.stationary import Lengthscale, Stationary
+from kernattn.kernels._base import Kernel
+from kernattn.kernels._rows import Rows, anywhere
+from kernattn.kernels._stationary import Lengthscale, Stationary
 
 __all__ = ["AdditiveChi2", "Sech", "SkewedChi2"]
 
