@@ -1,11 +1,10 @@
-"""Maps of polynomial kernels: formulas, exact moments, published errors, CSR rows, what is refused."""
+"""Maps of polynomial kernels: formulas, exact moments, published errors, what is refused."""
 
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
-from scipy import sparse
 
 import kernattn as ka
 import laws
@@ -212,41 +211,6 @@ def test_many_rows_are_the_same_rows(name):
     few = np.concatenate([phi(x[:, i : i + 7]) for i in range(0, 70, 7)], axis=1)
     np.testing.assert_allclose(phi(x)[:, :70], few, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(phi(x)[:, -1:], phi(x[:, -1:]), rtol=1e-4, atol=1e-4)
-
-
-@pytest.mark.parametrize("coef0", [0.0, 0.5])
-@pytest.mark.parametrize("name", SKETCHES)
-def test_csr_rows(name, coef0, monkeypatch):
-    x = np.random.default_rng(2).standard_normal((200, D)).astype(np.float32)
-    x[np.abs(x) < 0.8] = 0
-    x[3] = 0
-    phi = ka.random_features(ka.kernels.Polynomial(2, 0.5, coef0), D, 32, name)
-    for dtype in (np.float32, np.float64):
-        rows = x.astype(dtype)
-        expected = phi(rows)
-        with monkeypatch.context() as patch:
-            for cls in (sparse.csr_array, sparse.csr_matrix):
-                for method in ("toarray", "todense"):
-                    patch.setattr(cls, method, lambda *args, **kwargs: pytest.fail("made dense"))
-            for csr in (sparse.csr_array(rows), sparse.csr_matrix(rows)):
-                got = phi(csr)
-                assert type(got) is np.ndarray
-                assert got.dtype == dtype
-                np.testing.assert_allclose(got, expected, rtol=2e-5, atol=2e-6)
-                np.testing.assert_array_equal(phi.key(csr), got)
-
-
-def test_csr_rows_that_are_refused():
-    phi = ka.random_features(KERNEL, D, 8)
-    rows = sparse.csr_array(np.ones((3, D)))
-    with pytest.raises(errors.DTypeError, match=r"coo.*tocsr"):
-        phi(rows.tocoo())
-    with pytest.raises(errors.DTypeError, match="int64"):
-        phi(rows.astype(np.int64))
-    with pytest.raises(errors.ShapeError, match=rf"d = {D}.*\(3, 4\)"):
-        phi(sparse.csr_array(np.ones((3, 4))))
-    with pytest.raises(errors.EmptyInputError, match="rows"):
-        phi(sparse.csr_array((0, D), dtype=np.float32))
 
 
 @pytest.mark.parametrize("name", SKETCHES)

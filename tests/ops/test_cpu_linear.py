@@ -1,8 +1,5 @@
 """Compiled linear attention against the dense float64 oracle, and against the reference sibling."""
 
-import os
-import threading
-
 import numpy as np
 import pytest
 
@@ -16,7 +13,6 @@ from kernattn.ops.kinds import KINDS
 from kernattn.ops.peaked import PeakedSum, empty, finite
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.step import reference as reference_step
-from processes import assert_fine
 
 pytest.importorskip("numba")
 
@@ -341,71 +337,3 @@ def test_no_worse_than_the_composed_path(dtype):
         state = key_state(k, v, spec, None)
         plain = reference_attend.attend(state, q, spec, q.dtype, False)[0]
         np.testing.assert_allclose(attend(state, q, spec, q.dtype, False)[0], plain, rtol=1e-4, atol=1e-5)
-
-
-def test_eight_threads_at_once(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "3")
-    monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", 0.0)
-    spec = spec_of("exp", 8, 16)
-    cases = [inputs((3,), 150, 8, 4, "float32", seed=i) for i in range(8)]
-    wanted = [causal(*case, spec, spec, None, None, None, False)[0] for case in cases]
-    results = [[] for _ in cases]
-
-    def run(i):
-        for _ in range(10):
-            results[i].append(causal(*cases[i], spec, spec, None, None, None, False)[0])
-
-    runners = [threading.Thread(target=run, args=(i,)) for i in range(8)]
-    for runner in runners:
-        runner.start()
-    for runner in runners:
-        runner.join(timeout=120)
-    for got, want in zip(results, wanted, strict=True):
-        assert len(got) == 10
-        for out in got:
-            np.testing.assert_array_equal(out, want)
-
-
-FORK = """
-import multiprocessing, warnings
-import numpy as np
-from kernattn.ops.causal.cpu import causal
-from kernattn.ops.spec import MapSpec
-import kernattn._parallel as parallel
-
-parallel.WORTH_SHARING = 0.0
-spec = MapSpec("elu1")
-x = np.random.default_rng(0).standard_normal((4, 200, 8)).astype("f4")
-
-def run():
-    return causal(x, x, x, spec, spec, None, None, None, False)[0]
-
-before = run()
-warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which is what is tried here
-with multiprocessing.get_context("fork").Pool(2) as pool:
-    for out in pool.starmap(run, [()] * 4, chunksize=1):
-        assert np.array_equal(out, before)
-assert np.array_equal(run(), before)
-print("fine")
-"""
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
-def test_a_forked_child_computes():
-    assert_fine(FORK, **{VARIABLE: "3"})
-
-
-def test_work_is_counted_in_tokens(monkeypatch):
-    """What is shared among threads is decided by the tokens of all units."""
-    counted = []
-    monkeypatch.setattr("kernattn.ops._numba.run.share", lambda loop, count, seconds: counted.append((count, seconds)))
-    monkeypatch.setenv(VARIABLE, "2")
-    spec = spec_of("elu1", 64, 64)
-    for heads, n in ((8, 512), (8, 1024), (16, 1024)):
-        q, k, v = inputs((heads,), n, 64, 64, "float32")
-        causal(q, k, v, spec, spec, None, None, None, False)
-        key_state(k, v, spec, None)
-    assert [count for count, _ in counted] == [8, 8, 8, 8, 16, 16]
-    costs = np.array([seconds for _, seconds in counted]).reshape(3, 2)
-    np.testing.assert_allclose(costs / costs[0], [[1, 1], [2, 2], [4, 4]], rtol=1e-12)
-    assert 1e-4 < costs[0, 0] < 1e-2
