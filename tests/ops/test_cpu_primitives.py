@@ -6,8 +6,19 @@ import pytest
 pytest.importorskip("numba")
 
 from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.elementary import change_of_unit, cosine, exponential, log_of, sine_cosine, unit_of, weight
+from kernattn.ops._numba.elementary import (
+    change_of_unit,
+    cosine,
+    decayed,
+    exponential,
+    log_of,
+    octaves,
+    sine_cosine,
+    unit_of,
+    weight,
+)
 from kernattn.ops._numba.products import FULL, LOWER, ROWS, UPPER, lanes, product, transpose
+from kernattn.ops._numba.vectors import load, some, store, where
 
 DTYPES = ["float32", "float64"]
 
@@ -16,6 +27,37 @@ DTYPES = ["float32", "float64"]
 def apply_exponential(x, y):
     for i in range(x.size):
         y[i] = exponential(x[i])
+
+
+@compiled
+def apply_decayed(x, y):
+    for i in range(x.size):
+        y[i] = decayed(x[i])
+
+
+@compiled
+def apply_to_vectors(x, up, down, decays, weights, wholes):
+    for i in range(0, x.size, lanes(x)):
+        y = load(x, i)
+        store(decayed(y), decays, i)
+        store(weight(y, load(up, i), load(down, i)), weights, i)
+        store(octaves(y), wholes, i)
+
+
+@compiled
+def apply_to_scalars(x, up, down, decays, weights, wholes):
+    for i in range(x.size):
+        decays[i], weights[i], wholes[i] = decayed(x[i]), weight(x[i], up[i], down[i]), octaves(x[i])
+
+
+@compiled
+def count_above(x, y, larger):
+    count = 0
+    for i in range(0, x.size, lanes(x)):
+        a, b = load(x, i), load(y, i)
+        store(where(b > a, b, a), larger, i)
+        count += some((a > b) | (b > a))
+    return count
 
 
 @compiled
@@ -95,6 +137,44 @@ def test_exponential_at_the_ends(dtype):
     y = np.empty_like(x)
     apply_exponential(x, y)
     np.testing.assert_array_equal(y, np.array([0, 0, 0, 1, 1, np.inf, np.inf, np.inf, np.nan], dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_the_exponential_of_what_is_not_positive(dtype):
+    low, info = (-86.9 if dtype == "float32" else -708), np.finfo(dtype)
+    x = np.concatenate([spread(dtype, low, 0), np.array([0, -0.0, -1e30, -np.inf, np.nan], dtype)])
+    y = np.empty_like(x)
+    apply_decayed(x, y)
+    assert np.abs(y[:-5] / longer(np.exp, x[:-5]) - 1).max() < info.eps
+    np.testing.assert_array_equal(y[-5:], np.array([1, 1, 0, 0, np.nan], dtype))
+    x = np.linspace(np.log(info.tiny) - 40, np.log(info.tiny) + 5, 5001).astype(dtype)
+    y = np.empty_like(x)
+    apply_decayed(x, y)
+    assert ((y == 0) | (y >= info.tiny)).all()
+    assert y[0] == 0
+    assert y[-1] > 0
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_function_of_a_vector_is_that_of_its_elements(dtype):
+    x = np.concatenate([spread(dtype, -800, 0), np.array([0, -np.inf, np.nan, -1e30] * 8, dtype)])
+    up, down = (np.random.default_rng(i).integers(-100, 100, x.size).astype(dtype) for i in (1, 2))
+    whole, parts = ([np.empty_like(x) for _ in range(3)] for _ in range(2))
+    apply_to_vectors(x, up, down, *whole)
+    apply_to_scalars(x, up, down, *parts)
+    for one, other in zip(whole, parts, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_choices_between_vectors(dtype):
+    width = lanes_of(np.empty(0, dtype))
+    x = spread(dtype, -1, 1)[: 64 * width]
+    y, larger = x.copy(), np.empty_like(x)
+    y[5 * width - 1], y[9 * width] = 2, np.nan
+    y[: 2 * width] -= 1
+    assert count_above(x, y, larger) == 3
+    np.testing.assert_array_equal(larger, np.where(y > x, y, x))
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -18,12 +18,16 @@ from typing import Any
 import numpy as np
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from kernattn.ops._numba.compile import EXACT, intrinsic, overload
+from kernattn.ops._numba.products import splat
+from kernattn.ops._numba.vectors import Vector, element, every, like, where
 
 __all__ = [
     "change_of_unit",
     "cosine",
+    "decayed",
     "exponential",
     "log_of",
     "octaves",
@@ -45,7 +49,7 @@ def _bits(context, x):
         types.int32: types.float32,
         types.int64: types.float64,
     }
-    to = of[x]
+    to = like(x, of[element(x)])
 
     def codegen(context, builder, signature, args):
         return builder.bitcast(args[0], context.get_value_type(to))
@@ -59,7 +63,10 @@ def _rounding(name):
     @intrinsic
     def rounded(context, x):
         def codegen(context, builder, signature, args):
-            return builder.call(builder.module.declare_intrinsic(name, [args[0].type]), args)
+            kind = args[0].type
+            short = f"v{x.count}{kind.element.intrinsic_name}" if isinstance(x, Vector) else kind.intrinsic_name
+            called = ir.FunctionType(kind, [kind])
+            return builder.call(cgutils.get_or_insert_function(builder.module, called, f"{name}.{short}"), args)
 
         return x(x), codegen
 
@@ -74,9 +81,9 @@ def _shift_left(context, x, count):
     """Return x << count in the width of x: Numba's own operator widens to 64 bits."""
 
     def codegen(context, builder, signature, args):
-        width = ir.IntType(signature.args[0].bitwidth)
+        width = ir.IntType(element(x).bitwidth)
         by = builder.trunc(args[1], width) if args[1].type.width > width.width else args[1]
-        return builder.shl(args[0], by)
+        return builder.shl(args[0], splat(builder, by, x.count) if isinstance(x, Vector) else by)
 
     return x(x, types.int64), codegen
 
@@ -197,7 +204,7 @@ class _Double:
 
 
 def _constants(x: types.Type) -> type[_Single] | type[_Double]:
-    return _Single if x == types.float32 else _Double
+    return _Single if element(x) == types.float32 else _Double
 
 
 def _polynomial(r, coefficients):
@@ -210,7 +217,7 @@ def _(r, coefficients):
     last = len(coefficients) - 1
 
     def polynomial(r, coefficients):
-        total = coefficients[last]
+        total = every(r, coefficients[last])
         for i in range(last):
             total = total * r + coefficients[last - 1 - i]
         return total
@@ -307,11 +314,11 @@ def _(r, n, up, down):
 
     def scaled(r, n, up, down):
         d = (n + up) - down
-        r = half if r > half else r
-        r = -half if r < -half else r
+        r = where(r > half, half, r)
+        r = where(r < -half, -half, r)
         power = _bits(_shift_left(_bits(d + biased), mantissa))  # 2^(d - 1)
         y = _polynomial(r, coefficients) * power
-        return zero if d < lowest else y
+        return where(d < lowest, zero, y)
 
     return scaled
 
@@ -331,6 +338,26 @@ def _(x, up, down):
         return _scaled((x - n * high) - n * low, n, up, down)
 
     return weight
+
+
+def decayed(x):
+    """Return e^x for x <= 0; 0 where it is below the normal numbers."""
+    return np.exp(x)
+
+
+@overload(decayed, jit_options=_OPTIONS)
+def _(x):
+    c = _constants(x)
+    mantissa, biased, log2e, high, low = c.mantissa, c.biased, c.log2e, c.log2_high, c.log2_low
+    bottom, coefficients = (c.lowest - c.one) * c.log2, tuple(c.two * a for a in (c.one, c.one, *c.exp))
+
+    def decayed(x):
+        x = where(x < bottom, bottom, x)  # whose power is 0
+        n = _rint(x * log2e)
+        power = _bits(_shift_left(_bits(n + biased), mantissa))  # 2^(n - 1)
+        return _polynomial((x - n * high) - n * low, coefficients) * power
+
+    return decayed
 
 
 def change_of_unit(peak, unit):

@@ -8,11 +8,12 @@ import math
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.elementary import exponential
+from kernattn.ops._numba.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.elementary import decayed
 from kernattn.ops._numba.linear import aligned, tile_rows, write
 from kernattn.ops._numba.products import FULL, ROWS, lanes, product, transpose
 from kernattn.ops._numba.tiles import load_rows
+from kernattn.ops._numba.vectors import load, some, store, where
 from kernattn.ops._numba.windows import whole, window
 
 __all__ = ["online_softmax"]
@@ -31,29 +32,34 @@ def _hide(scores, row, rows, columns, first_key, last_key, mask, mask_at):
             x[i] = nothing
 
 
-@inner
+@inner_exact
 def _exponentials(scores, row, rows, columns, peaks, decay, den):
-    """Turn scores (keys, queries) into exp(score - peak) under raised peaks; return how many peaks rose."""
-    nothing, zero = scores.dtype.type(-np.inf), scores.dtype.type(0)
-    for i in range(columns):
-        decay[i] = peaks[i]
-    for j in range(rows):
-        x = window(scores, j * row, columns)
-        for i in range(columns):
-            peaks[i] = x[i] if x[i] > peaks[i] else peaks[i]
-    rose = 0
-    for i in range(columns):
-        rose += 1 if peaks[i] > decay[i] else 0
-        unit = zero if peaks[i] == nothing else peaks[i]
-        decay[i] = exponential(decay[i] - unit)
-        den[i] *= decay[i]
-    for j in range(rows):
-        x = window(scores, j * row, columns)
-        for i in range(columns):
-            unit = zero if peaks[i] == nothing else peaks[i]
-            y = exponential(x[i] - unit)
-            x[i] = y
-            den[i] += y
+    """Turn scores (keys, queries) into exp(score - peak) under raised peaks; say whether any peak rose."""
+    nothing, zero, width = scores.dtype.type(-np.inf), scores.dtype.type(0), lanes(scores)
+    rose = False
+    for i in range(0, columns, 2 * width):  # two vectors of columns at a time, the last one twice if it is alone
+        j = min(i + width, row - width)
+        before, before_too = load(peaks, i), load(peaks, j)
+        peak, peak_too = before, before_too
+        for at in range(0, rows * row, row):
+            x, y = load(scores, at + i), load(scores, at + j)
+            peak, peak_too = where(x > peak, x, peak), where(y > peak_too, y, peak_too)
+        rose = rose or some((peak > before) | (peak_too > before_too))
+        store(peak, peaks, i)
+        store(peak_too, peaks, j)
+        unit, unit_too = where(peak == nothing, zero, peak), where(peak_too == nothing, zero, peak_too)
+        factor, factor_too = decayed(before - unit), decayed(before_too - unit_too)
+        store(factor, decay, i)
+        store(factor_too, decay, j)
+        total, total_too = load(den, i) * factor, load(den, j) * factor_too
+        for at in range(0, rows * row, row):
+            x, y = load(scores, at + i), load(scores, at + j)
+            x, y = decayed(x - unit), decayed(y - unit_too)
+            store(x, scores, at + i)
+            store(y, scores, at + j)
+            total, total_too = total + x, total_too + y
+        store(total, den, i)
+        store(total_too, den, j)
     return rose
 
 
@@ -126,7 +132,7 @@ def online_softmax(
             if mask.size > 0 or cut:
                 last = position if causal else at + count
                 _hide(scores, size, count, rows, at, last, mask, reads[r, 3] * length + at)
-            if _exponentials(scores, size, count, rows, peaks, decay, den) > 0:
+            if _exponentials(scores, size, count, rows, peaks, decay, den):
                 for i in range(rows):
                     x, factor = window(num, i * row_e, row_e), decay[i]
                     for c in range(row_e):

@@ -36,6 +36,7 @@ __all__ = [
     "pad",
     "panel_product",
     "product",
+    "splat",
     "transpose",
     "vector_length",
 ]
@@ -79,6 +80,13 @@ def pad(size, unit):
     return (size + unit - 1) // unit * unit
 
 
+def splat(builder, scalar, count):
+    """Return the code of a vector of `count` times the same scalar."""
+    nothing, lane = ir.Constant(ir.VectorType(scalar.type, count), ir.Undefined), ir.IntType(32)
+    one = builder.insert_element(nothing, scalar, ir.Constant(lane, 0))
+    return builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(lane, count), [0] * count))
+
+
 class Block:
     """What the code of one register block needs: pointers into tiles, vectors and their loads and stores."""
 
@@ -110,9 +118,7 @@ class Block:
         self.builder.store(value, self.builder.bitcast(pointer, self.vector.as_pointer())).align = self.align
 
     def splat(self, scalar):
-        nothing, lane = ir.Constant(self.vector, ir.Undefined), ir.IntType(32)
-        one = self.builder.insert_element(nothing, scalar, ir.Constant(lane, 0))
-        return self.builder.shuffle_vector(one, nothing, ir.Constant(ir.VectorType(lane, self.width), [0] * self.width))
+        return splat(self.builder, scalar, self.width)
 
     def multiply_add(self):
         kind = ir.FunctionType(self.vector, [self.vector] * 3)

@@ -18,7 +18,8 @@ from kernattn.ops._numba.elementary import (
     weight,
 )
 from kernattn.ops._numba.kinds import column_logs, column_values, row_values
-from kernattn.ops._numba.products import FULL, product, transpose
+from kernattn.ops._numba.products import FULL, lanes, product, transpose
+from kernattn.ops._numba.vectors import every, load, store, where
 from kernattn.ops._numba.windows import window
 
 __all__ = [
@@ -249,19 +250,23 @@ def query_weights(phi, tile, row, rows, units, z, highest, normalisers):
     """Turn projections (D, C) into e^log 2^(unit - highest), whole powers, and add their products with z."""
     column_logs(phi, tile, row)
     features, offset = phi.features, phi.offset
-    nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
-    for i in range(rows):
-        highest[i] = nothing
-    for a in range(features):
-        x, add, unit = window(tile, a * row, rows), offset[a], units[a]
-        for i in range(rows):
-            y = octaves(x[i] + add) + unit
-            highest[i] = y if y > highest[i] else highest[i]
-    for i in range(rows):
-        highest[i] = zero if highest[i] == nothing else highest[i]
-    for a in range(features):
-        x, add, unit, total = window(tile, a * row, rows), offset[a], units[a], z[a]
-        for i in range(rows):
-            y = weight(x[i] + add, unit, highest[i])
-            x[i] = y
-            normalisers[i] += y * total
+    nothing, zero, width = tile.dtype.type(-np.inf), tile.dtype.type(0), lanes(tile)
+    for i in range(0, rows, 2 * width):  # two vectors of columns at a time, the last one twice if it is alone
+        j = min(i + width, row - width)
+        top = top_too = every(load(highest, i), nothing)
+        for a in range(features):
+            x, y = load(tile, a * row + i), load(tile, a * row + j)
+            x, y = octaves(x + offset[a]) + units[a], octaves(y + offset[a]) + units[a]
+            top, top_too = where(x > top, x, top), where(y > top_too, y, top_too)
+        top, top_too = where(top == nothing, zero, top), where(top_too == nothing, zero, top_too)
+        store(top, highest, i)
+        store(top_too, highest, j)
+        total, total_too = load(normalisers, i), load(normalisers, j)
+        for a in range(features):
+            x, y = load(tile, a * row + i), load(tile, a * row + j)
+            x, y = weight(x + offset[a], units[a], top), weight(y + offset[a], units[a], top_too)
+            store(x, tile, a * row + i)
+            store(y, tile, a * row + j)
+            total, total_too = total + x * z[a], total_too + y * z[a]
+        store(total, normalisers, i)
+        store(total_too, normalisers, j)
