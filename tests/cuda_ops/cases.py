@@ -8,6 +8,7 @@ from kernattn.ops.spec import MapSpec
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 KINDS = ("exp", "exp_pair", "sincos", "cos", "relu", "elu1", "elementwise")
+RARE = ("float64", "float16")  # of whose kinds a few are tried, and all where time is given
 OPERAND_EPS = {
     "float32": 2.0**-24,
     "float64": 2.0**-50,

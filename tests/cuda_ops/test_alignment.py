@@ -18,7 +18,7 @@ def off_by_one(cupy, x):
     return moved
 
 
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32", "float64"])
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_unaligned_arrays(cupy, monkeypatch, dtype):
     from kernattn.ops.attend.gpu import attend
     from kernattn.ops.block_softmax.gpu import block_softmax

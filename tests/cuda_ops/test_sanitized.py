@@ -12,7 +12,7 @@ from cuda_on_cpu import gxx
 TESTS = Path(__file__).parents[1]
 SHARED = "test_causal.py::test_little_shared_memory"
 RUNS = {
-    "features": ["test_features.py::test_features[float32-exp]", "test_features.py::test_features[bfloat16-sincos]"],
+    "features": ["test_features.py::test_features[exp-float32]", "test_features.py::test_features[sincos-bfloat16]"],
     "key_state": ["test_key_state.py::test_bidirectional[exp-bfloat16]"],
     "causal": ["test_causal.py::test_causal[1-exp_pair-float32]"],
     "norms": ["test_causal.py::test_norms_that_differ_inside_a_chunk[True-bfloat16]"],

@@ -16,7 +16,7 @@ def differs(rounded, plain):
     return np.abs(a - b).max() > 2.0**-18 * np.abs(b).max()
 
 
-@pytest.mark.parametrize("kind", ["exp", "sincos", "elementwise"])
+@pytest.mark.parametrize("kind", ["exp", "elementwise", pytest.param("sincos", marks=pytest.mark.slow)])
 def test_attention(cupy, kind):
     from kernattn.ops.attend.gpu import attend
     from kernattn.ops.causal.gpu import causal
@@ -42,7 +42,7 @@ def test_attention(cupy, kind):
         np.testing.assert_array_equal(to64(again), to64(before))
 
 
-@pytest.mark.parametrize("kind", ["exp", "sincos"])
+@pytest.mark.parametrize("kind", ["exp", pytest.param("sincos", marks=pytest.mark.slow)])
 def test_features_and_their_sums(cupy, kind):
     from kernattn.ops.features.gpu import features
     from kernattn.ops.gram.gpu import gram
