@@ -40,6 +40,7 @@ __all__ = [
     "queries",
     "query_scales",
     "query_token",
+    "room",
     "whole_scales",
 ]
 
@@ -72,6 +73,18 @@ def plain(array: Array, dtype: Any) -> NDArray[Any]:
         array = np.array(array, dtype, order="C")
     return array.ravel()  # type: ignore[no-any-return]
 
+
+def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return room for a result. A large one begins at a cache line: no vector lies across two, and JAX takes it so."""
+    size, unit = prod(shape), LINE // dtype.itemsize
+    if size * dtype.itemsize < LARGE:
+        return np.empty(shape, dtype)
+    memory = np.empty(size + unit, dtype)
+    skip = -memory.ctypes.data % LINE // dtype.itemsize
+    return memory[skip : skip + size].reshape(shape)
+
+
+LARGE = 1 << 16  # bytes
 
 NO_MASK = flat(np.zeros(0), bool)
 """Stands for a mask that admits everything."""

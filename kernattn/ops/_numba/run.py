@@ -20,6 +20,7 @@ from kernattn.ops._numba.layout import (
     bound,
     flat,
     heads,
+    room,
 )
 from kernattn.ops._numba.linear import recur
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, empty, merge
@@ -173,7 +174,7 @@ def attended(
     """
     work = _work(queries, keys, v, key_mask, segment_ids, chunk)
     count, parts = len(work.heads.k), _stretches(work)
-    out = np.empty((*work.heads.out_lead, work.n, work.e), work.dtype)
+    out = room((*work.heads.out_lead, work.n, work.e), work.dtype)
     found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
     before = None if state is None else PeakedSum(*(x.reshape(count, *x.shape[len(work.heads.lead) :]) for x in state))
     starts = np.full((count, 1), -1) if before is None else np.arange(count)[:, None]

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, heads
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, heads, room
 from kernattn.ops._numba.linear import answer
 from kernattn.ops._numba.run import add_scales, unwritten
 from kernattn.ops.features.sides import queries
@@ -33,7 +33,7 @@ def attend(
     reads = np.empty((prod(who.out_lead), 3), np.int64)
     reads[:, 1] = np.repeat(np.arange(prod(lead)), who.reads.shape[1])
     reads[:, 0], reads[:, 2] = who.reads[..., 0].reshape(-1), who.reads[..., 1].reshape(-1)
-    out = np.empty((*who.out_lead, n, e), s.dtype)
+    out = room((*who.out_lead, n, e), s.dtype)
     found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
     logs, signs = (unwritten(s.dtype),) * 2 if found is None else (x.reshape(-1) for x in found)
     sums = [flat(x, s.dtype) for x in (s, z, peak)]

@@ -6,7 +6,7 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, heads
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, heads, room
 from kernattn.ops._numba.online import online_softmax
 from kernattn.ops.plan import Plan
 
@@ -26,7 +26,7 @@ def block_softmax(
     states = np.repeat(np.arange(len(who.k)), groups)
     reads = np.stack([who.q, who.k[states], who.v[states], states, who.out], axis=-1)
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, (*who.lead, length)), bool)
-    out, lse = np.empty((*who.out_lead, n, e), dtype), np.empty((*who.out_lead, n), dtype)
+    out, lse = room((*who.out_lead, n, e), dtype), np.empty((*who.out_lead, n), dtype)
     queries, keys, values = (flat(x, dtype) for x in (q, k, v))
 
     def blocks(low: int, high: int) -> None:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from math import prod
 
-import numpy as np
-
 from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.layout import (
@@ -19,6 +17,7 @@ from kernattn.ops._numba.layout import (
     flat,
     given_scales,
     plan_of,
+    room,
 )
 from kernattn.ops._numba.rows import write_features
 from kernattn.ops.features.chains import FASTER_ABOVE, fast
@@ -38,7 +37,7 @@ def features(x: Array, spec: MapSpec) -> Array:
     dtype = accumulation(x)
     *lead, dim = x.shape
     plan, n = plan_of(spec, dtype, dim), prod(lead)
-    out = np.empty((*lead, plan.features), dtype)
+    out = room((*lead, plan.features), dtype)
     rows, given = flat(x, dtype), given_scales(x, spec, dtype)
     span = TILE_BYTES // (ROWS * dtype.itemsize)
 

@@ -21,6 +21,7 @@ from kernattn.ops._numba.layout import (
     as_given,
     flat,
     plan_with,
+    room,
 )
 from kernattn.ops._numba.products import vector_length
 from kernattn.ops.chains import Chains
@@ -45,7 +46,7 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     frequencies, n = len(chains), prod(lead)
     plan = _plan_of(spec, dtype, dim, frequencies)
     diagonals, norms = _factors_of(chains, dtype)
-    out = np.empty((*lead, plan.features), dtype)
+    out = room((*lead, plan.features), dtype)
     rows = flat(x, dtype)
 
     def groups(low: int, high: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -13,8 +12,7 @@ from scipy.fft import rfft
 
 from kernattn._array import Array, Host
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import accumulation, flat
-from kernattn.ops._numba.products import LINE
+from kernattn.ops._numba.layout import accumulation, flat, room
 from kernattn.ops.countsketch.cpu import countsketch
 from kernattn.ops.tensor_sketch._fourier import mirrors, roots, rows_of_tile, sketch_csr, sketch_rows, turns
 from kernattn.ops.tensor_sketch.reference import amplitudes
@@ -28,7 +26,7 @@ BLOCK = 64  # rows whose sketches and spectra stay in cache
 def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features: int) -> Array:
     """Return the features of rows, (..., n, M)."""
     dtype = accumulation(x)
-    out = _empty((*x.shape[:-1], num_features), dtype)
+    out = room((*x.shape[:-1], num_features), dtype)
     features = out.reshape(-1, num_features)
     if sparse.issparse(x):
         rows = x.astype(dtype, copy=False)
@@ -37,14 +35,6 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features
     write = _by_tiles if num_features >= 4 and num_features & (num_features - 1) == 0 else _by_blocks
     write(rows, index, weight, features)
     return out
-
-
-def _empty(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return room that begins at a cache line: vectors written across two of them took 4 to 8 % of all time."""
-    size = prod(shape)
-    memory = np.empty(size + LINE // dtype.itemsize, dtype)
-    skip = -memory.ctypes.data % LINE // dtype.itemsize
-    return memory[skip : skip + size].reshape(shape)
 
 
 def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Host, out: NDArray[Any]) -> None:

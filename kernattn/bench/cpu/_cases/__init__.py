@@ -5,7 +5,14 @@ from __future__ import annotations
 from functools import partial
 
 from kernattn.bench._rows import Case
-from kernattn.bench.cpu._cases.attention import causal_elu1, causal_favor, full_favor, one_head, softmax
+from kernattn.bench.cpu._cases.attention import (
+    causal_elu1,
+    causal_favor,
+    causal_hadamard,
+    full_favor,
+    one_head,
+    softmax,
+)
 from kernattn.bench.cpu._cases.features import (
     digits,
     gaussian_features,
@@ -14,6 +21,7 @@ from kernattn.bench.cpu._cases.features import (
     patches,
     tensor_sketch,
 )
+from kernattn.bench.cpu._cases.libraries import LIBRARIES
 from kernattn.bench.cpu._cases.step import step
 
 __all__ = ["CASES"]
@@ -21,6 +29,7 @@ __all__ = ["CASES"]
 CASES = {
     "causal-elu1": Case(causal_elu1),
     "causal-favor": Case(causal_favor),
+    "causal-hadamard": Case(causal_hadamard),
     "full-favor": Case(full_favor),
     "one-head": Case(one_head),
     "step": Case(partial(step, reuse=False), n=1),
@@ -33,4 +42,5 @@ CASES = {
     "gram": Case(gram, n=20000),
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),
+    **{name: Case(make) for name, make in LIBRARIES.items()},
 }

@@ -20,7 +20,7 @@ from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.ops.causal.cpu import CHUNK as OURS
 
-__all__ = ["causal_elu1", "causal_favor", "full_favor", "one_head", "softmax"]
+__all__ = ["causal_elu1", "causal_favor", "causal_hadamard", "full_favor", "one_head", "softmax"]
 
 
 def _inputs(o: Sizes) -> list[Any]:
@@ -62,6 +62,18 @@ def causal_favor(o: Sizes) -> Race:
         others |= {"performer-pytorch's maps, chunked": peers.performer_maps_and_chunks(q, k, v, phi.omega)}
         others |= {"performer-pytorch": peers.performer(q, k, v, phi.omega, causal=True)}
     return Race({"ours": partial(causal_linear_attention, q, k, v, phi), **others}, _work(o, o.features, True, True))
+
+
+def causal_hadamard(o: Sizes) -> Race:
+    """Causal FAVOR+ by Hadamard chains, against the loop that reads their matrix: 4 d -> 16 d, one head."""
+    q, k, v = normal(o, (o.n, 4 * o.dim), (o.n, 4 * o.dim), (o.n, o.dim))
+    chains: Any = random_features(Softmax(), 4 * o.dim, 16 * o.dim, "positive", "hadamard", rng=o.seed)
+    dense = replace(chains, omega=np.asarray(chains.omega))
+    maps = {"ours": chains, "ours, dense": dense}
+    calls = {name: partial(causal_linear_attention, q, k, v, phi) for name, phi in maps.items()}
+    m, sums = 16.0 * o.dim, 6.0 * np.ceil(np.log2(4 * o.dim))
+    flops = m * sums + 4.0 * m * o.dim + 2.0 * OURS * (m + o.dim)
+    return Race(calls, Work(o.n * 10.0 * o.dim * q.itemsize, o.n * flops, o.n * 2.0 * m))
 
 
 def full_favor(o: Sizes) -> Race:
