@@ -16,6 +16,7 @@ from kernattn.bench import Sizes, bench, table, write
 from kernattn.bench._rates import Rates
 from kernattn.bench.cpu import DEVICE, SCALING, START, scaling, scaling_figure, start
 from kernattn.bench.cpu._clock import HostClock
+from kernattn.cli import main
 from kernattn.errors import ParameterError
 
 TINY = Sizes(n=128, heads=2, dim=16, features=32)
@@ -84,6 +85,25 @@ def test_start(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = start(rounds=1)
     assert rows[0]["what"] == "import kernattn"
     assert table(rows, START).count("\n") == len(rows) + 1
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def growth(sizes: list[int], heads: int, dim: int, features: int) -> list[dict[str, object]]:
+        fixed = {"method": f"m = {features}", "milliseconds": 1.0, "ns_per_token": 1.0, "extra_mib": 1.0}
+        return [{"n": n, "heads": heads, "dim": dim, **fixed} for n in sizes]
+
+    monkeypatch.setattr("kernattn.bench.cpu.DEVICE", replace(DEVICE, rates=lambda sizes, clock: RATES))
+    monkeypatch.setattr("kernattn.bench.cpu.start", lambda: [{"what": "import kernattn", "seconds": 0.04}])
+    monkeypatch.setattr("kernattn.bench.cpu.scaling", growth)
+    words = "bench --cases step --rounds 1 --heads 1 --dim 8 --scaling --start"
+    assert main([*words.split(), "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "| step | ours | 1 | 1 | float32 |" in printed
+    assert "| m = 256 | 1048576 | 1 | 1 | 1 |" in printed
+    assert "| import kernattn | 0.04 |" in printed
+    stored = json.loads((tmp_path / "bench.json").read_text())
+    assert {"machine", "races", "scaling", "start"} == stored.keys()
+    assert (tmp_path / "scaling.svg").exists()
 
 
 def test_a_case_without_its_data_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
