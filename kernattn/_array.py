@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -34,18 +35,44 @@ Host: TypeAlias = NDArray[np.float64]
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
 _namespaces: dict[type, ModuleType] = {}
+_tensors: set[type] = set()  # those of PyTorch, which are looked at one by one
 _dtype_names: dict[tuple[type, Any], str] = {}
 
 
 def _namespace_of(name: str, array: Array) -> ModuleType:
     kind = type(array)
     if kind not in _namespaces:
-        if isinstance(array, np.generic) or not compat.is_array_api_obj(array):
-            raise DTypeError(
-                f"{name} must be an array (NumPy, CuPy, PyTorch, JAX or another array-API library); got {kind.__name__}"
-            )
+        _check_array(name, array)
         _namespaces[kind] = compat.array_namespace(array)
+        if compat.is_torch_array(array):
+            _tensors.add(kind)
+    if kind in _tensors:
+        _check_tensor(name, array)
     return _namespaces[kind]
+
+
+def _check_array(name: str, array: Array) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        raise DTypeError(
+            f"{name} must be an array without a mask of its own, which would be lost: give {name}.data, and key_mask "
+            "where keys are to be left out; got a masked array"
+        )
+    if type(array).__module__.startswith("scipy.sparse"):
+        raise DTypeError(f"{name} must be a dense array, as {name}.toarray() is; got a sparse {type(array).__name__}")
+    if isinstance(array, np.generic) or not compat.is_array_api_obj(array):
+        raise DTypeError(
+            f"{name} must be an array (NumPy, CuPy, PyTorch, JAX or another array-API library); "
+            f"got {type(array).__name__}"
+        )
+
+
+def _check_tensor(name: str, array: Array) -> None:
+    """Raise for a tensor of PyTorch that is more, or less, than its numbers in strides."""
+    if array.layout is sys.modules["torch"].strided and not array.is_meta:
+        return
+    if array.is_meta:
+        raise DTypeError(f"{name} must hold numbers; got a tensor on the device 'meta', which has none")
+    raise DTypeError(f"{name} must be a dense tensor, as {name}.to_dense() is; got {array.layout}")
 
 
 def namespace(**arrays: Array) -> ModuleType:

@@ -13,6 +13,7 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._bridge import Kept, Library, library_of
+from kernattn._check import shown
 from kernattn._device import where_its_arrays_are
 from kernattn._fork import imported
 from kernattn.errors import BackendUnavailable, ParameterError
@@ -73,8 +74,9 @@ class Op:
                 if compiled != "reference" and _unfit(compiled, array) is None and missing(compiled) is None:
                     return compiled
             return "reference"
-        if backend not in BACKENDS:
-            raise ParameterError(f"backend must be None or one of {', '.join(BACKENDS)}; got {backend!r}")
+        given: object = backend
+        if not isinstance(given, str) or given not in BACKENDS:
+            raise ParameterError(f"backend must be None or one of {', '.join(BACKENDS)}; got {shown(backend)}")
         if backend not in self.backends:
             raise BackendUnavailable(
                 f"backend {backend!r} has no {self.name} op; there is one for {', '.join(self.backends)}"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 
-from kernattn.errors import ParameterError
+from kernattn._check import one_of
 
 __all__ = ["float32_products", "precision"]
 
@@ -48,8 +48,7 @@ def precision(products: str) -> AbstractContextManager[None]:
     >>> out.dtype
     dtype('float32')
     """
-    if products not in PRECISIONS:
-        raise ParameterError(f"products must be one of {', '.join(map(repr, PRECISIONS))}; got {products!r}")
+    one_of("products", products, PRECISIONS)
     return _asked(products)
 
 

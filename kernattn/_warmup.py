@@ -52,7 +52,8 @@ def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
     ['float32']
     """
     for dtype in dtypes:
-        if dtype not in ("float32", "float64"):
+        given: object = dtype
+        if not isinstance(given, str) or given not in ("float32", "float64"):
             raise ParameterError(f"dtypes must be of 'float32' and 'float64'; got {dtype!r}")
     reason = missing("cpu")
     if reason is not None:

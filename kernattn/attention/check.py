@@ -153,7 +153,7 @@ def _form(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | 
         return None
     if kind is not np.ndarray:
         if compat.is_torch_array(q):
-            devices = q.device, k.device, v.device, s.device, z.device, peak.device
+            devices = tuple((x.device, x.layout) for x in (q, k, v, s, z, peak))
         elif not compat.is_jax_array(q):
             return None
     mask = None
@@ -196,15 +196,40 @@ def check_is_state(**states: Any) -> None:
             raise DTypeError(
                 f"{name} must be a LinearState, as initial_state and key_state make it; got {type(state).__name__}"
             )
+        namespace(**{f"{name}.{part}": getattr(state, part) for part in ("s", "z", "peak")})
+        dtypes = {check_floating(f"{name}.{part}", getattr(state, part)) for part in ("s", "z", "peak")}
+        s, z, peak = (tuple(part.shape) for part in state[:3])
+        if len(dtypes) > 1 or len(s) < 2 or z != s[:-1] or peak not in (z, (*z[:-1], 1)):
+            raise StateMismatchError(
+                f"{name} must hold s (..., M, e), z (..., M) and peak (..., M or 1) of one dtype; "
+                f"got shapes {s}, {z} and {peak} of {', '.join(sorted(dtypes))}"
+            )
 
 
 def check_draws(made_by: Any, used_by: Any) -> None:
     """Raise where a state of one draw meets another draw; a traced fingerprint cannot be looked at."""
-    if isinstance(made_by, int) and isinstance(used_by, int) and made_by != used_by:
+    made_by, used_by = _known(made_by), _known(used_by)
+    if made_by is not None and used_by is not None and made_by != used_by:
         raise StateMismatchError(
             f"the state was made by draw {made_by} of a map, and meets draw {used_by}: "
             "states and maps go together only when they come from one draw"
         )
+
+
+def _known(draw: Any) -> int | None:
+    """Return a fingerprint as an int, None where it is traced; after `vmap` there are many of one value."""
+    if type(draw) is int:
+        return draw
+    if not isinstance(draw, np.ndarray | np.generic):
+        if not (compat.is_jax_array(draw) or compat.is_torch_array(draw)):
+            raise DTypeError(f"a state's draw must be an integer; got {type(draw).__name__}")
+        try:
+            draw = np.asarray(draw)
+        except (TypeError, RuntimeError):  # how JAX and PyTorch say that there are no values yet
+            return None
+    if draw.dtype.kind not in "iu" or np.min(draw) != np.max(draw):
+        raise DTypeError(f"a state's draw must be an integer; got {draw!r}")
+    return int(np.min(draw))
 
 
 def leading(axes: int, **arrays: Array) -> tuple[int, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernattn._array import Array
+from kernattn._check import boolean
 from kernattn.attention.check import check_out, check_step
 from kernattn.attention.lowering import lowered_token, state_of, sums_of
 from kernattn.features import FeatureMap
@@ -77,6 +78,7 @@ def linear_attention_step(
     >>> out
     array([2.])
     """
+    reuse_state = boolean("reuse_state", reuse_state)
     check_step(state, q, k, v, phi, key_mask)
     if out is not None:
         check_out(out, state, q, k, v, key_mask)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernattn._array import Array
-from kernattn._check import finite_number
+from kernattn._check import boolean, finite_number
 from kernattn.attention.check import check_arrays, check_one_dim
 from kernattn.ops.block_softmax import OP
 from kernattn.ops.plan import ALL, CAUSAL
@@ -100,6 +100,7 @@ def softmax_with_lse(
     check_arrays(key_mask, q=q, k=k, v=v)
     check_one_dim(q, k)
     scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
+    plan = CAUSAL if boolean("causal", causal) else ALL
     run = OP.implementation(q, backend)
-    out, lse = run(q, k, v, scale, CAUSAL if causal else ALL, key_mask)
+    out, lse = run(q, k, v, scale, plan, key_mask)
     return out, lse

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
-from kernattn._check import positive_integer
+from kernattn._check import check_room, positive_integer, shown
 from kernattn.attention.check import check_arrays, check_draws, check_is_state, check_map, check_state, leading
 from kernattn.attention.lowering import lowered_keys, lowered_queries, state_of, sums_of
-from kernattn.errors import ShapeError, StateMismatchError
+from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.key_state import OP as KEY_STATE
@@ -54,13 +54,17 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     if like.ndim < 1:
         raise ShapeError(f"like must be (..., d); got shape {tuple(like.shape)}")
     check_map(phi, like=like)
-    lead = tuple(positive_integer("batch_shape's entry", size) for size in batch_shape)
+    given: object = batch_shape
+    if not isinstance(given, tuple | list):
+        raise ParameterError(f"batch_shape must be a tuple of positive integers; got {shown(given)}")
+    lead = tuple(positive_integer("batch_shape's entry", size) for size in given)
     e = positive_integer("value_dim", value_dim)
     rows = phi.features_of(like.shape[-1])
     if phi.key_spec is None:
         peaks = phi.scaled_key(xp.zeros_like(like[..., None, :])).log_scale.shape[-1]
     else:
         peaks = rows if phi.key_spec.per_feature else 1
+    check_room("the state", (*lead, rows, e), 4)
     sums = empty(xp, lead, rows, peaks, e, accumulation_dtype(xp, like), like)
     return state_of(sums, phi.draw)
 

@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import stdtrit
 
 from kernattn._array import Host, to_numpy64
-from kernattn._check import instance_of, positive_integer
+from kernattn._check import finite_number, instance_of, positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
@@ -120,7 +120,7 @@ def certify(
     redraws = positive_integer("redraws", redraws)
     if redraws < 2:
         raise ShapeError(f"redraws must be at least 2, to see their spread; got {redraws}")
-    if not 0 < significance < 1:
+    if not 0 < finite_number("significance", significance) < 1:
         raise ParameterError(f"significance must lie strictly between 0 and 1; got {significance!r}")
     source = generator(rng)
     names, x, y = _points(kernel, d, source)

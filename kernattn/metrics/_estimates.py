@@ -13,6 +13,7 @@ import numpy as np
 from scipy.special import bdtr, stdtrit
 
 from kernattn._array import Array, namespace
+from kernattn._check import finite_number
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.metrics._check import broadcasts, redraws
 
@@ -266,5 +267,5 @@ def _student(count: int, confidence: float) -> float:
 
 
 def _check_confidence(confidence: float) -> None:
-    if not 0 < confidence < 1:
+    if not 0 < finite_number("confidence", confidence) < 1:
         raise ParameterError(f"confidence must lie strictly between 0 and 1; got {confidence!r}")

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Host, frozen
-from kernattn._check import one_of, positive_integer
+from kernattn._check import check_room, one_of, positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
 from kernattn.ops.chains import Chains
@@ -94,7 +94,8 @@ class Hadamard(Structured):
 
     def _signs(self, m: int, d: int, generator: np.random.Generator) -> Host:
         """Return the diagonals, (blocks, k, p)."""
-        shape = (self.chains, len(self.blocks(m, d)), padded(d))
+        shape = (self.chains, -(-m // padded(d)), padded(d))
+        check_room("the diagonals", shape)
         return np.ascontiguousarray((1.0 - 2.0 * generator.integers(0, 2, shape)).swapaxes(0, 1))
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:

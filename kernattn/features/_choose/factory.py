@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from kernattn._array import Array
-from kernattn._check import positive_integer
+from kernattn._check import positive_integer, shown
 from kernattn._random import RNG, generator
+from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel, make
@@ -101,5 +102,8 @@ def random_features(
     spec = resolve(projection)
     dim, num_features = positive_integer("dim", dim), positive_integer("num_features", num_features)
     check_kernel(kernel)
+    given: object = estimator
+    if not isinstance(given, str):
+        raise ParameterError(f"estimator must be a name; got {shown(given)}")
     sample = None if data is None else checked(data, dim)
     return make(Request(kernel, dim, num_features, estimator, spec, sample, generator(rng)))

@@ -9,7 +9,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from kernattn._array import Array, Host
-from kernattn._check import positive_integer
+from kernattn._check import positive_integer, shown
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
@@ -151,8 +151,9 @@ def recommend(
     """
     check_kernel(kernel)
     check_spectrum(kernel)
-    if isinstance(projections, str | Projection):
-        raise ParameterError(f"projections must be a sequence of names or specs, as (projection,); got {projections!r}")
+    specs: object = projections
+    if not isinstance(specs, list | tuple):
+        raise ParameterError(f"projections must be a tuple or list of names or specs; got {shown(specs)}")
     given, number, source = checked(data), positive_integer("num_features", num_features), generator(rng)
     sample, dim = given.rows, given.rows.shape[1]
     x, y = sampled_pairs(sample)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from kernattn._array import Array, Host, constant, frozen, namespace
-from kernattn._check import host_array
+from kernattn._check import check_room, host_array
 from kernattn._dispatch import Op
 from kernattn._lazy import lazy
 from kernattn.errors import ParameterError
@@ -111,6 +111,7 @@ class TensorSRHT(PolynomialSketch):
         columns = width(kernel, dim)
         n = padded(columns)
         blocks = -(-number // n)
+        check_room("rows", (kernel.degree, number))
         signs = np.empty((kernel.degree, blocks, columns), np.int8)
         rows = np.empty((kernel.degree, blocks, n), np.int64)
         for i in range(kernel.degree):

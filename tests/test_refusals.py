@@ -1,0 +1,223 @@
+"""Arguments that nobody means to give: each is refused in words, by an error of kernattn, before any work."""
+
+import numpy as np
+import pytest
+from scipy import sparse
+
+import kernattn as ka
+from kernattn import errors
+from refusals import DRAWN, refused, x
+
+K, F, P = ka.kernels, ka.features, ka.projections
+VAST = 10**400
+ROWS = x(5, 4)
+STATE = ka.key_state(ROWS, ROWS, DRAWN)
+
+NUMBERS = {
+    "scale of attention": lambda given: ka.softmax_attention(ROWS, ROWS, ROWS, scale=given),
+    "lengthscale": K.Gaussian,
+    "scale": K.Softmax,
+    "nu": K.Matern,
+    "alpha": K.RationalQuadratic,
+    "degree": K.Polynomial,
+    "gamma": lambda given: K.Polynomial(2, given),
+    "coef0": lambda given: K.Polynomial(2, 1.0, given),
+    "skewedness": K.SkewedChi2,
+    "factor": lambda given: F.multiple(given, DRAWN),
+    "dim": lambda given: ka.random_features(K.Gaussian(), given, 8),
+    "num_features": lambda given: ka.random_features(K.Gaussian(), 4, given),
+    "chains": lambda given: P.Hadamard(chains=given),
+    "steps": lambda given: P.Kac(steps=given) if given is not None else P.Kac(steps="x"),
+    "rows": lambda given: P.iid(given, 4),
+    "level": lambda given: F.quadrature(K.Gaussian(), 2, given),
+    "cutoff": lambda given: F.nystrom(K.Gaussian(), ROWS, 3, cutoff=given),
+    "error": lambda given: DRAWN.num_features_for(ROWS, ROWS, error=given, probability=0.5),
+    "probability": lambda given: DRAWN.num_features_for(ROWS, ROWS, error=0.1, probability=given),
+    "tilt": F.optimal_tilt,
+    "value_dim": lambda given: ka.initial_state(DRAWN, (2,), given, ROWS),
+    "batch_shape": lambda given: ka.initial_state(DRAWN, (given,), 2, ROWS),
+    "significance": lambda given: ka.metrics.certify(DRAWN, significance=given),
+    "confidence": lambda given: ka.metrics.mean_and_ci(np.arange(9.0), given),
+}
+NONE_MEANS_DEFAULT = ("scale of attention", "scale")
+
+
+@pytest.mark.parametrize("given", [VAST, -VAST, np.nan, "3", None, np.ones(2), [1.0, "a"]], ids=str)
+@pytest.mark.parametrize("what", NUMBERS)
+def test_numbers(what, given):
+    if (given is None and what in NONE_MEANS_DEFAULT) or (what == "lengthscale" and isinstance(given, np.ndarray)):
+        return
+    with pytest.raises(errors.ParameterError):
+        NUMBERS[what](np.nan if given is VAST and what == "rng" else given)
+
+
+@pytest.mark.parametrize("given", [ROWS, ["cpu"], 3, {}], ids=["array", "list", "number", "dict"])
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda given: ka.linear_attention(ROWS, ROWS, ROWS, DRAWN, backend=given),
+        lambda given: DRAWN(ROWS, backend=given),
+        lambda given: ka.random_features(K.Gaussian(), 4, 8, given),
+        lambda given: ka.random_features(K.Polynomial(2), 4, 8, given),
+        lambda given: F.generalized(given, 4, 8),
+        lambda given: F.quadrature(K.Gaussian(), 2, 2, given),
+        lambda given: P.Iid(norms=given),
+        lambda given: P.Orthogonal(method=given),
+        ka.precision,
+        lambda given: ka.warmup([given]),
+    ],
+    ids=["backend", "map's backend", "estimator", "polynomial's", "f", "rule", "norms", "method", "products", "dtype"],
+)
+def test_names(call, given):
+    with pytest.raises(errors.ParameterError):
+        call(given)
+
+
+@pytest.mark.parametrize(
+    "given", ["gaussian", None, ROWS, K.Gaussian, 3, object()], ids=lambda given: type(given).__name__
+)
+def test_another_object_is_one_kind_of_error(given):
+    calls = {
+        "kernel": [
+            lambda: ka.random_features(given, 4, 8),
+            lambda: F.estimators(given),
+            lambda: F.recommend(given, ROWS, 8),
+            lambda: F.quadrature(given, 2, 2),
+            lambda: F.nystrom(given, ROWS, 3),
+            lambda: K.Sum((given,)),
+            lambda: K.Scaled(2.0, given),
+        ],
+        "projection": [lambda: ka.random_features(K.Gaussian(), 4, 8, projection=given), lambda: P.Antithetic(given)],
+        "phi": [
+            lambda: ka.linear_attention(ROWS, ROWS, ROWS, given),
+            lambda: ka.key_state(ROWS, ROWS, given),
+            lambda: ka.initial_state(given, (), 2, ROWS),
+            lambda: ka.metrics.certify(given),
+            lambda: F.multiple(2.0, given),
+            lambda: F.concatenate(DRAWN, given),
+            lambda: F.tensor(given),
+        ],
+        "state": [lambda: ka.attend(given, ROWS, DRAWN), lambda: ka.merge_states(STATE, given)],
+    }
+    for what, each in calls.items():
+        for call in each[:1] if what == "projection" and isinstance(given, str) else each:
+            error = errors.ParameterError if what == "projection" and isinstance(given, str) else errors.DTypeError
+            with pytest.raises(error):
+                call()
+
+
+@pytest.mark.parametrize("given", ["False", 1, 0, None, {}, ROWS], ids=str)
+def test_booleans(given):
+    with refused(errors.ParameterError, "causal must be True or False"):
+        ka.softmax_attention(ROWS, ROWS, ROWS, causal=given)
+    with refused(errors.ParameterError, "reuse_state must be True or False"):
+        ka.linear_attention_step(STATE, ROWS[0], ROWS[0], ROWS[0], DRAWN, reuse_state=given)
+    assert ka.softmax_attention(ROWS, ROWS, ROWS, causal=np.True_).shape == (5, 4)
+
+
+def test_masked_arrays():
+    masked = np.ma.array(ROWS, mask=ROWS > 2)
+    ka.linear_attention(ROWS, ROWS, ROWS, DRAWN)
+    for call in (
+        lambda: ka.linear_attention(masked, ROWS, ROWS, DRAWN),
+        lambda: ka.softmax_attention(ROWS, masked, ROWS),
+        lambda: ka.linear_attention(ROWS, ROWS, ROWS, DRAWN, key_mask=np.ma.array(np.ones(5, bool))),
+        lambda: ka.causal_linear_attention(ROWS, ROWS, ROWS, DRAWN, segment_ids=np.ma.array(np.zeros(5, int))),
+        lambda: K.Gaussian()(masked),
+        lambda: DRAWN(masked),
+        lambda: ka.random_features(K.Gaussian(), 4, 8, data=masked),
+        lambda: DRAWN.variance(masked, ROWS),
+    ):
+        with refused(errors.DTypeError, "without a mask", "masked array"):
+            call()
+
+
+def test_sparse_matrices():
+    with refused(errors.DTypeError, "q must be a dense array", "toarray", "csr"):
+        ka.linear_attention(sparse.csr_array(ROWS), ROWS, ROWS, DRAWN)
+    with refused(errors.DTypeError, "toarray", "coo"):
+        K.Gaussian()(sparse.coo_array(ROWS))
+
+
+def test_tensors_without_numbers_in_strides():
+    torch = pytest.importorskip("torch")
+    rows = torch.ones(5, 4)
+    ka.softmax_attention(rows, rows, rows)
+    for given, word in ((rows.to_sparse(), "to_dense"), (torch.ones(5, 4, device="meta"), "meta")):
+        with refused(errors.DTypeError, word):
+            ka.softmax_attention(given, rows, rows)
+        with refused(errors.DTypeError, word):
+            DRAWN(given)
+
+
+@pytest.mark.parametrize("draw", [np.int64(3), np.array(3), np.array([3, 3])], ids=str)
+def test_draws_are_compared_whatever_holds_them(draw):
+    with refused(errors.StateMismatchError, "draw 3 of a map"):
+        ka.attend(STATE._replace(draw=draw), ROWS, DRAWN)
+    same = np.full_like(draw, STATE.draw)
+    np.testing.assert_array_equal(ka.attend(STATE._replace(draw=same), ROWS, DRAWN), ka.attend(STATE, ROWS, DRAWN))
+
+
+@pytest.mark.parametrize("draw", [None, "a", 3.0, {}, np.array([3, 4])], ids=str)
+def test_what_is_no_draw(draw):
+    state = STATE._replace(draw=draw)
+    for call in (
+        lambda: ka.attend(state, ROWS, DRAWN),
+        lambda: ka.merge_states(STATE, state),
+        lambda: ka.linear_attention_step(state, ROWS[0], ROWS[0], ROWS[0], DRAWN),
+        lambda: ka.causal_linear_attention(ROWS, ROWS, ROWS, DRAWN, state=state),
+    ):
+        with refused(errors.DTypeError, "draw must be an integer"):
+            call()
+
+
+def test_draws_that_come_out_of_jit():
+    jax = pytest.importorskip("jax")
+    rows = jax.numpy.asarray(ROWS)
+    state = jax.jit(lambda k: ka.key_state(k, k, DRAWN, backend="reference"))(rows)
+    assert not isinstance(state.draw, int)
+    ka.attend(state, rows, DRAWN)
+    with refused(errors.StateMismatchError, f"draw {DRAWN.draw} of a map"):
+        ka.attend(state, rows, DRAWN.redraw(1))
+    jax.jit(lambda state: ka.attend(state, rows, DRAWN, backend="reference"))(state)  # traced: nothing to look at
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"z": np.ones(3, np.float32)},
+        {"z": np.ones((2, 8), np.float32)},
+        {"z": np.ones(8)},
+        {"peak": np.zeros(3, np.float32)},
+        {"s": np.ones(8, np.float32)},
+    ],
+    ids=["z too short", "z of two heads", "z of float64", "peak too long", "s without e"],
+)
+def test_states_that_do_not_fit_themselves(parts):
+    for call in (
+        lambda: ka.merge_states(STATE, STATE._replace(**parts)),
+        lambda: ka.attend(STATE._replace(**parts), ROWS, DRAWN),
+        lambda: ka.linear_attention_step(STATE._replace(**parts), ROWS[0], ROWS[0], ROWS[0], DRAWN),
+    ):
+        with refused(errors.StateMismatchError, "must hold s (..., M, e)"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: ka.random_features(K.Gaussian(), 4, 2**31),
+        lambda: ka.random_features(K.Gaussian(), 10**6, 2**31 - 2),
+        lambda: ka.random_features(K.Gaussian(), 10**6, 2**31 - 2, projection="iid"),
+        lambda: ka.random_features(K.Gaussian(), 2**30, 2**31 - 2, projection="hadamard"),
+        lambda: ka.random_features(K.Polynomial(9), 10**6, 2**31 - 2, "rademacher_sketch"),
+        lambda: ka.random_features(K.Polynomial(9), 10**6, 2**31 - 2, "complex_to_real"),
+        lambda: ka.random_features(K.Polynomial(10**5), 10, 2**31 - 2, "tensor_srht"),
+        lambda: ka.random_features(K.AdditiveChi2(), 4, 4 * (2**28 - 1)),
+        lambda: ka.initial_state(DRAWN, (2**30, 2**30), 2, ROWS),
+        lambda: F.polynomial(10**6)(ROWS),
+    ],
+)
+def test_what_no_machine_has_room_for(call):
+    with pytest.raises(errors.ParameterError):
+        call()
