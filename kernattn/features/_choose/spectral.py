@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernattn._check import check_room
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
@@ -15,6 +16,8 @@ from kernattn.projections import NORM_LAWS, Projection
 
 __all__ = ["candidates", "spectral_estimators", "spectral_features"]
 
+ROW = 64  # bytes that a frequency takes at least: its norm, its phase, its place among the others
+
 
 def spectral_estimators(kernel: Kernel) -> tuple[str, ...]:
     """Return the rows' names, the usual one first: for attention, whose normaliser must keep its sign, the positive."""
@@ -24,6 +27,7 @@ def spectral_estimators(kernel: Kernel) -> tuple[str, ...]:
 
 def spectral_features(request: Request) -> FeatureMap:
     """Return the map of the estimator that is asked for; by "auto" the first possible one, or with data the best."""
+    check_room("frequencies", (request.num_features,), ROW)
     spectrum(request.kernel, request.projection)
     request.kernel.input_scale(request.dim)
     if request.estimator != "auto":
