@@ -33,10 +33,11 @@ with event.install_listener("numba:compile", Listener()):
     ka.random_features(ka.kernels.Gaussian(), dim=16, num_features=32)(q, backend="cpu")
 
 from kernattn.ops._numba.crew import _watch
-from kernattn.ops._numba.linear import answer, recur
-from kernattn.ops._numba.online import online_softmax
-from kernattn.ops._numba.rows import write_features
-from kernattn.ops._numba.token import advance
+from kernattn.ops.attend.loops import answer
+from kernattn.ops.key_state.loops import recur
+from kernattn.ops.block_softmax.loops import online_softmax
+from kernattn.ops.features.loops import write_features
+from kernattn.ops.step.loops import advance
 
 for loop in (_watch, answer, advance, online_softmax, recur, write_features):
     assert len(loop.signatures) == 1, (loop, loop.signatures)

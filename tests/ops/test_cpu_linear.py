@@ -256,7 +256,7 @@ def test_rows_without_a_key_are_zero_and_the_state_stays_empty():
 def test_one_head_is_cut_into_parts(kind, state, packed, monkeypatch):
     """Fewer heads than threads: the parts of a sequence, each with what comes before it."""
     monkeypatch.setenv(VARIABLE, "3")
-    monkeypatch.setattr("kernattn.ops._numba.run.WORTH_SHARING", 0.0)
+    monkeypatch.setattr("kernattn.ops.key_state.recurrence.WORTH_SHARING", 0.0)
     spec = spec_of(kind, 4, 6)
     n = 1100
     q, k, v = inputs((), n, 4, 3, "float64")

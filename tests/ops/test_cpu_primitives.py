@@ -17,7 +17,8 @@ from kernattn.ops._numba.elementary import (
     unit_of,
     weight,
 )
-from kernattn.ops._numba.products import FULL, LOWER, ROWS, UPPER, lanes, product, transpose
+from kernattn.ops._numba.products import FULL, LOWER, UPPER, product, transpose
+from kernattn.ops._numba.registers import ROWS, lanes
 from kernattn.ops._numba.vectors import load, some, store, where
 
 DTYPES = ["float32", "float64"]

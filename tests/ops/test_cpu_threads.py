@@ -77,7 +77,9 @@ def test_a_forked_child_computes():
 def test_work_is_counted_in_tokens(monkeypatch):
     """What is shared among threads is decided by the tokens of all units."""
     counted = []
-    monkeypatch.setattr("kernattn.ops._numba.run.share", lambda loop, count, seconds: counted.append((count, seconds)))
+    monkeypatch.setattr(
+        "kernattn.ops.key_state.recurrence.share", lambda loop, count, seconds: counted.append((count, seconds))
+    )
     monkeypatch.setenv(VARIABLE, "2")
     spec = MapSpec("elu1")
     for heads, n in ((8, 512), (8, 1024), (16, 1024)):

@@ -21,6 +21,9 @@ FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 EXACT = {"nsz", "contract"}
 """For code whose rounding is designed: (x + c) - c must stay as it is."""
 
+PARTS = ("_numba/*.py", "*/loops.py", "*/_[!_]*.py", "kinds.py")
+"""Where code stands that loops of other files compile, seen from `kernattn/ops`."""
+
 intrinsic: Any = numba.extending.intrinsic
 overload: Any = numba.extending.overload
 
@@ -54,9 +57,10 @@ def _jit(loop: Callable[..., Any], fastmath: set[str], **wrappers: bool) -> Call
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
-    """Return the state of all files whose code is compiled into loops elsewhere."""
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    """Return the state of all files whose code, or whose numbers, are compiled into loops elsewhere."""
+    ops = Path(__file__).parents[1]
+    files = sorted(file for parts in PARTS for file in ops.glob(parts))
+    return tuple((str(file.relative_to(ops)), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 
 _PARTS = _stamp()

@@ -21,7 +21,7 @@ from numba import types
 from numba.core import cgutils
 
 from kernattn.ops._numba.compile import EXACT, intrinsic, overload
-from kernattn.ops._numba.products import splat
+from kernattn.ops._numba.registers import splat
 from kernattn.ops._numba.vectors import Vector, element, every, like, where
 
 __all__ = [

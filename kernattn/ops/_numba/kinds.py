@@ -8,7 +8,7 @@ import math
 
 from kernattn.ops._numba.compile import inner, inner_exact
 from kernattn.ops._numba.elementary import cosine, exponential, sine_cosine, within_reach
-from kernattn.ops._numba.windows import window
+from kernattn.ops._numba.memory import window
 from kernattn.ops.kinds import KINDS
 
 __all__ = ["column_logs", "column_values", "row_logs", "row_values"]

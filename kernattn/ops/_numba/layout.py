@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from kernattn._array import Array, Host
 from kernattn.errors import ParameterError
-from kernattn.ops._numba.products import LINE, ROWS
+from kernattn.ops._numba.registers import LINE, ROWS
 from kernattn.ops.kinds import KINDS, LOGS, VALUES, Kind
+from kernattn.ops.peaked import LogNormaliser
 from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -26,6 +27,7 @@ __all__ = [
     "Plan",
     "Side",
     "accumulation",
+    "add_scales",
     "as_given",
     "bound",
     "flat",
@@ -41,6 +43,7 @@ __all__ = [
     "query_scales",
     "query_token",
     "room",
+    "unwritten",
     "whole_scales",
 ]
 
@@ -290,3 +293,15 @@ def _numbered(lead: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.int64
 
 def _flat_order(numbers: NDArray[np.int64], order: Iterable[int]) -> NDArray[np.int64]:
     return np.ascontiguousarray(numbers.transpose(tuple(order))).reshape(-1)
+
+
+@lru_cache(maxsize=8)
+def unwritten(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return room for what is not wanted."""
+    return np.zeros(0, dtype)
+
+
+def add_scales(found: LogNormaliser, queries: Side) -> None:
+    """Add the log scales of the queries' own rows, which the loops leave out."""
+    if queries.given.size:
+        np.add(found.log, queries.given.reshape(*queries.lead, queries.n), out=found.log)

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kernattn.ops._numba.compile import inner
-from kernattn.ops._numba.products import LINE, pad
-from kernattn.ops._numba.windows import window
+from kernattn.ops._numba.memory import pad, window
+from kernattn.ops._numba.registers import LINE
 
 __all__ = ["Map", "unpacked"]
 

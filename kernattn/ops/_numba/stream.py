@@ -12,8 +12,8 @@ from llvmlite import ir
 from numba import types
 
 from kernattn.ops._numba.compile import inner, intrinsic
-from kernattn.ops._numba.products import LINE
-from kernattn.ops._numba.windows import window
+from kernattn.ops._numba.memory import window
+from kernattn.ops._numba.registers import LINE
 
 __all__ = ["STREAMED", "settle", "stream"]
 

@@ -11,16 +11,12 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.compile import inner, inner_exact
-from kernattn.ops._numba.elementary import (
-    change_of_unit,
-    octaves,
-    unit_of,
-    weight,
-)
+from kernattn.ops._numba.elementary import change_of_unit, octaves, unit_of, weight
 from kernattn.ops._numba.kinds import column_logs, column_values, row_values
-from kernattn.ops._numba.products import FULL, lanes, product, transpose
+from kernattn.ops._numba.memory import window
+from kernattn.ops._numba.products import FULL, panel_product, product, transpose
+from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.vectors import every, load, store, where
-from kernattn.ops._numba.windows import window
 
 __all__ = [
     "add_columns",
@@ -29,6 +25,8 @@ __all__ = [
     "key_weights",
     "load_rows",
     "load_sums",
+    "project_keys",
+    "query_features",
     "query_projections",
     "query_values",
     "query_weights",
@@ -270,3 +268,26 @@ def query_weights(phi, tile, row, rows, units, z, highest, normalisers):
             total, total_too = total + x * z[a], total_too + y * z[a]
         store(total, normalisers, i)
         store(total_too, normalisers, j)
+
+
+@inner
+def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile, row, scales):
+    """Write the projections of rows of k, token-major (C, D), and the log scale of each row."""
+    dim = phi.dim
+    if phi.omega_t.size == 0:
+        load_rows(k, at, rows, dim, mask, mask_at, tile, row)
+        row_scales(phi.weights, tile, rows, dim, row, given, given_at, mask, mask_at, scales)
+    else:
+        load_rows(k, at, rows, dim, mask, mask_at, packed, dim)
+        row_scales(phi.weights, packed, rows, dim, dim, given, given_at, mask, mask_at, scales)
+        panel_product(packed, rows, dim, phi.omega_t, 0, phi.frequencies, tile, row)
+
+
+@inner
+def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, den):
+    """Write the weights of queries, features-major (M, C), their units where they have any, and normalisers over z."""
+    query_projections(q, at, rows, phi.dim, phi.omega, phi.frequencies, tile, row, packed, row)
+    if phi.per_feature:
+        query_weights(phi, tile, row, rows, units, z, highest, den)
+    else:
+        query_values(phi, tile, row, rows, z, den)

@@ -21,7 +21,7 @@ from numba.core.typing.templates import AbstractTemplate, infer_global
 from numba.extending import lower_builtin, register_model
 
 from kernattn.ops._numba.compile import intrinsic
-from kernattn.ops._numba.products import Block, splat, vector_length
+from kernattn.ops._numba.registers import Block, splat, vector_length
 
 __all__ = ["Vector", "element", "every", "like", "load", "some", "store", "where"]
 

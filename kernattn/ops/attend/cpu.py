@@ -9,9 +9,8 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, heads, room
-from kernattn.ops._numba.linear import answer
-from kernattn.ops._numba.run import add_scales, unwritten
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, add_scales, flat, heads, room, unwritten
+from kernattn.ops.attend.loops import answer
 from kernattn.ops.features.sides import queries
 from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures

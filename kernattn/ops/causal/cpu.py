@@ -7,11 +7,16 @@ what the first row sees that this row could underflow: there the chunk ends earl
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
 from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation
-from kernattn.ops._numba.run import attended
+from kernattn.ops._numba.layout import Side, accumulation, add_scales, room
 from kernattn.ops.features.sides import keys, queries
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.key_state.recurrence import Work, at, shaped, stretches, units_of, work_of
+from kernattn.ops.peaked import LogNormaliser, PeakedSum, empty, merge
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["causal"]
@@ -33,5 +38,66 @@ def causal(
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     dtype = accumulation(v)
     readers = queries(q, q_spec, dtype, normaliser)
-    out, found, after = attended(readers, keys(k, k_spec, dtype), v, state, key_mask, segment_ids, normaliser, CHUNK)
+    out, found, after = _attended(readers, keys(k, k_spec, dtype), v, state, key_mask, segment_ids, normaliser, CHUNK)
     return out.astype(v.dtype, copy=False), found, after
+
+
+def _attended(
+    queries: Side,
+    keys: Side,
+    v: Array,
+    state: PeakedSum | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    normaliser: bool,
+    chunk: int,
+) -> tuple[NDArray[Any], LogNormaliser | None, PeakedSum]:
+    """Return causal outputs, their normalisers where they are wanted, and the sums after the last token.
+
+    With fewer heads than threads, each head is cut into parts: one pass summarises the keys before each part, a second
+    one answers.
+    """
+    work = work_of(queries, keys, v, key_mask, segment_ids, chunk)
+    count, parts = len(work.heads.k), stretches(work)
+    out = room((*work.heads.out_lead, work.n, work.e), work.dtype)
+    found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
+    before = None if state is None else PeakedSum(*(x.reshape(count, *x.shape[len(work.heads.lead) :]) for x in state))
+    starts = np.full((count, 1), -1) if before is None else np.arange(count)[:, None]
+    cuts = [0, work.n]
+    if parts > 1:
+        pieces = -(-8 // parts)
+        cuts = [work.n * i // (parts * pieces) for i in range(parts * pieces + 1)]
+        before = _before_each(work, before, cuts[: (parts - 1) * pieces + 1], pieces)
+        starts = np.arange(count * parts).reshape(count, parts)
+        cuts = cuts[::pieces]
+    units = units_of(work, starts, cuts)
+    after = work.recur(units, np.repeat(work.heads.reads, parts, axis=0), before, out, found)
+    last = at(shaped(after, (count, parts)), np.s_[:, -1])
+    if found is not None:
+        add_scales(found, queries)
+    return out, found, shaped(last, work.heads.lead)
+
+
+def _before_each(work: Work, before: PeakedSum | None, cuts: list[int], pieces: int) -> PeakedSum:
+    """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e)."""
+    count, stretches = len(work.heads.k), len(cuts) - 1
+    units = units_of(work, np.full((count, stretches), -1), cuts)
+    found = work.recur(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
+    found = shaped(found, (count, stretches))
+    if before is None:
+        before = empty(np, (count,), work.keys.plan.features, work.peaks, work.e, work.dtype, found.s)
+    fresh = work.fresh.reshape(count, work.n) if work.fresh.size else None
+    total, parts = before, [before]
+    for i in range(stretches):
+        own = at(found, np.s_[:, i])
+        both = merge(np, total, own)
+        if fresh is not None:
+            cut = fresh[:, cuts[i] : cuts[i + 1]].any(axis=1)
+            both = PeakedSum(
+                *(np.where(cut.reshape(-1, *(1,) * (x.ndim - 1)), x, y) for x, y in zip(own, both, strict=True))
+            )
+        total = both
+        if (i + 1) % pieces == 0:
+            parts.append(total)
+    stacked = PeakedSum(*(np.stack(x, axis=1) for x in zip(*parts, strict=True)))
+    return PeakedSum(*(x.reshape(-1, *x.shape[2:]) for x in stacked))

@@ -19,8 +19,8 @@ from kernattn.ops._numba.layout import (
     plan_of,
     room,
 )
-from kernattn.ops._numba.rows import write_features
 from kernattn.ops.features.chains import FASTER_ABOVE, fast
+from kernattn.ops.features.loops import write_features
 from kernattn.ops.hadamard.cpu import chain_features
 from kernattn.ops.spec import MapSpec
 

@@ -15,8 +15,8 @@ from kernattn.ops._numba.layout import (
     flat,
     heads,
 )
-from kernattn.ops._numba.outer import add_outer
 from kernattn.ops.features.sides import keys
+from kernattn.ops.gram.loops import add_outer
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["gram"]

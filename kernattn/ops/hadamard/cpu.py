@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.chains import write_chains
 from kernattn.ops._numba.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
@@ -23,8 +22,9 @@ from kernattn.ops._numba.layout import (
     plan_with,
     room,
 )
-from kernattn.ops._numba.products import vector_length
+from kernattn.ops._numba.registers import vector_length
 from kernattn.ops.chains import Chains
+from kernattn.ops.hadamard.loops import write_chains
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["chain_features", "hadamard"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kernattn._array import Array
 from kernattn.ops._numba.layout import accumulation
-from kernattn.ops._numba.run import summarised
 from kernattn.ops.features.sides import keys
+from kernattn.ops.key_state.recurrence import summarised
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 

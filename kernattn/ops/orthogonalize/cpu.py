@@ -17,8 +17,8 @@ def orthogonalize(blocks: Array, method: str) -> Array:
     """Return orthonormal rows, (..., r, d), in the dtype of blocks."""
     if method == "qr":
         return by_qr(blocks)
-    from kernattn.ops._numba.frames import write_frames  # a draw by QR loads no compiler
     from kernattn.ops._numba.layout import FLOPS_PER_SECOND, accumulation, flat
+    from kernattn.ops.orthogonalize.loops import write_frames  # a draw by QR loads no compiler
 
     *lead, r, d = blocks.shape
     dtype, count = accumulation(blocks), prod(lead)

@@ -9,10 +9,10 @@ import numpy as np
 from kernattn._array import Array
 from kernattn.ops._numba.crew import crew
 from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, heads, plain
-from kernattn.ops._numba.token import advance
 from kernattn.ops.features.sides import key_token, query_token
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.step.loops import advance
 
 __all__ = ["step"]
 

@@ -14,7 +14,7 @@ from kernattn._array import Array, Host
 from kernattn._parallel import share
 from kernattn.ops._numba.layout import accumulation, flat, room
 from kernattn.ops.countsketch.cpu import countsketch
-from kernattn.ops.tensor_sketch._fourier import mirrors, roots, rows_of_tile, sketch_csr, sketch_rows, turns
+from kernattn.ops.tensor_sketch.loops import mirrors, roots, rows_of_tile, sketch_csr, sketch_rows, turns
 from kernattn.ops.tensor_sketch.reference import amplitudes
 
 __all__ = ["tensor_sketch"]

@@ -1,4 +1,4 @@
-"""Views of tiles without the interpreter's manners: no bounds, no negative indices, no reference counts.
+"""Memory of tiles, and views of them without the interpreter's manners: no bounds, no negative indices, no counts.
 
 ``tile[at + i]`` asks in every turn whether the index is negative, and so keeps LLVM from vectorising the loop.
 ``window(tile, at, n)[i]`` does not. A window must not outlive its tile.
@@ -8,13 +8,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
 from kernattn.ops._numba.compile import inner, intrinsic
+from kernattn.ops._numba.registers import LINE, ROWS, lanes
 
-__all__ = ["whole", "window"]
+__all__ = ["aligned", "pad", "tile_rows", "whole", "window"]
 
 
 @intrinsic
@@ -43,3 +45,24 @@ def window(context, array, start, size):
 def whole(array):
     """Return all of a flat array, as the type that windows have: loops then compile their parts once."""
     return window(array, 0, array.size)
+
+
+@inner
+def pad(size, unit):
+    """Return the multiple of unit that is not below size."""
+    return (size + unit - 1) // unit * unit
+
+
+@inner
+def aligned(size, like):
+    """Return a flat array of zeros that begins at a cache line."""
+    unit = LINE // like.itemsize
+    memory = np.zeros(size + unit, like.dtype)
+    skip = (LINE - memory.ctypes.data % LINE) % LINE // like.itemsize
+    return memory[skip : skip + size]
+
+
+@inner
+def tile_rows(count, like):
+    """Return how many rows or columns a tile of `count` needs, for whole vectors and whole blocks."""
+    return pad(pad(count, lanes(like)), ROWS)

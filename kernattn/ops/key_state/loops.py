@@ -4,15 +4,16 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.elementary import log_of
 from kernattn.ops._numba.kinds import row_logs
+from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
+from kernattn.ops._numba.outputs import log_normalisers, write
 from kernattn.ops._numba.plans import unpacked
-from kernattn.ops._numba.products import FULL, LINE, LOWER, ROWS, TALL, UPPER, lanes, pad, panel_product, product
+from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
+from kernattn.ops._numba.registers import TALL, lanes
 from kernattn.ops._numba.tiles import (
     add_columns,
     finite_rows,
@@ -20,55 +21,14 @@ from kernattn.ops._numba.tiles import (
     key_weights,
     load_rows,
     load_sums,
-    query_projections,
-    query_values,
-    query_weights,
+    project_keys,
+    query_features,
     rescale,
-    row_scales,
     unit_of_rows,
     units_of_features,
 )
-from kernattn.ops._numba.windows import whole, window
 
-__all__ = ["aligned", "answer", "project_keys", "recur", "tile_rows", "write"]
-
-
-@inner
-def aligned(size, like):
-    """Return a flat array of zeros that begins at a cache line."""
-    unit = LINE // like.itemsize
-    memory = np.zeros(size + unit, like.dtype)
-    skip = (LINE - memory.ctypes.data % LINE) % LINE // like.itemsize
-    return memory[skip : skip + size]
-
-
-@inner
-def tile_rows(count, like):
-    """Return how many rows or columns a tile of `count` needs, for whole vectors and whole blocks."""
-    return pad(pad(count, lanes(like)), ROWS)
-
-
-@inner
-def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile, row, scales):
-    """Write the projections of rows of k, token-major (C, D), and the log scale of each row."""
-    dim = phi.dim
-    if phi.omega_t.size == 0:
-        load_rows(k, at, rows, dim, mask, mask_at, tile, row)
-        row_scales(phi.weights, tile, rows, dim, row, given, given_at, mask, mask_at, scales)
-    else:
-        load_rows(k, at, rows, dim, mask, mask_at, packed, dim)
-        row_scales(phi.weights, packed, rows, dim, dim, given, given_at, mask, mask_at, scales)
-        panel_product(packed, rows, dim, phi.omega_t, 0, phi.frequencies, tile, row)
-
-
-@inner
-def _queries(phi, q, at, rows, units, z, packed, tile, row, highest, den):
-    """Write the weights of queries, features-major (M, C), their units where they have any, and normalisers over z."""
-    query_projections(q, at, rows, phi.dim, phi.omega, phi.frequencies, tile, row, packed, row)
-    if phi.per_feature:
-        query_weights(phi, tile, row, rows, units, z, highest, den)
-    else:
-        query_values(phi, tile, row, rows, z, den)
+__all__ = ["recur"]
 
 
 @inner
@@ -85,26 +45,6 @@ def _cut_triangle(products, rows, row, inside, den):
             total[i] += x[i]
     for i in range(rows):
         den[i] += inside[i]
-
-
-@inner_exact
-def write(num, row, rows, e, den, out, at):
-    """Write num / den, 0 where den is 0."""
-    zero = num.dtype.type(0)
-    for i in range(rows):
-        source, target, d = window(num, i * row, e), window(out, at + i * e, e), den[i]
-        for c in range(e):
-            target[c] = zero if d == zero else source[c] / d
-
-
-@inner
-def log_normalisers(den, units, rows, logs, signs, at):
-    """Write the logarithm of the size of den 2^units, and its sign."""
-    zero, one, nothing = den.dtype.type(0), den.dtype.type(1), den.dtype.type(-np.inf)
-    for i in range(rows):
-        d = den[i]
-        logs[at + i] = nothing if d == zero else log_of(units[i]) + math.log(abs(d))
-        signs[at + i] = one if d > zero else -one if d < zero else d
 
 
 @compiled
@@ -182,7 +122,7 @@ def recur(
             for g in range(groups):
                 for i in range(rows):
                     den[i] = 0
-                _queries(
+                query_features(
                     phi_q, q, (reads[u, g, 0] * n + t) * phi_q.dim, rows, after, z, packed, queries, size, highest, den
                 )
                 # products[j, i] = phi(k_j) . phi(q_i) for j <= i
@@ -204,40 +144,3 @@ def recur(
             after_z[u * features + a] = z[a]
             for c in range(e):
                 after_s[(u * features + a) * e + c] = s[a * row_e + c]
-
-
-@compiled
-def answer(q_numbers, q_constants, e, q, s_all, z_all, peak_all, reads, n, out, logs, signs, chunk, low, high):
-    """Answer blocks low to high of `chunk` queries, numbered read by read.
-
-    reads (R, 3): head of q, of the state, of out. Normalisers are as in `recur`.
-    """
-    phi, q = unpacked(q_numbers, q_constants), whole(q)
-    features, per_feature = phi.features, phi.per_feature
-    row_e = tile_rows(e, q)
-    size = tile_rows(chunk, q)
-    wide = tile_rows(max(features, phi.frequencies), q)
-    s, z, units = aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q)
-    highest, den = aligned(size, q), aligned(size, q)
-    queries = aligned(wide * size, q)
-    packed = aligned(size * phi.dim, q)
-    num = aligned(size * row_e, q)
-    tops = features if per_feature else 1
-    blocks = (n + chunk - 1) // chunk
-    loaded = -1
-    for b in range(low, high):
-        r, t = b // blocks, b % blocks * chunk
-        head = reads[r, 1]
-        if head != loaded:
-            loaded = head
-            load_sums(s_all, z_all, peak_all, head, features, e, tops, s, row_e, z, units)
-        rows = min(chunk, n - t)
-        for i in range(rows):
-            den[i] = 0
-        _queries(phi, q, (reads[r, 0] * n + t) * phi.dim, rows, units, z, packed, queries, size, highest, den)
-        product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
-        write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)
-        if logs.size > 0:
-            if not per_feature:
-                highest[:rows] = units[0]
-            log_normalisers(den, highest, rows, logs, signs, reads[r, 2] * n + t)

@@ -10,12 +10,13 @@ from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.crew import close, offer_of, open_, taken
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, unit_of, weight
 from kernattn.ops._numba.kinds import row_logs, row_values
-from kernattn.ops._numba.linear import aligned, write
+from kernattn.ops._numba.memory import aligned, pad, whole, window
+from kernattn.ops._numba.outputs import write
 from kernattn.ops._numba.plans import unpacked
-from kernattn.ops._numba.products import ROWS, lanes, pad, panel_product
-from kernattn.ops._numba.sums import read, renew
+from kernattn.ops._numba.products import panel_product
+from kernattn.ops._numba.registers import ROWS, lanes
 from kernattn.ops._numba.tiles import key_values, row_scales
-from kernattn.ops._numba.windows import whole, window
+from kernattn.ops.step._sums import read, renew
 
 __all__ = ["advance"]
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.linear import aligned
-from kernattn.ops._numba.products import FULL, ROWS, lanes, pad, product
-from kernattn.ops._numba.windows import whole, window
+from kernattn.ops._numba.memory import aligned, pad, whole, window
+from kernattn.ops._numba.products import FULL, product
+from kernattn.ops._numba.registers import ROWS, lanes
 
 __all__ = ["write_frames"]
 

@@ -18,10 +18,10 @@ from numpy.typing import NDArray
 
 from kernattn._array import Host
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
-from kernattn.ops._numba.fourier import complex_block, complex_product, transform, transform_sparse
-from kernattn.ops._numba.linear import aligned
-from kernattn.ops._numba.products import lanes, transpose, vector_length
-from kernattn.ops._numba.windows import window
+from kernattn.ops._numba.memory import aligned, window
+from kernattn.ops._numba.products import transpose
+from kernattn.ops._numba.registers import lanes, vector_length
+from kernattn.ops.tensor_sketch._transforms import complex_block, complex_product, transform, transform_sparse
 from kernattn.ops.tensor_sketch.order import decimated, radices
 
 __all__ = ["mirrors", "roots", "rows_of_tile", "sketch_csr", "sketch_rows", "turns"]

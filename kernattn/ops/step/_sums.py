@@ -7,8 +7,8 @@ from __future__ import annotations
 from numba import types
 
 from kernattn.ops._numba.compile import inner, intrinsic
-from kernattn.ops._numba.products import Block, lanes
-from kernattn.ops._numba.windows import window
+from kernattn.ops._numba.memory import window
+from kernattn.ops._numba.registers import Block, lanes
 
 __all__ = ["read", "renew"]
 

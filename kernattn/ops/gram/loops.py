@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.linear import aligned, tile_rows
+from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.plans import unpacked
-from kernattn.ops._numba.products import FULL, UPPER, lanes, pad, product
-from kernattn.ops._numba.rows import block_features, span_row
+from kernattn.ops._numba.products import FULL, UPPER, product
+from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.tiles import load_rows
-from kernattn.ops._numba.windows import whole, window
+from kernattn.ops.features.loops import block_features, span_row
 
 __all__ = ["add_outer"]
 

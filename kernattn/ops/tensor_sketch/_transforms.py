@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 
 from kernattn.ops._numba.compile import inner, intrinsic
-from kernattn.ops._numba.products import Block, lanes
+from kernattn.ops._numba.registers import Block, lanes
 
 __all__ = ["complex_block", "complex_product", "transform", "transform_sparse"]
 

@@ -1,0 +1,35 @@
+"""What a row is told: its output, and its normaliser."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernattn.ops._numba.compile import inner, inner_exact
+from kernattn.ops._numba.elementary import log_of
+from kernattn.ops._numba.memory import window
+
+__all__ = ["log_normalisers", "write"]
+
+
+@inner_exact
+def write(num, row, rows, e, den, out, at):
+    """Write num / den, 0 where den is 0."""
+    zero = num.dtype.type(0)
+    for i in range(rows):
+        source, target, d = window(num, i * row, e), window(out, at + i * e, e), den[i]
+        for c in range(e):
+            target[c] = zero if d == zero else source[c] / d
+
+
+@inner
+def log_normalisers(den, units, rows, logs, signs, at):
+    """Write the logarithm of the size of den 2^units, and its sign."""
+    zero, one, nothing = den.dtype.type(0), den.dtype.type(1), den.dtype.type(-np.inf)
+    for i in range(rows):
+        d = den[i]
+        logs[at + i] = nothing if d == zero else log_of(units[i]) + math.log(abs(d))
+        signs[at + i] = one if d > zero else -one if d < zero else d
