@@ -18,7 +18,9 @@ products run on tensor cores there, and counts of flops and bytes put it near 25
 FUSED_ABOVE = 128
 """The same for the Numba loops that read features without writing them: projections by chains pass through memory.
 
-`kernattn bench --cases causal-hadamard --dim 32`, and with 64, race both on either side of it.
+On a CPU (one thread, one head of 4096 rows, D = d and 4 d, float32) causal attention by chains took 1.2 and 1.0 of the
+time of the loop that reads their matrix at d = 128, 0.8 and 0.7 at 256, 0.3 and 0.4 at 1024; `kernattn bench --cases
+causal-hadamard` races both at d = 256, and `--dim 256` at 1024.
 """
 
 
