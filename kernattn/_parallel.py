@@ -42,21 +42,27 @@ class _Job:
         self._loop = loop
         self._bounds = [count * i // slabs for i in range(slabs + 1)]
         self._next = itertools.count()
-        self._finished: list[BaseException | None] = []
+        self._finished: list[Exception | None] = []
         self._done = threading.Event()
+        self._stopped = False
 
     def work(self) -> None:
-        """Take slabs until none is left."""
+        """Take slabs until none is left; once one has failed, or the job was stopped, the rest are not run."""
         slabs = len(self._bounds) - 1
         while (i := next(self._next)) < slabs:
-            error: BaseException | None = None
+            error: Exception | None = None
             try:
-                self._loop(self._bounds[i], self._bounds[i + 1])
-            except BaseException as raised:
-                error = raised
+                if not self._stopped:
+                    self._loop(self._bounds[i], self._bounds[i + 1])
+            except Exception as raised:
+                error, self._stopped = raised, True
             self._finished.append(error)
             if len(self._finished) == slabs:
                 self._done.set()
+
+    def stop(self) -> None:
+        """Let no slab begin any more; those that run keep what they write to alive."""
+        self._stopped = True
 
     def wait(self) -> None:
         """Wait for the slabs that other threads took, and raise what any of them raised."""
@@ -79,8 +85,9 @@ class _Pool:
         """Give a helper each of the jobs."""
         with self._growing:
             for _ in range(len(jobs) - len(self._threads)):
-                self._threads.append(threading.Thread(target=self._serve, name="kernattn", daemon=True))
-                self._threads[-1].start()
+                thread = threading.Thread(target=self._serve, name="kernattn", daemon=True)
+                thread.start()
+                self._threads.append(thread)
         keep_off(each.native_id for each in self._threads[: len(jobs)] if each.native_id is not None)
         self.calls[0] += 1
         for job in jobs:
@@ -112,9 +119,13 @@ def share(loop: Callable[[int, int], None], count: int, seconds: float) -> None:
             loop(0, count)
         return
     job = _Job(loop, count, min(count, workers * SLABS_PER_THREAD))
-    _pool.help([job] * (workers - 1))
-    job.work()
-    job.wait()
+    try:
+        _pool.help([job] * (workers - 1))
+        job.work()
+        job.wait()
+    except BaseException:  # an interrupt, after which nobody waits
+        job.stop()
+        raise
 
 
 def stand_by(wait: Callable[[NDArray[np.int64], int], None], helpers: int) -> None:

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -54,6 +55,64 @@ def test_an_error_comes_through_and_the_pool_goes_on():
     with pytest.raises(ValueError, match="index 5"):
         share(fail, 10, LONG)
     test_every_index_once(13)
+
+
+@pytest.mark.usefixtures("three_threads")
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+def test_after_an_interrupt_or_an_error_no_slab_begins(error):
+    me, begun, helped = threading.get_ident(), [], threading.Event()
+
+    def loop(low, high):
+        begun.append(low)
+        if threading.get_ident() == me:
+            helped.wait(10)
+            raise error
+        helped.set()
+        time.sleep(0.2)
+
+    start = time.monotonic()
+    with pytest.raises(error):
+        share(loop, 12, LONG)
+    assert error is ValueError or time.monotonic() - start < 0.15, "an interrupt does not wait for helpers"
+    time.sleep(0.3)
+    assert len(begun) <= 3, "one slab a thread"
+    test_every_index_once(13)
+
+
+INTERRUPTED = """
+import signal, threading, time
+import numpy as np
+import kernattn as ka
+
+q = np.ones((16, 2048, 64), np.float32)
+few = q[:, :64]
+ka.softmax_attention(few, few, few)
+began = time.perf_counter()
+ka.softmax_attention(q, q, q)
+whole = time.perf_counter() - began
+took, late = whole, 0.0
+for _ in range(5):
+    timer = threading.Timer(whole / 4, signal.raise_signal, (signal.SIGINT,))
+    timer.start()
+    began = time.perf_counter()
+    try:
+        ka.softmax_attention(q, q, q)
+        time.sleep(whole)
+    except KeyboardInterrupt:
+        took = min(took, time.perf_counter() - began)
+    timer.join()
+    began = time.perf_counter()
+    np.testing.assert_allclose(ka.softmax_attention(few, few, few), 1.0, rtol=1e-5)
+    late = max(late, time.perf_counter() - began)
+assert took < 0.8 * whole, (took, whole)
+assert late < max(0.5 * whole, 0.1), (late, whole)
+print("fine")
+"""
+
+
+def test_a_call_after_an_interrupt_need_not_wait():
+    pytest.importorskip("numba")
+    assert_fine(INTERRUPTED, **{VARIABLE: "3"})
 
 
 @pytest.mark.usefixtures("three_threads")
