@@ -1,9 +1,9 @@
 """Attention: exact, and linear in all its forms."""
 
-from kernattn.attention.linear import causal_linear_attention, causal_with_lse, linear_attention
-from kernattn.attention.recurrent import linear_attention_step
-from kernattn.attention.softmax import softmax_attention, softmax_with_lse
-from kernattn.attention.states import attend, attend_with_lse, initial_state, key_state, merge_states
+from kernattn.attention._linear import causal_linear_attention, causal_with_lse, linear_attention
+from kernattn.attention._recurrent import linear_attention_step
+from kernattn.attention._softmax import softmax_attention, softmax_with_lse
+from kernattn.attention._states import attend, attend_with_lse, initial_state, key_state, merge_states
 from kernattn.ops.peaked import LinearState, LogNormaliser
 
 __all__ = [

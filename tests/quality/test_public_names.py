@@ -13,7 +13,7 @@ import kernattn
 from quality.tree import is_public, modules, syntax
 
 PUBLIC = [name for name in modules() if is_public(name)]
-ROOMS = [f"kernattn.{room}" for room in ("features", "kernels", "metrics", "projections")]
+ROOMS = [f"kernattn.{room}" for room in ("attention", "features", "kernels", "metrics", "projections")]
 
 
 def bindings(module: str) -> set[str]:

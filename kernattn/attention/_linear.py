@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from kernattn._array import Array
-from kernattn.attention.check import check_arrays, check_map, check_state, leading
-from kernattn.attention.lowering import lowered, state_of, sums_of
+from kernattn.attention._check import check_arrays, check_map, check_state, leading
+from kernattn.attention._lowering import lowered, state_of, sums_of
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from kernattn._array import Array
 from kernattn._check import boolean
-from kernattn.attention.check import check_out, check_step
-from kernattn.attention.lowering import lowered_token, state_of, sums_of
+from kernattn.attention._check import check_out, check_step
+from kernattn.attention._lowering import lowered_token, state_of, sums_of
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState
 from kernattn.ops.step import OP as STEP

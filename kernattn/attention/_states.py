@@ -6,8 +6,8 @@ from typing import Any
 
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
 from kernattn._check import check_room, positive_integer, shown
-from kernattn.attention.check import check_arrays, check_draws, check_is_state, check_map, check_state, leading
-from kernattn.attention.lowering import lowered_keys, lowered_queries, state_of, sums_of
+from kernattn.attention._check import check_arrays, check_draws, check_is_state, check_map, check_state, leading
+from kernattn.attention._lowering import lowered_keys, lowered_queries, state_of, sums_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernattn._array import Array
 from kernattn._check import boolean, finite_number
-from kernattn.attention.check import check_arrays, check_one_dim
+from kernattn.attention._check import check_arrays, check_one_dim
 from kernattn.ops.block_softmax import OP
 from kernattn.ops.plan import ALL, CAUSAL
 
