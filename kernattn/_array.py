@@ -152,7 +152,7 @@ def like(values: Host, array: Array) -> Array:
 
 def why_not_plain(array: Array) -> str | None:
     """Return what keeps a NumPy, CuPy or PyTorch array from being C-contiguous and writeable, None where it is both."""
-    if compat.is_torch_array(array):
+    if not isinstance(array, np.ndarray) and compat.is_torch_array(array):
         if array.requires_grad:
             return "a tensor that requires a gradient"
         return None if array.is_contiguous() else f"shape {tuple(array.shape)}, strides {array.stride()}"
@@ -164,6 +164,8 @@ def why_not_plain(array: Array) -> str | None:
 
 def may_share_memory(a: Array, b: Array) -> bool:
     """Whether the memory between the ends of two arrays of one library, NumPy, CuPy or PyTorch, overlaps."""
+    if isinstance(a, np.ndarray):
+        return bool(np.may_share_memory(a, b))
     if not compat.is_torch_array(a):
         return bool(namespace(a=a, b=b).may_share_memory(a, b))
     ends = []

@@ -14,7 +14,7 @@ from kernattn.ops.features.chains import FUSED_ABOVE, fast
 from kernattn.ops.hadamard.cpu import hadamard
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["key_token", "keys", "queries", "query_token"]
+__all__ = ["keys", "queries", "tokens"]
 
 
 def keys(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
@@ -34,7 +34,15 @@ def queries(x: Any, spec: MapSpec | None, dtype: np.dtype[Any], scaled: bool) ->
     return side._replace(given=layout.query_scales(x, spec, dtype)) if scaled else side
 
 
-def key_token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
+def tokens(q: Any, k: Any, q_spec: MapSpec | None, k_spec: MapSpec | None, dtype: np.dtype[Any]) -> tuple[Side, Side]:
+    """Return a query and a key a head, (..., d), or their computed features; one map, plain, is looked up once."""
+    if q_spec is None or q_spec is not k_spec or q_spec.row_form is not None or fast(q_spec.omega, FUSED_ABOVE):
+        return _query_token(q, q_spec, dtype), _key_token(k, k_spec, dtype)
+    query = layout.query_token(q, q_spec, dtype)
+    return query, Side(query.plan, layout.plain(k, dtype), query.given, k.shape[:-1], 1)
+
+
+def _key_token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     """Return a key a head, (..., d), or its computed features."""
     u = _projected(x, spec, dtype)
     if u is None or spec is None:
@@ -42,7 +50,7 @@ def key_token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     return layout.key_token(u, spec.nonlinear, dtype)._replace(given=_scales(x, spec, dtype))
 
 
-def query_token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
+def _query_token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     """Return the same of a query."""
     u = _projected(x, spec, dtype)
     if u is None or spec is None:

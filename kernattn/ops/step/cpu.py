@@ -9,7 +9,7 @@ import numpy as np
 from kernattn._array import Array
 from kernattn.ops._numba.crew import crew
 from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, heads, plain
-from kernattn.ops.features.sides import key_token, query_token
+from kernattn.ops.features.sides import tokens
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.step.loops import advance
@@ -32,7 +32,7 @@ def step(
 ) -> tuple[Array, PeakedSum]:
     """Return the output of the token and the state after it."""
     dtype, e = accumulation(v), v.shape[-1]
-    query, key = query_token(q, q_spec, dtype), key_token(k, k_spec, dtype)
+    query, key = tokens(q, k, q_spec, k_spec, dtype)
     who = heads(query.lead, key.lead, v.shape[:-1])
     count, groups = who.reads.shape[:2]
     wide = out if out is not None and out.dtype == dtype else np.empty((*who.out_lead, e), dtype)

@@ -6,6 +6,7 @@ from functools import partial
 
 from kernattn.bench._rows import Case
 from kernattn.bench.cpu._cases.attention import (
+    asymmetric,
     causal_elu1,
     causal_favor,
     causal_hadamard,
@@ -31,6 +32,8 @@ CASES = {
     "causal-favor": Case(causal_favor),
     "causal-hadamard": Case(causal_hadamard),
     "full-favor": Case(full_favor),
+    "causal-two-maps": Case(partial(asymmetric, causal=True)),
+    "full-two-maps": Case(partial(asymmetric, causal=False)),
     "one-head": Case(one_head),
     "step": Case(partial(step, reuse=False), n=1),
     "step-in-place": Case(partial(step, reuse=True), n=1),

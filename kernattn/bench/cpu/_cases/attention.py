@@ -20,7 +20,7 @@ from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.ops.causal.cpu import CHUNK as OURS
 
-__all__ = ["causal_elu1", "causal_favor", "causal_hadamard", "full_favor", "one_head", "softmax"]
+__all__ = ["asymmetric", "causal_elu1", "causal_favor", "causal_hadamard", "full_favor", "one_head", "softmax"]
 
 
 def _inputs(o: Sizes) -> list[Any]:
@@ -74,6 +74,15 @@ def causal_hadamard(o: Sizes) -> Race:
     m, sums = 16.0 * o.dim, 6.0 * np.ceil(np.log2(4 * o.dim))
     flops = m * sums + 4.0 * m * o.dim + 2.0 * OURS * (m + o.dim)
     return Race(calls, Work(o.n * 10.0 * o.dim * q.itemsize, o.n * flops, o.n * 2.0 * m))
+
+
+def asymmetric(o: Sizes, causal: bool) -> Race:
+    """FAVOR# with a map for queries and another one for keys: to be set beside FAVOR+ of one map."""
+    q, k, v = _inputs(o)
+    data = q[0, : 4 * o.dim], k[0, : 4 * o.dim]
+    phi = random_features(Softmax(), o.dim, o.features, "favor_sharp_asymmetric", data=data, rng=o.seed)
+    run: Any = causal_linear_attention if causal else linear_attention
+    return Race({"ours": partial(run, q, k, v, phi)}, _work(o, o.features, True, causal))
 
 
 def full_favor(o: Sizes) -> Race:
