@@ -52,11 +52,20 @@ def _choices(op: Op) -> tuple[str, str]:
     return op.choose(np.empty(0)), "—" if missing("gpu") else "gpu" if "gpu" in op.backends else "reference"
 
 
+def _vectors() -> str:
+    """How wide the vectors of the compiled loops are."""
+    if missing("cpu") is not None:
+        return "none: numba is not installed"
+    from kernattn.ops._numba.products import VECTOR
+
+    return f"{8 * VECTOR} bits"
+
+
 def describe() -> str:
     """Return what `kernattn info` prints."""
     lines = ["Versions"]
     lines += [f"  {name:<18}{found or 'not installed'}" for name, found in versions().items()]
-    lines += ["", "Threads", f"  {'compiled loops':<22}{threads()}"]
+    lines += ["", "Threads", f"  {'compiled loops':<22}{threads()}", f"  {'their vectors':<22}{_vectors()}"]
     lines += [f"  {name:<22}{os.environ.get(name, 'not set')}" for name in THREAD_VARIABLES]
     lines += ["", "Backends"]
     lines += [f"  {name:<18}{_state(name)}" for name in BACKENDS]
