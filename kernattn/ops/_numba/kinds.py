@@ -7,8 +7,9 @@ from __future__ import annotations
 import math
 
 from kernattn.ops._numba.compile import inner, inner_exact
-from kernattn.ops._numba.elementary import cosine, exponential, sine_cosine, within_reach
+from kernattn.ops._numba.elementary import cosine, decayed, sine_cosine, within_reach
 from kernattn.ops._numba.memory import window
+from kernattn.ops._numba.vectors import where
 from kernattn.ops.kinds import KINDS
 
 __all__ = ["column_logs", "column_values", "row_logs", "row_values"]
@@ -55,12 +56,19 @@ def _sines_cosines(x, other, factor):
 
 
 @inner_exact
+def _elu1(x, factor):
+    """Replace x by factor (elu(x) + 1): e^min(x, 0) + max(x, 0)."""
+    zero = x.dtype.type(0)
+    for i in range(x.size):
+        x[i] = factor * (decayed(where(x[i] > zero, zero, x[i])) + where(x[i] > zero, x[i], zero))
+
+
+@inner_exact
 def _values(kind, x, other, shift, factor):
     """Apply the nonlinearity of a kind in place, times factor; of a pair, write the second part to `other`."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
     if kind == ELU1:
-        for i in range(x.size):
-            x[i] = factor * (x[i] + one if x[i] > zero else exponential(x[i]))
+        _elu1(x, factor)
     elif kind == RELU:
         for i in range(x.size):
             x[i] = factor * (x[i] if x[i] > zero else zero)

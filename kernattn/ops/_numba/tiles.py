@@ -38,16 +38,23 @@ __all__ = [
 
 
 @inner
+def _finite(x):
+    """Are all numbers finite?"""
+    zero = x.dtype.type(0)
+    total = zero
+    for i in range(x.size):
+        total += x[i] * zero
+    return total == zero
+
+
+@inner
 def finite_rows(x, at, rows, width, mask, mask_at):
     """Return how many rows can be taken together: those before the first with NaN or infinity, or that one alone."""
-    zero = x.dtype.type(0)
+    if _finite(window(x, at, rows * width)):
+        return rows
     for j in range(rows):
-        if mask.size == 0 or mask[mask_at + j]:
-            source, total = window(x, at + j * width, width), zero
-            for i in range(width):
-                total += source[i] * zero
-            if total != zero:
-                return max(j, 1)
+        if (mask.size == 0 or mask[mask_at + j]) and not _finite(window(x, at + j * width, width)):
+            return max(j, 1)
     return rows
 
 

@@ -76,7 +76,7 @@ def recur(
     keys = aligned(size * row_k, v)
     queries = aligned(wide * size, v)
     packed = aligned(size * max(phi_q.dim, phi_k.dim), v)
-    values = aligned(size * row_e, v)
+    packed_v = aligned(size * row_e, v)
     products = aligned(size * size, v)
     num = aligned(size * row_e, v)
     nothing = v.dtype.type(-np.inf)
@@ -118,7 +118,10 @@ def recur(
                     base[:features] = before[0]
                     rescale(s, row_e, e, z, features, base, after)
                     before[0] = unit
-            load_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t, values, row_e)
+            values, row_v = window(v, (head_v * n + t) * e, rows * e), e
+            if mask.size > 0 or e % lanes(v) > 0:
+                values, row_v = window(packed_v, 0, packed_v.size), row_e
+                load_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t, packed_v, row_e)
             for g in range(groups):
                 for i in range(rows):
                     den[i] = 0
@@ -129,14 +132,14 @@ def recur(
                 product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
                 _cut_triangle(products, rows, size, cut, den)
                 product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
-                product(products, 0, 1, size, values, 0, row_e, num, 0, row_e, rows, e, rows, True, LOWER)
+                product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, True, LOWER)
                 write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
                 if logs.size > 0:
                     if not per_feature:
                         highest[:rows] = before[0]
                     log_normalisers(den, highest, rows, logs, signs, reads[u, g, 1] * n + t)
             add_columns(keys, rows, row_k, features, inside, z)
-            product(keys, 0, 1, row_k, values, 0, row_e, s, 0, row_e, features, e, rows, True, FULL)
+            product(keys, 0, 1, row_k, values, 0, row_v, s, 0, row_e, features, e, rows, True, FULL)
             t += rows
         for a in range(tops):
             after_peak[u * tops + a] = log_of(before[a])
