@@ -19,7 +19,7 @@ from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.vectors import every, load, store, where
 
 __all__ = [
-    "add_columns",
+    "column_sums",
     "finite_rows",
     "key_values",
     "key_weights",
@@ -124,17 +124,17 @@ def unit_of_rows(scales, rows, before, bound):
 @inner
 def _highest(tile, low, high, row, features, scales, offset, before, units):
     """Set units_a to that of the largest log of feature a in rows low to high, or the one before them."""
-    x, scale = window(tile, low * row, features), scales[low]
-    for a in range(features):
-        units[a] = x[a] + scale
-    for j in range(low + 1, high):
-        x, scale = window(tile, j * row, features), scales[j]
-        for a in range(features):
-            y = x[a] + scale
-            units[a] = y if y > units[a] else units[a]
-    for a in range(features):
-        own = unit_of(units[a] + offset[a])
-        units[a] = own if own > before[a] else before[a]
+    width = lanes(tile)
+    for a in range(0, features, 2 * width):
+        b = a + width if a + width < features else a
+        top, top_too = load(tile, low * row + a) + scales[low], load(tile, low * row + b) + scales[low]
+        for j in range(low + 1, high):
+            x, y = load(tile, j * row + a) + scales[j], load(tile, j * row + b) + scales[j]
+            top, top_too = where(x > top, x, top), where(y > top_too, y, top_too)
+        top, top_too = unit_of(top + load(offset, a)), unit_of(top_too + load(offset, b))
+        old, old_too = load(before, a), load(before, b)
+        store(where(top > old, top, old), units, a)
+        store(where(top_too > old_too, top_too, old_too), units, b)
 
 
 @inner
@@ -170,27 +170,33 @@ def units_of_features(tile, rows, row, features, scales, offset, before, bound, 
 
 
 @inner_exact
-def key_weights(tile, rows, row, features, scales, offset, units):
-    """Turn logs of features (C, M) into e^log 2^-unit."""
-    nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
-    for j in range(rows):
-        x, scale = window(tile, j * row, features), scales[j]
-        for a in range(features):
-            unit = zero if units[a] == nothing else units[a]
-            x[a] = weight((x[a] + scale) + offset[a], zero, unit)
+def key_weights(tile, rows, row, features, scales, offset, units, sums):
+    """Turn logs of features (C, M) into e^log 2^-unit, and set sums_a to the sum of column a."""
+    nothing, zero, width = tile.dtype.type(-np.inf), tile.dtype.type(0), lanes(tile)
+    for a in range(0, features, 2 * width):
+        b = a + width if a + width < features else a
+        add, unit, add_too, unit_too = load(offset, a), load(units, a), load(offset, b), load(units, b)
+        unit, unit_too = where(unit == nothing, zero, unit), where(unit_too == nothing, zero, unit_too)
+        total = total_too = every(unit, zero)
+        for j in range(rows):
+            x, y = load(tile, j * row + a) + scales[j], load(tile, j * row + b) + scales[j]
+            x, y = weight(x + add, zero, unit), weight(y + add_too, zero, unit_too)
+            store(x, tile, j * row + a)
+            store(y, tile, j * row + b)
+            total, total_too = total + x, total_too + y
+        store(total, sums, a)
+        store(total_too, sums, b)
 
 
 @inner
-def add_columns(tile, rows, row, features, sums, z):
-    """Add the sum of column a to z_a."""
+def column_sums(tile, rows, row, features, sums):
+    """Set sums_a to the sum of column a."""
     for a in range(features):
         sums[a] = 0
     for j in range(rows):
         x = window(tile, j * row, features)
         for a in range(features):
             sums[a] += x[a]
-    for a in range(features):
-        z[a] += sums[a]
 
 
 @inner

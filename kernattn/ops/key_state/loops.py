@@ -15,7 +15,7 @@ from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
 from kernattn.ops._numba.registers import TALL, lanes
 from kernattn.ops._numba.tiles import (
-    add_columns,
+    column_sums,
     finite_rows,
     key_values,
     key_weights,
@@ -71,7 +71,7 @@ def recur(
     groups = reads.shape[1]
     s = aligned(wide * row_e, v)
     z, before, after = aligned(wide, v), aligned(wide, v), aligned(wide, v)  # units of the sums, before and after
-    base, inside = aligned(wide, v), aligned(wide, v)
+    base, sums = aligned(wide, v), aligned(wide, v)
     scales, highest, den, cut = aligned(size, v), aligned(size, v), aligned(size, v), aligned(size, v)
     keys = aligned(size * row_k, v)
     queries = aligned(wide * size, v)
@@ -108,7 +108,7 @@ def recur(
             if per_feature:
                 row_logs(phi_k, keys, rows, row_k, phi_k.frequencies)
                 rows = units_of_features(keys, rows, row_k, features, scales, phi_k.offset, before, bound, base, after)
-                key_weights(keys, rows, row_k, features, scales, phi_k.offset, after)
+                key_weights(keys, rows, row_k, features, scales, phi_k.offset, after, sums)
                 rescale(s, row_e, e, z, features, before, after)
             else:
                 rows, unit = unit_of_rows(scales, rows, before[0], bound)
@@ -138,7 +138,10 @@ def recur(
                     if not per_feature:
                         highest[:rows] = before[0]
                     log_normalisers(den, highest, rows, logs, signs, reads[u, g, 1] * n + t)
-            add_columns(keys, rows, row_k, features, inside, z)
+            if not per_feature:
+                column_sums(keys, rows, row_k, features, sums)
+            for a in range(features):
+                z[a] += sums[a]
             product(keys, 0, 1, row_k, values, 0, row_v, s, 0, row_e, features, e, rows, True, FULL)
             t += rows
         for a in range(tops):
