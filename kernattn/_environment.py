@@ -56,7 +56,7 @@ def _vectors() -> str:
     """How wide the vectors of the compiled loops are."""
     if missing("cpu") is not None:
         return "none: numba is not installed"
-    from kernattn.ops._numba.products import VECTOR
+    from kernattn.ops._numba.registers import VECTOR
 
     return f"{8 * VECTOR} bits"
 

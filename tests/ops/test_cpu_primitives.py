@@ -341,5 +341,5 @@ def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
 def test_vectors_are_those_that_numba_compiles_for(features, size):
     target = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": features}
     assert_fine(
-        f"from kernattn.ops._numba.products import VECTOR\nprint('fine' if VECTOR == {size} else VECTOR)", **target
+        f"from kernattn.ops._numba.registers import VECTOR\nprint('fine' if VECTOR == {size} else VECTOR)", **target
     )
