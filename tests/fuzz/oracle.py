@@ -1,0 +1,51 @@
+"""Attention from its definition, a weight for each pair, in float64 and with logarithms apart; it knows no kernattn."""
+
+import numpy as np
+
+
+def log_features(x, kind, omega=None, scale=1.0, phase=None):
+    """Return the logarithm of the size of each feature and its sign, (n, M), for rows x (n, d)."""
+    x = np.asarray(x, np.float64)
+    with np.errstate(divide="ignore"):
+        if kind == "elu1":
+            return np.where(x > 0, np.log1p(np.maximum(x, 0)), np.minimum(x, 0)), np.ones_like(x)
+        if kind == "relu":
+            return np.log(np.maximum(x, 0)), np.ones_like(x)
+        if kind == "exp":
+            return x, np.ones_like(x)
+        u = (scale * x) @ omega.T
+        half = np.sum((scale * x) ** 2, axis=-1, keepdims=True) / 2
+        if kind == "positive":
+            return u - half, np.ones_like(u)
+        if kind == "hyperbolic":
+            return np.concatenate([u, -u], axis=-1) - half, np.ones((len(x), 2 * u.shape[-1]))
+        waves = np.cos(u + phase) if kind == "phase" else np.concatenate([np.cos(u), np.sin(u)], axis=-1)
+        return np.log(np.abs(waves)) + half, np.sign(waves)
+
+
+def seen(n, causal, key_mask=None, segments=None):
+    """Return which key each query sees, (n, n) or of any shape that the mask broadcasts to."""
+    pairs = np.tril(np.ones((n, n), bool)) if causal else np.ones((n, n), bool)
+    if key_mask is not None:
+        pairs = pairs & np.asarray(key_mask)[None, :]
+    if segments is not None:
+        runs = np.cumsum(np.concatenate([[0], np.asarray(segments)[1:] != np.asarray(segments)[:-1]]))
+        pairs = pairs & (runs[:, None] == runs[None, :])
+    return pairs
+
+
+def attention(q_features, k_features, v, pairs):
+    """Return the outputs of one head, and how far rounding of the weights by a relative 1 moves each row of them."""
+    (log_q, sign_q), (log_k, sign_k), v = q_features, k_features, np.asarray(v, np.float64)
+    out, reach = np.zeros((len(log_q), v.shape[1])), np.zeros(len(log_q))
+    for i in range(len(log_q)):
+        logs = log_q[i] + log_k  # (l, M)
+        peak = np.max(np.where(pairs[i][:, None], logs, -np.inf), initial=-np.inf)
+        if not np.isfinite(peak):
+            continue
+        terms = np.where(pairs[i][:, None], np.exp(np.minimum(logs - peak, 0.0)), 0.0)
+        weights, sizes = np.sum(terms * sign_q[i] * sign_k, axis=1), np.sum(terms, axis=1)
+        total = np.sum(weights)
+        out[i] = weights @ v / total if total else 0.0
+        reach[i] = np.inf if total == 0 else np.sum(sizes) / abs(total) * np.max(np.abs(v[pairs[i]]), initial=0.0)
+    return out, reach
