@@ -5,6 +5,7 @@ import pytest
 
 import laws
 import maps
+from xp import Backend
 
 SIZES = {
     "early keys 30 times larger": (30, 1),
@@ -100,3 +101,66 @@ def test_relu_rows_that_nothing_reaches_are_zero(backend):
         assert (out[:10] == 0).all()
         assert (out[11] != 0).any()
     assert (laws.linear(phi, q, k, v, backend)[::3] == 0).all()
+
+
+SPECS = [
+    name for name in maps.MAPS if name.startswith(("elu1", "relu", "exp", "positive", "hyperbolic", "trig", "phase"))
+]
+RANGE = {
+    "float32": (1e-45, 1e-25, 1e-10, 50, 1e10, 1e19, 1e20, 1e30, 1e38),
+    "float64": (1e-320, 1e-200, 50, 1e20, 1e154, 1e160, 1e300, 1e307),
+}
+
+
+def every_form(phi, q, k, v, backend):
+    rows, state = laws.steps(phi, q, k, v, backend)
+    return laws.linear(phi, q, k, v, backend), laws.causal(phi, q, k, v, backend)[0], rows, laws.attend(phi, state, q)
+
+
+@pytest.mark.parametrize("dtype", RANGE)
+@pytest.mark.parametrize("name", SPECS)
+def test_compiled_loops_are_finite_for_every_finite_input(name, dtype):
+    pytest.importorskip("numba")
+    phi, largest = maps.make(name), np.finfo(dtype).max
+    rng = np.random.default_rng(3)
+    for size in RANGE[dtype]:
+        q, k, v = (rng.uniform(-1, 1, (20, width)) for width in (maps.DIM, maps.DIM, 3))
+        for values in (1, largest):
+            each = (q * size).astype(dtype), (k * size).astype(dtype), (v * values).astype(dtype)
+            for out in every_form(phi, *each, Backend("cpu")):
+                assert np.isfinite(out).all(), (size, values)
+                if name in maps.NONNEGATIVE:
+                    assert (np.abs(out) <= np.abs(each[2]).max() * (1 + 1e-6)).all(), (size, values)
+                if name in maps.EXPONENTIAL:
+                    assert (out[..., 0] != 0).all(), (size, values)
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e-25, 1e10, 1e25])
+def test_relu_is_the_same_at_every_size(size):
+    pytest.importorskip("numba")
+    q, k, v = laws.arrays(9, (40, maps.DIM), (40, maps.DIM), (40, 3))
+    scaled = (np.float32(size) * x for x in (q, k))
+    wanted = every_form(maps.make("relu"), q, k, v, Backend("cpu"))
+    for one, other in zip(every_form(maps.make("relu"), *scaled, v, Backend("cpu")), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("shift", [30, 110, 1e4])
+def test_elu1_far_below_zero_is_exponential(shift):
+    """e^(x - shift) has no unit that it must be told in: elu1 of such inputs is the map exp."""
+    pytest.importorskip("numba")
+    q, k, v = laws.arrays(9, (40, maps.DIM), (40, maps.DIM), (40, 3), dtype="float64")
+    wanted = every_form(maps.make("exp"), q - 30, k - 30, v, Backend("cpu"))
+    for one, other in zip(every_form(maps.make("elu1"), q - shift, k - shift, v, Backend("cpu")), wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", maps.NONNEGATIVE)
+def test_huge_values_are_averaged(name):
+    pytest.importorskip("numba")
+    q, k, v = laws.arrays(9, (70, maps.DIM), (70, maps.DIM), (70, 3))
+    wanted = every_form(maps.make(name), q, k, v, Backend("cpu"))
+    for one, other in zip(
+        every_form(maps.make(name), q, k, v * np.float32(2.0**125), Backend("cpu")), wanted, strict=True
+    ):
+        np.testing.assert_allclose(one * 2.0**-125, other, rtol=1e-5, atol=1e-5)

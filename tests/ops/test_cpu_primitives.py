@@ -72,7 +72,7 @@ def apply_weight(x, up, down, y):
 @compiled
 def apply_change_of_unit(peak, unit, y):
     for i in range(peak.size):
-        y[i] = change_of_unit(peak[i], unit[i])
+        y[i] = change_of_unit(peak[i], -unit[i], unit.dtype.type(0))
 
 
 @compiled

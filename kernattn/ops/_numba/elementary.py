@@ -360,20 +360,20 @@ def _(x):
     return decayed
 
 
-def change_of_unit(peak, unit):
-    """Return e^peak 2^-unit; exact where peak is the log of a unit."""
-    return np.exp(peak) * 2.0**-unit
+def change_of_unit(peak, up, down):
+    """Return e^peak 2^(up - down); exact where peak is the log of a unit."""
+    return np.exp(peak) * 2.0 ** (up - down)
 
 
 @overload(change_of_unit, jit_options=_OPTIONS)
-def _(peak, unit):
+def _(peak, up, down):
     c = _constants(peak)
     log2, log2e, high, low, zero = c.log2, c.log2e, c.log2_high, c.log2_low, c.zero
 
-    def change_of_unit(peak, unit):
+    def change_of_unit(peak, up, down):
         n = _rint(peak * log2e)
         r = (peak - n * high) - n * low
-        return _scaled(zero if n * log2 == peak else r, n, zero, unit)
+        return _scaled(zero if n * log2 == peak else r, n, up, down)
 
     return change_of_unit
 

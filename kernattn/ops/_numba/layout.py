@@ -102,7 +102,7 @@ class Plan(NamedTuple):
     features: int
     projects: bool
     numbers: NDArray[np.int64]  # kind, per feature or not, phase or not, d, D, M, and the sizes of parts of `constants`
-    constants: NDArray[Any]  # amplitude, omega, omega_t, weights and offset, each from a cache line on
+    constants: NDArray[Any]  # amplitude and reach, omega, omega_t, weights and offset, each from a cache line on
 
 
 _plans: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int], Plan]] = WeakKeyDictionary()
@@ -137,11 +137,18 @@ def plan_with(spec: MapSpec, omega: Host, frequencies: int, dtype: np.dtype[Any]
     return _packed(kind, parts, spec.amplitude, dtype, dim, frequencies)
 
 
+def _reach(kind: Kind, omega: Host, weights: Host, dtype: np.dtype[Any]) -> float:
+    """Return c, so that nothing that is computed of rows with sum_i |x_i| c < 1 is near the largest float."""
+    limit = float(np.finfo(dtype).max) / 64
+    steepest, heaviest = (float(np.abs(x).max(initial=0.0)) for x in (omega, weights))
+    return max(steepest / limit, (heaviest / limit) ** 0.5, 1 / limit if kind.per_feature else 0.0)
+
+
 def _packed(
     kind: Kind, arrays: tuple[NDArray[Any], ...], amplitude: float, dtype: np.dtype[Any], dim: int, frequencies: int
 ) -> Plan:
     """Return the plan of omega, omega_t, weights and offset, copied into one array: a map is two arrays for a call."""
-    parts = [np.array([amplitude]), *(x.reshape(-1) for x in arrays)]
+    parts = [np.array([amplitude, _reach(kind, arrays[0], arrays[2], dtype)]), *(x.reshape(-1) for x in arrays)]
     unit, sizes = LINE // dtype.itemsize, [part.size for part in parts]
     starts = np.cumsum([0, *(-(-size // unit) * unit for size in sizes)])
     memory = np.zeros(starts[-1] + unit, dtype)

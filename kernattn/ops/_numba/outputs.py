@@ -17,12 +17,16 @@ __all__ = ["log_normalisers", "write"]
 
 @inner_exact
 def write(num, row, rows, e, den, out, at):
-    """Write num / den, 0 where den is 0."""
+    """Write num / den, 0 where den is 0, and at most the largest float where num is finite."""
     zero = num.dtype.type(0)
+    largest = num.dtype.type(np.finfo(num.dtype).max)
     for i in range(rows):
         source, target, d = window(num, i * row, e), window(out, at + i * e, e), den[i]
         for c in range(e):
-            target[c] = zero if d == zero else source[c] / d
+            y = zero if d == zero else source[c] / d
+            if abs(y) > largest and abs(source[c]) <= largest:
+                y = math.copysign(largest, y)
+            target[c] = y
 
 
 @inner

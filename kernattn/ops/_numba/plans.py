@@ -23,6 +23,7 @@ class Map(NamedTuple):
     frequencies: Any
     features: Any
     amplitude: Any
+    reach: Any  # rows with sum_i |x_i| reach < 1 overflow nothing; 0 where none does
     omega: Any
     omega_t: Any
     weights: Any
@@ -44,6 +45,7 @@ def unpacked(numbers, constants):
         numbers[4],
         numbers[5],
         constants[0],
+        constants[1],
         window(constants, unit, numbers[6]),
         window(constants, omega_t, numbers[7]),
         window(constants, weights, numbers[8]),

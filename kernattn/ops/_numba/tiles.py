@@ -12,7 +12,8 @@ import numpy as np
 
 from kernattn.ops._numba.compile import inner, inner_exact
 from kernattn.ops._numba.elementary import change_of_unit, octaves, unit_of, weight
-from kernattn.ops._numba.kinds import column_logs, column_values, row_values
+from kernattn.ops._numba.far import absorbed, balance_query, hold, ordinary, within
+from kernattn.ops._numba.kinds import calm, column_logs, column_values, positive, row_values
 from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.products import FULL, panel_product, product, transpose
 from kernattn.ops._numba.registers import lanes
@@ -20,7 +21,6 @@ from kernattn.ops._numba.vectors import every, load, store, where
 
 __all__ = [
     "column_sums",
-    "finite_rows",
     "key_values",
     "key_weights",
     "load_rows",
@@ -32,30 +32,10 @@ __all__ = [
     "query_weights",
     "rescale",
     "row_scales",
+    "scale_row",
     "unit_of_rows",
     "units_of_features",
 ]
-
-
-@inner
-def _finite(x):
-    """Are all numbers finite?"""
-    zero = x.dtype.type(0)
-    total = zero
-    for i in range(x.size):
-        total += x[i] * zero
-    return total == zero
-
-
-@inner
-def finite_rows(x, at, rows, width, mask, mask_at):
-    """Return how many rows can be taken together: those before the first with NaN or infinity, or that one alone."""
-    if _finite(window(x, at, rows * width)):
-        return rows
-    for j in range(rows):
-        if (mask.size == 0 or mask[mask_at + j]) and not _finite(window(x, at + j * width, width)):
-            return max(j, 1)
-    return rows
 
 
 @inner
@@ -89,17 +69,17 @@ def row_scales(weights, tile, rows, width, row, given, given_at, mask, mask_at, 
 
 
 @inner
-def key_values(phi, tile, rows, row, scales, unit):
-    """Turn projections (C, D) into values times amplitude e^scales_j 2^-unit, (C, M)."""
+def key_values(phi, tile, rows, row, scales, unit, lifted):
+    """Turn projections (C, D) into values times amplitude e^scales_j 2^-unit, (C, M), where the unit is `lifted`."""
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
     for j in range(rows):
-        factor = zero if scales[j] == nothing else phi.amplitude * weight(scales[j], zero, unit)
+        factor = zero if scales[j] == nothing else phi.amplitude * weight(scales[j], -unit, absorbed(unit, lifted))
         row_values(phi, tile, j * row, 0, phi.frequencies, factor)
 
 
 @inner
-def unit_of_rows(scales, rows, before, bound):
-    """Return (how many rows may share a unit, that unit).
+def unit_of_rows(scales, rows, before, bound, lifted):
+    """Return (how many rows may share a unit, that unit), `lifted` octaves above their scales.
 
     Rows see what came before and row 0; a later row more than 2^bound above both ends the chunk, so that no row is
     lost below a scale that comes from its future.
@@ -111,10 +91,10 @@ def unit_of_rows(scales, rows, before, bound):
             first += 1
     if first == rows:
         return rows, before
-    base = max(before, unit_of(scales[first]))
+    base = max(before, unit_of(scales[first]) + lifted)
     unit = base
     for j in range(first, rows):
-        own = unit_of(scales[j])
+        own = unit_of(scales[j]) + lifted
         if own - base > bound:
             return j, unit
         unit = max(unit, own)
@@ -122,7 +102,7 @@ def unit_of_rows(scales, rows, before, bound):
 
 
 @inner
-def _highest(tile, low, high, row, features, scales, offset, before, units):
+def _highest(tile, low, high, row, features, scales, offset, before, lifted, units):
     """Set units_a to that of the largest log of feature a in rows low to high, or the one before them."""
     width = lanes(tile)
     for a in range(0, features, 2 * width):
@@ -131,14 +111,14 @@ def _highest(tile, low, high, row, features, scales, offset, before, units):
         for j in range(low + 1, high):
             x, y = load(tile, j * row + a) + scales[j], load(tile, j * row + b) + scales[j]
             top, top_too = where(x > top, x, top), where(y > top_too, y, top_too)
-        top, top_too = unit_of(top + load(offset, a)), unit_of(top_too + load(offset, b))
+        top, top_too = unit_of(top + load(offset, a)) + lifted, unit_of(top_too + load(offset, b)) + lifted
         old, old_too = load(before, a), load(before, b)
         store(where(top > old, top, old), units, a)
         store(where(top_too > old_too, top_too, old_too), units, b)
 
 
 @inner
-def units_of_features(tile, rows, row, features, scales, offset, before, bound, base, units):
+def units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, base, units):
     """Set units_a for as many rows as may share them, as in `unit_of_rows`, and return how many."""
     nothing = scales.dtype.type(-np.inf)
     first, seen = 0, 0
@@ -151,8 +131,8 @@ def units_of_features(tile, rows, row, features, scales, offset, before, bound, 
         for a in range(features):
             units[a] = before[a]
         return rows
-    _highest(tile, first, first + 1, row, features, scales, offset, before, base)
-    _highest(tile, first, rows, row, features, scales, offset, before, units)
+    _highest(tile, first, first + 1, row, features, scales, offset, before, lifted, base)
+    _highest(tile, first, rows, row, features, scales, offset, before, lifted, units)
     above = 0
     for a in range(features):
         above += 1 if units[a] - base[a] > bound else 0
@@ -162,16 +142,16 @@ def units_of_features(tile, rows, row, features, scales, offset, before, bound, 
         x, scale = window(tile, j * row, features), scales[j]
         above = 0
         for a in range(features):
-            above += 1 if unit_of((x[a] + scale) + offset[a]) - base[a] > bound else 0
+            above += 1 if (unit_of((x[a] + scale) + offset[a]) + lifted) - base[a] > bound else 0
         if above > 0:
-            _highest(tile, first, j, row, features, scales, offset, before, units)
+            _highest(tile, first, j, row, features, scales, offset, before, lifted, units)
             return j
     return rows
 
 
 @inner_exact
-def key_weights(tile, rows, row, features, scales, offset, units, sums):
-    """Turn logs of features (C, M) into e^log 2^-unit, and set sums_a to the sum of column a."""
+def key_weights(tile, rows, row, features, scales, offset, units, lifted, sums):
+    """Turn logs of features (C, M) into e^log 2^-unit, units `lifted`, and set sums_a to the sum of column a."""
     nothing, zero, width = tile.dtype.type(-np.inf), tile.dtype.type(0), lanes(tile)
     for a in range(0, features, 2 * width):
         b = a + width if a + width < features else a
@@ -186,6 +166,14 @@ def key_weights(tile, rows, row, features, scales, offset, units, sums):
             total, total_too = total + x, total_too + y
         store(total, sums, a)
         store(total_too, sums, b)
+    if lifted > 0:
+        for a in range(features):
+            hidden = absorbed(units[a], lifted)
+            if hidden > 0:
+                factor = weight(zero, zero, hidden)
+                sums[a] *= factor
+                for j in range(rows):
+                    tile[j * row + a] *= factor
 
 
 @inner
@@ -206,12 +194,12 @@ def rescale(s, row, width, z, features, before, units):
     for a in range(features):
         old, new = before[a], units[a]
         if old != new:
-            _scale_row(s, a * row, width, z, a, weight(zero, old, new))
+            scale_row(s, a * row, width, z, a, weight(zero, old, new))
         before[a] = new
 
 
 @inner
-def _scale_row(s, at, width, z, a, factor):
+def scale_row(s, at, width, z, a, factor):
     """Multiply row a of the sums."""
     z[a] *= factor
     x = window(s, at, width)
@@ -231,9 +219,9 @@ def load_sums(s_all, z_all, peak_all, start, features, e, tops, s, row_e, z, uni
             s[a * row_e + c] = s_all[(start * features + a) * e + c] if start >= 0 else 0
         top = a if tops > 1 else 0
         if start >= 0:
-            factor = change_of_unit(peak_all[start * tops + top], units[top])
+            factor = change_of_unit(peak_all[start * tops + top], -units[top], s.dtype.type(0))
             if factor != 1 and units[top] > -np.inf:
-                _scale_row(s, a * row_e, e, z, a, factor)
+                scale_row(s, a * row_e, e, z, a, factor)
 
 
 @inner
@@ -247,11 +235,20 @@ def query_projections(x, at, rows, width, omega, frequencies, tile, row, scratch
 
 
 @inner
-def query_values(phi, tile, row, rows, z, normalisers):
-    """Turn projections (D, C) into values (M, C), and add their products with z; what is common to a row cancels."""
+def query_values(phi, tile, row, rows, z, totals, normalisers):
+    """Turn projections (D, C) into values (M, C), and add their products with z; what is common to a row cancels.
+
+    `totals` become sums of the values where these may be far from 1, else 1.
+    """
+    ordinary_ones = not positive(phi) or calm(phi, window(tile, 0, phi.frequencies * row))
     column_values(phi, tile, row)
+    for i in range(rows):
+        totals[i] = 1 if ordinary_ones else 0
     for a in range(phi.features):
         x, weight = window(tile, a * row, rows), z[a]
+        if not ordinary_ones:
+            for i in range(rows):
+                totals[i] += x[i]
         for i in range(rows):
             normalisers[i] += x[i] * weight
 
@@ -294,13 +291,35 @@ def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile,
         load_rows(k, at, rows, dim, mask, mask_at, packed, dim)
         row_scales(phi.weights, packed, rows, dim, dim, given, given_at, mask, mask_at, scales)
         panel_product(packed, rows, dim, phi.omega_t, 0, phi.frequencies, tile, row)
+    inputs, step = (tile, row) if phi.omega_t.size == 0 else (packed, dim)
+    if phi.reach > 0 and (step > dim or not within(window(packed, 0, rows * dim), phi.reach)):
+        for j in range(rows):
+            x = window(inputs, j * step, dim)
+            if not within(x, phi.reach):
+                own = window(scales, 0, 0 if given.size > 0 else rows)
+                hold(phi, x, window(tile, j * row, phi.frequencies), own, j)
 
 
 @inner
-def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, den):
-    """Write the weights of queries, features-major (M, C), their units where they have any, and normalisers over z."""
-    query_projections(q, at, rows, phi.dim, phi.omega, phi.frequencies, tile, row, packed, row)
+def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, den, spare):
+    """Write the weights of queries, features-major (M, C), their units, and normalisers over z."""
+    dim, frequencies = phi.dim, phi.frequencies
+    query_projections(q, at, rows, dim, phi.omega, frequencies, tile, row, packed, row)
+    if phi.reach > 0 and not within(window(q, at, rows * dim), phi.reach):
+        for i in range(rows):
+            x, u = window(q, at + i * dim, dim), window(spare, 0, frequencies)
+            if not within(x, phi.reach):
+                for a in range(frequencies):
+                    u[a] = tile[a * row + i]
+                hold(phi, x, u, window(highest, 0, 0), 0)
+                for a in range(frequencies):
+                    tile[a * row + i] = u[a]
     if phi.per_feature:
         query_weights(phi, tile, row, rows, units, z, highest, den)
     else:
-        query_values(phi, tile, row, rows, z, den)
+        query_values(phi, tile, row, rows, z, highest, den)
+        for i in range(rows):
+            octave = tile.dtype.type(0)
+            if positive(phi) and not ordinary(highest[i]):
+                octave = balance_query(phi, window(q, at + i * dim, dim), tile, row, i, z, den, spare)
+            highest[i] = octave

@@ -26,7 +26,7 @@ def answer(q_numbers, q_constants, e, q, s_all, z_all, peak_all, reads, n, out, 
     size = tile_rows(chunk, q)
     wide = tile_rows(max(features, phi.frequencies), q)
     s, z, units = aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q)
-    highest, den = aligned(size, q), aligned(size, q)
+    highest, den, spare = aligned(size, q), aligned(size, q), aligned(2 * wide, q)
     queries = aligned(wide * size, q)
     packed = aligned(size * phi.dim, q)
     num = aligned(size * row_e, q)
@@ -42,10 +42,12 @@ def answer(q_numbers, q_constants, e, q, s_all, z_all, peak_all, reads, n, out, 
         rows = min(chunk, n - t)
         for i in range(rows):
             den[i] = 0
-        query_features(phi, q, (reads[r, 0] * n + t) * phi.dim, rows, units, z, packed, queries, size, highest, den)
+        query_features(
+            phi, q, (reads[r, 0] * n + t) * phi.dim, rows, units, z, packed, queries, size, highest, den, spare
+        )
         product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
         write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)
         if logs.size > 0:
             if not per_feature:
-                highest[:rows] = units[0]
+                highest[:rows] += units[0]
             log_normalisers(den, highest, rows, logs, signs, reads[r, 2] * n + t)

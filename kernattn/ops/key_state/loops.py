@@ -7,8 +7,9 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.elementary import log_of
-from kernattn.ops._numba.kinds import row_logs
+from kernattn.ops._numba.elementary import log_of, weight
+from kernattn.ops._numba.far import absorbed, alike_rows, in_unit, own_values
+from kernattn.ops._numba.kinds import positive, row_logs
 from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.outputs import log_normalisers, write
 from kernattn.ops._numba.plans import unpacked
@@ -16,7 +17,6 @@ from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
 from kernattn.ops._numba.registers import TALL, lanes
 from kernattn.ops._numba.tiles import (
     column_sums,
-    finite_rows,
     key_values,
     key_weights,
     load_rows,
@@ -24,6 +24,7 @@ from kernattn.ops._numba.tiles import (
     project_keys,
     query_features,
     rescale,
+    scale_row,
     unit_of_rows,
     units_of_features,
 )
@@ -71,7 +72,7 @@ def recur(
     groups = reads.shape[1]
     s = aligned(wide * row_e, v)
     z, before, after = aligned(wide, v), aligned(wide, v), aligned(wide, v)  # units of the sums, before and after
-    base, sums = aligned(wide, v), aligned(wide, v)
+    base, sums, spare = aligned(wide, v), aligned(wide, v), aligned(2 * wide, v)
     scales, highest, den, cut = aligned(size, v), aligned(size, v), aligned(size, v), aligned(size, v)
     keys = aligned(size * row_k, v)
     queries = aligned(wide * size, v)
@@ -86,6 +87,7 @@ def recur(
         head, head_v, head_m = units[u, 0], units[u, 1], units[u, 2]
         start, t, end = units[u, 3], units[u, 4], units[u, 5]
         load_sums(before_s, before_z, before_peak, start, features, e, tops, s, row_e, z, before)
+        lifted = v.dtype.type(0)
         while t < end:
             rows = min(chunk, end - t)
             if fresh.size > 0:
@@ -100,19 +102,32 @@ def recur(
                     if fresh[head_m * n + t + j]:
                         rows = j
                         break
-            rows = finite_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t)
+            rows, lift = alike_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t, lifted)
+            if lift > lifted:
+                for a in range(features):
+                    hidden = absorbed(before[a if per_feature else 0], lift - lifted)
+                    if hidden > 0:
+                        scale_row(s, a * row_e, e, z, a, weight(v.dtype.type(0), -hidden, v.dtype.type(0)))
+                lifted = lift
             project_keys(
                 phi_k, k, (head * n + t) * phi_k.dim, rows, mask, head_m * n + t, given, head * n + t,
                 packed, keys, row_k, scales,
             )  # fmt: skip
             if per_feature:
                 row_logs(phi_k, keys, rows, row_k, phi_k.frequencies)
-                rows = units_of_features(keys, rows, row_k, features, scales, phi_k.offset, before, bound, base, after)
-                key_weights(keys, rows, row_k, features, scales, phi_k.offset, after, sums)
+                rows = units_of_features(
+                    keys, rows, row_k, features, scales, phi_k.offset, before, bound - lifted, lifted, base, after
+                )
+                key_weights(keys, rows, row_k, features, scales, phi_k.offset, after, lifted, sums)
                 rescale(s, row_e, e, z, features, before, after)
             else:
-                rows, unit = unit_of_rows(scales, rows, before[0], bound)
-                key_values(phi_k, keys, rows, row_k, scales, unit)
+                if positive(phi_k):
+                    own_values(phi_k, k, (head * n + t) * phi_k.dim, rows, keys, row_k, scales, spare)
+                rows, unit = unit_of_rows(scales, rows, before[0], bound - lifted, lifted)
+                if positive(phi_k):
+                    in_unit(keys, rows, row_k, features, scales, unit, lifted)
+                else:
+                    key_values(phi_k, keys, rows, row_k, scales, unit, lifted)
                 if unit != before[0]:
                     after[:features] = unit
                     base[:features] = before[0]
@@ -126,8 +141,9 @@ def recur(
                 for i in range(rows):
                     den[i] = 0
                 query_features(
-                    phi_q, q, (reads[u, g, 0] * n + t) * phi_q.dim, rows, after, z, packed, queries, size, highest, den
-                )
+                    phi_q, q, (reads[u, g, 0] * n + t) * phi_q.dim, rows, after, z,
+                    packed, queries, size, highest, den, spare,
+                )  # fmt: skip
                 # products[j, i] = phi(k_j) . phi(q_i) for j <= i
                 product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
                 _cut_triangle(products, rows, size, cut, den)
@@ -136,7 +152,7 @@ def recur(
                 write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
                 if logs.size > 0:
                     if not per_feature:
-                        highest[:rows] = before[0]
+                        highest[:rows] += before[0]
                     log_normalisers(den, highest, rows, logs, signs, reads[u, g, 1] * n + t)
             if not per_feature:
                 column_sums(keys, rows, row_k, features, sums)

@@ -9,7 +9,8 @@ import numpy as np
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.crew import close, offer_of, open_, taken
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, unit_of, weight
-from kernattn.ops._numba.kinds import row_logs, row_values
+from kernattn.ops._numba.far import absorbed, balanced, hold, in_unit, lift, ordinary, own_values, within
+from kernattn.ops._numba.kinds import positive, row_logs, row_values
 from kernattn.ops._numba.memory import aligned, pad, whole, window
 from kernattn.ops._numba.outputs import write
 from kernattn.ops._numba.plans import unpacked
@@ -41,18 +42,24 @@ def _largest(x, parts):
 
 
 @inner_exact
-def _key_weights(x, scale, offset, before, after, units, decay):
+def _key_weights(x, scale, offset, raised, before, after, units, decay):
     """Turn logs of the key's features into weights in the new units, and set how much the old sums shrink."""
     nothing, zero = x.dtype.type(-np.inf), x.dtype.type(0)
     for a in range(x.size):
         log, old = (x[a] + scale) + offset[a], before[a]
-        last, own = octaves(old), unit_of(log)
+        last, own = octaves(old), unit_of(log) + raised
         new = own if own > last else last
         unit = zero if new == nothing else new
         units[a] = new
         after[a] = log_of(new)
         x[a] = weight(log, zero, unit)
-        decay[a] = change_of_unit(old, unit)
+        decay[a] = change_of_unit(old, zero, unit)
+    if raised > 0:
+        for a in range(x.size):
+            hidden = absorbed(units[a], raised)
+            if hidden > 0:
+                x[a] *= weight(zero, zero, hidden)
+                decay[a] *= weight(zero, zero, hidden)
 
 
 @inner_exact
@@ -83,6 +90,13 @@ def _project(phi, x, heads, first, count, mask, packed, tile, row):
 
 
 @inner
+def _hold(phi, x, tile, at, scales, j):
+    """Hold the projections of one far row, and its log scale unless there is no room for it."""
+    if phi.reach > 0 and not within(x, phi.reach):
+        hold(phi, x, window(tile, at, phi.frequencies), scales, j)
+
+
+@inner
 def _advance(
     q_numbers, q_constants, k_numbers, k_constants, e,
     q, k, v, given, mask, table, groups, s, z, peak, in_place,
@@ -101,7 +115,7 @@ def _advance(
     keys, queries = aligned(ROWS * row, v), aligned(readers * row, v)
     packed = aligned(readers * max(phi_q.dim, phi_k.dim), v)
     scales, decay, parts = aligned(ROWS, v), aligned(features, v), aligned(lanes(v), v)
-    units, largest = aligned(features, v), aligned(features, v)
+    units, largest, spare = aligned(features, v), aligned(features, v), aligned(features, v)
     value, total, den = aligned(e, v), aligned(e, v), aligned(1, v)
     nothing, zero, one = v.dtype.type(-np.inf), v.dtype.type(0), v.dtype.type(1)
     dim, per_feature = phi_k.dim, phi_k.per_feature
@@ -112,24 +126,35 @@ def _advance(
         for j in range(count):
             x = window(inputs, j * step, dim)
             row_scales(phi_k.weights, x, 1, dim, dim, given, of_k[block + j], mask, block + j, window(scales, j, 1))
+            _hold(phi_k, x, keys, j * row, window(scales, 0, 0 if given.size > 0 else count), j)
         _project(phi_q, q, of_q, block * groups, count * groups, mask[:0], packed, queries, row)
+        for j in range(count * groups):
+            x = window(q, of_q[block * groups + j] * phi_q.dim, phi_q.dim)
+            _hold(phi_q, x, queries, j * row, window(scales, 0, 0), 0)
         for j in range(count):
             b = block + j
-            key = window(keys, j * row, features)
+            key, there = window(keys, j * row, features), mask.size == 0 or mask[b]
+            raised = lift(window(v, of_v[b] * e, e)) if there else zero
             if per_feature:
                 row_logs(phi_k, key, 1, row, phi_k.frequencies)
                 after = window(new_peak, b * features, features)
-                _key_weights(key, scales[j], phi_k.offset, window(peak, b * features, features), after, units, decay)
+                old = window(peak, b * features, features)
+                _key_weights(key, scales[j], phi_k.offset, raised, old, after, units, decay)
             else:
-                new = max(octaves(peak[b]), unit_of(scales[j]))
+                scale = window(scales, j, 1)
+                if positive(phi_k):
+                    own_values(phi_k, k, of_k[b] * dim, 1, key, row, scale, spare)
+                new = max(octaves(peak[b]), unit_of(scales[j]) + raised)
                 unit = zero if new == nothing else new
-                key_values(phi_k, key, 1, row, window(scales, j, 1), unit)
-                decay[:] = change_of_unit(peak[b], unit)
+                if positive(phi_k):
+                    in_unit(key, 1, row, features, scale, unit, raised)
+                else:
+                    key_values(phi_k, key, 1, row, scale, unit, raised)
+                decay[:] = change_of_unit(peak[b], -unit, absorbed(unit, raised))
                 new_peak[b] = log_of(new)
             old_z, new_z_b = window(z, b * features, features), window(new_z, b * features, features)
             for a in range(features):
                 new_z_b[a] = decay[a] * old_z[a] + key[a]
-            there = mask.size == 0 or mask[b]
             for c in range(e):
                 value[c] = v[of_v[b] * e + c] if there else zero
             sums = window(new_s, b * features * e, features * e)
@@ -140,6 +165,13 @@ def _advance(
                     _query_weights(reader, phi_q.offset, units, largest, parts)
                 else:
                     row_values(phi_q, reader, 0, 0, phi_q.frequencies, one)
+                    if positive(phi_q):
+                        size = zero
+                        for a in range(features):
+                            size += reader[a]
+                        if not ordinary(size):
+                            x = window(q, of_q[b * groups + g] * phi_q.dim, phi_q.dim)
+                            balanced(phi_q.kind, phi_q.omega_t, x, one, reader, spare)
                 total[:] = zero
                 if g > 0:
                     read(sums, reader, total)
