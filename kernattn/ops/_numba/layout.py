@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import lru_cache
-from math import prod
+from math import prod, sqrt
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -141,7 +141,7 @@ def _reach(kind: Kind, omega: Host, weights: Host, dtype: np.dtype[Any]) -> floa
     """Return c, so that nothing that is computed of rows with sum_i |x_i| c < 1 is near the largest float."""
     limit = float(np.finfo(dtype).max) / 64
     steepest, heaviest = (float(np.abs(x).max(initial=0.0)) for x in (omega, weights))
-    return max(steepest / limit, (heaviest / limit) ** 0.5, 1 / limit if kind.per_feature else 0.0)
+    return max(steepest / limit, sqrt(heaviest / limit), 1 / limit if kind.per_feature else 0.0)
 
 
 def _packed(
