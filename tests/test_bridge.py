@@ -18,7 +18,7 @@ from xp import KINDS, dtype_name, numpy_dtype, to_numpy
 pytestmark = pytest.mark.skipif(_dispatch.missing("cpu") is not None, reason="no numba")
 
 LENT = [kind for kind in KINDS if kind.name in ("torch", "jax")]
-PHI, SIGNED, COMPUTED = "positive-softmax", "trigonometric-softmax", "polynomial"
+PHI, COMPUTED = "positive-softmax", "polynomial"
 N, E = 7, 3
 MASK, IDS = np.arange(N) % 3 != 1, np.arange(N) // 4
 

@@ -63,7 +63,7 @@ def test_study_of_own_tokens_and_what_a_folder_refuses(tokens, tmp_path, capsys)
 
 
 def test_a_damaged_record_is_one_line_and_no_end(tokens, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("kernattn.studies.attention.write_figures", lambda folder, records: [])
+    monkeypatch.setattr("kernattn.studies._attention.write_figures", lambda folder, records: [])
     out = tmp_path / "out"
     assert main(words(tokens, out, "--draws", "6")) == 0
     first, second = (out / "records.jsonl").read_bytes().splitlines(keepends=True)
@@ -111,7 +111,7 @@ def test_interruption(tokens, tmp_path, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kernattn.studies.attention.measure", interrupted)
+    monkeypatch.setattr("kernattn.studies._attention.measure", interrupted)
     assert main(words(tokens, tmp_path / "out")) == 130
     assert "run again" in one_line(capsys)
 

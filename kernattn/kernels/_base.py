@@ -194,9 +194,34 @@ class Kernel(ABC):
         return Scaled(other, self)
 
 
+@dataclass(frozen=True)
+class Combined(Kernel):
+    """A kernel made of kernels, its members."""
+
+    kernels: tuple[Kernel, ...]
+
+    def __post_init__(self) -> None:
+        """Check the members."""
+        _check_kernels(self.kernels)
+
+    @final
+    def check_domain(self, name: str, x: Array) -> None:
+        """Raise where a value of x lies outside of the domain of a member.
+
+        Parameters
+        ----------
+        name : str
+            What the error calls x.
+        x : (..., d) array
+            Rows.
+        """
+        for kernel in self.kernels:
+            kernel.check_domain(name, x)
+
+
 @final
 @dataclass(frozen=True)
-class Sum(Kernel):
+class Sum(Combined):
     r"""Sum of kernels, :math:`k(x, y) = \sum_i k_i(x, y)`; written ``k1 + k2``.
 
     Parameters
@@ -218,32 +243,13 @@ class Sum(Kernel):
     array([2., 2.])
     """
 
-    kernels: tuple[Kernel, ...]
-
-    def __post_init__(self) -> None:
-        """Check the terms."""
-        _check_kernels(self.kernels)
-
     def _evaluate(self, rows: Rows) -> Array:
         return reduce(add, (kernel._of(rows) for kernel in self.kernels))
-
-    def check_domain(self, name: str, x: Array) -> None:
-        """Raise where a value of x lies outside of the domain of a member.
-
-        Parameters
-        ----------
-        name : str
-            What the error calls x.
-        x : (..., d) array
-            Rows.
-        """
-        for kernel in self.kernels:
-            kernel.check_domain(name, x)
 
 
 @final
 @dataclass(frozen=True)
-class Product(Kernel):
+class Product(Combined):
     r"""Product of kernels, :math:`k(x, y) = \prod_i k_i(x, y)`; written ``k1 * k2``.
 
     Parameters
@@ -265,27 +271,8 @@ class Product(Kernel):
     array([144., 144.])
     """
 
-    kernels: tuple[Kernel, ...]
-
-    def __post_init__(self) -> None:
-        """Check the factors."""
-        _check_kernels(self.kernels)
-
     def _evaluate(self, rows: Rows) -> Array:
         return reduce(partial(_product, rows.xp), (kernel._of(rows) for kernel in self.kernels))
-
-    def check_domain(self, name: str, x: Array) -> None:
-        """Raise where a value of x lies outside of the domain of a member.
-
-        Parameters
-        ----------
-        name : str
-            What the error calls x.
-        x : (..., d) array
-            Rows.
-        """
-        for kernel in self.kernels:
-            kernel.check_domain(name, x)
 
 
 @final
@@ -342,7 +329,7 @@ def _product(xp: ModuleType, a: Array, b: Array) -> Array:
     return xp.where(a == 0, a, xp.where(b == 0, b, a * b)) if anywhere(xp.isinf(a) | xp.isinf(b)) else a * b
 
 
-def _members(kind: type[Sum] | type[Product], kernel: Kernel) -> tuple[Kernel, ...]:
+def _members(kind: type[Combined], kernel: Kernel) -> tuple[Kernel, ...]:
     return kernel.kernels if isinstance(kernel, kind) else (kernel,)
 
 

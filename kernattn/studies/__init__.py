@@ -2,11 +2,11 @@
 
 from kernattn._environment import describe, versions
 from kernattn.errors import MissingExtra
+from kernattn.studies._attention import attention_study
 from kernattn.studies._images import REAL_ROWS, real_rows
 from kernattn.studies._records import StudyConflict, read_records
 from kernattn.studies._settings import Settings, preset
 from kernattn.studies._verdicts import verdicts
-from kernattn.studies.attention import attention_study
 
 __all__ = [
     "REAL_ROWS",

@@ -29,13 +29,13 @@ def untimed(folder):
 STUCK = """
 import sys, time
 from kernattn.cli import main
-from kernattn.studies import attention
+from kernattn.studies import _attention
 
-def measure(*args, really=attention.measure, cells=[]):
+def measure(*args, really=_attention.measure, cells=[]):
     cells.append(args)
     return really(*args) if len(cells) < 8 else time.sleep(600)
 
-attention.measure = measure
+_attention.measure = measure
 main(sys.argv[1:])
 """  # the command, stuck in its eighth cell
 
@@ -82,7 +82,7 @@ def test_torn_last_line(tmp_path, tokens_file, small, torn):
 def test_finished_study_is_left_alone(tmp_path, tokens_file, small, monkeypatch):
     first = attention_study(tmp_path, small, tokens_file)
     before = (tmp_path / "records.jsonl").read_bytes()
-    monkeypatch.setattr("kernattn.studies.attention.measure", None)
+    monkeypatch.setattr("kernattn.studies._attention.measure", None)
     assert attention_study(tmp_path, small, tokens_file) == first
     assert (tmp_path / "records.jsonl").read_bytes() == before
 

@@ -1,7 +1,5 @@
 """Count sketches by Numba: one pass over the entries of each row."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from __future__ import annotations
 
 from typing import Any
@@ -12,8 +10,8 @@ from scipy import sparse
 
 from kernattn._array import Array, Host
 from kernattn._parallel import share
-from kernattn.ops._numba.compile import compiled
 from kernattn.ops._numba.layout import accumulation
+from kernattn.ops.countsketch.loops import sketch_csr, sketch_dense
 
 __all__ = ["countsketch"]
 
@@ -30,10 +28,10 @@ def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: i
     flat = out.reshape(-1, len(index), num_buckets)
     if sparse.issparse(x):
         entries = _fixed(x.data, dtype), _fixed(x.indices, x.indices.dtype), _fixed(x.indptr, x.indptr.dtype)
-        share(lambda low, high: _sparse(*entries, *hashes, flat, low, high), len(flat), SECONDS * len(index) * x.nnz)
+        share(lambda low, high: sketch_csr(*entries, *hashes, flat, low, high), len(flat), SECONDS * len(index) * x.nnz)
     else:
         rows = _fixed(x, dtype).reshape(-1, x.shape[-1])
-        share(lambda low, high: _dense(rows, *hashes, flat, low, high), len(flat), SECONDS * len(index) * x.size)
+        share(lambda low, high: sketch_dense(rows, *hashes, flat, low, high), len(flat), SECONDS * len(index) * x.size)
     return out
 
 
@@ -42,24 +40,3 @@ def _fixed(array: Any, dtype: Any) -> NDArray[Any]:
     result = np.ascontiguousarray(array, dtype=dtype).view()
     result.flags.writeable = False
     return result
-
-
-@compiled
-def _dense(x, index, weight, out, low, high):
-    """Sketch rows low to high of an array."""
-    for r in range(low, high):
-        out[r] = 0
-        for i in range(index.shape[0]):
-            for j in range(index.shape[1]):
-                out[r, i, index[i, j]] += weight[i, j] * x[r, j]
-
-
-@compiled
-def _sparse(data, indices, indptr, index, weight, out, low, high):
-    """Sketch rows low to high of a CSR matrix."""
-    for r in range(low, high):
-        out[r] = 0
-        for i in range(index.shape[0]):
-            for t in range(indptr[r], indptr[r + 1]):
-                j = indices[t]
-                out[r, i, index[i, j]] += weight[i, j] * data[t]
