@@ -36,7 +36,8 @@ BASIC = {
     }.items()
 }
 ALL = BASIC | SPECS
-UNIFORM = [name for name in SPECS if not name.startswith(("hadamard", "kac"))]
+NEARLY = [name for name in SPECS if name.startswith(("hadamard", "kac"))]  # uniform
+UNIFORM = [name for name in SPECS if name not in NEARLY]
 NORMAL = [name for name in UNIFORM if not name.endswith("sqrt_d")]
 QUASI = ("halton", "sobol")
 CLOSED = ["antithetic", "antithetic iid", "antithetic simplex", "orthogonal coupled", "simplex", "simplex coupled"]
