@@ -40,7 +40,7 @@ def measured(rows: np.ndarray, exact: np.ndarray, draw: Callable[[int], Callable
     return float(np.mean([np.mean((phi @ phi.T - exact) ** 2) for phi in features]))
 
 
-def closed(rows: np.ndarray, phi: ka.FeatureMap) -> float:
+def closed(rows: np.ndarray, phi: ka.features.FeatureMap) -> float:
     x, y = rows[:, None], rows[None]
     return float(np.mean(phi.variance(x, y) + phi.bias(x, y) ** 2))
 

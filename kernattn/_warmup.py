@@ -24,8 +24,9 @@ __all__ = ["warmup"]
 def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
     r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: under half a minute for a dtype, once for a machine.
 
-    One compilation, cached on disk, serves every map, shape and mask of a dtype, in this process and in later ones.
-    float16 and bfloat16 run on the loops of float32.
+    One compilation of attention's loops, cached on disk, serves every map, shape and mask of a dtype, in this process
+    and in later ones. float16 and bfloat16 run on the loops of float32. Hadamard features, sketches and Gram-Schmidt
+    have loops of their own, which their first call compiles.
 
     Parameters
     ----------
