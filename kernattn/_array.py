@@ -81,9 +81,9 @@ def namespace(**arrays: Array) -> ModuleType:
     found = [_namespace_of(name, array) for name, array in arrays.items()]
     for name, xp in zip(names[1:], found[1:], strict=True):
         if xp is not found[0]:
+            first, other = (module.__name__.removeprefix("array_api_compat.") for module in (found[0], xp))
             raise MixedLibraryError(
-                f"all arrays of one call must come from one library; {names[0]} is of {found[0].__name__}, "
-                f"{name} of {xp.__name__}"
+                f"all arrays of one call must come from one library; {names[0]} is of {first}, {name} of {other}"
             )
     return found[0]
 
