@@ -113,6 +113,7 @@ def softmax(o: Sizes, causal: bool) -> Race:
     if peers.have("torch"):
         torch, tensors = peers.torch_of(q, k, v)
         attention = torch.nn.functional.scaled_dot_product_attention
+        tensors = [tensor[None] for tensor in tensors]  # its fused kernel takes four dimensions only
         others["torch's scaled_dot_product_attention"] = partial(attention, *tensors, is_causal=causal)
     pairs = o.heads * o.n * (o.n + 1) / 2 if causal else o.heads * o.n * float(o.n)
     work = Work(4.0 * q.nbytes, 4.0 * pairs * o.dim, pairs)
