@@ -15,22 +15,8 @@ def padded(d: int) -> int:
 
 
 def walsh_hadamard(x: Host) -> Host:
-    r"""Return :math:`p^{-1/2} H x` along the second axis from last, of p = 2^k entries, Sylvester's order.
+    r"""Return :math:`p^{-1/2} H x` of columns x (..., p, c), p = 2^k, in Sylvester's order; it is its own inverse.
 
-    k passes of sums and differences, :math:`p \log_2 p` operations for each column; it is its own inverse.
-
-    Parameters
-    ----------
-    x : (..., p, c) numpy.ndarray
-        Columns, float64.
-
-    Returns
-    -------
-    (..., p, c) numpy.ndarray
-        The transforms.
-
-    Examples
-    --------
     >>> import numpy as np
     >>> from kernattn.ops.walsh import walsh_hadamard
     >>> 2 * walsh_hadamard(np.eye(4))

@@ -120,11 +120,6 @@ class MaternNorms(ScaleMixture):
     r"""Norms of the multivariate t law of :math:`2\nu` degrees of freedom: :math:`s^2 = \nu / G`, shape :math:`\nu`.
 
     Rasmussen and Williams (2006), section 4.2.1: the spectral measure of the Matern kernel.
-
-    Parameters
-    ----------
-    nu : float
-        The smoothness, positive.
     """
 
     nu: float
@@ -156,11 +151,6 @@ class RationalQuadraticNorms(ScaleMixture):
     r"""Norms of Gaussians of Gamma variance: :math:`s^2 = G / \alpha`, G of shape :math:`\alpha`.
 
     Rasmussen and Williams (2006), section 4.2.1: the spectral measure of the rational quadratic kernel.
-
-    Parameters
-    ----------
-    alpha : float
-        The shape, positive.
     """
 
     alpha: float

@@ -1,9 +1,7 @@
 """Each recipe of docs/adding.md, followed: a class, a row of a table, and everything that the page promises of it."""
 
 import re
-import sys
 from dataclasses import dataclass
-from importlib import import_module
 from math import prod
 from pathlib import Path
 
@@ -12,8 +10,6 @@ import pytest
 
 import kernattn as ka
 import laws
-from kernattn import _dispatch, ops
-from kernattn._environment import describe
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._choose import table
@@ -22,8 +18,6 @@ from kernattn.features._exponential.positive import _exponential_moments, _folde
 from kernattn.features._spectral.spectra import ISOTROPIC, PRODUCT, has_normal_frequencies
 from kernattn.kernels import KERNELS
 from kernattn.kernels._stationary import Stationary
-from kernattn.ops._cuda import HEADERS
-from kernattn.ops.kinds import KINDS, Kind
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.projections import NORM_LAWS, PROJECTIONS, Directed, Pair
 from laws import arrays
@@ -277,71 +271,6 @@ def test_a_projection_by_name(opposite):
         ka.random_features(K.Gaussian(), D, 7, "positive", "opposite")
     with pytest.raises(ParameterError, match=r"one of .*opposite.*; got 'opposed'"):
         ka.random_features(K.Gaussian(), D, 8, projection="opposed")
-
-
-FILES = {
-    "__init__": """
-from kernattn._dispatch import Op
-OP = Op("doubled", ("reference", "cpu"))
-""",
-    "reference": """
-def doubled(x):
-    return 2 * x
-""",
-    "cpu": """
-import numpy as np
-from kernattn.ops.doubled.loops import fill
-def doubled(x):
-    out = np.empty_like(x)
-    fill(x.reshape(-1), out.reshape(-1))
-    return out
-""",
-    "loops": """
-from kernattn.ops._numba.compile import compiled
-@compiled
-def fill(x, out):
-    for i in range(x.size):
-        out[i] = 2 * x[i]
-""",
-}
-
-
-@pytest.fixture
-def doubled(tmp_path, monkeypatch):
-    """A folder among the ops."""
-    folder = tmp_path / "doubled"
-    folder.mkdir()
-    for name, text in FILES.items():
-        (folder / f"{name}.py").write_text(text, encoding="utf-8")
-    monkeypatch.setattr(ops, "__path__", [*ops.__path__, str(tmp_path)])
-    op = import_module("kernattn.ops.doubled").OP
-    monkeypatch.setitem(ops.OPS, "doubled", op)
-    yield op
-    _dispatch._load.cache_clear()
-    for name in [name for name in sys.modules if name.startswith("kernattn.ops.doubled")]:
-        del sys.modules[name]
-    del ops.doubled
-
-
-def test_an_op(doubled):
-    assert doubled.choose(ROWS) == "cpu"
-    assert re.search(r"doubled +cpu", describe())
-    for backend in ("reference", "cpu"):
-        np.testing.assert_array_equal(doubled.implementation(ROWS, backend)(ROWS), 2 * ROWS)
-
-
-def test_kernels_have_their_headers():
-    assert set(HEADERS) == {path.parent.name for path in (PACKAGE / "ops").glob("*/kernels.cu")}
-    for header in {name for headers in HEADERS.values() for name in headers}:
-        assert (PACKAGE / "ops" / header).is_file(), header
-
-
-def test_a_kind(monkeypatch):
-    """Its row is all that the reference wants."""
-    monkeypatch.setitem(KINDS, "softsign", Kind("softsign", 99, lambda xp, u: u / (1 + xp.abs(u))))
-    spec, u = MapSpec("softsign", omega=ROWS[:5], amplitude=0.5), ROWS @ ROWS[:5].T
-    features = ops.OPS["features"].implementation(ROWS, "reference")(ROWS, spec)
-    np.testing.assert_allclose(features, 0.5 * u / (1 + np.abs(u)), rtol=1e-12)
 
 
 def found(name):
