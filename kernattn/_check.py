@@ -18,6 +18,7 @@ __all__ = [
     "check_room",
     "finite_number",
     "host_array",
+    "host_form",
     "instance_of",
     "one_of",
     "positive_integer",
@@ -105,6 +106,13 @@ def _memory() -> int | None:
 
 def host_array(name: str, value: Any, shape: tuple[int | str, ...], dtypes: Iterable[str] = ("float64",)) -> None:
     """Raise unless `value` is a NumPy array of a dtype and a shape, a letter any length; not empty, nothing huge."""
+    host_form(name, value, shape, dtypes)
+    if value.dtype.kind == "f" and not np.max(np.abs(value)) <= HUGE:  # NaN included
+        raise ParameterError(f"{name} must hold numbers up to {HUGE:g} in size; it holds larger ones, or NaN")
+
+
+def host_form(name: str, value: Any, shape: tuple[int | str, ...], dtypes: Iterable[str] = ("float64",)) -> None:
+    """Raise unless `value` is a NumPy array of a dtype and a shape, a letter any length; not empty."""
     names = tuple(dtypes)
     if type(value) is not np.ndarray or value.dtype.name not in names:
         raise DTypeError(f"{name} must be a NumPy array of {' or '.join(names)}; got {shown(value)}")
@@ -116,5 +124,3 @@ def host_array(name: str, value: Any, shape: tuple[int | str, ...], dtypes: Iter
         raise ShapeError(f"{name} must be of shape {wanted}; got {value.shape}")
     if 0 in value.shape:
         raise EmptyInputError(f"{name} must not be empty; got shape {value.shape}")
-    if value.dtype.kind == "f" and not np.max(np.abs(value)) <= HUGE:  # NaN included
-        raise ParameterError(f"{name} must hold numbers up to {HUGE:g} in size; it holds larger ones, or NaN")

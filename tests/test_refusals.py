@@ -1,11 +1,14 @@
 """Arguments that nobody means to give: each is refused in words, by an error of kernattn, before any work."""
 
+from dataclasses import dataclass
+
 import numpy as np
 import pytest
 from scipy import sparse
 
 import kernattn as ka
 from kernattn import errors
+from kernattn.ops.spec import MapSpec
 from refusals import DRAWN, refused, x
 
 K, F, P = ka.kernels, ka.features, ka.projections
@@ -221,3 +224,46 @@ def test_states_that_do_not_fit_themselves(parts):
 def test_what_no_machine_has_room_for(call):
     with pytest.raises(errors.ParameterError):
         call()
+
+
+@dataclass(frozen=True, eq=False)
+class OwnSpec(F.FeatureMap):
+    """A map of one's own whose spec may not fit its rows."""
+
+    spec: MapSpec = None
+    dim = None
+    scaled_query = scaled_key = redraw = None
+
+    def features_of(self, dim):
+        return self.spec.features_of(dim)
+
+
+def test_specs_of_ones_own():
+    short, plain = {"row_weights": np.ones(3)}, {"row_weights": [1.0] * 4}
+    for wrong in (short, plain, {"offset": np.ones(9)}, {"omega": np.ones(4)}):
+        with pytest.raises(errors.KernattnError):
+            MapSpec("exp", **{"omega": np.ones((6, 4)), **wrong})
+    with refused(errors.ParameterError, "kind must be one of", "'log'"):
+        MapSpec("log")
+    with refused(errors.ParameterError, "amplitude must be a positive number"):
+        MapSpec("exp", amplitude=0.0)
+    for spec in (MapSpec("exp", row_weights=np.ones(3)), MapSpec("exp", offset=np.ones(5))):
+        for call in (
+            lambda spec=spec: ka.key_state(ROWS, ROWS, OwnSpec(spec)),
+            lambda spec=spec: ka.linear_attention(ROWS, ROWS, ROWS, OwnSpec(spec)),
+            lambda spec=spec: OwnSpec(spec)(ROWS),
+        ):
+            with refused(errors.ShapeError, "(4,)"):
+                call()
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [("indices", [0, 1, 99]), ("indices", [0, -1, 2]), ("indptr", [0, 2, 9]), ("indptr", [0, 9, 3])]
+)
+def test_csr_matrices_that_point_elsewhere(part, value):
+    phi = ka.random_features(K.Polynomial(2), 4, 8)
+    rows = sparse.csr_array(np.array([[1.0, 2.0, 0.0, 0.0], [0.0, 0.0, 3.0, 0.0]]))
+    assert phi(rows).shape == (2, 8)
+    setattr(rows, part, np.array(value, np.int32))
+    with refused(errors.ShapeError, "CSR", "columns 0 to 3"):
+        phi(rows)

@@ -25,6 +25,7 @@ from kernattn.errors import (
     StateMismatchError,
 )
 from kernattn.features import FeatureMap
+from kernattn.features._base.map import check_spec
 from kernattn.ops.peaked import LinearState
 
 __all__ = [
@@ -80,6 +81,8 @@ def check_map(phi: Any, q: Array | None = None, k: Array | None = None, like: Ar
     if not isinstance(phi, FeatureMap):
         raise DTypeError(f"phi must be a kernattn.features.FeatureMap; got {type(phi).__name__}")
     for name, array, dim in (("q", q, phi.query_dim), ("k", k, phi.key_dim), ("like", like, phi.key_dim)):
+        if array is not None and dim is None:
+            check_spec(phi.query_spec if name == "q" else phi.key_spec, array.shape[-1])
         if array is not None and dim is not None and array.shape[-1] != dim:
             raise ShapeError(f"{name} must have d = {dim} columns, as phi was drawn; got shape {tuple(array.shape)}")
     if q is not None and k is not None and None in (phi.query_dim, phi.key_dim):

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._array import Array, Host
+from kernattn._check import host_form, instance_of, one_of, positive_number
 from kernattn._lazy import lazy
 from kernattn.ops.chains import Chains
 from kernattn.ops.kinds import KINDS
@@ -32,6 +33,12 @@ class RowForm:
     factor: Host
     centre: Host
     linear: Host
+
+    def __post_init__(self) -> None:
+        """Check that all parts are for one dimension."""
+        host_form("factor", self.factor, ("r", "d"))
+        for name in ("centre", "linear"):
+            host_form(name, getattr(self, name), self.factor.shape[1:])
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +81,30 @@ class MapSpec:
     offset: Host | None = None
     amplitude: float = 1.0
     row_form: RowForm | None = None
+
+    def __post_init__(self) -> None:
+        """Check the parts, against each other where the frequencies tell the dimension."""
+        one_of("kind", self.kind, KINDS)
+        positive_number("amplitude", self.amplitude)
+        if self.omega is None:
+            self._check("d", "M")
+            return
+        if not isinstance(self.omega, Chains):
+            host_form("omega", self.omega, ("D", "d"))
+        self.check(self.omega.shape[1])
+
+    def check(self, dim: int) -> None:
+        """Raise unless the parts are for rows of that dimension: loops read as far as it says."""
+        self._check(dim, self.features_of(dim))
+
+    def _check(self, dim: int | str, features: int | str) -> None:
+        if self.row_weights is not None:
+            host_form("row_weights", self.row_weights, (dim,))
+        if self.offset is not None and KINDS[self.kind].offset != "none":
+            host_form("offset", self.offset, (features,))
+        if self.row_form is not None:
+            instance_of("row_form", self.row_form, RowForm)
+            host_form("factor", self.row_form.factor, ("r", dim))
 
     @property
     def log_amplitude(self) -> Host:

@@ -19,7 +19,7 @@ from kernattn.features._record import fingerprint, save
 from kernattn.ops.features import OP, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["FeatureMap", "SpecMap", "check_number"]
+__all__ = ["FeatureMap", "SpecMap", "check_number", "check_spec"]
 
 
 class FeatureMap(ABC):
@@ -97,6 +97,7 @@ class FeatureMap(ABC):
             raise ShapeError(f"{name} must have d = {dim} columns, as the map was drawn; got shape {tuple(x.shape)}")
         if dim is None:
             check_number(self, x.shape[-1])
+            check_spec(self.key_spec if key else self.query_spec, x.shape[-1])
 
     @final
     def query(self, x: Array, *, backend: str | None = None) -> Array:
@@ -203,6 +204,12 @@ def check_number(phi: FeatureMap, dim: int) -> None:
     """Raise where a map gives more features than an axis can have."""
     if phi.features_of(dim) > MOST:
         raise ParameterError(f"{type(phi).__name__} must give less than 2**31 features; it gives more at d = {dim}")
+
+
+def check_spec(spec: MapSpec | None, dim: int) -> None:
+    """Raise unless the spec of a map of any dimension is one for rows of `dim`."""
+    if spec is not None:
+        spec.check(dim)
 
 
 class SpecMap(FeatureMap):

@@ -178,3 +178,12 @@ def _check_csr(x: Any, dim: int) -> None:
         raise ShapeError(f"x must have d = {dim} columns, as the map was drawn; got shape {x.shape}")
     if x.shape[0] == 0:
         raise EmptyInputError(f"x must have rows; got shape {x.shape}")
+    starts, columns = x.indptr, x.indices  # by which loops index
+    if not (
+        len(starts) == x.shape[0] + 1
+        and starts[0] == 0
+        and (starts[1:] >= starts[:-1]).all()
+        and starts[-1] <= min(len(columns), len(x.data))
+        and (x.nnz == 0 or (columns[: starts[-1]].min() >= 0 and columns[: starts[-1]].max() < dim))
+    ):
+        raise ShapeError(f"x must be a CSR matrix whose rows hold columns 0 to {dim - 1}; its indices say otherwise")
