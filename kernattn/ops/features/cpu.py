@@ -1,7 +1,4 @@
-"""Features by Numba: projection and nonlinearity of a block of rows while it lies in cache.
-
-The cosine is what costs: NumPy's float64 one takes 15 ns where ours takes less than one.
-"""
+"""Features by Numba: projection and nonlinearity of a block of rows while it lies in cache."""
 
 from __future__ import annotations
 
