@@ -128,7 +128,7 @@ def test_causal_takes_as_many_queries_as_keys():
 @pytest.mark.parametrize("form", [linear, causal])
 def test_the_map(form):
     for given in (None, np.exp, "elu1", ka.features.elu1):
-        with refused(errors.DTypeError, "phi", "FeatureMap", type(given).__name__):
+        with refused(errors.DTypeError, "phi", "FeatureMap", repr(given)):
             form(x(5, 4), x(5, 4), x(5, 2), given)
     with refused(errors.ShapeError, "d = 4", "(5, 3)"):
         form(x(5, 3), x(5, 3), x(5, 2), DRAWN)

@@ -16,6 +16,7 @@ from kernattn._array import (
     placement,
     why_not_plain,
 )
+from kernattn._check import instance_of
 from kernattn.errors import (
     DTypeError,
     EmptyInputError,
@@ -78,8 +79,7 @@ def check_arrays(
 
 def check_map(phi: Any, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:
     """Raise unless phi is a feature map for queries q, keys k, or keys like an array."""
-    if not isinstance(phi, FeatureMap):
-        raise DTypeError(f"phi must be a kernattn.features.FeatureMap; got {type(phi).__name__}")
+    instance_of("phi", phi, FeatureMap)
     for name, array, dim in (("q", q, phi.query_dim), ("k", k, phi.key_dim), ("like", like, phi.key_dim)):
         if array is not None and dim is None:
             check_spec(phi.query_spec if name == "q" else phi.key_spec, array.shape[-1])

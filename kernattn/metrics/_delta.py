@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn._array import Array, Host, like, namespace, to_numpy64
+from kernattn._check import instance_of
 from kernattn.errors import NoClosedForm, ShapeError
 from kernattn.features import DenseExponential, FeatureMap, OptimalPositive, Positive
 from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
@@ -48,7 +49,7 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
     EmptyInputError
         An axis of length 0.
     DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library.
+        Not arrays of real floating dtype, or not of one library; phi is no feature map.
 
     Examples
     --------
@@ -65,6 +66,7 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
         filled(name, array)
         if array.ndim != 2:
             raise ShapeError(f"{name} must be a matrix; got shape {tuple(array.shape)}")
+    instance_of("phi", phi, FeatureMap)
     if not isinstance(phi, Positive | OptimalPositive | DenseExponential) or phi.projection.pairs(*phi.omega.shape):
         raise NoClosedForm(
             "the covariance of two kernel estimates is known for 'positive', 'optimal_positive' and 'favor_sharp' maps "

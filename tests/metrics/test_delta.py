@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.errors import NoClosedForm, ShapeError
+from kernattn.errors import DTypeError, NoClosedForm, ShapeError
 from kernattn.metrics import attention_delta_method, ratio_delta_method
 from laws import arrays
 
@@ -66,3 +66,8 @@ def test_shapes():
         attention_delta_method(Q[0], KEYS, V, phi)
     with pytest.raises(ShapeError, match="got"):
         attention_delta_method(Q, KEYS, V[:2], phi)
+
+
+def test_a_map():
+    with pytest.raises(DTypeError, match="phi must be a FeatureMap; got 'positive'"):
+        attention_delta_method(Q, KEYS, V, "positive")
