@@ -15,11 +15,12 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, dtype_name
+from kernattn._array import Array, Host, dtype_name, namespace
 from kernattn._precision import float32_products
 from kernattn.errors import BackendUnavailable, ShapeError
 from kernattn.ops.chains import Chains
 from kernattn.ops.kinds import LOGS, TABLE, VALUES
+from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = [
@@ -42,17 +43,18 @@ __all__ = [
 ]
 
 TYPES = ("device.cuh", "tile.cuh", "types.cuh")
-LINEAR = (*TYPES, "output.cuh", "maps.cuh", "linear.cuh")
+MAPS = (*TYPES, "kinds.cuh", "maps.cuh")
+LINEAR = (*TYPES, "octaves.cuh", "output.cuh", "kinds.cuh", "maps.cuh", "linear.cuh")
 HEADERS = {
-    "features": (*TYPES, "maps.cuh", "features.cuh"),
-    "gram": (*TYPES, "maps.cuh", "features.cuh"),
-    "hadamard": (*TYPES, "maps.cuh"),
+    "features": (*MAPS, "features.cuh"),
+    "gram": (*MAPS, "features.cuh"),
+    "hadamard": MAPS,
     "countsketch": (*TYPES, "sketch.cuh"),
     "tensor_sketch": (*TYPES, "sketch.cuh"),
     "orthogonalize": TYPES,
     "key_state": LINEAR,
     "attend": LINEAR,
-    "causal": LINEAR,
+    "causal": (*LINEAR, "causal/chunk.cuh"),
     "step": LINEAR,
     "block_softmax": (*TYPES, "output.cuh"),
 }
@@ -125,7 +127,7 @@ class MapCode:
         return (
             f"-DINPUT={self.input}",
             f"-DOPERAND={self.operand}",
-            f"-DKIND={self.kind.upper()}",
+            f"-DKIND={self.kind}",
             f"-DPROJECT={int(self.project)}",
             f"-DSPLIT={int(self.split)}",
             f"-DFB={FB}",
@@ -346,16 +348,27 @@ class Rows:
         return Rows(spread(self.x, 2), spread(self.scale, 1), self.per_feature, self.dtype)
 
 
-def take_rows(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str) -> Rows:
-    """Return the rows of an op's input: an array where there is a spec, else features in float32 or float64."""
+def take_rows(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str, whole: bool = True) -> Rows:
+    """Return the rows of an op's input: an array where there is a spec, else features in float32 or float64.
+
+    Log scales that the kernels cannot make are given, but where they cancel: not `whole`.
+    """
     import cupy
 
+    real = "float64" if accumulator == "double" else "float32"
     if spec is not None:
-        return Rows(cupy.ascontiguousarray(x), NULL, spec.per_feature, dtype_name(x))
+        scale = NULL
+        if whole and spec.row_form is not None:
+            wide = cupy.asarray(x, dtype=real)
+            scale = cupy.ascontiguousarray(row_scale(namespace(x=wide), wide, spec, _constant)[..., 0])
+        return Rows(cupy.ascontiguousarray(x), scale, spec.per_feature, dtype_name(x))
     values, log_scale = x
     m = math.prod(np.broadcast_shapes(values.shape[-1:], log_scale.shape[-1:]))
-    real = "float64" if accumulator == "double" else "float32"
     if log_scale.shape[-1] == 1 and values.shape[-1] == m:
         scale = cupy.ascontiguousarray(log_scale[..., 0].astype(real, copy=False))
         return Rows(cupy.ascontiguousarray(values.astype(real, copy=False)), scale, False, real)
     return Rows(cupy.ascontiguousarray(log_scale.astype(real, copy=False)), NULL, True, real)
+
+
+def _constant(_: Any, values: NDArray[Any], dtype: Any, __: Array) -> Any:
+    return uploaded(values, np.dtype(dtype).name)

@@ -9,15 +9,18 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Array
-from kernattn.errors import BackendUnavailable, ShapeError
+from kernattn.errors import ShapeError
 from kernattn.ops import _cuda
-from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = [
     "LinearCode",
+    "Side",
     "Slabs",
+    "alike",
     "batch",
+    "both_sides",
     "broadcast",
     "cut",
     "empty_state",
@@ -26,8 +29,9 @@ __all__ = [
     "lead_of",
     "linear_code",
     "merged_lead",
-    "refuse_normaliser",
-    "rows_of",
+    "normalisers",
+    "pointers",
+    "side",
 ]
 
 WIDEST = {"bf16_t": 128, "tf32_t": 128, "float": 64, "double": 32}  # columns of v whose sums fit the registers
@@ -80,20 +84,80 @@ def cut(n: int, wanted: int, tile: int) -> Slabs:
     return Slabs(_cuda.ceil_div(n, rows), rows)
 
 
-def rows_of(
-    x: Array | ScaledFeatures, spec: MapSpec | None, dtype: str, limits: _cuda.Limits
-) -> tuple[_cuda.Rows, _cuda.MapCode]:
-    """Return an op's input as rows, and how a map of them is compiled beside values of `dtype`."""
-    accumulator = "double" if dtype == "float64" else "float"
-    rows = _cuda.take_rows(x, spec, accumulator)
-    d = rows.x.shape[-1]
-    return rows, _cuda.map_code(dtype if spec is None else rows.dtype, spec, rows.per_feature, d, limits, rows.dtype)
+@dataclass(frozen=True, eq=False)
+class Side:
+    """Queries or keys as the kernels take them."""
+
+    rows: _cuda.Rows
+    arguments: tuple[Any, ...]  # what Map is made of
+
+    @property
+    def lead(self) -> tuple[int, ...]:
+        """The leading axes."""
+        return tuple(self.rows.x.shape[:-2])
+
+    @property
+    def frequencies(self) -> int:
+        """D."""
+        return int(self.arguments[-2])
 
 
-def refuse_normaliser(wanted: bool) -> None:
-    """Raise where row normalisers are asked for, which no kernel writes."""
-    if wanted:
-        raise BackendUnavailable("backend 'gpu' does not return normalisers; ask for backend='reference'")
+def side(
+    x: Array | ScaledFeatures, spec: MapSpec | None, dtype: str, limits: _cuda.Limits, whole: bool = True
+) -> tuple[Side, _cuda.MapCode]:
+    """Return an op's input, and how its map is compiled beside values of `dtype`; see `take_rows` for `whole`."""
+    rows = _cuda.take_rows(x, spec, _accumulator(dtype), whole)
+    code = _map_code(rows, spec, dtype, rows.x.shape[-1], limits)
+    return Side(rows, _cuda.map_arguments(spec, code, rows.x.shape[-1])), code
+
+
+def both_sides(
+    q: Array | ScaledFeatures,
+    k: Array | ScaledFeatures,
+    q_spec: MapSpec | None,
+    k_spec: MapSpec | None,
+    dtype: str,
+    limits: _cuda.Limits,
+    normaliser: bool = False,
+) -> tuple[Side, Side, _cuda.MapCode, int]:
+    """Return queries, keys, how their maps are compiled, and whether these are 1 or 2; they must be `alike`."""
+    queries = _cuda.take_rows(q, q_spec, _accumulator(dtype), normaliser)
+    keys = _cuda.take_rows(k, k_spec, _accumulator(dtype))
+    d_q, d_k = queries.x.shape[-1], keys.x.shape[-1]
+    code = _map_code(keys, k_spec, dtype, max(d_q, d_k), limits)
+    return (
+        Side(queries, _cuda.map_arguments(q_spec, code, d_q)),
+        Side(keys, _cuda.map_arguments(k_spec, code, d_k)),
+        code,
+        1 if q_spec is k_spec else 2,
+    )
+
+
+def alike(a: MapSpec | None, b: MapSpec | None) -> bool:
+    """Can two maps run in one kernel: are they of one kind, and do both project or neither?"""
+    if a is None or b is None:
+        return a is b
+    return a.kind == b.kind and (a.omega is None) == (b.omega is None)
+
+
+def _accumulator(dtype: str) -> str:
+    return "double" if dtype == "float64" else "float"
+
+
+def _map_code(rows: _cuda.Rows, spec: MapSpec | None, dtype: str, d: int, limits: _cuda.Limits) -> _cuda.MapCode:
+    return _cuda.map_code(dtype if spec is None else rows.dtype, spec, rows.per_feature, d, limits, rows.dtype)
+
+
+def normalisers(shape: tuple[int, ...], dtype: Any, wanted: bool) -> LogNormaliser | None:
+    """Return room for the normalisers of rows, where they are wanted."""
+    import cupy
+
+    return LogNormaliser(cupy.empty(shape, dtype=dtype), cupy.empty(shape, dtype=dtype)) if wanted else None
+
+
+def pointers(parts: tuple[Array, ...] | None, count: int) -> tuple[Any, ...]:
+    """Return the arrays, or null pointers."""
+    return (_cuda.NULL,) * count if parts is None else tuple(parts)
 
 
 def broadcast(x: Array, lead: tuple[int, ...], inner: int) -> Array:

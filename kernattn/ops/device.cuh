@@ -189,9 +189,9 @@ template <class T, class A> __device__ __forceinline__ T narrow(A x) { return Na
 template <class A> struct Limits;
 template <> struct Limits<float> {
     static __device__ __forceinline__ float lowest() { return __int_as_float(0xff800000); }  // -infinity
-    static __device__ __forceinline__ float faint() { return 8.6736174e-19f; }               // 2^-60
+    static __device__ __forceinline__ float rise() { return 58.0f; }  // by how many octaves keys of a chunk may rise above its first
 };
 template <> struct Limits<double> {
     static __device__ __forceinline__ double lowest() { return __longlong_as_double(0xfff0000000000000ll); }
-    static __device__ __forceinline__ double faint() { return 3.0549363634996047e-151; }  // 2^-500
+    static __device__ __forceinline__ double rise() { return 720.0; }
 };

@@ -21,7 +21,7 @@ __device__ __forceinline__ void write_features(const X* x, int rows, const Map& 
     bool fresh = true;
     for (int block = share; block < map.tiles() / parts; block += spread) {
         Acc u[1][FB / 8][4];
-        project(u, inputs, rows, map, block * FB, fresh, tiles);
+        project<0, 1>(u, inputs, rows, map, block * FB, fresh, tiles);
         fresh = false;
         for (int part = 0; part < parts; ++part) {
             const int tile = block * parts + part;

@@ -20,7 +20,7 @@ class Kind:
     """
 
     name: str
-    number: int  # by which compiled loops know it: `_numba/kinds.py` and the enum of the CUDA header
+    number: int  # by which compiled loops know it: `_numba/kinds.py`
     formula: Callable[[ModuleType, Array], Array]
     parts: int = 1  # features of one frequency
     scale: Literal["none", "row", "feature"] = "none"  # where the log scale stands

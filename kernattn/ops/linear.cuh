@@ -12,9 +12,9 @@ template <class Put> __device__ __forceinline__ void for_each_of_features(Put pu
 }
 
 // The log features of keys from their projections, -infinity where a key is not visible; each warp's largest of every column goes to
-// column_top (WARPS, FB). A barrier must follow.
-__device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (&u)[FB / 8][4], int tile,
-                                             const Map& map, const Acc* log_row, const int* visible, Acc* column_top) {
+// column_top (WARPS, FB), NaN if one is, and those of row 0 to row_top (FB), unless null. A barrier must follow.
+__device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (&u)[FB / 8][4], int tile, const Map& map,
+                                             const Acc* log_row, const int* visible, Acc* column_top, Acc* row_top = nullptr) {
     const Acc lowest = Limits<Acc>::lowest();
     Acc top[FB / 8][2];
 #pragma unroll
@@ -22,7 +22,8 @@ __device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (
     for_each_of_features([&](int j, int p, int row, int column) {
         const int feature = map.feature(tile, column);
         logs[j][p] = feature >= 0 && visible[row] ? map.log(tile % parts, u[j][p], log_row[row], feature) : lowest;
-        top[j][p % 2] = larger(top[j][p % 2], logs[j][p]);
+        top[j][p % 2] = larger_or_nan(top[j][p % 2], logs[j][p]);
+        if (row_top && row == 0) row_top[column] = logs[j][p];
     });
 #pragma unroll
     for (int j = 0; j < FB / 8; ++j)
@@ -33,9 +34,16 @@ __device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (
         }
 }
 
-// The weights of a tile of features into `weights` (C, FB), and sums.den += weights z. With a log scale per feature the unit is the
-// largest weight so far, and `factor` what everything summed before was multiplied by. peak and z are those of the tile's slots.
-__device__ __forceinline__ void weigh(Output& sums, E* weights, const Acc (&u)[FB / 8][4], int tile, const Map& map, const Acc* peak,
+// The unit of a feature's sums once the keys of column_top are among them: +infinity from a NaN on, which keeps what follows NaN.
+__device__ __forceinline__ Acc raised(Acc unit, const Acc* column_top, int column) {
+    Acc top = Limits<Acc>::lowest();
+    for (int w = 0; w < WARPS; ++w) top = larger_or_nan(top, column_top[w * FB + column]);
+    return top == top ? larger(unit, unit_of(top)) : -Limits<Acc>::lowest();
+}
+
+// The weights of a tile of features into `weights` (C, FB), and sums.den += weights z. With a log scale per feature the unit is that of
+// the largest weight so far, and `factor` what everything summed before was multiplied by. unit and z are those of the tile's slots.
+__device__ __forceinline__ void weigh(Output& sums, E* weights, const Acc (&u)[FB / 8][4], int tile, const Map& map, const Acc* unit,
                                       const Acc* z, Acc (&factor)[2]) {
     Acc w[FB / 8][4];
     factor[0] = factor[1] = Acc(1);
@@ -43,20 +51,20 @@ __device__ __forceinline__ void weigh(Output& sums, E* weights, const Acc (&u)[F
         Acc top[2] = {sums.unit[0], sums.unit[1]};
         for_each_of_features([&](int j, int p, int row, int column) {
             const int feature = map.feature(tile, column);
-            w[j][p] = feature >= 0 ? map.log(tile % parts, u[j][p], Acc(0), feature) + peak[column] : Limits<Acc>::lowest();
-            top[p / 2] = larger(top[p / 2], w[j][p]);
+            w[j][p] = feature >= 0 ? map.log(tile % parts, u[j][p], Acc(0), feature) : Limits<Acc>::lowest();
+            top[p / 2] = larger(top[p / 2], octaves(w[j][p]) + unit[column]);
         });
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             top[r] = row_max(top[r]);
-            factor[r] = relative(sums.unit[r], top[r]);
+            factor[r] = change(sums.unit[r], top[r]);
             sums.unit[r] = top[r];
         }
         sums.scale(factor);
     }
     for_each_of_features([&](int j, int p, int row, int column) {
         const int feature = map.feature(tile, column);
-        const Acc y = per_feature ? relative(w[j][p], sums.unit[p / 2]) : feature >= 0 ? map.value(tile % parts, u[j][p], feature) : Acc(0);
+        const Acc y = per_feature ? weight(w[j][p], unit[column] - sums.unit[p / 2]) : feature >= 0 ? map.value(tile % parts, u[j][p], feature) : Acc(0);
         const E rounded = narrow<E>(y);
         weights[row * phi_row + column] = rounded;
         sums.den[p / 2] += Acc(widen(rounded)) * z[column];

@@ -41,6 +41,14 @@ __device__ __forceinline__ bool load_values(E* tile, const V* v, int rows, int e
     return rough == Acc(0);
 }
 
+// log |Z| and the sign of Z = den 2^unit exp(log_row), the same whatever the unit.
+__device__ __forceinline__ void write_normaliser(Acc* log_z, Acc* sign_z, Acc den, Acc unit, Acc log_row) {
+    const int binades = den == Acc(0) ? 0 : ilogb(den);
+    const Acc size = log(fabs(scalbn(den, -binades))) + (unit + Acc(binades)) * Acc(0.69314718055994530942);
+    *log_z = den == Acc(0) ? Limits<Acc>::lowest() : size + log_row;
+    *sign_z = den > Acc(0) ? Acc(1) : den < Acc(0) ? Acc(-1) : den;
+}
+
 // The outputs of a warp's 16 rows while they are summed: a lane has rows g and g + 8. Both sums are in units of exp(unit).
 struct Output {
     Acc num[EB / 8][4], den[2], unit[2];

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
+from typing import Any
 
 from kernattn._array import Array, constant, zeros
 from kernattn.ops.spec import MapSpec
@@ -10,14 +12,14 @@ from kernattn.ops.spec import MapSpec
 __all__ = ["row_scale"]
 
 
-def row_scale(xp: ModuleType, x: Array, spec: MapSpec) -> Array:
-    """Return the log scale r of rows x (..., n, d) of an accumulation dtype, (..., n, 1)."""
+def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] = constant) -> Array:
+    """Return the log scale r of rows x (..., n, d) of an accumulation dtype, (..., n, 1); `put` brings host values."""
     dtype, weights, form = x.dtype, spec.row_weights, spec.row_form
     row = zeros(xp, (*x.shape[:-1], 1), dtype, x)
     if weights is not None:
-        row = xp.sum(constant(xp, weights, dtype, x) * x * x, axis=-1, keepdims=True)
+        row = xp.sum(put(xp, weights, dtype, x) * x * x, axis=-1, keepdims=True)
     if form is not None:
-        y = xp.matmul(x - constant(xp, form.centre, dtype, x), constant(xp, form.factor.T, dtype, x))
-        linear = xp.matmul(x, constant(xp, form.linear[:, None], dtype, x))
+        y = xp.matmul(x - put(xp, form.centre, dtype, x), put(xp, form.factor, dtype, x).T)
+        linear = xp.matmul(x, put(xp, form.linear, dtype, x)[:, None])
         row = row + (linear - xp.sum(y * y, axis=-1, keepdims=True) / 2)
     return row

@@ -125,6 +125,7 @@ __device__ __forceinline__ void product(double (&c)[N / 8][4], const double* a, 
 // ---- reductions -----------------------------------------------------------------------------------------------------------------
 
 template <class A> __device__ __forceinline__ A larger(A x, A y) { return x > y ? x : y; }
+template <class A> __device__ __forceinline__ A larger_or_nan(A x, A y) { return x > y || x != x ? x : y; }
 
 // Over the four lanes that share a row of the accumulators.
 template <class A> __device__ __forceinline__ A row_max(A x) {
@@ -135,11 +136,11 @@ template <class A> __device__ __forceinline__ A row_sum(A x) {
     x += __shfl_xor_sync(all_lanes, x, 1);
     return x + __shfl_xor_sync(all_lanes, x, 2);
 }
-// Over the eight lanes that share a column.
+// Over the eight lanes that share a column; NaN if one has it.
 template <class A> __device__ __forceinline__ A column_max(A x) {
-    x = larger(x, __shfl_xor_sync(all_lanes, x, 4));
-    x = larger(x, __shfl_xor_sync(all_lanes, x, 8));
-    return larger(x, __shfl_xor_sync(all_lanes, x, 16));
+    x = larger_or_nan(x, __shfl_xor_sync(all_lanes, x, 4));
+    x = larger_or_nan(x, __shfl_xor_sync(all_lanes, x, 8));
+    return larger_or_nan(x, __shfl_xor_sync(all_lanes, x, 16));
 }
 template <class A> __device__ __forceinline__ A warp_sum(A x) {
 #pragma unroll

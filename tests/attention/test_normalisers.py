@@ -6,7 +6,6 @@ import pytest
 import kernattn as ka
 import laws
 import maps
-from kernattn.errors import BackendUnavailable
 
 NAMES = ["elu1", "relu", "positive-ard", "hyperbolic-softmax", "trigonometric-ard", "phase-softmax", "polynomial"]
 OTHERS = ["favor_sharp_asymmetric", "squared neurons", "sum"]
@@ -16,20 +15,8 @@ def inputs(dtype="float64", n=41):
     return laws.arrays(3, (2, 3, n, maps.DIM), (2, 1, n, maps.DIM), (2, 1, n, 3), dtype=dtype)
 
 
-def refused(backend):
-    """The kernels write no normalisers yet: they must say so."""
-    if backend.name != "gpu":
-        return False
-    q, k, v = map(backend.kind.asarray, inputs())
-    with pytest.raises(BackendUnavailable, match="normalisers"):
-        ka.attention.causal_with_lse(q, k, v, maps.make("elu1"), backend="gpu")
-    return True
-
-
 @pytest.mark.parametrize("name", NAMES + OTHERS)
 def test_they_are_the_dense_ones(name, backend):
-    if refused(backend):
-        return
     phi, (q, k, v) = maps.make(name), inputs()
     mask, ids = np.random.default_rng(1).random(41) < 0.6, np.arange(41) // 15 % 2
     laws.normalisers_are_true(phi, q, k, v, backend, cut=17)
@@ -39,8 +26,6 @@ def test_they_are_the_dense_ones(name, backend):
 
 @pytest.mark.parametrize("name", ["elu1", "positive-softmax", "trigonometric-softmax"])
 def test_in_float32_and_where_nothing_is_seen(name, backend):
-    if refused(backend):
-        return
     phi, (q, k, v) = maps.make(name), inputs("float32")
     late = np.arange(41) >= 20
     laws.normalisers_are_true(phi, q, k, v, backend, cut=17, key_mask=late)  # the first part is empty
@@ -54,8 +39,6 @@ def test_in_float32_and_where_nothing_is_seen(name, backend):
 
 def test_they_do_not_overflow(backend):
     """Rows of norm 400 have normalisers far beyond the range of float32, and their logarithm is told."""
-    if refused(backend):
-        return
     phi, (q, k, v) = maps.make("positive-softmax"), inputs("float32")
     big = [backend.kind.asarray(x) for x in (100 * q, 100 * k, v)]
     _, (log, sign), _ = ka.attention.causal_with_lse(*big, phi, backend=backend.name)

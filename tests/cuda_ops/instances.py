@@ -40,7 +40,7 @@ class Instance:
     shared_bytes: int
 
     def __str__(self):
-        sizes = "-".join(x[2:].replace("=", "") for x in self.defines if x.startswith(("-DDB", "-DEB")))
+        sizes = "-".join(x[2:].replace("=", "") for x in self.defines if x.startswith(("-DDB", "-DEB", "-DMAPS")))
         return f"{self.op}-{self.dtype}-{self.map}-{sizes}"
 
     @property
@@ -101,7 +101,9 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                 add("attend", dtype, name, linear.defines, attend.plan(64, 4096, e, linear).shared_bytes)
                 for m in (64, 128, 256):
                     walk = causal.narrowed(linear, m, limits)
-                    add("causal", dtype, name, walk.defines, causal.plan(64, 4096, e, m, walk, limits).shared_bytes)
+                    shared_bytes = causal.plan(64, 4096, e, m, walk, limits).shared_bytes
+                    for count in (1,) if name in ("values", "logs") else (1, 2):
+                        add("causal", dtype, name, causal.defines(walk, count), shared_bytes)
                 token = replace(linear, map=replace(code, warps=step.WARPS))
                 add("step", dtype, name, token.defines, step.plan(64, e, token).stream_bytes)
     return list(found.values())

@@ -16,7 +16,7 @@ from kernattn.ops.chains import Chains
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.features.gpu import features
 from kernattn.ops.gram.gpu import gram
-from kernattn.ops.hadamard.gpu import hadamard
+from kernattn.ops.hadamard.gpu import chain_features
 from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.orthogonalize.gpu import orthogonalize
 from kernattn.ops.plan import CAUSAL
@@ -108,7 +108,7 @@ def run_hadamard(cupy, d=100, e=0, frequencies=200):
     x = array(cupy, rng.normal(size=(40, d)), "float32")
     spec = MapSpec("exp", row_weights=rng.normal(size=d) * 0.1)
     wanted = features_of(to64(x), replace(spec, omega=dense(diagonals, norms, d))).values
-    yield to64(hadamard(x, Chains(diagonals, norms, d), spec)), wanted, wanted
+    yield to64(chain_features(x, Chains(diagonals, norms, d), spec)), wanted, wanted
 
 
 def run_countsketch(cupy, d=300, e=0, frequencies=40):

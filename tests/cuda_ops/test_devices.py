@@ -29,7 +29,7 @@ def sketch(x, buckets):
 
 CALLS = {
     "features": lambda q, k, v: (maps()(q),),
-    "chains": lambda q, k, v: (OPS["hadamard"].implementation(q)(q, maps("hadamard").omega, None),),
+    "chains": lambda q, k, v: (OPS["hadamard"].implementation(q)(q, maps("hadamard").omega),),
     "linear": lambda q, k, v: (ka.linear_attention(q, k, v, maps()),),
     "causal": lambda q, k, v: (ka.causal_linear_attention(q, k, v, maps())[0],),
     "step": lambda q, k, v: steps(q, k, v, maps()),

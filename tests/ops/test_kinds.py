@@ -17,11 +17,22 @@ def test_numbers_are_places():
     assert {kind.name: kind for kind in TABLE} == KINDS | {"values": VALUES, "logs": LOGS}
 
 
-def test_the_header_counts_alike():
-    """The enum of the CUDA sources has the same names in the same order."""
-    sources = "".join(path.read_text(encoding="utf-8") for path in Path(ops.__file__).parent.glob("*.cuh"))
-    (names,) = re.findall(r"enum Kind \{([^}]*)\}", sources)
-    assert re.findall(r"\w+", names) == [kind.name.upper() for kind in TABLE]
+def test_the_header_has_the_same_kinds():
+    """A struct each in the CUDA header, and nothing about a kind anywhere else."""
+    folder = Path(ops.__file__).parent
+    header = (folder / "kinds.cuh").read_text(encoding="utf-8")
+    assert sorted(re.findall(r"struct (\w+) : Kind", header)) == sorted(kind.name for kind in TABLE)
+    for kind in TABLE:
+        (body,) = re.findall(
+            rf"struct {kind.name} : Kind {{(.*?)^}};|struct {kind.name} : Kind {{}};", header, re.S | re.M
+        )
+        assert ("parts = 2" in body) == (kind.parts == 2)
+        assert ("scaled = true" in body) == (kind.scale != "none")
+        assert ("per_feature = true" in body) == kind.per_feature
+    others = [*folder.rglob("*.cuh"), *folder.rglob("*.cu")]
+    for path in others:
+        if path.name != "kinds.cuh":
+            assert "KIND" not in path.read_text(encoding="utf-8"), path
 
 
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)

@@ -1,7 +1,7 @@
 // Queries against a state: C rows and EB columns a block; blockIdx.x = entry * row tiles + row tile, blockIdx.y = e block.
-// s (entries of keys, M, e), z (.., M), peak (.., M), read only where the log scale is per feature.
+// s (entries of keys, M, e), z (.., M), peak (.., M) or (.., 1). log_z, sign_z: null where normalisers are not wanted.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
-attend(const X* q, const Acc* s, const Acc* z, const Acc* peak, V* out, const Acc* omega, const E* omega_parts, const Acc* row_weights,
+attend(const X* q, const Acc* q_scale, const Acc* s, const Acc* z, const Acc* peak, V* out, Acc* log_z, Acc* sign_z, const Acc* omega, const E* omega_parts, const Acc* row_weights,
        const Acc* offset, Acc amplitude, Acc log_amplitude, int frequencies, int d, long long n, int e, int size0, int size1, int size2, int q0, int q1, int q2, int k0,
        int k1, int k2) {
     const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
@@ -11,8 +11,9 @@ attend(const X* q, const Acc* s, const Acc* z, const Acc* peak, V* out, const Ac
     tiles.carve(carver, 1);
     E* weights = carver.take<E>(C * phi_row);
     E* state = carver.take<E>(FB * v_row);
-    Acc* tile_peak = carver.take<Acc>(FB);
+    Acc* tile_unit = carver.take<Acc>(FB);
     Acc* tile_z = carver.take<Acc>(FB);
+    Acc* query_log = carver.take<Acc>(C);
 
     const int row_tiles = int((n + C - 1) / C), entry = blockIdx.x / row_tiles, column0 = blockIdx.y * EB, columns = min(EB, e - column0);
     const long long row0 = blockIdx.x % row_tiles * static_cast<long long>(C);
@@ -24,25 +25,48 @@ attend(const X* q, const Acc* s, const Acc* z, const Acc* peak, V* out, const Ac
     output.start();
     for (int block = 0; block < map.tiles() / parts; ++block) {
         Acc u[1][FB / 8][4];
-        project(u, inputs, rows, map, block * FB, block == 0, tiles);
+        project<0, 1>(u, inputs, rows, map, block * FB, block == 0, tiles);
         for (int part = 0; part < parts; ++part) {
             const int tile = block * parts + part;
             __syncthreads();
             const int first = map.feature(tile, 0);
             load_tile<FB, EB>(state, s + (keys + first) * e + column0, e, map.frequencies - block * FB, columns);
+            bool odd = false;
             for (int i = threadIdx.x; i < FB; i += blockDim.x) {
                 const int feature = map.feature(tile, i);
-                tile_z[i] = feature >= 0 ? z[keys + feature] : Acc(0);
-                tile_peak[i] = feature >= 0 && per_feature ? peak[keys + feature] : Limits<Acc>::lowest();
+                const bool own = feature >= 0 && per_feature;
+                const Acc rest = own ? rest_of_log(peak[keys + feature]) : Acc(1);
+                tile_z[i] = feature >= 0 ? z[keys + feature] * rest : Acc(0);
+                tile_unit[i] = own ? unit_of_log(peak[keys + feature]) : Limits<Acc>::lowest();
+                odd |= rest != Acc(1);
             }
-            __syncthreads();
+            if (__syncthreads_or(odd)) {
+                for (int i = threadIdx.x; i < FB * EB; i += blockDim.x) {
+                    const int feature = map.feature(tile, i / EB);
+                    E& x = state[i / EB * v_row + i % EB];
+                    if (feature >= 0) x = narrow<E>(Acc(widen(x)) * rest_of_log(peak[keys + feature]));
+                }
+                __syncthreads();
+            }
             Acc factor[2];
-            weigh(output, weights, u[0], tile, map, tile_peak, tile_z, factor);
+            weigh(output, weights, u[0], tile, map, tile_unit, tile_z, factor);
             __syncwarp();
             product<EB, FB, false, false>(output.num, weights + warp_index() * 16 * phi_row, phi_row, state, v_row);
         }
     }
     output.den[0] = row_sum(output.den[0]);
     output.den[1] = row_sum(output.den[1]);
+    if (log_z && column0 == 0) {
+        row_scales(query_log, inputs[0], q_scale ? q_scale + batch.queries(entry) * n + row0 : nullptr, rows, map);
+        __syncwarp();
+        const Acc own = per_feature ? Acc(0) : peak[batch.keys(entry)];
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int row = warp_index() * 16 + lane_index() / 4 + 8 * r;
+            const long long to = entry * n + row0 + row;
+            if (lane_index() % 4 == 0 && row < rows)
+                write_normaliser(log_z + to, sign_z + to, output.den[r], per_feature ? output.unit[r] : Acc(0), query_log[row] + own);
+        }
+    }
     output.write(out + (entry * n + row0) * e + column0, rows, e, columns);
 }

@@ -16,7 +16,7 @@ from kernattn.ops.key_state import gpu as summaries
 from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Plan", "causal", "narrowed", "plan"]
+__all__ = ["Plan", "causal", "defines", "narrowed", "plan"]
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ def narrowed(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limi
 def _rooms(code: _cuda_linear.LinearCode, frequencies: int) -> tuple[int, int]:
     """Return the accumulators of a block's state and the operands of a chunk's features."""
     tiles = code.map.tiles(frequencies)
-    return tiles * _cuda.FB * (code.eb + 8 + 5), tiles * code.map.rows * code.phi_row
+    return tiles * _cuda.FB * (code.eb + 8 + 3), tiles * code.map.rows * code.phi_row
 
 
 def _shared(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limits) -> tuple[int, bool, bool]:
@@ -82,10 +82,10 @@ def _shared(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limit
         (_cuda.FB * code.v_row, operand),
         (m.rows * _cuda.row_length(operand, m.rows), operand),
         (m.warps * _cuda.FB, accumulator),
-        *[(_cuda.FB, accumulator)] * 3,
+        *[(_cuda.FB, accumulator)] * 4,
         *[(m.rows, accumulator)] * 2,
-        (m.warps, accumulator),
-        *[(m.rows, "float")] * 2,
+        (m.rows, "float"),
+        (1, "float"),
     )
     state, phi = _rooms(code, frequencies)
     all_phi, one_phi = _cuda.pieces((phi, operand)), _cuda.pieces((m.rows * code.phi_row, operand))
@@ -130,20 +130,16 @@ def causal(
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     import cupy
 
-    _cuda_linear.refuse_normaliser(normaliser)
-    if q_spec is not k_spec or (k_spec is not None and k_spec.row_form is not None):  # the kernels hold one map
-        q, k, q_spec, k_spec = computed(q, q_spec), computed(k, k_spec), None, None
     device = _cuda.limits()
     dtype = dtype_name(v)
-    queries, map_code = _cuda_linear.rows_of(q, q_spec, dtype, device)
-    keys, _ = _cuda_linear.rows_of(k, k_spec, dtype, device)
-    n, d = keys.x.shape[-2:]
+    if not _cuda_linear.alike(q_spec, k_spec):
+        q, k, q_spec, k_spec = computed(q, q_spec), computed(k, k_spec), None, None
+    queries, keys, map_code, maps = _cuda_linear.both_sides(q, k, q_spec, k_spec, dtype, device, normaliser)
+    n, e, frequencies = keys.rows.x.shape[-2], v.shape[-1], keys.frequencies
     leads = (_cuda_linear.lead_of(x, 1) for x in (key_mask, segment_ids))
-    key_lead = _cuda_linear.merged_lead(keys.x.shape[:-2], v.shape[:-2], *leads)
-    lead = _cuda_linear.merged_lead(queries.x.shape[:-2], key_lead)
-    keys, v = keys.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 2)
-    arguments = _cuda.map_arguments(k_spec, map_code, d)
-    frequencies, e = int(arguments[-2]), v.shape[-1]
+    key_lead = _cuda_linear.merged_lead(keys.lead, v.shape[:-2], *leads)
+    lead = _cuda_linear.merged_lead(queries.lead, key_lead)
+    rows, v = keys.rows.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 2)
     code = narrowed(_cuda_linear.linear_code(map_code, dtype, e, device), frequencies, device)
     how = plan(_cuda_linear.entries(lead), n, e, frequencies, code, device)
     mask = _cuda_linear.key_arguments(key_mask, key_lead)
@@ -158,25 +154,19 @@ def causal(
         summary = summaries.plan(_cuda_linear.entries(key_lead), n, e, frequencies, code, how.slabs, device)
         parts = _cuda_linear.empty_state((*key_lead, how.slabs.count), features, peaks, e, map_code.accumulator)
         before = cupy.empty_like(parts.peak)
-        summaries.summarise(summary, keys, v, arguments, mask, segments, parts)
+        summaries.summarise(summary, rows, v, keys.arguments, mask, segments, parts)
         summaries.scan(summary, parts, before, start, None, segments, n)
         start = parts._replace(peak=before)
 
     out = cupy.empty((*lead, n, e), dtype=v.dtype)
-    real = after.s.dtype
-    state_room = cupy.empty(how.state_room, dtype=real) if how.state_room else _cuda.NULL
+    log_z = _cuda_linear.normalisers((*lead, n), after.s.dtype, normaliser)
+    state_room = cupy.empty(how.state_room, dtype=after.s.dtype) if how.state_room else _cuda.NULL
     phi_bytes = how.phi_room * _cuda.BYTES[map_code.operand]
     phi_room = cupy.empty(phi_bytes, dtype=cupy.uint8) if phi_bytes else _cuda.NULL
-    null = (_cuda.NULL,) * 3
-    function = _cuda.kernel("causal", "walk", code.defines)
-    inputs = (queries.x, keys.x, v, keys.scale, out, *arguments, mask, segments)
-    states = (
-        *(null if start is None else start),
-        np.int32(several),
-        *after,
-        state_room,
-        phi_room,
-    )
+    function = _cuda.kernel("causal", "walk", defines(code, maps))
+    inputs = (queries.rows.x, rows.x, v, queries.rows.scale, rows.scale)
+    outputs = (out, *_cuda_linear.pointers(log_z, 2))
+    states = (*_cuda_linear.pointers(start, 3), np.int32(several), *after, state_room, phi_room)
     sizes = (
         np.int64(n),
         np.int32(e),
@@ -184,9 +174,16 @@ def causal(
         np.int32(how.slabs.count),
         np.int64(how.slabs.rows),
     )
-    strides = _cuda_linear.batch(lead, queries.x.shape[:-2], key_lead)
-    _cuda.launch(function, how.grid, map_code.threads, how.shared_bytes, (*inputs, *states, *sizes, *strides))
-    return out, None, after
+    strides = _cuda_linear.batch(lead, queries.lead, key_lead)
+    sides = (*queries.arguments, *keys.arguments)
+    arguments = (*inputs, *outputs, *sides, mask, segments, *states, *sizes, *strides)
+    _cuda.launch(function, how.grid, map_code.threads, how.shared_bytes, arguments)
+    return out, log_z, after
+
+
+def defines(code: _cuda_linear.LinearCode, maps: int) -> tuple[str, ...]:
+    """Return the compiler's options of `walk`."""
+    return (*code.defines, f"-DMAPS={maps}")
 
 
 def run_numbers(ids: Array) -> Array:

@@ -4,7 +4,7 @@
 //
 // In the slab features stand tile by tile of maps.cuh, whole tiles, zeros past the last. Features that were given are read where they are.
 
-constexpr bool given = KIND == VALUES && !PROJECT;
+constexpr bool given = same<Nonlinearity, kinds::values> && !PROJECT;
 template <bool first, class A, class B> struct Either { using type = A; };
 template <class A, class B> struct Either<false, A, B> { using type = B; };
 using Phi = Either<given, X, E>::type;

@@ -9,7 +9,6 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name
 from kernattn.ops import _cuda, _cuda_linear
-from kernattn.ops.features.reference import scaled
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -83,8 +82,7 @@ def scan(
     """Launch `scan`: all slabs merged into `end`, or without it what each finds before it into `parts` and `before`."""
     function = _cuda.kernel("key_state", "scan", how.code.defines)
     features, e = parts.s.shape[-2:]
-    none = (_cuda.NULL,) * 3
-    states = (*(none if start is None else start), *(none if end is None else end))
+    states = (*_cuda_linear.pointers(start, 3), *_cuda_linear.pointers(end, 3))
     sizes = (np.int64(n), np.int32(how.slabs.count), np.int64(how.slabs.rows))
     shape = (
         np.int32(features),
@@ -99,16 +97,12 @@ def scan(
 
 def key_state(k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
     """Return the sum over all keys that key_mask admits."""
-    if k_spec is not None and k_spec.row_form is not None:
-        k, k_spec = scaled(k, k_spec), None
     device = _cuda.limits()
     dtype = dtype_name(v)
-    rows, map_code = _cuda_linear.rows_of(k, k_spec, dtype, device)
-    n, d = rows.x.shape[-2:]
-    lead = _cuda_linear.merged_lead(rows.x.shape[:-2], v.shape[:-2], _cuda_linear.lead_of(key_mask, 1))
-    rows, v = rows.broadcast(lead), _cuda_linear.broadcast(v, lead, 2)
-    arguments = _cuda.map_arguments(k_spec, map_code, d)
-    frequencies, e = int(arguments[-2]), v.shape[-1]
+    keys, map_code = _cuda_linear.side(k, k_spec, dtype, device)
+    n, e, frequencies = keys.rows.x.shape[-2], v.shape[-1], keys.frequencies
+    lead = _cuda_linear.merged_lead(keys.lead, v.shape[:-2], _cuda_linear.lead_of(key_mask, 1))
+    rows, v = keys.rows.broadcast(lead), _cuda_linear.broadcast(v, lead, 2)
     code = _cuda_linear.linear_code(map_code, dtype, e, device)
     how = plan(_cuda_linear.entries(lead), n, e, frequencies, code, None, device)
 
@@ -121,7 +115,7 @@ def key_state(k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_m
         if several
         else state
     )
-    summarise(how, rows, v, arguments, _cuda_linear.key_arguments(key_mask, lead), _cuda.NULL, parts)
+    summarise(how, rows, v, keys.arguments, _cuda_linear.key_arguments(key_mask, lead), _cuda.NULL, parts)
     if several:
         scan(how, parts, _cuda.NULL, None, state, _cuda.NULL, n)
     return state

@@ -17,7 +17,7 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E*
     Acc* log_row = carver.take<Acc>(C);
     int* visible = carver.take<int>(C);
     Acc* column_top = carver.take<Acc>(WARPS * FB);
-    Acc* tile_peak = carver.take<Acc>(FB);
+    Acc* tile_unit = carver.take<Acc>(FB);
     Acc* tile_decay = carver.take<Acc>(FB);
     Acc* tile_z = carver.take<Acc>(FB);
 
@@ -36,7 +36,7 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E*
     Acc sum[width / 8][4];
     clear(sum);
     Acc unit = Limits<Acc>::lowest();  // of all rows, where the log scale is per row
-    for (int i = threadIdx.x; i < FB; i += blockDim.x) tile_peak[i] = Limits<Acc>::lowest(), tile_z[i] = Acc(0);
+    for (int i = threadIdx.x; i < FB; i += blockDim.x) tile_unit[i] = Limits<Acc>::lowest(), tile_z[i] = Acc(0);
     for (; row0 < stop; row0 += C) {
         const int rows = stop - row0 < C ? int(stop - row0) : C;
         row_scales(log_row, keys + row0 * d, k_scale ? k_scale + entry * n + row0 : nullptr, rows, map);
@@ -45,30 +45,29 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E*
         load_values(values, v + (entry * n + row0) * e + column0, rows, e, columns, visible);
         Acc u[1][FB / 8][4], logs[FB / 8][4];
         const X* const inputs[1] = {keys + row0 * d};
-        project(u, inputs, rows, map, tile / parts * FB, true, tiles);
+        project<0, 1>(u, inputs, rows, map, tile / parts * FB, true, tiles);
         Acc decay = Acc(1);
         if (per_feature) {
             log_features(logs, u[0], tile, map, log_row, visible, column_top);
             __syncthreads();
             for (int i = threadIdx.x; i < FB; i += blockDim.x) {
-                Acc top = tile_peak[i];
-                for (int w = 0; w < WARPS; ++w) top = larger(top, column_top[w * FB + i]);
-                tile_decay[i] = relative(tile_peak[i], top);
-                tile_peak[i] = top;
+                const Acc before = tile_unit[i];
+                tile_unit[i] = raised(before, column_top, i);
+                tile_decay[i] = change(before, tile_unit[i]);
             }
             __syncthreads();
         } else {
             Acc top = unit;
             for (int i = 0; i < rows; ++i)
-                if (visible[i]) top = larger(top, log_row[i]);
-            decay = relative(unit, top);
+                if (visible[i]) top = larger(top, unit_of(log_row[i]));
+            decay = change(unit, top);
             unit = top;
         }
         for_each_of_features([&](int j, int p, int row, int column) {
             const int feature = map.feature(tile, column);
             Acc y = Acc(0);
-            if (per_feature) y = relative(logs[j][p], tile_peak[column]);
-            else if (feature >= 0 && visible[row]) y = map.value(tile % parts, u[0][j][p], feature) * relative(log_row[row], unit);
+            if (per_feature) y = weight(logs[j][p], -tile_unit[column]);
+            else if (feature >= 0 && visible[row]) y = map.value(tile % parts, u[0][j][p], feature) * weight(log_row[row], -unit);
             phi[row * phi_row + column] = narrow<E>(y);
         });
         __syncthreads();
@@ -96,9 +95,9 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E*
             const int feature = map.feature(tile, i);
             if (feature >= 0) {
                 z[at + feature] = tile_z[i];
-                if (per_feature) peak[at + feature] = tile_peak[i];
+                if (per_feature) peak[at + feature] = log_of(tile_unit[i]);
             }
-            if (!per_feature && tile == 0 && i == 0) peak[state] = unit;
+            if (!per_feature && tile == 0 && i == 0) peak[state] = log_of(unit);
         }
 }
 
@@ -114,17 +113,18 @@ extern "C" __global__ void scan(Acc* s, Acc* z, const Acc* peak, Acc* before, co
     const long long row = entry * features + feature;
     Acc total = Acc(0), unit = Limits<Acc>::lowest();
     if (start_s) {
-        total = is_z ? start_z[row] : start_s[row * e + column];
-        unit = start_peak[entry * peaks + lane];
+        const Acc start = start_peak[entry * peaks + lane];
+        total = (is_z ? start_z[row] : start_s[row * e + column]) * rest_of_log(start);
+        unit = unit_of_log(start);
     }
     for (int slab = 0; slab < slabs; ++slab) {
         const long long here = (entry * slabs + slab) * features + feature, peak_at = (entry * slabs + slab) * peaks + lane;
         Acc* const at = is_z ? z + here : s + here * e + column;
         const bool read = !prefixes || slab < slabs - 1;
-        const Acc part = read ? *at : Acc(0), part_unit = read ? peak[peak_at] : Limits<Acc>::lowest();
+        const Acc part = read ? *at : Acc(0), part_unit = read ? unit_of_log(peak[peak_at]) : Limits<Acc>::lowest();
         if (prefixes) {
             *at = total;
-            if (keeps_peak) before[peak_at] = unit;
+            if (keeps_peak) before[peak_at] = log_of(unit);
             if (!read) return;
         }
         if (segments) {
@@ -132,9 +132,9 @@ extern "C" __global__ void scan(Acc* s, Acc* z, const Acc* peak, Acc* before, co
             if (segments[entry * n + last] != segments[entry * n + (first > 0 ? first - 1 : 0)]) total = Acc(0), unit = Limits<Acc>::lowest();
         }
         const Acc top = larger(unit, part_unit);
-        total = total * relative(unit, top) + part * relative(part_unit, top);
+        total = total * change(unit, top) + part * change(part_unit, top);
         unit = top;
     }
     *(is_z ? end_z + row : end_s + row * e + column) = total;
-    if (keeps_peak) end_peak[entry * peaks + lane] = unit;
+    if (keeps_peak) end_peak[entry * peaks + lane] = log_of(unit);
 }

@@ -66,22 +66,18 @@ def step(
     device = _cuda.limits()
     dtype = dtype_name(v)
     q, k = _token(q), _token(k)
-    if q_spec is not k_spec or (k_spec is not None and k_spec.row_form is not None):  # the kernels hold one map
+    if not _cuda_linear.alike(q_spec, k_spec):
         q, k, q_spec, k_spec = computed(q, q_spec), computed(k, k_spec), None, None
-    queries, map_code = _cuda_linear.rows_of(q, q_spec, dtype, device)
-    keys, _ = _cuda_linear.rows_of(k, k_spec, dtype, device)
-    d, e = keys.x.shape[-1], v.shape[-1]
-    key_lead = _cuda_linear.merged_lead(
-        keys.x.shape[:-2], v.shape[:-1], state.s.shape[:-2], _cuda_linear.lead_of(key_mask, 0)
-    )
-    lead = _cuda_linear.merged_lead(queries.x.shape[:-2], key_lead)
-    keys, v = keys.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 1)
+    queries, keys, map_code, _ = _cuda_linear.both_sides(q, k, q_spec, k_spec, dtype, device)
+    e = v.shape[-1]
+    key_lead = _cuda_linear.merged_lead(keys.lead, v.shape[:-1], state.s.shape[:-2], _cuda_linear.lead_of(key_mask, 0))
+    lead = _cuda_linear.merged_lead(queries.lead, key_lead)
+    rows, v = keys.rows.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 1)
     old = PeakedSum(
         *(_cuda_linear.broadcast(part, key_lead, inner) for part, inner in zip(state, (2, 1, 1), strict=True))
     )
     whole = state.s.shape[:-2] == key_lead and all(part.flags.c_contiguous for part in state)
     new = state if reuse_state and whole else PeakedSum(*map(cupy.empty_like, old))
-    arguments = _cuda.map_arguments(k_spec, map_code, d)
     code = _cuda_linear.linear_code(replace(map_code, warps=WARPS), dtype, e, device)
     entries = _cuda_linear.entries(key_lead)
     how = plan(entries, e, code)
@@ -90,14 +86,15 @@ def step(
     decay, fresh, weights, den = _vectors(new.s, _cuda_linear.entries(lead), new is state)
     out = cupy.empty((*lead, e), dtype=v.dtype) if out is None else out
     mask = _cuda.NULL if key_mask is None else _cuda_linear.broadcast(key_mask, key_lead, 0).view(cupy.uint8)
-    strides = _cuda_linear.batch(lead, queries.x.shape[:-2], key_lead)
+    strides = _cuda_linear.batch(lead, queries.lead, key_lead)
+    sides = (*queries.arguments, *keys.arguments)
     vectors = (old.z, old.peak, new.z, new.peak, decay, fresh, weights, den)
     _cuda.launch(
         _cuda.kernel("step", "prepare", code.defines),
         how.prepare_grid,
         code.map.threads,
         how.prepare_bytes,
-        (queries.x, keys.x, keys.scale, *arguments, mask, *vectors, *strides),
+        (queries.rows.x, rows.x, rows.scale, *sides, mask, *vectors, *strides),
     )
     _cuda.launch(
         _cuda.kernel("step", "stream", code.defines),

@@ -3,41 +3,45 @@
 // A block an entry of the keys. decay, fresh (entries of keys, M): S <- decay S + fresh v; weights (entries, M), den (entries):
 // out = weights S / den. z and peak may be written over themselves.
 extern "C" __global__ void __launch_bounds__(32 * WARPS)
-prepare(const X* q, const X* k, const Acc* k_scale, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
-        Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const Acc* z, const Acc* peak, Acc* z_after, Acc* peak_after,
-        Acc* decay, Acc* fresh, Acc* weights, Acc* den, int size0, int size1, int size2, int q0, int q1, int q2, int k0, int k1, int k2) {
-    const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
+prepare(const X* q, const X* k, const Acc* k_scale, const Acc* q_omega, const E* q_omega_parts, const Acc* q_row_weights, const Acc* q_offset,
+        Acc q_amplitude, Acc q_log_amplitude, int q_frequencies, int q_d, const Acc* k_omega, const E* k_omega_parts, const Acc* k_row_weights,
+        const Acc* k_offset, Acc k_amplitude, Acc k_log_amplitude, int k_frequencies, int k_d, const unsigned char* mask, const Acc* z,
+        const Acc* peak, Acc* z_after, Acc* peak_after, Acc* decay, Acc* fresh, Acc* weights, Acc* den, int size0, int size1, int size2, int q0,
+        int q1, int q2, int k0, int k1, int k2) {
+    const Map q_map{q_omega, q_omega_parts, q_row_weights, q_offset, q_amplitude, q_log_amplitude, q_frequencies, q_d};
+    const Map k_map{k_omega, k_omega_parts, k_row_weights, k_offset, k_amplitude, k_log_amplitude, k_frequencies, k_d};
     const Batch batch{size0, size1, size2, q0, q1, q2, k0, k1, k2};
     Acc* const room = reinterpret_cast<Acc*>(shared_bytes);
-    const int keys = blockIdx.x, features = map.count(), lane = lane_index(), group = batch.group();
+    const int keys = blockIdx.x, features = k_map.count(), frequencies = k_map.frequencies, lane = lane_index(), group = batch.group();
     const bool visible = !mask || mask[keys];
     const long long at = keys * static_cast<long long>(features);
-    const X* const key = k + keys * static_cast<long long>(d);
+    const X* const key = k + keys * static_cast<long long>(k_d);
 
     Acc row_log = Acc(0);
     if (k_scale) {
         row_log = k_scale[keys];
-    } else if (row_weights) {
-        for (int i = lane; i < d; i += 32) row_log += row_weights[i] * Acc(widen(key[i])) * Acc(widen(key[i]));
+    } else if (Nonlinearity::scaled && k_row_weights) {
+        for (int i = lane; i < k_d; i += 32) row_log += k_row_weights[i] * Acc(widen(key[i])) * Acc(widen(key[i]));
         row_log = warp_sum(row_log);
     }
     // Where the log scale is per row
-    const Acc old_unit = per_feature ? Acc(0) : peak[keys];
-    const Acc unit = per_feature || !visible ? old_unit : larger(old_unit, row_log);
+    const Acc old_peak = per_feature ? Acc(0) : peak[keys], old_unit = unit_of_log(old_peak);
+    const Acc unit = per_feature || !visible ? old_unit : larger(old_unit, unit_of(row_log));
 
     // member -1 stands for the key
     for (int member = -1; member < group; ++member) {
         const int entry = member < 0 ? 0 : batch.entry(keys, member);
-        const X* const x = member < 0 ? key : q + batch.queries(entry) * static_cast<long long>(d);
+        const Map& map = member < 0 ? k_map : q_map;
+        const X* const x = member < 0 ? key : q + batch.queries(entry) * static_cast<long long>(q_d);
         const long long to = entry * static_cast<long long>(features);
         Acc top = Limits<Acc>::lowest();
         for (int first = warp_index() * 32; first < frequencies; first += 32 * WARPS) {
             Acc u = Acc(0);
             if (PROJECT) {
                 for (int i = 0; i < 32 && first + i < frequencies; ++i) {
-                    const Acc* const w = omega + (first + i) * static_cast<long long>(d);
+                    const Acc* const w = map.omega + (first + i) * static_cast<long long>(map.d);
                     Acc sum = Acc(0);
-                    for (int j = lane; j < d; j += 32) sum += w[j] * Acc(widen(x[j]));
+                    for (int j = lane; j < map.d; j += 32) sum += w[j] * Acc(widen(x[j]));
                     sum = warp_sum(sum);
                     if (lane == i) u = sum;
                 }
@@ -51,21 +55,21 @@ prepare(const X* q, const X* k, const Acc* k_scale, const Acc* omega, const E* o
                     Acc fade, add;
                     if (per_feature) {
                         const Acc log = visible ? map.log(part, u, row_log, feature) : Limits<Acc>::lowest();
-                        const Acc old = peak[at + feature], highest = larger(old, log);
-                        fade = relative(old, highest);
-                        add = relative(log, highest);
-                        peak_after[at + feature] = highest;
+                        const Acc old = peak[at + feature], before = unit_of_log(old), after = larger(before, unit_of(log));
+                        fade = change(before, after) * rest_of_log(old);
+                        add = weight(log, -after);
+                        peak_after[at + feature] = log_of(after);
                     } else {
-                        fade = relative(old_unit, unit);
-                        add = visible ? map.value(part, u, feature) * relative(row_log, unit) : Acc(0);
+                        fade = change(old_unit, unit) * rest_of_log(old_peak);
+                        add = visible ? map.value(part, u, feature) * weight(row_log, -unit) : Acc(0);
                     }
                     decay[at + feature] = fade;
                     fresh[at + feature] = add;
                     z_after[at + feature] = z[at + feature] * fade + add;
                 } else {
-                    const Acc w = per_feature ? map.log(part, u, Acc(0), feature) + peak_after[at + feature] : map.value(part, u, feature);
+                    const Acc w = per_feature ? map.log(part, u, Acc(0), feature) : map.value(part, u, feature);
                     weights[to + feature] = w;
-                    top = larger(top, w);
+                    if (per_feature) top = larger(top, octaves(w) + unit_of_log(peak_after[at + feature]));
                 }
             }
         }
@@ -77,14 +81,14 @@ prepare(const X* q, const X* k, const Acc* k_scale, const Acc* omega, const E* o
         }
         Acc sum = Acc(0);
         for (int i = threadIdx.x; i < features; i += blockDim.x) {
-            const Acc w = per_feature ? relative(weights[to + i], top) : weights[to + i];
+            const Acc w = per_feature ? weight(weights[to + i], unit_of_log(peak_after[at + i]) - top) : weights[to + i];
             weights[to + i] = w;
             sum += w * z_after[at + i];
         }
         sum = block_sum(sum, room);
         if (threadIdx.x == 0) den[entry] = sum;
     }
-    if (!per_feature && threadIdx.x == 0) peak_after[keys] = unit;
+    if (!per_feature && threadIdx.x == 0) peak_after[keys] = log_of(unit);
 }
 
 constexpr int stream_columns = 32;
