@@ -4,23 +4,27 @@ import numpy as np
 
 
 def log_features(x, kind, omega=None, scale=1.0, phase=None):
-    """Return the logarithm of the size of each feature and its sign, (n, M), for rows x (n, d)."""
-    x = np.asarray(x, np.float64)
+    """Return of each feature the logarithm of its size, its sign, and the logarithm of what rounding is relative to."""
+    logs, sign, bound = _log_features(np.asarray(x, np.float64), kind, omega, scale, phase)
+    return logs, sign, logs if bound is None else np.broadcast_to(bound, logs.shape)
+
+
+def _log_features(x, kind, omega, scale, phase):
     with np.errstate(divide="ignore"):
         if kind == "elu1":
-            return np.where(x > 0, np.log1p(np.maximum(x, 0)), np.minimum(x, 0)), np.ones_like(x)
+            return np.where(x > 0, np.log1p(np.maximum(x, 0)), np.minimum(x, 0)), np.ones_like(x), None
         if kind == "relu":
-            return np.log(np.maximum(x, 0)), np.ones_like(x)
+            return np.log(np.maximum(x, 0)), np.ones_like(x), None
         if kind == "exp":
-            return x, np.ones_like(x)
+            return x, np.ones_like(x), None
         u = (scale * x) @ omega.T
         half = np.sum((scale * x) ** 2, axis=-1, keepdims=True) / 2
         if kind == "positive":
-            return u - half, np.ones_like(u)
+            return u - half, np.ones_like(u), None
         if kind == "hyperbolic":
-            return np.concatenate([u, -u], axis=-1) - half, np.ones((len(x), 2 * u.shape[-1]))
+            return np.concatenate([u, -u], axis=-1) - half, np.ones((len(x), 2 * u.shape[-1])), None
         waves = np.cos(u + phase) if kind == "phase" else np.concatenate([np.cos(u), np.sin(u)], axis=-1)
-        return np.log(np.abs(waves)) + half, np.sign(waves)
+        return np.log(np.abs(waves)) + half, np.sign(waves), half
 
 
 def seen(n, causal, key_mask=None, segments=None):
@@ -36,7 +40,7 @@ def seen(n, causal, key_mask=None, segments=None):
 
 def attention(q_features, k_features, v, pairs):
     """Return the outputs of one head, and how far rounding of the weights by a relative 1 moves each row of them."""
-    (log_q, sign_q), (log_k, sign_k), v = q_features, k_features, np.asarray(v, np.float64)
+    (log_q, sign_q, bound_q), (log_k, sign_k, bound_k), v = q_features, k_features, np.asarray(v, np.float64)
     out, reach = np.zeros((len(log_q), v.shape[1])), np.zeros(len(log_q))
     for i in range(len(log_q)):
         logs = log_q[i] + log_k  # (l, M)
@@ -44,8 +48,10 @@ def attention(q_features, k_features, v, pairs):
         if not np.isfinite(peak):
             continue
         terms = np.where(pairs[i][:, None], np.exp(np.minimum(logs - peak, 0.0)), 0.0)
-        weights, sizes = np.sum(terms * sign_q[i] * sign_k, axis=1), np.sum(terms, axis=1)
+        weights = np.sum(terms * sign_q[i] * sign_k, axis=1)
+        with np.errstate(over="ignore"):
+            size = np.sum(np.where(pairs[i][:, None], np.exp(bound_q[i] + bound_k - peak), 0.0))
         total = np.sum(weights)
         out[i] = weights @ v / total if total else 0.0
-        reach[i] = np.inf if total == 0 else np.sum(sizes) / abs(total) * np.max(np.abs(v[pairs[i]]), initial=0.0)
+        reach[i] = np.inf if total == 0 else size / abs(total) * np.max(np.abs(v[pairs[i]]), initial=0.0)
     return out, reach
