@@ -21,7 +21,7 @@ from kernattn.errors import ParameterError
 __all__ = ["VARIABLE", "share", "stand_by", "threads"]
 
 VARIABLE = "KERNATTN_NUM_THREADS"
-WORTH_SHARING = 250e-6  # seconds of work: a thread wakes in 30 to 60 us, and its caller loses 30 to wake it
+WORTH_SHARING = 250e-6  # seconds of work, well above what it takes a sleeping thread to wake
 SLABS_PER_THREAD = 4  # so that a thread which lost its core holds nobody up
 
 

@@ -28,7 +28,7 @@ class Fastfood(Structured):
 
     Exact: a row of :math:`H G \Pi H B` is the vector of G's numbers turned by an orthogonal matrix, so its direction is
     uniform in p dimensions, and `mean` has a closed form for every isotropic kernel. Rows of a block share G, are not
-    orthogonal, and no closed form is known for `variance`; measured, it is 1 to 1.5 times that of iid rows.
+    orthogonal, and no closed form is known for `variance`: expect more than that of iid rows.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
 """Sharing a loop of tens of microseconds: helpers wait awake, and take their part without the interpreter.
 
-A helper that sleeps wakes in 30 to 60 us, and so does one that has to wait for the interpreter's lock. One that watches
-a board sees within a microsecond what its caller puts there: the address of a compiled function, and that of its
-arguments, which lie on the caller's stack until everybody has left them.
+A helper that sleeps wakes after the work is done, and so does one that has to wait for the interpreter's lock. One that
+watches a board sees at once what its caller puts there: the address of a compiled function, and that of its arguments,
+which lie on the caller's stack until everybody has left them.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

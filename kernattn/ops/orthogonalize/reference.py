@@ -37,7 +37,7 @@ def by_qr(blocks: Array) -> Array:
     """Return orthonormal rows by QR.
 
     LAPACK's R has a diagonal of either sign. Without the sign the frame of a Gaussian block is not Haar: positive
-    features then have a mean 15 % low along the diagonal at d = 16 and t = 1, however many there are.
+    features then have a wrong mean, however many there are.
     """
     xp = namespace(blocks=blocks)
     a = xp.astype(blocks, accumulation_dtype(xp, blocks), copy=False)
