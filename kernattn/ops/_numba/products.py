@@ -122,7 +122,7 @@ def product(a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, m, n, inn
 
 @inner
 def panel_product(a, rows, inner, panels, begin, count, c, c_row):
-    """Compute c[i, j] = sum_k a[i, k] b[k, begin + j] for j < count, with b as `layout.panels` lays it out.
+    """Compute c[i, j] = sum_k a[i, k] b[k, begin + j] for j < count, with b as `packing.panels` lays it out.
 
     A column panel of b is contiguous: the rows of a wide b itself would fall into one set of the cache.
     """

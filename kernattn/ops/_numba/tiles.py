@@ -27,9 +27,6 @@ __all__ = [
     "load_sums",
     "project_keys",
     "query_features",
-    "query_projections",
-    "query_values",
-    "query_weights",
     "rescale",
     "row_scales",
     "scale_row",
@@ -225,7 +222,7 @@ def load_sums(s_all, z_all, peak_all, start, features, e, tops, s, row_e, z, uni
 
 
 @inner
-def query_projections(x, at, rows, width, omega, frequencies, tile, row, scratch, scratch_row):
+def _query_projections(x, at, rows, width, omega, frequencies, tile, row, scratch, scratch_row):
     """Write the projections of rows of x, features-major (D, C)."""
     if omega.size == 0:
         transpose(x, at, width, rows, width, tile, 0, row)
@@ -235,7 +232,7 @@ def query_projections(x, at, rows, width, omega, frequencies, tile, row, scratch
 
 
 @inner
-def query_values(phi, tile, row, rows, z, totals, normalisers):
+def _query_values(phi, tile, row, rows, z, totals, normalisers):
     """Turn projections (D, C) into values (M, C), and add their products with z; what is common to a row cancels.
 
     `totals` become sums of the values where these may be far from 1, else 1.
@@ -254,7 +251,7 @@ def query_values(phi, tile, row, rows, z, totals, normalisers):
 
 
 @inner_exact
-def query_weights(phi, tile, row, rows, units, z, highest, normalisers):
+def _query_weights(phi, tile, row, rows, units, z, highest, normalisers):
     """Turn projections (D, C) into e^log 2^(unit - highest), whole powers, and add their products with z."""
     column_logs(phi, tile, row)
     features, offset = phi.features, phi.offset
@@ -304,7 +301,7 @@ def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile,
 def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, den, spare):
     """Write the weights of queries, features-major (M, C), their units, and normalisers over z."""
     dim, frequencies = phi.dim, phi.frequencies
-    query_projections(q, at, rows, dim, phi.omega, frequencies, tile, row, packed, row)
+    _query_projections(q, at, rows, dim, phi.omega, frequencies, tile, row, packed, row)
     if phi.reach > 0 and not within(window(q, at, rows * dim), phi.reach):
         for i in range(rows):
             x, u = window(q, at + i * dim, dim), window(spare, 0, frequencies)
@@ -315,9 +312,9 @@ def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, den, 
                 for a in range(frequencies):
                     tile[a * row + i] = u[a]
     if phi.per_feature:
-        query_weights(phi, tile, row, rows, units, z, highest, den)
+        _query_weights(phi, tile, row, rows, units, z, highest, den)
     else:
-        query_values(phi, tile, row, rows, z, highest, den)
+        _query_values(phi, tile, row, rows, z, highest, den)
         for i in range(rows):
             octave = tile.dtype.type(0)
             if positive(phi) and not ordinary(highest[i]):

@@ -9,9 +9,10 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, add_scales, flat, heads, room, unwritten
+from kernattn.ops._numba.heads import heads
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, room, unwritten
 from kernattn.ops.attend.loops import answer
-from kernattn.ops.features.sides import queries
+from kernattn.ops.features.sides import add_scales, queries
 from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -27,7 +28,7 @@ def attend(
     s, z, peak = state
     *lead, features, e = s.shape
     readers = queries(q, q_spec, s.dtype, normaliser)
-    plan, n = readers.plan, readers.n
+    phi, n = readers.phi, readers.n
     who = heads(readers.lead, tuple(lead), tuple(lead))
     reads = np.empty((prod(who.out_lead), 3), np.int64)
     reads[:, 1] = np.repeat(np.arange(prod(lead)), who.reads.shape[1])
@@ -39,11 +40,11 @@ def attend(
 
     def blocks(low: int, high: int) -> None:
         answer(
-            plan.numbers, plan.constants, e, readers.x, *sums, reads, n, out.reshape(-1), logs, signs, CHUNK, low, high
+            phi.numbers, phi.constants, e, readers.x, *sums, reads, n, out.reshape(-1), logs, signs, CHUNK, low, high
         )  # fmt: skip
 
     count = len(reads) * -(-n // CHUNK)
-    flops = 2.0 * features * (e + (plan.dim if plan.projects else 0))
+    flops = 2.0 * features * (e + (phi.dim if phi.projects else 0))
     seconds = len(reads) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * s.itemsize / 4
     share(blocks, count, seconds)
     if found is not None:

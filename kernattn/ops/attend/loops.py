@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, tile_rows, whole
 from kernattn.ops._numba.outputs import log_normalisers, write
-from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import FULL, product
 from kernattn.ops._numba.tiles import load_sums, query_features
 

@@ -6,7 +6,8 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, heads, room
+from kernattn.ops._numba.heads import heads
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
 from kernattn.ops.block_softmax.loops import online_softmax
 from kernattn.ops.plan import Plan
 

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array
-from kernattn.ops._numba.layout import Side, accumulation, add_scales, room
-from kernattn.ops.features.sides import keys, queries
+from kernattn.ops._numba.layout import accumulation, room
+from kernattn.ops.features.sides import Side, add_scales, keys, queries
 from kernattn.ops.key_state.recurrence import Work, at, shaped, stretches, units_of, work_of
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, empty, merge
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -71,7 +71,7 @@ def _attended(
         starts = np.arange(count * parts).reshape(count, parts)
         cuts = cuts[::pieces]
     units = units_of(work, starts, cuts)
-    after = work.recur(units, np.repeat(work.heads.reads, parts, axis=0), before, out, found)
+    after = work.run(units, np.repeat(work.heads.reads, parts, axis=0), before, out, found)
     last = at(shaped(after, (count, parts)), np.s_[:, -1])
     if found is not None:
         add_scales(found, queries)
@@ -82,10 +82,10 @@ def _before_each(work: Work, before: PeakedSum | None, cuts: list[int], pieces: 
     """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e)."""
     count, stretches = len(work.heads.k), len(cuts) - 1
     units = units_of(work, np.full((count, stretches), -1), cuts)
-    found = work.recur(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
+    found = work.run(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
     found = shaped(found, (count, stretches))
     if before is None:
-        before = empty(np, (count,), work.keys.plan.features, work.peaks, work.e, work.dtype, found.s)
+        before = empty(np, (count,), work.keys.phi.features, work.peaks, work.e, work.dtype, found.s)
     fresh = work.fresh.reshape(count, work.n) if work.fresh.size else None
     total, parts = before, [before]
     for i in range(stretches):

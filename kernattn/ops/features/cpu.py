@@ -6,18 +6,11 @@ from math import prod
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import (
-    FLOPS_PER_SECOND,
-    NO_MASK,
-    SECONDS_PER_FEATURE,
-    accumulation,
-    flat,
-    given_scales,
-    plan_of,
-    room,
-)
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
+from kernattn.ops._numba.packing import packed_map
 from kernattn.ops.features.chains import FASTER_ABOVE, fast
 from kernattn.ops.features.loops import write_features
+from kernattn.ops.features.sides import given_scales
 from kernattn.ops.hadamard.cpu import chain_features
 from kernattn.ops.spec import MapSpec
 
@@ -33,20 +26,20 @@ def features(x: Array, spec: MapSpec) -> Array:
         return chain_features(x, chains, spec.unprojected)
     dtype = accumulation(x)
     *lead, dim = x.shape
-    plan, n = plan_of(spec, dtype, dim), prod(lead)
-    out = room((*lead, plan.features), dtype)
+    phi, n = packed_map(spec, dtype, dim), prod(lead)
+    out = room((*lead, phi.features), dtype)
     rows, given = flat(x, dtype), given_scales(x, spec, dtype)
     span = TILE_BYTES // (ROWS * dtype.itemsize)
 
     def blocks(low: int, high: int) -> None:
         write_features(
-            plan.numbers, plan.constants, rows, given, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
+            phi.numbers, phi.constants, rows, given, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
         )  # fmt: skip
 
-    flops = 2.0 * plan.frequencies * dim * plan.projects
+    flops = 2.0 * phi.frequencies * dim * phi.projects
     share(
         blocks,
         -(-n // ROWS),
-        n * (flops / FLOPS_PER_SECOND + plan.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4,
+        n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4,
     )
     return out.astype(x.dtype, copy=False)

@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.finish import finish_features
+from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
-from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import panel_product
 from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.tiles import load_rows, row_scales

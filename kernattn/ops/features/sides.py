@@ -1,70 +1,128 @@
-"""Queries and keys as the Numba loops read them: inputs beside a map, or projections by chains that are faster."""
+"""Queries and keys as the Numba loops read them: rows beside a map, or projections by chains that are faster."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array
-from kernattn.ops._numba import layout
-from kernattn.ops._numba.layout import Side, whole_scales
+from kernattn.errors import ParameterError
+from kernattn.ops._numba.layout import flat, nothing, plain
+from kernattn.ops._numba.packing import PackedMap, as_given, packed_map
 from kernattn.ops.features.chains import FUSED_ABOVE, fast
 from kernattn.ops.hadamard.cpu import hadamard
-from kernattn.ops.spec import MapSpec
+from kernattn.ops.peaked import LogNormaliser
+from kernattn.ops.row_scale import row_scale
+from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["keys", "queries", "tokens"]
+__all__ = ["Side", "add_scales", "given_scales", "keys", "queries", "tokens"]
+
+
+class Side(NamedTuple):
+    """Queries or keys as the loops read them."""
+
+    phi: PackedMap
+    x: NDArray[Any]  # rows, their projections by chains, or computed features; flat
+    given: NDArray[Any]  # log scales per row that the loops do not compute, flat, or empty
+    lead: tuple[int, ...]
+    n: int
 
 
 def keys(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     """Return keys (..., n, d), or computed features where spec is None."""
-    u = _projected(x, spec, dtype)
-    if u is None or spec is None:
-        return layout.keys(x, spec, dtype)
-    return layout.keys(u, spec.nonlinear, dtype)._replace(given=_scales(x, spec, dtype))
+    return _computed(x, dtype) if spec is None else _rows(x, spec, _key_scales(x, spec, dtype), dtype)
 
 
 def queries(x: Any, spec: MapSpec | None, dtype: np.dtype[Any], scaled: bool) -> Side:
     """Return the same of queries, whose log scales per row cancel unless `scaled`: then all of them are given."""
-    u = _projected(x, spec, dtype)
-    if u is None or spec is None:
-        return layout.queries(x, spec, dtype, scaled)
-    side = layout.queries(u, spec.nonlinear, dtype, False)
-    return side._replace(given=layout.query_scales(x, spec, dtype)) if scaled else side
+    if spec is None:
+        return _computed(x, dtype)
+    if not scaled:
+        return _rows(x, spec, nothing(dtype), dtype)
+    left_out = 0.0 if spec.per_feature else spec.log_amplitude
+    return _rows(x, spec, flat(_scales(x, spec, dtype) + left_out, dtype), dtype)
 
 
 def tokens(q: Any, k: Any, q_spec: MapSpec | None, k_spec: MapSpec | None, dtype: np.dtype[Any]) -> tuple[Side, Side]:
     """Return a query and a key a head, (..., d), or their computed features; one map, plain, is looked up once."""
-    if q_spec is None or q_spec is not k_spec or q_spec.row_form is not None or fast(q_spec.omega, FUSED_ABOVE):
-        return _query_token(q, q_spec, dtype), _key_token(k, k_spec, dtype)
-    query = layout.query_token(q, q_spec, dtype)
-    return query, Side(query.plan, layout.plain(k, dtype), query.given, k.shape[:-1], 1)
+    query = _computed_token(q, dtype) if q_spec is None else _token(q, q_spec, nothing(dtype), dtype)
+    if k_spec is None:
+        return query, _computed_token(k, dtype)
+    if k_spec is q_spec and k_spec.row_form is None and not _by_chains(k_spec):
+        return query, Side(query.phi, plain(k, dtype), query.given, k.shape[:-1], 1)
+    return query, _token(k, k_spec, _key_scales(k, k_spec, dtype), dtype)
 
 
-def _key_token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
-    """Return a key a head, (..., d), or its computed features."""
-    u = _projected(x, spec, dtype)
-    if u is None or spec is None:
-        return layout.key_token(x, spec, dtype)
-    return layout.key_token(u, spec.nonlinear, dtype)._replace(given=_scales(x, spec, dtype))
+def given_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the log scales of rows (...), flat, where the loops cannot compute them of rows; else nothing."""
+    return nothing(dtype) if spec.row_form is None else _scales(x, spec, dtype)
 
 
-def _query_token(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
-    """Return the same of a query."""
-    u = _projected(x, spec, dtype)
-    if u is None or spec is None:
-        return layout.query_token(x, spec, dtype)
-    return layout.query_token(u, spec.nonlinear, dtype)
+def add_scales(found: LogNormaliser, queries: Side) -> None:
+    """Add the log scales of the queries' own rows, which the loops leave out."""
+    if queries.given.size:
+        np.add(found.log, queries.given.reshape(*queries.lead, queries.n), out=found.log)
 
 
-def _projected(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Array | None:
-    """Return the projections of rows by chains that are faster than their matrix, None where there are none."""
-    chains = None if spec is None else fast(spec.omega, FUSED_ABOVE)
-    return None if chains is None else hadamard(x.astype(dtype, copy=False), chains)
+def _by_chains(spec: MapSpec) -> bool:
+    """Are rows projected by chains before the loops read them?"""
+    return fast(spec.omega, FUSED_ABOVE) is not None
+
+
+def _projected(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpec]:
+    """Return what the loops read of rows, and the map of it."""
+    chains = fast(spec.omega, FUSED_ABOVE)
+    return (x, spec) if chains is None else (hadamard(x.astype(dtype, copy=False), chains), spec.nonlinear)
+
+
+def _rows(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> Side:
+    x, spec = _projected(x, spec, dtype)
+    return Side(packed_map(spec, dtype, x.shape[-1]), flat(x, dtype), given, x.shape[:-2], x.shape[-2])
+
+
+def _token(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> Side:
+    x, spec = _projected(x, spec, dtype)
+    return Side(packed_map(spec, dtype, x.shape[-1]), plain(x, dtype), given, x.shape[:-1], 1)
+
+
+def _computed(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
+    """Return computed features beside a map that leaves them as they are."""
+    values, log_scale = x
+    per_feature = log_scale.shape[-1] > 1
+    if per_feature and values.shape[-1] > 1:
+        values, log_scale = values[..., :1], log_scale + _log(values)
+    rows = np.broadcast_to(log_scale if per_feature else values, np.broadcast_shapes(values.shape, log_scale.shape))
+    *lead, n, features = rows.shape
+    given = nothing(dtype) if per_feature else flat(np.broadcast_to(log_scale, (*lead, n, 1)), dtype)
+    return Side(as_given(dtype, features, per_feature), flat(rows, dtype), given, tuple(lead), n)
+
+
+def _computed_token(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
+    side = _computed(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), dtype)
+    return side._replace(x=plain(side.x, dtype))
+
+
+def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return the log scales of keys, flat, where the loops cannot compute them of what they read."""
+    if _by_chains(spec) and spec.row_weights is not None:
+        return _scales(x, spec, dtype)
+    return given_scales(x, spec, dtype)
 
 
 def _scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return the log scales of rows, flat; nothing where they have none."""
-    none = spec.row_weights is None and spec.row_form is None
-    return layout.given_scales(x, None, dtype) if none else whole_scales(x, spec, dtype)
+    """Return the log scales of rows (...), flat; of a masked row of infinities anything."""
+    with np.errstate(invalid="ignore", over="ignore"):
+        return flat(row_scale(np, x.astype(dtype, copy=False), spec), dtype)
+
+
+def _log(values: Array) -> Array:
+    """Return the logarithms of values that stand beside log scales of their own."""
+    if (values < 0).any():
+        raise ParameterError(
+            "the cpu backend takes a log scale per feature beside positive values; got negative ones: "
+            "give signed features a log scale per row, or ask for backend='reference'"
+        )
+    with np.errstate(divide="ignore"):
+        return np.log(values)

@@ -6,15 +6,9 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn._parallel import WORTH_SHARING, share, threads
-from kernattn.ops._numba.layout import (
-    FLOPS_PER_SECOND,
-    NO_MASK,
-    SECONDS_PER_FEATURE,
-    accumulation,
-    as_given,
-    flat,
-    heads,
-)
+from kernattn.ops._numba.heads import heads
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, nothing
+from kernattn.ops._numba.packing import as_given
 from kernattn.ops.features.sides import keys
 from kernattn.ops.gram.loops import add_outer
 from kernattn.ops.spec import MapSpec
@@ -29,11 +23,11 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
     dtype = accumulation(x)
     (*lead, n, width), (*y_lead, _, columns) = x.shape, y.shape
     if spec is None:
-        plan, rows, given = as_given(dtype, width), flat(x, dtype), flat(np.zeros(0), dtype)
+        phi, rows, given = as_given(dtype, width), flat(x, dtype), nothing(dtype)
     else:
-        plan, rows, given, *_ = keys(x, spec, dtype)
-    features, who = plan.features, heads(None, tuple(lead), tuple(y_lead))
-    flops = features * (features + 2.0 * columns + 2.0 * plan.dim * plan.projects)
+        phi, rows, given, *_ = keys(x, spec, dtype)
+    features, who = phi.features, heads(None, tuple(lead), tuple(y_lead))
+    flops = features * (features + 2.0 * columns + 2.0 * phi.dim * phi.projects)
     seconds = len(who.k) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
     parts = 1
     if seconds > WORTH_SHARING and len(who.k) < threads():
@@ -48,7 +42,7 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
 
     def slab(low: int, high: int) -> None:
         add_outer(
-            plan.numbers, plan.constants, rows, given, values, n, columns, units.reshape(-1, 4), NO_MASK,
+            phi.numbers, phi.constants, rows, given, values, n, columns, units.reshape(-1, 4), NO_MASK,
             sums.reshape(-1), cross.reshape(-1),
             ROWS, SPAN, low, high,
         )  # fmt: skip

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
-from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import FULL, UPPER, product
 from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.tiles import load_rows

@@ -11,17 +11,8 @@ from numpy.typing import NDArray
 
 from kernattn._array import Array
 from kernattn._parallel import share
-from kernattn.ops._numba.layout import (
-    FLOPS_PER_SECOND,
-    NO_MASK,
-    SECONDS_PER_FEATURE,
-    Plan,
-    accumulation,
-    as_given,
-    flat,
-    plan_with,
-    room,
-)
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
+from kernattn.ops._numba.packing import PackedMap, as_given, packed_with
 from kernattn.ops._numba.registers import vector_length
 from kernattn.ops.chains import Chains
 from kernattn.ops.hadamard.loops import write_chains
@@ -29,7 +20,7 @@ from kernattn.ops.spec import MapSpec
 
 __all__ = ["chain_features", "hadamard"]
 
-_plans: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int, int], Plan]] = WeakKeyDictionary()
+_packed: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int, int], PackedMap]] = WeakKeyDictionary()
 _factors: WeakKeyDictionary[Chains, dict[np.dtype[Any], tuple[NDArray[Any], NDArray[Any]]]] = WeakKeyDictionary()
 
 
@@ -44,30 +35,30 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     *lead, dim = x.shape
     blocks, links, p = chains.diagonals.shape
     frequencies, n = len(chains), prod(lead)
-    plan = _plan_of(spec, dtype, dim, frequencies)
+    phi = _packed_map(spec, dtype, dim, frequencies)
     diagonals, norms = _factors_of(chains, dtype)
-    out = room((*lead, plan.features), dtype)
+    out = room((*lead, phi.features), dtype)
     rows = flat(x, dtype)
 
     def groups(low: int, high: int) -> None:
         write_chains(
-            plan.numbers, plan.constants, dim, diagonals, links, p, norms, rows, n, out.reshape(-1), NO_MASK, low, high
+            phi.numbers, phi.constants, dim, diagonals, links, p, norms, rows, n, out.reshape(-1), NO_MASK, low, high
         )  # fmt: skip
 
     flops = 2.0 * blocks * links * p * p.bit_length()
-    seconds = n * (flops / FLOPS_PER_SECOND + plan.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
+    seconds = n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
     share(groups, -(-n // vector_length(dtype)), seconds)
     return out.astype(x.dtype, copy=False)
 
 
-def _plan_of(spec: MapSpec | None, dtype: np.dtype[Any], dim: int, frequencies: int) -> Plan:
-    """Return the plan of a spec with projections from elsewhere, made once."""
+def _packed_map(spec: MapSpec | None, dtype: np.dtype[Any], dim: int, frequencies: int) -> PackedMap:
+    """Return the map of a spec with projections from elsewhere, made once."""
     if spec is None:
         return as_given(dtype, frequencies)
-    plans, key = _plans.setdefault(spec, {}), (dtype, dim, frequencies)
-    if key not in plans:
-        plans[key] = plan_with(spec, np.zeros((0, dim)), frequencies, dtype)
-    return plans[key]
+    maps, key = _packed.setdefault(spec, {}), (dtype, dim, frequencies)
+    if key not in maps:
+        maps[key] = packed_with(spec, np.zeros((0, dim)), frequencies, dtype)
+    return maps[key]
 
 
 def _factors_of(chains: Chains, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

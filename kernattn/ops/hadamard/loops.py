@@ -8,8 +8,8 @@ from numba import types
 
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
 from kernattn.ops._numba.finish import finish_features
+from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, whole, window
-from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import transpose
 from kernattn.ops._numba.registers import Block, lanes
 from kernattn.ops._numba.tiles import load_rows, row_scales

@@ -10,9 +10,9 @@ from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.elementary import log_of, weight
 from kernattn.ops._numba.far import absorbed, alike_rows, in_unit, own_values
 from kernattn.ops._numba.kinds import positive, row_logs
+from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.outputs import log_normalisers, write
-from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
 from kernattn.ops._numba.registers import TALL, lanes
 from kernattn.ops._numba.tiles import (

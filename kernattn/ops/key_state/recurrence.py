@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,18 +9,17 @@ from numpy.typing import NDArray
 
 from kernattn._array import Array
 from kernattn._parallel import WORTH_SHARING, share, threads
+from kernattn.ops._numba.heads import Heads, heads
 from kernattn.ops._numba.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
     SECONDS_PER_FEATURE,
-    Heads,
-    Side,
     accumulation,
-    bound,
     flat,
-    heads,
+    nothing,
     unwritten,
 )
+from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import recur
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, merge
 
@@ -45,10 +43,10 @@ class Work(NamedTuple):
     @property
     def seconds(self) -> float:
         """What one core needs for a head."""
-        features, groups, flops = self.keys.plan.features, self.heads.reads.shape[1], 0.0
+        features, groups, flops = self.keys.phi.features, self.heads.reads.shape[1], 0.0
         for side, times in ((self.keys, 1), (self.queries, groups)):
             if side is not None:
-                projected = side.plan.dim if side.plan.projects else 0
+                projected = side.phi.dim if side.phi.projects else 0
                 flops += times * 2.0 * features * (projected + self.e)
         flops += groups * self.chunk * (features + self.e)
         seconds = flops / FLOPS_PER_SECOND + (1 + groups) * features * SECONDS_PER_FEATURE
@@ -57,9 +55,9 @@ class Work(NamedTuple):
     @property
     def peaks(self) -> int:
         """Return the number of peaks of a state."""
-        return self.keys.plan.features if self.keys.plan.kind.per_feature else 1
+        return self.keys.phi.features if self.keys.phi.kind.per_feature else 1
 
-    def recur(
+    def run(
         self,
         units: NDArray[np.int64],
         reads: NDArray[np.int64],
@@ -68,21 +66,20 @@ class Work(NamedTuple):
         normaliser: LogNormaliser | None = None,
     ) -> PeakedSum:
         """Run the units and return the sums after each, (U, M, e)."""
-        plan, count = self.keys.plan, len(units)
+        phi, count = self.keys.phi, len(units)
         q = self.keys if self.queries is None else self.queries
-        s = np.empty((count, plan.features, self.e), self.dtype)
-        z = np.empty((count, plan.features), self.dtype)
+        s = np.empty((count, phi.features, self.e), self.dtype)
+        z = np.empty((count, phi.features), self.dtype)
         peak = np.empty((count, self.peaks), self.dtype)
-        nothing = _empty(self.dtype)
         logs, signs = (unwritten(self.dtype),) * 2 if normaliser is None else (x.reshape(-1) for x in normaliser)
-        old = (nothing, nothing, nothing) if before is None else tuple(flat(x, self.dtype) for x in before)
+        old = (nothing(self.dtype),) * 3 if before is None else tuple(flat(x, self.dtype) for x in before)
 
         def slab(low: int, high: int) -> None:
             recur(
-                q.plan.numbers, q.plan.constants, plan.numbers, plan.constants, self.e,
+                q.phi.numbers, q.phi.constants, phi.numbers, phi.constants, self.e,
                 q.x, self.keys.x, self.v, self.keys.given, self.mask, self.fresh, *old,
                 units, reads, self.n, out.reshape(-1), logs, signs, s.reshape(-1), z.reshape(-1), peak.reshape(-1),
-                self.chunk, bound(self.dtype), low, high,
+                self.chunk, _bound(self.dtype), low, high,
             )  # fmt: skip
 
         tokens = int((units[:, 5] - units[:, 4]).sum())
@@ -90,9 +87,9 @@ class Work(NamedTuple):
         return PeakedSum(s, z, peak)
 
 
-@lru_cache(maxsize=8)
-def _empty(dtype: np.dtype[Any]) -> NDArray[Any]:
-    return flat(np.zeros(0), dtype)
+def _bound(dtype: np.dtype[Any]) -> Any:
+    """Return by how many powers of two the keys of a chunk may rise above its first: 2^-68 is left in float32."""
+    return dtype.type(58 if dtype.itemsize == 4 else 720)
 
 
 def work_of(
@@ -146,7 +143,7 @@ def summarised(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> Peak
     cuts = [work.n * i // parts for i in range(parts + 1)]
     none = np.full((count, parts), -1)
     units = units_of(work, none, cuts)
-    sums = work.recur(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
+    sums = work.run(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
     sums = shaped(sums, (count, parts))
     total = at(sums, np.s_[:, 0])
     for part in range(1, parts):

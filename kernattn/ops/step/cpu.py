@@ -8,7 +8,8 @@ import numpy as np
 
 from kernattn._array import Array
 from kernattn.ops._numba.crew import crew
-from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, heads, plain
+from kernattn.ops._numba.heads import heads
+from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, plain
 from kernattn.ops.features.sides import tokens
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -41,7 +42,7 @@ def step(
     in_place = reuse_state and all(map(is_, old, state))
     new = old if in_place else [np.empty(x.shape, dtype) for x in old]
     arguments = (
-        query.plan.numbers, query.plan.constants, key.plan.numbers, key.plan.constants, e,
+        query.phi.numbers, query.phi.constants, key.phi.numbers, key.phi.constants, e,
         query.x, key.x, plain(v, dtype), key.given, mask, who.table, groups,
         *[x.ravel() for x in old], in_place, wide.ravel(), *[x.ravel() for x in new],
     )  # fmt: skip

@@ -11,9 +11,9 @@ from kernattn.ops._numba.crew import close, offer_of, open_, taken
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, unit_of, weight
 from kernattn.ops._numba.far import absorbed, balanced, hold, in_unit, lift, ordinary, own_values, within
 from kernattn.ops._numba.kinds import positive, row_logs, row_values
+from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, whole, window
 from kernattn.ops._numba.outputs import write
-from kernattn.ops._numba.plans import unpacked
 from kernattn.ops._numba.products import panel_product
 from kernattn.ops._numba.registers import ROWS, lanes
 from kernattn.ops._numba.tiles import key_values, row_scales

@@ -14,7 +14,7 @@ __all__ = ["Map", "unpacked"]
 
 
 class Map(NamedTuple):
-    """What `layout.Plan` has packed; made in compiled code, where it costs nothing."""
+    """What `packing.PackedMap` holds; made in compiled code, where it costs nothing."""
 
     kind: Any
     per_feature: Any  # is there a log scale for every feature?
@@ -32,7 +32,7 @@ class Map(NamedTuple):
 
 @inner
 def unpacked(numbers, constants):
-    """Return the map that a plan's numbers and constants say."""
+    """Return the map that the numbers and constants of a `PackedMap` say."""
     unit = LINE // constants.itemsize
     omega_t = unit + pad(numbers[6], unit)
     weights = omega_t + pad(numbers[7], unit)

@@ -1,0 +1,100 @@
+"""A map as it goes into compiled code: two flat arrays, made once for a spec, a dtype and a dimension."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import sqrt
+from typing import Any, NamedTuple
+from weakref import WeakKeyDictionary
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Host
+from kernattn.ops._numba.registers import LINE, ROWS
+from kernattn.ops.kinds import KINDS, LOGS, VALUES, Kind
+from kernattn.ops.spec import MapSpec
+
+__all__ = ["PackedMap", "as_given", "packed_map", "packed_with"]
+
+
+class PackedMap(NamedTuple):
+    """A map in the dtype of the loops: `numbers` and `constants` are what `maps.unpacked` reads."""
+
+    kind: Kind
+    dim: int
+    frequencies: int
+    features: int
+    projects: bool
+    numbers: NDArray[np.int64]  # kind, per feature or not, phase or not, d, D, M, and the sizes of parts of `constants`
+    constants: NDArray[Any]  # amplitude and reach, omega, omega_t, weights and offset, each from a cache line on
+
+
+_packed: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int], PackedMap]] = WeakKeyDictionary()
+
+
+def packed_map(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> PackedMap:
+    """Return the map of a spec, packed once."""
+    packed = _packed.get(spec)
+    if packed is None:
+        packed = _packed[spec] = {}
+    phi = packed.get((dtype, dim))
+    if phi is None:
+        omega = np.zeros((0, dim)) if spec.omega is None else np.asarray(spec.omega)
+        phi = packed[dtype, dim] = packed_with(spec, omega, dim if spec.omega is None else len(omega), dtype)
+    return phi
+
+
+def packed_with(spec: MapSpec, omega: Host, frequencies: int, dtype: np.dtype[Any]) -> PackedMap:
+    """Return the map of a spec with other frequencies (D, d), or with `frequencies` that come from elsewhere."""
+    kind, dim = KINDS[spec.kind], omega.shape[1]
+    features = kind.parts * frequencies
+    offset = np.zeros(features) if spec.offset is None else spec.offset
+    if kind.per_feature:
+        offset = offset + spec.log_amplitude
+    weights = np.zeros(0) if spec.row_weights is None else spec.row_weights
+    # rows of omega rounded up to blocks; its transpose in panels
+    parts = (np.pad(omega, ((0, -len(omega) % ROWS), (0, 0))), panels(omega, dtype), weights, offset)
+    return _pack(kind, parts, spec.amplitude, dtype, dim, frequencies)
+
+
+def _reach(kind: Kind, omega: Host, weights: Host, dtype: np.dtype[Any]) -> float:
+    """Return c, so that nothing that is computed of rows with sum_i |x_i| c < 1 is near the largest float."""
+    limit = float(np.finfo(dtype).max) / 64
+    steepest, heaviest = (float(np.abs(x).max(initial=0.0)) for x in (omega, weights))
+    return max(steepest / limit, sqrt(heaviest / limit), 1 / limit if kind.per_feature else 0.0)
+
+
+def _pack(
+    kind: Kind, arrays: tuple[NDArray[Any], ...], amplitude: float, dtype: np.dtype[Any], dim: int, frequencies: int
+) -> PackedMap:
+    """Return the map of omega, omega_t, weights and offset, copied into one array: a map is two arrays for a call."""
+    parts = [np.array([amplitude, _reach(kind, arrays[0], arrays[2], dtype)]), *(x.reshape(-1) for x in arrays)]
+    unit, sizes = LINE // dtype.itemsize, [part.size for part in parts]
+    starts = np.cumsum([0, *(-(-size // unit) * unit for size in sizes)])
+    memory = np.zeros(starts[-1] + unit, dtype)
+    skip = -memory.ctypes.data % LINE // dtype.itemsize
+    constants = memory[skip : skip + starts[-1]]
+    for part, at in zip(parts, starts, strict=False):
+        constants[at : at + part.size] = part
+    features = kind.parts * frequencies
+    settings = (kind.number, kind.per_feature, kind.offset == "phase", dim, frequencies, features)
+    numbers = np.array([*settings, *sizes[1:]], np.int64)
+    for array in (numbers, constants):
+        array.setflags(write=False)
+    return PackedMap(kind, dim, frequencies, features, sizes[1] > 0, numbers, constants)
+
+
+def panels(omega: Host, dtype: np.dtype[Any]) -> Host:
+    """Return omega (D, d) transposed, in panels of two lines of columns: (panels, d, columns)."""
+    columns = 2 * LINE // dtype.itemsize
+    padded = np.pad(omega, ((0, -len(omega) % columns), (0, 0)))
+    return padded.reshape(-1, columns, omega.shape[1]).transpose(0, 2, 1)
+
+
+@lru_cache(maxsize=64)
+def as_given(dtype: np.dtype[Any], features: int, per_feature: bool = False) -> PackedMap:
+    """Return the map that leaves computed values, or computed logs of features, as they are."""
+    nothing = np.zeros(0)
+    parts = (nothing, nothing, nothing, np.zeros(features))
+    return _pack(LOGS if per_feature else VALUES, parts, 1.0, dtype, features, features)
