@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import kernattn as ka
 import laws
 import maps
 
@@ -59,3 +60,34 @@ def test_the_past_keeps_every_bit(name, backend, dtype, monkeypatch):
             cut = [x[:, : t + 1] for x in (q, k, v)]
             out, _ = laws.causal(phi, *cut, backend, key_mask=upto(mask, t), segment_ids=upto(ids, t))
             same(out, whole[:, : t + 1], f"scale {scale}, n {n}, cut after {t}")
+
+
+@pytest.mark.parametrize("future", [*FUTURES, "largest"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_exact_attention_keeps_every_bit(backend, dtype, future, monkeypatch):
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
+    largest = np.finfo(dtype).max
+
+    def run(q, k, v, mask):
+        out, lse = ka.attention.softmax_with_lse(q, k, v, causal=True, key_mask=mask, backend=backend.name)
+        return np.concatenate([out, lse[..., None]], axis=-1)
+
+    rng = np.random.default_rng(len(future))
+    for scale in (0.3, 1, 50, 1e-20, 1e18):
+        q, k, v, mask, _ = inputs(rng, dtype, scale)
+        n = v.shape[-2]
+        t = int(rng.integers(n - 1)) if n > 2 else 0
+        changed = [x.copy() for x in (q, k, v)]
+        with np.errstate(all="ignore"):
+            whole = run(q, k, v, mask)
+            for x, factor in zip(changed, FUTURES.get(future, (1, 1, 1)), strict=True):
+                x[:, t + 1 :] = (factor * x[:, t + 1 :][:, ::-1]).astype(dtype)
+                if future == "largest":
+                    x[:, t + 1 :] = np.copysign(largest, x[:, t + 1 :])
+            out = run(*changed, mask)
+        same(out[:, : t + 1], whole[:, : t + 1], f"scale {scale}, n {n}, rows up to {t}")
+        cut = run(*(x[:, : t + 1] for x in (q, k, v)), upto(mask, t))
+        if backend.name == "cpu":
+            same(cut, whole[:, : t + 1], f"scale {scale}, n {n}, cut after {t}")
+        elif scale < 50:  # beyond, the largest score is one of roundings
+            np.testing.assert_allclose(cut, whole[:, : t + 1], rtol=1e-4, atol=1e-4)

@@ -32,7 +32,7 @@ def block_softmax(
 
     def blocks(low: int, high: int) -> None:
         online_softmax(
-            queries, keys, values, mask, dtype.type(scale), dim, e, n, length, causal, reads,
+            queries, keys, values, mask, float(scale), dim, e, n, length, causal, reads,
             out.reshape(-1), lse.reshape(-1), QUERIES, KEYS, low, high,
         )  # fmt: skip
 

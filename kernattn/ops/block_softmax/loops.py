@@ -16,14 +16,21 @@ from kernattn.ops._numba.products import FULL, product, transpose
 from kernattn.ops._numba.registers import ROWS, lanes
 from kernattn.ops._numba.tiles import load_rows
 from kernattn.ops._numba.vectors import load, some, store, where
+from kernattn.ops.block_softmax._far import answer_far_row, finite
 
 __all__ = ["online_softmax"]
 
 
 @inner
+def _lowest(like):
+    """Return the score of a key that is not seen, below that of any key that counts; one that overflows is lower."""
+    return like.dtype.type(-np.finfo(like.dtype).max)
+
+
+@inner
 def _hide(scores, row, rows, columns, first_key, last_key, mask, mask_at):
-    """Put -inf where key first_key + j is masked, or stands after last_key + i, the last that query i sees."""
-    nothing = scores.dtype.type(-np.inf)
+    """Hide the scores of keys first_key + j that are masked, or stand after last_key + i, the last of query i."""
+    nothing = _lowest(scores)
     for j in range(rows):
         x = window(scores, j * row, columns)
         if mask.size > 0 and not mask[mask_at + j]:
@@ -34,28 +41,31 @@ def _hide(scores, row, rows, columns, first_key, last_key, mask, mask_at):
 
 
 @inner_exact
-def _exponentials(scores, row, rows, columns, peaks, decay, den):
+def _exponentials(scores, row, rows, columns, peaks, lows, decay, den):
     """Turn scores (keys, queries) into exp(score - peak) under raised peaks; say whether any peak rose."""
-    nothing, zero, width = scores.dtype.type(-np.inf), scores.dtype.type(0), lanes(scores)
+    width = lanes(scores)
     rose = False
     for i in range(0, columns, 2 * width):  # two vectors of columns at a time, the last one twice if it is alone
         j = min(i + width, row - width)
         before, before_too = load(peaks, i), load(peaks, j)
         peak, peak_too = before, before_too
+        low, low_too = load(lows, i), load(lows, j)
         for at in range(0, rows * row, row):
             x, y = load(scores, at + i), load(scores, at + j)
             peak, peak_too = where(x > peak, x, peak), where(y > peak_too, y, peak_too)
+            low, low_too = where(x < low, x, low), where(y < low_too, y, low_too)
         rose = rose or some((peak > before) | (peak_too > before_too))
         store(peak, peaks, i)
         store(peak_too, peaks, j)
-        unit, unit_too = where(peak == nothing, zero, peak), where(peak_too == nothing, zero, peak_too)
-        factor, factor_too = decayed(before - unit), decayed(before_too - unit_too)
+        store(low, lows, i)
+        store(low_too, lows, j)
+        factor, factor_too = decayed(before - peak), decayed(before_too - peak_too)
         store(factor, decay, i)
         store(factor_too, decay, j)
         total, total_too = load(den, i) * factor, load(den, j) * factor_too
         for at in range(0, rows * row, row):
             x, y = load(scores, at + i), load(scores, at + j)
-            x, y = decayed(x - unit), decayed(y - unit_too)
+            x, y = decayed(x - peak), decayed(y - peak_too)
             store(x, scores, at + i)
             store(y, scores, at + j)
             total, total_too = total + x, total_too + y
@@ -65,26 +75,17 @@ def _exponentials(scores, row, rows, columns, peaks, decay, den):
 
 
 @inner
-def _finite(values, row, rows, width):
-    """Are all of the values finite?"""
-    zero = values.dtype.type(0)
-    total = zero
-    for j in range(rows):
-        x = window(values, j * row, width)
-        for i in range(width):
-            total += x[i] * zero
-    return total == zero
-
-
-@inner
-def _cut_product(weights, row, rows, values, row_v, keys, width, last, num, row_num):
-    """Add to num_i only the values that query i sees, the first last + i + 1: the others may be anything."""
-    for i in range(rows):
-        x = window(num, i * row_num, width)
-        for j in range(min(keys, last + i + 1)):
-            y, weight = window(values, j * row_v, width), weights[j * row + i]
-            for c in range(width):
-                x[c] += weight * y[c]
+def _set_aside(values, row_v, keys, width, weights, row, rows, last, num, row_num, clean, row_clean):
+    """Copy values with 0 for what is not finite, which goes to the rows that see it: of key j from j - last on."""
+    for j in range(keys):
+        source, target = window(values, j * row_v, width), window(clean, j * row_clean, width)
+        for c in range(width):
+            y = source[c]
+            if not math.isfinite(y):
+                for i in range(max(0, j - last), rows):
+                    num[i * row_num + c] += weights[j * row + i] * y
+                y = 0
+            target[c] = y
 
 
 @compiled
@@ -100,17 +101,19 @@ def online_softmax(
     room = tile_rows(key_block, q)
     packed_q, packed_k, packed_v = aligned(dim * size, q), aligned(room * dim, q), aligned(room * row_e, q)
     scores, num = aligned(room * size, q), aligned(size * row_e, q)
-    peaks, decay, den = aligned(size, q), aligned(size, q), aligned(size, q)
+    peaks, lows, decay, den = aligned(size, q), aligned(size, q), aligned(size, q), aligned(size, q)
+    factor, zero = q.dtype.type(scale), q.dtype.type(0)
+    coarse = scale != 0 and not np.finfo(q.dtype).tiny <= abs(factor) < np.inf
     blocks = (n + block - 1) // block
     for b in range(low, high):
         r, first = b // blocks, (blocks - 1 - b % blocks) * block
         rows = min(block, n - first)
         transpose(window(q, (reads[r, 0] * n + first) * dim, rows * dim), 0, dim, rows, dim, packed_q, 0, size)
         for i in range(packed_q.size):
-            packed_q[i] *= scale
+            packed_q[i] *= factor
         for i in range(size):
-            peaks[i] = -np.inf
-            den[i] = 0
+            peaks[i] = _lowest(q) / 2
+            lows[i] = den[i] = zero
         for i in range(num.size):
             num[i] = 0
         position = first + length - n  # the last key that row 0 of the block sees
@@ -133,16 +136,25 @@ def online_softmax(
             if mask.size > 0 or cut:
                 last = position if causal else at + count
                 _hide(scores, size, count, rows, at, last, mask, reads[r, 3] * length + at)
-            if _exponentials(scores, size, count, rows, peaks, decay, den):
+            if _exponentials(scores, size, count, rows, peaks, lows, decay, den):
                 for i in range(rows):
-                    x, factor = window(num, i * row_e, row_e), decay[i]
+                    x, shrunk = window(num, i * row_e, row_e), decay[i]
                     for c in range(row_e):
-                        x[c] *= factor
-            if cut and not _finite(values, step, count, e):
-                _cut_product(scores, size, rows, values, step, count, e, position - at, num, row_e)
-            else:
-                product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
+                        x[c] *= shrunk
+            if cut and not finite(window(values, 0, (count - 1) * step + e)):
+                last = position - at
+                _set_aside(values, step, count, e, scores, size, rows, last, num, row_e, packed_v, row_e)
+                values, step = window(packed_v, 0, packed_v.size), row_e
+            product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
         write(num, row_e, rows, e, den, out, (reads[r, 4] * n + first) * e)
         for i in range(rows):
-            seen = den[i] != 0
-            lse[reads[r, 4] * n + first + i] = peaks[i] + math.log(den[i]) if seen else -np.inf
+            row = reads[r, 4] * n + first + i
+            lse[row] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
+            if coarse or lows[i] == -np.inf or not (den[i] > 0 and finite(window(num, i * row_e, e))):
+                answer_far_row(
+                    window(q, (reads[r, 0] * n + first + i) * dim, dim),
+                    window(k, reads[r, 1] * length * dim, length * dim),
+                    window(v, reads[r, 2] * length * e, length * e),
+                    e, mask, reads[r, 3] * length, min(length, position + i + 1) if causal else length, scale,
+                    window(out, row * e, e), lse, row,
+                )  # fmt: skip

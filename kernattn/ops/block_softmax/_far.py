@@ -1,0 +1,103 @@
+"""Rows of exact attention whose scores or sums leave the range of floats, one by one, in float64 and units of 2^u.
+
+A row is judged by itself and reads only the keys that it sees. Nothing here is fast; the tests that find such rows are.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernattn.ops._numba.compile import inner, inner_exact
+from kernattn.ops._numba.memory import window
+
+__all__ = ["answer_far_row", "finite"]
+
+HALF = 500  # octaves: rows of q and k end below 2^500, so that a sum of their products is finite
+
+
+@inner
+def finite(x):
+    """Are all of the values finite?"""
+    zero = x.dtype.type(0)
+    total = zero
+    for i in range(x.size):
+        total += x[i] * zero
+    return total == zero
+
+
+@inner_exact
+def _scaled(x, y):
+    """Write x 2^-e below 2^HALF to y; return e."""
+    largest = 0.0
+    for i in range(x.size):
+        largest = max(largest, abs(float(x[i])))
+    e = max(math.frexp(largest)[1], -HALF) - HALF
+    factor = math.ldexp(1.0, -e)
+    for i in range(x.size):
+        y[i] = factor * x[i]
+    return e
+
+
+@inner
+def _dot(x, y):
+    total = 0.0
+    for i in range(x.size):
+        total += x[i] * y[i]
+    return total
+
+
+@inner_exact
+def _weights(scores, octaves):
+    """Turn scores 2^octaves into exponentials of their differences to the largest; return its log, and their sum."""
+    unit, peak = 0, -np.inf
+    while math.isinf(peak):  # the unit in which the largest is finite: the differences of others may overflow
+        peak = -np.inf
+        for j in range(scores.size):
+            peak = max(peak, math.ldexp(scores[j], octaves[j] - unit))
+        unit += 1000
+    unit -= 1000
+    total = 0.0
+    for j in range(scores.size):
+        scores[j] = math.exp(math.ldexp(math.ldexp(scores[j], octaves[j] - unit) - peak, unit))
+        total += scores[j]
+    return math.ldexp(peak, unit) + math.log(total), total
+
+
+@inner_exact
+def answer_far_row(q, k, v, e, mask, mask_at, count, scale, out, lse, at):
+    """Write the answer of a row that sees the first `count` keys of k; leave it where any of its inputs is not finite.
+
+    The answer stays among the values that the row sees, its log normaliser among the floats.
+    """
+    dim, seen = q.size, np.empty(max(0, count), np.int64)
+    keys = 0
+    for j in range(count):
+        if mask.size == 0 or mask[mask_at + j]:
+            seen[keys] = j
+            keys += 1
+            if not (finite(window(k, j * dim, dim)) and finite(window(v, j * e, e))):
+                return
+    if keys == 0 or not finite(q):
+        return
+    mantissa, octave = math.frexp(scale)
+    x, y, scores, octaves = np.empty(dim), np.empty(dim), np.empty(keys), np.empty(keys, np.int64)
+    octave += _scaled(q, x)
+    for i in range(keys):
+        octaves[i] = octave + _scaled(window(k, seen[i] * dim, dim), y)
+        scores[i] = mantissa * _dot(x, y)
+    log, total = _weights(scores, octaves)
+    sums, low, high = np.zeros(e), np.full(e, np.inf), np.full(e, -np.inf)
+    for i in range(keys):
+        share, values = scores[i] / total, window(v, seen[i] * e, e)
+        for c in range(e):
+            value = float(values[c])
+            sums[c] += share * value
+            low[c], high[c] = min(low[c], value), max(high[c], value)
+    for c in range(e):
+        out[c] = min(max(sums[c], low[c]), high[c])
+    largest = float(np.finfo(lse.dtype).max)
+    lse[at] = min(max(log, -largest), largest)

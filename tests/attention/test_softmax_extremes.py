@@ -1,0 +1,134 @@
+"""Exact attention of any finite input is finite and lies among the values; where an oracle can say it, it is right."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from xp import backends
+
+DIM = 5
+SIZES = {
+    "float16": (6e-8, 1e-4, 1, 250, 6.5e4),
+    "bfloat16": (1e-40, 1e-20, 1, 1e10, 1e20, 1e30, 3e38),
+    "float32": (1e-45, 1e-30, 1e-10, 1, 50, 1e10, 1e18, 1e19, 1e20, 1e30, 1e38),
+    "float64": (1e-323, 1e-200, 1, 1e20, 1e100, 1e153, 1e154, 1e160, 1e200, 1e300, 1e307),
+}
+EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24, "float64": 2.0**-53}
+LARGEST = {"bfloat16": 3.3895e38}
+WIDE = np.finfo(np.longdouble).maxexp > 10_000  # scores of float64 may overflow float64
+
+
+@pytest.fixture(params=[each for each in backends("block_softmax") if each.name == "cpu"], ids=repr, scope="session")
+def softmax_backend(request):
+    return request.param
+
+
+def numpy_dtype(name):
+    return getattr(pytest.importorskip("ml_dtypes"), name) if name == "bfloat16" else np.dtype(name)
+
+
+def oracle(q, k, v, scale, may):
+    """-> out, lse, and the size of what is added to a score of each row."""
+    q, k, v = (x.astype(np.longdouble) for x in (q, k, v))
+    logits = np.where(may, np.longdouble(scale) * (q @ k.mT), -np.inf)
+    sizes = np.abs(np.longdouble(scale)) * (np.abs(q) @ np.abs(k).mT).max(axis=-1)
+    peak = logits.max(axis=-1, keepdims=True)
+    weights = np.exp(logits - peak)
+    total = weights.sum(axis=-1, keepdims=True)
+    return (weights / total) @ v, (peak + np.log(total))[..., 0], sizes
+
+
+def attention(backend, *arrays, **options):
+    out, lse = ka.attention.softmax_with_lse(*map(backend.kind.asarray, arrays), backend=backend.name, **options)
+    return np.asarray(out), np.asarray(lse)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("dtype", SIZES)
+def test_every_size(dtype, causal, softmax_backend):
+    kind, rng = numpy_dtype(dtype), np.random.default_rng(5)
+    largest = LARGEST.get(dtype) or np.finfo(kind).max
+    may = np.tri(70, dtype=bool) if causal else np.ones((70, 70), bool)
+    for size in SIZES[dtype]:
+        for other in (size, SIZES[dtype][0], 1):
+            for values in (1, largest):
+                given = [
+                    (rng.uniform(-1, 1, (70, width)) * factor).astype(kind)
+                    for width, factor in ((DIM, size), (DIM, other), (3, values))
+                ]
+                out, lse = attention(softmax_backend, *given, causal=causal)
+                what = f"q {size}, k {other}, v {values}"
+                v = given[2].astype("f8")
+                assert np.isfinite(out.astype("f8")).all(), what
+                assert (np.abs(out.astype("f8")) <= np.abs(v).max() * (1 + 1e-6)).all(), what
+                if dtype == "float64" and not WIDE:
+                    continue
+                wanted, wanted_lse, sizes = oracle(*given, DIM**-0.5, may)
+                fine = EPS[dtype if dtype == "float64" else "float32"]
+                sure = sizes * fine * 100 < 0.1  # the scores are told from each other
+                wrong = np.abs(out.astype(np.longdouble) - wanted) / np.abs(v).max()
+                bound = 4 * EPS[dtype] + fine * 200 * (1 + sizes)[:, None]
+                assert (wrong <= bound)[sure].all(), what
+                limit = np.finfo(lse.dtype).max
+                held = np.clip(wanted_lse, -limit, limit)
+                error = np.abs(lse.astype(np.longdouble) - held)
+                assert (error <= 100 * fine * (1 + np.minimum(sizes, limit))).all(), what
+
+
+@pytest.mark.parametrize(("dtype", "big"), [("float32", 1e30), ("float64", 1e300)])
+def test_the_largest_score_wins_and_ties_share(dtype, big, softmax_backend):
+    """Also where no score fits the dtype, of either sign, and where ordinary ones stand beside one that does not."""
+    v = np.arange(1, 5, dtype=dtype)[:, None]
+    q = np.array([[big, big], [-big, big], [0, big], [1, 0], [-big, -big]], dtype)
+    k = np.array([[big, 0], [0, big], [big, 0], [0, -big]], dtype)
+    out, lse = attention(softmax_backend, q, k, v, scale=1.0)
+    np.testing.assert_allclose(out[:, 0], [2, 2, 2, 2, 4])
+    limit = np.finfo(dtype).max
+    np.testing.assert_allclose(lse[[0, 1, 2, 4]], limit)
+    np.testing.assert_allclose(lse[3], big)
+    below, lse = attention(softmax_backend, -np.abs(q[:1]), k[:3] + k[[1, 0, 1]], v[:3], scale=1.0)
+    np.testing.assert_allclose(below[:, 0], [2])
+    np.testing.assert_allclose(lse, [-limit])
+    mixed = np.array([[-big, 0], [0, 1 / big], [0, 2 / big]], dtype)  # scores -big^2, 1 and 2
+    out, lse = attention(softmax_backend, q[:1], mixed, v[:3], scale=1.0)
+    np.testing.assert_allclose(out[0, 0], 2 + 1 / (1 + np.exp(-1)), rtol=1e-5)
+    np.testing.assert_allclose(lse, np.logaddexp(1, 2), rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_huge_values_are_averaged(dtype, softmax_backend):
+    largest = np.finfo(dtype).max
+    q, k = np.zeros((2, 3, 70, 4), dtype)
+    v = np.full((3, 70, 2), largest, dtype)
+    v[..., ::2, 1] *= -1
+    out, _ = attention(softmax_backend, q, k, v)
+    np.testing.assert_allclose(out[..., 0], largest, rtol=1e-5)
+    np.testing.assert_allclose(out[..., 1] / largest, 0, atol=1e-5)
+    assert (np.abs(out) <= largest).all()
+
+
+@pytest.mark.parametrize("scale", [1e-300, 1e-50, 1e50, 1e300, -1e300])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_any_scale(dtype, scale, softmax_backend):
+    q, k, v = np.random.default_rng(1).standard_normal((3, 2, 70, 4)).astype(dtype)
+    out, lse = attention(softmax_backend, q, k, v, scale=scale)
+    assert np.isfinite(out).all()
+    assert np.isfinite(lse).all()
+    if abs(scale) > 1:
+        at = (np.sign(scale) * q.astype("f8") @ k.astype("f8").mT).argmax(axis=-1)
+        np.testing.assert_allclose(out, np.take_along_axis(v, at[..., None], axis=-2), rtol=1e-6)
+    else:
+        np.testing.assert_allclose(out, np.broadcast_to(v.mean(axis=-2, keepdims=True), out.shape), atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_scale_below_the_floats_may_meet_huge_inputs(dtype, softmax_backend):
+    big = 1e30 if dtype == "float32" else 1e300
+    q, k, v = np.random.default_rng(1).standard_normal((3, 70, 4))
+    wanted, _ = attention(softmax_backend, q, k, v, scale=1.0)
+    given = (q * big).astype(dtype), (k * big).astype(dtype), v.astype(dtype)
+    if dtype == "float32":
+        out, _ = attention(softmax_backend, *given, scale=1e-60)
+        np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
+    out, _ = attention(softmax_backend, given[0], given[1] / given[1].dtype.type(big), given[2], scale=1 / big)
+    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-5)
