@@ -23,6 +23,7 @@ __all__ = ["VARIABLE", "share", "stand_by", "threads"]
 VARIABLE = "KERNATTN_NUM_THREADS"
 WORTH_SHARING = 250e-6  # seconds of work, well above what it takes a sleeping thread to wake
 SLABS_PER_THREAD = 4  # so that a thread which lost its core holds nobody up
+LONGEST = 0.1  # seconds of a slab, about: an interrupt waits for its end
 
 
 def threads() -> int:
@@ -114,13 +115,15 @@ if hasattr(os, "register_at_fork"):
 def share(loop: Callable[[int, int], None], count: int, seconds: float) -> None:
     """Run ``loop(low, high)`` over ranges that cover range(count), in threads where `seconds` of work are worth it."""
     workers = min(threads(), count) if seconds > WORTH_SHARING else 1
-    if workers <= 1:
+    slabs = min(count, max(workers * SLABS_PER_THREAD, int(seconds / LONGEST)))
+    if workers <= 1 and (seconds < LONGEST or slabs <= 1):
         if count:
             loop(0, count)
         return
-    job = _Job(loop, count, min(count, workers * SLABS_PER_THREAD))
+    job = _Job(loop, count, slabs)
     try:
-        _pool.help([job] * (workers - 1))
+        if workers > 1:
+            _pool.help([job] * (workers - 1))
         job.work()
         job.wait()
     except BaseException:  # an interrupt, after which nobody waits

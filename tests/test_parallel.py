@@ -34,6 +34,15 @@ def test_every_index_once(count):
     assert (seen == 1).all()
 
 
+@pytest.mark.parametrize("threads", ["1", "3"])
+def test_long_work_comes_in_short_slabs(threads, monkeypatch):
+    monkeypatch.setenv(VARIABLE, threads)
+    sizes = []
+    share(lambda low, high: sizes.append(high - low), 1000, 100 * _parallel.LONGEST)
+    assert sum(sizes) == 1000
+    assert max(sizes) <= 10
+
+
 @pytest.mark.usefixtures("three_threads")
 def test_little_work_stays_with_the_caller():
     calls = []
