@@ -23,7 +23,7 @@ def test_libraries_do_not_mix(other):
         _array.namespace(q=np.ones(3), k=other.asarray(np.ones(3, np.float32)))
 
 
-@pytest.mark.parametrize("given", [[1.0, 2.0], 3.0, np.float64(2.0), "abc", None, (1, 2)], ids=repr)
+@pytest.mark.parametrize("given", [[1.0, 2.0], 3.0, np.float64(2.0), "abc", None, (1, 2), np.float32], ids=repr)
 def test_only_arrays_are_arrays(given):
     with pytest.raises(DTypeError, match=f"q must be an array.*got {type(given).__name__}"):
         _array.namespace(q=given)

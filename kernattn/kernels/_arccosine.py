@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from numbers import Integral
 from types import ModuleType
 from typing import final
 
 import numpy as np
 
 from kernattn._array import Array
+from kernattn._check import shown
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
@@ -50,8 +52,8 @@ class ArcCosine(Kernel):
 
     def __post_init__(self) -> None:
         """Check the order."""
-        if isinstance(self.order, bool) or self.order not in (0, 1, 2):
-            raise ParameterError(f"order must be 0, 1 or 2; got {self.order!r}")
+        if isinstance(self.order, bool) or not isinstance(self.order, Integral) or self.order not in (0, 1, 2):
+            raise ParameterError(f"order must be 0, 1 or 2; got {shown(self.order)}")
         object.__setattr__(self, "order", int(self.order))
 
     def _evaluate(self, rows: Rows) -> Array:

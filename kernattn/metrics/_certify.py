@@ -120,7 +120,8 @@ def certify(
     redraws = positive_integer("redraws", redraws)
     if redraws < 2:
         raise ShapeError(f"redraws must be at least 2, to see their spread; got {redraws}")
-    if not 0 < finite_number("significance", significance) < 1:
+    significance = finite_number("significance", significance)
+    if not 0 < significance < 1:
         raise ParameterError(f"significance must lie strictly between 0 and 1; got {significance!r}")
     source = generator(rng)
     names, x, y = _points(kernel, d, source)
@@ -145,12 +146,12 @@ def _of_map(phi: Any, kernel: Any, dim: int | None) -> tuple[Kernel, int]:
     if kernel is None:
         raise ParameterError(f"kernel must say what {type(phi).__name__} is to estimate; got None")
     instance_of("kernel", kernel, Kernel)
-    if dim is not None and phi.dim not in (None, dim):
+    d = phi.dim if dim is None else positive_integer("dim", dim)
+    if phi.dim not in (None, d):
         raise ParameterError(f"dim must be that of the map, {phi.dim}, or left out; got {dim!r}")
-    d = phi.dim if dim is None else dim
     if d is None:
         raise ParameterError(f"dim must be given: {type(phi).__name__} takes rows of any dimension")
-    return kernel, positive_integer("dim", d)
+    return kernel, d
 
 
 def _points(kernel: Kernel, d: int, rng: np.random.Generator) -> tuple[list[str], Host, Host]:

@@ -263,7 +263,7 @@ def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95)
 
 def _student(count: int, confidence: float) -> float:
     _check_confidence(confidence)
-    return float(stdtrit(count - 1, (1 + confidence) / 2))
+    return float(stdtrit(count - 1, (1 + float(confidence)) / 2))
 
 
 def _check_confidence(confidence: float) -> None:

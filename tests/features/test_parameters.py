@@ -122,3 +122,21 @@ def test_tilt():
     for tilt in (0.125, 1.0, np.nan):
         with refused(errors.ParameterError, "tilt", tilt):
             replace(phi, tilt=tilt)
+
+
+@pytest.mark.parametrize("method", ["mean", "bias", "variance"])
+@pytest.mark.parametrize("phi", [ka.features.elu1(), ka.features.taylor2(), ka.features.polynomial(2)], ids=repr)
+def test_pairs_of_deterministic_maps_are_checked(phi, method):
+    rows, of_pairs = np.ones((3, 4)), getattr(phi, method)
+    for other in (np.ones((3, 5)), np.ones((2, 4)), np.array(1.0)):
+        for pair in ((rows, other), (other, rows)):
+            with pytest.raises(errors.ShapeError):
+                of_pairs(*pair)
+    with pytest.raises(errors.DTypeError, match="complex128"):
+        of_pairs(rows, rows * 1j)
+
+
+def test_bias_of_what_is_no_array():
+    for wrong in (None, 3, np.array(1.0)):
+        with pytest.raises((errors.DTypeError, errors.ShapeError)):
+            ka.random_features(ka.kernels.AdditiveChi2(), 4, 12).bias(wrong, np.ones((3, 4)))

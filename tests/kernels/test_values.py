@@ -98,3 +98,9 @@ def test_domains(wrap, xp):
     with pytest.raises(ParameterError, match="x must not be negative"):
         additive.diag(y)
     assert np.isfinite(to_numpy(additive.diag(xp.asarray(np.zeros((2, 2)), "float32")))).all()
+
+
+@pytest.mark.parametrize("order", [np.True_, np.array([1, 2]), 1.0, "1", None], ids=repr)
+def test_the_order_of_neurons_is_an_integer(order):
+    with pytest.raises(ParameterError, match="order must be 0, 1 or 2"):
+        ka.kernels.ArcCosine(order)

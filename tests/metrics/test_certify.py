@@ -155,3 +155,9 @@ def test_refusals():
         certify(phi, redraws=1)
     with pytest.raises(ParameterError, match="significance"):
         certify(phi, significance=1.0)
+
+
+def test_a_dimension_that_is_none():
+    for dim in (np.ones(2), True, "2"):
+        with pytest.raises(ParameterError, match="dim must be a positive integer"):
+            certify(ka.random_features(ka.kernels.Softmax(), 2, 4), dim=dim, redraws=2)

@@ -1,9 +1,12 @@
 """Estimates and intervals against their definitions, closed forms and SciPy."""
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from scipy import stats
 
+import kernattn as ka
 from kernattn.errors import ShapeError
 from kernattn.metrics import (
     bias_and_ci,
@@ -92,3 +95,8 @@ def test_delta_method_predicts_small_noise():
     next_order = 8 * s**4  # the expansion's own error
     assert abs(ratio.mean() - a / b - bias) < 4.5 * np.sqrt(variance / draws) + 3 * next_order
     assert abs(ratio.var() - variance) < 4.5 * variance * np.sqrt(2 / draws) + 10 * next_order
+
+
+def test_a_confidence_may_be_a_fraction():
+    samples = np.random.default_rng(0).standard_normal(20)
+    assert ka.metrics.mean_and_ci(samples, Fraction(1, 2)) == ka.metrics.mean_and_ci(samples, 0.5)

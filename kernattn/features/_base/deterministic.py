@@ -10,6 +10,7 @@ from kernattn._array import Array, Host, accumulation_dtype, namespace
 from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
+from kernattn.features._moments.pairs import check_pairs
 
 __all__ = ["DeterministicMap", "ExactMap"]
 
@@ -20,7 +21,8 @@ class DeterministicMap(FeatureMap):
     @final
     def mean(self, x: Array, y: Array) -> Array:
         """Return phi(x).phi(y) for rowwise pairs: (..., d), (..., d) -> (...)."""
-        xp = namespace(x=x, y=y)
+        check_pairs(self.dim, x, y)
+        xp = namespace(x=x)
         self._check(x[..., None, :])
         self._check(y[..., None, :], "y")
         left, right = self.scaled_query(x[..., None, :]), self.scaled_key(y[..., None, :])
@@ -30,6 +32,7 @@ class DeterministicMap(FeatureMap):
     @final
     def variance(self, x: Array, y: Array) -> Array:
         """Return 0 for every rowwise pair: (..., d), (..., d) -> (...)."""
+        check_pairs(self.dim, x, y)
         return _zeros(x, y)
 
     def _terms(self, x: Host, y: Host) -> Terms:
@@ -50,10 +53,11 @@ class ExactMap(DeterministicMap):
     @final
     def bias(self, x: Array, y: Array) -> Array:
         """Return 0 for every rowwise pair: (..., d), (..., d) -> (...)."""
+        check_pairs(self.dim, x, y)
         return _zeros(x, y)
 
 
 def _zeros(x: Array, y: Array) -> Array:
-    xp = namespace(x=x, y=y)
+    xp = namespace(x=x)
     zeros = xp.zeros_like(xp.astype(x, accumulation_dtype(xp, x), copy=False)) + xp.zeros_like(y)
     return xp.astype(xp.sum(zeros, axis=-1), x.dtype, copy=False)

@@ -186,7 +186,7 @@ class FeatureMap(ABC):
         1132
         """
         check_request(error, probability)
-        pair = flat_pairs(x.shape[-1] if self.dim is None else self.dim, x, y)
+        pair = flat_pairs(self.dim, x, y)
         with np.errstate(over="ignore", invalid="ignore"):
             return certified_number(self._terms(*pair), error, probability)
 

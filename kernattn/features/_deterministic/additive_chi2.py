@@ -93,7 +93,7 @@ class AdditiveChi2Features(DeterministicMap):
 
     def bias(self, x: Array, y: Array) -> Array:
         """Return phi(x).phi(y) less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair = host_pairs(x.shape[-1], x, y)
+        pair = host_pairs(None, x, y)
         return like(self.mean(*pair) - AdditiveChi2().pairs(*pair), x)
 
     def _terms(self, x: Host, y: Host) -> Terms:

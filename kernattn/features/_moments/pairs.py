@@ -7,26 +7,31 @@ import numpy as np
 from kernattn._array import Array, Host, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ShapeError
 
-__all__ = ["flat_pairs", "host_pairs"]
+__all__ = ["check_pairs", "flat_pairs", "host_pairs"]
 
 
-def host_pairs(dim: int, x: Array, y: Array) -> tuple[Host, Host]:
-    """Return rows x and y (..., d) as float64 copies on the host."""
+def check_pairs(dim: int | None, x: Array, y: Array) -> None:
+    """Raise unless x and y are rows (..., d) that broadcast, of any d where `dim` is None."""
     namespace(x=x, y=y)
     for name, array in (("x", x), ("y", y)):
         check_floating(name, array)
-        if array.ndim < 1 or array.shape[-1] != dim:
-            raise ShapeError(f"{name} must be (..., d = {dim}); got shape {tuple(array.shape)}")
+        if array.ndim < 1 or array.shape[-1] != (dim or x.shape[-1]):
+            raise ShapeError(f"{name} must be (..., d = {dim or 'that of x'}); got shape {tuple(array.shape)}")
     try:
         np.broadcast_shapes(tuple(x.shape), tuple(y.shape))
     except ValueError:
         raise ShapeError(f"pairs must broadcast; got x {tuple(x.shape)} and y {tuple(y.shape)}") from None
+
+
+def host_pairs(dim: int | None, x: Array, y: Array) -> tuple[Host, Host]:
+    """Return rows x and y (..., d) as float64 copies on the host."""
+    check_pairs(dim, x, y)
     return to_numpy64(x), to_numpy64(y)
 
 
-def flat_pairs(dim: int, x: Array, y: Array) -> tuple[Host, Host]:
+def flat_pairs(dim: int | None, x: Array, y: Array) -> tuple[Host, Host]:
     """Return rows x and y (..., d) as float64 copies on the host, (P, d) each, P at least 1."""
     x, y = np.broadcast_arrays(*host_pairs(dim, x, y))
     if 0 in x.shape:
         raise EmptyInputError(f"x and y must hold pairs; got shape {x.shape}")
-    return x.reshape(-1, dim), y.reshape(-1, dim)
+    return x.reshape(-1, x.shape[-1]), y.reshape(-1, x.shape[-1])
