@@ -52,9 +52,10 @@ class ArcCosine(Kernel):
 
     def __post_init__(self) -> None:
         """Check the order."""
-        if isinstance(self.order, bool) or not isinstance(self.order, Integral) or self.order not in (0, 1, 2):
-            raise ParameterError(f"order must be 0, 1 or 2; got {shown(self.order)}")
-        object.__setattr__(self, "order", int(self.order))
+        given: object = self.order
+        if isinstance(given, bool) or not isinstance(given, Integral) or int(given) not in (0, 1, 2):
+            raise ParameterError(f"order must be 0, 1 or 2; got {shown(given)}")
+        object.__setattr__(self, "order", int(given))
 
     def _evaluate(self, rows: Rows) -> Array:
         return arccosine(rows, self.order)
