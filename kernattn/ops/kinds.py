@@ -26,6 +26,9 @@ class Kind:
     scale: Literal["none", "row", "feature"] = "none"  # where the log scale stands
     offset: Literal["none", "phase", "log"] = "none"  # added to u, or to the logs
     bounded: bool = False  # are the features in [-1, 1] whatever u is?
+    positive: bool = False  # are they never negative, without a log scale? Rows far from 1 then get a unit of their own
+    exponential_tail: bool = False  # are they e^u where u < 0? A row that has vanished is then computed from its logs
+    moderate: float = 0.0  # while every |u| is below, the features are neither large nor small
 
     @property
     def per_feature(self) -> bool:
@@ -58,8 +61,8 @@ def _same(xp: ModuleType, u: Array) -> Array:
 
 
 TABLE = (
-    Kind("elu1", 0, _elu1),
-    Kind("relu", 1, _relu),
+    Kind("elu1", 0, _elu1, positive=True, exponential_tail=True, moderate=10.0),
+    Kind("relu", 1, _relu, positive=True),
     Kind("cos", 2, _cos, scale="row", offset="phase", bounded=True),
     Kind("sincos", 3, _sincos, parts=2, scale="row", bounded=True),
     Kind("exp", 4, _same, scale="feature", offset="log"),

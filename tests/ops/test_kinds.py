@@ -35,12 +35,29 @@ def test_the_header_has_the_same_kinds():
             assert "KIND" not in path.read_text(encoding="utf-8"), path
 
 
+def test_the_loops_compute_kinds_in_one_file():
+    """Everywhere else they ask the columns of the row."""
+    folder = Path(ops.__file__).parent
+    names = re.compile(rf"\b({'|'.join(kind.name.upper() for kind in KINDS.values())})\b|\.kind (==|in)\b")
+    loops = {*folder.glob("_numba/*.py"), *folder.glob("*/loops.py"), *folder.glob("*/_*.py")}
+    assert len(loops) > 20
+    knowing = {path.relative_to(folder).as_posix() for path in loops if names.search(path.read_text(encoding="utf-8"))}
+    assert knowing == {"_numba/kinds.py"}
+
+
 @pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 def test_columns_say_what_the_formula_does(kind):
     u = 30 * np.random.default_rng(0).standard_normal((2, 4, 3))
     found = kind.formula(np, u)
     assert found.shape == (2, 4, 3 * kind.parts)
     assert kind.bounded == bool((np.abs(found) <= 1).all())
+    assert kind.positive == bool(kind.scale == "none" and (found >= 0).all())
+    vanishing = kind.formula(np, -np.abs(u))
+    assert kind.exponential_tail == (not kind.per_feature and np.array_equal(vanishing, np.exp(-np.abs(u))))
+    if kind.moderate:
+        inside = kind.formula(np, np.linspace(-kind.moderate, kind.moderate, 100))
+        assert inside.min() > 2.0**-16
+        assert inside.max() < 2.0**16
     values, log_scale = scaled(u, MapSpec(kind.name, row_weights=np.ones(3)))
     assert (log_scale.shape[-1] > 1) == kind.per_feature
     assert (values.shape[-1] == 1) == kind.per_feature

@@ -1,4 +1,7 @@
-"""Rows that leave the range of ordinary floats, one by one: they are held, or their features get units of their own.
+"""Rows that would leave the range of floats, one by one. Three things can, and each has its remedy.
+
+Projections and log scales of huge rows are held (`hold`). Positive features that are large or small get a unit of their
+own (`own_values`, `own_query`). Weights of keys with huge values stay some octaves below 1 (`lift`).
 
 Each row is judged by itself, so that none is computed in another way because of its neighbours. Nothing here is fast;
 the tests that find such rows are.
@@ -14,7 +17,7 @@ import numpy as np
 
 from kernattn.ops._numba.compile import inner
 from kernattn.ops._numba.elementary import change_of_unit, log_of, unit_of, weight
-from kernattn.ops._numba.kinds import ELU1, calm, row_values
+from kernattn.ops._numba.kinds import moderate, row_values
 from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.registers import LINE
 
@@ -22,12 +25,12 @@ __all__ = [
     "absorbed",
     "alike_rows",
     "balance_query",
-    "balanced",
     "hold",
-    "in_unit",
     "lift",
     "ordinary",
+    "own_query",
     "own_values",
+    "to_unit",
     "within",
 ]
 
@@ -51,7 +54,11 @@ def ordinary(total):
 
 @inner
 def lift(x):
-    """Return how many octaves below its features the weights of a key with values x stay, lest sums overflow."""
+    """Return by how many octaves a key with values x is lifted: 0 unless they are huge.
+
+    Weights times such values would overflow as they are summed. A key that is lifted by n stands in a unit 2^n above
+    its features: its weights are at most about 2^-n. Exact: n is whole, and outputs are ratios of sums in one unit.
+    """
     small, octaves = (2.0**-60, 56) if x.itemsize == 4 else (2.0**-900, 128)
     return x.dtype.type(0) if within(x, x.dtype.type(small)) else x.dtype.type(octaves)
 
@@ -131,7 +138,11 @@ def held_scale(weights, x):
 
 @inner
 def hold(phi, x, u, scales, j):
-    """Put projections of a far row x, and its log scale where it has weights, in place of what has overflowed."""
+    """Put other projections u of a huge row x in place of those that have overflowed, and its log scale j.
+
+    They are computed again in float64 with a power of two taken off, and cut at a 64th of the largest float: sums of
+    two or three are finite then. Rows with NaN or infinity stay as they are, and scales where there is no room.
+    """
     if _finite(x):
         if phi.weights.size > 0 and scales.size > 0:
             scales[j] = held_scale(phi.weights, x)
@@ -139,16 +150,20 @@ def hold(phi, x, u, scales, j):
 
 
 @inner
-def balanced(kind, omega_t, x, amplitude, values, u):
-    """Divide the values of one row x by a power of two, the octave of the largest; return it, -inf where all are 0."""
+def _balanced(phi, x, amplitude, values, u):
+    """Divide the features of one row x by a power of two, so that the largest is near 1; return its exponent.
+
+    -inf where all are 0; exact but for features 2^126 times below the largest. Features with an exponential tail that
+    have all but vanished are computed again in that unit, of projections in the scratch u.
+    """
     top = 0.0
     for a in range(values.size):
         if not values[a] < np.inf:  # or NaN: as they are
             return values.dtype.type(0)
         top = max(top, float(values[a]))
-    if kind == ELU1 and top < 1 / BAND:  # all of them are exponentials, which may have vanished
+    if phi.exponential_tail and top < 1 / BAND:
         projections = window(u, 0, values.size)
-        held_projections(omega_t, x, projections)
+        held_projections(phi.omega_t, x, projections)
         highest = projections[0]
         for a in range(values.size):
             highest = max(highest, projections[a])
@@ -166,16 +181,26 @@ def balanced(kind, omega_t, x, amplitude, values, u):
 
 @inner
 def absorbed(unit, lifted):
-    """Return the octaves by which a unit should stand above its logs, and which its digits cannot say."""
+    """Return how much of a lift a unit cannot say: all of it where unit + lifted rounds to the unit, else nothing.
+
+    Units are floats, so those of immense features are whole multiples of many octaves. Their weights are multiplied by
+    2^-lifted instead, which is exact.
+    """
     zero = lifted - lifted
     return lifted if abs(unit) > lifted / np.finfo(lifted).eps else zero
 
 
 @inner
 def own_values(phi, k, at, rows, tile, row, scales, spare):
-    """Turn projections of keys (C, D) into values, in units of their own where they are far from 1: e^scales_j."""
+    """Turn projections of keys (C, D) into positive features; rows far from 1 get a unit, whose log goes to scales_j.
+
+    Without one the features of a long key overflow, or hide those of a short one. A power of two changes no digit.
+    Other kinds have log scales: nothing is done.
+    """
+    if not phi.positive:
+        return
     zero, nothing = tile.dtype.type(0), tile.dtype.type(-np.inf)
-    if calm(phi, window(tile, 0, rows * row)):
+    if moderate(phi, window(tile, 0, rows * row)):
         for j in range(rows):
             row_values(phi, tile, j * row, 0, phi.frequencies, phi.amplitude)
         return
@@ -187,12 +212,15 @@ def own_values(phi, k, at, rows, tile, row, scales, spare):
             total += values[a]
         if scales[j] > nothing and not ordinary(total):
             x = window(k, at + j * phi.dim, phi.dim)
-            scales[j] = log_of(balanced(phi.kind, phi.omega_t, x, phi.amplitude, values, spare))
+            scales[j] = log_of(_balanced(phi, x, phi.amplitude, values, spare))
 
 
 @inner
-def in_unit(tile, rows, row, features, scales, unit, lifted):
-    """Multiply rows by e^scales_j 2^-unit, where that is not 1 and the unit is `lifted`."""
+def to_unit(tile, rows, row, features, scales, unit, lifted):
+    """Bring rows from their own units, e^scales_j, to the unit 2^unit that they share, which is `lifted`.
+
+    Exact, for both are powers of two; rows that have no unit of their own are left alone where the shared one is 1.
+    """
     zero, one, nothing = tile.dtype.type(0), tile.dtype.type(1), tile.dtype.type(-np.inf)
     for j in range(rows):
         if scales[j] == zero and unit == zero and lifted == zero:
@@ -205,12 +233,24 @@ def in_unit(tile, rows, row, features, scales, unit, lifted):
 
 
 @inner
+def own_query(phi, x, values, spare):
+    """Divide the positive features of one query x by a power of two where they are far from 1: it cancels."""
+    if not phi.positive:
+        return
+    total = values.dtype.type(0)
+    for a in range(values.size):
+        total += values[a]
+    if not ordinary(total):
+        _balanced(phi, x, values.dtype.type(1), values, spare)
+
+
+@inner
 def balance_query(phi, x, tile, row, i, z, den, spare):
     """Give the values of query i, far from 1, a unit of their own; return its octave."""
     values = window(spare, 0, phi.features)
     for a in range(phi.features):
         values[a] = tile[a * row + i]
-    octave = balanced(phi.kind, phi.omega_t, x, tile.dtype.type(1), values, window(spare, phi.features, phi.features))
+    octave = _balanced(phi, x, tile.dtype.type(1), values, window(spare, phi.features, phi.features))
     den[i] = 0
     for a in range(phi.features):
         tile[a * row + i] = values[a]

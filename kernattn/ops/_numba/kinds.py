@@ -12,23 +12,17 @@ from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.vectors import where
 from kernattn.ops.kinds import KINDS
 
-__all__ = ["ELU1", "calm", "column_logs", "column_values", "positive", "row_logs", "row_values"]
+__all__ = ["column_logs", "column_values", "moderate", "row_logs", "row_values"]
 
 ELU1, RELU, COS, SINCOS = (KINDS[name].number for name in ("elu1", "relu", "cos", "sincos"))
 
 
 @inner
-def positive(phi):
-    """Are features values that are never negative and of any size?"""
-    return phi.kind in (ELU1, RELU)
-
-
-@inner
-def calm(phi, u):
-    """Do projections show at once that the values of no token are far from 1?"""
-    if phi.kind != ELU1:
+def moderate(phi, u):
+    """Do projections show at once that no feature is large or small?"""
+    if phi.moderate == 0:
         return False
-    count, limit = 0, u.dtype.type(10)
+    count, limit = 0, phi.moderate
     for i in range(u.size):
         count += 0 if math.fabs(u[i]) < limit else 1
     return count == 0

@@ -19,11 +19,14 @@ class Map(NamedTuple):
     kind: Any
     per_feature: Any  # is there a log scale for every feature?
     phase: Any  # is `offset` added to projections?
+    positive: Any  # these two and `moderate` are columns of `kinds.Kind`
+    exponential_tail: Any
     dim: Any
     frequencies: Any
     features: Any
     amplitude: Any
     reach: Any  # rows with sum_i |x_i| reach < 1 overflow nothing; 0 where none does
+    moderate: Any
     omega: Any
     omega_t: Any
     weights: Any
@@ -34,20 +37,23 @@ class Map(NamedTuple):
 def unpacked(numbers, constants):
     """Return the map that the numbers and constants of a `PackedMap` say."""
     unit = LINE // constants.itemsize
-    omega_t = unit + pad(numbers[6], unit)
-    weights = omega_t + pad(numbers[7], unit)
-    offset = weights + pad(numbers[8], unit)
+    omega_t = unit + pad(numbers[8], unit)
+    weights = omega_t + pad(numbers[9], unit)
+    offset = weights + pad(numbers[10], unit)
     return Map(
         numbers[0],
         numbers[1] != 0,
         numbers[2] != 0,
-        numbers[3],
-        numbers[4],
+        numbers[3] != 0,
+        numbers[4] != 0,
         numbers[5],
+        numbers[6],
+        numbers[7],
         constants[0],
         constants[1],
-        window(constants, unit, numbers[6]),
-        window(constants, omega_t, numbers[7]),
-        window(constants, weights, numbers[8]),
-        window(constants, offset, numbers[9]),
+        constants[2],
+        window(constants, unit, numbers[8]),
+        window(constants, omega_t, numbers[9]),
+        window(constants, weights, numbers[10]),
+        window(constants, offset, numbers[11]),
     )

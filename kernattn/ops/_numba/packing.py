@@ -19,15 +19,15 @@ __all__ = ["PackedMap", "as_given", "packed_map", "packed_with"]
 
 
 class PackedMap(NamedTuple):
-    """A map in the dtype of the loops: `numbers` and `constants` are what `maps.unpacked` reads."""
+    """A map in the dtype of the loops: two arrays, which `maps.unpacked` reads."""
 
     kind: Kind
     dim: int
     frequencies: int
     features: int
     projects: bool
-    numbers: NDArray[np.int64]  # kind, per feature or not, phase or not, d, D, M, and the sizes of parts of `constants`
-    constants: NDArray[Any]  # amplitude and reach, omega, omega_t, weights and offset, each from a cache line on
+    numbers: NDArray[np.int64]  # kind, columns of its row, d, D, M, and the sizes of parts of `constants`
+    constants: NDArray[Any]  # amplitude, reach, moderate; omega, omega_t, weights, offset, each from a cache line on
 
 
 _packed: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int], PackedMap]] = WeakKeyDictionary()
@@ -69,7 +69,8 @@ def _pack(
     kind: Kind, arrays: tuple[NDArray[Any], ...], amplitude: float, dtype: np.dtype[Any], dim: int, frequencies: int
 ) -> PackedMap:
     """Return the map of omega, omega_t, weights and offset, copied into one array: a map is two arrays for a call."""
-    parts = [np.array([amplitude, _reach(kind, arrays[0], arrays[2], dtype)]), *(x.reshape(-1) for x in arrays)]
+    scalars = np.array([amplitude, _reach(kind, arrays[0], arrays[2], dtype), kind.moderate])
+    parts = [scalars, *(x.reshape(-1) for x in arrays)]
     unit, sizes = LINE // dtype.itemsize, [part.size for part in parts]
     starts = np.cumsum([0, *(-(-size // unit) * unit for size in sizes)])
     memory = np.zeros(starts[-1] + unit, dtype)
@@ -78,8 +79,8 @@ def _pack(
     for part, at in zip(parts, starts, strict=False):
         constants[at : at + part.size] = part
     features = kind.parts * frequencies
-    settings = (kind.number, kind.per_feature, kind.offset == "phase", dim, frequencies, features)
-    numbers = np.array([*settings, *sizes[1:]], np.int64)
+    columns = (kind.per_feature, kind.offset == "phase", kind.positive, kind.exponential_tail)
+    numbers = np.array([kind.number, *columns, dim, frequencies, features, *sizes[1:]], np.int64)
     for array in (numbers, constants):
         array.setflags(write=False)
     return PackedMap(kind, dim, frequencies, features, sizes[1] > 0, numbers, constants)

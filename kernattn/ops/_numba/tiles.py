@@ -11,28 +11,15 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.compile import inner, inner_exact
-from kernattn.ops._numba.elementary import change_of_unit, octaves, unit_of, weight
-from kernattn.ops._numba.far import absorbed, balance_query, hold, ordinary, within
-from kernattn.ops._numba.kinds import calm, column_logs, column_values, positive, row_values
+from kernattn.ops._numba.elementary import octaves, unit_of, weight
+from kernattn.ops._numba.far import absorbed, balance_query, hold, ordinary, own_values, to_unit, within
+from kernattn.ops._numba.kinds import column_logs, column_values, moderate, row_logs, row_values
 from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.products import FULL, panel_product, product, transpose
 from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.vectors import every, load, store, where
 
-__all__ = [
-    "column_sums",
-    "key_values",
-    "key_weights",
-    "load_rows",
-    "load_sums",
-    "project_keys",
-    "query_features",
-    "rescale",
-    "row_scales",
-    "scale_row",
-    "unit_of_rows",
-    "units_of_features",
-]
+__all__ = ["in_unit", "key_values", "key_weights", "load_rows", "project_keys", "query_features", "row_scales"]
 
 
 @inner
@@ -66,16 +53,32 @@ def row_scales(weights, tile, rows, width, row, given, given_at, mask, mask_at, 
 
 
 @inner
-def key_values(phi, tile, rows, row, scales, unit, lifted):
-    """Turn projections (C, D) into values times amplitude e^scales_j 2^-unit, (C, M), where the unit is `lifted`."""
-    nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
-    for j in range(rows):
-        factor = zero if scales[j] == nothing else phi.amplitude * weight(scales[j], -unit, absorbed(unit, lifted))
-        row_values(phi, tile, j * row, 0, phi.frequencies, factor)
+def in_unit(phi, tile, rows, row, scales, unit, lifted):
+    """Turn what `own_values` left into features times e^scales_j 2^-unit, (C, M), where the unit is `lifted`."""
+    if phi.positive:
+        to_unit(tile, rows, row, phi.features, scales, unit, lifted)
+    else:
+        nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
+        for j in range(rows):
+            factor = zero if scales[j] == nothing else phi.amplitude * weight(scales[j], -unit, absorbed(unit, lifted))
+            row_values(phi, tile, j * row, 0, phi.frequencies, factor)
 
 
 @inner
-def unit_of_rows(scales, rows, before, bound, lifted):
+def key_values(phi, k, at, rows, tile, row, scales, before, bound, lifted, spare, sums):
+    """Turn projections of keys (C, D) into features 2^-unit, one unit for all; return (how many share it, that unit).
+
+    `before` is the unit of what came before them; sums_a becomes the sum of feature a.
+    """
+    own_values(phi, k, at, rows, tile, row, scales, spare)
+    rows, unit = _unit_of_rows(scales, rows, before, bound, lifted)
+    in_unit(phi, tile, rows, row, scales, unit, lifted)
+    _column_sums(tile, rows, row, phi.features, sums)
+    return rows, unit
+
+
+@inner
+def _unit_of_rows(scales, rows, before, bound, lifted):
     """Return (how many rows may share a unit, that unit), `lifted` octaves above their scales.
 
     Rows see what came before and row 0; a later row more than 2^bound above both ends the chunk, so that no row is
@@ -115,8 +118,8 @@ def _highest(tile, low, high, row, features, scales, offset, before, lifted, uni
 
 
 @inner
-def units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, base, units):
-    """Set units_a for as many rows as may share them, as in `unit_of_rows`, and return how many."""
+def _units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, base, units):
+    """Set units_a for as many rows as may share them, as in `_unit_of_rows`, and return how many."""
     nothing = scales.dtype.type(-np.inf)
     first, seen = 0, 0
     for a in range(features):
@@ -147,7 +150,7 @@ def units_of_features(tile, rows, row, features, scales, offset, before, bound, 
 
 
 @inner_exact
-def key_weights(tile, rows, row, features, scales, offset, units, lifted, sums):
+def _column_weights(tile, rows, row, features, scales, offset, units, lifted, sums):
     """Turn logs of features (C, M) into e^log 2^-unit, units `lifted`, and set sums_a to the sum of column a."""
     nothing, zero, width = tile.dtype.type(-np.inf), tile.dtype.type(0), lanes(tile)
     for a in range(0, features, 2 * width):
@@ -174,7 +177,20 @@ def key_weights(tile, rows, row, features, scales, offset, units, lifted, sums):
 
 
 @inner
-def column_sums(tile, rows, row, features, sums):
+def key_weights(phi, rows, tile, row, scales, before, bound, lifted, base, units, sums):
+    """Turn projections of keys (C, D) into features 2^-units_a, a unit for each feature; return how many share them.
+
+    `before` are the units of what came before them; sums_a becomes the sum of feature a.
+    """
+    row_logs(phi, tile, rows, row, phi.frequencies)
+    features, offset = phi.features, phi.offset
+    rows = _units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, base, units)
+    _column_weights(tile, rows, row, features, scales, offset, units, lifted, sums)
+    return rows
+
+
+@inner
+def _column_sums(tile, rows, row, features, sums):
     """Set sums_a to the sum of column a."""
     for a in range(features):
         sums[a] = 0
@@ -182,43 +198,6 @@ def column_sums(tile, rows, row, features, sums):
         x = window(tile, j * row, features)
         for a in range(features):
             sums[a] += x[a]
-
-
-@inner
-def rescale(s, row, width, z, features, before, units):
-    """Bring the sums s (M, e), z (M,) from the units 2^before to 2^units, where these differ."""
-    zero = s.dtype.type(0)
-    for a in range(features):
-        old, new = before[a], units[a]
-        if old != new:
-            scale_row(s, a * row, width, z, a, weight(zero, old, new))
-        before[a] = new
-
-
-@inner
-def scale_row(s, at, width, z, a, factor):
-    """Multiply row a of the sums."""
-    z[a] *= factor
-    x = window(s, at, width)
-    for i in range(width):
-        x[i] *= factor
-
-
-@inner
-def load_sums(s_all, z_all, peak_all, start, features, e, tops, s, row_e, z, units):
-    """Read the sums of head `start`, or nothing where that is -1, in whole units: others are met by a factor."""
-    for a in range(tops):
-        peak = peak_all[start * tops + a] if start >= 0 else z.dtype.type(-np.inf)
-        units[a] = octaves(peak)
-    for a in range(features):
-        z[a] = z_all[start * features + a] if start >= 0 else 0
-        for c in range(e):
-            s[a * row_e + c] = s_all[(start * features + a) * e + c] if start >= 0 else 0
-        top = a if tops > 1 else 0
-        if start >= 0:
-            factor = change_of_unit(peak_all[start * tops + top], -units[top], s.dtype.type(0))
-            if factor != 1 and units[top] > -np.inf:
-                scale_row(s, a * row_e, e, z, a, factor)
 
 
 @inner
@@ -237,7 +216,7 @@ def _query_values(phi, tile, row, rows, z, totals, normalisers):
 
     `totals` become sums of the values where these may be far from 1, else 1.
     """
-    ordinary_ones = not positive(phi) or calm(phi, window(tile, 0, phi.frequencies * row))
+    ordinary_ones = not phi.positive or moderate(phi, window(tile, 0, phi.frequencies * row))
     column_values(phi, tile, row)
     for i in range(rows):
         totals[i] = 1 if ordinary_ones else 0
@@ -317,6 +296,6 @@ def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, den, 
         _query_values(phi, tile, row, rows, z, highest, den)
         for i in range(rows):
             octave = tile.dtype.type(0)
-            if positive(phi) and not ordinary(highest[i]):
+            if phi.positive and not ordinary(highest[i]):
                 octave = balance_query(phi, window(q, at + i * dim, dim), tile, row, i, z, den, spare)
             highest[i] = octave

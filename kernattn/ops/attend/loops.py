@@ -9,13 +9,14 @@ from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, tile_rows, whole
 from kernattn.ops._numba.outputs import log_normalisers, write
 from kernattn.ops._numba.products import FULL, product
-from kernattn.ops._numba.tiles import load_sums, query_features
+from kernattn.ops._numba.sums import Sums, load_sums
+from kernattn.ops._numba.tiles import query_features
 
 __all__ = ["answer"]
 
 
 @compiled
-def answer(q_numbers, q_constants, e, q, s_all, z_all, peak_all, reads, n, out, logs, signs, chunk, low, high):
+def answer(q_numbers, q_constants, e, q, s, z, peak, reads, n, out, logs, signs, chunk, low, high):
     """Answer blocks low to high of `chunk` queries, numbered read by read.
 
     reads (R, 3): head of q, of the state, of out. Normalisers are as in `recur`.
@@ -25,12 +26,12 @@ def answer(q_numbers, q_constants, e, q, s_all, z_all, peak_all, reads, n, out, 
     row_e = tile_rows(e, q)
     size = tile_rows(chunk, q)
     wide = tile_rows(max(features, phi.frequencies), q)
-    s, z, units = aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q)
     highest, den, spare = aligned(size, q), aligned(size, q), aligned(2 * wide, q)
     queries = aligned(wide * size, q)
     packed = aligned(size * phi.dim, q)
     num = aligned(size * row_e, q)
     tops = features if per_feature else 1
+    sums = Sums(aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q), features, e, row_e, tops)
     blocks = (n + chunk - 1) // chunk
     loaded = -1
     for b in range(low, high):
@@ -38,16 +39,27 @@ def answer(q_numbers, q_constants, e, q, s_all, z_all, peak_all, reads, n, out, 
         head = reads[r, 1]
         if head != loaded:
             loaded = head
-            load_sums(s_all, z_all, peak_all, head, features, e, tops, s, row_e, z, units)
+            load_sums(sums, s, z, peak, head)
         rows = min(chunk, n - t)
         for i in range(rows):
             den[i] = 0
         query_features(
-            phi, q, (reads[r, 0] * n + t) * phi.dim, rows, units, z, packed, queries, size, highest, den, spare
+            phi,
+            q,
+            (reads[r, 0] * n + t) * phi.dim,
+            rows,
+            sums.units,
+            sums.z,
+            packed,
+            queries,
+            size,
+            highest,
+            den,
+            spare,
         )
-        product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
+        product(queries, 0, 1, size, sums.s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
         write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)
         if logs.size > 0:
             if not per_feature:
-                highest[:rows] += units[0]
+                highest[:rows] += sums.units[0]
             log_normalisers(den, highest, rows, logs, signs, reads[r, 2] * n + t)

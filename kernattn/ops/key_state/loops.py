@@ -4,30 +4,15 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.elementary import log_of, weight
-from kernattn.ops._numba.far import absorbed, alike_rows, in_unit, own_values
-from kernattn.ops._numba.kinds import positive, row_logs
+from kernattn.ops._numba.far import alike_rows
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.outputs import log_normalisers, write
 from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
 from kernattn.ops._numba.registers import TALL, lanes
-from kernattn.ops._numba.tiles import (
-    column_sums,
-    key_values,
-    key_weights,
-    load_rows,
-    load_sums,
-    project_keys,
-    query_features,
-    rescale,
-    scale_row,
-    unit_of_rows,
-    units_of_features,
-)
+from kernattn.ops._numba.sums import Sums, clear, lift_sums, load_sums, rescale, store_sums
+from kernattn.ops._numba.tiles import key_values, key_weights, load_rows, project_keys, query_features
 
 __all__ = ["recur"]
 
@@ -46,6 +31,15 @@ def _cut_triangle(products, rows, row, inside, den):
             total[i] += x[i]
     for i in range(rows):
         den[i] += inside[i]
+
+
+@inner
+def _of_one_sequence(fresh, at, rows):
+    """Return how many rows come before the next sequence begins."""
+    for j in range(1, rows):
+        if fresh[at + j]:
+            return j
+    return rows
 
 
 @compiled
@@ -70,9 +64,9 @@ def recur(
     size = tile_rows(chunk, v)
     wide = tile_rows(max(features, phi_q.frequencies, phi_k.frequencies), v)
     groups = reads.shape[1]
-    s = aligned(wide * row_e, v)
-    z, before, after = aligned(wide, v), aligned(wide, v), aligned(wide, v)  # units of the sums, before and after
-    base, sums, spare = aligned(wide, v), aligned(wide, v), aligned(2 * wide, v)
+    tops = features if phi_k.per_feature else 1
+    sums = Sums(aligned(wide * row_e, v), aligned(wide, v), aligned(wide, v), features, e, row_e, tops)
+    units_after, base, totals, spare = aligned(wide, v), aligned(wide, v), aligned(wide, v), aligned(2 * wide, v)
     scales, highest, den, cut = aligned(size, v), aligned(size, v), aligned(size, v), aligned(size, v)
     keys = aligned(size * row_k, v)
     queries = aligned(wide * size, v)
@@ -80,89 +74,55 @@ def recur(
     packed_v = aligned(size * row_e, v)
     products = aligned(size * size, v)
     num = aligned(size * row_e, v)
-    nothing = v.dtype.type(-np.inf)
-    per_feature = phi_k.per_feature
-    tops = features if per_feature else 1
     for u in range(low, high):
         head, head_v, head_m = units[u, 0], units[u, 1], units[u, 2]
         start, t, end = units[u, 3], units[u, 4], units[u, 5]
-        load_sums(before_s, before_z, before_peak, start, features, e, tops, s, row_e, z, before)
+        load_sums(sums, before_s, before_z, before_peak, start)
         lifted = v.dtype.type(0)
         while t < end:
-            rows = min(chunk, end - t)
+            at_k, at_v, at_m, rows = head * n + t, head_v * n + t, head_m * n + t, min(chunk, end - t)
             if fresh.size > 0:
-                if fresh[head_m * n + t]:
-                    for a in range(tops):
-                        before[a] = nothing
-                    for a in range(features):
-                        z[a] = 0
-                    for i in range(features * row_e):
-                        s[i] = 0
-                for j in range(1, rows):
-                    if fresh[head_m * n + t + j]:
-                        rows = j
-                        break
-            rows, lift = alike_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t, lifted)
+                if fresh[at_m]:
+                    clear(sums)
+                rows = _of_one_sequence(fresh, at_m, rows)
+            rows, lift = alike_rows(v, at_v * e, rows, e, mask, at_m, lifted)
             if lift > lifted:
-                for a in range(features):
-                    hidden = absorbed(before[a if per_feature else 0], lift - lifted)
-                    if hidden > 0:
-                        scale_row(s, a * row_e, e, z, a, weight(v.dtype.type(0), -hidden, v.dtype.type(0)))
+                lift_sums(sums, lift - lifted)
                 lifted = lift
-            project_keys(
-                phi_k, k, (head * n + t) * phi_k.dim, rows, mask, head_m * n + t, given, head * n + t,
-                packed, keys, row_k, scales,
-            )  # fmt: skip
-            if per_feature:
-                row_logs(phi_k, keys, rows, row_k, phi_k.frequencies)
-                rows = units_of_features(
-                    keys, rows, row_k, features, scales, phi_k.offset, before, bound - lifted, lifted, base, after
+            project_keys(phi_k, k, at_k * phi_k.dim, rows, mask, at_m, given, at_k, packed, keys, row_k, scales)
+            if phi_k.per_feature:
+                rows = key_weights(
+                    phi_k, rows, keys, row_k, scales, sums.units, bound - lifted, lifted, base, units_after, totals
                 )
-                key_weights(keys, rows, row_k, features, scales, phi_k.offset, after, lifted, sums)
-                rescale(s, row_e, e, z, features, before, after)
             else:
-                if positive(phi_k):
-                    own_values(phi_k, k, (head * n + t) * phi_k.dim, rows, keys, row_k, scales, spare)
-                rows, unit = unit_of_rows(scales, rows, before[0], bound - lifted, lifted)
-                if positive(phi_k):
-                    in_unit(keys, rows, row_k, features, scales, unit, lifted)
-                else:
-                    key_values(phi_k, keys, rows, row_k, scales, unit, lifted)
-                if unit != before[0]:
-                    after[:features] = unit
-                    base[:features] = before[0]
-                    rescale(s, row_e, e, z, features, base, after)
-                    before[0] = unit
-            values, row_v = window(v, (head_v * n + t) * e, rows * e), e
+                rows, units_after[0] = key_values(
+                    phi_k, k, at_k * phi_k.dim, rows, keys, row_k, scales,
+                    sums.units[0], bound - lifted, lifted, spare, totals,
+                )  # fmt: skip
+            rescale(sums, units_after)
+            values, row_v = window(v, at_v * e, rows * e), e
             if mask.size > 0 or e % lanes(v) > 0:
                 values, row_v = window(packed_v, 0, packed_v.size), row_e
-                load_rows(v, (head_v * n + t) * e, rows, e, mask, head_m * n + t, packed_v, row_e)
+                load_rows(v, at_v * e, rows, e, mask, at_m, packed_v, row_e)
             for g in range(groups):
                 for i in range(rows):
                     den[i] = 0
                 query_features(
-                    phi_q, q, (reads[u, g, 0] * n + t) * phi_q.dim, rows, after, z,
+                    phi_q, q, (reads[u, g, 0] * n + t) * phi_q.dim, rows, sums.units, sums.z,
                     packed, queries, size, highest, den, spare,
                 )  # fmt: skip
                 # products[j, i] = phi(k_j) . phi(q_i) for j <= i
                 product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
                 _cut_triangle(products, rows, size, cut, den)
-                product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
+                product(queries, 0, 1, size, sums.s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
                 product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, True, LOWER)
                 write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
                 if logs.size > 0:
-                    if not per_feature:
-                        highest[:rows] += before[0]
+                    if not phi_k.per_feature:
+                        highest[:rows] += sums.units[0]
                     log_normalisers(den, highest, rows, logs, signs, reads[u, g, 1] * n + t)
-            if not per_feature:
-                column_sums(keys, rows, row_k, features, sums)
             for a in range(features):
-                z[a] += sums[a]
-            product(keys, 0, 1, row_k, values, 0, row_v, s, 0, row_e, features, e, rows, True, FULL)
+                sums.z[a] += totals[a]
+            product(keys, 0, 1, row_k, values, 0, row_v, sums.s, 0, row_e, features, e, rows, True, FULL)
             t += rows
-        for a in range(tops):
-            after_peak[u * tops + a] = log_of(before[a])
-        for a in range(features):
-            after_z[u * features + a] = z[a]
-            for c in range(e):
-                after_s[(u * features + a) * e + c] = s[a * row_e + c]
+        store_sums(sums, after_s, after_z, after_peak, u)

@@ -9,14 +9,14 @@ import numpy as np
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.crew import close, offer_of, open_, taken
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, unit_of, weight
-from kernattn.ops._numba.far import absorbed, balanced, hold, in_unit, lift, ordinary, own_values, within
-from kernattn.ops._numba.kinds import positive, row_logs, row_values
+from kernattn.ops._numba.far import absorbed, hold, lift, own_query, own_values, within
+from kernattn.ops._numba.kinds import row_logs, row_values
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, whole, window
 from kernattn.ops._numba.outputs import write
 from kernattn.ops._numba.products import panel_product
 from kernattn.ops._numba.registers import ROWS, lanes
-from kernattn.ops._numba.tiles import key_values, row_scales
+from kernattn.ops._numba.tiles import in_unit, row_scales
 from kernattn.ops.step._sums import read, renew
 
 __all__ = ["advance"]
@@ -142,14 +142,10 @@ def _advance(
                 _key_weights(key, scales[j], phi_k.offset, raised, old, after, units, decay)
             else:
                 scale = window(scales, j, 1)
-                if positive(phi_k):
-                    own_values(phi_k, k, of_k[b] * dim, 1, key, row, scale, spare)
+                own_values(phi_k, k, of_k[b] * dim, 1, key, row, scale, spare)
                 new = max(octaves(peak[b]), unit_of(scales[j]) + raised)
                 unit = zero if new == nothing else new
-                if positive(phi_k):
-                    in_unit(key, 1, row, features, scale, unit, raised)
-                else:
-                    key_values(phi_k, key, 1, row, scale, unit, raised)
+                in_unit(phi_k, key, 1, row, scale, unit, raised)
                 decay[:] = change_of_unit(peak[b], -unit, absorbed(unit, raised))
                 new_peak[b] = log_of(new)
             old_z, new_z_b = window(z, b * features, features), window(new_z, b * features, features)
@@ -165,13 +161,8 @@ def _advance(
                     _query_weights(reader, phi_q.offset, units, largest, parts)
                 else:
                     row_values(phi_q, reader, 0, 0, phi_q.frequencies, one)
-                    if positive(phi_q):
-                        size = zero
-                        for a in range(features):
-                            size += reader[a]
-                        if not ordinary(size):
-                            x = window(q, of_q[b * groups + g] * phi_q.dim, phi_q.dim)
-                            balanced(phi_q.kind, phi_q.omega_t, x, one, reader, spare)
+                    x = window(q, of_q[b * groups + g] * phi_q.dim, phi_q.dim)
+                    own_query(phi_q, x, reader, spare)
                 total[:] = zero
                 if g > 0:
                     read(sums, reader, total)

@@ -1,0 +1,102 @@
+"""The sums of a head while loops work on them: of features times values, and of features, in units of whole octaves."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn.ops._numba.compile import inner
+from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, weight
+from kernattn.ops._numba.far import absorbed
+from kernattn.ops._numba.memory import window
+
+__all__ = ["Sums", "clear", "lift_sums", "load_sums", "rescale", "store_sums"]
+
+
+class Sums(NamedTuple):
+    """A tile of sums; made in compiled code, where it costs nothing."""
+
+    s: Any  # (M, e), rows of `row` numbers
+    z: Any  # (M,)
+    units: Any  # (tops,), u for sums that are to be multiplied by 2^u; -inf where there are none yet
+    features: Any
+    e: Any
+    row: Any
+    tops: Any  # M where every feature has a unit, else 1
+
+
+@inner
+def _scale_row(sums, a, factor):
+    """Multiply the sums of feature a."""
+    sums.z[a] *= factor
+    x = window(sums.s, a * sums.row, sums.e)
+    for i in range(sums.e):
+        x[i] *= factor
+
+
+@inner
+def clear(sums):
+    """Forget every key."""
+    for a in range(sums.tops):
+        sums.units[a] = sums.z.dtype.type(-np.inf)
+    for a in range(sums.features):
+        sums.z[a] = 0
+    for i in range(sums.features * sums.row):
+        sums.s[i] = 0
+
+
+@inner
+def load_sums(sums, s, z, peak, start):
+    """Read the sums of head `start`, or none where that is -1, in whole units: others are met by a factor."""
+    if start < 0:
+        clear(sums)
+        return
+    features, e, row, tops = sums.features, sums.e, sums.row, sums.tops
+    for a in range(tops):
+        sums.units[a] = octaves(peak[start * tops + a])
+    for a in range(features):
+        sums.z[a] = z[start * features + a]
+        for c in range(e):
+            sums.s[a * row + c] = s[(start * features + a) * e + c]
+        top = a if tops > 1 else 0
+        factor = change_of_unit(peak[start * tops + top], -sums.units[top], sums.z.dtype.type(0))
+        if factor != 1 and sums.units[top] > -np.inf:
+            _scale_row(sums, a, factor)
+
+
+@inner
+def store_sums(sums, s, z, peak, at):
+    """Write the sums as those of head `at`."""
+    features, e, tops = sums.features, sums.e, sums.tops
+    for a in range(tops):
+        peak[at * tops + a] = log_of(sums.units[a])
+    for a in range(features):
+        z[at * features + a] = sums.z[a]
+        for c in range(e):
+            s[(at * features + a) * e + c] = sums.s[a * sums.row + c]
+
+
+@inner
+def rescale(sums, units):
+    """Bring the sums to units (tops,), where these differ."""
+    zero, one = sums.z.dtype.type(0), sums.tops == 1
+    for top in range(sums.tops):
+        old, new = sums.units[top], units[top]
+        if old != new:
+            factor = weight(zero, old, new)
+            for a in range(0 if one else top, sums.features if one else top + 1):
+                _scale_row(sums, a, factor)
+        sums.units[top] = new
+
+
+@inner
+def lift_sums(sums, lifted):
+    """Make up for a lift that the units cannot say, as for weights of keys: see `far.absorbed`."""
+    zero = sums.z.dtype.type(0)
+    for a in range(sums.features):
+        hidden = absorbed(sums.units[a if sums.tops > 1 else 0], lifted)
+        if hidden > 0:
+            _scale_row(sums, a, weight(zero, -hidden, zero))
