@@ -5,7 +5,9 @@ import pytest
 
 from cuda_ops.cases import KINDS, array, assert_close, specs, to64
 from kernattn.ops import _cuda_linear
+from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal
+from kernattn.ops.plan import CAUSAL
 from oracles import allowed
 
 CASES = [(kind, "float32") for kind in KINDS] + [("exp", "bfloat16"), ("sincos", "bfloat16"), ("exp", "float64")]
@@ -58,3 +60,16 @@ def test_chunks_end_before_keys_that_lie_far_above(cupy, dtype):
         late = k.copy()
         late[:, t + 1 :] = late[:, t + 1 :] * cupy.asarray(np.asarray(-7.0, k.dtype))
         np.testing.assert_array_equal(to64(run(spec, q, late, v)[:, : t + 1]), to64(before[:, : t + 1]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_exact_attention_is_blind_too(cupy, dtype):
+    _, (q, k, v), mask = problem(cupy, "relu", dtype)
+    mask = cupy.asarray(mask)
+    before = block_softmax(q, k, v, 0.5, CAUSAL, mask)
+    for t in (10, 70, 130):
+        late = [x.copy() for x in (q, k, v)]
+        for x in late:
+            x[:, t + 1 :] = x[:, t + 1 :] * cupy.asarray(np.asarray(-30.0, x.dtype))
+        for a, b in zip(block_softmax(*late, 0.5, CAUSAL, mask), before, strict=True):
+            np.testing.assert_array_equal(to64(a[:, : t + 1]), to64(b[:, : t + 1]))
