@@ -67,7 +67,12 @@ _PARTS = _stamp()
 
 
 def _date(dispatcher: Any) -> None:
-    """Let a cached loop be out of date when any of its possible parts is; Numba looks at the loop's own file only."""
+    """Let a cached loop be out of date when any of its possible parts is; Numba looks at the loop's own file only.
+
+    The stamp is put beside Numba's version, which is read before the rest: that may name types which are no more.
+    """
     cache = dispatcher._cache
     stamp = (cache._impl.locator.get_source_stamp(), _PARTS)
-    cache._cache_file = IndexDataCacheFile(cache.cache_path, cache._impl.filename_base, stamp)
+    file = IndexDataCacheFile(cache.cache_path, cache._impl.filename_base, stamp)
+    file._version = (file._version, stamp)
+    cache._cache_file = file
