@@ -86,7 +86,8 @@ def softmax_with_lse(
     out : (..., n, e) array
         Outputs, of the dtype of the inputs.
     lse : (..., n) array
-        Log normalisers, float64 for float64 inputs, else float32; -inf for a row that sees no key.
+        Log normalisers, float64 for float64 inputs, else float32; -inf for a row that sees no key. On the host, one
+        that no float can tell is the largest float, or minus that.
 
     Examples
     --------

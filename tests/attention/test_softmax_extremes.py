@@ -18,8 +18,11 @@ LARGEST = {"bfloat16": 3.3895e38}
 WIDE = np.finfo(np.longdouble).maxexp > 10_000  # scores of float64 may overflow float64
 
 
-@pytest.fixture(params=[each for each in backends("block_softmax") if each.name == "cpu"], ids=repr, scope="session")
+@pytest.fixture(
+    params=[each for each in backends("block_softmax") if each.name in ("cpu", "reference")], ids=repr, scope="session"
+)
 def softmax_backend(request):
+    """Each backend of the host."""
     return request.param
 
 

@@ -7,6 +7,7 @@ from types import ModuleType
 import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, namespace, placement
+from kernattn.ops.block_softmax._held import answer_rows, far_rows
 from kernattn.ops.peaked import PeakedSum, empty, finite, log_normaliser, merge, quotient
 from kernattn.ops.plan import Plan
 
@@ -20,18 +21,31 @@ def block_softmax(
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
     xp = namespace(q=q)
-    dtype = accumulation_dtype(xp, q)
-    out_dtype = q.dtype
+    dtype, out_dtype = accumulation_dtype(xp, q), q.dtype
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
-    q = q * scale
-    n, before = q.shape[-2], k.shape[-2] - q.shape[-2]
+    before = k.shape[-2] - q.shape[-2] if plan.kind == "causal" else None
+    far = far_rows(q, k, v, scale, before, key_mask) if isinstance(q, np.ndarray) else None
+    if far is None:
+        out, lse = _answer(xp, q, k, v, scale, before, key_mask)
+    else:
+        with np.errstate(over="ignore", invalid="ignore"):
+            out, lse = _answer(xp, q, k, v, scale, before, key_mask)
+        answer_rows(far, q, k, v, scale, before, key_mask, out, lse)
+    return xp.astype(out, out_dtype, copy=False), lse
+
+
+def _answer(
+    xp: ModuleType, q: Array, k: Array, v: Array, scale: float, before: int | None, mask: Array | None
+) -> tuple[Array, Array]:
+    """Return outputs and log normalisers, blocks of queries one after the other."""
+    q, n = q * scale, q.shape[-2]
     totals = [
-        _rows(xp, q[..., low : min(low + BLOCK, n), :], k, v, low + before if plan.kind == "causal" else None, key_mask)
+        _rows(xp, q[..., low : min(low + BLOCK, n), :], k, v, None if before is None else low + before, mask)
         for low in range(0, n, BLOCK)
     ]
     out = xp.concat([quotient(xp, total) for total in totals], axis=-2)
     lse = xp.concat([log_normaliser(xp, total).log for total in totals], axis=-1)
-    return xp.astype(out, out_dtype, copy=False), lse
+    return out, lse
 
 
 def _rows(xp: ModuleType, q: Array, k: Array, v: Array, position: int | None, mask: Array | None) -> PeakedSum:
