@@ -9,6 +9,7 @@ from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState, PeakedSum, finite
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import balanced
 
 __all__ = ["lowered", "lowered_keys", "lowered_queries", "lowered_token", "state_of", "sums_of"]
 
@@ -62,7 +63,7 @@ def _one(x: Array | ScaledFeatures) -> Array | ScaledFeatures:
 
 
 def _checked(phi: FeatureMap, method: str, x: Array) -> ScaledFeatures:
-    """Return computed features, which must be as many as the map says."""
+    """Return computed features, near 1 in every row, which must be as many as the map says."""
     features: ScaledFeatures = getattr(phi, method)(x)
     wanted = phi.features_of(x.shape[-1])
     shapes = [tuple(part.shape) for part in features]
@@ -71,7 +72,7 @@ def _checked(phi: FeatureMap, method: str, x: Array) -> ScaledFeatures:
             f"{method} of {type(phi).__name__} must return values and log scales of {wanted} columns, as features_of "
             f"says, or of 1; got shapes {shapes[0]} and {shapes[1]}"
         )
-    return features
+    return balanced(features)
 
 
 def _scales(x: Any, spec: MapSpec | None) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import log
 from numbers import Integral
 from types import ModuleType
 from typing import final
@@ -14,6 +15,7 @@ from kernattn._check import shown
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
+from kernattn.ops.units import nearer
 
 __all__ = ["ArcCosine", "arccosine"]
 
@@ -59,6 +61,11 @@ class ArcCosine(Kernel):
 
     def _evaluate(self, rows: Rows) -> Array:
         return arccosine(rows, self.order)
+
+    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+        """Return the kernel over a power of two of the size of a huge row of x, whose power it has as a factor."""
+        x, octaves = nearer(rows.xp, rows.x)
+        return self._of(replace(rows, x=x)), self.order * log(2) * octaves
 
 
 def arccosine(rows: Rows, order: int) -> Array:

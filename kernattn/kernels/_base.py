@@ -5,17 +5,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial, reduce
-from math import prod
-from operator import add
+from operator import add, mul
 from types import ModuleType
 from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, placement
+from kernattn._array import Array, Host, namespace, placement
 from kernattn._check import instance_of, positive_integer, positive_number, shown
 from kernattn.errors import ParameterError
 from kernattn.kernels._rows import Rows, anywhere, checked_rows
+from kernattn.ops.spec import ScaledFeatures
+from kernattn.ops.units import balanced
 
 __all__ = ["Kernel", "Product", "Scaled", "Sum"]
 
@@ -69,6 +70,18 @@ class Kernel(ABC):
             If a value lies outside.
         """
 
+    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+        """Return the kernel of all pairs (..., n, k) as values times e^log, log (..., n, 1), which no row overflows."""
+        return self._of(rows), rows.xp.zeros_like(rows.x[..., :1])
+
+    @final
+    def _matrix_in_units(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Return the kernel matrix of x (..., n, d) and y (..., k, d) so, of an accumulation dtype."""
+        xp, rows = namespace(x=x, y=y), self._rows(x, y, cross=True)
+        parts = [self._in_units(block) for block in rows.blocks(BLOCK)]
+        values, log = (xp.concat(each, axis=-2) for each in zip(*parts, strict=True))
+        return values, log
+
     @final
     def _of(self, rows: Rows) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):  # a kernel may itself be larger than its dtype can say
@@ -112,10 +125,7 @@ class Kernel(ABC):
         """
         rows = self._rows(x, y, cross=True)
         xp, n = rows.xp, x.shape[-2]
-        lead = np.broadcast_shapes(tuple(rows.x.shape[:-2]), tuple(rows.y.shape[:-2]))
-        step = max(1, BLOCK // prod((*lead, rows.y.shape[-2])))
-        parts = [self._of(rows.block(slice(i, min(i + step, n)))) for i in range(0, n, step)]
-        parts = [xp.astype(part, x.dtype, copy=False) for part in parts]
+        parts = [xp.astype(self._of(block), x.dtype, copy=False) for block in rows.blocks(BLOCK)]
         matrix = parts[0] if len(parts) == 1 else xp.concat(parts, axis=-2)  # (..., n, k)
         if y is not None:
             return matrix
@@ -246,6 +256,12 @@ class Sum(Combined):
     def _evaluate(self, rows: Rows) -> Array:
         return reduce(add, (kernel._of(rows) for kernel in self.kernels))
 
+    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+        """Return the sum of the members' values, in the largest of their units."""
+        xp, parts = rows.xp, [kernel._in_units(rows) for kernel in self.kernels]
+        unit = reduce(xp.maximum, (log for _, log in parts))
+        return reduce(add, (values * xp.exp(log - unit) for values, log in parts)), unit
+
 
 @final
 @dataclass(frozen=True)
@@ -273,6 +289,11 @@ class Product(Combined):
 
     def _evaluate(self, rows: Rows) -> Array:
         return reduce(partial(_product, rows.xp), (kernel._of(rows) for kernel in self.kernels))
+
+    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+        """Return the products of the members' values and of their units."""
+        parts = [balanced(ScaledFeatures(*kernel._in_units(rows))) for kernel in self.kernels]
+        return reduce(mul, (part.values for part in parts)), reduce(add, (part.log_scale for part in parts))
 
 
 @final
@@ -310,6 +331,11 @@ class Scaled(Kernel):
 
     def _evaluate(self, rows: Rows) -> Array:
         return self.factor * self.kernel._of(rows)
+
+    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+        """Return the multiple in the units of the kernel."""
+        values, log = self.kernel._in_units(rows)
+        return self.factor * values, log
 
     def check_domain(self, name: str, x: Array) -> None:
         """Raise where a value of x lies outside of the kernel's domain.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from math import log
 from typing import final
 
 import numpy as np
@@ -12,6 +13,7 @@ from kernattn._check import finite_number, positive_integer, positive_number
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
+from kernattn.ops.units import nearer
 
 __all__ = ["Polynomial"]
 
@@ -76,3 +78,11 @@ class Polynomial(Kernel):
 
     def _evaluate(self, rows: Rows) -> Array:
         return (rows.dot() + self.coef0) ** self.degree
+
+    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+        """Return the kernel over powers of two: of the size of a huge row of x, then of that of its products."""
+        xp, p = rows.xp, self.degree
+        x, octaves = nearer(xp, rows.x)
+        products = replace(rows, x=x).scaled(self.input_scale(rows.dim)).dot() + self.coef0 * 2.0**-octaves
+        products, more = nearer(xp, products, p)
+        return products**p, p * log(2) * (octaves + more)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from math import prod
 from types import ModuleType
 from typing import final
 
@@ -52,6 +53,12 @@ class Rows:
     def block(self, rows: slice) -> Rows:
         """Return some rows of x, with all of y."""
         return replace(self, x=self.x[..., rows, :])
+
+    def blocks(self, size: int) -> Iterator[Rows]:
+        """Return the rows in parts, whose matrices have about so many entries."""
+        lead, n = np.broadcast_shapes(tuple(self.x.shape[:-2]), tuple(self.y.shape[:-2])), self.x.shape[-2]
+        step = max(1, size // prod((*lead, self.y.shape[-2])))
+        return (self.block(slice(i, min(i + step, n))) for i in range(0, n, step))
 
     def scaled(self, scale: Host) -> Rows:
         """Return scale * x and scale * y, for a vector (d,)."""

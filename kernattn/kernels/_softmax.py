@@ -11,6 +11,7 @@ from kernattn._array import Array, Host
 from kernattn._check import positive_integer, positive_number
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
+from kernattn.ops.units import LOW
 
 __all__ = ["Softmax"]
 
@@ -68,3 +69,10 @@ class Softmax(Kernel):
 
     def _evaluate(self, rows: Rows) -> Array:
         return rows.xp.exp(rows.dot())
+
+    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+        """Return weights over their row's largest, where that is far from 1, and its logarithm."""
+        xp, scores = rows.xp, rows.scaled(self.input_scale(rows.dim)).dot()
+        top = xp.max(scores, axis=-1, keepdims=True)
+        unit = xp.where(xp.abs(top) > -LOW, top, xp.zeros_like(top))
+        return xp.exp(scores - unit), unit

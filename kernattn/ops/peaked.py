@@ -7,10 +7,11 @@ state that summarises keys, and the n queries for a part of an output. A sum of 
 
 from __future__ import annotations
 
+from math import log
 from types import ModuleType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from kernattn._array import Array, zeros
+from kernattn._array import Array, dtype_name, zeros
 from kernattn.ops.spec import ScaledFeatures
 
 __all__ = [
@@ -20,11 +21,16 @@ __all__ = [
     "empty",
     "finite",
     "log_normaliser",
+    "lowered_values",
     "merge",
     "quotient",
     "read",
     "summarise",
 ]
+
+
+LIFTS = {"float32": (60, 56), "float64": (900, 128)}
+"""Values beyond 2^first are summed second octaves lower, as the compiled loops do: sums of the largest are finite."""
 
 
 class PeakedSum(NamedTuple):
@@ -61,6 +67,15 @@ def finite(xp: ModuleType, peak: Array) -> Array:
     return xp.where(xp.isinf(peak), xp.zeros_like(peak), peak)
 
 
+def lowered_values(xp: ModuleType, v: Array, axis: Any) -> tuple[Array, Array, Array]:
+    """Return v, by a power of two lower where it is huge along `axis`, that power, and by how much peaks rise."""
+    huge, octaves = LIFTS[dtype_name(v)]
+    far = xp.any(xp.isfinite(v) & (xp.abs(v) > 2.0**huge), axis=axis, keepdims=True)
+    none = xp.zeros_like(xp.max(v, axis=axis, keepdims=True))
+    factor = xp.where(far, 2.0**-octaves, none + 1)
+    return v * factor, factor, xp.where(far, octaves * log(2), none)
+
+
 def empty(
     xp: ModuleType, lead: tuple[int, ...], rows: int, peaks: int, e: int, dtype: object, beside: Array
 ) -> PeakedSum:
@@ -89,8 +104,9 @@ def summarise(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array | None
         v = xp.where(mask[..., None], v, xp.zeros_like(v))
     peak = xp.max(log_scale, axis=-2, keepdims=True)  # (..., 1, M | 1)
     weights = values * xp.exp(log_scale - finite(xp, peak))  # (..., n, M)
+    v, factor, rise = lowered_values(xp, v, (-2, -1))
     s = xp.matmul(xp.matrix_transpose(weights), v)  # (..., M, e)
-    z, peak = xp.sum(weights, axis=-2), peak[..., 0, :]
+    z, peak = xp.sum(weights, axis=-2) * factor[..., 0], peak[..., 0, :] + rise[..., 0]
     lead = tuple(s.shape[:-2])
     return PeakedSum(s, xp.broadcast_to(z, (*lead, z.shape[-1])), xp.broadcast_to(peak, (*lead, peak.shape[-1])))
 
@@ -109,11 +125,15 @@ def read(xp: ModuleType, queries: ScaledFeatures, keys: PeakedSum, visible: Arra
     return PeakedSum(s, z, xp.broadcast_to(peak[..., 0], z.shape))
 
 
-def quotient(xp: ModuleType, total: PeakedSum) -> Array:
-    """Return s / z; a row whose normaliser is exactly 0 is 0."""
-    nothing = (total.z == 0)[..., None]
+def quotient(xp: ModuleType, total: PeakedSum, dtype: Any) -> Array:
+    """Return s / z in a dtype, held to what it can say; a row whose normaliser is exactly 0 is 0."""
+    nothing, own = (total.z == 0)[..., None], xp.finfo(total.s.dtype)
     z = xp.where(nothing, xp.ones_like(total.z[..., None]), total.z[..., None])
-    return xp.where(nothing, xp.zeros_like(total.s), total.s / z)
+    largest = float(own.max) * (1 - 4 * float(own.eps))
+    limit = min(largest, float(xp.finfo(dtype).max))
+    limit = limit * xp.minimum(xp.abs(z), xp.full_like(z, largest / limit))
+    s = xp.where(xp.isinf(total.s), total.s, xp.minimum(xp.maximum(total.s, -limit), limit))
+    return xp.astype(xp.where(nothing, xp.zeros_like(s), s / z), dtype, copy=False)
 
 
 def log_normaliser(xp: ModuleType, total: PeakedSum) -> LogNormaliser:

@@ -8,6 +8,7 @@ from typing import Any
 
 from kernattn._array import Array, constant, zeros
 from kernattn.ops.spec import MapSpec
+from kernattn.ops.units import nearer, restored
 
 __all__ = ["row_scale"]
 
@@ -16,10 +17,19 @@ def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] =
     """Return the log scale r of rows x (..., n, d) of an accumulation dtype, (..., n, 1); `put` brings host values."""
     dtype, weights, form = x.dtype, spec.row_weights, spec.row_form
     row = zeros(xp, (*x.shape[:-1], 1), dtype, x)
+    if weights is None and form is None:
+        return row
+    x, octaves = nearer(xp, x)
     if weights is not None:
-        row = xp.sum(put(xp, weights, dtype, x) * x * x, axis=-1, keepdims=True)
+        row = _squared(xp, xp.sum(put(xp, weights, dtype, x) * x * x, axis=-1, keepdims=True), octaves)
     if form is not None:
-        y = xp.matmul(x - put(xp, form.centre, dtype, x), put(xp, form.factor, dtype, x).T)
-        linear = xp.matmul(x, put(xp, form.linear, dtype, x)[:, None])
-        row = row + (linear - xp.sum(y * y, axis=-1, keepdims=True) / 2)
+        centre = put(xp, form.centre, dtype, x) * 2.0**-octaves
+        y = xp.matmul(x - centre, put(xp, form.factor, dtype, x).T)
+        linear = restored(xp, xp.matmul(x, put(xp, form.linear, dtype, x)[:, None]), octaves)
+        row = row + (linear - _squared(xp, xp.sum(y * y, axis=-1, keepdims=True) / 2, octaves))
     return row
+
+
+def _squared(xp: ModuleType, y: Array, octaves: Array) -> Array:
+    """Return y 4^octaves, held."""
+    return restored(xp, restored(xp, y, octaves), octaves)

@@ -112,6 +112,21 @@ RANGE = {
 }
 
 
+COMPUTED = {
+    **{name: lambda name=name: maps.make(name) for name in ("polynomial", "generalized-sigmoid", *maps.OTHERS)},
+    "square": lambda: ka.features.generalized("square", maps.DIM, maps.FEATURES),
+    "nystrom softmax": lambda: nystrom(ka.kernels.Softmax()),
+    "nystrom polynomial": lambda: nystrom(ka.kernels.Polynomial(3, coef0=1.0)),
+    "nystrom composite": lambda: nystrom(2 * ka.kernels.Softmax() * ka.kernels.ArcCosine(2) + ka.kernels.Gaussian()),
+    "quadrature": lambda: ka.features.quadrature(ka.kernels.Softmax(), maps.DIM, 2, "smolyak"),
+    "products": lambda: ka.features.tensor(maps.make("polynomial"), maps.make("relu"), ka.features.taylor2()),
+}
+
+
+def nystrom(kernel):
+    return ka.features.nystrom(kernel, *laws.arrays(5, (20, maps.DIM), dtype="float64"), 6)
+
+
 def every_form(phi, q, k, v, backend):
     rows, state = laws.steps(phi, q, k, v, backend)
     read = laws.attend(phi, state, q, backend)
@@ -134,6 +149,42 @@ def test_compiled_loops_are_finite_for_every_finite_input(name, dtype):
                     assert (np.abs(out) <= np.abs(each[2]).max() * (1 + 1e-6)).all(), (size, values)
                 if name in maps.EXPONENTIAL and values == 1:
                     assert (out[..., 0] != 0).all(), (size, values)
+
+
+@pytest.mark.parametrize("dtype", RANGE)
+@pytest.mark.parametrize("name", dict.fromkeys([*SPECS, *COMPUTED]))
+def test_the_reference_is_finite_for_every_finite_input(name, dtype):
+    """Maps without a spec are given to every backend as the features that are computed here."""
+    phi, largest = COMPUTED.get(name, lambda: maps.make(name))(), np.finfo(dtype).max
+    rng = np.random.default_rng(3)
+    for size in RANGE[dtype]:
+        q, k, v = (rng.uniform(-1, 1, (9, width)) for width in (maps.DIM, maps.DIM, 3))
+        if "chi2" in name:
+            q, k = np.abs(q), np.abs(k)
+        for values in (1, largest):
+            each = (q * size).astype(dtype), (k * size).astype(dtype), (v * values).astype(dtype)
+            for out in every_form(phi, *each, Backend("reference")):
+                assert np.isfinite(out).all(), (size, values)
+                if name in maps.NONNEGATIVE:
+                    assert (np.abs(out) <= np.abs(each[2]).max() * (1 + 1e-6)).all(), (size, values)
+        if phi.query_spec is None:
+            assert not np.isnan(phi.query(each[0])).any(), size
+
+
+@pytest.mark.parametrize("name", ["nystrom softmax", "square", "products"])
+def test_computed_features_have_units_in_compiled_loops_too(name):
+    pytest.importorskip("numba")
+    phi = COMPUTED[name]()
+    for size in RANGE["float32"]:
+        q, k, v = (np.float32(size) * x for x in laws.arrays(5, (9, maps.DIM), (9, maps.DIM), (9, 3)))
+        for out in every_form(phi, q, k, v / np.float32(size), Backend("cpu")):
+            assert np.isfinite(out).all(), size
+
+
+def test_a_function_of_ones_own_that_overflows_is_refused():
+    x = np.full((3, maps.DIM), 1e30, dtype=np.float32)
+    with pytest.raises(ka.errors.ParameterError, match="f must give finite numbers where projections are finite"):
+        laws.linear(maps.make("generalized-own"), x, x, x)
 
 
 @pytest.mark.parametrize("size", [1e-30, 1e-25, 1e10, 1e25])

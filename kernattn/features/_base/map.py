@@ -18,6 +18,7 @@ from kernattn.features._moments.pairs import flat_pairs
 from kernattn.features._record import fingerprint, save
 from kernattn.ops.features import OP, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import multiplied
 
 __all__ = ["FeatureMap", "SpecMap", "check_number", "check_spec"]
 
@@ -126,9 +127,7 @@ class FeatureMap(ABC):
         if spec is not None:
             return OP.implementation(x, backend)(x, spec)
         OP.choose(x, backend)
-        xp = namespace(x=x)
-        values, log_scale = self.scaled_key(x) if key else self.scaled_query(x)
-        return xp.astype(values * xp.exp(log_scale), x.dtype, copy=False)
+        return multiplied(self.scaled_key(x) if key else self.scaled_query(x), x)
 
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""

@@ -22,6 +22,7 @@ from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap, check_number
 from kernattn.features._moments.bounds import Terms
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import balanced
 
 __all__ = ["Composite", "is_per_feature"]
 
@@ -93,12 +94,12 @@ class Composite(FeatureMap):
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of queries x (..., n, d), log scale apart."""
-        return self._join(namespace(x=x), [phi.scaled_query(x) for phi in self.maps])
+        return self._join(namespace(x=x), [balanced(phi.scaled_query(x)) for phi in self.maps])
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of keys x (..., n, d), log scale apart."""
-        return self._join(namespace(x=x), [phi.scaled_key(x) for phi in self.maps])
+        return self._join(namespace(x=x), [balanced(phi.scaled_key(x)) for phi in self.maps])
 
     @final
     def redraw(self, rng: RNG = None) -> Self:

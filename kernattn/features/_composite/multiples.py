@@ -14,6 +14,7 @@ from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import is_per_feature
 from kernattn.features._moments.bounds import Terms
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import balanced
 
 __all__ = ["Multiple", "multiple"]
 
@@ -55,6 +56,7 @@ class Multiple(FeatureMap):
         return self._times(self.inner.scaled_key(x))
 
     def _times(self, part: ScaledFeatures) -> ScaledFeatures:
+        part = balanced(part)
         if is_per_feature(part):
             return ScaledFeatures(part.values, part.log_scale + log(self.factor) / 2)
         return ScaledFeatures(part.values * self.factor**0.5, part.log_scale)

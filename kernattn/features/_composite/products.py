@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from math import prod
 from operator import add, mul
 from types import ModuleType
@@ -14,6 +14,7 @@ from kernattn._array import Array, Host, like, to_numpy64
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import Composite, is_per_feature
 from kernattn.ops.spec import ScaledFeatures
+from kernattn.ops.units import balanced
 
 __all__ = ["Tensor", "tensor"]
 
@@ -42,8 +43,7 @@ class Tensor(Composite):
         per_feature = [is_per_feature(part) for part in parts]
         if any(per_feature) and not all(per_feature):
             parts = [ScaledFeatures(*xp.broadcast_arrays(*part)) for part in parts]
-        values = reduce(lambda a, b: _outer(xp, a, b, mul), (part.values for part in parts))
-        return ScaledFeatures(values, reduce(lambda a, b: _outer(xp, a, b, add), (part.log_scale for part in parts)))
+        return reduce(partial(_products, xp), parts)
 
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
@@ -98,6 +98,11 @@ def tensor(*maps: FeatureMap) -> Tensor:
     array([[125.]])
     """
     return Tensor(maps)
+
+
+def _products(xp: ModuleType, a: ScaledFeatures, b: ScaledFeatures) -> ScaledFeatures:
+    """Return the products of two maps' features."""
+    return balanced(ScaledFeatures(_outer(xp, a.values, b.values, mul), _outer(xp, a.log_scale, b.log_scale, add)))
 
 
 def _outer(xp: ModuleType, a: Array, b: Array, op: Callable[[Array, Array], Array]) -> Array:

@@ -12,6 +12,7 @@ from typing import Any, final
 from kernattn._array import Array, Host
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import Composite, is_per_feature
+from kernattn.ops.peaked import finite
 from kernattn.ops.spec import ScaledFeatures
 
 __all__ = ["Concatenated", "concatenate"]
@@ -37,7 +38,7 @@ class Concatenated(Composite):
     def _join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the members' features side by side; scales of rows become the largest of them."""
         if all(part.log_scale.shape[-1] == 1 for part in parts):
-            unit = reduce(xp.maximum, (part.log_scale for part in parts))  # (..., n, 1)
+            unit = finite(xp, reduce(xp.maximum, (part.log_scale for part in parts)))  # (..., n, 1)
             return ScaledFeatures(xp.concat([p.values * xp.exp(p.log_scale - unit) for p in parts], axis=-1), unit)
         if all(is_per_feature(part) for part in parts):
             return ScaledFeatures(parts[0].values, xp.concat([part.log_scale for part in parts], axis=-1))

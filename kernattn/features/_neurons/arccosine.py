@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import log
 from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, like, namespace, zeros
+from kernattn._array import Array, Host, accumulation_dtype, like, namespace
 from kernattn._check import instance_of
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
@@ -23,6 +24,7 @@ from kernattn.kernels._rows import checked_rows
 from kernattn.ops.chains import Chains
 from kernattn.ops.features import projected, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import nearer
 from kernattn.projections import NORM_LAWS, Pair, Projection
 
 __all__ = ["ArcCosineFeatures"]
@@ -74,15 +76,17 @@ class ArcCosineFeatures(FeatureMap):
         return MapSpec("relu", omega=self.omega, amplitude=amplitude) if self.kernel.order == 1 else None
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale of 0."""
+        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         if self.spec is not None:
             return scaled(x, self.spec)
-        xp, u = namespace(x=x), projected(x, self.omega)  # (..., n, m)
-        values = xp.where(u > 0, u**self.kernel.order, xp.zeros_like(u)) * (2 / len(self.omega)) ** 0.5
-        return ScaledFeatures(values, zeros(xp, (*x.shape[:-1], 1), u.dtype, x))
+        xp, order = namespace(x=x), self.kernel.order
+        rows, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        u = projected(rows, self.omega)  # (..., n, m)
+        values = xp.where(u > 0, u**order, xp.zeros_like(u)) * (2 / len(self.omega)) ** 0.5
+        return ScaledFeatures(values, order * log(2) * octaves)
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale of 0."""
+        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         return self.scaled_query(x)
 
     def redraw(self, rng: RNG = None) -> Self:

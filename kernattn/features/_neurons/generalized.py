@@ -4,21 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from math import log
 from types import ModuleType
 from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, frozen, namespace, zeros
+from kernattn._array import Array, Host, accumulation_dtype, frozen, namespace
 from kernattn._check import positive_integer, positive_number, shown
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._spectral.map import check_frequencies
+from kernattn.kernels._rows import anywhere
 from kernattn.ops.chains import Chains
 from kernattn.ops.features import projected, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import nearer, restored
 from kernattn.projections import Projection, resolve
 
 __all__ = ["FUNCTIONS", "Generalized", "generalized"]
@@ -37,6 +40,7 @@ COMPUTED: dict[str, Callable[[ModuleType, Array], Array]] = {
     "square": lambda xp, u: u * u,
     "tanh": lambda xp, u: xp.tanh(u),
 }
+DEGREES = {"abs": 1, "square": 2}  # of functions whose argument's size comes out as a factor
 FUNCTIONS = tuple(sorted((*FUSED, *COMPUTED)))
 
 
@@ -76,9 +80,27 @@ class Generalized(FeatureMap):
         """Return the features of x (..., n, d), log scale apart."""
         if self.spec is not None:
             return scaled(x, self.spec)
-        xp, u = namespace(x=x), projected(x, self.omega)  # (..., n, m)
-        values = COMPUTED[self.function](xp, u) if isinstance(self.function, str) else self.function(u)
-        return ScaledFeatures(values * len(self.omega) ** -0.5, zeros(xp, (*x.shape[:-1], 1), u.dtype, x))
+        xp, amplitude = namespace(x=x), len(self.omega) ** -0.5
+        rows, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        u = projected(rows, self.omega)  # (..., n, m)
+        degree = DEGREES.get(self.function) if isinstance(self.function, str) else None
+        if degree is not None:
+            return ScaledFeatures(self._values(xp, u) * amplitude, degree * log(2) * octaves)
+        values = self._values(xp, restored(xp, u, octaves))
+        return ScaledFeatures(values * amplitude, xp.zeros_like(octaves))
+
+    def _values(self, xp: ModuleType, u: Array) -> Array:
+        """Return the function of projections."""
+        if isinstance(self.function, str):
+            return COMPUTED[self.function](xp, u)
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            values = self.function(u)
+        if anywhere(xp.isfinite(u) & ~xp.isfinite(values)):
+            raise ParameterError(
+                f"f must give finite numbers where projections are finite; {shown(self.function)} does not, and their "
+                f"largest is {float(xp.max(xp.where(xp.isfinite(u), xp.abs(u), xp.zeros_like(u)))):.3g}"
+            )
+        return values
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart."""
@@ -129,7 +151,8 @@ def generalized(
     Raises
     ------
     ParameterError
-        If f is neither a known name nor callable, or a number is out of range.
+        If f is neither a known name nor callable, or a number is out of range; where the map is used, if f gives
+        infinity or NaN for finite projections.
 
     Examples
     --------

@@ -31,6 +31,7 @@ from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
 from kernattn.ops.features import OP
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import balanced, multiplied
 
 __all__ = ["Nystrom"]
 
@@ -100,13 +101,12 @@ class Nystrom(FeatureMap):
         return None
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale of 0."""
+        """Return the features of x (..., n, d), with a log scale per row that takes up a kernel beyond the dtype."""
         xp = namespace(x=x)
-        x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
-        return ScaledFeatures(self._product(x), zeros(xp, (*x.shape[:-1], 1), x.dtype, x))
+        return self._product(xp.astype(x, accumulation_dtype(xp, x), copy=False))
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale of 0."""
+        """Return the features of x (..., n, d), with a log scale per row that takes up a kernel beyond the dtype."""
         return self.scaled_query(x)
 
     def trace_residual(self, data: Array) -> float:
@@ -149,8 +149,8 @@ class Nystrom(FeatureMap):
         if self.kernel is None:
             raise NoClosedForm("a map of a precomputed kernel knows no k(x, y) to subtract")
         left, right = host_pairs(self.dim, x, y)
-        products = self._product(left[..., None, :]) * self._product(right[..., None, :])
-        return like(np.sum(products, axis=-1)[..., 0] - self.kernel.pairs(left, right), x)
+        features = (multiplied(self._product(rows[..., None, :]), rows) for rows in (left, right))
+        return like(np.sum(np.multiply(*features), axis=-1)[..., 0] - self.kernel.pairs(left, right), x)
 
     def variance(self, x: Array, y: Array) -> Array:
         """Raise: the map is what its landmarks make it, and over draws of landmarks nothing closed is known."""
@@ -174,17 +174,21 @@ class Nystrom(FeatureMap):
             self._check(x)
         OP.choose(x, backend)
         xp = namespace(x=x)
-        return xp.astype(self._product(xp.astype(x, accumulation_dtype(xp, x), copy=False)), x.dtype, copy=False)
+        return multiplied(self._product(xp.astype(x, accumulation_dtype(xp, x), copy=False)), x)
 
-    def _product(self, x: Array) -> Array:
+    def _product(self, x: Array) -> ScaledFeatures:
         """Return the features of rows (..., n, d), in their dtype."""
         xp = namespace(x=x)
         root = constant(xp, self._root(dtype_name(x)), x.dtype, x)
         if self.kernel is not None:
-            return xp.matmul(self.kernel(x, constant(xp, self.landmarks, x.dtype, x)), root)  # type: ignore[arg-type]
+            assert self.landmarks is not None
+            matrix = self.kernel._matrix_in_units(x, constant(xp, self.landmarks, x.dtype, x))
+            values, unit = balanced(ScaledFeatures(*matrix))
+            return ScaledFeatures(xp.matmul(values, root), unit)
         if x.shape[-1] != len(self.eigenvalues):
             x = xp.take(x, xp.asarray(np.array(self.indices), **placement(x)), axis=-1)
-        return xp.matmul(x, root)
+        values, unit = balanced(ScaledFeatures(x, zeros(xp, (*x.shape[:-1], 1), x.dtype, x)))
+        return ScaledFeatures(xp.matmul(values, root), unit)
 
     @lazy
     def _roots(self) -> dict[str, Host]:

@@ -4,14 +4,16 @@ r"""Inputs of polynomial kernels: :math:`(\gamma x^T y + c)^p = (\tilde x^T \til
 
 from __future__ import annotations
 
+from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
 
-from kernattn._array import Array, Host, constant, namespace
+from kernattn._array import Array, Host, accumulation_dtype, constant, namespace
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.kernels import Polynomial
+from kernattn.ops.units import nearer
 
 __all__ = ["PairSums", "augmented", "augmented_csr", "pair_sums", "unit_rows", "width"]
 
@@ -21,12 +23,12 @@ def width(kernel: Polynomial, dim: int) -> int:
     return dim + (kernel.coef0 > 0)
 
 
-def augmented(kernel: Polynomial, x: Array) -> Array:
-    """Return rows (..., n, d) scaled and with the constant appended, in their dtype."""
+def augmented(kernel: Polynomial, x: Array, octaves: Array | float = 0.0) -> Array:
+    """Return rows (..., n, d) scaled and with the constant appended, in their dtype, for 2^octaves times x over it."""
     xp = namespace(x=x)
     x = x * constant(xp, kernel.input_scale(x.shape[-1]), x.dtype, x)
     if kernel.coef0 > 0:
-        x = xp.concat([x, xp.full_like(x[..., :1], kernel.coef0**0.5)], axis=-1)
+        x = xp.concat([x, xp.full_like(x[..., :1], kernel.coef0**0.5) * 2.0**-octaves], axis=-1)
     return x
 
 
@@ -40,12 +42,14 @@ def augmented_csr(kernel: Polynomial, x: Any) -> Any:
     return x
 
 
-def unit_rows(x: Array) -> tuple[Array, Array]:
-    """Return rows over their largest magnitude, and that magnitude (..., n, 1); 1 for a row of zeros."""
+def unit_rows(kernel: Polynomial, x: Array) -> tuple[Array, Array]:
+    """Return augmented rows over their largest magnitude, and its logarithm (..., n, 1); 0 for a row of zeros."""
     xp = namespace(x=x)
+    x, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+    x = augmented(kernel, x, octaves)
     size = xp.max(xp.abs(x), axis=-1, keepdims=True)
-    size = xp.where(size > 0, size, xp.ones_like(size))
-    return x / size, size
+    size = xp.where(xp.isfinite(size) & (size > 0), size, xp.ones_like(size))
+    return x / size, xp.log(size) + log(2) * octaves
 
 
 class PairSums(NamedTuple):

@@ -11,11 +11,11 @@ from typing import Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, accumulation_dtype, constant, namespace, placement
+from kernattn._array import Array, Host, constant, namespace, placement
 from kernattn._check import instance_of
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
-from kernattn.features._polynomial.inputs import augmented, unit_rows, width
+from kernattn.features._polynomial.inputs import unit_rows, width
 from kernattn.kernels import Polynomial as PolynomialKernel
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -60,10 +60,8 @@ class Polynomial(ExactMap):
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
-        xp = namespace(x=x)
-        x = augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False))
-        x, size = unit_rows(x)
-        return ScaledFeatures(monomials(x, self.kernel.degree), self.kernel.degree * xp.log(size))
+        rows, log_size = unit_rows(self.kernel, x)
+        return ScaledFeatures(monomials(rows, self.kernel.degree), self.kernel.degree * log_size)
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale per row that takes up its size."""

@@ -12,6 +12,7 @@ from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._polynomial.monomials import monomials
 from kernattn.kernels import Softmax
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import nearer, restored
 
 __all__ = ["Taylor2", "taylor2"]
 
@@ -45,10 +46,11 @@ class Taylor2(ExactMap):
         """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         xp = namespace(x=x)
         dtype = accumulation_dtype(xp, x)
-        x = xp.astype(x, dtype, copy=False) * constant(xp, self.softmax.input_scale(x.shape[-1]), dtype, x)
+        x, octaves = nearer(xp, xp.astype(x, dtype, copy=False))
+        x = restored(xp, x * constant(xp, self.softmax.input_scale(x.shape[-1]), dtype, x), octaves)
         size = xp.clip(xp.max(xp.abs(x), axis=-1, keepdims=True), min=1.0)  # (..., n, 1)
         unit = x / size
-        values = xp.concat([1 / size**2, unit / size, 0.5**0.5 * monomials(unit, 2)], axis=-1)
+        values = xp.concat([(1 / size) ** 2, unit / size, 0.5**0.5 * monomials(unit, 2)], axis=-1)
         return ScaledFeatures(values, 2 * xp.log(size))
 
     def scaled_key(self, x: Array) -> ScaledFeatures:

@@ -18,5 +18,4 @@ def attend(
     """Return the output of each query, and its normaliser where it is wanted."""
     xp = namespace(s=state.s)
     total = read(xp, computed(q, q_spec), state)
-    out = xp.astype(quotient(xp, total), dtype, copy=False)
-    return out, log_normaliser(xp, total) if normaliser else None
+    return quotient(xp, total, dtype), log_normaliser(xp, total) if normaliser else None

@@ -18,6 +18,7 @@ from kernattn.ops.peaked import (
     empty,
     finite,
     log_normaliser,
+    lowered_values,
     merge,
     quotient,
     read,
@@ -65,11 +66,11 @@ def causal(
         total = merge(xp, total, _left_half(xp, queries, keys, values, mask, segment, half))
         half *= 2
 
-    out = _unfold_chunks(xp, quotient(xp, total), n)
+    out = _unfold_chunks(xp, quotient(xp, total, v.dtype), n)
     found = None
     if normaliser:
         found = LogNormaliser(*(_unfold_chunks(xp, x[..., None], n)[..., 0] for x in log_normaliser(xp, total)))
-    return xp.astype(out, v.dtype, copy=False), found, after
+    return out, found, after
 
 
 def _unfold_chunks(xp: ModuleType, x: Array, n: int) -> Array:
@@ -151,8 +152,9 @@ def _own_key(xp: ModuleType, queries: ScaledFeatures, keys: ScaledFeatures, v: A
     products = queries.values * keys.values * xp.exp(log_scale - finite(xp, peak))  # (..., C, M)
     products = xp.where(mask[..., None], products, xp.zeros_like(products))
     z = xp.sum(products, axis=-1)
-    v = xp.where(mask[..., None], v, xp.zeros_like(v))
-    return PeakedSum(z[..., None] * v, z, xp.broadcast_to(peak[..., 0], z.shape))
+    v, factor, rise = lowered_values(xp, xp.where(mask[..., None], v, xp.zeros_like(v)), -1)
+    s, z, peak = z[..., None] * v, z * factor[..., 0], peak[..., 0] + rise[..., 0]
+    return PeakedSum(s, z, xp.broadcast_to(peak, z.shape))
 
 
 def _left_half(
@@ -173,11 +175,11 @@ def _left_half(
     peak = xp.max(q_log, axis=-1, keepdims=True)  # (..., h, 1)
     q_weights = q.values * xp.exp(q_log - finite(xp, peak))
     products = xp.matmul(q_weights, xp.matrix_transpose(k_weights))  # (..., h, h)
-    values = xp.where(seen[..., None], _side(xp, v, half, 0), 0.0)
+    values, factor, rise = lowered_values(xp, xp.where(seen[..., None], _side(xp, v, half, 0), 0.0), (-2, -1))
     products = xp.where(sees[..., None], products, xp.zeros_like(products))  # of NaN, too
     s = xp.where(sees[..., None], xp.matmul(products, values), 0.0)
-    z = xp.sum(products, axis=-1)
-    peak = xp.broadcast_to(peak[..., 0], z.shape)
+    z = xp.sum(products, axis=-1) * factor[..., 0]
+    peak = xp.broadcast_to(peak[..., 0] + rise[..., 0], z.shape)
     return PeakedSum(
         _unfold(xp, s, 0.0),
         _unfold(xp, z[..., None], 0.0)[..., 0],

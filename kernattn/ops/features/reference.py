@@ -9,21 +9,14 @@ from kernattn.ops.hadamard.reference import hadamard
 from kernattn.ops.kinds import KINDS
 from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import LOW, balanced, multiplied, nearer, restored
 
-__all__ = ["computed", "features", "multiplied", "projected", "scaled"]
+__all__ = ["computed", "features", "projected", "scaled"]
 
 
 def features(x: Array, spec: MapSpec) -> Array:
     """Return phi (..., n, M) in the dtype of x."""
-    return multiplied(scaled(x, spec), spec, x)
-
-
-def multiplied(features: ScaledFeatures, spec: MapSpec, x: Array) -> Array:
-    """Return the features with their log scale multiplied in, in the dtype of x."""
-    xp = namespace(x=x)
-    values, log_scale = features
-    phi = values if KINDS[spec.kind].scale == "none" else values * xp.exp(log_scale)
-    return xp.astype(phi, x.dtype, copy=False)
+    return multiplied(scaled(x, spec), x)
 
 
 def computed(x: Array | ScaledFeatures, spec: MapSpec | None) -> ScaledFeatures:
@@ -44,13 +37,20 @@ def scaled(x: Array, spec: MapSpec) -> ScaledFeatures:
     xp = namespace(x=x)
     dtype = accumulation_dtype(xp, x)
     x = xp.astype(x, dtype, copy=False)
-    u = x if spec.omega is None else projected(x, spec.omega)  # (..., n, D)
+    rows, octaves = nearer(xp, x)
+    u = restored(xp, rows if spec.omega is None else projected(rows, spec.omega), octaves)  # (..., n, D)
     row = row_scale(xp, x, spec)
     kind = KINDS[spec.kind]
     offset = None if spec.offset is None else constant(xp, spec.offset, dtype, x)
     if kind.offset == "phase" and offset is not None:
         u = u + offset
+    if kind.exponential_tail:
+        top = xp.max(u, axis=-1, keepdims=True)
+        row = xp.where(top < LOW, top, xp.zeros_like(top))
+        u = u - row
     u = kind.formula(xp, u)
+    if kind.scale == "none":
+        u, row = balanced(ScaledFeatures(u, row))
     if not kind.per_feature:
         return ScaledFeatures(u * spec.amplitude, row)
     if offset is not None:

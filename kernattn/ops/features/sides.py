@@ -16,6 +16,7 @@ from kernattn.ops.hadamard.cpu import hadamard
 from kernattn.ops.peaked import LogNormaliser
 from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import nearer, restored
 
 __all__ = ["Side", "add_scales", "given_scales", "keys", "queries", "tokens"]
 
@@ -74,7 +75,11 @@ def _by_chains(spec: MapSpec) -> bool:
 def _projected(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpec]:
     """Return what the loops read of rows, and the map of it."""
     chains = fast(spec.omega, FUSED_ABOVE)
-    return (x, spec) if chains is None else (hadamard(x.astype(dtype, copy=False), chains), spec.nonlinear)
+    if chains is None:
+        return x, spec
+    rows, octaves = nearer(np, x.astype(dtype, copy=False))
+    u = hadamard(rows, chains)
+    return (restored(np, u, octaves) if octaves.any() else u), spec.nonlinear
 
 
 def _rows(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> Side:

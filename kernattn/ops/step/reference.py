@@ -29,7 +29,7 @@ def step(
     mask = None if key_mask is None else key_mask[..., None]
     value = xp.astype(v, accumulation_dtype(xp, v), copy=False)[..., None, :]  # (..., 1, e)
     state = merge(xp, state, summarise(xp, keys, value, mask))
-    attended = xp.astype(quotient(xp, read(xp, queries, state))[..., 0, :], v.dtype, copy=False)  # (..., e)
+    attended = quotient(xp, read(xp, queries, state), v.dtype)[..., 0, :]  # (..., e)
     if out is None:
         return attended, state
     out[...] = attended

@@ -18,8 +18,10 @@ from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._polynomial.inputs import PairSums, augmented, augmented_csr, pair_sums, unit_rows
 from kernattn.kernels import Polynomial
+from kernattn.kernels._rows import anywhere
 from kernattn.ops.features import OP
 from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn.ops.units import multiplied
 
 __all__ = ["PolynomialSketch"]
 
@@ -103,9 +105,11 @@ class PolynomialSketch(FeatureMap):
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
-        xp = namespace(x=x)
-        rows, size = unit_rows(augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False)))
-        return ScaledFeatures(self._product(rows, None), self.kernel.degree * xp.log(size))
+        return self._scaled(x, None)
+
+    def _scaled(self, x: Array, backend: str | None) -> ScaledFeatures:
+        rows, log_size = unit_rows(self.kernel, x)
+        return ScaledFeatures(self._product(rows, backend), self.kernel.degree * log_size)
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
@@ -164,8 +168,11 @@ class PolynomialSketch(FeatureMap):
         if sparse.issparse(x):
             return self._product(augmented_csr(self.kernel, x), backend)
         xp = namespace(x=x)
-        rows = augmented(self.kernel, xp.astype(x, accumulation_dtype(xp, x), copy=False))
-        return xp.astype(self._product(rows, backend), x.dtype, copy=False)
+        rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)
+        limit = (float(xp.finfo(rows.dtype).max) / 64) ** (1 / self.kernel.degree) / self._width
+        if anywhere(xp.isfinite(rows) & (xp.abs(rows) > limit / max(1.0, self.kernel.gamma))):
+            return multiplied(self._scaled(x, backend), x)
+        return xp.astype(self._product(augmented(self.kernel, rows), backend), x.dtype, copy=False)
 
 
 def _check_csr(x: Any, dim: int) -> None:
