@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+import kernattn as ka
 import laws
 import maps
 from xp import Backend
