@@ -43,7 +43,7 @@ def _answer(
         _rows(xp, q[..., low : min(low + BLOCK, n), :], k, v, None if before is None else low + before, mask)
         for low in range(0, n, BLOCK)
     ]
-    out = xp.concat([quotient(xp, total, out_dtype) for total in totals], axis=-2)
+    out = xp.concat([quotient(xp, total, v.dtype) for total in totals], axis=-2)
     lse = xp.concat([log_normaliser(xp, total).log for total in totals], axis=-1)
     return out, lse
 
