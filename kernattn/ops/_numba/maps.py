@@ -34,8 +34,9 @@ class Map(NamedTuple):
 
 
 @inner
-def unpacked(numbers, constants):
-    """Return the map that the numbers and constants of a `PackedMap` say."""
+def unpacked(arrays):
+    """Return the map that the arrays of a `PackedMap` say."""
+    numbers, constants = arrays
     unit = LINE // constants.itemsize
     omega_t = unit + pad(numbers[8], unit)
     weights = omega_t + pad(numbers[9], unit)

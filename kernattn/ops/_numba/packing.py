@@ -26,8 +26,11 @@ class PackedMap(NamedTuple):
     frequencies: int
     features: int
     projects: bool
-    numbers: NDArray[np.int64]  # kind, columns of its row, d, D, M, and the sizes of parts of `constants`
-    constants: NDArray[Any]  # amplitude, reach, moderate; omega, omega_t, weights, offset, each from a cache line on
+    arrays: tuple[NDArray[np.int64], NDArray[Any]]
+    """What loops take. Numbers: the kind, columns of its row, d, D, M, and the sizes of the parts of the other array.
+
+    Constants: amplitude, reach, moderate; omega, omega_t, weights and offset, each from a cache line on.
+    """
 
 
 _packed: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int], PackedMap]] = WeakKeyDictionary()
@@ -83,7 +86,7 @@ def _pack(
     numbers = np.array([kind.number, *columns, dim, frequencies, features, *sizes[1:]], np.int64)
     for array in (numbers, constants):
         array.setflags(write=False)
-    return PackedMap(kind, dim, frequencies, features, sizes[1] > 0, numbers, constants)
+    return PackedMap(kind, dim, frequencies, features, sizes[1] > 0, (numbers, constants))
 
 
 def panels(omega: Host, dtype: np.dtype[Any]) -> Host:

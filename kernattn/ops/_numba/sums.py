@@ -49,11 +49,12 @@ def clear(sums):
 
 
 @inner
-def load_sums(sums, s, z, peak, start):
-    """Read the sums of head `start`, or none where that is -1, in whole units: others are met by a factor."""
+def load_sums(sums, given, start):
+    """Read the sums (s, z, peak) of head `start`, or none for -1, in whole units: others are met by a factor."""
     if start < 0:
         clear(sums)
         return
+    s, z, peak = given
     features, e, row, tops = sums.features, sums.e, sums.row, sums.tops
     for a in range(tops):
         sums.units[a] = octaves(peak[start * tops + a])
@@ -68,8 +69,9 @@ def load_sums(sums, s, z, peak, start):
 
 
 @inner
-def store_sums(sums, s, z, peak, at):
-    """Write the sums as those of head `at`."""
+def store_sums(sums, result, at):
+    """Write the sums (s, z, peak) of head `at`."""
+    s, z, peak = result
     features, e, tops = sums.features, sums.e, sums.tops
     for a in range(tops):
         peak[at * tops + a] = log_of(sums.units[a])

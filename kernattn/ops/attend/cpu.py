@@ -35,12 +35,12 @@ def attend(
     reads[:, 0], reads[:, 2] = who.reads[..., 0].reshape(-1), who.reads[..., 1].reshape(-1)
     out = room((*who.out_lead, n, e), s.dtype)
     found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
-    logs, signs = (unwritten(s.dtype),) * 2 if found is None else (x.reshape(-1) for x in found)
-    sums = [flat(x, s.dtype) for x in (s, z, peak)]
+    logarithms = (unwritten(s.dtype),) * 2 if found is None else tuple(x.reshape(-1) for x in found)
+    sums = flat(s, s.dtype), flat(z, s.dtype), flat(peak, s.dtype)
 
     def blocks(low: int, high: int) -> None:
         answer(
-            phi.numbers, phi.constants, e, readers.x, *sums, reads, n, out.reshape(-1), logs, signs, CHUNK, low, high
+            phi.arrays, e, readers.x, sums, reads, n, (out.reshape(-1), *logarithms), CHUNK, low, high
         )  # fmt: skip
 
     count = len(reads) * -(-n // CHUNK)

@@ -16,12 +16,13 @@ __all__ = ["answer"]
 
 
 @compiled
-def answer(q_numbers, q_constants, e, q, s, z, peak, reads, n, out, logs, signs, chunk, low, high):
+def answer(phi, e, q, given, reads, n, answers, chunk, low, high):
     """Answer blocks low to high of `chunk` queries, numbered read by read.
 
-    reads (R, 3): head of q, of the state, of out. Normalisers are as in `recur`.
+    given: s, z and peak of all heads; reads (R, 3): head of q, of the state, of out; answers: as in `recur`.
     """
-    phi, q = unpacked(q_numbers, q_constants), whole(q)
+    phi, q = unpacked(phi), whole(q)
+    out, logs, signs = answers
     features, per_feature = phi.features, phi.per_feature
     row_e = tile_rows(e, q)
     size = tile_rows(chunk, q)
@@ -39,7 +40,7 @@ def answer(q_numbers, q_constants, e, q, s, z, peak, reads, n, out, logs, signs,
         head = reads[r, 1]
         if head != loaded:
             loaded = head
-            load_sums(sums, s, z, peak, head)
+            load_sums(sums, given, head)
         rows = min(chunk, n - t)
         for i in range(rows):
             den[i] = 0

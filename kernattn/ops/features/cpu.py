@@ -33,7 +33,7 @@ def features(x: Array, spec: MapSpec) -> Array:
 
     def blocks(low: int, high: int) -> None:
         write_features(
-            phi.numbers, phi.constants, rows, given, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
+            phi.arrays, rows, given, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
         )  # fmt: skip
 
     flops = 2.0 * phi.frequencies * dim * phi.projects

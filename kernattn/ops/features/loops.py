@@ -42,9 +42,9 @@ def span_row(span, like):
 
 
 @compiled
-def write_features(numbers, constants, x, given, n, out, no_mask, chunk, span, low, high):
+def write_features(arrays, x, given, n, out, no_mask, chunk, span, low, high):
     """Write the features of blocks low to high of `chunk` rows of x, flat (n, d), to out, flat (n, M)."""
-    phi, x, given = unpacked(numbers, constants), whole(x), whole(given)
+    phi, x, given = unpacked(arrays), whole(x), whole(given)
     dim, features = phi.dim, phi.features
     row, size = span_row(span, x), tile_rows(chunk, x)
     tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)

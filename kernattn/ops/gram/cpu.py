@@ -42,7 +42,7 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
 
     def slab(low: int, high: int) -> None:
         add_outer(
-            phi.numbers, phi.constants, rows, given, values, n, columns, units.reshape(-1, 4), NO_MASK,
+            phi.arrays, rows, given, values, n, columns, units.reshape(-1, 4), NO_MASK,
             sums.reshape(-1), cross.reshape(-1),
             ROWS, SPAN, low, high,
         )  # fmt: skip

@@ -16,12 +16,12 @@ __all__ = ["add_outer"]
 
 
 @compiled
-def add_outer(numbers, constants, x, given, y, n, columns, units, no_mask, gram, cross, chunk, span, low, high):
+def add_outer(arrays, x, given, y, n, columns, units, no_mask, gram, cross, chunk, span, low, high):
     """Write phi^T phi and phi^T y of units low to high to gram (U, M, M) and cross (U, M, c).
 
     units (U, 4): head of x, head of y, first row, and the one after the last.
     """
-    phi = unpacked(numbers, constants)
+    phi = unpacked(arrays)
     dim, features = phi.dim, phi.features
     x, given, y = whole(x), whole(given), whole(y)
     row, size, wide = span_row(span, x), tile_rows(chunk, x), tile_rows(features, x)

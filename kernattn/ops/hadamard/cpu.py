@@ -42,7 +42,7 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
 
     def groups(low: int, high: int) -> None:
         write_chains(
-            phi.numbers, phi.constants, dim, diagonals, links, p, norms, rows, n, out.reshape(-1), NO_MASK, low, high
+            phi.arrays, dim, diagonals, links, p, norms, rows, n, out.reshape(-1), NO_MASK, low, high
         )  # fmt: skip
 
     flops = 2.0 * blocks * links * p * p.bit_length()

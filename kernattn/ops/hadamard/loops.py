@@ -89,9 +89,9 @@ def _transform(tile, p, weights, weights_at):
 
 
 @compiled
-def write_chains(numbers, constants, dim, diagonals, links, p, norms, x, n, out, no_mask, low, high):
+def write_chains(arrays, dim, diagonals, links, p, norms, x, n, out, no_mask, low, high):
     """Write the features of groups low to high of `lanes` rows of x, flat (n, d), to out, flat (n, M)."""
-    phi, diagonals, norms, x = unpacked(numbers, constants), whole(diagonals), whole(norms), whole(x)
+    phi, diagonals, norms, x = unpacked(arrays), whole(diagonals), whole(norms), whole(x)
     frequencies, features = phi.frequencies, phi.features
     width = lanes(x)
     row = 2 * p + width

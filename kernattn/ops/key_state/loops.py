@@ -44,20 +44,20 @@ def _of_one_sequence(fresh, at, rows):
 
 @compiled
 def recur(
-    q_numbers, q_constants, k_numbers, k_constants, e,
-    q, k, v, given, mask, fresh, before_s, before_z, before_peak,
-    units, reads, n, out, logs, signs, after_s, after_z, after_peak, chunk, bound, low, high,
+    phi_q, phi_k, e, tokens, masks, before, units, reads, n, answers, after, chunk, bound, low, high
 ):  # fmt: skip
     """Run units low to high. A unit is a run of one head's tokens.
 
     units (U, 6): head of k, of v, of the mask, of what came before or -1; first token, and the one after the last.
 
-    reads (units, G, 2) are the heads of q that look at it, and of out. Every array of tokens is flat. Unless `logs` is
-    empty, logarithm and sign of every normaliser are written too, without the query's own log scale.
+    reads (units, G, 2) are the heads of q that look at it, and of out. Everything is flat: tokens are q, k, v and the
+    log scales of k that are given; masks that of the keys, and where sequences begin; before and after (s, z, peak);
+    answers out, and unless these are empty logarithm and sign of every normaliser, without the query's own log scale.
     """
-    phi_q, phi_k = unpacked(q_numbers, q_constants), unpacked(k_numbers, k_constants)
+    phi_q, phi_k = unpacked(phi_q), unpacked(phi_k)
     features = phi_k.features
-    q, k, v, given = whole(q), whole(k), whole(v), whole(given)
+    q, k, v, given = whole(tokens[0]), whole(tokens[1]), whole(tokens[2]), whole(tokens[3])
+    (mask, fresh), (out, logs, signs) = masks, answers
     row_e = tile_rows(e, v)
     # an odd number of lines: rows fall into different cache sets
     row_k = pad(max(features, phi_k.frequencies), lanes(v)) + lanes(v)
@@ -77,7 +77,7 @@ def recur(
     for u in range(low, high):
         head, head_v, head_m = units[u, 0], units[u, 1], units[u, 2]
         start, t, end = units[u, 3], units[u, 4], units[u, 5]
-        load_sums(sums, before_s, before_z, before_peak, start)
+        load_sums(sums, before, start)
         lifted = v.dtype.type(0)
         while t < end:
             at_k, at_v, at_m, rows = head * n + t, head_v * n + t, head_m * n + t, min(chunk, end - t)
@@ -125,4 +125,4 @@ def recur(
                 sums.z[a] += totals[a]
             product(keys, 0, 1, row_k, values, 0, row_v, sums.s, 0, row_e, features, e, rows, True, FULL)
             t += rows
-        store_sums(sums, after_s, after_z, after_peak, u)
+        store_sums(sums, after, u)

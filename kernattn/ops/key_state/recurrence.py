@@ -71,14 +71,18 @@ class Work(NamedTuple):
         s = np.empty((count, phi.features, self.e), self.dtype)
         z = np.empty((count, phi.features), self.dtype)
         peak = np.empty((count, self.peaks), self.dtype)
-        logs, signs = (unwritten(self.dtype),) * 2 if normaliser is None else (x.reshape(-1) for x in normaliser)
-        old = (nothing(self.dtype),) * 3 if before is None else tuple(flat(x, self.dtype) for x in before)
+        none, unwanted = nothing(self.dtype), unwritten(self.dtype)
+        answers = (
+            out.reshape(-1),
+            *((unwanted, unwanted) if normaliser is None else (x.reshape(-1) for x in normaliser)),
+        )
+        old = (none, none, none) if before is None else tuple(flat(x, self.dtype) for x in before)
+        new = s.reshape(-1), z.reshape(-1), peak.reshape(-1)
+        rows, masks = (q.x, self.keys.x, self.v, self.keys.given), (self.mask, self.fresh)
 
         def slab(low: int, high: int) -> None:
             recur(
-                q.phi.numbers, q.phi.constants, phi.numbers, phi.constants, self.e,
-                q.x, self.keys.x, self.v, self.keys.given, self.mask, self.fresh, *old,
-                units, reads, self.n, out.reshape(-1), logs, signs, s.reshape(-1), z.reshape(-1), peak.reshape(-1),
+                q.phi.arrays, phi.arrays, self.e, rows, masks, old, units, reads, self.n, answers, new,
                 self.chunk, _bound(self.dtype), low, high,
             )  # fmt: skip
 

@@ -42,7 +42,7 @@ def step(
     in_place = reuse_state and all(map(is_, old, state))
     new = old if in_place else [np.empty(x.shape, dtype) for x in old]
     arguments = (
-        query.phi.numbers, query.phi.constants, key.phi.numbers, key.phi.constants, e,
+        query.phi.arrays, key.phi.arrays, e,
         query.x, key.x, plain(v, dtype), key.given, mask, who.table, groups,
         *[x.ravel() for x in old], in_place, wide.ravel(), *[x.ravel() for x in new],
     )  # fmt: skip

@@ -98,7 +98,7 @@ def _hold(phi, x, tile, at, scales, j):
 
 @inner
 def _advance(
-    q_numbers, q_constants, k_numbers, k_constants, e,
+    phi_q, phi_k, e,
     q, k, v, given, mask, table, groups, s, z, peak, in_place,
     out, new_s, new_z, new_peak, low, high,
 ):  # fmt: skip
@@ -107,7 +107,7 @@ def _advance(
     of_k, of_v = window(table, 0, heads), window(table, heads, heads)
     of_q = window(table, 2 * heads, groups * heads)
     of_out = window(table, (2 + groups) * heads, groups * heads)
-    phi_q, phi_k = unpacked(q_numbers, q_constants), unpacked(k_numbers, k_constants)
+    phi_q, phi_k = unpacked(phi_q), unpacked(phi_k)
     features = phi_k.features
     q, k, v, s, given = whole(q), whole(k), whole(v), whole(s), whole(given)
     row = pad(max(features, phi_q.frequencies, phi_k.frequencies), lanes(v)) + lanes(v)
@@ -185,13 +185,13 @@ _offer = offer_of(_slab)
 
 @compiled
 def advance(
-    q_numbers, q_constants, k_numbers, k_constants, e,
+    phi_q, phi_k, e,
     q, k, v, given, mask, table, groups, s, z, peak, in_place,
     out, new_s, new_z, new_peak, board, slabs, count,
 ):  # fmt: skip
     """Take a token for all heads of the state; with in_place, s, z and peak lie where the new ones go."""
     arguments = (
-        q_numbers, q_constants, k_numbers, k_constants, e,
+        phi_q, phi_k, e,
         q, k, v, given, mask, table, groups, s, z, peak, in_place,
         out, new_s, new_z, new_peak,
     )  # fmt: skip
