@@ -33,6 +33,9 @@ USUAL += [
     if x.op == "causal"
 ]
 USUAL += rounded(LIMITS[90], ("exp",))
+USUAL = [
+    x for x in USUAL if "-DMAPS=2" not in x.defines or (x.map, x.dtype) in (("exp", "bfloat16"), ("exp", "float32"))
+]
 SIZES = (WIDE, NARROW, (32, 64))
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
 OTHERS = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch], ("bfloat16",), ("exp",))]
