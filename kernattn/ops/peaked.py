@@ -32,6 +32,9 @@ __all__ = [
 LIFTS = {"float32": (60, 56), "float64": (900, 128)}
 """Values beyond 2^first are summed second octaves lower, as the compiled loops do: sums of the largest are finite."""
 
+HALF_LARGEST = {"float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7)}
+"""The largest floats of 16 bits: not every library's `finfo` knows them."""
+
 
 class PeakedSum(NamedTuple):
     """Numerators and normalisers in units of exp(peak)."""
@@ -130,7 +133,7 @@ def quotient(xp: ModuleType, total: PeakedSum, dtype: Any) -> Array:
     nothing, own = (total.z == 0)[..., None], xp.finfo(total.s.dtype)
     z = xp.where(nothing, xp.ones_like(total.z[..., None]), total.z[..., None])
     largest = float(own.max) * (1 - 4 * float(own.eps))
-    limit = min(largest, float(xp.finfo(dtype).max))
+    limit = min(largest, HALF_LARGEST.get(str(dtype).rsplit(".", 1)[-1], largest))
     limit = limit * xp.minimum(xp.abs(z), xp.full_like(z, largest / limit))
     s = xp.where(xp.isinf(total.s), total.s, xp.minimum(xp.maximum(total.s, -limit), limit))
     return xp.astype(xp.where(nothing, xp.zeros_like(s), s / z), dtype, copy=False)

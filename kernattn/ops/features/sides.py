@@ -21,6 +21,9 @@ from kernattn.ops.units import nearer, restored
 __all__ = ["Side", "add_scales", "given_scales", "keys", "queries", "tokens"]
 
 
+ROWS = 512  # whose log scales are computed at a time: what stands between lies in cache
+
+
 class Side(NamedTuple):
     """Queries or keys as the loops read them."""
 
@@ -118,8 +121,12 @@ def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the log scales of rows (...), flat; of a masked row of infinities anything."""
+    rows = x.astype(dtype, copy=False).reshape(-1, x.shape[-1])
+    scales = np.empty(len(rows), dtype)
     with np.errstate(invalid="ignore", over="ignore"):
-        return flat(row_scale(np, x.astype(dtype, copy=False), spec), dtype)
+        for low in range(0, len(rows), ROWS):
+            scales[low : low + ROWS] = row_scale(np, rows[low : low + ROWS], spec)[:, 0]
+    return flat(scales, dtype)
 
 
 def _log(values: Array) -> Array:
