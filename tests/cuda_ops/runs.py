@@ -19,6 +19,7 @@ from kernattn.ops.gram.gpu import gram
 from kernattn.ops.hadamard.gpu import chain_features
 from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.orthogonalize.gpu import orthogonalize
+from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.plan import CAUSAL
 from kernattn.ops.spec import MapSpec
 from kernattn.ops.step.gpu import step
@@ -54,28 +55,54 @@ def run_features(cupy, d=70, e=40, frequencies=80, bare="without projection"):
         yield plain(features(q, spec), features_of(to64(q), spec).values)
 
 
+def normalisers(found, q, k, spec, may):
+    """sign e^log of normalisers, in units of the sums of sizes that they are: (..., n)."""
+    fq, fk = (features_of(to64(x), spec) for x in (q, k))
+    wanted, size = (
+        np.sum((a @ np.swapaxes(b, -1, -2)) * may, axis=-1)
+        for a, b in ((fq.values, fk.values), (np.exp(fq.size), np.exp(fk.size)))
+    )
+    return to64(found.sign) * np.exp(to64(found.log)), wanted, np.maximum(size, 1e-30)
+
+
+def in_other_units(cupy, state):
+    """The same state, its peaks no logarithms of powers of two."""
+    rest = np.linspace(-1, 1, state.peak.size, dtype=np.float32).reshape(state.peak.shape)
+    scale = cupy.asarray(np.exp(-rest))
+    return PeakedSum(state.s * scale[..., None], state.z * scale, state.peak + cupy.asarray(rest))
+
+
 def run_key_state(cupy, d=70, e=40, frequencies=40, bare="without projection"):
     for kind in ("exp_pair", "cos", bare):
         spec, q, k, v, _, mask = arrays(cupy, kind, 150, d, e, frequencies)
-        out = attend(key_state(k, v, spec, cupy.asarray(mask)), q, spec, v.dtype, False)[0]
-        yield against_attention(out, q, k, v, spec, oracles.allowed(150, 150, key_mask=mask))
+        may = oracles.allowed(150, 150, key_mask=mask)
+        state = key_state(k, v, spec, cupy.asarray(mask))
+        for given in (state, in_other_units(cupy, state)):
+            out, found = attend(given, q, spec, v.dtype, True)
+            yield against_attention(out, q, k, v, spec, may)
+            yield normalisers(found, q, k, spec, may)
 
 
 def run_causal(cupy, d=70, e=40, frequencies=40, bare="without projection"):
     for kind in ("exp_pair", "cos", "relu", bare):
         spec, q, k, v, ids, mask = arrays(cupy, kind, 150, d, e, frequencies)
         ids = ids if kind == bare else None
-        out, *_ = causal(
-            q, k, v, spec, spec, None, cupy.asarray(mask), None if ids is None else cupy.asarray(ids), False
-        )
+        given = (cupy.asarray(mask), None if ids is None else cupy.asarray(ids))
+        out, found, _ = causal(q, k, v, spec, spec, None, *given, True)
         may = oracles.allowed(150, 150, causal=True, key_mask=mask, segment_ids=ids)
         yield against_attention(out, q, k, v, spec, may)
-    spec, q, k, v, _, mask = arrays(
-        cupy, "exp_pair", 70, d, e, frequencies
-    )  # a chunk that is done again token by token
+        yield normalisers(found, q, k, spec, may)
+    # chunks that end before keys that lie far above those before, and before values that are no numbers
+    spec, q, k, v, _, mask = arrays(cupy, "exp_pair", 70, d, e, frequencies)
     k = k * cupy.asarray(np.where(np.arange(70) < 20, 1.0, 60.0)[:, None].astype(np.float32))
+    may = oracles.allowed(70, 70, causal=True, key_mask=mask)
     out, *_ = causal(q, k, v, spec, spec, None, cupy.asarray(mask), None, False)
-    yield against_attention(out, q, k, v, spec, oracles.allowed(70, 70, causal=True, key_mask=mask))
+    yield against_attention(out, q, k, v, spec, may)
+    rough = v.copy()
+    rough[:, 50:] = np.nan
+    out, *_ = causal(q, k, rough, spec, spec, None, None, None, False)
+    may = oracles.allowed(50, 50, causal=True)
+    yield against_attention(out[:, :50], q[:, :50], k[:, :50], v[:, :50], spec, may)
 
 
 def run_step(cupy, d=5, e=40, frequencies=300):

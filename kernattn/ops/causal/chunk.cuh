@@ -307,7 +307,7 @@ __device__ __forceinline__ int first_high(const Walk& w, int rows) {
             });
         }
     }
-    return -block_max(-first, reinterpret_cast<int*>(w.column_top));
+    return max(1, min(rows - 1, -block_max(-first, reinterpret_cast<int*>(w.column_top))));  // the walk goes on, whatever happens
 }
 
 // The first row past 0 whose values are not all finite, or `rows`.
@@ -318,7 +318,7 @@ __device__ __forceinline__ int first_rough(const E* values, int rows, int* room)
         for (int column = 0; column < EB; ++column) rough += Acc(widen(values[row * v_row + column])) * Acc(0);
         if (rough != Acc(0) && row < first) first = row;
     }
-    return -block_max(-first, room);
+    return max(1, min(rows, -block_max(-first, room)));
 }
 
 // The logarithms and signs of the normalisers of a chunk's rows.
