@@ -14,7 +14,7 @@ from kernattn.errors import DTypeError, MixedLibraryError
 
 __all__ = [
     "Array",
-    "Host",
+    "Float64",
     "accumulation_dtype",
     "check_floating",
     "constant",
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 Array: TypeAlias = Any
-Host: TypeAlias = NDArray[np.float64]
+Float64: TypeAlias = NDArray[np.float64]
 
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 
@@ -128,13 +128,13 @@ def constant(xp: ModuleType, values: NDArray[Any], dtype: Any, beside: Array) ->
     return xp.asarray(values.copy(), dtype=dtype, **placement(beside))
 
 
-def frozen(values: Host) -> Host:
+def frozen(values: Float64) -> Float64:
     """Return host values, from now on read-only."""
     values.setflags(write=False)
     return values
 
 
-def to_numpy64(array: Array) -> Host:
+def to_numpy64(array: Array) -> Float64:
     """Return a float64 copy on the host."""
     if compat.is_torch_array(array):
         array = array.detach().cpu().double().numpy()
@@ -145,7 +145,7 @@ def to_numpy64(array: Array) -> Host:
     return np.array(array, dtype=np.float64)
 
 
-def like(values: Host, array: Array) -> Array:
+def like(values: Float64, array: Array) -> Array:
     """Return host values as an array of the kind, dtype and device of `array`."""
     return constant(namespace(array=array), np.asarray(values), array.dtype, array)
 

@@ -244,16 +244,16 @@ def _late(start):
 
 def _use(phi, path, x):
     phi.save(path)
-    if ka.load(path).draw != phi.draw:
+    if ka.load(path).fingerprint != phi.fingerprint:
         return "not what it says"
     x = x[:, : phi.dim] if phi.dim is not None and phi.dim <= x.shape[1] else x
     if phi.dim is not None and x.shape[1] != phi.dim:
         x = np.ones((2, phi.dim))
-    if phi.features_of(x.shape[1]) > 10**5 or prod((x.shape[1], phi.features_of(x.shape[1]))) > 10**6:
+    if phi.num_features_of(x.shape[1]) > 10**5 or prod((x.shape[1], phi.num_features_of(x.shape[1]))) > 10**6:
         return None
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # numbers as large as these overflow
-        if phi(x).shape != (2, phi.features_of(x.shape[1])):
+        if phi(x).shape != (2, phi.num_features_of(x.shape[1])):
             return "other features than it says"
         state = ka.key_state(x, x, phi, backend="reference")
         if ka.attend(state, x, phi, backend="reference").shape != x.shape:

@@ -21,7 +21,7 @@ ROUNDING = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 0.0, "float64":
 # ---- what is expected, and how closely ----
 
 
-def features_of(phi, x, side="key"):
+def num_features_of(phi, x, side="key"):
     """The oracle's features of a map: its spec's formula in the log domain, or else its own numbers in float64."""
     x = to_numpy(x)
     spec = getattr(phi, f"{side}_spec")
@@ -29,7 +29,7 @@ def features_of(phi, x, side="key"):
         omega, row_weights, offset, form = _plain(spec)
         return oracles.from_spec(x, spec.kind, omega, row_weights, offset, spec.amplitude, form)
     if x.shape[-2] == 0:
-        return oracles.explicit(np.zeros((*x.shape[:-1], phi.features_of(x.shape[-1]))))
+        return oracles.explicit(np.zeros((*x.shape[:-1], phi.num_features_of(x.shape[-1]))))
     values = to_numpy(getattr(phi, side)(x))
     return oracles.explicit(values, np.abs(values).max(axis=-1, keepdims=True, initial=0.0) + np.zeros_like(values))
 
@@ -51,7 +51,7 @@ def expected(phi, q, k, v, *, causal=False, key_mask=None, segment_ids=None):
     dtype = v.dtype.name
     may = oracles.allowed(q.shape[-2], k.shape[-2], causal=causal, key_mask=key_mask, segment_ids=segment_ids)
     v64 = to_numpy(v)
-    out, condition = oracles.linear_attention(features_of(phi, q, "query"), features_of(phi, k), v64, may)
+    out, condition = oracles.linear_attention(num_features_of(phi, q, "query"), num_features_of(phi, k), v64, may)
     largest = np.max(np.abs(v64), axis=(-1, -2), keepdims=True, initial=0.0)
     relative = precision(phi, dtype, q, k) * condition[..., None]  # of the numerator and of the denominator
     with np.errstate(invalid="ignore"):
@@ -320,7 +320,7 @@ def normalisers_are_true(phi, q, k, v, backend=REFERENCE, *, cut, key_mask=None,
 
 def _numerators_agree(phi, q, k, v, seen, out, normaliser, what):
     """Compare out times the normaliser, and the normaliser itself, with dense sums in the log domain."""
-    fq, fk = features_of(phi, q, "query"), features_of(phi, k)
+    fq, fk = num_features_of(phi, q, "query"), num_features_of(phi, k)
     logs = fq.log[..., :, None, :] + fk.log[..., None, :, :]  # (..., n, l, M)
     logs = np.where(np.broadcast_to(seen, logs.shape[:-1])[..., None], logs, -np.inf)
     peak = np.max(logs, axis=(-1, -2), keepdims=True)

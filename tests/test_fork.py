@@ -52,7 +52,7 @@ x = np.ones((2, 64))
 def use():
     for phi in drawn:
         phi = replace(phi)  # which has computed nothing yet
-        phi.draw, phi(x, backend="reference")
+        phi.fingerprint, phi(x, backend="reference")
 
 use()
 for _ in range(3):

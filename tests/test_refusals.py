@@ -156,14 +156,16 @@ def test_tensors_without_numbers_in_strides():
 @pytest.mark.parametrize("draw", [np.int64(3), np.array(3), np.array([3, 3])], ids=str)
 def test_draws_are_compared_whatever_holds_them(draw):
     with refused(errors.StateMismatchError, "draw 3 of a map"):
-        ka.attend(STATE._replace(draw=draw), ROWS, DRAWN)
-    same = np.full_like(draw, STATE.draw)
-    np.testing.assert_array_equal(ka.attend(STATE._replace(draw=same), ROWS, DRAWN), ka.attend(STATE, ROWS, DRAWN))
+        ka.attend(STATE._replace(fingerprint=draw), ROWS, DRAWN)
+    same = np.full_like(draw, STATE.fingerprint)
+    np.testing.assert_array_equal(
+        ka.attend(STATE._replace(fingerprint=same), ROWS, DRAWN), ka.attend(STATE, ROWS, DRAWN)
+    )
 
 
 @pytest.mark.parametrize("draw", [None, "a", 3.0, {}, np.array([3, 4])], ids=str)
 def test_what_is_no_draw(draw):
-    state = STATE._replace(draw=draw)
+    state = STATE._replace(fingerprint=draw)
     for call in (
         lambda: ka.attend(state, ROWS, DRAWN),
         lambda: ka.merge_states(STATE, state),
@@ -178,9 +180,9 @@ def test_draws_that_come_out_of_jit():
     jax = pytest.importorskip("jax")
     rows = jax.numpy.asarray(ROWS)
     state = jax.jit(lambda k: ka.key_state(k, k, DRAWN, backend="reference"))(rows)
-    assert not isinstance(state.draw, int)
+    assert not isinstance(state.fingerprint, int)
     ka.attend(state, rows, DRAWN)
-    with refused(errors.StateMismatchError, f"draw {DRAWN.draw} of a map"):
+    with refused(errors.StateMismatchError, f"draw {DRAWN.fingerprint} of a map"):
         ka.attend(state, rows, DRAWN.redraw(1))
     jax.jit(lambda state: ka.attend(state, rows, DRAWN, backend="reference"))(state)  # traced: nothing to look at
 
@@ -234,8 +236,8 @@ class OwnSpec(F.FeatureMap):
     dim = None
     scaled_query = scaled_key = redraw = None
 
-    def features_of(self, dim):
-        return self.spec.features_of(dim)
+    def num_features_of(self, dim):
+        return self.spec.num_features_of(dim)
 
 
 def test_specs_of_ones_own():

@@ -96,7 +96,7 @@ def _check_sides(phi: FeatureMap) -> None:
     queries, keys = phi.query_spec, phi.key_spec
     if queries is None or keys is None:
         return
-    counts = [spec.features_of(dim or 1) for spec, dim in ((queries, phi.query_dim), (keys, phi.key_dim))]
+    counts = [spec.num_features_of(dim or 1) for spec, dim in ((queries, phi.query_dim), (keys, phi.key_dim))]
     if counts[0] != counts[1]:
         raise ParameterError(f"query_spec and key_spec must have as many features; got {counts[0]} and {counts[1]}")
 
@@ -112,8 +112,8 @@ def check_state(
     """Raise unless the state was made by phi for arrays like q, from keys of leading axes `lead` and values like v."""
     check_is_state(state=state)
     namespace(state=state.s, q=q)
-    check_draws(state.draw, phi.draw)
-    m = phi.features_of(q.shape[-1])
+    check_draws(state.fingerprint, phi.fingerprint)
+    m = phi.num_features_of(q.shape[-1])
     s, z, peak = (tuple(part.shape) for part in state[:3])
     counts = (1, m) if phi.key_spec is None else (m if phi.key_spec.per_feature else 1,)
     if len(s) < 2 or s[-2] != m or z != s[:-1] or peak not in [(*s[:-2], count) for count in counts]:
@@ -165,7 +165,7 @@ def _form(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | 
             return None
         mask = key_mask.shape, key_mask.dtype, devices and key_mask.device
     shapes = q.shape, k.shape, v.shape, s.shape, z.shape, peak.shape
-    return kind, devices, phi.draw, draw, mask, shapes, q.dtype, k.dtype, v.dtype, s.dtype, z.dtype, peak.dtype
+    return kind, devices, phi.fingerprint, draw, mask, shapes, q.dtype, k.dtype, v.dtype, s.dtype, z.dtype, peak.dtype
 
 
 def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_mask: Array | None) -> None:

@@ -193,4 +193,4 @@ def _causal(
     run = CAUSAL.implementation(v, backend)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
     out, found, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
-    return out, found, state_of(after, phi.draw)
+    return out, found, state_of(after, phi.fingerprint)

@@ -65,12 +65,12 @@ def _one(x: Array | ScaledFeatures) -> Array | ScaledFeatures:
 def _checked(phi: FeatureMap, method: str, x: Array) -> ScaledFeatures:
     """Return computed features, near 1 in every row, which must be as many as the map says."""
     features: ScaledFeatures = getattr(phi, method)(x)
-    wanted = phi.features_of(x.shape[-1])
+    wanted = phi.num_features_of(x.shape[-1])
     shapes = [tuple(part.shape) for part in features]
     if any(shape[-1] not in (1, wanted) for shape in shapes) or max(shape[-1] for shape in shapes) != wanted:
         raise ShapeError(
-            f"{method} of {type(phi).__name__} must return values and log scales of {wanted} columns, as features_of "
-            f"says, or of 1; got shapes {shapes[0]} and {shapes[1]}"
+            f"{method} of {type(phi).__name__} must return values and log scales of {wanted} columns, as "
+            f"num_features_of says, or of 1; got shapes {shapes[0]} and {shapes[1]}"
         )
     return balanced(features)
 
@@ -79,7 +79,7 @@ def _scales(x: Any, spec: MapSpec | None) -> int:
     """Return how many log scales a row has: one, or one for every feature."""
     if spec is None:
         return int(x.log_scale.shape[-1])
-    return spec.features_of(x.shape[-1]) if spec.per_feature else 1
+    return spec.num_features_of(x.shape[-1]) if spec.per_feature else 1
 
 
 def _matched(queries: ScaledFeatures, peaks: int) -> ScaledFeatures:

@@ -85,4 +85,4 @@ def linear_attention_step(
     run = STEP.implementation(v, backend)
     query, key, q_spec, k_spec = lowered_token(phi, q, k)
     out, after = run(sums_of(state), query, key, v, q_spec, k_spec, key_mask, reuse_state, out)
-    return out, state_of(after, state.draw)
+    return out, state_of(after, state.fingerprint)

@@ -59,14 +59,14 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
         raise ParameterError(f"batch_shape must be a tuple of positive integers; got {shown(given)}")
     lead = tuple(positive_integer("batch_shape's entry", size) for size in given)
     e = positive_integer("value_dim", value_dim)
-    rows = phi.features_of(like.shape[-1])
+    rows = phi.num_features_of(like.shape[-1])
     if phi.key_spec is None:
         peaks = phi.scaled_key(xp.zeros_like(like[..., None, :])).log_scale.shape[-1]
     else:
         peaks = rows if phi.key_spec.per_feature else 1
     check_room("the state", (*lead, rows, e), 4)
     sums = empty(xp, lead, rows, peaks, e, accumulation_dtype(xp, like), like)
-    return state_of(sums, phi.draw)
+    return state_of(sums, phi.fingerprint)
 
 
 def key_state(
@@ -108,7 +108,7 @@ def key_state(
     check_arrays(key_mask, k=k, v=v)
     check_map(phi, k=k)
     keys, spec = lowered_keys(phi, k)
-    return state_of(KEY_STATE.implementation(v, backend)(keys, v, spec, key_mask), phi.draw)
+    return state_of(KEY_STATE.implementation(v, backend)(keys, v, spec, key_mask), phi.fingerprint)
 
 
 def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None) -> Array:
@@ -220,10 +220,10 @@ def merge_states(a: LinearState, b: LinearState) -> LinearState:
     """
     check_is_state(a=a, b=b)
     xp = namespace(a=a.s, b=b.s)
-    check_draws(a.draw, b.draw)
+    check_draws(a.fingerprint, b.fingerprint)
     if tuple(a.s.shape) != tuple(b.s.shape) or a.s.dtype != b.s.dtype or tuple(a.peak.shape) != tuple(b.peak.shape):
         raise StateMismatchError(
             f"states to merge must have one shape and dtype; got s {tuple(a.s.shape)} {a.s.dtype} "
             f"and {tuple(b.s.shape)} {b.s.dtype}"
         )
-    return state_of(merge(xp, sums_of(a), sums_of(b)), a.draw)
+    return state_of(merge(xp, sums_of(a), sums_of(b)), a.fingerprint)

@@ -11,14 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 
 __all__ = ["CHUNK", "chunked", "maps", "projection", "whole"]
 
 CHUNK = 64
 
 
-def projection(torch: Any, omega: Host, like: Any) -> tuple[Any, float]:
+def projection(torch: Any, omega: Float64, like: Any) -> tuple[Any, float]:
     """Return w, (d, m) on the device of `like`, and a weight: exp(omega x - |x|^2 / 2) is 2^(x w - weight |x|^2).
 
     x is scaled by d^(-1/4) first.
@@ -28,7 +28,7 @@ def projection(torch: Any, omega: Host, like: Any) -> tuple[Any, float]:
     return torch.as_tensor(scaled).to(like.device, like.dtype), float(0.5 * base * dim**-0.5)
 
 
-def maps(torch: Any, omega: Host | None, like: Any) -> Callable[[Any, bool], Any]:
+def maps(torch: Any, omega: Float64 | None, like: Any) -> Callable[[Any, bool], Any]:
     """elu(x) + 1; or positive features without an epsilon, each query's largest and the keys' largest taken out."""
     if omega is None:
         return lambda x, _: torch.nn.functional.elu(x) + 1
@@ -59,7 +59,7 @@ def chunked(torch: Any, a: Any, b: Any, v: Any, mask: Any) -> Any:
     return (numerator / denominator).reshape(*lead, n, v.shape[-1])
 
 
-def whole(torch: Any, omega: Host | None, like: Any) -> Callable[[Any, Any, Any], Any]:
+def whole(torch: Any, omega: Float64 | None, like: Any) -> Callable[[Any, Any, Any], Any]:
     """Return causal attention of q, k and v, maps included."""
     mask = torch.tril(torch.ones(CHUNK, CHUNK, dtype=like.dtype, device=like.device))
     features = maps(torch, omega, like)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._files import replacing
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 
@@ -142,7 +142,7 @@ def opened(path: str | PathLike[str]) -> Iterator[Archive]:
             raise FileFormatError(f"{place} is damaged or not a kernattn file: {error}") from error
 
 
-def write(path: str | PathLike[str], header: str, arrays: dict[str, Host]) -> None:
+def write(path: str | PathLike[str], header: str, arrays: dict[str, Float64]) -> None:
     """Write a description and its arrays to `path`, whole or not at all."""
     place = named(path)
     if place.is_dir():

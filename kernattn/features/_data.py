@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, Host, check_floating, namespace, to_numpy64
+from kernattn._array import Array, Float64, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 __all__ = ["Data", "checked", "checked_data", "sampled_pairs"]
@@ -18,12 +18,12 @@ SAMPLE = 64  # rows whose pairs decide
 class Data(NamedTuple):
     """Inputs as they will come, float64 on the host."""
 
-    queries: Host
-    keys: Host
-    rows: Host  # of both; one array stands for all three
+    queries: Float64
+    keys: Float64
+    rows: Float64  # of both; one array stands for all three
 
 
-def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Host:
+def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Float64:
     """Return data as a float64 copy on the host, which must be finite rows (n, d)."""
     namespace(**{name: data})
     check_floating(name, data)
@@ -52,7 +52,7 @@ def checked(data: Array | tuple[Array, Array], dim: int | None = None) -> Data:
     return Data(queries, keys, np.concatenate([queries, keys]))
 
 
-def sampled_pairs(rows: Host) -> tuple[Host, Host]:
+def sampled_pairs(rows: Float64) -> tuple[Float64, Float64]:
     """Return pairs of rows (n, d), each with each, as arrays (s, 1, d) and (1, s, d) of rows evenly spaced."""
     sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE)).astype(int)]
     return sample[:, None, :], sample[None, :, :]

@@ -70,7 +70,7 @@ def load(path: str | PathLike[str]) -> FeatureMap:
     >>> phi = ka.random_features(ka.kernels.Softmax(), dim=4, num_features=8)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     phi.save(pathlib.Path(folder) / "map.npz")
-    ...     ka.load(pathlib.Path(folder) / "map.npz").draw == phi.draw
+    ...     ka.load(pathlib.Path(folder) / "map.npz").fingerprint == phi.fingerprint
     True
     """
     value = read(path, types())

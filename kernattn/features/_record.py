@@ -14,7 +14,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import numpy as np
 
-from kernattn._array import Host, frozen
+from kernattn._array import Float64, frozen
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 from kernattn.features._archive import FORMAT, HEADER, Archive, opened, write
 
@@ -23,7 +23,7 @@ __all__ = ["encode", "fingerprint", "read", "save", "type_name"]
 DEPTH = 32  # maps and kernels inside of each other, at most
 
 
-def encode(value: Any, arrays: dict[str, Host], foreign: Callable[[Any], Any]) -> Any:
+def encode(value: Any, arrays: dict[str, Float64], foreign: Callable[[Any], Any]) -> Any:
     """Return `value` as JSON, its arrays moved into `arrays`; `foreign` says what becomes of anything unknown."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
@@ -46,7 +46,7 @@ def type_name(cls: type) -> str:
 
 def fingerprint(value: Any) -> int:
     """Return a number below 2**31 that tells maps of different content apart; it fits any integer type."""
-    arrays: dict[str, Host] = {}
+    arrays: dict[str, Float64] = {}
     header = encode(value, arrays, lambda other: f"{type(other).__qualname__} {id(other)}")
     digest = blake2b(json.dumps(header).encode(), digest_size=4)
     for array in arrays.values():
@@ -60,7 +60,7 @@ def save(value: Any, path: str | PathLike[str]) -> None:
     def refuse(other: Any) -> Any:
         raise ParameterError(f"a map with {other!r} cannot be saved: only functions that have a name in kernattn can")
 
-    arrays: dict[str, Host] = {}
+    arrays: dict[str, Float64] = {}
     header = encode(value, arrays, refuse)
     if _depth(header) > DEPTH:
         raise ParameterError(f"the map cannot be saved: it holds maps inside of maps, more than {DEPTH} deep")

@@ -11,7 +11,7 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, namespace, placement
+from kernattn._array import Array, Float64, namespace, placement
 from kernattn._check import instance_of, positive_integer, positive_number, shown
 from kernattn.errors import ParameterError
 from kernattn.kernels._rows import Rows, anywhere, checked_rows
@@ -33,7 +33,7 @@ class Kernel(ABC):
 
     __array_ufunc__ = None  # a NumPy scalar times a kernel is left to the kernel
 
-    def input_scale(self, d: int) -> Host:
+    def input_scale(self, d: int) -> Float64:
         """Return the vector c, float64 of shape (d,), that scales the inputs: x' = c x.
 
         Parameters

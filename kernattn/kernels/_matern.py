@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from scipy.special import gammaln, kve
 
-from kernattn._array import Array, Host, constant, to_numpy64
+from kernattn._array import Array, Float64, constant, to_numpy64
 from kernattn._check import positive_number
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
@@ -71,25 +71,25 @@ class Matern(Stationary):
         return constant(rows.xp, matern(self.nu, to_numpy64(s)), s.dtype, s)
 
 
-def matern(nu: float, s: Host) -> Host:
+def matern(nu: float, s: Float64) -> Float64:
     """Return 2^(1 - nu) / Gamma(nu) s^nu K_nu(s) for s >= 0."""
     result = _of_large_order(nu, s) if nu > LARGE else _by_bessel(nu, s)
     return np.asarray(np.where(s == 0, 1.0, np.minimum(result, 1.0)))
 
 
-def _by_bessel(nu: float, s: Host) -> Host:
+def _by_bessel(nu: float, s: Float64) -> Float64:
     s = np.clip(s, np.finfo(np.float64).tiny, 1e5)  # beyond which the kernel is 0
     with np.errstate(over="ignore"):
         log_k = np.log(kve(nu, s)) - s
     known = ~np.isposinf(log_k)
-    log: Host = (1 - nu) * np.log(2.0) - gammaln(nu) + nu * np.log(s) + np.where(known, log_k, 0.0)
+    log: Float64 = (1 - nu) * np.log(2.0) - gammaln(nu) + nu * np.log(s) + np.where(known, log_k, 0.0)
     # K_nu overflows only where s is tiny, or small beside a large nu: the first terms of the series at 0
     q = s**2 / 4
     near = 1 - q / (nu - 1) + q**2 / (2 * (nu - 1) * (nu - 2)) if nu > 2 else np.ones_like(s)
     return np.where(known, np.exp(np.where(known, log, 0.0)), near)
 
 
-def _of_large_order(nu: float, s: Host) -> Host:
+def _of_large_order(nu: float, s: Float64) -> Float64:
     """Return it by Debye's expansion of K_nu (DLMF 10.41.4) over Stirling's of Gamma, whose large terms cancel."""
     z2 = np.minimum(s / nu, 1e3) ** 2  # beyond which the kernel is 0
     root = np.sqrt(1 + z2)
@@ -103,5 +103,5 @@ def _of_large_order(nu: float, s: Host) -> Host:
     )
     series = sum(term / nu**k for k, term in enumerate(terms, start=1))
     stirling = 1 / (12 * nu) - 1 / (360 * nu**3) + 1 / (1260 * nu**5)
-    log: Host = nu * (np.log1p(rise / 2) - rise) - np.log(root) / 2 - stirling + np.log1p(series)
+    log: Float64 = nu * (np.log1p(rise / 2) - rise) - np.log(root) / 2 - stirling + np.log1p(series)
     return np.exp(log)

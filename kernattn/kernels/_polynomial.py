@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn._check import finite_number, positive_integer, positive_number
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
@@ -61,7 +61,7 @@ class Polynomial(Kernel):
         if self.coef0 < 0:
             raise ParameterError(f"coef0 must not be negative; got {self.coef0!r}")
 
-    def input_scale(self, d: int) -> Host:
+    def input_scale(self, d: int) -> Float64:
         """Return c = gamma^(1/2), so that k = (x'.y' + coef0)^degree with x' = c x.
 
         Parameters

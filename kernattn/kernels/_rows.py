@@ -10,7 +10,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, check_floating, constant, namespace, placement
+from kernattn._array import Array, Float64, accumulation_dtype, check_floating, constant, namespace, placement
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
 
 __all__ = ["Rows", "anywhere", "checked_rows"]
@@ -60,7 +60,7 @@ class Rows:
         step = max(1, size // prod((*lead, self.y.shape[-2])))
         return (self.block(slice(i, min(i + step, n))) for i in range(0, n, step))
 
-    def scaled(self, scale: Host) -> Rows:
+    def scaled(self, scale: Float64) -> Rows:
         """Return scale * x and scale * y, for a vector (d,)."""
         limit = self.reach / max(1.0, float(scale.max()))
         far = any(anywhere(self.xp.abs(a) > limit) for a in (self.x, self.y))

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn._check import positive_integer, positive_number
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
@@ -51,7 +51,7 @@ class Softmax(Kernel):
         if self.scale is not None:
             object.__setattr__(self, "scale", positive_number("scale", self.scale))
 
-    def input_scale(self, d: int) -> Host:
+    def input_scale(self, d: int) -> Float64:
         """Return c = s^(1/2), so that k = exp(x'.y') with x' = c x; d^(-1/4) by default.
 
         Parameters

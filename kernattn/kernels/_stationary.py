@@ -7,14 +7,14 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import positive_integer
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.kernels._base import Kernel
 
 __all__ = ["Lengthscale", "Stationary"]
 
-Lengthscale = float | Sequence[float] | Host
+Lengthscale = float | Sequence[float] | Float64
 
 
 class Stationary(Kernel):
@@ -26,7 +26,7 @@ class Stationary(Kernel):
         """Check the lengthscale, and keep it as plain numbers."""
         object.__setattr__(self, "lengthscale", _positive_numbers("lengthscale", self.lengthscale))
 
-    def input_scale(self, d: int) -> Host:
+    def input_scale(self, d: int) -> Float64:
         """Return c = 1 / lengthscale: the kernel is a fixed function of x' - y' with x' = c x.
 
         Parameters

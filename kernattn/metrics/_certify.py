@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from scipy.special import stdtrit
 
-from kernattn._array import Host, to_numpy64
+from kernattn._array import Float64, to_numpy64
 from kernattn._check import finite_number, instance_of, positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError, ShapeError
@@ -154,7 +154,7 @@ def _of_map(phi: Any, kernel: Any, dim: int | None) -> tuple[Kernel, int]:
     return kernel, d
 
 
-def _points(kernel: Kernel, d: int, rng: np.random.Generator) -> tuple[list[str], Host, Host]:
+def _points(kernel: Kernel, d: int, rng: np.random.Generator) -> tuple[list[str], Float64, Float64]:
     """Return the names of the pairs' directions, and the pairs (P, d)."""
     rows = rng.standard_normal((16, d))
     u = rows / np.linalg.norm(rows, axis=-1, keepdims=True)
@@ -175,7 +175,7 @@ def _points(kernel: Kernel, d: int, rng: np.random.Generator) -> tuple[list[str]
     return names, x, y
 
 
-def _estimate(phi: FeatureMap, x: Host, y: Host) -> tuple[Host, Host]:
+def _estimate(phi: FeatureMap, x: Float64, y: Float64) -> tuple[Float64, Float64]:
     """Return phi(x).phi(y) and |phi(x)| |phi(y)|, which rounding is relative to, of pairs (P, d)."""
     query, key = ([to_numpy64(a) for a in part] for part in (phi.scaled_query(x), phi.scaled_key(y)))
     q, k = query[0] * np.exp(query[1]), key[0] * np.exp(key[1])  # (P, M)

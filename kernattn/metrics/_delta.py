@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, Host, like, namespace, to_numpy64
+from kernattn._array import Array, Float64, like, namespace, to_numpy64
 from kernattn._check import instance_of
 from kernattn.errors import NoClosedForm, ShapeError
 from kernattn.features import DenseExponential, FeatureMap, OptimalPositive, Positive
@@ -81,7 +81,7 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
     return DeltaMethod(*(like(np.stack(part), v) for part in zip(*parts, strict=True)))
 
 
-def _of_query(phi: RandomFeatureMap, q: Host, k: Host, v: Host) -> tuple[Host, Host, Host]:
+def _of_query(phi: RandomFeatureMap, q: Float64, k: Float64, v: Float64) -> tuple[Float64, Float64, Float64]:
     """Return bias (e,), variance (e,) and sd(Z)/Z () for one query and all keys, scaled."""
     exact = phi._moments(q, k).mean  # (l,)
     middle, gap = (k[:, None] + k[None]) / 2, np.sum((k[:, None] - k[None]) ** 2, axis=-1)

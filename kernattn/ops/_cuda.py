@@ -15,7 +15,7 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, dtype_name, namespace
+from kernattn._array import Array, Float64, dtype_name, namespace
 from kernattn._precision import float32_products
 from kernattn.errors import BackendUnavailable, ShapeError
 from kernattn.ops.chains import Chains
@@ -281,7 +281,7 @@ def _on_device(spec: MapSpec, dtype: str, split: str) -> tuple[Any, ...]:
     known = _constants.setdefault(spec, {})
     if key not in known:
 
-        def put(x: Host | Chains | None) -> Any:
+        def put(x: Float64 | Chains | None) -> Any:
             return NULL if x is None else upload(np.ascontiguousarray(x, dtype=dtype))
 
         parts = upload(two_parts(np.asarray(spec.omega), split)) if split else NULL
@@ -289,7 +289,7 @@ def _on_device(spec: MapSpec, dtype: str, split: str) -> tuple[Any, ...]:
     return known[key]
 
 
-def two_parts(omega: Host, kind: str) -> NDArray[Any]:
+def two_parts(omega: Float64, kind: str) -> NDArray[Any]:
     """Return two matrices of a C type, bit by bit, whose sum is omega up to the square of its rounding: (2, D, d)."""
 
     def rounded(x: NDArray[np.float32]) -> NDArray[np.uint32]:

@@ -9,7 +9,7 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.ops import _cuda
 
 __all__ = ["Lists", "Staging", "lists", "staging"]
@@ -51,7 +51,7 @@ def staging(rows: int, d: int, wanted: int, accumulator: str, room: int) -> Stag
 _lists: dict[tuple[int, int, int, int, str], tuple[Any, Lists]] = {}
 
 
-def lists(index: NDArray[np.int64], weight: Host, num_buckets: int, dtype: str) -> Lists:
+def lists(index: NDArray[np.int64], weight: Float64, num_buckets: int, dtype: str) -> Lists:
     """Return the lists of hashes (p, d) on the current device, cached for as long as both host arrays live."""
     import cupy
 

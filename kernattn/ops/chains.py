@@ -8,7 +8,7 @@ from typing import Any, final
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from kernattn._array import Host, frozen
+from kernattn._array import Float64, frozen
 from kernattn._check import host_array, positive_integer
 from kernattn._lazy import lazy
 from kernattn.errors import ShapeError
@@ -47,8 +47,8 @@ class Chains(NDArrayOperatorsMixin):
     array([2., 0., 2., 0.])
     """
 
-    diagonals: Host
-    norms: Host
+    diagonals: Float64
+    norms: Float64
     dim: int
 
     def __post_init__(self) -> None:
@@ -76,30 +76,30 @@ class Chains(NDArrayOperatorsMixin):
         return len(self.norms)
 
     @property
-    def T(self) -> Host:
+    def T(self) -> Float64:
         """The transpose of the dense matrix, (d, m)."""
         return self.dense.T
 
     @lazy
-    def dense(self) -> Host:
+    def dense(self) -> Float64:
         """The matrix, (m, d), which cannot be written to."""
         return frozen(self._multiplied())
 
     @property
-    def square_norms(self) -> Host:
+    def square_norms(self) -> Float64:
         """Squared norms of the rows, (m,)."""
         if self.dim == self.diagonals.shape[-1] and np.all(np.abs(self.diagonals) == 1):  # rows of orthogonal matrices
             return self.norms**2
         return np.asarray(np.sum(self._multiplied() ** 2, axis=-1))
 
-    def scaled(self, columns: Host, rows: float = 1.0) -> Chains:
+    def scaled(self, columns: Float64, rows: float = 1.0) -> Chains:
         """Return the frequencies with their columns times (d,) numbers, and all of them times one."""
         first = np.pad(columns, (0, self.diagonals.shape[-1] - self.dim), constant_values=1.0)
         diagonals = self.diagonals.copy()
         diagonals[:, 0] *= first
         return replace(self, diagonals=frozen(diagonals), norms=frozen(rows * self.norms))
 
-    def _multiplied(self) -> Host:
+    def _multiplied(self) -> Float64:
         p = self.diagonals.shape[-1]
         blocks = np.broadcast_to(np.eye(p, self.dim), (len(self.diagonals), p, self.dim))
         for link in range(self.diagonals.shape[1]):
@@ -110,7 +110,7 @@ class Chains(NDArrayOperatorsMixin):
     __ne__ = object.__ne__
     __hash__ = object.__hash__
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Host:
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Float64:
         return np.array(self.dense, dtype=dtype, copy=copy)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:

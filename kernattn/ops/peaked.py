@@ -55,7 +55,7 @@ class LinearState(NamedTuple):
     s: Array  # (..., M, e)
     z: Array  # (..., M)
     peak: Array  # (..., M) for log scales per feature, (..., 1) for log scales per row
-    draw: int  # fingerprint of the map that made it
+    fingerprint: int  # of the map that made it
 
 
 class LogNormaliser(NamedTuple):

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn._check import host_form, instance_of, one_of, positive_number
 from kernattn._lazy import lazy
 from kernattn.ops.chains import Chains
@@ -30,9 +30,9 @@ class RowForm:
         l.
     """
 
-    factor: Host
-    centre: Host
-    linear: Host
+    factor: Float64
+    centre: Float64
+    linear: Float64
 
     def __post_init__(self) -> None:
         """Check that all parts are for one dimension."""
@@ -76,9 +76,9 @@ class MapSpec:
     """
 
     kind: str
-    omega: Host | Chains | None = None
-    row_weights: Host | None = None
-    offset: Host | None = None
+    omega: Float64 | Chains | None = None
+    row_weights: Float64 | None = None
+    offset: Float64 | None = None
     amplitude: float = 1.0
     row_form: RowForm | None = None
 
@@ -95,7 +95,7 @@ class MapSpec:
 
     def check(self, dim: int) -> None:
         """Raise unless the parts are for rows of that dimension: loops read as far as it says."""
-        self._check(dim, self.features_of(dim))
+        self._check(dim, self.num_features_of(dim))
 
     def _check(self, dim: int | str, features: int | str) -> None:
         if self.row_weights is not None:
@@ -107,7 +107,7 @@ class MapSpec:
             host_form("factor", self.row_form.factor, ("r", dim))
 
     @property
-    def log_amplitude(self) -> Host:
+    def log_amplitude(self) -> Float64:
         """The logarithm of the amplitude, () float64."""
         return np.log(np.asarray(self.amplitude, dtype=np.float64))
 
@@ -126,7 +126,7 @@ class MapSpec:
         """Input dimension d; None for a map of any dimension."""
         return None if self.omega is None else self.omega.shape[1]
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of features of an input of dimension `dim`."""
         frequencies = dim if self.omega is None else self.omega.shape[0]
         return KINDS[self.kind].parts * frequencies

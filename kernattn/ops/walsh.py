@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 
 __all__ = ["padded", "walsh_hadamard"]
 
@@ -14,7 +14,7 @@ def padded(d: int) -> int:
     return 1 << (d - 1).bit_length()
 
 
-def walsh_hadamard(x: Host) -> Host:
+def walsh_hadamard(x: Float64) -> Float64:
     r"""Return :math:`p^{-1/2} H x` of columns x (..., p, c), p = 2^k, in Sylvester's order; it is its own inverse.
 
     >>> import numpy as np

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import instance_of, positive_integer
 from kernattn._random import RNG
 from kernattn.errors import ParameterError
@@ -83,12 +83,12 @@ class Antithetic(Projection):
         """Return the base's dimension of uniform directions."""
         return self.base.sphere(m // 2, d)
 
-    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         half = self.base._draw(m // 2, d, law, generator)
         return np.stack([half, -half], axis=1).reshape(m, d)
 
 
-def antithetic(m: int, d: int, rng: RNG = None, base: Projection = Orthogonal()) -> Host:  # noqa: B008
+def antithetic(m: int, d: int, rng: RNG = None, base: Projection = Orthogonal()) -> Float64:  # noqa: B008
     r"""Draw frequencies in pairs :math:`\omega, -\omega`, next to each other: ``Antithetic(base).draw(m, d, rng)``.
 
     The parameters are those of :class:`Antithetic` and of `Projection.draw`.

@@ -7,7 +7,7 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import check_room, positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
@@ -87,7 +87,7 @@ class Projection(ABC):
         """
 
     @abstractmethod
-    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         """Return m rows, (m, d)."""
 
     def sphere(self, m: int, d: int) -> int:
@@ -113,7 +113,7 @@ class Projection(ABC):
         return positive_integer("d", d)
 
     @final
-    def draw(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Host:
+    def draw(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Float64:
         """Draw the frequencies omega.
 
         Parameters
@@ -144,7 +144,7 @@ class Projection(ABC):
         omega.setflags(write=False)
         return omega
 
-    def factors(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Host | Chains:
+    def factors(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Float64 | Chains:
         """Draw the same frequencies as `draw`, as factors where the projection has some that are faster to apply.
 
         Parameters
@@ -177,7 +177,7 @@ class Directed(Projection):
     norms: str
 
     @abstractmethod
-    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         """Return m rows of norm 1 in the dimension of `_padded`, cut to their first d entries, (m, d)."""
 
     def _padded(self, d: int) -> int:
@@ -194,12 +194,12 @@ class Directed(Projection):
         return law_named(self.norms, own)
 
     @final
-    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         directions = self._directions(m, d, generator)
         return np.asarray(self._lengths(m, d, law, generator)[:, None] * directions)
 
     @final
-    def _lengths(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+    def _lengths(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         """Return the norms of m rows, (m,)."""
         norms = law.sample(m, self._padded(d), generator)
         return coupled(norms, self.blocks(m, d), d) if self.norms == "coupled" else norms

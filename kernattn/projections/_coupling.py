@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.errors import ParameterError
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
@@ -26,7 +26,7 @@ def law_named(norms: str, own: NormLaw) -> NormLaw:
     return own if norms in ("chi", "coupled") else NORM_LAWS[norms]
 
 
-def partners(norms: Host, d: int) -> Host:
+def partners(norms: Float64, d: int) -> Float64:
     r"""Return :math:`F^{-1}(1 - F(r))` for norms r of N(0, I_d), F the distribution function of chi.
 
     Each tail goes through the function that is accurate there.
@@ -39,7 +39,7 @@ def partners(norms: Host, d: int) -> Host:
     return np.sqrt(2 * squares)
 
 
-def coupled(norms: Host, blocks: tuple[int, ...], d: int) -> Host:
+def coupled(norms: Float64, blocks: tuple[int, ...], d: int) -> Float64:
     """Return norms whose second, fourth, ... of each block are the partners of the first, third, ...; the rest stays.
 
     Reid et al. (2025).
@@ -54,7 +54,7 @@ def coupled(norms: Host, blocks: tuple[int, ...], d: int) -> Host:
     return norms
 
 
-def coupled_nodes(d: int) -> tuple[Host, Host, Host]:
+def coupled_nodes(d: int) -> tuple[Float64, Float64, Float64]:
     r"""Return norms r, their partners r', and the logarithms of weights that make sums of f(r, r') = f(r', r) into E f.
 
     Trapezoids in the normal score x of :math:`F(r) = \Phi(x)`, in which f(r, r') is even.

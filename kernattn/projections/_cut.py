@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.special import betaln, log_expit, logsumexp
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.projections._norms import NORM_LAWS
 
 __all__ = ["cut_log_moment"]
@@ -14,14 +14,14 @@ LOGITS = np.arange(-120.0, 120.5, 0.5)
 FINE, NEGLIGIBLE = 400, 45.0  # nodes, and how far below the peak the logarithm of the integrand ends
 
 
-def cut_log_moment(p: int, d: int, t2: Host, tilt: float) -> Host:
+def cut_log_moment(p: int, d: int, t2: Float64, tilt: float) -> Float64:
     r"""Return :math:`\log E[e^{a |\omega|^2}\, e^{\omega^T s}]` at :math:`t^2 = |s|^2`, a the tilt.
 
     The cut row is isotropic, its squared norm p times a share B of law Beta(d/2, (p - d)/2), so this is the mean over
     B of :math:`e^{a p B}\, {}_0F_1(; d/2; t^2 p B / 4)`, by trapezoids in the logit of B.
     """
 
-    def log_integrand(u: Host, t2: Host) -> Host:
+    def log_integrand(u: Float64, t2: Float64) -> Float64:
         squares = p * np.exp(log_expit(u))  # of norms
         density = d / 2 * log_expit(u) + (p - d) / 2 * log_expit(-u)
         return np.asarray(density + tilt * squares + NORM_LAWS["sqrt_d"].log_moment(d, t2 * squares / d))

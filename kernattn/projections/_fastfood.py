@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
 from kernattn.ops.walsh import padded, walsh_hadamard
@@ -67,7 +67,7 @@ class Fastfood(Structured):
     def _padded(self, d: int) -> int:
         return padded(d)
 
-    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         p = padded(d)
         count = -(-m // p)
         signs = 1.0 - 2.0 * generator.integers(0, 2, (count, 1, p))
@@ -80,7 +80,7 @@ class Fastfood(Structured):
         return np.asarray(rows.reshape(-1, d)[:m])
 
 
-def fastfood(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
+def fastfood(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Float64:
     r"""Draw frequencies :math:`\Omega = S H G \Pi H B`: ``Fastfood(norms).draw(m, d, rng)``.
 
     The parameters are those of :class:`Fastfood` and of `Projection.draw`.

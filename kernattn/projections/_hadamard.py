@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host, frozen
+from kernattn._array import Float64, frozen
 from kernattn._check import check_room, one_of, positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
@@ -92,17 +92,17 @@ class Hadamard(Structured):
         signs = self._signs(m, d, source)
         return Chains(frozen(signs), frozen(self._lengths(m, d, self.law(own), source)), d)
 
-    def _signs(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _signs(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         """Return the diagonals, (blocks, k, p)."""
         shape = (self.chains, -(-m // padded(d)), padded(d))
         check_room("the diagonals", shape)
         return np.ascontiguousarray((1.0 - 2.0 * generator.integers(0, 2, shape)).swapaxes(0, 1))
 
-    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         return Chains(self._signs(m, d, generator), np.ones(m), d).dense
 
 
-def hadamard(m: int, d: int, rng: RNG = None, chains: int = 3, norms: str = "chi") -> Host:
+def hadamard(m: int, d: int, rng: RNG = None, chains: int = 3, norms: str = "chi") -> Float64:
     r"""Draw frequencies :math:`\Omega = R\, H D_k \cdots H D_1`: ``Hadamard(chains, norms).draw(m, d, rng)``.
 
     The parameters are those of :class:`Hadamard` and of `Projection.draw`.

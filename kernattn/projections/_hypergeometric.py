@@ -13,7 +13,7 @@ from functools import lru_cache
 import numpy as np
 from scipy.special import gammaln, gammasgn, hyp1f1, jv
 
-from kernattn._array import Host
+from kernattn._array import Float64
 
 __all__ = ["hyp0f1_of_minus", "hyp1f1_of_minus", "log_hyp0f1", "log_hyp1f1"]
 
@@ -24,7 +24,7 @@ ASYMPTOTIC_TERMS = 30
 FAR = 1000.0  # the least argument of an asymptotic series
 
 
-def log_hyp0f1(b: float, x: Host) -> Host:
+def log_hyp0f1(b: float, x: Float64) -> Float64:
     """Return log 0F1(; b; x), 0F1 = sum_k x^k / ((b)_k k!), for b > 0 and finite x >= 0.
 
     With nu = b - 1 and s = 2 x^(1/2) it is Gamma(b) (2 / s)^nu I_nu(s); Hankel's series is DLMF 10.40.1.
@@ -39,7 +39,7 @@ def log_hyp0f1(b: float, x: Host) -> Host:
     return result
 
 
-def log_hyp1f1(a: float, b: float, x: Host) -> Host:
+def log_hyp1f1(a: float, b: float, x: Float64) -> Float64:
     """Return log 1F1(a; b; x), 1F1 = sum_k (a)_k x^k / ((b)_k k!), for a, b > 0 and finite x >= 0.
 
     The asymptotic series is DLMF 13.7.1.
@@ -53,7 +53,7 @@ def log_hyp1f1(a: float, b: float, x: Host) -> Host:
     return result
 
 
-def hyp1f1_of_minus(a: float, b: float, y: Host) -> Host:
+def hyp1f1_of_minus(a: float, b: float, y: Float64) -> Float64:
     """Return 1F1(a; b; -y) for a, b > 0 and finite y >= 0.
 
     The asymptotic series is DLMF 13.7.2; it vanishes with 1 / Gamma(b - a) where b - a is an integer below 1.
@@ -69,7 +69,7 @@ def hyp1f1_of_minus(a: float, b: float, y: Host) -> Host:
     return np.asarray(result)
 
 
-def hyp0f1_of_minus(b: float, y: Host) -> Host:
+def hyp0f1_of_minus(b: float, y: Float64) -> Float64:
     """Return 0F1(; b; -y) for b > 0 and finite y >= 0.
 
     With nu = b - 1 and s^2 = 4 y it is Gamma(b) (2 / s)^nu J_nu(s). Before the first zero of J_nu the logarithm is a
@@ -86,7 +86,7 @@ def hyp0f1_of_minus(b: float, y: Host) -> Host:
 
 
 @lru_cache(maxsize=64)
-def _rayleigh(b: float) -> Host:
+def _rayleigh(b: float) -> Float64:
     """Return the coefficients of -log prod_j (1 - q b (b + 4) / zero_j^2) in powers of q.
 
     Rayleigh's recurrence for the sums over zeros, (nu + k) S_k = sum_{0 < j < k} S_j S_{k-j} with S_1 = 1 / (4 (nu +
@@ -100,10 +100,10 @@ def _rayleigh(b: float) -> Host:
     return sums
 
 
-def _log_series(x: Host, lower: float, upper: float | None) -> Host:
+def _log_series(x: Float64, lower: float, upper: float | None) -> Float64:
     """Return log sum_k T_k, with T_0 = 1 and T_{k+1} = T_k x (upper + k) / ((lower + k) (k + 1)), x >= 0."""
 
-    def ratio(k: Host, x: Host) -> Host:
+    def ratio(k: Float64, x: Float64) -> Float64:
         numerator = x if upper is None else x * (upper + k)
         return numerator / ((lower + k) * (k + 1.0))
 
@@ -134,7 +134,7 @@ def _log_series(x: Host, lower: float, upper: float | None) -> Host:
     return np.asarray(log_peak + np.log1p(others))
 
 
-def _log_2f0(p: float, q: float, u: Host) -> Host:
+def _log_2f0(p: float, q: float, u: Float64) -> Float64:
     """Return log sum_k (p)_k (q)_k u^k / k!, the first terms of a series that need not converge; |p q u| <= 1."""
     total, term = np.ones_like(u), np.ones_like(u)
     for k in range(ASYMPTOTIC_TERMS):

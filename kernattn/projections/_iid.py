@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
 from kernattn.projections._base import Directed
@@ -58,12 +58,12 @@ class Iid(Directed):
         """Return nothing: no row depends on another."""
         return {}
 
-    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         rows = generator.standard_normal((m, d))
         return np.asarray(rows / np.linalg.norm(rows, axis=-1, keepdims=True))
 
 
-def iid(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
+def iid(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Float64:
     r"""Draw m independent frequencies :math:`\omega_i = r_i u_i`: ``Iid(norms).draw(m, d, rng)``.
 
     The parameters are those of :class:`Iid` and of `Projection.draw`.

@@ -8,7 +8,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
 from kernattn.errors import NoClosedForm
@@ -72,7 +72,7 @@ class Kac(Structured):
             "no closed form is known for means with Kac's walk: its directions are uniform only as the walk grows long"
         )
 
-    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         count = -(-m // d)
         order = generator.permuted(np.broadcast_to(np.arange(d), (count, d)), axis=1)
         signs = 1.0 - 2.0 * generator.integers(0, 2, (count, d, 1))
@@ -88,7 +88,7 @@ class Kac(Structured):
         return np.asarray(frames.reshape(-1, d)[:m])
 
 
-def kac(m: int, d: int, rng: RNG = None, steps: int | None = None, norms: str = "chi") -> Host:
+def kac(m: int, d: int, rng: RNG = None, steps: int | None = None, norms: str = "chi") -> Float64:
     r"""Draw frequencies :math:`\Omega = R\, G_T \cdots G_1 P`: ``Kac(steps, norms).draw(m, d, rng)``.
 
     The parameters are those of :class:`Kac` and of `Projection.draw`.

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import positive_integer
 from kernattn._random import RNG
 from kernattn.errors import ParameterError
@@ -83,14 +83,14 @@ class MomentMatched(Projection):
         self.blocks(m, d)
         return m - 1
 
-    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         rows = generator.standard_normal((m, d))
         left, _, right = np.linalg.svd(rows - np.mean(rows, axis=0), full_matrices=False)
         omega = np.sqrt(m) * (left @ right)
         return np.asarray(omega - np.mean(omega, axis=0))  # what rounding left where a singular value is small
 
 
-def moment_matched(m: int, d: int, rng: RNG = None) -> Host:
+def moment_matched(m: int, d: int, rng: RNG = None) -> Float64:
     r"""Draw frequencies :math:`\Omega = (W - \bar W)\, S^{-1/2}`: ``MomentMatched().draw(m, d, rng)``.
 
     The parameters are those of :class:`MomentMatched` and of `Projection.draw`.

@@ -17,7 +17,7 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import finite_number, positive_integer
 from kernattn.errors import ParameterError
 
@@ -28,7 +28,7 @@ class NormLaw(ABC):
     """The law of the norm R of one frequency; the norms of different rows are independent."""
 
     @abstractmethod
-    def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def sample(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         """Return norms of m frequencies in d dimensions.
 
         Parameters
@@ -47,7 +47,7 @@ class NormLaw(ABC):
         """
 
     @abstractmethod
-    def of_chi(self, norms: Host, d: int, u: Host) -> Host:
+    def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:
         """Return norms of this law made of norms of N(0, I_d) and uniform numbers, smoothly in both.
 
         Parameters
@@ -66,7 +66,7 @@ class NormLaw(ABC):
         """
 
     @abstractmethod
-    def sines(self, d: int) -> tuple[Host, Host]:
+    def sines(self, d: int) -> tuple[Float64, Float64]:
         r"""Return nodes and log weights for :math:`2 R R' / (R^2 + R'^2)` of independent norms.
 
         It must be independent of :math:`R^2 + R'^2`, as it is for constant norms and, of all others, for squares of
@@ -89,7 +89,7 @@ class NormLaw(ABC):
         """
 
     @final
-    def moment(self, d: int, t2: ArrayLike, *, tilt: float = 0.0, rows: int = 1) -> Host:
+    def moment(self, d: int, t2: ArrayLike, *, tilt: float = 0.0, rows: int = 1) -> Float64:
         r"""Return :math:`E[e^{a \rho^2}\, {}_0F_1(; d/2; t^2 \rho^2 / 4)]`, where a is the tilt.
 
         Here :math:`\rho^2 = R_1^2 + \dots + R_{rows}^2` of independent norms. With one row, :math:`t^2 = |s|^2` gives
@@ -135,7 +135,7 @@ class NormLaw(ABC):
         return result
 
     @final
-    def log_moment(self, d: int, t2: ArrayLike, *, tilt: float = 0.0, rows: int = 1) -> Host:
+    def log_moment(self, d: int, t2: ArrayLike, *, tilt: float = 0.0, rows: int = 1) -> Float64:
         r"""Return the logarithm of `moment` for :math:`t^2 \ge 0`; it does not overflow.
 
         Parameters
@@ -175,14 +175,14 @@ class NormLaw(ABC):
         return result
 
     @abstractmethod
-    def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:
+    def _log_moment(self, d: int, t2: Float64, tilt: float, rows: int) -> Float64:
         """Return the logarithm of the moment at finite t2 >= 0, (p,)."""
 
     @abstractmethod
-    def _moment_of_minus(self, d: int, y: Host, tilt: float, rows: int) -> Host:
+    def _moment_of_minus(self, d: int, y: Float64, tilt: float, rows: int) -> Float64:
         """Return the moment at t2 = -y, finite y > 0, (p,)."""
 
 
-def _checked(d: int, t2: ArrayLike, tilt: float, rows: int) -> tuple[int, Host, float, int]:
+def _checked(d: int, t2: ArrayLike, tilt: float, rows: int) -> tuple[int, Float64, float, int]:
     values = np.asarray(t2, dtype=np.float64)
     return positive_integer("d", d), values, finite_number("tilt", tilt), positive_integer("rows", rows)

@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 from scipy.special import logsumexp
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.errors import ParameterError
 from kernattn.projections._hypergeometric import hyp0f1_of_minus, hyp1f1_of_minus, log_hyp0f1, log_hyp1f1
 from kernattn.projections._norm_law import NormLaw
@@ -28,27 +28,27 @@ class Chi(NormLaw):
     that is :math:`c^{-d/2} e^{t^2 / 2c}`.
     """
 
-    def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def sample(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         """Return norms of m frequencies in d dimensions, independent."""
         return np.sqrt(generator.chisquare(d, m))
 
-    def of_chi(self, norms: Host, d: int, u: Host) -> Host:
+    def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:
         """Return the norms as they are."""
         return norms
 
-    def sines(self, d: int) -> tuple[Host, Host]:
+    def sines(self, d: int) -> tuple[Float64, Float64]:
         r"""Return Gauss nodes for cosines of angles of density :math:`\propto \cos^{d-1}` on the first quadrant."""
         x, weights = np.polynomial.legendre.leggauss(ANGLES)
         cosines = np.cos(min(np.pi / 2, WIDTH / np.sqrt(d)) * (1 + x) / 2)
         log_weights = (d - 1) * np.log(cosines) + np.log(weights)
         return cosines, log_weights - logsumexp(log_weights)
 
-    def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:
+    def _log_moment(self, d: int, t2: Float64, tilt: float, rows: int) -> Float64:
         c = _shrink(tilt)
         series = t2 / (2.0 * c) if rows == 1 else log_hyp1f1(rows * d / 2.0, d / 2.0, t2 / (2.0 * c))
         return np.asarray(series - rows * d / 2.0 * np.log(c))
 
-    def _moment_of_minus(self, d: int, y: Host, tilt: float, rows: int) -> Host:
+    def _moment_of_minus(self, d: int, y: Float64, tilt: float, rows: int) -> Float64:
         c = _shrink(tilt)
         if rows == 1:
             return np.asarray(np.exp(-y / (2.0 * c) - d / 2.0 * np.log(c)))
@@ -64,22 +64,22 @@ class SqrtD(NormLaw):
     estimate, exactly: near the Gaussian or softmax kernel in high dimension, but not equal to it.
     """
 
-    def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def sample(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         """Return norms of m frequencies in d dimensions, all equal."""
         return np.full(m, np.sqrt(d))
 
-    def of_chi(self, norms: Host, d: int, u: Host) -> Host:
+    def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:
         """Return constants."""
         return np.full(len(norms), np.sqrt(d))
 
-    def sines(self, d: int) -> tuple[Host, Host]:
+    def sines(self, d: int) -> tuple[Float64, Float64]:
         """Return the one value 1."""
         return np.ones(1), np.zeros(1)
 
-    def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:
+    def _log_moment(self, d: int, t2: Float64, tilt: float, rows: int) -> Float64:
         return np.asarray(log_hyp0f1(d / 2.0, rows * d * t2 / 4.0) + tilt * rows * d)
 
-    def _moment_of_minus(self, d: int, y: Host, tilt: float, rows: int) -> Host:
+    def _moment_of_minus(self, d: int, y: Float64, tilt: float, rows: int) -> Float64:
         return _times_exp(hyp0f1_of_minus(d / 2.0, rows * d * y / 4.0), tilt * rows * d)
 
 
@@ -92,7 +92,7 @@ def _shrink(tilt: float) -> float:
     return 1.0 - 2.0 * tilt
 
 
-def _times_exp(value: Host, log: float) -> Host:
+def _times_exp(value: Float64, log: float) -> Float64:
     """Return value * exp(log), which may be finite where exp(log) is not."""
     with np.errstate(divide="ignore"):
         return np.asarray(value if log == 0.0 else np.sign(value) * np.exp(np.log(np.abs(value)) + log))

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import one_of
 from kernattn._random import RNG
 from kernattn.ops.orthogonalize import OP
@@ -19,12 +19,12 @@ from kernattn.projections._pairs import Pair, within_blocks
 __all__ = ["Orthogonal", "haar", "orthogonal"]
 
 
-def haar(generator: np.random.Generator, count: int, d: int) -> Host:
+def haar(generator: np.random.Generator, count: int, d: int) -> Float64:
     """Return frames of d orthonormal rows, independent and uniform, (count, d, d)."""
     return _orthonormal(generator.standard_normal((count, d, d)), "qr")
 
 
-def _orthonormal(blocks: Host, method: str) -> Host:
+def _orthonormal(blocks: Float64, method: str) -> Float64:
     """Return orthonormal rows of blocks, which may be empty."""
     return np.asarray(OP.implementation(blocks)(blocks, method))
 
@@ -78,14 +78,14 @@ class Orthogonal(Directed):
         """Return the numbers of ordered pairs of orthogonal rows, with independent and with coupled norms."""
         return within_blocks(self.blocks(m, d), 0.0, self.norms)
 
-    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         rows = generator.standard_normal((m, d))
         whole = m - m % d
         full = _orthonormal(rows[:whole].reshape(-1, d, d), self.method).reshape(whole, d)
         return np.concatenate([full, _orthonormal(rows[whole:], self.method)])
 
 
-def orthogonal(m: int, d: int, rng: RNG = None, method: str = "qr", norms: str = "chi") -> Host:
+def orthogonal(m: int, d: int, rng: RNG = None, method: str = "qr", norms: str = "chi") -> Float64:
     r"""Draw frequencies :math:`\omega_i = r_i u_i` with :math:`u_i^T u_j = 0` inside each block of d rows:
     ``Orthogonal(method, norms).draw(m, d, rng)``.
 

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import logsumexp
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.projections._coupling import coupled_nodes
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
@@ -33,8 +33,8 @@ class _Mixture(NamedTuple):
     law: NormLaw
     rows: int
     tilt: float
-    factors: Host
-    log_weights: Host
+    factors: Float64
+    log_weights: Float64
 
 
 @final
@@ -64,7 +64,7 @@ class Pair:
         """The pair of which one is turned around."""
         return Pair(-self.cosine, self.norms)
 
-    def moment(self, law: NormLaw, d: int, t2: ArrayLike) -> Host:
+    def moment(self, law: NormLaw, d: int, t2: ArrayLike) -> Float64:
         r"""Return :math:`E\,{}_0F_1(; d/2; t^2 \rho^2 / 4)` for values of :math:`t^2 \le 0`.
 
         Parameters
@@ -88,12 +88,12 @@ class Pair:
         """
         mix = self._mixture(law, d, 0.0)
 
-        def average(t2: Host) -> Host:
+        def average(t2: Float64) -> Float64:
             return np.asarray(mix.law.moment(d, t2 * mix.factors, rows=mix.rows) @ np.exp(mix.log_weights))
 
         return _by_chunks(average, t2, len(mix.factors))
 
-    def log_moment(self, law: NormLaw, d: int, t2: ArrayLike, tilt: float = 0.0) -> Host:
+    def log_moment(self, law: NormLaw, d: int, t2: ArrayLike, tilt: float = 0.0) -> Float64:
         r"""Return :math:`\log E[e^{a(r^2 + r'^2)}\, {}_0F_1(; d/2; t^2 \rho^2 / 4)]` for values of :math:`t^2 \ge 0`.
 
         Parameters
@@ -121,7 +121,7 @@ class Pair:
         """
         mix = self._mixture(law, d, tilt)
 
-        def average(t2: Host) -> Host:
+        def average(t2: Float64) -> Float64:
             logs = mix.law.log_moment(d, t2 * mix.factors, tilt=mix.tilt, rows=mix.rows)
             return np.asarray(logsumexp(logs + mix.log_weights, axis=-1))
 
@@ -148,7 +148,7 @@ def within_blocks(blocks: tuple[int, ...], cosine: float, norms: str) -> dict[Pa
     return {pair: count for pair, count in counts.items() if count}
 
 
-def _by_chunks(average: Callable[[Host], Host], t2: ArrayLike, nodes: int) -> Host:
+def _by_chunks(average: Callable[[Float64], Float64], t2: ArrayLike, nodes: int) -> Float64:
     values = np.asarray(t2, dtype=np.float64)
     flat, size = values.reshape(-1, 1), max(1, CHUNK // nodes)
     parts = [average(flat[i : i + size]) for i in range(0, max(1, len(flat)), size)]

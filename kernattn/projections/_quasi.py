@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 from scipy.special import ndtri
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
 from kernattn.errors import NoClosedForm, ParameterError
@@ -36,7 +36,7 @@ class _Quasi(Projection):
         one_of("norms", self.norms, NORM_LAWS)
 
     @abstractmethod
-    def _points(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _points(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         """Return m points, (m, d), each uniform on the open unit cube."""
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
@@ -60,7 +60,7 @@ class _Quasi(Projection):
         return law_named(self.norms, own)
 
     @final
-    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Host:
+    def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         points = self._points(m, d + 1, generator)
         normal = ndtri(points[:, :d])
         norms = np.linalg.norm(normal, axis=-1)
@@ -103,11 +103,11 @@ class Sobol(_Quasi):
             raise ParameterError(f"d must be below {SOBOL_DIMENSIONS} for Sobol points; got {d}")
         return super().blocks(m, d)
 
-    def _points(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _points(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         from scipy.stats import qmc
 
         sequence = qmc.Sobol(d, scramble=True, bits=BITS, seed=generator)
-        points: Host = sequence.random_base2((m - 1).bit_length())[:m]
+        points: Float64 = sequence.random_base2((m - 1).bit_length())[:m]
         return points + 2.0 ** -(BITS + 1)
 
 
@@ -141,14 +141,14 @@ class Halton(_Quasi):
     True
     """
 
-    def _points(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _points(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         from scipy.stats import qmc
 
-        points: Host = qmc.Halton(d, scramble=True, seed=generator).random(m)
+        points: Float64 = qmc.Halton(d, scramble=True, seed=generator).random(m)
         return np.clip(points, 2.0**-54, 1 - 2.0**-53)
 
 
-def sobol(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
+def sobol(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Float64:
     r"""Draw :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Sobol points p: ``Sobol(norms).draw(m, d, rng)``.
 
     The parameters are those of :class:`Sobol` and of `Projection.draw`.
@@ -162,7 +162,7 @@ def sobol(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
     return Sobol(norms=norms).draw(m, d, rng)
 
 
-def halton(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
+def halton(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Float64:
     r"""Draw :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Halton points p: ``Halton(norms).draw(m, d, rng)``.
 
     The parameters are those of :class:`Halton` and of `Projection.draw`.

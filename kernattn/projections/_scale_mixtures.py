@@ -23,7 +23,7 @@ from numpy.polynomial import Chebyshev
 from numpy.typing import NDArray
 from scipy.special import gammainccinv, gammaincinv, gammaln
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import positive_number
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.kernels._matern import matern
@@ -47,44 +47,44 @@ class ScaleMixture(NormLaw):
         """The shape of G."""
 
     @abstractmethod
-    def _squared_scale(self, g: Host) -> Host:
+    def _squared_scale(self, g: Float64) -> Float64:
         """Return s^2 where G = g."""
 
     @abstractmethod
-    def _one_row(self, y: Host) -> Host:
+    def _one_row(self, y: Float64) -> Float64:
         """Return E cos(w.x) for |x|^2 = y: the kernel."""
 
     @abstractmethod
-    def _factor(self, b: float, p: Complex, g: Host) -> tuple[Complex, Complex]:
+    def _factor(self, b: float, p: Complex, g: Float64) -> tuple[Complex, Complex]:
         """Return f = (1 + 2 s^2 p)^-b where G = g, and f less its derivative in g, both (..., g)."""
 
     @final
-    def sample(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def sample(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         """Return norms of m frequencies in d dimensions, independent."""
         chi2 = generator.chisquare(d, m)
         return np.asarray(np.sqrt(chi2 * self._squared_scale(generator.standard_gamma(self.shape, m))))
 
     @final
-    def of_chi(self, norms: Host, d: int, u: Host) -> Host:
+    def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:
         """Return the norms times scales, which are quantiles at u."""
         return np.asarray(norms * np.sqrt(self._squared_scale(gammaincinv(self.shape, u))))
 
     @final
-    def sines(self, d: int) -> tuple[Host, Host]:
+    def sines(self, d: int) -> tuple[Float64, Float64]:
         """Raise NoClosedForm."""
         raise NoClosedForm(
             f"no closed form is known for two frequencies at another than a right angle with norms of {self!r}"
         )
 
     @final
-    def _log_moment(self, d: int, t2: Host, tilt: float, rows: int) -> Host:
+    def _log_moment(self, d: int, t2: Float64, tilt: float, rows: int) -> Float64:
         self._check_tilt(tilt)
         if np.any(t2 > 0.0):
             raise ParameterError(f"t2 must not be positive with {self!r}, whose tails are heavy; got {np.max(t2)}")
         return np.zeros_like(t2)
 
     @final
-    def _moment_of_minus(self, d: int, y: Host, tilt: float, rows: int) -> Host:
+    def _moment_of_minus(self, d: int, y: Float64, tilt: float, rows: int) -> Float64:
         self._check_tilt(tilt)
         if rows == 1 or y.size == 0:
             return self._one_row(y)
@@ -96,7 +96,7 @@ class ScaleMixture(NormLaw):
         series = Chebyshev.interpolate(lambda t: self._integral(d / 2.0, np.exp(t), rows), degree, [low, high])
         return np.asarray(series(log))
 
-    def _integral(self, b: float, y: Host, rows: int) -> Host:
+    def _integral(self, b: float, y: Float64, rows: int) -> Float64:
         u, du = _contour(b)
         size = max(1, CHUNK // (len(u) * len(_gamma(self.shape)[0])))
         parts = [y[i : i + size] for i in range(0, len(y), size)]
@@ -133,13 +133,13 @@ class MaternNorms(ScaleMixture):
         """The shape of G."""
         return self.nu
 
-    def _squared_scale(self, g: Host) -> Host:
+    def _squared_scale(self, g: Float64) -> Float64:
         return self.nu / g
 
-    def _one_row(self, y: Host) -> Host:
+    def _one_row(self, y: Float64) -> Float64:
         return matern(self.nu, np.sqrt(2 * self.nu * y))
 
-    def _factor(self, b: float, p: Complex, g: Host) -> tuple[Complex, Complex]:
+    def _factor(self, b: float, p: Complex, g: Float64) -> tuple[Complex, Complex]:
         c = 2 * self.nu * p
         f = (g / (g + c)) ** b
         return f, f * (1 - b * c / (g * (g + c)))
@@ -164,13 +164,13 @@ class RationalQuadraticNorms(ScaleMixture):
         """The shape of G."""
         return self.alpha
 
-    def _squared_scale(self, g: Host) -> Host:
+    def _squared_scale(self, g: Float64) -> Float64:
         return g / self.alpha
 
-    def _one_row(self, y: Host) -> Host:
+    def _one_row(self, y: Float64) -> Float64:
         return np.asarray(np.exp(-self.alpha * np.log1p(y / (2 * self.alpha))))
 
-    def _factor(self, b: float, p: Complex, g: Host) -> tuple[Complex, Complex]:
+    def _factor(self, b: float, p: Complex, g: Float64) -> tuple[Complex, Complex]:
         base = 1 + 2 * p / self.alpha * g
         f = base**-b
         return f, f * (1 + 2 * b * p / self.alpha / base)
@@ -188,7 +188,7 @@ def _contour(b: float) -> tuple[Complex, Complex]:
     return u, np.exp(log_size + 1j * (sigma - b) * theta) * slope * step / np.pi
 
 
-def _gamma(shape: float) -> tuple[Host, Host]:
+def _gamma(shape: float) -> tuple[Float64, Float64]:
     """Return nodes g and weights of the Gamma law of that shape, one more where it is below 1; trapezoids in log g."""
     shape = shape + 1 if shape < 1 else shape
     step = min(0.15, 0.7 / np.sqrt(shape))

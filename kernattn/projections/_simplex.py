@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
 from kernattn.errors import ParameterError
@@ -67,13 +67,13 @@ class Simplex(Directed):
         """Return the numbers of ordered pairs of corners of one simplex, with independent and with coupled norms."""
         return within_blocks(self.blocks(m, d), -1 / (d - 1), self.norms)
 
-    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Host:
+    def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         frames = haar(generator, -(-m // d), d)
         corners = (frames - np.mean(frames, axis=1, keepdims=True)) * np.sqrt(d / (d - 1))
         return np.asarray(corners.reshape(-1, d)[:m])
 
 
-def simplex(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Host:
+def simplex(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Float64:
     r"""Draw frequencies :math:`\omega_i = r_i u_i` with :math:`u_i^T u_j = -1/(d - 1)` inside each block of d rows:
     ``Simplex(norms).draw(m, d, rng)``.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._extras import require
 from kernattn.errors import ParameterError
 
@@ -21,14 +21,14 @@ def _datasets() -> Any:
     return require("sklearn.datasets", "scikit-learn", "real data")
 
 
-def photograph(name: str) -> Host:
+def photograph(name: str) -> Float64:
     """Return "china" or "flower", (427, 640, 3), with levels up to 255."""
     require("PIL", "pillow", "a photograph")
-    image: Host = np.asarray(_datasets().load_sample_image(f"{name}.jpg"), dtype=np.float64)
+    image: Float64 = np.asarray(_datasets().load_sample_image(f"{name}.jpg"), dtype=np.float64)
     return image
 
 
-def patches(image: Host, count: int, rng: np.random.Generator) -> tuple[Host, Host]:
+def patches(image: Float64, count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
     """Return patches (count, D) at random places of an image, and the places: row and column of a corner (count, 2)."""
     windows = np.lib.stride_tricks.sliding_window_view(image, (PATCH, PATCH), axis=(0, 1))
     rows, columns = windows.shape[:2]
@@ -37,13 +37,13 @@ def patches(image: Host, count: int, rng: np.random.Generator) -> tuple[Host, Ho
     return windows[row, column].reshape(count, -1), np.stack([row, column], axis=1).astype(np.float64)
 
 
-def digits() -> tuple[Host, Host]:
+def digits() -> tuple[Float64, Float64]:
     """Return images of 8 x 8 pixels (1797, 64), entries 0 to 1, and which digit each is: one-hot (1797, 10)."""
     found = _datasets().load_digits()
     return found.data / 16, np.eye(10)[found.target]
 
 
-def real_rows(name: str, count: int, rng: np.random.Generator) -> Host:
+def real_rows(name: str, count: int, rng: np.random.Generator) -> Float64:
     r"""Return rows of real data in random order, (count, 64): digits, or grey patches of 8 x 8 of two photographs.
 
     A patch :math:`p` becomes :math:`(p - mean) / (variance + 10)^{1/2}`, which takes brightness and contrast out
@@ -81,7 +81,7 @@ def real_rows(name: str, count: int, rng: np.random.Generator) -> Host:
     parts = [patches(image, part, rng)[0] for image, part in zip(grey, counts, strict=True)]
     x = rng.permutation(np.concatenate(parts))
     if name == "pixels":
-        standardised: Host = (x - x.mean(axis=0)) / x.std(axis=0)
+        standardised: Float64 = (x - x.mean(axis=0)) / x.std(axis=0)
     else:
         standardised = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 10)
     return standardised

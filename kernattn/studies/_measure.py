@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.attention import linear_attention
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap, random_features
@@ -37,12 +37,12 @@ NEGLIGIBLE = 1e-9  # relative variance below which an entry counts as known exac
 class Draws(NamedTuple):
     """What the redraws gave; first axis R."""
 
-    entries: Host  # (R, P)
-    numerators: Host  # (R, n, e)
-    normalisers: Host  # (R, n)
-    outputs: Host  # (R, n, e)
-    kl: Host  # (R, n)
-    seconds: Host  # (R,)
+    entries: Float64  # (R, P)
+    numerators: Float64  # (R, n, e)
+    normalisers: Float64  # (R, n)
+    outputs: Float64  # (R, n, e)
+    kl: Float64  # (R, n)
+    seconds: Float64  # (R,)
 
 
 def measure(problem: Problem, cell: Cell, seed: int, draws: int) -> dict[str, Any]:
@@ -103,7 +103,7 @@ def _draw(problem: Problem, cell: Cell, seed: int, draws: int) -> tuple[FeatureM
     return phi, Draws(*(np.stack(column) for column in zip(*rows, strict=True)))
 
 
-def _products(phi_q: Host, phi_k: Host, v: Host) -> tuple[Host, Host]:
+def _products(phi_q: Float64, phi_k: Float64, v: Float64) -> tuple[Float64, Float64]:
     """phi(Q) phi(K)^T, (n, l), and that times V, (n, e), in tiles that BLAS leaves on one thread.
 
     Its threads gain little on products of this size, and on a busy machine they wait for each other.
@@ -148,7 +148,9 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     }
 
 
-def _variance(problem: Problem, phi: FeatureMap, found: Draws, measured: Host, predicted: Host) -> dict[str, Number]:
+def _variance(
+    problem: Problem, phi: FeatureMap, found: Draws, measured: Float64, predicted: Float64
+) -> dict[str, Number]:
     """Variance over redraws, measured and predicted, in units of the squared error of the best constant kernel.
 
     A sample variance of exponential features settles only where e^{4 v^2}, their kurtosis, is below the number of
@@ -156,7 +158,7 @@ def _variance(problem: Problem, phi: FeatureMap, found: Draws, measured: Host, p
     The fields named "seen" are over the entries that settle; their unit too.
     """
     exact = problem.entries
-    frequencies = phi.features_of(problem.tokens.q.shape[1])
+    frequencies = phi.num_features_of(problem.tokens.q.shape[1])
     if phi.spec is not None and phi.spec.omega is not None:
         frequencies = len(phi.spec.omega)
     seen = np.isfinite(predicted) & (predicted > NEGLIGIBLE * exact**2)
@@ -179,7 +181,7 @@ def _variance(problem: Problem, phi: FeatureMap, found: Draws, measured: Host, p
     return result
 
 
-def _unit(exact: Host) -> float:
+def _unit(exact: Float64) -> float:
     """Return the squared error of the best constant kernel; NaN where that is exact, for it measures nothing then."""
     return float(without_rounding(np.var(exact), exact)) or np.nan
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._lazy import lazy
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, row_kl
@@ -20,9 +20,9 @@ __all__ = ["Problem", "without_rounding"]
 ROUNDING = 1e-13  # relative error that sums of this size may leave
 
 
-def without_rounding(squares: ArrayLike, values: Host) -> Host:
+def without_rounding(squares: ArrayLike, values: Float64) -> Float64:
     """Return squared errors, 0 where they are nothing but the rounding of sums of such values."""
-    kept: Host = np.where(np.sqrt(squares) <= ROUNDING * np.max(np.abs(values)), 0.0, squares)
+    kept: Float64 = np.where(np.sqrt(squares) <= ROUNDING * np.max(np.abs(values)), 0.0, squares)
     return kept
 
 
@@ -35,23 +35,23 @@ class Problem:
     kernel: Softmax = field(default_factory=Softmax)
 
     @lazy
-    def logits(self) -> Host:
+    def logits(self) -> Float64:
         """x'.y' of all pairs, (n, l)."""
         c = self.kernel.input_scale(self.tokens.q.shape[1])
-        logits: Host = (self.tokens.q * c) @ (self.tokens.k * c).T
+        logits: Float64 = (self.tokens.q * c) @ (self.tokens.k * c).T
         return logits
 
     @lazy
-    def weights(self) -> Host:
+    def weights(self) -> Float64:
         """Rows of exact attention weights, (n, l)."""
         weights = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
-        normalised: Host = weights / weights.sum(axis=1, keepdims=True)
+        normalised: Float64 = weights / weights.sum(axis=1, keepdims=True)
         return normalised
 
     @lazy
-    def exact(self) -> Host:
+    def exact(self) -> Float64:
         """Exact attention outputs, (n, e)."""
-        exact: Host = self.weights @ self.tokens.v
+        exact: Float64 = self.weights @ self.tokens.v
         return exact
 
     @lazy
@@ -67,19 +67,21 @@ class Problem:
         return flat // length, flat % length
 
     @lazy
-    def entries(self) -> Host:
+    def entries(self) -> Float64:
         """The kernel at these pairs, (P,); infinite where exp leaves float64."""
         with np.errstate(over="ignore"):
-            entries: Host = np.exp(self.logits[self.pairs])
+            entries: Float64 = np.exp(self.logits[self.pairs])
         return entries
 
     @lazy
-    def square_sums(self) -> Host:
+    def square_sums(self) -> Float64:
         """v^2 = |x' + y'|^2 at these pairs, (P,): e^{v^2} / m is about the relative variance of positive features."""
         rows, columns = self.pairs
         c = self.kernel.input_scale(self.tokens.q.shape[1])
         q, k = self.tokens.q * c, self.tokens.k * c
-        square_sums: Host = (np.sum(q**2, axis=1)[rows] + np.sum(k**2, axis=1)[columns]) + 2 * self.logits[self.pairs]
+        square_sums: Float64 = (np.sum(q**2, axis=1)[rows] + np.sum(k**2, axis=1)[columns]) + 2 * self.logits[
+            self.pairs
+        ]
         return np.maximum(square_sums, 0.0)
 
     @lazy

@@ -10,7 +10,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
 from kernattn.studies._images import MOST_DIGITS, PATCH, digits, patches, photograph
 from kernattn.studies._seeds import stream
@@ -26,9 +26,9 @@ class Tokens:
 
     source: str
     description: str
-    q: Host
-    k: Host
-    v: Host
+    q: Float64
+    k: Float64
+    v: Float64
     scale: float = 1.0
 
     @property
@@ -49,12 +49,12 @@ class Tokens:
         return digest.hexdigest()
 
 
-def _photograph(name: str, count: int, rng: np.random.Generator) -> tuple[Host, Host]:
+def _photograph(name: str, count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
     """Colour patches (count, 192) with levels up to 1, and their places (count, 2)."""
     return patches(photograph(name) / 255, count, rng)
 
 
-def _digits(count: int, rng: np.random.Generator) -> tuple[Host, Host]:
+def _digits(count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
     """Images (count, 64), and which digit each is: one-hot (count, 10)."""
     images, labels = digits()
     picked = rng.choice(len(images), size=count, replace=False)
@@ -68,14 +68,14 @@ SOURCES = {
 }
 
 
-def _whiten(raw: Host) -> Host:
+def _whiten(raw: Float64) -> Float64:
     """(n, D) -> (n, d): coordinates on the d leading principal axes, each of mean 0 and variance 1."""
     centred = raw - raw.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     axes = axes[:DIM]
     axes *= np.sign(axes[np.arange(DIM), np.argmax(np.abs(axes), axis=1)])[:, None]  # the SVD leaves the signs open
     coordinates = centred @ axes.T
-    whitened: Host = coordinates / coordinates.std(axis=0)
+    whitened: Float64 = coordinates / coordinates.std(axis=0)
     return whitened
 
 
@@ -134,7 +134,7 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         raise FileFormatError(f"{path} cannot be read as an .npz of plain numbers: {error}") from error
 
 
-def _checked(path: Path, name: str, array: np.ndarray) -> Host:
+def _checked(path: Path, name: str, array: np.ndarray) -> Float64:
     if array.dtype.kind != "f":
         raise DTypeError(f"{path}: {name} must be float16, float32 or float64; got {array.dtype}")
     if array.ndim != 2:

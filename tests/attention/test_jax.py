@@ -32,7 +32,7 @@ def test_without_tracing():
     given = [jnp.asarray(x) for x in (q, k, v)]
     out, state = ka.causal_linear_attention(*given, phi)
     step, state = ka.linear_attention_step(state, *(x[0] for x in given), phi)
-    assert isinstance(state.draw, int)
+    assert isinstance(state.fingerprint, int)
     assert all(isinstance(x, jax.Array) for x in (out, step, *state[:3]))
     wanted, before = laws.causal(phi, q, k, v)
     laws.close(out, wanted, 1e-5, "causal")

@@ -59,7 +59,7 @@ def test_the_same_kind_comes_out(name, xp):
             laws.close(got, wanted[form], 20 * rounding * scale, f"{form} in {dtype}")
         for state in states:
             assert isinstance(state, ka.LinearState)
-            assert int(state.draw) == phi.draw
+            assert int(state.fingerprint) == phi.fingerprint
             assert all(xp.holds(x) and dtype_name(x) == STATE_DTYPE[dtype] for x in state[:3])
         for before, after in zip((q, k, v), given, strict=True):
             np.testing.assert_array_equal(to_numpy(after), to_numpy(before), err_msg="an input was written")

@@ -35,7 +35,7 @@ def test_both_sides_are_the_features(name):
     for x, scaled, plain in ((q, phi.scaled_query, phi.query), (k, phi.scaled_key, phi.key)):
         values, log_scale = scaled(x)
         np.testing.assert_allclose(values * np.exp(log_scale), plain(x), rtol=1e-12, atol=1e-14)
-        assert plain(x).shape == (2, 7, phi.features_of(maps.DIM))
+        assert plain(x).shape == (2, 7, phi.num_features_of(maps.DIM))
 
 
 def test_signed_features_beside_exponential_ones(backend):

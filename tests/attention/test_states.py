@@ -12,7 +12,7 @@ from xp import KINDS
 def test_states_of_another_draw():
     other = DRAWN.redraw(7)
     state = ka.key_state(x(5, 4), x(5, 2), DRAWN)
-    words = (DRAWN.draw, other.draw)
+    words = (DRAWN.fingerprint, other.fingerprint)
     with refused(errors.StateMismatchError, *words):
         ka.attend(state, x(5, 4), other)
     with refused(errors.StateMismatchError, *words):
@@ -22,7 +22,7 @@ def test_states_of_another_draw():
     with refused(errors.StateMismatchError, *words):
         ka.merge_states(state, ka.key_state(x(5, 4), x(5, 2), other))
     # the same size, another function
-    with refused(errors.StateMismatchError, PHI.draw, ka.features.relu().draw):
+    with refused(errors.StateMismatchError, PHI.fingerprint, ka.features.relu().fingerprint):
         ka.attend(ka.key_state(x(5, 4), x(5, 2), PHI), x(5, 4), ka.features.relu())
 
 
@@ -107,7 +107,7 @@ def test_initial_state():
         ka.initial_state(PHI, (2,), 3, like=np.ones(4, np.int64))
     with refused(errors.ShapeError, "like", "d = 4", "(3,)"):
         ka.initial_state(DRAWN, (2,), 3, like=x(3))
-    with refused(errors.DTypeError, "phi", "str"):
+    with refused(errors.DTypeError, "phi", "elu1"):
         ka.initial_state("elu1", (2,), 3, like=x(4))
     with refused(errors.ShapeError, "like", "()"):
         ka.initial_state(PHI, (2,), 3, like=x())

@@ -60,7 +60,7 @@ def test_outputs_that_overlap(name):
     old = arguments[name]
     arguments[name] = shared.view(old.dtype)[: old.size].reshape(old.shape)
     state = state._replace(**{part: arguments.pop(part) for part in ("s", "z", "peak")})
-    arguments.pop("draw")
+    arguments.pop("fingerprint")
     with refused(errors.ParameterError, "out", f"overlaps that of {name}"):
         ka.linear_attention_step(state, **arguments, phi=PHI, out=out)
     assert not memory.any()

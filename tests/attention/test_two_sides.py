@@ -39,8 +39,8 @@ class Sides(FeatureMap):
     def key_dim(self):
         return self.key_spec.dim
 
-    def features_of(self, dim):
-        return self.key_spec.features_of(self.key_dim)
+    def num_features_of(self, dim):
+        return self.key_spec.num_features_of(self.key_dim)
 
     def scaled_query(self, x):
         return scaled(x, self.query_spec)
@@ -87,7 +87,7 @@ def test_the_laws_hold(kinds, backend):
     for x, side in ((q, "query"), (k, "key")):
         features = getattr(phi, side)
         got = features(backend.kind.asarray(x), backend=backend.name)
-        np.testing.assert_allclose(np.asarray(got), laws.features_of(phi, x, side).values, rtol=1e-9, atol=1e-12)
+        np.testing.assert_allclose(np.asarray(got), laws.num_features_of(phi, x, side).values, rtol=1e-9, atol=1e-12)
     if backend.name != "gpu":
         laws.normalisers_are_true(phi, q, k, v, backend, cut=13, key_mask=mask)
 
@@ -119,7 +119,7 @@ class Computed(FeatureMap):
     spec = None
     dim = 5
 
-    def features_of(self, dim):
+    def num_features_of(self, dim):
         return 6
 
     def scaled_query(self, x):

@@ -88,7 +88,7 @@ class Itself(ExactMap):
             raise ParameterError(f"num_features must be dim; got {number}")
         return cls(kernel)
 
-    def features_of(self, dim):
+    def num_features_of(self, dim):
         return dim
 
     def scaled_query(self, x):
@@ -169,7 +169,7 @@ def check_use(phi, tmp_path):
     phi.save(path)
     again = ka.load(path)
     assert type(again) is type(phi)
-    assert again.draw == phi.draw
+    assert again.fingerprint == phi.fingerprint
     np.testing.assert_array_equal(again(ROWS), phi(ROWS))
     laws.forms_agree(phi, *arrays(4, (2, 20, D), (2, 20, D), (2, 20, 3), dtype="float64", scale=0.2), cut=7)
 

@@ -76,7 +76,7 @@ def test_redraw_and_files(tmp_path):
         np.testing.assert_array_equal(phi.redraw(4)(x), phi.redraw(4)(x))
         phi.save(tmp_path / "map.npz")
         again = ka.load(tmp_path / "map.npz")
-        assert again.draw == phi.draw != phi.redraw(4).draw
+        assert again.fingerprint == phi.fingerprint != phi.redraw(4).fingerprint
         np.testing.assert_array_equal(again.redraw(5)(x), phi.redraw(5)(x))
 
 

@@ -151,7 +151,7 @@ def test_other_estimators_take_the_rows_of_both():
         ("auto", K.Gaussian() + K.Gaussian(2.0)),
     ):
         one, other = (ka.random_features(kernel, D, 12, name, data=data) for data in (pair, rows))
-        assert one.draw == other.draw
+        assert one.fingerprint == other.fingerprint
     table = ka.features.recommend(K.Softmax(), pair, 12)
     assert str(table) == str(ka.features.recommend(K.Softmax(), rows, 12))
     assert NAME not in {choice.estimator for choice in table.choices}
@@ -169,10 +169,10 @@ def test_in_attention_saved_and_redrawn(tmp_path):
     np.testing.assert_allclose(out[-1], ka.linear_attention(q, k[:6], v[:6], phi)[-1], rtol=1e-9)
     phi.save(tmp_path / "map.npz")
     again = ka.load(tmp_path / "map.npz")
-    assert again.draw == phi.draw
+    assert again.fingerprint == phi.fingerprint
     np.testing.assert_array_equal(again.key(k), phi.key(k))
     other = phi.redraw(3)
-    assert other.draw != phi.draw
+    assert other.fingerprint != phi.fingerprint
     np.testing.assert_array_equal(other.query_transform, phi.query_transform)
 
 

@@ -47,7 +47,7 @@ def test_features_are_joined(name, xp):
     (x,) = arrays(1, (2, 6, D))
     wanted = joined(phi, x.astype(float))
     assert phi.dim == D
-    assert phi.num_features == phi.features_of(D) == wanted.shape[-1]
+    assert phi.num_features == phi.num_features_of(D) == wanted.shape[-1]
     x = xp.asarray(x)
     for got in (phi(x), phi.query(x), phi.key(x)):
         assert xp.holds(got)
@@ -159,10 +159,10 @@ def test_redraw_and_files(name, tmp_path):
     a = phi.redraw(4)
     assert type(a) is type(phi)
     np.testing.assert_array_equal(a(x), phi.redraw(4)(x))
-    assert len({phi.draw, a.draw, phi.redraw(5).draw}) == 3
+    assert len({phi.fingerprint, a.fingerprint, phi.redraw(5).fingerprint}) == 3
     phi.save(tmp_path / "map.npz")
     again = ka.load(tmp_path / "map.npz")
-    assert again.draw == phi.draw
+    assert again.fingerprint == phi.fingerprint
     np.testing.assert_array_equal(again(x), phi(x))
     np.testing.assert_array_equal(again.redraw(5)(x), phi.redraw(5)(x))
 
@@ -194,4 +194,4 @@ def test_maps_of_any_dimension():
     assert phi.dim is None
     assert phi.num_features is None
     for d in (2, 3):
-        assert phi(np.ones((4, d))).shape == (4, phi.features_of(d))
+        assert phi(np.ones((4, d))).shape == (4, phi.num_features_of(d))

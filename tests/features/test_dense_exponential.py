@@ -149,9 +149,9 @@ def test_in_attention_saved_and_redrawn(tmp_path):
         ka.linear_attention(q, k, v, phi), weights @ v / weights.sum(axis=1, keepdims=True), rtol=1e-9
     )
     phi.save(tmp_path / "map.npz")
-    assert ka.load(tmp_path / "map.npz").draw == phi.draw
+    assert ka.load(tmp_path / "map.npz").fingerprint == phi.fingerprint
     other = phi.redraw(3)
-    assert other.draw != phi.draw
+    assert other.fingerprint != phi.fingerprint
     np.testing.assert_array_equal(other.tilt, phi.tilt)
 
 

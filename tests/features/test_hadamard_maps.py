@@ -165,11 +165,11 @@ def test_a_draw_does_not_write_the_matrix():
         assert isinstance(each.omega, Chains)
         assert each.num_features == 700
         assert each.dim == 300
-        assert isinstance(each.draw, int)
+        assert isinstance(each.fingerprint, int)
         each(rows(300, n=1))
         each.scaled(rows(300, n=1))
         assert not is_made(each.omega)
-    assert phi.draw == make(300, 700, "positive", "softmax").draw != again.draw
+    assert phi.fingerprint == make(300, 700, "positive", "softmax").fingerprint != again.fingerprint
     np.testing.assert_array_equal(np.asarray(phi.omega), ka.projections.hadamard(700, 300, 3))
 
 
@@ -180,7 +180,7 @@ def test_files(estimator, tmp_path):
     again = ka.load(tmp_path / "map.npz")
     assert isinstance(again.omega, Chains)
     assert not is_made(phi.omega)
-    assert again.draw == phi.draw
+    assert again.fingerprint == phi.fingerprint
     np.testing.assert_array_equal(again(rows(100)), phi(rows(100)))
     np.testing.assert_array_equal(again.redraw(5)(rows(100)), phi.redraw(5)(rows(100)))
     assert (tmp_path / "map.npz").stat().st_size < np.asarray(phi.omega).nbytes / 4
@@ -237,10 +237,10 @@ def test_neurons_by_chains(always, name, tmp_path):
     assert not is_made(phi.omega)
     again = phi.redraw(4)
     assert isinstance(again.omega, Chains)
-    assert again.draw != phi.draw
+    assert again.fingerprint != phi.fingerprint
     phi.save(tmp_path / "map.npz")
     loaded = ka.load(tmp_path / "map.npz")
-    assert loaded.draw == phi.draw
+    assert loaded.fingerprint == phi.fingerprint
     np.testing.assert_array_equal(loaded(x), phi(x))
     np.testing.assert_array_equal(loaded.redraw(4)(x), again(x))
 

@@ -15,8 +15,8 @@ def test_maps_are_frozen(name):
     phi = maps.make(name)
     with pytest.raises((FrozenInstanceError, AttributeError)):
         phi.omega = None
-    assert isinstance(phi.draw, int)
-    assert 0 <= phi.draw < 2**31
+    assert isinstance(phi.fingerprint, int)
+    assert 0 <= phi.fingerprint < 2**31
     for each in (phi, phi.redraw(3)):
         arrays = [value for value in vars(each).values() if isinstance(value, np.ndarray)]
         assert not any(array.flags.writeable for array in arrays)
@@ -27,11 +27,11 @@ def test_spec_says_the_sizes(name):
     phi = maps.make(name)
     (x,) = arrays(1, (3, maps.DIM))
     m = phi(x).shape[-1]
-    assert phi.features_of(maps.DIM) == m
+    assert phi.num_features_of(maps.DIM) == m
     assert phi.dim in (None, maps.DIM)
     if phi.spec is not None:
         assert phi.spec.kind in ("elu1", "relu", "exp", "exp_pair", "cos", "sincos")
-        assert phi.spec.features_of(maps.DIM) == m
+        assert phi.spec.num_features_of(maps.DIM) == m
 
 
 @pytest.mark.parametrize("name", [*maps.RANDOM, *maps.GENERALIZED])
@@ -41,8 +41,8 @@ def test_redraw(name):
     before = phi(x)
     a, b, c = phi.redraw(5), phi.redraw(5), phi.redraw(6)
     np.testing.assert_array_equal(a(x), b(x))
-    assert a.draw == b.draw
-    assert len({phi.draw, a.draw, c.draw}) == 3
+    assert a.fingerprint == b.fingerprint
+    assert len({phi.fingerprint, a.fingerprint, c.fingerprint}) == 3
     assert not np.allclose(a(x), c(x))
     np.testing.assert_array_equal(phi(x), before)
     assert type(a) is type(phi)
@@ -50,13 +50,13 @@ def test_redraw(name):
     generator = np.random.default_rng(5)
     first, second = phi.redraw(generator), phi.redraw(generator)
     np.testing.assert_array_equal(first(x), a(x))
-    assert second.draw != first.draw
+    assert second.fingerprint != first.fingerprint
 
 
 @pytest.mark.parametrize("name", ["elu1", "relu", "exp", "polynomial"])
 def test_deterministic_maps_redraw_into_themselves(name):
     phi = maps.make(name)
-    assert phi.redraw(3).draw == phi.draw
+    assert phi.redraw(3).fingerprint == phi.fingerprint
 
 
 def test_draws_are_told_apart_by_content():
@@ -64,7 +64,7 @@ def test_draws_are_told_apart_by_content():
 
     def drawn(**changes):
         arguments = {"kernel": kernel, "dim": 5, "num_features": 8, "estimator": "positive", "rng": 0} | changes
-        return ka.random_features(**arguments).draw
+        return ka.random_features(**arguments).fingerprint
 
     assert drawn() == drawn()
     different = [
@@ -80,17 +80,17 @@ def test_draws_are_told_apart_by_content():
         drawn(estimator="optimal_positive"),
         drawn(projection="iid"),
         drawn(projection=ka.projections.Orthogonal(norms="sqrt_d")),
-        ka.features.elu1().draw,
-        ka.features.exp().draw,
-        ka.features.polynomial(2).draw,
-        ka.features.polynomial(3).draw,
-        ka.features.generalized("relu", 5, 8).draw,
-        ka.features.generalized("abs", 5, 8).draw,
-        ka.features.generalized(np.abs, 5, 8).draw,
+        ka.features.elu1().fingerprint,
+        ka.features.exp().fingerprint,
+        ka.features.polynomial(2).fingerprint,
+        ka.features.polynomial(3).fingerprint,
+        ka.features.generalized("relu", 5, 8).fingerprint,
+        ka.features.generalized("abs", 5, 8).fingerprint,
+        ka.features.generalized(np.abs, 5, 8).fingerprint,
     ]
     assert len(set(different)) == len(different)
     phi = ka.random_features(kernel, 5, 8, "optimal_positive")
-    assert replace(phi, tilt=0.9 * phi.tilt).draw != phi.draw
+    assert replace(phi, tilt=0.9 * phi.tilt).fingerprint != phi.fingerprint
 
 
 def test_rng():
@@ -99,7 +99,7 @@ def test_rng():
     omegas = [ka.random_features(kernel, 4, 8, rng=seed).omega for seed in seeds]
     for omega in omegas[1:]:
         np.testing.assert_array_equal(omega, omegas[0])
-    fresh = [ka.random_features(kernel, 4, 8, rng=None).draw for _ in range(2)]
+    fresh = [ka.random_features(kernel, 4, 8, rng=None).fingerprint for _ in range(2)]
     assert fresh[0] != fresh[1]
     state = np.random.get_state()[1].copy()  # noqa: NPY002
     ka.random_features(kernel, 4, 8, rng=3)
@@ -131,8 +131,8 @@ def test_auto():
 
 EVALUATED = {"query", "key", "scaled", "spec", "query_spec", "key_spec", "scaled_query", "scaled_key"}
 KNOWN = {"mean", "bias", "variance", "num_features_for"}
-SIZES = {"dim", "query_dim", "key_dim", "num_features", "features_of"}
-PUBLIC = EVALUATED | KNOWN | SIZES | {"draw", "redraw", "save"}
+SIZES = {"dim", "query_dim", "key_dim", "num_features", "num_features_of"}
+PUBLIC = EVALUATED | KNOWN | SIZES | {"fingerprint", "redraw", "save"}
 MORE = {"Nystrom": {"trace_residual"}, "AsymmetricExponential": {"projection"}}  # besides their fields
 
 
@@ -157,7 +157,7 @@ def test_a_map_of_ones_own():
         dim = None
         spec = None
 
-        def features_of(self, dim):
+        def num_features_of(self, dim):
             return dim
 
         def scaled_query(self, x):

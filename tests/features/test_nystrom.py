@@ -151,7 +151,7 @@ def test_minibatch_kmeans():
     phi = make()
     np.random.seed(5)  # noqa: NPY002
     np.testing.assert_array_equal(make().landmarks, phi.landmarks)
-    assert make(rng=2).draw != phi.draw
+    assert make(rng=2).fingerprint != phi.fingerprint
     uniform = [ka.features.nystrom(GAUSSIAN, x, 30, rng=r).trace_residual(x) for r in range(5)]
     assert np.mean([make(rng=r).trace_residual(x) for r in range(5)]) < np.mean(uniform)
     same = make(np.ones((7, 3)), 4)
@@ -270,13 +270,13 @@ def test_values_and_files(tmp_path):
     x = clustered(100)
     for kernel, data in ((GAUSSIAN, x), ("precomputed", matrix(GAUSSIAN, x))):
         phi = ka.features.nystrom(kernel, data, 8, rng=1)
-        assert phi.draw == ka.features.nystrom(kernel, data, 8, rng=1).draw
-        assert phi.draw != ka.features.nystrom(kernel, data, 8, rng=2).draw
+        assert phi.fingerprint == ka.features.nystrom(kernel, data, 8, rng=1).fingerprint
+        assert phi.fingerprint != ka.features.nystrom(kernel, data, 8, rng=2).fingerprint
         assert phi.redraw(3) is phi
         phi(data)
         phi.save(tmp_path / "map.npz")
         back = ka.load(tmp_path / "map.npz")
-        assert back.draw == phi.draw
+        assert back.fingerprint == phi.fingerprint
         np.testing.assert_array_equal(back(data), phi(data))
         for value in vars(phi).values():
             assert not isinstance(value, np.ndarray) or not value.flags.writeable

@@ -191,7 +191,7 @@ def test_in_attention_and_saved(tmp_path):
     np.testing.assert_allclose(ka.linear_attention(q, k, v, phi), expected, rtol=1e-9)
     phi.save(tmp_path / "map.npz")
     again = ka.load(tmp_path / "map.npz")
-    assert again.draw == phi.draw
+    assert again.fingerprint == phi.fingerprint
     np.testing.assert_array_equal(again.key(k), phi.key(k))
 
 

@@ -222,11 +222,11 @@ def test_redraws_and_files(name, tmp_path):
     assert phi.dim == D
     assert type(a) is type(phi)
     np.testing.assert_array_equal(a(x), b(x))
-    assert len({phi.draw, a.draw, c.draw}) == 3
-    assert a.draw == b.draw == ka.random_features(KERNEL, D, 14, name, rng=1).draw
+    assert len({phi.fingerprint, a.fingerprint, c.fingerprint}) == 3
+    assert a.fingerprint == b.fingerprint == ka.random_features(KERNEL, D, 14, name, rng=1).fingerprint
     phi.save(tmp_path / "map.npz")
     back = ka.load(tmp_path / "map.npz")
-    assert back.draw == phi.draw
+    assert back.fingerprint == phi.fingerprint
     np.testing.assert_array_equal(back(x), phi(x))
     for value in vars(phi).values():
         assert not isinstance(value, np.ndarray) or not value.flags.writeable
@@ -259,10 +259,10 @@ def test_exact_maps(degree, gamma, coef0):
     kernel = ka.kernels.Polynomial(degree, gamma, coef0)
     phi = ka.features.polynomial(degree, gamma, coef0)
     np.testing.assert_allclose(phi(x) @ phi(y).T, kernel(x, y), rtol=1e-12, atol=1e-12)
-    same = ka.random_features(kernel, 3, phi.features_of(3), "exact")
-    assert same.draw == phi.draw
-    with pytest.raises(errors.ParameterError, match=rf"{phi.features_of(3)} features"):
-        ka.random_features(kernel, 3, phi.features_of(3) + 1, "exact")
+    same = ka.random_features(kernel, 3, phi.num_features_of(3), "exact")
+    assert same.fingerprint == phi.fingerprint
+    with pytest.raises(errors.ParameterError, match=rf"{phi.num_features_of(3)} features"):
+        ka.random_features(kernel, 3, phi.num_features_of(3) + 1, "exact")
 
 
 def test_taylor2(xp):
@@ -273,7 +273,7 @@ def test_taylor2(xp):
         with xp.wide():
             got = to_numpy(phi(xp.asarray(x))) @ np.swapaxes(to_numpy(phi(xp.asarray(y))), -1, -2)
         np.testing.assert_allclose(got, 1 + t + t**2 / 2, rtol=1e-11, atol=1e-11)
-        assert phi.features_of(4) == 15
+        assert phi.num_features_of(4) == 15
         assert (got > 0).all()
     with pytest.raises(errors.ParameterError, match="scale"):
         ka.features.taylor2(-1.0)
@@ -288,7 +288,7 @@ def test_auto():
         every = (ka.random_features(KERNEL, D, 64, name) for name in SKETCHES)
         least = min(np.sum(phi.variance(rows[:, None], rows[None])) for phi in every)
         assert np.sum(chosen.variance(rows[:, None], rows[None])) <= least * (1 + 1e-9)
-        assert chosen.draw in [ka.random_features(KERNEL, D, 64, name).draw for name in SKETCHES]
+        assert chosen.fingerprint in [ka.random_features(KERNEL, D, 64, name).fingerprint for name in SKETCHES]
     with pytest.raises(errors.ParameterError, match="Hadamard"):
         ka.random_features(KERNEL, D, 64, projection="hadamard", data=x)
     assert ka.random_features(KERNEL, D, 63, data=x).num_features == 63
@@ -323,7 +323,7 @@ def test_refused_pairs():
         phi.variance(np.ones(D), np.ones(D + 1))
     with pytest.raises(errors.ShapeError, match=r"broadcast.*\(3, 5\)"):
         phi.mean(np.ones((3, D)), np.ones((4, D)))
-    assert replace(phi, kernel=ka.kernels.Polynomial(3, 2.0, 0.5)).draw != phi.draw
+    assert replace(phi, kernel=ka.kernels.Polynomial(3, 2.0, 0.5)).fingerprint != phi.fingerprint
 
 
 @pytest.mark.statistical

@@ -106,12 +106,12 @@ def test_redraw_and_files(name, tmp_path):
     (x,) = arrays(1, (5, D), dtype="float64")
     a, b = phi.redraw(4), phi.redraw(4)
     np.testing.assert_array_equal(a(x), b(x))
-    assert a.draw != phi.draw
+    assert a.fingerprint != phi.fingerprint
     assert not a.omega.flags.writeable
     phi.save(tmp_path / "map.npz")
     again = ka.load(tmp_path / "map.npz")
     assert again.kernel == KERNELS[name]
-    assert again.draw == phi.draw
+    assert again.fingerprint == phi.fingerprint
     np.testing.assert_array_equal(again(x), phi(x))
     np.testing.assert_array_equal(again.redraw(5)(x), phi.redraw(5)(x))
     np.testing.assert_array_equal(again.variance(x, x[::-1]), phi.variance(x, x[::-1]))

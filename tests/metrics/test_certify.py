@@ -46,7 +46,7 @@ class Own(ka.features.FeatureMap):
     def spec(self):
         return None
 
-    def features_of(self, dim):
+    def num_features_of(self, dim):
         return len(self.omega)
 
     def scaled_query(self, x):

@@ -86,7 +86,7 @@ def test_no_worse_than_the_composed_path(kind):
 def test_a_result_beyond_the_caches_is_that_of_its_parts(frequencies, dtype):
     """Written past the caches, from addresses of any alignment."""
     spec = spec_of("sincos", 3, frequencies, elementwise=False)
-    rows = 2 * STREAMED // (spec.features_of(3) * np.dtype(dtype).itemsize)
+    rows = 2 * STREAMED // (spec.num_features_of(3) * np.dtype(dtype).itemsize)
     x = np.random.default_rng(3).standard_normal((rows, 3)).astype(dtype)
     phi = features(x, spec)
     for low in range(0, rows, rows // 3):

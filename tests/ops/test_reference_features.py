@@ -46,7 +46,7 @@ def test_formula(name, xp):
             fine = TOLERANCE["float64" if dtype == "float64" else "float32"]
             product = to_numpy(values) * np.exp(to_numpy(log_scale))
             np.testing.assert_allclose(product, wanted, rtol=4 * fine, atol=4 * fine, err_msg=dtype)
-    assert spec.features_of(3) == wanted.shape[-1]
+    assert spec.num_features_of(3) == wanted.shape[-1]
     assert spec.dim == (None if spec.omega is None else 3)
 
 

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._parallel import threads
 from kernattn.bench._races import Call
 from kernattn.bench._torch import CHUNK, chunked, projection, whole
@@ -43,13 +43,13 @@ def torch_of(*arrays: Any) -> Any:
     return torch, [torch.from_numpy(x) for x in arrays]
 
 
-def torch_chunked(q: Any, k: Any, v: Any, omega: Host | None) -> Call:
+def torch_chunked(q: Any, k: Any, v: Any, omega: Float64 | None) -> Call:
     """Chunked causal attention as whole-array torch."""
     torch, (q, k, v) = torch_of(q, k, v)
     return partial(whole(torch, omega, q), q, k, v)
 
 
-def _lean_features(torch: Any, omega: Host | None, like: Any) -> Callable[[Any, bool], Any]:
+def _lean_features(torch: Any, omega: Float64 | None, like: Any) -> Callable[[Any, bool], Any]:
     """Maps of a block, in place.
 
     They take no maximum of the keys out, which is unsafe at large norms and saves a pass. elu + 1 is put together,
@@ -71,7 +71,7 @@ def _lean_features(torch: Any, omega: Host | None, like: Any) -> Callable[[Any, 
     return features
 
 
-def torch_lean(q: Any, k: Any, v: Any, omega: Host | None) -> Call:
+def torch_lean(q: Any, k: Any, v: Any, omega: Float64 | None) -> Call:
     """The strongest causal torch we know: a loop over chunks, maps and sums in place, nothing but the output written.
 
     Chunks of 32 beat those of 64, 128 and 256, heads at once beat a loop over heads, and `out=` into buffers of one's
@@ -101,7 +101,7 @@ def torch_lean(q: Any, k: Any, v: Any, omega: Host | None) -> Call:
     return cast(Call, torch.inference_mode()(call))
 
 
-def torch_lean_all(q: Any, k: Any, v: Any, omega: Host) -> Call:
+def torch_lean_all(q: Any, k: Any, v: Any, omega: Float64) -> Call:
     """The strongest bidirectional torch we know: blocks whose features stay in cache, where whole arrays leave it."""
     torch, (q, k, v) = torch_of(q, k, v)
     features = _lean_features(torch, omega, q)
@@ -129,7 +129,7 @@ def _performer_pytorch() -> Any:
         return import_module("performer_pytorch.performer_pytorch")
 
 
-def performer(q: Any, k: Any, v: Any, omega: Host, causal: bool) -> Call:
+def performer(q: Any, k: Any, v: Any, omega: Float64, causal: bool) -> Call:
     """Attention of performer-pytorch as its users call it."""
     torch, tensors = torch_of(q, k, v)
     module = _performer_pytorch()
@@ -140,7 +140,7 @@ def performer(q: Any, k: Any, v: Any, omega: Host, causal: bool) -> Call:
     return lambda: attention(q, k, v)
 
 
-def performer_maps_and_chunks(q: Any, k: Any, v: Any, omega: Host) -> Call:
+def performer_maps_and_chunks(q: Any, k: Any, v: Any, omega: Float64) -> Call:
     """Feature maps of performer-pytorch, with chunked torch in place of its slow causal sum."""
     torch, tensors = torch_of(q, k, v)
     module = _performer_pytorch()

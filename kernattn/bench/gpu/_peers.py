@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn.bench._torch import CHUNK, projection
 from kernattn.bench.gpu._products import matmul
 
@@ -59,7 +59,7 @@ def fla_chunk(torch: Any, features: int) -> tuple[Call, Callable[[Any], Any]] | 
     return lambda q, k, v: kernel(q, k, v, normalize=False), lambda x: x.transpose(1, 2).contiguous()
 
 
-def cupy_chunked(omega: Host | None, dtype: str, dim: int) -> Call:
+def cupy_chunked(omega: Float64 | None, dtype: str, dim: int) -> Call:
     """The same chunks by cuBLAS, with CuPy's array expressions in float32 around the products."""
     import cupy
 
@@ -101,7 +101,7 @@ def cupy_chunked(omega: Host | None, dtype: str, dim: int) -> Call:
 # ---- features ----
 
 
-def torch_features(torch: Any, omega: Host, like: Any) -> Call:
+def torch_features(torch: Any, omega: Float64, like: Any) -> Call:
     """phi(x) = exp(omega x - |x|^2 / 2) / sqrt(m) of scaled rows: a product, and what is left in place."""
     omega_t, weight = projection(torch, omega, like)
 
@@ -112,7 +112,7 @@ def torch_features(torch: Any, omega: Host, like: Any) -> Call:
     return call
 
 
-def cupy_features(omega: Host, dtype: str, dim: int) -> Call:
+def cupy_features(omega: Float64, dtype: str, dim: int) -> Call:
     """The same by cuBLAS and CuPy."""
     import cupy
 

@@ -6,7 +6,7 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, namespace
 from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
@@ -35,9 +35,9 @@ class DeterministicMap(FeatureMap):
         check_pairs(self.dim, x, y)
         return _zeros(x, y)
 
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d): the bias alone, at the number of features."""
-        bias, features = self.bias(x, y), self.features_of(x.shape[-1])
+        bias, features = self.bias(x, y), self.num_features_of(x.shape[-1])
         zeros = np.zeros_like(bias)
         return Terms(1, lambda n: features, self.mean(x, y) - bias, lambda n: bias, lambda n: zeros)
 

@@ -8,7 +8,7 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, check_floating, namespace
+from kernattn._array import Array, Float64, check_floating, namespace
 from kernattn._check import MOST
 from kernattn._lazy import lazy
 from kernattn._random import RNG
@@ -46,14 +46,14 @@ class FeatureMap(ABC):
         return self.dim
 
     @abstractmethod
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of features of an input of dimension `dim`."""
 
     @final
     @property
     def num_features(self) -> int | None:
-        """Number M of features; None for a map of any dimension, whose `features_of` tells it."""
-        return None if self.dim is None else self.features_of(self.dim)
+        """Number M of features; None for a map of any dimension, whose `num_features_of` tells it."""
+        return None if self.dim is None else self.num_features_of(self.dim)
 
     @abstractmethod
     def scaled_query(self, x: Array) -> ScaledFeatures:
@@ -80,7 +80,7 @@ class FeatureMap(ABC):
 
     @final
     @lazy
-    def draw(self) -> int:
+    def fingerprint(self) -> int:
         """Fingerprint of the map's content, which the states that it makes carry."""
         return fingerprint(self)
 
@@ -141,7 +141,7 @@ class FeatureMap(ABC):
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         raise NoClosedForm(f"no closed form is known for the variance of {type(self).__name__}")
 
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
         raise NoClosedForm(f"no bound on the errors of {type(self).__name__} is known")
 
@@ -201,7 +201,7 @@ class FeatureMap(ABC):
 
 def check_number(phi: FeatureMap, dim: int) -> None:
     """Raise where a map gives more features than an axis can have."""
-    if phi.features_of(dim) > MOST:
+    if phi.num_features_of(dim) > MOST:
         raise ParameterError(f"{type(phi).__name__} must give less than 2**31 features; it gives more at d = {dim}")
 
 
@@ -226,9 +226,9 @@ class SpecMap(FeatureMap):
         return self.spec.dim
 
     @final
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of features of an input of dimension `dim`."""
-        return self.spec.features_of(dim)
+        return self.spec.num_features_of(dim)
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import positive_integer, shown
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._base.map import FeatureMap
@@ -148,7 +148,7 @@ def _ask(kernel: Kernel, spec: Projection, name: str, dim: int) -> Combination:
     return Combination(kernel, spec, name, "undefined", refusals[-1].partition("; got ")[0], None)
 
 
-def _known(phi: FeatureMap, rows: Host) -> tuple[str, str]:
+def _known(phi: FeatureMap, rows: Float64) -> tuple[str, str]:
     try:
         phi.mean(rows, rows[::-1])
     except NoClosedForm as error:

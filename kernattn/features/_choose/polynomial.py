@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._random import generator
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
@@ -29,7 +29,7 @@ def polynomial_features(request: Request) -> FeatureMap:
         return draw(request, request.estimator)
     if request.data is None:
         return draw(request, rows_of(request.kernel)[0])
-    if request.num_features == Polynomial(request.kernel).features_of(request.dim):
+    if request.num_features == Polynomial(request.kernel).num_features_of(request.dim):
         return _draw(request, "exact")
     return _draw(request, _least_variance(request, request.data.rows))
 
@@ -39,7 +39,7 @@ def _draw(request: Request, name: str) -> FeatureMap:
     return draw(request if ESTIMATORS[name].projected else request._replace(projection=resolve("orthogonal")), name)
 
 
-def _least_variance(request: Request, data: Host) -> str:
+def _least_variance(request: Request, data: Float64) -> str:
     """Return the best sketch, as told by maps of two features that know their law."""
     pairs, m = pair_sums(request.kernel, request.dim, *sampled_pairs(data)), request.num_features
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.errors import NoClosedForm
 from kernattn.features._data import sampled_pairs
 from kernattn.features._spectral.map import RandomFeatureMap
@@ -24,7 +24,7 @@ class Prediction(NamedTuple):
     of_iid: bool
 
 
-def pair_weights(kernel: Kernel, data: Host) -> Host:
+def pair_weights(kernel: Kernel, data: Float64) -> Float64:
     r"""Return what the squared error of each sampled pair counts for, (s, s).
 
     Attention divides every row of the softmax kernel by its sum, and queries are not their own keys: there it is
@@ -38,7 +38,7 @@ def pair_weights(kernel: Kernel, data: Host) -> Host:
     return np.asarray(off / np.sum(off * exact**2, axis=-1, keepdims=True))
 
 
-def predict(phi: RandomFeatureMap, data: Host) -> Prediction:
+def predict(phi: RandomFeatureMap, data: Float64) -> Prediction:
     """Predict variance plus squared bias, a weighted sum over pairs of rows of data (n, d).
 
     They are those of iid frequencies where the projection's are unknown, infinite beyond the range of float64.

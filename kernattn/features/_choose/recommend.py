@@ -8,7 +8,7 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn._check import positive_integer, shown
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
@@ -187,7 +187,7 @@ def _exp(value: float) -> float:
     return float(np.exp(min(value, 700.0)))
 
 
-def _relative(error: float | Host, size: float | Host) -> float:
+def _relative(error: float | Float64, size: float | Float64) -> float:
     with np.errstate(invalid="ignore", over="ignore"):
         ratio = float(np.sqrt(error / size))
     return ratio if np.isfinite(ratio) else np.inf

@@ -15,7 +15,7 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, namespace
+from kernattn._array import Array, Float64, namespace
 from kernattn._check import instance_of, shown
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
@@ -63,19 +63,19 @@ class Composite(FeatureMap):
         """Return the sum or the product of the members' numbers: of features, or of kernels."""
 
     @abstractmethod
-    def _reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+    def _reduce_variances(self, means: list[Float64], variances: list[Float64]) -> Float64:
         """Return the variance of the estimate from the members' means and variances."""
 
     @final
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at n times the members' numbers of terms."""
         members = [phi._terms(x, y) for phi in self.maps]
         kernel = self._reduce(member.kernel for member in members)
 
-        def means(n: int) -> list[Host]:
+        def means(n: int) -> list[Float64]:
             return [member.kernel + member.bias(n * member.number) for member in members]
 
-        def variance(n: int) -> Host:
+        def variance(n: int) -> Float64:
             parts = [_variance(member, phi)(n * member.number) for member, phi in zip(members, self.maps, strict=True)]
             return self._reduce_variances(means(n), parts)
 
@@ -113,7 +113,7 @@ def is_per_feature(part: ScaledFeatures) -> bool:
     return bool(part.values.shape[-1] == 1 < part.log_scale.shape[-1])
 
 
-def _variance(terms: Terms, phi: FeatureMap) -> Callable[[int], Host]:
+def _variance(terms: Terms, phi: FeatureMap) -> Callable[[int], Float64]:
     if terms.variance is None:
         raise NoClosedForm(f"no bound is known for {phi!r} as part of another map: it has no variance in closed form")
     return terms.variance

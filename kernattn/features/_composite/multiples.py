@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Self, final
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn._check import instance_of, positive_number
 from kernattn._lazy import lazy
 from kernattn._random import RNG
@@ -37,9 +37,9 @@ class Multiple(FeatureMap):
         """Input dimension d; None where any is taken."""
         return self.inner.dim
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of features of an input of dimension `dim`."""
-        return self.inner.features_of(dim)
+        return self.inner.num_features_of(dim)
 
     @lazy
     def spec(self) -> MapSpec | None:
@@ -77,7 +77,7 @@ class Multiple(FeatureMap):
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return self.factor**2 * self.inner.variance(x, y)
 
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of the inner map's terms."""
         inner, c = self.inner._terms(x, y), self.factor
         variance, size = inner.variance, inner.size

@@ -10,7 +10,7 @@ from operator import add, mul
 from types import ModuleType
 from typing import Any, final
 
-from kernattn._array import Array, Host, like, to_numpy64
+from kernattn._array import Array, Float64, like, to_numpy64
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import Composite, is_per_feature
 from kernattn.ops.spec import ScaledFeatures
@@ -24,15 +24,15 @@ __all__ = ["Tensor", "tensor"]
 class Tensor(Composite):
     r"""All products of features: :math:`\phi(x)^T \phi(y) = \prod_i \phi_i(x)^T \phi_i(y)`; see :func:`tensor`."""
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the product of the members' numbers of features."""
-        return prod(phi.features_of(dim) for phi in self.maps)
+        return prod(phi.num_features_of(dim) for phi in self.maps)
 
     def _reduce(self, parts: Iterable[Any]) -> Any:
         """Return the product of the members' numbers."""
         return prod(parts)
 
-    def _reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+    def _reduce_variances(self, means: list[Float64], variances: list[Float64]) -> Float64:
         """Return the product of the members' second moments less that of their squared means."""
         squares = [mean**2 for mean in means]
         seconds = [variance + square for variance, square in zip(variances, squares, strict=True)]

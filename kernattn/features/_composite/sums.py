@@ -9,7 +9,7 @@ from operator import add
 from types import ModuleType
 from typing import Any, final
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import Composite, is_per_feature
 from kernattn.ops.peaked import finite
@@ -23,15 +23,15 @@ __all__ = ["Concatenated", "concatenate"]
 class Concatenated(Composite):
     r"""All features: :math:`\phi(x)^T \phi(y) = \sum_i \phi_i(x)^T \phi_i(y)`; see :func:`concatenate`."""
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the sum of the members' numbers of features."""
-        return sum(phi.features_of(dim) for phi in self.maps)
+        return sum(phi.num_features_of(dim) for phi in self.maps)
 
     def _reduce(self, parts: Iterable[Any]) -> Any:
         """Return the sum of the members' numbers."""
         return sum(parts)
 
-    def _reduce_variances(self, means: list[Host], variances: list[Host]) -> Host:
+    def _reduce_variances(self, means: list[Float64], variances: list[Float64]) -> Float64:
         """Return the sum of the members' variances."""
         return reduce(add, variances)
 

@@ -8,7 +8,7 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, like, namespace, zeros
+from kernattn._array import Array, Float64, accumulation_dtype, like, namespace, zeros
 from kernattn._check import finite_number, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
@@ -64,7 +64,7 @@ class AdditiveChi2Features(DeterministicMap):
         """Any input dimension is taken."""
         return None
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of features of an input of dimension `dim`."""
         return dim * (2 * self.samples - 1)
 
@@ -96,12 +96,12 @@ class AdditiveChi2Features(DeterministicMap):
         pair = host_pairs(None, x, y)
         return like(self.mean(*pair) - AdditiveChi2().pairs(*pair), x)
 
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d): the bias at any number of samples."""
         kernel, dim = AdditiveChi2().pairs(x, y), x.shape[-1]
 
         @cache
-        def bias(samples: int) -> Host:
+        def bias(samples: int) -> Float64:
             return np.asarray(self._of_samples(samples).mean(x, y) - kernel)
 
         return Terms(

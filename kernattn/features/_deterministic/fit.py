@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import solve
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.features._data import sampled_pairs
 
 __all__ = ["fitted", "nonnegative"]
@@ -14,7 +14,7 @@ ROUNDING = 1e-13  # of the largest weight
 RIDGE, GAIN = 1e-12, 1e-9  # of the squared length of the values to fit
 
 
-def fitted(omega: Host, data: Host) -> tuple[Host, Host]:
+def fitted(omega: Float64, data: Float64) -> tuple[Float64, Float64]:
     """Return the nodes that get weights, and these: nonnegative, best on pairs of rows of data, each with each."""
     x, y = sampled_pairs(data)
     above = np.triu_indices(len(x), 1)
@@ -26,7 +26,7 @@ def fitted(omega: Host, data: Host) -> tuple[Host, Host]:
     return omega[kept], weights[kept]
 
 
-def nonnegative(a: Host, b: Host) -> Host:
+def nonnegative(a: Float64, b: Float64) -> Float64:
     """Return w >= 0 with the least |a w - b|^2, up to what is small beside |b|^2.
 
     Lawson and Hanson (1974), an entry at a time. It stops where no other entry helps noticeably: with columns that all

@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, constant, frozen, like, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, constant, frozen, like, namespace
 from kernattn._check import host_array, instance_of, one_of, positive_integer
 from kernattn._lazy import lazy
 from kernattn.errors import ParameterError
@@ -39,8 +39,8 @@ class Quadrature(DeterministicMap):
     """
 
     kernel: Kernel
-    omega: Host  # (D, d), one of each two opposite nodes; 0 comes first where it is a node
-    weights: Host  # (D,)
+    omega: Float64  # (D, d), one of each two opposite nodes; 0 comes first where it is a node
+    weights: Float64  # (D,)
 
     def __post_init__(self) -> None:
         """Check the kernel and the rule."""
@@ -54,7 +54,7 @@ class Quadrature(DeterministicMap):
         """Input dimension d."""
         return int(self.omega.shape[1])
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of features."""
         return 2 * len(self.omega) - self._zeros
 
@@ -81,7 +81,7 @@ class Quadrature(DeterministicMap):
         """Return the features of keys x (..., n, d), log scale apart."""
         return self._weighted(x, np.sign(self.weights) * np.sqrt(np.abs(self.weights)))
 
-    def _weighted(self, x: Array, factors: Host) -> ScaledFeatures:
+    def _weighted(self, x: Array, factors: Float64) -> ScaledFeatures:
         xp, number = namespace(x=x), len(factors)
         values, log_scale = scaled(x, self._waves)  # (..., n, 2D)
         values = xp.concat([values[..., :number], values[..., number + self._zeros :]], axis=-1)

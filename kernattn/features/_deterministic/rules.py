@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 
 __all__ = ["BY_NAME", "NODES", "Rule", "folded"]
 
@@ -18,8 +18,8 @@ ROUNDING = 1e-13  # of the largest weight: what is left of weights that cancel
 class Rule(NamedTuple):
     """A rule for N(0, I): f(nodes) @ weights is near E f, for any function f of (N, d) nodes."""
 
-    nodes: Host  # (N, d), with each its opposite
-    weights: Host  # (N,)
+    nodes: Float64  # (N, d), with each its opposite
+    weights: Float64  # (N,)
 
 
 def _tensor_rule(level: int, d: int) -> Rule:
@@ -69,7 +69,7 @@ def _smolyak_size(level: int, d: int) -> int:
     return sum(counts)
 
 
-def _gauss_hermite(n: int) -> tuple[Host, Host]:
+def _gauss_hermite(n: int) -> tuple[Float64, Float64]:
     x, w = np.polynomial.hermite_e.hermegauss(n)
     return x, w / np.sum(w)
 
@@ -83,7 +83,7 @@ def _merged(pieces: list[Rule]) -> Rule:
     return Rule(nodes[kept], weights[kept])
 
 
-def folded(rule: Rule) -> tuple[Host, Host]:
+def folded(rule: Rule) -> tuple[Float64, Float64]:
     """Return one of each two opposite nodes, with the weights of both; 0 comes first."""
     nodes, weights = rule
     first = nodes[np.arange(len(nodes)), np.argmax(nodes != 0, axis=-1)]  # entry that is not 0

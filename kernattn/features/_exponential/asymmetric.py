@@ -7,7 +7,7 @@ from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, frozen, like
+from kernattn._array import Array, Float64, frozen, like
 from kernattn._check import host_array, instance_of
 from kernattn._lazy import lazy
 from kernattn._random import RNG
@@ -28,11 +28,11 @@ __all__ = ["AsymmetricExponential", "Balance", "balance"]
 class Balance(NamedTuple):
     r"""Maps :math:`x \mapsto G (x - a)` of queries and :math:`y \mapsto H (y - b)` of keys, :math:`G^T H = I`."""
 
-    query: Host  # (d, d) G
-    key: Host  # (d, d) H
-    query_mean: Host  # (d,) a
-    key_mean: Host  # (d,) b
-    variances: Host  # (d,) of both sides' rows, turned
+    query: Float64  # (d, d) G
+    key: Float64  # (d, d) H
+    query_mean: Float64  # (d,) a
+    key_mean: Float64  # (d,) b
+    variances: Float64  # (d,) of both sides' rows, turned
 
 
 @final
@@ -67,10 +67,10 @@ class AsymmetricExponential(FeatureMap):
 
     kernel: Kernel
     inner: DenseExponential  # of e^(x.y)
-    query_transform: Host  # (d, d) G
-    key_transform: Host  # (d, d) H
-    query_mean: Host  # (d,) a
-    key_mean: Host  # (d,) b
+    query_transform: Float64  # (d, d) G
+    key_transform: Float64  # (d, d) H
+    query_mean: Float64  # (d,) a
+    key_mean: Float64  # (d,) b
 
     def __post_init__(self) -> None:
         """Check the shapes, and that the transforms cancel."""
@@ -112,9 +112,9 @@ class AsymmetricExponential(FeatureMap):
         """How the frequencies are drawn."""
         return self.inner.projection
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of features."""
-        return self.inner.features_of(dim)
+        return self.inner.num_features_of(dim)
 
     @property
     def spec(self) -> MapSpec | None:
@@ -131,7 +131,7 @@ class AsymmetricExponential(FeatureMap):
         """The map of keys as plain numbers."""
         return self._spec(self.key_transform, self.key_mean, self.query_mean)
 
-    def _spec(self, transform: Host, mean: Host, other: Host) -> MapSpec:
+    def _spec(self, transform: Float64, mean: Float64, other: Float64) -> MapSpec:
         """Return the map of x' = c x, which sees transform (x' - mean) beside x' other - mean other / 2."""
         inner, scale = self.inner.spec, self.kernel.input_scale(self.dim)
         omega, offset, weights = np.asarray(inner.omega) @ transform, inner.offset, inner.row_weights
@@ -173,7 +173,7 @@ class AsymmetricExponential(FeatureMap):
         left, right, factor = self._transformed(x, y)
         return like(self.inner.variance(left, right) * factor**2, x)
 
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
         left, right, factor = self._transformed(x, y)
         inner = self.inner._terms(left, right)
@@ -185,7 +185,7 @@ class AsymmetricExponential(FeatureMap):
             variance=None if variance is None else lambda n: factor**2 * variance(n),
         )
 
-    def _transformed(self, x: Array, y: Array) -> tuple[Host, Host, Host]:
+    def _transformed(self, x: Array, y: Array) -> tuple[Float64, Float64, Float64]:
         """Return G(x - a), H(y - b), and what the kernel of x and y is of theirs."""
         scale, a, b = self.kernel.input_scale(self.dim), self.query_mean, self.key_mean
         x, y = (rows * scale for rows in host_pairs(self.dim, x, y))
@@ -194,7 +194,7 @@ class AsymmetricExponential(FeatureMap):
         return (x - a) @ self.query_transform.T, (y - b) @ self.key_transform.T, factor
 
 
-def balance(queries: Host, keys: Host) -> Balance:
+def balance(queries: Float64, keys: Float64) -> Balance:
     r"""Return means and transforms with :math:`G S_q G^T = H S_k H^T` diagonal and :math:`G^T H = I`.
 
     With :math:`S_q = L_q L_q^T`, :math:`S_k = L_k L_k^T` and the singular value decomposition
@@ -211,10 +211,10 @@ def balance(queries: Host, keys: Host) -> Balance:
     return Balance(root * np.linalg.solve(left.T, u).T, (left @ u).T / root, a, b, variances)
 
 
-def _covariance(centred: Host, name: str) -> Host:
+def _covariance(centred: Float64, name: str) -> Float64:
     n, d = centred.shape
     total = np.sum(centred**2)
     if not total > 0:
         raise ParameterError(f"{name} of data must not all be equal for 'favor_sharp_asymmetric'; got {n} equal rows")
-    covariance: Host = (centred.T @ centred + total / (n * d) * np.eye(d)) / (n + 1)
+    covariance: Float64 = (centred.T @ centred + total / (n * d) * np.eye(d)) / (n + 1)
     return covariance

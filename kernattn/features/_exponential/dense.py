@@ -7,7 +7,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host, frozen
+from kernattn._array import Float64, frozen
 from kernattn._check import host_array
 from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
@@ -46,8 +46,8 @@ class DenseExponential(RandomFeatureMap):
     Where tilts differ, :math:`E\,t t'` depends on how both rows lie to the axes of A, and no closed form is known.
     """
 
-    tilt: Host  # (d,) diagonal of A
-    basis: Host  # (d, d) Q, orthonormal columns
+    tilt: Float64  # (d,) diagonal of A
+    basis: Float64  # (d, d) Q, orthonormal columns
 
     def __post_init__(self) -> None:
         """Check the parameters: from a tilt of 1/8 on, the variance is infinite; other norms would be biased."""
@@ -74,14 +74,14 @@ class DenseExponential(RandomFeatureMap):
             amplitude=len(self.omega) ** -0.5,
         )
 
-    def _moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         self.projection.sphere(*self.omega.shape)  # raises where directions are uniform only nearly
         s2, a = ((x + y) @ self.basis) ** 2, self.tilt
         row = 2 * (row_exponent(self.kernel) - 1) * np.sum(x**2 + y**2, axis=-1)
         constant = np.sum(np.log1p(-4 * a) - np.log1p(-8 * a) / 2)
 
-        def cross(pair: Pair) -> Host:
+        def cross(pair: Pair) -> Float64:
             if pair == Pair(-1.0, "equal"):
                 return np.asarray(np.exp(constant + row))
             if np.ptp(a) > ALIKE * (1 + np.max(np.abs(a))):
@@ -101,12 +101,12 @@ class DenseExponential(RandomFeatureMap):
         )
 
 
-def tilts(p: Host) -> Host:
+def tilts(p: Float64) -> Float64:
     """Return the best tilt of every axis at p, the mean of (x + y)^2 along it."""
     return np.asarray((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
 
 
-def optimal_tilts(rows: Host) -> tuple[Host, Host]:
+def optimal_tilts(rows: Float64) -> tuple[Float64, Float64]:
     r"""Return the diagonal of A and the basis Q that minimise the second moment of a term, for x and y out of `rows`.
 
     With :math:`M = E (x + y)(x + y)^T` for independent rows, the expected logarithm of the second moment is, up to a

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import HUGE, finite_number
 from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
@@ -41,7 +41,7 @@ class Positive(RandomFeatureMap):
         """The map as plain numbers."""
         return MapSpec("exp", **_folded(self), amplitude=len(self.omega) ** -0.5)
 
-    def _moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _exponential_moments(self, x, y, tilt=0.0)
 
@@ -64,7 +64,7 @@ class Hyperbolic(RandomFeatureMap):
         """The map as plain numbers."""
         return MapSpec("exp_pair", **_folded(self), amplitude=(2 * len(self.omega)) ** -0.5)
 
-    def _moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         mean, second, cross = _exponential_moments(self, x, y, tilt=0.0)
         second = (np.exp(2 * _row_log(self, x, y)) + second) / 2
@@ -97,7 +97,7 @@ class OptimalPositive(RandomFeatureMap):
         offset = self.tilt * squares + dim / 2 * np.log(stretch)
         return MapSpec("exp", **_folded(self, stretch), offset=offset, amplitude=len(self.omega) ** -0.5)
 
-    def _moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _exponential_moments(self, x, y, tilt=self.tilt)
 
@@ -114,22 +114,22 @@ def _folded(phi: RandomFeatureMap, stretch: float = 1.0) -> dict[str, Any]:
     return {"omega": phi._folded(stretch), "row_weights": weights}
 
 
-def _row_log(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
-    log: Host = (row_exponent(phi.kernel) - 1) * np.sum(x**2 + y**2, axis=-1)
+def _row_log(phi: RandomFeatureMap, x: Float64, y: Float64) -> Float64:
+    log: Float64 = (row_exponent(phi.kernel) - 1) * np.sum(x**2 + y**2, axis=-1)
     return log
 
 
-def _exponential_moments(phi: RandomFeatureMap, x: Host, y: Host, tilt: float) -> Moments:
+def _exponential_moments(phi: RandomFeatureMap, x: Float64, y: Float64, tilt: float) -> Moments:
     """Moments of B^d exp(2 A |w|^2 + B w.(x + y)) times the row factors."""
     law, dim, d = phi.projection.law(), phi.projection.sphere(*phi.omega.shape), x.shape[-1]
     cut = tilt and dim != d  # constant norms, of which an unknown share is left
     v2 = (1 - 4 * tilt) * np.sum((x + y) ** 2, axis=-1)
     row = _row_log(phi, x, y) + d / 2 * np.log1p(-4 * tilt)
 
-    def log_moment(t2: Host, tilt: float) -> Host:
+    def log_moment(t2: Float64, tilt: float) -> Float64:
         return cut_log_moment(dim, d, t2, tilt) if cut else law.log_moment(dim, t2, tilt=tilt)
 
-    def cross(pair: Pair) -> Host:
+    def cross(pair: Pair) -> Float64:
         if cut:
             raise NoClosedForm(
                 "no closed form is known for the variance of tilted features of constant norms whose padding was "

@@ -17,7 +17,7 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._check import finite_number, positive_number
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.projections import Pair, Projection
@@ -39,10 +39,10 @@ class Terms:
 
     number: int  # n of the map itself
     features: Callable[[int], int]  # M at n
-    kernel: Host  # (P,)
-    bias: Callable[[int], Host]  # at n, (P,)
-    variance: Callable[[int], Host] | None  # at n, (P,); None where it is not known
-    size: Host | None = None  # (P,) largest size of a term; None where there is none
+    kernel: Float64  # (P,)
+    bias: Callable[[int], Float64]  # at n, (P,)
+    variance: Callable[[int], Float64] | None  # at n, (P,); None where it is not known
+    size: Float64 | None = None  # (P,) largest size of a term; None where there is none
     block: int = 1  # terms of a whole block
     part: Callable[[int], bool] = lambda rest: True  # whether a last block can have so many
 
@@ -71,9 +71,9 @@ def of_frequencies(
     projection: Projection,
     shape: tuple[int, int],  # of the map's frequencies
     features: int,  # of one frequency
-    moments: tuple[Host, Host, Callable[[Pair], Host]],  # E t, E t^2 (P,); E t t' of a pair of frequencies
-    bias: Host,  # (P,)
-    size: Host | None,  # (P,) largest size of a term; None where there is none
+    moments: tuple[Float64, Float64, Callable[[Pair], Float64]],  # E t, E t^2 (P,); E t t' of a pair of frequencies
+    bias: Float64,  # (P,)
+    size: Float64 | None,  # (P,) largest size of a term; None where there is none
 ) -> Terms:
     """Return the terms of P pairs, one for each frequency; raise where nothing bounds their errors."""
     (number, d), (mean, second, cross) = shape, moments
@@ -84,13 +84,13 @@ def of_frequencies(
     covariance = cache(lambda pair: cross(pair) - mean**2)
 
     @cache
-    def of_block(rows: int) -> Host:
+    def of_block(rows: int) -> Float64:
         total = (second - mean**2) / rows
         for pair, count in projection.pairs(rows, d).items():
             total = total + covariance(pair) * count / rows**2
         return np.asarray(np.maximum(total, 0.0))
 
-    def variance(number: int) -> Host:
+    def variance(number: int) -> Float64:
         whole, rest = divmod(number, block)
         total = whole * (block / number) ** 2 * of_block(block) if whole else np.zeros_like(mean)
         return total + (rest / number) ** 2 * of_block(rest) if rest else total
@@ -101,7 +101,7 @@ def of_frequencies(
         except ParameterError:
             return False
 
-    known: Callable[[int], Host] | None = variance
+    known: Callable[[int], Float64] | None = variance
     try:
         of_block(block)
     except NoClosedForm:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.projections import Pair
 
 __all__ = ["Moments", "of_even_terms"]
@@ -16,11 +16,11 @@ __all__ = ["Moments", "of_even_terms"]
 class Moments(NamedTuple):
     """Of one frequency's term t of an estimate: E t, E t^2, and E t t' for a pair of frequencies."""
 
-    mean: Host
-    second: Host
-    cross: Callable[[Pair], Host]
+    mean: Float64
+    second: Float64
+    cross: Callable[[Pair], Float64]
 
 
-def of_even_terms(moment: Callable[[Pair], Host], pair: Pair) -> Host:
+def of_even_terms(moment: Callable[[Pair], Float64], pair: Pair) -> Float64:
     """Return E t(w) t(w') of an even term, as cos a cos b = (cos(a + b) + cos(a - b)) / 2, from moments of w + w'."""
     return np.asarray(np.mean([moment(each) for each in {pair, pair.opposite}], axis=0))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, Host, check_floating, namespace, to_numpy64
+from kernattn._array import Array, Float64, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ShapeError
 
 __all__ = ["check_pairs", "flat_pairs", "host_pairs"]
@@ -23,13 +23,13 @@ def check_pairs(dim: int | None, x: Array, y: Array) -> None:
         raise ShapeError(f"pairs must broadcast; got x {tuple(x.shape)} and y {tuple(y.shape)}") from None
 
 
-def host_pairs(dim: int | None, x: Array, y: Array) -> tuple[Host, Host]:
+def host_pairs(dim: int | None, x: Array, y: Array) -> tuple[Float64, Float64]:
     """Return rows x and y (..., d) as float64 copies on the host."""
     check_pairs(dim, x, y)
     return to_numpy64(x), to_numpy64(y)
 
 
-def flat_pairs(dim: int | None, x: Array, y: Array) -> tuple[Host, Host]:
+def flat_pairs(dim: int | None, x: Array, y: Array) -> tuple[Float64, Float64]:
     """Return rows x and y (..., d) as float64 copies on the host, (P, d) each, P at least 1."""
     x, y = np.broadcast_arrays(*host_pairs(dim, x, y))
     if 0 in x.shape:

@@ -9,7 +9,7 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, like, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, like, namespace
 from kernattn._check import instance_of
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
@@ -46,7 +46,7 @@ class ArcCosineFeatures(FeatureMap):
 
     kernel: ArcCosine
     projection: Projection
-    omega: Host | Chains  # (m, d)
+    omega: Float64 | Chains  # (m, d)
 
     def __post_init__(self) -> None:
         """Check the design, and the weights against it."""
@@ -65,7 +65,7 @@ class ArcCosineFeatures(FeatureMap):
         """Input dimension d."""
         return int(self.omega.shape[1])
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return m, the number of features."""
         return int(self.omega.shape[0])
 
@@ -111,13 +111,13 @@ class ArcCosineFeatures(FeatureMap):
         mean, second, _ = self._moments(*pair)
         return like(np.maximum(second - mean**2, 0.0) / m, x)
 
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
         size = np.full(len(x), 2.0) if self.kernel.order == 0 else None
         return of_frequencies(self.projection, self.omega.shape, 1, self._moments(x, y), self.bias(x, y), size)
 
-    def _moments(self, x: Host, y: Host) -> tuple[Host, Host, Callable[[Pair], Host]]:
-        def cross(pair: Pair) -> Host:
+    def _moments(self, x: Float64, y: Float64) -> tuple[Float64, Float64, Callable[[Pair], Float64]]:
+        def cross(pair: Pair) -> Float64:
             raise self._no_variance()
 
         return self._term(x, y, self.kernel.order), 2 * self._term(x, y, 2 * self.kernel.order), cross
@@ -128,11 +128,11 @@ class ArcCosineFeatures(FeatureMap):
             "other; with projection 'iid' there is one"
         )
 
-    def _term(self, x: Host, y: Host, order: int) -> Host:
+    def _term(self, x: Float64, y: Float64, order: int) -> Float64:
         """Return the kernel of that order, times E r^(2 order) / E chi^(2 order) over the norms r."""
         p, law = self.projection.sphere(*self.omega.shape), self.projection.law()
         if law not in (NORM_LAWS["chi"], NORM_LAWS["sqrt_d"]):
             raise NoClosedForm(f"no closed form is known for {type(self).__name__} with norms of {law!r}")
-        kernel: Host = arccosine(checked_rows(x, y, cross=False), order)
+        kernel: Float64 = arccosine(checked_rows(x, y, cross=False), order)
         # both are homogeneous in the norms, and E chi^(2 order) = p (p + 2) ... (p + 2 order - 2)
         return kernel if law == NORM_LAWS["chi"] else kernel * np.prod(p / (p + 2.0 * np.arange(order)))

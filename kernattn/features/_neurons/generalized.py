@@ -10,7 +10,7 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, frozen, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, frozen, namespace
 from kernattn._check import positive_integer, positive_number, shown
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
@@ -51,7 +51,7 @@ class Generalized(FeatureMap):
 
     function: str | Callable[[Array], Array]
     projection: Projection
-    omega: Host | Chains  # (m, d), the scale folded in
+    omega: Float64 | Chains  # (m, d), the scale folded in
     scale: float
 
     def __post_init__(self) -> None:
@@ -65,7 +65,7 @@ class Generalized(FeatureMap):
         """Input dimension d."""
         return int(self.omega.shape[1])
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of features."""
         return int(self.omega.shape[0])
 
@@ -174,5 +174,5 @@ def _check_function(f: Any) -> None:
         raise ParameterError(f"f must be callable or one of {', '.join(FUNCTIONS)}; got {shown(f)}")
 
 
-def _scaled(scale: float, omega: Host | Chains) -> Host | Chains:
+def _scaled(scale: float, omega: Float64 | Chains) -> Float64 | Chains:
     return omega.scaled(np.ones(omega.dim), scale) if isinstance(omega, Chains) else frozen(scale * omega)

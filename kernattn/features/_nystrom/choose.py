@@ -9,7 +9,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, check_floating, dtype_name, frozen, namespace, to_numpy64
+from kernattn._array import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
 from kernattn._check import finite_number, instance_of, positive_integer
 from kernattn._random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
@@ -22,7 +22,7 @@ from kernattn.kernels import Kernel
 
 __all__ = ["LANDMARKS", "nystrom"]
 
-_CENTRES: dict[str, Callable[[Host, int, np.random.Generator], Host]] = {
+_CENTRES: dict[str, Callable[[Float64, int, np.random.Generator], Float64]] = {
     "kmeans": kmeans,
     "minibatch_kmeans": minibatch_kmeans,
 }
@@ -38,7 +38,7 @@ class _Choice(NamedTuple):
     """Landmarks in order: indices into the data, or points; and the residual's relative trace where it is known."""
 
     indices: NDArray[np.int64] | None
-    points: Host | None
+    points: Float64 | None
     residual: float | None
 
 
@@ -200,12 +200,12 @@ def _landmarks(choice: _Choice) -> Any:
     return choice.points if choice.indices is None else choice.indices
 
 
-def _inner(gram: Gram, choice: _Choice) -> Host:
+def _inner(gram: Gram, choice: _Choice) -> Float64:
     """Return the landmarks' own matrix."""
     if choice.indices is not None:
         return gram.entries(choice.indices, choice.indices)
     assert gram.kernel is not None
-    matrix: Host = gram.kernel(choice.points)
+    matrix: Float64 = gram.kernel(choice.points)
     return matrix
 
 
@@ -222,7 +222,7 @@ def _map(gram: Gram, choice: _Choice, cutoff: float) -> Nystrom:
     return Nystrom(gram.kernel, points, choice.indices, len(gram), *kept, cutoff, choice.residual)
 
 
-def _check_matrix(matrix: Host) -> None:
+def _check_matrix(matrix: Float64) -> None:
     """Raise unless the matrix is square and symmetric, with nothing negative on its diagonal."""
     if matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(f"a precomputed kernel must be (n, n); got shape {matrix.shape}")

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.kernels import Kernel
 
 __all__ = ["Gram", "prefix_residuals"]
@@ -23,33 +23,33 @@ class Gram:
     """The matrix k(x_i, x_j) of n rows of data, or the matrix itself where the kernel is None."""
 
     kernel: Kernel | None
-    data: Host  # (n, d), or (n, n)
+    data: Float64  # (n, d), or (n, n)
 
     def __len__(self) -> int:
         return len(self.data)
 
-    def diagonal(self) -> Host:
+    def diagonal(self) -> Float64:
         """Return k(x_i, x_i), (n,)."""
-        result: Host = self.data.diagonal().copy() if self.kernel is None else self.kernel.diag(self.data)
+        result: Float64 = self.data.diagonal().copy() if self.kernel is None else self.kernel.diag(self.data)
         return result
 
-    def entries(self, rows: Any, columns: NDArray[np.int64]) -> Host:
+    def entries(self, rows: Any, columns: NDArray[np.int64]) -> Float64:
         """Return the entries of some rows (indices or a slice) and columns."""
         if self.kernel is None:
-            chosen: Host = self.data[rows][:, columns]
+            chosen: Float64 = self.data[rows][:, columns]
             return chosen
-        result: Host = self.kernel(self.data[rows], self.data[columns])
+        result: Float64 = self.kernel(self.data[rows], self.data[columns])
         return result
 
-    def against(self, rows: slice, landmarks: NDArray[Any]) -> Host:
+    def against(self, rows: slice, landmarks: NDArray[Any]) -> Float64:
         """Return the matrix of some rows with landmarks: indices into the data, or points."""
         if landmarks.ndim == 1 or self.kernel is None:
             return self.entries(rows, landmarks)
-        result: Host = self.kernel(self.data[rows], landmarks)
+        result: Float64 = self.kernel(self.data[rows], landmarks)
         return result
 
 
-def prefix_residuals(gram: Gram, landmarks: NDArray[Any], inner: Host) -> Host:
+def prefix_residuals(gram: Gram, landmarks: NDArray[Any], inner: Float64) -> Float64:
     """Return tr(K - K') / tr K for K' of the first 1, 2, ..., m landmarks, whose own matrix is `inner`; (m,)."""
     factor = _cholesky(inner)
     energy = np.zeros(len(inner))
@@ -60,7 +60,7 @@ def prefix_residuals(gram: Gram, landmarks: NDArray[Any], inner: Host) -> Host:
     return np.maximum(1.0 - np.cumsum(energy) / np.sum(gram.diagonal()), 0.0)
 
 
-def _cholesky(matrix: Host) -> Host:
+def _cholesky(matrix: Float64) -> Float64:
     """Return the Cholesky factor; a row that depends on those before it gets an infinite pivot, and so adds nothing."""
     floor = 1e-12 * np.max(matrix.diagonal())
     factor = np.zeros_like(matrix)

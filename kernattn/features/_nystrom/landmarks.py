@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.cluster.vq import kmeans2
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.features._nystrom.gram import BLOCK, Gram
 
 __all__ = ["kmeans", "leverage", "minibatch_kmeans", "uniform"]
@@ -23,7 +23,7 @@ def uniform(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
     return rng.choice(len(gram), m, replace=False)
 
 
-def kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
+def kmeans(data: Float64, m: int, rng: np.random.Generator) -> Float64:
     """Return the centres of m clusters by Lloyd's algorithm: Zhang, Tsang and Kwok (2008).
 
     It starts from rows that are drawn one by one, each with probability proportional to its squared distance from those
@@ -31,11 +31,11 @@ def kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
     """
     with catch_warnings():
         simplefilter("ignore", UserWarning)  # a cluster that loses all rows keeps its centre
-        centres: Host = kmeans2(data, data[_far_apart(data, m, rng)], iter=ROUNDS, minit="matrix")[0]
+        centres: Float64 = kmeans2(data, data[_far_apart(data, m, rng)], iter=ROUNDS, minit="matrix")[0]
     return centres
 
 
-def _far_apart(data: Host, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
+def _far_apart(data: Float64, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
     """Return the rows that k-means++ draws; any rows once all are the same as one of them."""
     rows = np.empty(m, dtype=np.int64)
     distance = np.ones(len(data))
@@ -47,7 +47,7 @@ def _far_apart(data: Host, m: int, rng: np.random.Generator) -> NDArray[np.int64
     return rows
 
 
-def minibatch_kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
+def minibatch_kmeans(data: Float64, m: int, rng: np.random.Generator) -> Float64:
     """Return the centres of m clusters by scikit-learn's mini-batch k-means (Sculley 2010), from k-means++.
 
     The number of steps does not depend on sums that threads make, so that the same draw gives the same centres.
@@ -62,7 +62,7 @@ def minibatch_kmeans(data: Host, m: int, rng: np.random.Generator) -> Host:
         compute_labels=False,
         random_state=int(rng.integers(2**31)),
     )
-    centres: Host = model.fit(data).cluster_centers_
+    centres: Float64 = model.fit(data).cluster_centers_
     return centres
 
 
@@ -97,7 +97,7 @@ def leverage(gram: Gram, m: int, rng: np.random.Generator) -> NDArray[np.int64]:
     return indices
 
 
-def _chances(scores: Host, m: int) -> Host:
+def _chances(scores: Float64, m: int) -> Float64:
     """Return min(1, c scores) with the c that makes them add up to m; a score of 0 counts as next to nothing."""
     scores = scores + 1e-12 * max(float(np.max(scores)), 1e-100)
     if m >= len(scores):
@@ -106,11 +106,11 @@ def _chances(scores: Host, m: int) -> Host:
     rest = np.cumsum(ranked[::-1])[::-1]  # sum of a score and all below it
     factors = (m - np.arange(m)) / rest[:m]  # c, if the k highest are certain
     certain = int(np.flatnonzero(factors * ranked[:m] <= 1 + 1e-12)[0])
-    chances: Host = np.minimum(1.0, factors[certain] * scores)
+    chances: Float64 = np.minimum(1.0, factors[certain] * scores)
     return chances
 
 
-def _scores(gram: Gram, rows: NDArray[np.int64], sample: NDArray[np.int64], weights: Host, rank: int) -> Host:
+def _scores(gram: Gram, rows: NDArray[np.int64], sample: NDArray[np.int64], weights: Float64, rank: int) -> Float64:
     r"""Return :math:`(K - K S (S^T K S + \lambda I)^{-1} S^T K)_{ii} / \lambda` of the rows, in [0, 1]."""
     values, vectors = np.linalg.eigh(gram.entries(sample, sample) * weights * weights[:, None])
     diagonal = gram.diagonal()[rows]

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kernattn._array import (
     Array,
-    Host,
+    Float64,
     accumulation_dtype,
     check_floating,
     constant,
@@ -58,11 +58,11 @@ class Nystrom(FeatureMap):
     """
 
     kernel: Kernel | None
-    landmarks: Host | None
+    landmarks: Float64 | None
     indices: NDArray[np.int64] | None
     rows: int  # of the data
-    eigenvalues: Host  # (m,), ascending
-    eigenvectors: Host  # (m, m)
+    eigenvalues: Float64  # (m,), ascending
+    eigenvectors: Float64  # (m, m)
     cutoff: float
     residual: float | None
 
@@ -91,7 +91,7 @@ class Nystrom(FeatureMap):
         """Input dimension d; the number of rows of data where rows of kernel matrices are given."""
         return self.rows if self.landmarks is None else int(self.landmarks.shape[1])
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of landmarks."""
         return len(self.eigenvalues)
 
@@ -191,10 +191,10 @@ class Nystrom(FeatureMap):
         return ScaledFeatures(xp.matmul(values, root), unit)
 
     @lazy
-    def _roots(self) -> dict[str, Host]:
+    def _roots(self) -> dict[str, Float64]:
         return {}
 
-    def _root(self, dtype: str) -> Host:
+    def _root(self, dtype: str) -> Float64:
         """Return the inverse square root of the landmarks' matrix, without what a dtype does not resolve."""
         if dtype not in self._roots:
             cut = max(self.cutoff, 10 * float(np.finfo(dtype).eps)) * max(self.eigenvalues[-1], 0.0)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.features._nystrom.gram import Gram
 
 __all__ = ["Pivots", "greedy", "rpcholesky"]
@@ -24,7 +24,7 @@ class Pivots(NamedTuple):
     """
 
     indices: NDArray[np.int64]
-    residuals: Host
+    residuals: Float64
 
 
 def rpcholesky(gram: Gram, m: int, rng: np.random.Generator, target: float) -> Pivots:
@@ -80,11 +80,11 @@ def greedy(gram: Gram, m: int, rng: np.random.Generator, target: float) -> Pivot
     return _until(chosen, left[1:], target)
 
 
-def _accept(inner: Host, uniform: Host) -> tuple[NDArray[np.int64], Host]:
+def _accept(inner: Float64, uniform: Float64) -> tuple[NDArray[np.int64], Float64]:
     """Return which proposals are accepted, and the Cholesky factor of their residual matrix."""
     first = inner.diagonal().copy()
     accepted: list[int] = []
-    columns: list[Host] = []
+    columns: list[Float64] = []
     for i in range(len(inner)):
         if inner[i, i] > max(uniform[i], EXHAUSTED) * first[i]:
             column = inner[:, i] / inner[i, i] ** 0.5

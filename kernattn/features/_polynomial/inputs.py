@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy import sparse
 
-from kernattn._array import Array, Host, accumulation_dtype, constant, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.kernels import Polynomial
 from kernattn.ops.units import nearer
@@ -55,11 +55,11 @@ def unit_rows(kernel: Polynomial, x: Array) -> tuple[Array, Array]:
 class PairSums(NamedTuple):
     """What the variance of a sketch depends on, for augmented rows x, y."""
 
-    dot: Host  # x.y
-    square: Host  # (x.y)^2
-    norms: Host  # |x|^2 |y|^2
-    shared: Host  # sum_i x_i^2 y_i^2
-    largest: Host  # |x|_1 |y|_1
+    dot: Float64  # x.y
+    square: Float64  # (x.y)^2
+    norms: Float64  # |x|^2 |y|^2
+    shared: Float64  # sum_i x_i^2 y_i^2
+    largest: Float64  # |x|_1 |y|_1
 
 
 def pair_sums(kernel: Polynomial, dim: int, x: Array, y: Array) -> PairSums:

@@ -11,7 +11,7 @@ from typing import Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, constant, namespace, placement
+from kernattn._array import Array, Float64, constant, namespace, placement
 from kernattn._check import instance_of
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
@@ -37,9 +37,9 @@ class Polynomial(ExactMap):
     def _sample(cls, kernel: PolynomialKernel, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Return the map, which must have so many features; nothing is drawn."""
         phi = cls(kernel)
-        if number != phi.features_of(dim):
+        if number != phi.num_features_of(dim):
             raise ParameterError(
-                f"estimator 'exact' has {phi.features_of(dim)} features for {kernel!r} at dim = {dim}; "
+                f"estimator 'exact' has {phi.num_features_of(dim)} features for {kernel!r} at dim = {dim}; "
                 f"got num_features = {number}"
             )
         return phi
@@ -54,7 +54,7 @@ class Polynomial(ExactMap):
         """None: the ops take the map as computed features."""
         return None
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of monomials in `dim` variables, and the constant where there is one."""
         return comb(width(self.kernel, dim) + self.kernel.degree - 1, self.kernel.degree)
 
@@ -79,7 +79,7 @@ def monomials(x: Array, degree: int) -> Array:
 
 
 @lru_cache(maxsize=16)
-def _table(dim: int, degree: int) -> tuple[NDArray[np.int64], Host]:
+def _table(dim: int, degree: int) -> tuple[NDArray[np.int64], Float64]:
     """Return the factors of each monomial, (p, M), and the square roots of the multinomial coefficients, (M,)."""
     count = comb(dim + degree - 1, degree)
     flat = chain.from_iterable(combinations_with_replacement(range(dim), degree))

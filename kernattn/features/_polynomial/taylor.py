@@ -38,7 +38,7 @@ class Taylor2(ExactMap):
         """None: the ops take the map as computed features."""
         return None
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M = 1 + d + d (d + 1) / 2."""
         return comb(dim + 2, 2)
 

@@ -8,7 +8,7 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, like, to_numpy64
+from kernattn._array import Array, Float64, like, to_numpy64
 from kernattn._check import host_array, instance_of
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
@@ -24,7 +24,7 @@ from kernattn.projections import Projection
 __all__ = ["RandomFeatureMap", "check_exponential", "check_frequencies", "row_exponent"]
 
 
-def check_frequencies(projection: Projection, omega: Host | Chains) -> None:
+def check_frequencies(projection: Projection, omega: Float64 | Chains) -> None:
     """Raise unless `omega` holds frequencies that the projection could have drawn."""
     instance_of("projection", projection, Projection)
     if not isinstance(omega, Chains):
@@ -49,7 +49,7 @@ class RandomFeatureMap(SpecMap):
 
     kernel: Kernel
     projection: Projection
-    omega: Host | Chains  # (D, d)
+    omega: Float64 | Chains  # (D, d)
 
     def __post_init__(self) -> None:
         """Check the design, and the frequencies against it."""
@@ -59,21 +59,21 @@ class RandomFeatureMap(SpecMap):
         self.kernel.input_scale(self.omega.shape[1])
 
     @abstractmethod
-    def _moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
 
-    def _sizes(self, x: Host, y: Host) -> Host | None:
+    def _sizes(self, x: Float64, y: Float64) -> Float64 | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d); None where there is none."""
         return None
 
     @property
-    def _input_scale(self) -> Host:
+    def _input_scale(self) -> Float64:
         """The scale c of the kernel's inputs, (d,): x' = c x."""
-        scale: Host = self.kernel.input_scale(self.omega.shape[1])
+        scale: Float64 = self.kernel.input_scale(self.omega.shape[1])
         return scale
 
     @final
-    def _folded(self, stretch: float = 1.0) -> Host | Chains:
+    def _folded(self, stretch: float = 1.0) -> Float64 | Chains:
         """Return the frequencies of unscaled inputs, (D, d): omega times the input scale, times `stretch`."""
         if isinstance(self.omega, Chains):
             return self.omega.scaled(self._input_scale, stretch)
@@ -132,12 +132,12 @@ class RandomFeatureMap(SpecMap):
         return like(np.maximum(variance, 0.0), x)
 
     @final
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
-        scaled, features = self._scaled_pairs(x, y), self.features_of(self.omega.shape[1]) // len(self.omega)
+        scaled, features = self._scaled_pairs(x, y), self.num_features_of(self.omega.shape[1]) // len(self.omega)
         moments, size = self._moments(*scaled), self._sizes(*scaled)
         return of_frequencies(self.projection, self.omega.shape, features, moments, self.bias(x, y), size)
 
-    def _scaled_pairs(self, x: Array, y: Array) -> tuple[Host, Host]:
+    def _scaled_pairs(self, x: Array, y: Array) -> tuple[Float64, Float64]:
         x, y = host_pairs(self.omega.shape[1], x, y)
         return x * self._input_scale, y * self._input_scale

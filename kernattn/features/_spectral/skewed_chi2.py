@@ -7,7 +7,7 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Host, accumulation_dtype, like, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, like, namespace
 from kernattn._check import instance_of
 from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
@@ -42,9 +42,9 @@ class SkewedChi2Features(FeatureMap):
         """Input dimension d."""
         return self.inner.dim
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M, the number of features."""
-        return self.inner.features_of(dim)
+        return self.inner.num_features_of(dim)
 
     @property
     def spec(self) -> MapSpec | None:
@@ -78,11 +78,11 @@ class SkewedChi2Features(FeatureMap):
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self.inner.variance(*self._logarithms(x, y)), x)
 
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
         return self.inner._terms(*self._logarithms(x, y))
 
-    def _logarithms(self, x: Array, y: Array) -> tuple[Host, Host]:
+    def _logarithms(self, x: Array, y: Array) -> tuple[Float64, Float64]:
         pair = host_pairs(self.inner.omega.shape[1], x, y)
         for name, array in zip("xy", pair, strict=True):
             self.kernel.check_domain(name, array)

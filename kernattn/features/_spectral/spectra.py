@@ -14,7 +14,7 @@ from typing import Any, TypeGuard, final
 
 import numpy as np
 
-from kernattn._array import Host, frozen
+from kernattn._array import Float64, frozen
 from kernattn.errors import ParameterError
 from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, Product, RationalQuadratic, Sech, Softmax
 from kernattn.ops.chains import Chains
@@ -40,11 +40,11 @@ class Spectrum(ABC):
     """The joint law of the frequencies of a kernel under a projection, and the moments of their cosines."""
 
     @abstractmethod
-    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host | Chains:
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Float64 | Chains:
         """Return m frequencies, (m, d)."""
 
     @abstractmethod
-    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+    def cosine(self, delta: Float64, m: int, pair: Pair | None = None) -> Float64:
         """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
 
 
@@ -56,11 +56,11 @@ class Isotropic(Spectrum):
     projection: Projection
     own: NormLaw
 
-    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host | Chains:
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Float64 | Chains:
         """Return m frequencies, (m, d)."""
         return self.projection.factors(m, d, rng, self.own)
 
-    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+    def cosine(self, delta: Float64, m: int, pair: Pair | None = None) -> Float64:
         """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
         law, t2 = self.projection.law(self.own), -np.sum(delta**2, axis=-1)
         d = self.projection.sphere(m, delta.shape[-1])
@@ -73,15 +73,15 @@ class ProductMeasure(Spectrum):
     """Every entry of every frequency on its own."""
 
     kernel: Kernel  # of lengthscale 1
-    entries: Callable[[np.random.Generator, tuple[int, int]], Host]
+    entries: Callable[[np.random.Generator, tuple[int, int]], Float64]
 
-    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Float64:
         """Return m frequencies, (m, d)."""
         return frozen(self.entries(rng, (m, d)))
 
-    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+    def cosine(self, delta: Float64, m: int, pair: Pair | None = None) -> Float64:
         """Return E cos w.delta for scaled differences delta (..., d); the projection, iid, has no pairs."""
-        one: Host = self.kernel.pairs(delta, np.zeros_like(delta))
+        one: Float64 = self.kernel.pairs(delta, np.zeros_like(delta))
         return one
 
 
@@ -92,17 +92,17 @@ class Convolution(Spectrum):
 
     members: tuple[tuple[Kernel, Spectrum], ...]
 
-    def draw(self, m: int, d: int, rng: np.random.Generator) -> Host:
+    def draw(self, m: int, d: int, rng: np.random.Generator) -> Float64:
         """Return m frequencies, (m, d)."""
         return frozen(np.sum([kernel.input_scale(d) * law.draw(m, d, rng) for kernel, law in self.members], axis=0))
 
-    def cosine(self, delta: Host, m: int, pair: Pair | None = None) -> Host:
+    def cosine(self, delta: Float64, m: int, pair: Pair | None = None) -> Float64:
         """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
         d = delta.shape[-1]
         return np.asarray(prod(law.cosine(kernel.input_scale(d) * delta, m, pair) for kernel, law in self.members))
 
 
-def _sech(rng: np.random.Generator, shape: tuple[int, int]) -> Host:
+def _sech(rng: np.random.Generator, shape: tuple[int, int]) -> Float64:
     """Return numbers of density sech(pi w): the inverse of F(w) = 2 atan(e^(pi w)) / pi."""
     return np.asarray(np.log(np.tan(np.pi / 2 * rng.uniform(np.finfo(float).tiny, 1.0, shape))) / np.pi)
 
@@ -113,7 +113,7 @@ ISOTROPIC: dict[type[Kernel], Callable[[Any], NormLaw]] = {
     RationalQuadratic: lambda kernel: RationalQuadraticNorms(kernel.alpha),
     Softmax: lambda kernel: NORM_LAWS["chi"],
 }
-PRODUCT: dict[type[Kernel], Callable[[np.random.Generator, tuple[int, int]], Host]] = {
+PRODUCT: dict[type[Kernel], Callable[[np.random.Generator, tuple[int, int]], Float64]] = {
     Cauchy: lambda rng, shape: rng.laplace(size=shape),
     Laplacian: lambda rng, shape: rng.standard_cauchy(shape),
     Sech: _sech,

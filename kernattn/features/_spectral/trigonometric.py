@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import Host, frozen
+from kernattn._array import Float64, frozen
 from kernattn._check import host_array
 from kernattn._lazy import lazy
 from kernattn.features._moments.moments import Moments, of_even_terms
@@ -33,11 +33,11 @@ class Trigonometric(RandomFeatureMap):
         """The map as plain numbers."""
         return MapSpec("sincos", **_folded(self), amplitude=len(self.omega) ** -0.5)
 
-    def _moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _cosine_moments(self, x, y, 0.0)
 
-    def _sizes(self, x: Host, y: Host) -> Host | None:
+    def _sizes(self, x: Float64, y: Float64) -> Float64 | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
         return _row(self, x, y)
 
@@ -51,7 +51,7 @@ class Phase(RandomFeatureMap):
     :class:`Trigonometric` for the Gaussian kernel; it is here for parity with other libraries.
     """
 
-    phase: Host  # (M,)
+    phase: Float64  # (M,)
 
     def __post_init__(self) -> None:
         """Check that every frequency has a phase."""
@@ -69,11 +69,11 @@ class Phase(RandomFeatureMap):
         omega = law.draw(frequencies, dim, rng)
         return {"omega": omega, "phase": frozen(rng.uniform(0.0, 2 * np.pi, frequencies))}
 
-    def _moments(self, x: Host, y: Host) -> Moments:
+    def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _cosine_moments(self, x, y, 0.5)
 
-    def _sizes(self, x: Host, y: Host) -> Host | None:
+    def _sizes(self, x: Float64, y: Float64) -> Float64 | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
         return 2 * _row(self, x, y)
 
@@ -84,11 +84,11 @@ def _folded(phi: RandomFeatureMap) -> dict[str, Any]:
     return {"omega": phi._folded(), "row_weights": weights}
 
 
-def _row(phi: RandomFeatureMap, x: Host, y: Host) -> Host:
+def _row(phi: RandomFeatureMap, x: Float64, y: Float64) -> Float64:
     return np.asarray(np.exp(row_exponent(phi.kernel) * np.sum(x**2 + y**2, axis=-1)))
 
 
-def _cosine_moments(phi: RandomFeatureMap, x: Host, y: Host, phase_noise: float) -> Moments:
+def _cosine_moments(phi: RandomFeatureMap, x: Float64, y: Float64, phase_noise: float) -> Moments:
     """Moments of cos w.(x - y), plus cos(w.(x + y) + 2 b) whose square averages to `phase_noise`."""
     delta, law, m = x - y, phi._spectrum, len(phi.omega)
     row = _row(phi, x, y)

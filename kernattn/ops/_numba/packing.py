@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.ops._numba.registers import LINE, ROWS
 from kernattn.ops.kinds import KINDS, LOGS, VALUES, Kind
 from kernattn.ops.spec import MapSpec
@@ -48,7 +48,7 @@ def packed_map(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> PackedMap:
     return phi
 
 
-def packed_with(spec: MapSpec, omega: Host, frequencies: int, dtype: np.dtype[Any]) -> PackedMap:
+def packed_with(spec: MapSpec, omega: Float64, frequencies: int, dtype: np.dtype[Any]) -> PackedMap:
     """Return the map of a spec with other frequencies (D, d), or with `frequencies` that come from elsewhere."""
     kind, dim = KINDS[spec.kind], omega.shape[1]
     features = kind.parts * frequencies
@@ -61,7 +61,7 @@ def packed_with(spec: MapSpec, omega: Host, frequencies: int, dtype: np.dtype[An
     return _pack(kind, parts, spec.amplitude, dtype, dim, frequencies)
 
 
-def _reach(kind: Kind, omega: Host, weights: Host, dtype: np.dtype[Any]) -> float:
+def _reach(kind: Kind, omega: Float64, weights: Float64, dtype: np.dtype[Any]) -> float:
     """Return c, so that nothing that is computed of rows with sum_i |x_i| c < 1 is near the largest float."""
     limit = float(np.finfo(dtype).max) / 64
     steepest, heaviest = (float(np.abs(x).max(initial=0.0)) for x in (omega, weights))
@@ -89,7 +89,7 @@ def _pack(
     return PackedMap(kind, dim, frequencies, features, sizes[1] > 0, (numbers, constants))
 
 
-def panels(omega: Host, dtype: np.dtype[Any]) -> Host:
+def panels(omega: Float64, dtype: np.dtype[Any]) -> Float64:
     """Return omega (D, d) transposed, in panels of two lines of columns: (panels, d, columns)."""
     columns = 2 * LINE // dtype.itemsize
     padded = np.pad(omega, ((0, -len(omega) % columns), (0, 0)))

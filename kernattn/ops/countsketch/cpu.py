@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn._parallel import share
 from kernattn.ops._numba.layout import accumulation
 from kernattn.ops.countsketch.loops import sketch_csr, sketch_dense
@@ -18,7 +18,9 @@ __all__ = ["countsketch"]
 SECONDS = 1.5e-9  # of one entry added to its bucket
 
 
-def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: int, out: Array | None = None) -> Array:
+def countsketch(
+    x: Array, index: NDArray[np.int64], weight: Float64, num_buckets: int, out: Array | None = None
+) -> Array:
     """Return p sketches of each row, (n, p, num_buckets)."""
     given = x.data if sparse.issparse(x) else x
     dtype = accumulation(given)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, dtype_name
+from kernattn._array import Array, Float64, dtype_name
 from kernattn.ops import _cuda, _cuda_sketch
 
 __all__ = ["Plan", "countsketch", "plan"]
@@ -40,7 +40,9 @@ def plan(rows: int, d: int, sketch: int, dtype: str, limits: _cuda.Limits) -> Pl
     return Plan(defines, accumulator, _cuda.ceil_div(rows, own.group), own)
 
 
-def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: int, out: Array | None = None) -> Array:
+def countsketch(
+    x: Array, index: NDArray[np.int64], weight: Float64, num_buckets: int, out: Array | None = None
+) -> Array:
     """Return p sketches of each row, (n, p, num_buckets)."""
     import cupy
 

@@ -8,12 +8,14 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._array import Array, Host, accumulation_dtype, constant, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
 
 __all__ = ["countsketch"]
 
 
-def countsketch(x: Array, index: NDArray[np.int64], weight: Host, num_buckets: int, out: Array | None = None) -> Array:
+def countsketch(
+    x: Array, index: NDArray[np.int64], weight: Float64, num_buckets: int, out: Array | None = None
+) -> Array:
     """Return p sketches of each row, (n, p, num_buckets)."""
     copies, dim = index.shape
     rows = np.tile(np.arange(dim), copies)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.ops.chains import Chains
 
 __all__ = ["FASTER_ABOVE", "FUSED_ABOVE", "fast"]
@@ -24,6 +24,6 @@ causal-hadamard` races both at d = 256, and `--dim 256` at 1024.
 """
 
 
-def fast(omega: Host | Chains | None, above: int) -> Chains | None:
+def fast(omega: Float64 | Chains | None, above: int) -> Chains | None:
     """Return the frequencies where they are chains of rows of more than so many dimensions."""
     return omega if isinstance(omega, Chains) and omega.dim > above else None

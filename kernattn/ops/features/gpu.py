@@ -50,7 +50,7 @@ def features(x: Array, spec: MapSpec) -> Array:
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     device = _cuda.limits()
     code = _cuda.map_code(dtype_name(x), spec, spec.per_feature, d, device)
-    phi = cupy.empty((*x.shape[:-1], spec.features_of(d)), dtype=x.dtype)
+    phi = cupy.empty((*x.shape[:-1], spec.num_features_of(d)), dtype=x.dtype)
     if phi.size == 0:
         return phi
     arguments = _cuda.map_arguments(spec, code, d)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array, Host, accumulation_dtype, constant, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
 from kernattn.ops.chains import Chains
 from kernattn.ops.features.chains import FASTER_ABOVE, fast
 from kernattn.ops.hadamard.reference import hadamard
@@ -24,7 +24,7 @@ def computed(x: Array | ScaledFeatures, spec: MapSpec | None) -> ScaledFeatures:
     return x if spec is None else scaled(x, spec)
 
 
-def projected(x: Array, omega: Host | Chains) -> Array:
+def projected(x: Array, omega: Float64 | Chains) -> Array:
     """Return Omega x, (..., n, D), of rows x (..., n, d), in the accumulation dtype."""
     xp, chains = namespace(x=x), fast(omega, FASTER_ABOVE["reference"])
     dtype = accumulation_dtype(xp, x)

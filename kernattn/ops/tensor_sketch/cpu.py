@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.fft import rfft
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn._parallel import share
 from kernattn.ops._numba.layout import accumulation, flat, room
 from kernattn.ops.countsketch.cpu import countsketch
@@ -23,7 +23,7 @@ SECONDS = 1e-9  # of one factor of one feature of one row
 BLOCK = 64  # rows whose sketches and spectra stay in cache
 
 
-def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features: int) -> Array:
+def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
     """Return the features of rows, (..., n, M)."""
     dtype = accumulation(x)
     out = room((*x.shape[:-1], num_features), dtype)
@@ -37,7 +37,7 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features
     return out
 
 
-def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Host, out: NDArray[Any]) -> None:
+def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArray[Any]) -> None:
     """Write the features where M is a power of two."""
     count, points = out.shape
     weight = weight.copy()
@@ -55,7 +55,7 @@ def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Host, out: NDArray[An
     share(fill, -(-count // rows_of_tile(out.dtype)), SECONDS * len(index) * out.size)
 
 
-def _by_blocks(rows: Any, index: NDArray[np.int64], weight: Host, out: NDArray[Any]) -> None:
+def _by_blocks(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArray[Any]) -> None:
     """Write the features for any M."""
     count, points = out.shape
     weights = amplitudes(points).astype(out.dtype)

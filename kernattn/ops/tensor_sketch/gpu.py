@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, dtype_name, frozen
+from kernattn._array import Array, Float64, dtype_name, frozen
 from kernattn.ops import _cuda, _cuda_sketch
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.tensor_sketch.order import order
@@ -61,7 +61,7 @@ def plan(rows: int, d: int, num_features: int, dtype: str, limits: _cuda.Limits)
     return Plan(defines, accumulator, points.bit_length() - 1, warps, blocks, own, shared_bytes)
 
 
-def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features: int) -> Array:
+def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
     """Return the features of rows, (..., n, M)."""
     import cupy
 
@@ -87,7 +87,7 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features
     return out
 
 
-def _by_transforms(x: Array, index: NDArray[np.int64], weight: Host, out: Array) -> None:
+def _by_transforms(x: Array, index: NDArray[np.int64], weight: Float64, out: Array) -> None:
     """Write the features of rows (n, d) for any M, as many rows at a time as memory allows."""
     import cupy
 

@@ -16,7 +16,7 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
 from kernattn.ops._numba.memory import aligned, window
 from kernattn.ops._numba.products import transpose
@@ -32,7 +32,7 @@ def rows_of_tile(dtype: Any) -> int:
     return vector_length(dtype)
 
 
-def turns(points: int) -> Host:
+def turns(points: int) -> Float64:
     """Return the factors by which the passes turn their results, in the order of use, cos and -sin of their angles."""
     parts, size = [np.zeros(0)], points
     for radix in radices(points)[:-1]:
@@ -42,7 +42,7 @@ def turns(points: int) -> Host:
     return np.concatenate(parts)
 
 
-def roots(points: int) -> Host:
+def roots(points: int) -> Float64:
     """Return cos and -sin of 2 pi j / M for all j, (M, 2)."""
     angle = 2 * np.pi * np.arange(points) / points
     return np.stack([np.cos(angle), -np.sin(angle)], axis=1)

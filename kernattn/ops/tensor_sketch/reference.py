@@ -7,14 +7,14 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, constant, frozen, namespace
+from kernattn._array import Array, Float64, constant, frozen, namespace
 from kernattn.ops.countsketch.reference import countsketch
 from kernattn.ops.tensor_sketch.order import order
 
 __all__ = ["amplitudes", "tensor_sketch"]
 
 
-def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features: int) -> Array:
+def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
     """Return the features of rows, (..., n, M)."""
     sketches = countsketch(x, index, weight, num_features)  # (..., n, p, M)
     xp = namespace(sketches=sketches)
@@ -30,7 +30,7 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Host, num_features
 
 
 @cache
-def amplitudes(num_features: int) -> Host:
+def amplitudes(num_features: int) -> Float64:
     """Return the weights of the parts, (M,): every frequency but 0 and M / 2 stands for two of the whole spectrum."""
     weights = np.full(num_features, (2 / num_features) ** 0.5)
     weights[0] = num_features**-0.5

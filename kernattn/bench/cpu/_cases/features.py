@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from kernattn._array import Array, Host
+from kernattn._array import Array, Float64
 from kernattn.bench._races import Call
 from kernattn.bench._rates import Work
 from kernattn.bench._rows import Race
@@ -28,10 +28,10 @@ __all__ = ["digits", "gaussian_features", "gram", "hadamard_features", "patches"
 DRAWS = 20  # over which squared errors are averaged
 ROWS = 300  # of the Gram matrix they are errors of
 
-_Maker = Callable[[Host, int], Callable[[Host], Host]]  # rows and a seed -> a map fitted to them
+_Maker = Callable[[Float64, int], Callable[[Float64], Float64]]  # rows and a seed -> a map fitted to them
 
 
-def _squared_error(draws: Iterable[Host], exact: Host) -> float:
+def _squared_error(draws: Iterable[Float64], exact: Float64) -> float:
     return float(np.mean([np.mean((phi @ phi.T - exact) ** 2) for phi in draws]))
 
 
@@ -47,7 +47,7 @@ class _Sampler:
         return model(**self.parameters, random_state=seed).fit(x)
 
 
-def _race(phi: Any, kernel: Kernel, x: Host, sampler: _Sampler, work: Work, seed: int) -> Race:
+def _race(phi: Any, kernel: Kernel, x: Float64, sampler: _Sampler, work: Work, seed: int) -> Race:
     """Race a map of ours against scikit-learn's, with the squared errors of both."""
     rows, call = x[:ROWS].astype("f8"), partial(phi, x)
     exact = kernel(rows)
@@ -91,7 +91,7 @@ def patches(o: Sizes) -> Race:
     return _draw_and_apply(o, real_rows("patches", o.n, np.random.default_rng(o.seed + 1)))
 
 
-def _draw_and_apply(o: Sizes, x: Host) -> Race:
+def _draw_and_apply(o: Sizes, x: Float64) -> Race:
     """Race maps of the Gaussian kernel of lengthscale the median distance; squared errors are of rows held out."""
     rows, others, x, m = x[:ROWS], x[ROWS:], x.astype(o.dtype), o.features
     n, d = x.shape
@@ -102,7 +102,7 @@ def _draw_and_apply(o: Sizes, x: Host) -> Race:
     def random(projection: str) -> _Maker:
         return lambda data, seed: random_features(kernel, d, m, "trigonometric", projection, rng=seed)
 
-    def apply(make: _Maker) -> Host:
+    def apply(make: _Maker) -> Float64:
         return make(x, o.seed)(x)
 
     def error(make: _Maker) -> float:

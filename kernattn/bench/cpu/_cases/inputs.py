@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Host
+from kernattn._array import Float64
 from kernattn._parallel import VARIABLE
 from kernattn.bench._races import Call
 from kernattn.bench._sizes import Sizes
@@ -15,7 +15,7 @@ from kernattn.bench._sizes import Sizes
 __all__ = ["normal", "one_thread"]
 
 
-def normal(o: Sizes, *shapes: tuple[int, ...]) -> list[Host]:
+def normal(o: Sizes, *shapes: tuple[int, ...]) -> list[Float64]:
     """Return arrays of standard normal numbers, in the dtype of the sizes."""
     rng = np.random.default_rng(o.seed)
     return [rng.standard_normal(shape).astype(o.dtype) for shape in shapes]

@@ -28,7 +28,7 @@ def step(o: Sizes, reuse: bool) -> Race:
     if peers.have("torch"):
         name = "torch, lean, in place" if reuse else "torch, pure"
         others[name] = _torch_step(q, k, v, state.s.copy(), state.z.copy(), reuse)
-    held = [type(state)(state.s.copy(), state.z.copy(), state.peak.copy(), state.draw) if reuse else state]
+    held = [type(state)(state.s.copy(), state.z.copy(), state.peak.copy(), state.fingerprint) if reuse else state]
 
     def ours() -> None:
         _, after = linear_attention_step(held[0], q, k, v, phi, reuse_state=reuse)

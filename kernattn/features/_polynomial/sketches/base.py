@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from scipy import sparse
 
-from kernattn._array import Array, Host, accumulation_dtype, like, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, like, namespace
 from kernattn._check import instance_of
 from kernattn._dispatch import Op
 from kernattn._random import RNG, generator
@@ -61,7 +61,7 @@ class PolynomialSketch(FeatureMap):
         """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
 
     @abstractmethod
-    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
 
     @property
@@ -99,7 +99,7 @@ class PolynomialSketch(FeatureMap):
     @final
     def redraw(self, rng: RNG = None) -> Self:
         """Return a new map of the same design with fresh random numbers."""
-        number = self.features_of(self.dim) // self._step
+        number = self.num_features_of(self.dim) // self._step
         return self._sample(self.kernel, number, self.dim, generator(rng), **self._design)
 
     @final
@@ -130,14 +130,14 @@ class PolynomialSketch(FeatureMap):
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         sums = pair_sums(self.kernel, self.dim, x, y)
-        return like(np.maximum(self._pair_variance(sums, self.features_of(self.dim)), 0.0), x)
+        return like(np.maximum(self._pair_variance(sums, self.num_features_of(self.dim)), 0.0), x)
 
     @final
-    def _terms(self, x: Host, y: Host) -> Terms:
+    def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
         pair, p = pair_sums(self.kernel, self.dim, x, y), self.kernel.degree
         return Terms(
-            number=self.features_of(self.dim),
+            number=self.num_features_of(self.dim),
             features=lambda m: m,
             kernel=pair.dot**p,
             bias=lambda m: np.zeros_like(pair.dot),
@@ -158,7 +158,7 @@ class PolynomialSketch(FeatureMap):
         if self._block_rows is None or (dense and not isinstance(x, np.ndarray)):
             return self._of_rows(x, backend)
         rows = x.reshape(-1, self.dim) if dense else x
-        out = np.empty((rows.shape[0], self.features_of(self.dim)), x.dtype)
+        out = np.empty((rows.shape[0], self.num_features_of(self.dim)), x.dtype)
         for start in range(0, len(out), self._block_rows):
             stop = start + self._block_rows
             out[start:stop] = self._of_rows(rows[start:stop], backend)

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, namespace
+from kernattn._array import Array, Float64, namespace
 from kernattn._check import check_room, host_array, one_of
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
@@ -73,7 +73,7 @@ class ComplexToReal(PolynomialSketch):
         imag.setflags(write=False)
         return cls(kernel, law, real, imag)
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M = 2D."""
         return 2 * int(self.real.shape[1])
 
@@ -86,12 +86,12 @@ class ComplexToReal(PolynomialSketch):
             real, imag = real * a - imag * b, real * b + imag * a
         return namespace(real=real).concat([real, imag], axis=-1)
 
-    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         p = self.kernel.degree
         shared = pair.shared if self.law == "rademacher" else 0.0
         second = ((pair.norms + pair.square - shared) ** p + (2 * pair.square - shared) ** p) / 2
-        variance: Host = (second - pair.square**p) / (num_features / 2)
+        variance: Float64 = (second - pair.square**p) / (num_features / 2)
         return variance
 
     @property

@@ -9,7 +9,7 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Host, frozen
+from kernattn._array import Array, Float64, frozen
 from kernattn._check import host_array
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
@@ -34,7 +34,7 @@ class ProductSketch(PolynomialSketch):
         return int(self.omega.shape[2])
 
     @final
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M."""
         return int(self.omega.shape[1])
 
@@ -44,16 +44,18 @@ class ProductSketch(PolynomialSketch):
         return products(x, self.omega)
 
     @final
-    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         return product_variance(self.kernel.degree, pair.square, *self._factor_moments(pair), num_features, self._block)
 
     @abstractmethod
-    def _factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
+    def _factor_moments(self, pair: PairSums) -> tuple[Float64, Float64]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
 
 
-def product_variance(degree: int, square: Host, second: Host, cross: Host, num_features: int, block: int) -> Host:
+def product_variance(
+    degree: int, square: Float64, second: Float64, cross: Float64, num_features: int, block: int
+) -> Float64:
     """Return the variance of the mean of products of `degree` independent factors t, from (E t)^2, E t^2 and E t t'.
 
     Of two features in a block, whose t and t' depend on each other, the products do too; others are independent.
@@ -61,7 +63,7 @@ def product_variance(degree: int, square: Host, second: Host, cross: Host, num_f
     whole, rest = divmod(num_features, block)
     together = whole * block * (block - 1) + rest * (rest - 1)
     mean = square**degree
-    variance: Host = (second**degree - mean) / num_features + (cross**degree - mean) * (together / num_features**2)
+    variance: Float64 = (second**degree - mean) / num_features + (cross**degree - mean) * (together / num_features**2)
     return variance
 
 
@@ -121,7 +123,7 @@ class GaussianSketch(ProductSketch):
         """1 for iid weights, the length of a row for orthogonal ones."""
         return 1 if isinstance(self.projection, Iid) else self._width
 
-    def _factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
+    def _factor_moments(self, pair: PairSums) -> tuple[Float64, Float64]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
         d = self._width
         second = pair.norms + 2 * pair.square
@@ -163,6 +165,6 @@ class RademacherSketch(ProductSketch):
         """1: the features are independent."""
         return 1
 
-    def _factor_moments(self, pair: PairSums) -> tuple[Host, Host]:
+    def _factor_moments(self, pair: PairSums) -> tuple[Float64, Float64]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for independent rows w, w'."""
         return pair.norms + 2 * (pair.square - pair.shared), pair.square

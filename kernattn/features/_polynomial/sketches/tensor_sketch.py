@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._array import Array, Host, frozen
+from kernattn._array import Array, Float64, frozen
 from kernattn._check import host_array, positive_integer
 from kernattn._dispatch import Op
 from kernattn._lazy import lazy
@@ -61,7 +61,7 @@ class TensorSketch(PolynomialSketch):
         return int(self.index.shape[1])
 
     @lazy
-    def _weight(self) -> Host:
+    def _weight(self) -> Float64:
         """The signs in float64: one array for all calls, of which devices keep what they made."""
         return frozen(self.sign.astype(np.float64))
 
@@ -78,7 +78,7 @@ class TensorSketch(PolynomialSketch):
         index.setflags(write=False)
         return cls(kernel, index, random_signs(rng, *shape), number)
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M."""
         return self.buckets
 
@@ -88,13 +88,13 @@ class TensorSketch(PolynomialSketch):
         phi: Array = sketch(x, self.index, self._weight, self.buckets)
         return phi
 
-    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         p, m = self.kernel.degree, num_features
         square, cross = pair.square**p, (pair.norms + pair.square - pair.shared) ** p
         swapped = (2 * pair.square - pair.shared) ** p
         both = (pair.norms + 2 * (pair.square - pair.shared)) ** p
-        variance: Host = (cross + swapped - 2 * square) / m + (both - cross - swapped + square) * (gcd(2, m) / m**2)
+        variance: Float64 = (cross + swapped - 2 * square) / m + (both - cross - swapped + square) * (gcd(2, m) / m**2)
         return variance
 
     @property

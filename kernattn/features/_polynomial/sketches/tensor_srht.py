@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._array import Array, Host, constant, frozen, namespace
+from kernattn._array import Array, Float64, constant, frozen, namespace
 from kernattn._check import check_room, host_array
 from kernattn._dispatch import Op
 from kernattn._lazy import lazy
@@ -75,7 +75,7 @@ class TensorSRHT(PolynomialSketch):
         """Length of a row with the kernel's constant appended."""
         return int(self.signs.shape[2])
 
-    def features_of(self, dim: int) -> int:
+    def num_features_of(self, dim: int) -> int:
         """Return M."""
         return int(self.rows.shape[1])
 
@@ -138,7 +138,7 @@ class TensorSRHT(PolynomialSketch):
             phi = u if phi is None else phi * u
         return phi
 
-    def _pair_variance(self, pair: PairSums, num_features: int) -> Host:
+    def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         second = pair.norms + 2 * (pair.square - pair.shared)
         cross = pair.square - (second - pair.square) / max(self._block - 1, 1)
