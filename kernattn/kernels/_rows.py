@@ -67,8 +67,10 @@ class Rows:
         if np.all(scale == 1.0):
             return replace(self, far=far)
         x, y = self.x, self.y
-        if far:
-            hold = constant(self.xp, np.minimum(self.largest / scale, self.largest), x.dtype, x)
+        if far:  # only numbers whose multiple no float can hold are held: others keep their differences
+            kind = self.xp.finfo(x.dtype)
+            most = float(kind.max) * (1 - 4 * float(kind.eps))
+            hold = constant(self.xp, most / np.maximum(scale, 1.0), x.dtype, x)
             x, y = (self.xp.minimum(self.xp.maximum(a, -hold), hold) for a in (x, y))
         c = constant(self.xp, scale, self.x.dtype, self.x)
         return replace(self, x=x * c, y=y * c, far=far)

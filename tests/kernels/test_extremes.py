@@ -85,3 +85,11 @@ def test_large_rows_agree_with_a_wider_dtype(name):
         every_form(kernel, x, y).values(), every_form(kernel, x.astype("f8"), y.astype("f8")).values(), strict=True
     ):
         np.testing.assert_allclose(narrow, wide, rtol=3e-3 if "arc" in name else 1e-5, atol=1e-6 * wide.max())
+
+
+@pytest.mark.parametrize("kernel", [ka.kernels.Gaussian(2.0), ka.kernels.Laplacian(3.0), ka.kernels.Matern(1.5, 7.0)])
+@pytest.mark.parametrize(("near", "beyond", "dtype"), [(1e38, 3e38, "f4"), (6e307, 1.7e308, "f8")])
+def test_far_rows_that_differ_are_far_apart(kernel, near, beyond, dtype):
+    x, y = np.full((1, 1), near, dtype), np.full((1, 1), beyond, dtype)
+    assert kernel(x, y) == kernel(y, x) == 0
+    assert kernel(x) == kernel(y) == 1
