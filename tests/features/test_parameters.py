@@ -72,7 +72,7 @@ def test_names():
         ka.random_features(kernel, 4, 8, estimator="favor")
     for given in (np.ones(3), None, ["positive"]):
         for of in (kernel, ka.kernels.Polynomial(), kernel * ka.kernels.Polynomial()):
-            with refused(errors.ParameterError, "estimator must be 'auto'"):
+            with refused(errors.ParameterError, "estimator must be"):
                 ka.random_features(of, 4, 8, estimator=given)
     with refused(errors.ParameterError, "'no_such'", "iid", "orthogonal"):
         ka.random_features(kernel, 4, 8, projection="no_such")

@@ -92,7 +92,7 @@ def test_refusals():
     with pytest.raises(ParameterError, match="kernel must be one of"):
         recommend(K.Polynomial(2), data(), 8)
     for one in ("orthogonal", P.Iid()):
-        with pytest.raises(ParameterError, match="projections must be a sequence"):
+        with pytest.raises(ParameterError, match="projections must be a tuple or list"):
             recommend(K.Gaussian(), data(), 8, one)
     with pytest.raises(ParameterError, match="at least one"):
         recommend(K.Gaussian(), data(), 8, [])

@@ -117,8 +117,12 @@ def test_names(name):
         P.orthogonal(3, 4, method=name)
     with refused("norms must be one of", f"got {name!r}"):
         P.iid(3, 4, norms=name)
-    with refused("projection must be one of", "iid", "orthogonal", f"got {name!r}"):
-        P.resolve(name)
+    if isinstance(name, str):
+        with refused("projection must be one of", "iid", "orthogonal", f"got {name!r}"):
+            P.resolve(name)
+    else:
+        with pytest.raises(errors.DTypeError, match="projection must be a Projection, or the name of one"):
+            P.resolve(name)
 
 
 def test_norms_that_a_projection_has():
