@@ -10,16 +10,19 @@ import array_api_compat as compat
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._fork import importing
 from kernattn.errors import DTypeError, MixedLibraryError
 
 __all__ = [
     "Array",
     "Float64",
     "accumulation_dtype",
+    "anywhere",
     "check_floating",
     "constant",
     "dtype_name",
     "frozen",
+    "largest",
     "like",
     "may_share_memory",
     "namespace",
@@ -32,7 +35,13 @@ __all__ = [
 Array: TypeAlias = Any
 Float64: TypeAlias = NDArray[np.float64]
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
+FLOATS = {
+    "float16": 65504.0,
+    "bfloat16": 2.0**127 * (2 - 2.0**-7),
+    "float32": float(np.finfo(np.float32).max),
+    "float64": float(np.finfo(np.float64).max),
+}
+"""The dtypes, and the largest number of each: not every library's `finfo` knows those of 16 bits."""
 
 _namespaces: dict[type, ModuleType] = {}
 _tensors: set[type] = set()  # those of PyTorch, which are looked at one by one
@@ -43,7 +52,8 @@ def _namespace_of(name: str, array: Array) -> ModuleType:
     kind = type(array)
     if kind not in _namespaces:
         _check_array(name, array)
-        _namespaces[kind] = compat.array_namespace(array)
+        with importing:
+            _namespaces[kind] = compat.array_namespace(array)
         if compat.is_torch_array(array):
             _tensors.add(kind)
     if kind in _tensors:
@@ -68,10 +78,12 @@ def _check_array(name: str, array: Array) -> None:
 
 def _check_tensor(name: str, array: Array) -> None:
     """Raise for a tensor of PyTorch that is more, or less, than its numbers in strides."""
-    if array.layout is sys.modules["torch"].strided and not array.is_meta:
+    if array.layout is sys.modules["torch"].strided and not array.is_meta and not array.is_nested:
         return
     if array.is_meta:
         raise DTypeError(f"{name} must hold numbers; got a tensor on the device 'meta', which has none")
+    if array.is_nested:
+        raise DTypeError(f"{name} must be a dense tensor, as {name}.to_padded_tensor(0.0) is; got a nested one")
     raise DTypeError(f"{name} must be a dense tensor, as {name}.to_dense() is; got {array.layout}")
 
 
@@ -94,6 +106,11 @@ def dtype_name(array: Array) -> str:
     if key not in _dtype_names:
         _dtype_names[key] = str(array.dtype).rsplit(".", 1)[-1]
     return _dtype_names[key]
+
+
+def largest(dtype: Any) -> float:
+    """Return the largest number of a floating dtype."""
+    return FLOATS[str(dtype).rsplit(".", 1)[-1]]
 
 
 def check_floating(name: str, array: Array) -> str:
@@ -126,6 +143,16 @@ def constant(xp: ModuleType, values: NDArray[Any], dtype: Any, beside: Array) ->
     if isinstance(beside, np.ndarray):
         return values.astype(dtype, copy=False)
     return xp.asarray(values.copy(), dtype=dtype, **placement(beside))
+
+
+def anywhere(condition: Array) -> bool:
+    """Is the condition true somewhere? An array that is traced or transformed cannot tell: no."""
+    if isinstance(condition, np.bool_):  # what NumPy makes of all axes
+        return bool(condition)
+    try:
+        return bool(namespace(condition=condition).any(condition))
+    except (TypeError, RuntimeError):  # of JAX, of PyTorch
+        return False
 
 
 def frozen(values: Float64) -> Float64:

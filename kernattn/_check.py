@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
 from math import prod
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,20 +15,25 @@ import numpy as np
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 
 __all__ = [
+    "MODERATE",
     "MOST",
     "boolean",
     "check_room",
+    "checked_path",
     "finite_number",
     "host_array",
     "host_form",
     "instance_of",
+    "moderate_number",
     "one_of",
     "positive_integer",
     "positive_number",
     "shown",
+    "summary",
 ]
 
 HUGE = 1e100  # the largest size of a map's numbers: their squares and products do not overflow
+MODERATE = 1e-30, 1e30  # a kernel's parameters: float32 holds them, their inverses and their roots
 MOST = 2**31 - 1  # the largest size: an axis beyond it no compiled loop can index
 
 
@@ -39,6 +46,34 @@ def shown(value: Any) -> str:
     except Exception:  # a repr of one's own, or an integer of more digits than Python prints
         return f"a {type(value).__name__}"
     return text if len(text) <= 200 else f"{text[:197]}..."
+
+
+def summary(value: Any) -> str:
+    """Return a dataclass as its repr would be, with the dtype and shape of an array in place of its numbers."""
+    if not is_dataclass(value):
+        return object.__repr__(value)
+    return f"{type(value).__name__}({', '.join(f'{f.name}={_brief(getattr(value, f.name))}' for f in fields(value))})"
+
+
+def _brief(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"<{value.dtype} {value.shape}>"
+    return f"({', '.join(map(_brief, value))},)" if type(value) is tuple else repr(value)
+
+
+def checked_path(name: str, value: Any) -> Path:
+    """Return `value` as a path, which must be a name that a file can have."""
+    text = os.fspath(value) if isinstance(value, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text or not _encodes(text):
+        raise ParameterError(f"{name} must be the name of a file, a string or a path-like object; got {shown(value)}")
+    return Path(text)
+
+
+def _encodes(text: str) -> bool:
+    try:
+        return bool(os.fsencode(text))
+    except UnicodeEncodeError:
+        return False
 
 
 def instance_of(name: str, value: Any, kind: type, example: str = "") -> None:
@@ -84,6 +119,16 @@ def positive_number(name: str, value: Any) -> float:
     """Return `value` as a float, which must be a positive finite real number."""
     if (number := finite_number(name, value)) <= 0:
         raise ParameterError(f"{name} must be a positive number; got {shown(value)}")
+    return number
+
+
+def moderate_number(name: str, value: Any, *, zero: bool = False) -> float:
+    """Return `value` as a float, which float32 must hold, and its inverse: positive, or 0 where that is allowed."""
+    low, high = MODERATE
+    if not (low <= (number := finite_number(name, value)) <= high or (zero and number == 0)):
+        raise ParameterError(
+            f"{name} must be a positive number from {low:g} to {high:g}{', or 0' * zero}; got {shown(value)}"
+        )
     return number
 
 

@@ -18,7 +18,7 @@ from kernattn._device import where_its_arrays_are
 from kernattn._fork import imported
 from kernattn.errors import BackendUnavailable, ParameterError
 
-__all__ = ["BACKENDS", "Op", "missing"]
+__all__ = ["BACKENDS", "Chain", "Op", "missing"]
 
 BACKENDS = ("reference", "cpu", "gpu")
 
@@ -91,9 +91,11 @@ class Op:
 
     def implementation(self, array: Array, backend: str | None = None) -> Callable[..., Any]:
         """Return the implementation that `choose` names; it takes arrays of the library of `array`, where they are."""
-        library = None if isinstance(array, np.ndarray) else library_of(array)
+        if isinstance(array, np.ndarray):
+            return self._function(self.choose(array, backend))
+        library = library_of(array)
         if library is None or backend == "reference" or not self._can_lend(library, backend):
-            function = _load(self.name, self.choose(array, backend))
+            function = self._function(self.choose(array, backend))
             return where_its_arrays_are(function) if compat.is_cupy_array(array) else function
         return partial(self._lent, library, array, backend)
 
@@ -104,11 +106,33 @@ class Op:
     def _lent(self, library: Library, like: Array, backend: str | None, *arguments: Any) -> Any:
         """Return what the op makes of arrays lent to it; where one is kept, what the reference makes of them."""
         try:
-            return library.call(_load(self.name, library.backend), like, arguments)
+            return library.call(self._function(library.backend), like, arguments)
         except Kept as why:
             if backend is not None:
                 raise BackendUnavailable(f"backend {backend!r} {_kept(like, why)}") from None
-        return _load(self.name, "reference")(*arguments)
+        return self._function("reference")(*arguments)
+
+    def _function(self, backend: str) -> Callable[..., Any]:
+        return _load(self.name, backend)
+
+
+@dataclass(frozen=True)
+class Chain(Op):
+    """Two ops as one, so that arrays cross once: ``second(first(*given), *rest)`` as a function of given and rest."""
+
+    first: Op
+    second: Op
+
+    def _function(self, backend: str) -> Callable[..., Any]:
+        return _chained(_load(self.first.name, backend), _load(self.second.name, backend))
+
+
+@cache
+def _chained(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
+    def both(given: tuple[Any, ...], rest: tuple[Any, ...]) -> Any:
+        return second(first(*given), *rest)
+
+    return both
 
 
 @cache

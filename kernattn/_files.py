@@ -16,9 +16,10 @@ __all__ = ["replace_bytes", "replace_text", "replacing"]
 def replacing(path: Path) -> Iterator[BinaryIO]:
     """Yield a file that takes the place of `path` when the block ends; where it fails, the old file stays.
 
-    Readers see the old file or the new one, never a part.
+    Readers see the old file or the new one, never a part. A process that is killed outright leaves what it had written
+    beside `path`, as ``.kernattn-*.tmp``: no name could be taken again that another process may still be writing to.
     """
-    temporary = path.parent / f".{token_hex(8)}.tmp"
+    temporary = path.parent / f".kernattn-{token_hex(8)}.tmp"
     try:
         with temporary.open("xb") as file:
             yield file

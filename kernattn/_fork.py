@@ -11,7 +11,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Protocol
 
-__all__ = ["imported", "kept_whole"]
+__all__ = ["imported", "importing", "kept_whole"]
 
 
 class _Lock(Protocol):
@@ -20,8 +20,10 @@ class _Lock(Protocol):
     def release(self) -> object: ...
 
 
-_importing = threading.RLock()
-_locks: list[_Lock] = [_importing]  # in the order in which a thread may hold several
+importing = threading.RLock()
+"""Held while another library may import modules of its own."""
+
+_locks: list[_Lock] = [importing]  # in the order in which a thread may hold several
 
 
 def kept_whole(lock: _Lock) -> None:
@@ -31,7 +33,7 @@ def kept_whole(lock: _Lock) -> None:
 
 def imported(name: str) -> ModuleType:
     """Return a module, imported whole before any fork."""
-    with _importing:
+    with importing:
         return import_module(name)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-__all__ = ["lazy"]
+__all__ = ["lazy", "without_lazy"]
 
 if TYPE_CHECKING:
     lazy = cached_property
@@ -23,3 +23,8 @@ else:
             if instance is None:
                 return self
             return instance.__dict__.setdefault(self.attrname, self.func(instance))
+
+
+def without_lazy(self: Any) -> dict[str, Any]:
+    """Return the attributes of an object but the lazy ones, as `__getstate__`: a copy computes its own again."""
+    return {name: value for name, value in vars(self).items() if not isinstance(getattr(type(self), name, None), lazy)}

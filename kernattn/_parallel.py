@@ -15,6 +15,7 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._check import shown
 from kernattn._placement import keep_off
 from kernattn.errors import ParameterError
 
@@ -32,7 +33,7 @@ def threads() -> int:
     if given is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not given.isascii() or not given.isdigit() or int(given) < 1:
-        raise ParameterError(f"{VARIABLE} must be a positive integer; got {given!r}")
+        raise ParameterError(f"{VARIABLE} must be a positive integer; got {shown(given)}")
     return int(given)
 
 

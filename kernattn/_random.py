@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from kernattn._check import shown
 from kernattn.errors import ParameterError
 
 __all__ = ["RNG", "generator"]
@@ -22,7 +23,7 @@ def generator(rng: RNG) -> np.random.Generator:
     is_number = isinstance(seed, Integral) and not isinstance(seed, bool)
     if not (seed is None or isinstance(seed, np.random.SeedSequence) or (is_number and int(seed) >= 0)):
         raise ParameterError(
-            f"rng must be None, a non-negative integer, a numpy.random.SeedSequence or a Generator; got {rng!r}"
+            f"rng must be None, a non-negative integer, a numpy.random.SeedSequence or a Generator; got {shown(rng)}"
         )
     source: np.random.Generator = np.random.default_rng(seed)
     return source

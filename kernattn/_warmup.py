@@ -7,6 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
+from kernattn._check import shown
 from kernattn._dispatch import missing
 from kernattn.attention import (
     attend,
@@ -15,14 +16,14 @@ from kernattn.attention import (
     linear_attention_step,
     softmax_attention,
 )
-from kernattn.errors import BackendUnavailable, ParameterError
+from kernattn.errors import BackendUnavailable, DTypeError, ParameterError
 from kernattn.features import elu1
 
 __all__ = ["warmup"]
 
 
 def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
-    r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: under half a minute for a dtype, once for a machine.
+    r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: some half a minute for a dtype, once for a machine.
 
     One compilation of attention's loops, cached on disk, serves every map, shape and mask of a dtype, in this process
     and in later ones. float16 and bfloat16 run on the loops of float32. Hadamard features, sketches and Gram-Schmidt
@@ -40,6 +41,8 @@ def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
 
     Raises
     ------
+    DTypeError
+        If it is no list or tuple.
     ParameterError
         If a dtype is another one.
     BackendUnavailable
@@ -52,10 +55,13 @@ def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
     >>> list(seconds)
     ['float32']
     """
+    wanted: object = dtypes
+    if not isinstance(wanted, list | tuple | set | frozenset):
+        raise DTypeError(f"dtypes must be a list or tuple of 'float32' and 'float64'; got {shown(wanted)}")
     for dtype in dtypes:
         given: object = dtype
         if not isinstance(given, str) or given not in ("float32", "float64"):
-            raise ParameterError(f"dtypes must be of 'float32' and 'float64'; got {dtype!r}")
+            raise ParameterError(f"dtypes must be of 'float32' and 'float64'; got {shown(dtype)}")
     reason = missing("cpu")
     if reason is not None:
         raise BackendUnavailable(f"there is nothing to warm up: {reason}")

@@ -70,7 +70,7 @@ def _add_bench(commands: Any) -> None:
     bench.set_defaults(run=_bench)
     add = bench.add_argument
     add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
-    add("--cases", nargs="+", metavar="NAME", help="cases to race (default: all)")
+    add("--cases", nargs="+", metavar="NAME", help="cases to race (default: all, or none with --scaling or --start)")
     add("--n", type=int, nargs="+", metavar="N", help="tokens, one or several (default: 4096; gpu: 2048 to 65536)")
     add("--batch", type=int, metavar="B", help="gpu: batch (default: 4)")
     add("--heads", type=int, metavar="H", help="heads (default: 8; gpu: 16)")
@@ -78,8 +78,10 @@ def _add_bench(commands: Any) -> None:
     add("--features", type=int, default=256, metavar="M", help="features of FAVOR+ (default: %(default)s)")
     add("--dtype", help="float32 or float64; gpu: also bfloat16, float16, tf32 (default: float32; gpu: bfloat16)")
     add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
-    add("--scaling", action="store_true", help="cpu: also time and memory for n from 2^10 to 2^20, and their figure")
-    add("--start", action="store_true", help="cpu: also what a new process waits for, and the compilation of the loops")
+    add("--asleep", action="store_true", help="cpu: turns begin after a rest, and are one call each")
+    add("--scaling", action="store_true", help="cpu: time and memory for n from 2^10 to 2^20, and their figure")
+    add("--start", action="store_true", help="cpu: what a new process waits for, and the compilation of the loops")
+    add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
     add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
 
 
@@ -106,12 +108,23 @@ def _bench(options: argparse.Namespace) -> None:
     from kernattn.errors import ParameterError
 
     on = device(options.device)
-    if on.name != "cpu" and (options.scaling or options.start):
-        raise ParameterError("--scaling and --start are runs of device 'cpu'; on a GPU, give several --n")
+    if on.name != "cpu" and (options.scaling or options.start or options.asleep or options.page):
+        raise ParameterError("--scaling, --start, --asleep and --page are for device 'cpu'; on a GPU, give several --n")
+    if options.page is not None:
+        from kernattn.bench.cpu import make_page
+
+        make_page(options.page, on.columns, lambda line: print(line, file=sys.stderr, flush=True))
+        return
     given = {name: getattr(options, name) for name in ("batch", "heads", "dim", "features", "dtype")}
     sizes = replace(on.sizes, **{name: value for name, value in given.items() if value is not None})
-    rows = bench(on, options.cases, sizes, options.n, options.rounds)
-    parts, more = [table(rows, on.columns)], {}
+    clock = None
+    if options.asleep:
+        from kernattn.bench.cpu import HostClock
+
+        clock = HostClock(asleep=True)
+    none = options.cases is None and (options.scaling or options.start)
+    rows = bench(on, [] if none else options.cases, sizes, options.n, options.rounds, clock=clock)
+    parts, more = [] if none else [table(rows, on.columns)], {}
     if options.scaling:
         from kernattn.bench.cpu import SCALING, scaling
 

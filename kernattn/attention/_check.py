@@ -16,7 +16,7 @@ from kernattn._array import (
     placement,
     why_not_plain,
 )
-from kernattn._check import instance_of
+from kernattn._check import instance_of, shown
 from kernattn.errors import (
     DTypeError,
     EmptyInputError,
@@ -49,8 +49,15 @@ def check_arrays(
     key_mask: Array | None = None, segment_ids: Array | None = None, *, tokens: bool = True, **arrays: Array
 ) -> None:
     """Raise unless those given of q, k, v, the mask and the segments fit each other; without `tokens`, (..., d)."""
-    axes = 2 if tokens else 1
     extra = {name: a for name, a in (("key_mask", key_mask), ("segment_ids", segment_ids)) if a is not None}
+    form = _form(*arrays.values(), *extra.values(), names=(*arrays, *extra, tokens))
+    if form not in _passed:
+        _check_arrays(arrays, extra, tokens)
+        _keep(form)
+
+
+def _check_arrays(arrays: dict[str, Array], extra: dict[str, Array], tokens: bool) -> None:
+    axes = 2 if tokens else 1
     namespace(**arrays, **extra)
     dtypes = {name: check_floating(name, array) for name, array in arrays.items()}
     if len(set(dtypes.values())) > 1:
@@ -70,11 +77,11 @@ def check_arrays(
     lead = leading(axes, **{name: arrays[name] for name in ("k", "v") if name in arrays})
     if "q" in arrays:
         _broadcast(q=tuple(arrays["q"].shape[:-axes]), keys=lead)
-    if key_mask is not None:
-        _check_row("key_mask", key_mask, (*lead, *arrays["k"].shape[-axes:-1]), tokens, ("bool",))
-    if segment_ids is not None:
+    if "key_mask" in extra:
+        _check_row("key_mask", extra["key_mask"], (*lead, *arrays["k"].shape[-axes:-1]), tokens, ("bool",))
+    if "segment_ids" in extra:
         integers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        _check_row("segment_ids", segment_ids, (*lead, *arrays["k"].shape[-axes:-1]), tokens, integers)
+        _check_row("segment_ids", extra["segment_ids"], (*lead, *arrays["k"].shape[-axes:-1]), tokens, integers)
 
 
 def check_map(phi: Any, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:
@@ -134,38 +141,49 @@ def check_state(
 
 def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> None:
     """Raise unless a token fits the state and the map; what passed once passes again by its form."""
-    form = _form(state, q, k, v, phi, key_mask)
+    form = _step_form(state, q, k, v, phi, key_mask)
     if form in _passed:
         return
     check_arrays(key_mask, tokens=False, q=q, k=k, v=v)
     check_map(phi, q, k)
     check_state(state, phi, q, lead=leading(1, k=k, v=v), v=v)
+    _keep(form)
+
+
+def _step_form(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> tuple[Any, ...] | None:
+    """Return the same as `_form` of a step and its map; spelt out for NumPy's arrays, for speed."""
+    if not (type(state) is LinearState and isinstance(phi, FeatureMap)):
+        return None
+    s, z, peak, draw = state
+    if type(draw) is not int:
+        return None
+    draws = phi.fingerprint, draw
+    if type(q) is type(k) is type(v) is type(s) is type(z) is type(peak) is np.ndarray and key_mask is None:
+        shapes = q.shape, k.shape, v.shape, s.shape, z.shape, peak.shape
+        return draws, shapes, q.dtype, k.dtype, v.dtype, s.dtype, z.dtype, peak.dtype
+    return _form(q, k, v, s, z, peak, *(() if key_mask is None else (key_mask,)), names=draws)
+
+
+def _keep(form: tuple[Any, ...] | None) -> None:
+    """Remember that arrays of a form have passed."""
     if form is not None:
         if len(_passed) >= FORMS:
             _passed.clear()
         _passed.add(form)
 
 
-def _form(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> tuple[Any, ...] | None:
-    """Return what decides whether arrays fit each other, spelt out for speed; None for arrays it does not know."""
-    if not (isinstance(state, LinearState) and isinstance(phi, FeatureMap)):
-        return None
-    s, z, peak, draw = state
-    kind, devices = type(q), None
-    if not (kind is type(k) is type(v) is type(s) is type(z) is type(peak) and type(draw) is int):
-        return None
+def _form(*arrays: Array, names: tuple[Any, ...]) -> tuple[Any, ...] | None:
+    """Return what decides whether arrays of those names fit each other; None for arrays it does not know."""
+    kind, places = type(arrays[0]), None
+    for x in arrays:
+        if type(x) is not kind:
+            return None
     if kind is not np.ndarray:
-        if compat.is_torch_array(q):
-            devices = tuple((x.device, x.layout) for x in (q, k, v, s, z, peak))
-        elif not compat.is_jax_array(q):
+        if compat.is_torch_array(arrays[0]):
+            places = tuple([(x.device, x.layout) for x in arrays])
+        elif not compat.is_jax_array(arrays[0]):
             return None
-    mask = None
-    if key_mask is not None:
-        if type(key_mask) is not kind:
-            return None
-        mask = key_mask.shape, key_mask.dtype, devices and key_mask.device
-    shapes = q.shape, k.shape, v.shape, s.shape, z.shape, peak.shape
-    return kind, devices, phi.fingerprint, draw, mask, shapes, q.dtype, k.dtype, v.dtype, s.dtype, z.dtype, peak.dtype
+    return kind, names, places, *[x.shape for x in arrays], *[x.dtype for x in arrays]
 
 
 def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_mask: Array | None) -> None:
@@ -214,7 +232,7 @@ def check_draws(made_by: Any, used_by: Any) -> None:
     made_by, used_by = _known(made_by), _known(used_by)
     if made_by is not None and used_by is not None and made_by != used_by:
         raise StateMismatchError(
-            f"the state was made by draw {made_by} of a map, and meets draw {used_by}: "
+            f"the state was made by the map of fingerprint {made_by}, and meets that of {used_by}: "
             "states and maps go together only when they come from one draw"
         )
 
@@ -231,7 +249,7 @@ def _known(draw: Any) -> int | None:
         except (TypeError, RuntimeError):  # how JAX and PyTorch say that there are no values yet
             return None
     if draw.dtype.kind not in "iu" or np.min(draw) != np.max(draw):
-        raise DTypeError(f"a state's draw must be an integer; got {draw!r}")
+        raise DTypeError(f"a state's draw must be an integer; got {shown(draw)}")
     return int(np.min(draw))
 
 
@@ -243,7 +261,7 @@ def leading(axes: int, **arrays: Array) -> tuple[int, ...]:
 def _broadcast(**leads: tuple[int, ...]) -> tuple[int, ...]:
     try:
         return np.broadcast_shapes(*leads.values())
-    except ValueError:
+    except (ValueError, RuntimeError):  # the latter of more axes than NumPy broadcasts
         raise ShapeError(f"the leading axes must broadcast; got {leads}") from None
 
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from kernattn._array import Array
+from kernattn._dispatch import Chain
 from kernattn.attention._check import check_arrays, check_map, check_state, leading
-from kernattn.attention._lowering import lowered, state_of, sums_of
+from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
@@ -15,6 +16,8 @@ from kernattn.ops.key_state import OP as KEY_STATE
 from kernattn.ops.peaked import LinearState, LogNormaliser
 
 __all__ = ["causal_linear_attention", "causal_with_lse", "linear_attention"]
+
+BOTH = Chain("linear_attention", KEY_STATE.backends, KEY_STATE, ATTEND)
 
 
 def linear_attention(
@@ -64,8 +67,8 @@ def linear_attention(
     check_arrays(key_mask, q=q, k=k, v=v)
     check_map(phi, q, k)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
-    state = KEY_STATE.implementation(v, backend)(keys, v, k_spec, key_mask)
-    out, _ = ATTEND.implementation(v, backend)(state, queries, q_spec, q.dtype, False)
+    run = implementation(BOTH, v, backend, queries, keys)
+    out, _ = run((keys, v, k_spec, key_mask), (queries, q_spec, q.dtype, False))
     return out
 
 
@@ -190,7 +193,7 @@ def _causal(
     if state is not None:
         check_state(state, phi, q, lead=leading(2, k=k, v=v), v=v)
     before = None if state is None else sums_of(state)
-    run = CAUSAL.implementation(v, backend)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
+    run = implementation(CAUSAL, v, backend, queries, keys)
     out, found, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
     return out, found, state_of(after, phi.fingerprint)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from kernattn._array import Array, namespace
+from kernattn._dispatch import Op
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState, PeakedSum, finite
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.units import balanced
 
-__all__ = ["lowered", "lowered_keys", "lowered_queries", "lowered_token", "state_of", "sums_of"]
+__all__ = ["implementation", "lowered", "lowered_keys", "lowered_queries", "lowered_token", "state_of", "sums_of"]
 
 Lowered = tuple[Any, Any, MapSpec | None, MapSpec | None]
 
@@ -55,6 +57,21 @@ def lowered_token(phi: FeatureMap, q: Array, k: Array) -> Lowered:
         return q, k, spec, spec
     queries, keys, q_spec, k_spec = lowered(phi, q[..., None, :], k[..., None, :])
     return _one(queries), _one(keys), q_spec, k_spec
+
+
+def implementation(op: Op, like: Array, backend: str | None, *sides: Any) -> Callable[..., Any]:
+    """Return what runs an op on these lowered queries or keys: the reference where no compiled loop holds them.
+
+    Loops know a log scale beside signed values, or the logs of positive features, but not a sign beside every log.
+    Sums and products of signed and exponential maps have both.
+    """
+    if backend is None and any(_with_signs(x) for x in sides):
+        backend = "reference"
+    return op.implementation(like, backend)
+
+
+def _with_signs(x: Any) -> bool:
+    return isinstance(x, ScaledFeatures) and x.values.shape[-1] > 1 and x.log_scale.shape[-1] > 1
 
 
 def _one(x: Array | ScaledFeatures) -> Array | ScaledFeatures:

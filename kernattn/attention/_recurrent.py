@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernattn._array import Array
 from kernattn._check import boolean
 from kernattn.attention._check import check_out, check_step
-from kernattn.attention._lowering import lowered_token, state_of, sums_of
+from kernattn.attention._lowering import implementation, lowered_token, state_of, sums_of
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState
 from kernattn.ops.step import OP as STEP
@@ -82,7 +82,8 @@ def linear_attention_step(
     check_step(state, q, k, v, phi, key_mask)
     if out is not None:
         check_out(out, state, q, k, v, key_mask)
-    run = STEP.implementation(v, backend)
     query, key, q_spec, k_spec = lowered_token(phi, q, k)
-    out, after = run(sums_of(state), query, key, v, q_spec, k_spec, key_mask, reuse_state, out)
-    return out, state_of(after, state.fingerprint)
+    run = implementation(STEP, v, backend, query, key)
+    before = sums_of(state)
+    out, after = run(before, query, key, v, q_spec, k_spec, key_mask, reuse_state, out)
+    return out, state if after is before else state_of(after, state.fingerprint)

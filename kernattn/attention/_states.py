@@ -7,7 +7,7 @@ from typing import Any
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
 from kernattn._check import check_room, positive_integer, shown
 from kernattn.attention._check import check_arrays, check_draws, check_is_state, check_map, check_state, leading
-from kernattn.attention._lowering import lowered_keys, lowered_queries, state_of, sums_of
+from kernattn.attention._lowering import implementation, lowered_keys, lowered_queries, state_of, sums_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
@@ -108,7 +108,8 @@ def key_state(
     check_arrays(key_mask, k=k, v=v)
     check_map(phi, k=k)
     keys, spec = lowered_keys(phi, k)
-    return state_of(KEY_STATE.implementation(v, backend)(keys, v, spec, key_mask), phi.fingerprint)
+    run = implementation(KEY_STATE, v, backend, keys)
+    return state_of(run(keys, v, spec, key_mask), phi.fingerprint)
 
 
 def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None) -> Array:
@@ -184,7 +185,7 @@ def _attended(
     check_state(state, phi, q)
     leading(2, q=q, state=state.s)
     queries, spec = lowered_queries(phi, q, state.peak.shape[-1])
-    run = ATTEND.implementation(q, backend)
+    run = implementation(ATTEND, q, backend, queries)
     out, found = run(sums_of(state), queries, spec, q.dtype, normaliser)
     return out, found
 

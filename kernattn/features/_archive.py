@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from math import prod
 from os import PathLike
-from pathlib import Path
 from typing import IO, Any, BinaryIO
 from zipfile import ZIP_STORED, ZipFile, ZipInfo
 
@@ -17,6 +16,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from kernattn._array import Float64
+from kernattn._check import checked_path, shown
 from kernattn._files import replacing
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 
@@ -50,9 +50,9 @@ class Archive:
         self._left: dict[str, ZipInfo] = {}
         for info in zipped.infolist():
             if info.filename in self._left:
-                raise FileFormatError(f"it has two members called {info.filename!r}")
+                raise FileFormatError(f"it has two members called {shown(info.filename)}")
             if info.compress_type != ZIP_STORED or info.compress_size != info.file_size or info.flag_bits & 1:
-                raise FileFormatError(f"its member {info.filename!r} is compressed or encrypted")
+                raise FileFormatError(f"its member {shown(info.filename)} is compressed or encrypted")
             self._left[info.filename] = info
         claimed = sum(info.file_size for info in self._left.values())
         if claimed > size:
@@ -84,7 +84,7 @@ class Archive:
 
     def _take(self, name: str, check: Any) -> NDArray[Any]:
         if f"{name}.npy" not in self._left:
-            raise FileFormatError(f"it has no member {name!r}, or names it twice")
+            raise FileFormatError(f"it has no member {shown(name)}, or names it twice")
         info = self._left.pop(f"{name}.npy")
         with self._zip.open(info) as file:
             shape, fortran, dtype = _header(file)
@@ -117,19 +117,10 @@ def _fill(file: IO[bytes], values: NDArray[Any]) -> None:
         start += len(part)
 
 
-def named(path: str | PathLike[str]) -> Path:
-    """Return a path, which must have a name."""
-    given: Any = path
-    text = os.fspath(given) if isinstance(given, str | PathLike) else None
-    if not isinstance(text, str) or not text or "\0" in text:
-        raise ParameterError(f"path must be the name of a file, a string or a path-like object; got {given!r}")
-    return Path(text)
-
-
 @contextmanager
 def opened(path: str | PathLike[str]) -> Iterator[Archive]:
     """Yield the members of a file; whatever is wrong with it is a FileFormatError."""
-    place = named(path)
+    place = checked_path("path", path)
     if not stat.S_ISREG(place.stat().st_mode):
         raise FileFormatError(f"{place} is a {'directory' if place.is_dir() else 'device'}, not a file")
     with place.open("rb") as raw:
@@ -144,7 +135,7 @@ def opened(path: str | PathLike[str]) -> Iterator[Archive]:
 
 def write(path: str | PathLike[str], header: str, arrays: dict[str, Float64]) -> None:
     """Write a description and its arrays to `path`, whole or not at all."""
-    place = named(path)
+    place = checked_path("path", path)
     if place.is_dir():
         raise ParameterError(f"path must be the name of a file; got the directory {place}")
     if not place.parent.is_dir():

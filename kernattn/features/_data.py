@@ -9,10 +9,11 @@ import numpy as np
 from kernattn._array import Array, Float64, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
-__all__ = ["Data", "checked", "checked_data", "sampled_pairs"]
+__all__ = ["Data", "check_size", "checked", "checked_data", "sampled_pairs"]
 
 SIDES = ("queries", "keys")
 SAMPLE = 64  # rows whose pairs decide
+LARGEST = 1e40  # of data in a kernel's own scale: what maps are shaped by, its squares, they can hold
 
 
 class Data(NamedTuple):
@@ -50,6 +51,17 @@ def checked(data: Array | tuple[Array, Array], dim: int | None = None) -> Data:
     if queries.shape[1] != keys.shape[1]:
         raise ShapeError(f"queries and keys of data must have as many columns; got {queries.shape} and {keys.shape}")
     return Data(queries, keys, np.concatenate([queries, keys]))
+
+
+def check_size(rows: Float64, scale: Float64) -> None:
+    """Raise where rows are so large in the scale of a kernel that no map can be chosen by them."""
+    with np.errstate(over="ignore"):
+        most = float(np.max(np.max(np.abs(rows), axis=0) * scale))
+    if most > LARGEST:
+        raise ParameterError(
+            f"data must hold numbers up to {LARGEST:g} in the kernel's own scale, x' = c x; the largest is {most:.3g} "
+            "there"
+        )
 
 
 def sampled_pairs(rows: Float64) -> tuple[Float64, Float64]:

@@ -15,6 +15,7 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 import numpy as np
 
 from kernattn._array import Float64, frozen
+from kernattn._check import shown
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 from kernattn.features._archive import FORMAT, HEADER, Archive, opened, write
 
@@ -71,7 +72,7 @@ def read(path: str | PathLike[str], types: Mapping[str, type]) -> Any:
     """Return the value that `save` wrote to `path`."""
     with opened(path) as archive:
         if (found := archive.text("format", 64)) != FORMAT:
-            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {found!r}")
+            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {shown(found)}")
         header = json.loads(archive.text("header", HEADER), parse_constant=_refuse_constant)
         if _depth(header) > DEPTH:
             raise FileFormatError(f"its description is more than {DEPTH} deep")

@@ -10,12 +10,12 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._array import Array, anywhere
 from kernattn._check import shown
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
-from kernattn.ops.units import nearer
+from kernattn.ops.units import BAND, in_units, nearer, shifted
 
 __all__ = ["ArcCosine", "arccosine"]
 
@@ -62,31 +62,29 @@ class ArcCosine(Kernel):
     def _evaluate(self, rows: Rows) -> Array:
         return arccosine(rows, self.order)
 
-    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+    def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the kernel over a power of two of the size of a huge row of x, whose power it has as a factor."""
         x, octaves = nearer(rows.xp, rows.x)
-        return self._of(replace(rows, x=x)), self.order * log(2) * octaves
+        return arccosine(replace(rows, x=x), self.order), self.order * log(2) * octaves
 
 
 def arccosine(rows: Rows, order: int) -> Array:
-    """Return the arc-cosine kernel of order 0, 1, 2 or 4."""
-    xp = rows.xp
-    left, right = rows.norms()
-    if rows.far:
-        hold = (rows.largest / (1 if order < 2 else 64)) ** (1 / max(order, 1))  # J_p is at most 105 pi
-        right = xp.minimum(right, hold / xp.clip(left, min=1.0))
+    """Return the arc-cosine kernel of order 0, 1, 2 or 4; powers of two of the rows' sizes come out as factors."""
+    xp, (x, a), (y, b) = rows.xp, in_units(rows.xp, rows.x, BAND), in_units(rows.xp, rows.y, BAND)
+    rows, octaves = replace(rows, x=x, y=y), a + xp.matrix_transpose(b) if rows.cross else (a + b)[..., 0]
+    left, right = (xp.sqrt(xp.sum(each * each, axis=-1)) for each in (x, y))
+    if rows.cross:
+        left, right = left[..., :, None], right[..., None, :]
     product = left * right
-    none = product == 0
-    theta = _angle(rows)
-    return xp.where(none, xp.zeros_like(product), product**order * _j(xp, theta, order) / np.pi)
+    result = product**order * _j(xp, _angle(rows, left, right), order) / np.pi
+    result = xp.where(product == 0, 0.0, result)
+    ordinary = anywhere(xp.all(a == 0) & xp.all(b == 0))  # traced arrays cannot tell
+    return result if ordinary else shifted(xp, result, order * octaves)
 
 
-def _angle(rows: Rows) -> Array:
-    """Return the angle of x and y; rowwise without the rounding of an arc cosine near 0."""
+def _angle(rows: Rows, left: Array, right: Array) -> Array:
+    """Return the angle of x and y of norms near 1, or 0; rowwise without the rounding of an arc cosine near 0."""
     xp = rows.xp
-    if rows.far:
-        rows = replace(rows, far=False, **dict(zip("xy", rows.units(), strict=True)))
-    left, right = rows.norms()
     if rows.cross:
         product = left * right
         safe = xp.where(product == 0, xp.ones_like(product), product)

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from operator import add, mul
 from types import ModuleType
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, namespace, placement
-from kernattn._check import instance_of, positive_integer, positive_number, shown
+from kernattn._array import Array, Float64, anywhere, namespace, placement
+from kernattn._check import instance_of, moderate_number, positive_integer, shown
 from kernattn.errors import ParameterError
-from kernattn.kernels._rows import Rows, anywhere, checked_rows
+from kernattn.kernels._rows import Rows, checked_rows
 from kernattn.ops.spec import ScaledFeatures
 from kernattn.ops.units import balanced
 
@@ -30,6 +30,12 @@ class Kernel(ABC):
     the kernel matrix; `pairs` and `diag` give chosen entries of it without the rest. Kernels add and multiply:
     ``k1 + k2``, ``k1 * k2`` and ``c * k`` with a positive number c are kernels again.
     """
+
+    row_exponent: ClassVar[float] = 0.0
+    r"""The number c in :math:`k(x, y) = k_0(x' - y')\, e^{c |x'|^2 + c |y'|^2}`, where k_0 has a spectral measure."""
+
+    attention_weights: ClassVar[bool] = False
+    """Is every row of the kernel matrix divided by its sum, as weights of attention are? Its errors then count so."""
 
     __array_ufunc__ = None  # a NumPy scalar times a kernel is left to the kernel
 
@@ -70,22 +76,23 @@ class Kernel(ABC):
             If a value lies outside.
         """
 
-    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+    def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the kernel of all pairs (..., n, k) as values times e^log, log (..., n, 1), which no row overflows."""
         return self._of(rows), rows.xp.zeros_like(rows.x[..., :1])
 
     @final
-    def _matrix_in_units(self, x: Array, y: Array) -> tuple[Array, Array]:
+    def _log_scaled_matrix(self, x: Array, y: Array) -> tuple[Array, Array]:
         """Return the kernel matrix of x (..., n, d) and y (..., k, d) so, of an accumulation dtype."""
         xp, rows = namespace(x=x, y=y), self._rows(x, y, cross=True)
-        parts = [self._in_units(block) for block in rows.blocks(BLOCK)]
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = [self._log_scaled(block) for block in rows.blocks(BLOCK)]
         values, log = (xp.concat(each, axis=-2) for each in zip(*parts, strict=True))
         return values, log
 
     @final
     def _of(self, rows: Rows) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):  # a kernel may itself be larger than its dtype can say
-            return self._evaluate(rows.scaled(self.input_scale(rows.dim)))
+            return rows.scaled(self.input_scale(rows.dim), self._evaluate)
 
     @final
     def _rows(self, x: Array, y: Array | None, cross: bool) -> Rows:
@@ -135,7 +142,7 @@ class Kernel(ABC):
 
     @final
     def pairs(self, x: Array, y: Array) -> Array:
-        """Return k(x_i, y_i), the kernel of rowwise pairs.
+        """Return k(x_i, y_i), the kernel of rowwise pairs; the errors are those of the matrix.
 
         Parameters
         ----------
@@ -146,24 +153,13 @@ class Kernel(ABC):
         -------
         (...) array
             The entries, of the kind, device and dtype of x.
-
-        Raises
-        ------
-        ShapeError
-            If the last axes differ, the leading ones do not broadcast, or an axis is empty.
-        DTypeError
-            If x or y is no array of a real floating dtype, or their dtypes differ.
-        MixedLibraryError
-            If x and y come from two libraries or devices.
-        ParameterError
-            If a value lies outside of the kernel's domain.
         """
         rows = self._rows(x, y, cross=False)
         return rows.xp.astype(rows.xp.asarray(self._of(rows)), x.dtype, copy=False)
 
     @final
     def diag(self, x: Array) -> Array:
-        """Return k(x_i, x_i), the diagonal of the kernel matrix.
+        """Return k(x_i, x_i), the diagonal of the kernel matrix; the errors are those of the matrix.
 
         Parameters
         ----------
@@ -174,15 +170,6 @@ class Kernel(ABC):
         -------
         (..., n) array
             The diagonal, of the kind, device and dtype of x.
-
-        Raises
-        ------
-        ShapeError
-            If x has fewer than two axes, or an empty one.
-        DTypeError
-            If x is no array of a real floating dtype.
-        ParameterError
-            If a value lies outside of the kernel's domain.
         """
         rows = self._rows(x, None, cross=True)
         return rows.xp.astype(self._of(rows.own()), x.dtype, copy=False)
@@ -216,15 +203,7 @@ class Combined(Kernel):
 
     @final
     def check_domain(self, name: str, x: Array) -> None:
-        """Raise where a value of x lies outside of the domain of a member.
-
-        Parameters
-        ----------
-        name : str
-            What the error calls x.
-        x : (..., d) array
-            Rows.
-        """
+        """Raise where a value of x lies outside of the domain of a member; see `Kernel.check_domain`."""
         for kernel in self.kernels:
             kernel.check_domain(name, x)
 
@@ -256,9 +235,9 @@ class Sum(Combined):
     def _evaluate(self, rows: Rows) -> Array:
         return reduce(add, (kernel._of(rows) for kernel in self.kernels))
 
-    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+    def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the sum of the members' values, in the largest of their units."""
-        xp, parts = rows.xp, [kernel._in_units(rows) for kernel in self.kernels]
+        xp, parts = rows.xp, [kernel._log_scaled(rows) for kernel in self.kernels]
         unit = reduce(xp.maximum, (log for _, log in parts))
         return reduce(add, (values * xp.exp(log - unit) for values, log in parts)), unit
 
@@ -290,9 +269,9 @@ class Product(Combined):
     def _evaluate(self, rows: Rows) -> Array:
         return reduce(partial(_product, rows.xp), (kernel._of(rows) for kernel in self.kernels))
 
-    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+    def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the products of the members' values and of their units."""
-        parts = [balanced(ScaledFeatures(*kernel._in_units(rows))) for kernel in self.kernels]
+        parts = [balanced(ScaledFeatures(*kernel._log_scaled(rows))) for kernel in self.kernels]
         return reduce(mul, (part.values for part in parts)), reduce(add, (part.log_scale for part in parts))
 
 
@@ -326,27 +305,19 @@ class Scaled(Kernel):
 
     def __post_init__(self) -> None:
         """Check the factor."""
-        object.__setattr__(self, "factor", positive_number("the factor of a kernel", self.factor))
+        object.__setattr__(self, "factor", moderate_number("the factor of a kernel", self.factor))
         _check_kernels((self.kernel,))
 
     def _evaluate(self, rows: Rows) -> Array:
         return self.factor * self.kernel._of(rows)
 
-    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+    def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the multiple in the units of the kernel."""
-        values, log = self.kernel._in_units(rows)
+        values, log = self.kernel._log_scaled(rows)
         return self.factor * values, log
 
     def check_domain(self, name: str, x: Array) -> None:
-        """Raise where a value of x lies outside of the kernel's domain.
-
-        Parameters
-        ----------
-        name : str
-            What the error calls x.
-        x : (..., d) array
-            Rows.
-        """
+        """Raise where a value of x lies outside of the kernel's domain; see `Kernel.check_domain`."""
         self.kernel.check_domain(name, x)
 
 

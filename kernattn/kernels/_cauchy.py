@@ -42,4 +42,4 @@ class Cauchy(Stationary):
     lengthscale: Lengthscale = 1.0
 
     def _evaluate(self, rows: Rows) -> Array:
-        return rows.prod(lambda x, y: 1 / (1 + rows.apart(x, y) ** 2))
+        return rows.prod_apart(lambda z: 1 / (1 + z**2))

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from kernattn._array import Array
-from kernattn._check import positive_number
+from kernattn._array import Array, anywhere
+from kernattn._check import moderate_number
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
-from kernattn.kernels._rows import Rows, anywhere
+from kernattn.kernels._rows import Rows, checked_rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
 
 __all__ = ["AdditiveChi2", "Sech", "SkewedChi2"]
@@ -39,27 +39,19 @@ class AdditiveChi2(Kernel):
     """
 
     def check_domain(self, name: str, x: Array) -> None:
-        """Raise where a value of x is negative.
-
-        Parameters
-        ----------
-        name : str
-            What the error calls x.
-        x : (..., d) array
-            Rows.
-
-        Raises
-        ------
-        ParameterError
-            If a value lies outside.
-        """
+        """Raise where a value of x is negative; see `Kernel.check_domain`."""
         if anywhere(x < 0):
             raise ParameterError(f"{name} must not be negative: AdditiveChi2 compares histograms")
 
     def _evaluate(self, rows: Rows) -> Array:
-        tiny = rows.xp.finfo(rows.x.dtype).smallest_normal  # so that an axis where both are 0 gives 0
         part = 0.25 if rows.far else 1.0  # an even share of both, where their sum would overflow
-        return 2 * rows.sum(lambda x, y: x * (part * y / (part * x + part * y + tiny)))
+
+        def term(x: Array, y: Array) -> Array:
+            total = part * x + part * y
+            share = part * rows.xp.maximum(x, y) / rows.xp.where(total == 0, 1.0, total)
+            return rows.xp.minimum(x, y) * share
+
+        return 2 * rows.sum(term)
 
 
 @final
@@ -94,24 +86,12 @@ class SkewedChi2(Kernel):
 
     def __post_init__(self) -> None:
         """Check the skewedness."""
-        object.__setattr__(self, "skewedness", positive_number("skewedness", self.skewedness))
+        object.__setattr__(self, "skewedness", moderate_number("skewedness", self.skewedness))
 
     def check_domain(self, name: str, x: Array) -> None:
-        """Raise where a value of x is not above -skewedness.
-
-        Parameters
-        ----------
-        name : str
-            What the error calls x.
-        x : (..., d) array
-            Rows.
-
-        Raises
-        ------
-        ParameterError
-            If a value lies outside.
-        """
-        if anywhere(x <= -self.skewedness):
+        """Raise where a value of x is not above -skewedness; see `Kernel.check_domain`."""
+        wide = checked_rows(x, x, cross=False).x  # -c may be no number of 16 bits
+        if anywhere(wide <= -self.skewedness):
             raise ParameterError(f"{name} must be above -skewedness = {-self.skewedness}; it holds a smaller value")
 
     def _evaluate(self, rows: Rows) -> Array:
@@ -155,8 +135,8 @@ class Sech(Stationary):
     lengthscale: Lengthscale = 1.0
 
     def _evaluate(self, rows: Rows) -> Array:
-        def term(x: Array, y: Array) -> Array:
-            small = rows.xp.exp(-rows.xp.abs(rows.apart(x, y)) / 2)
+        def term(z: Array) -> Array:
+            small = rows.xp.exp(-rows.xp.abs(z) / 2)
             return 2 * small / (1 + small * small)
 
-        return rows.prod(term)
+        return rows.prod_apart(term)

@@ -42,4 +42,4 @@ class Laplacian(Stationary):
     lengthscale: Lengthscale = 1.0
 
     def _evaluate(self, rows: Rows) -> Array:
-        return rows.xp.exp(-rows.sum(lambda x, y: rows.xp.abs(rows.apart(x, y))))
+        return rows.xp.exp(-rows.sum_apart(rows.xp.abs))

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import sqrt
 from typing import final
 
 import numpy as np
 from scipy.special import gammaln, kve
 
 from kernattn._array import Array, Float64, constant, to_numpy64
-from kernattn._check import positive_number
+from kernattn._check import moderate_number
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
 
 __all__ = ["Matern", "matern"]
 
+TINY = 1e-300  # below it SciPy knows no K_nu
 LARGE = 100.0  # orders from which Debye's expansion is right to rounding
 
 
@@ -54,21 +56,23 @@ class Matern(Stationary):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        object.__setattr__(self, "nu", positive_number("nu", self.nu))
+        object.__setattr__(self, "nu", moderate_number("nu", self.nu))
         super().__post_init__()
 
     def _evaluate(self, rows: Rows) -> Array:
-        # below 1 the kernel is too steep at 0 for distances that come out of a cancellation
-        z2 = rows.sum(lambda x, y: rows.apart(x, y) ** 2) if self.nu < 1 else rows.squared_distance()
-        s = rows.xp.sqrt(2 * self.nu) * rows.xp.sqrt(z2) if rows.far else rows.xp.sqrt(2 * self.nu * z2)
+        # below 1 the kernel is too steep at 0 for distances that come out of a cancellation, or whose squares vanish
+        z = rows.distance() if self.nu < 1 or rows.far else rows.xp.sqrt(rows.squared_distance())
+        if self.nu not in (0.5, 1.5, 2.5):
+            z = rows.xp.asarray(z)
+            wide = to_numpy64(z)
+            s = np.maximum(sqrt(2 * self.nu) * wide, np.where(wide > 0, TINY, 0.0))
+            return constant(rows.xp, matern(self.nu, s), z.dtype, z)
+        s = sqrt(2 * self.nu) * (rows.xp.minimum(z, rows.reach) if rows.far else z)  # beyond it the kernel is 0
         if self.nu == 0.5:
             return rows.xp.exp(-s)
         if self.nu == 1.5:
             return (1 + s) * rows.xp.exp(-s)
-        if self.nu == 2.5:
-            return (1 + s + s**2 / 3) * rows.xp.exp(-s)
-        s = rows.xp.asarray(s)
-        return constant(rows.xp, matern(self.nu, to_numpy64(s)), s.dtype, s)
+        return (1 + s + s**2 / 3) * rows.xp.exp(-s)
 
 
 def matern(nu: float, s: Float64) -> Float64:
@@ -78,7 +82,7 @@ def matern(nu: float, s: Float64) -> Float64:
 
 
 def _by_bessel(nu: float, s: Float64) -> Float64:
-    s = np.clip(s, np.finfo(np.float64).tiny, 1e5)  # beyond which the kernel is 0
+    s = np.clip(s, TINY, 1e5)  # beyond which the kernel is 0
     with np.errstate(over="ignore"):
         log_k = np.log(kve(nu, s)) - s
     known = ~np.isposinf(log_k)
@@ -101,7 +105,8 @@ def _of_large_order(nu: float, s: Float64) -> Float64:
         -(30375 * p**3 - 369603 * p**5 + 765765 * p**7 - 425425 * p**9) / 414720,
         (4465125 * p**4 - 94121676 * p**6 + 349922430 * p**8 - 446185740 * p**10 + 185910725 * p**12) / 39813120,
     )
-    series = sum(term / nu**k for k, term in enumerate(terms, start=1))
-    stirling = 1 / (12 * nu) - 1 / (360 * nu**3) + 1 / (1260 * nu**5)
+    w = 1 / nu
+    series = sum(term * w**k for k, term in enumerate(terms, start=1))
+    stirling = w / 12 - w**3 / 360 + w**5 / 1260
     log: Float64 = nu * (np.log1p(rise / 2) - rise) - np.log(root) / 2 - stirling + np.log1p(series)
     return np.exp(log)

@@ -9,8 +9,7 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Array, Float64
-from kernattn._check import finite_number, positive_integer, positive_number
-from kernattn.errors import ParameterError
+from kernattn._check import moderate_number, positive_integer
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
 from kernattn.ops.units import nearer
@@ -56,33 +55,20 @@ class Polynomial(Kernel):
     def __post_init__(self) -> None:
         """Check the parameters."""
         object.__setattr__(self, "degree", positive_integer("degree", self.degree))
-        object.__setattr__(self, "gamma", positive_number("gamma", self.gamma))
-        object.__setattr__(self, "coef0", finite_number("coef0", self.coef0))
-        if self.coef0 < 0:
-            raise ParameterError(f"coef0 must not be negative; got {self.coef0!r}")
+        object.__setattr__(self, "gamma", moderate_number("gamma", self.gamma))
+        object.__setattr__(self, "coef0", moderate_number("coef0", self.coef0, zero=True))
 
     def input_scale(self, d: int) -> Float64:
-        """Return c = gamma^(1/2), so that k = (x'.y' + coef0)^degree with x' = c x.
-
-        Parameters
-        ----------
-        d : int
-            Input dimension.
-
-        Returns
-        -------
-        (d,) numpy.ndarray
-            The scale.
-        """
+        """Return c = gamma^(1/2), so that k = (x'.y' + coef0)^degree with x' = c x."""
         return np.full(positive_integer("d", d), self.gamma**0.5)
 
     def _evaluate(self, rows: Rows) -> Array:
         return (rows.dot() + self.coef0) ** self.degree
 
-    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+    def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the kernel over powers of two: of the size of a huge row of x, then of that of its products."""
         xp, p = rows.xp, self.degree
         x, octaves = nearer(xp, rows.x)
-        products = replace(rows, x=x).scaled(self.input_scale(rows.dim)).dot() + self.coef0 * 2.0**-octaves
+        products = replace(rows, x=x).scaled(self.input_scale(rows.dim), Rows.held_dot) + self.coef0 * 2.0**-octaves
         products, more = nearer(xp, products, p)
         return products**p, p * log(2) * (octaves + more)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import final
 
 from kernattn._array import Array
-from kernattn._check import positive_number
+from kernattn._check import moderate_number
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
 
 __all__ = ["RationalQuadratic"]
+
+GAUSSIAN = 1e22  # from which the kernel is the Gaussian one to rounding
+FAR = 50.0  # log(1 + t) = log t to rounding from log t on
 
 
 @final
@@ -48,8 +52,19 @@ class RationalQuadratic(Stationary):
 
     def __post_init__(self) -> None:
         """Check the parameters."""
-        object.__setattr__(self, "alpha", positive_number("alpha", self.alpha))
+        object.__setattr__(self, "alpha", moderate_number("alpha", self.alpha))
         super().__post_init__()
 
     def _evaluate(self, rows: Rows) -> Array:
-        return rows.xp.exp(-self.alpha * rows.xp.log1p(rows.squared_distance() / (2 * self.alpha)))
+        xp, double = rows.xp, 2 * self.alpha
+        if rows.far:
+            log_part = 2 * rows.log_distance() - log(double)
+            log_rise = xp.where(log_part > FAR, log_part, xp.log1p(xp.exp(xp.minimum(log_part, FAR))))
+            return xp.exp(-self.alpha * log_rise)
+        z2 = rows.squared_distance()
+        if self.alpha > GAUSSIAN:
+            return xp.exp(-0.5 * z2)
+        log_rise = xp.log1p(z2 / double)
+        if double < 1:  # the quotient may be no float
+            log_rise = xp.where(xp.isinf(log_rise), xp.log(xp.where(z2 > 0, z2, 1.0)) - log(double), log_rise)
+        return xp.exp(-self.alpha * log_rise)

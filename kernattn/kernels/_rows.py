@@ -4,16 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from math import prod
+from functools import reduce
+from math import log, prod
+from operator import add, mul
 from types import ModuleType
 from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, check_floating, constant, namespace, placement
+from kernattn._array import (
+    Array,
+    Float64,
+    accumulation_dtype,
+    anywhere,
+    check_floating,
+    constant,
+    namespace,
+    placement,
+)
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
+from kernattn.ops.units import in_units, shifted
 
-__all__ = ["Rows", "anywhere", "checked_rows"]
+__all__ = ["Rows", "checked_rows"]
 
 
 @final
@@ -21,15 +33,20 @@ __all__ = ["Rows", "anywhere", "checked_rows"]
 class Rows:
     """Rows x and y in the accumulation dtype: each with each where `cross`, else rowwise.
 
-    Where a number is so large that its square could overflow, `far`, distances and products are held within the
-    range of the dtype. Traced arrays cannot be looked at: theirs are computed as written.
+    Of rows whose squares could overflow, which are `far`, x and y are those numbers over `units`, powers of two, one
+    for each axis; their distances are held within the range of the dtype.
     """
 
     xp: ModuleType
     x: Array  # (..., n, d), or (..., d) rowwise
     y: Array  # (..., k, d), or (..., d) rowwise
     cross: bool
-    far: bool = False
+    units: Float64 | None = None  # (d,) of far rows
+
+    @property
+    def far(self) -> bool:
+        """Could squares of these rows overflow?"""
+        return self.units is not None
 
     @property
     def largest(self) -> float:
@@ -60,66 +77,87 @@ class Rows:
         step = max(1, size // prod((*lead, self.y.shape[-2])))
         return (self.block(slice(i, min(i + step, n))) for i in range(0, n, step))
 
-    def scaled(self, scale: Float64) -> Rows:
-        """Return scale * x and scale * y, for a vector (d,)."""
-        limit = self.reach / max(1.0, float(scale.max()))
-        far = any(anywhere(self.xp.abs(a) > limit) for a in (self.x, self.y))
+    def scaled(self, scale: Float64, f: Callable[[Rows], Array]) -> Array:
+        """Return f of the rows scale * x and scale * y, for a vector (d,).
+
+        Far rows are taken by themselves: no other is computed in another way because of them. Traced arrays cannot be
+        looked at: theirs are computed as written.
+        """
+        xp = self.xp
+        limit = constant(xp, np.minimum(self.reach / scale, 8 * self.largest), self.x.dtype, self.x)
+        x, y = (xp.any(xp.abs(a) > limit, axis=-1, keepdims=True) for a in (self.x, self.y))  # (..., 1)
+        if not (anywhere(x) or anywhere(y)):
+            return f(replace(self, units=None)._times(scale))
+        near = replace(self, units=None, x=xp.where(x, 0.0, self.x), y=xp.where(y, 0.0, self.y))
+        far = x | xp.matrix_transpose(y) if self.cross else (x | y)[..., 0]
+        units = 2.0 ** np.maximum(0.0, np.ceil(np.log2(scale)))
+        return xp.where(far, f(replace(self._times(scale / units), units=units)), f(near._times(scale)))
+
+    def _times(self, scale: Float64) -> Rows:
         if np.all(scale == 1.0):
-            return replace(self, far=far)
-        x, y = self.x, self.y
-        if far:  # only numbers whose multiple no float can hold are held: others keep their differences
-            kind = self.xp.finfo(x.dtype)
-            most = float(kind.max) * (1 - 4 * float(kind.eps))
-            hold = constant(self.xp, most / np.maximum(scale, 1.0), x.dtype, x)
-            x, y = (self.xp.minimum(self.xp.maximum(a, -hold), hold) for a in (x, y))
+            return self
         c = constant(self.xp, scale, self.x.dtype, self.x)
-        return replace(self, x=x * c, y=y * c, far=far)
+        return replace(self, x=self.x * c, y=self.y * c)
 
     def dot(self) -> Array:
-        """Return x.y, (..., n, k) or rowwise (...)."""
-        if self.far:
-            return self._held_dot()
+        """Return x.y, (..., n, k) or rowwise (...): infinite where it is beyond the dtype."""
+        if self.units is None:
+            return self._products()
+        xp, plain = self.xp, replace(self, units=None)._times(self.units)._products()
+        (x, a), (y, b) = in_units(xp, self.x), in_units(xp, self.y)
+        products = replace(self, x=x, y=y, units=None)._times(self.units)._products()
+        octaves = a + xp.matrix_transpose(b) if self.cross else (a + b)[..., 0]
+        return xp.where(xp.isfinite(plain), plain, shifted(xp, products, octaves))
+
+    def held_dot(self) -> Array:
+        """Return x.y within the range of the dtype."""
+        return self.xp.clip(self.dot(), min=-self.largest, max=self.largest)
+
+    def _products(self) -> Array:
         if self.cross:
             return self.xp.matmul(self.x, self.xp.matrix_transpose(self.y))
         return self.xp.sum(self.x * self.y, axis=-1)
 
-    def _held_dot(self) -> Array:
-        xp, (x, y), (a, b) = self.xp, self.units(), self.sizes()
-        product = xp.matmul(x, xp.matrix_transpose(y)) if self.cross else xp.sum(x * y, axis=-1)
-        hold = self.largest / a / b
-        return xp.minimum(xp.maximum(product, -hold), hold) * a * b
-
-    def sizes(self) -> tuple[Array, Array]:
-        """Return max_i |x_i| and max_i |y_i|, 1 where these are less, shaped as `norms`."""
-        x, y = (self.xp.clip(self.xp.max(self.xp.abs(a), axis=-1), min=1.0) for a in (self.x, self.y))
-        return (x[..., :, None], y[..., None, :]) if self.cross else (x, y)
-
-    def units(self) -> tuple[Array, Array]:
-        """Return x and y over their sizes."""
-        a, b = replace(self, cross=False).sizes()
-        return self.x / a[..., None], self.y / b[..., None]
-
-    def norms(self) -> tuple[Array, Array]:
-        """Return |x| and |y|, (..., n, 1) and (..., 1, k) or rowwise (...)."""
-        given, sizes = (self.units(), self.sizes()) if self.far else ((self.x, self.y), None)
-        x, y = (self.xp.sqrt(self.xp.sum(a * a, axis=-1)) for a in given)
-        x, y = (x[..., :, None], y[..., None, :]) if self.cross else (x, y)
-        return (x, y) if sizes is None else (self._times(x, sizes[0]), self._times(y, sizes[1]))
-
-    def _times(self, a: Array, size: Array) -> Array:
-        return self.xp.minimum(a, self.largest / size) * size
-
-    def apart(self, x: Array, y: Array) -> Array:
-        """Return x - y, held to where its square cannot overflow if numbers are far."""
+    def _apart(self, x: Array, y: Array, unit: Array | float) -> Array:
+        """Return x - y along an axis, held to where its square cannot overflow if rows are far."""
         if not self.far:
             return x - y
-        return 2 * self.xp.clip(x / 2 - y / 2, min=-self.reach, max=self.reach)
+        reach = self.reach / unit
+        return 2 * unit * self.xp.clip(x / 2 - y / 2, min=-reach, max=reach)
+
+    def distance(self) -> Array:
+        """Return |x - y|, (..., n, k) or rowwise (...), whose square may be no float."""
+        (size, root), unit = self._distance(), self._double
+        return unit * self.xp.minimum(size, self.largest / (unit * root)) * root
+
+    def log_distance(self) -> Array:
+        """Return log |x - y|, (..., n, k) or rowwise (...)."""
+        xp, (size, root) = self.xp, self._distance()
+        known = xp.where(size == 0, xp.ones_like(size), size)
+        return xp.where(size == 0, -xp.inf, xp.log(known) + xp.log(root)) + log(self._double)
+
+    @property
+    def _double(self) -> float:
+        return 1.0 if self.units is None else 2 * float(self.units.max())
+
+    def _distance(self) -> tuple[Array, Array]:
+        """Return a and b of |x - y| = unit a b, doubled where rows are far; b from 1 to the root of d."""
+        xp, double = self.xp, self._double
+
+        def part(x: Array, y: Array, unit: Array | float) -> Array:
+            return (x / 2 - y / 2) * (2 * unit / double) if self.far else x - y
+
+        size = self._fold(lambda *axis: xp.abs(part(*axis)), xp.max, xp.maximum)
+        known = xp.where(xp.isfinite(size) & (size > 0), size, xp.ones_like(size))
+        known = known if self.cross else known[..., None]
+        squares = self._fold(lambda *axis: (part(*axis) / known) ** 2, xp.sum, add)
+        return size, xp.sqrt(xp.clip(squares, min=1.0, max=float(self.dim)))
 
     def squared_distance(self) -> Array:
         """Return |x - y|^2, (..., n, k) or rowwise (...)."""
         xp = self.xp
         if self.far:
-            return self.sum(lambda x, y: self.apart(x, y) ** 2)
+            return self.sum_apart(lambda z: z**2)
         if not self.cross:
             return xp.sum((self.x - self.y) ** 2, axis=-1)
         # rows far from the origin would cancel; a NaN or an infinity stays in its own row
@@ -131,31 +169,29 @@ class Rows:
 
     def sum(self, f: Callable[[Array, Array], Array]) -> Array:
         """Return sum_i f(x_i, y_i) over the axes, (..., n, k) or rowwise (...), never (..., n, k, d)."""
-        if not self.cross:
-            return self.xp.sum(f(self.x, self.y), axis=-1)
-        terms = (f(self.x[..., :, None, i], self.y[..., None, :, i]) for i in range(self.dim))
-        total = next(terms)
-        for term in terms:
-            total = total + term
-        return total
+        return self._fold(lambda x, y, _: f(x, y), self.xp.sum, add)
 
     def prod(self, f: Callable[[Array, Array], Array]) -> Array:
-        """Return prod_i f(x_i, y_i) over the axes, (..., n, k) or rowwise (...), never (..., n, k, d)."""
+        """Return prod_i f(x_i, y_i) over the axes, as `sum`."""
+        return self._fold(lambda x, y, _: f(x, y), self.xp.prod, mul)
+
+    def sum_apart(self, f: Callable[[Array], Array]) -> Array:
+        """Return sum_i f(x_i - y_i) over the axes, as `sum`."""
+        return self._fold(lambda *axis: f(self._apart(*axis)), self.xp.sum, add)
+
+    def prod_apart(self, f: Callable[[Array], Array]) -> Array:
+        """Return prod_i f(x_i - y_i) over the axes, as `sum`."""
+        return self._fold(lambda *axis: f(self._apart(*axis)), self.xp.prod, mul)
+
+    def _fold(
+        self, f: Callable[[Array, Array, Array | float], Array], over: Callable[..., Array], op: Callable[..., Array]
+    ) -> Array:
+        """Return f of the axes and their units, put together by `over` an axis, or by `op` one after the other."""
+        units = np.ones(self.dim) if self.units is None else self.units
         if not self.cross:
-            return self.xp.prod(f(self.x, self.y), axis=-1)
-        terms = (f(self.x[..., :, None, i], self.y[..., None, :, i]) for i in range(self.dim))
-        total = next(terms)
-        for term in terms:
-            total = total * term
-        return total
-
-
-def anywhere(condition: Array) -> bool:
-    """Is the condition true somewhere? A traced array cannot tell: no."""
-    try:
-        return bool(namespace(condition=condition).any(condition))
-    except TypeError:
-        return False
+            return over(f(self.x, self.y, constant(self.xp, units, self.x.dtype, self.x)), axis=-1)
+        axes = ((self.x[..., :, None, i], self.y[..., None, :, i], float(unit)) for i, unit in enumerate(units))
+        return reduce(op, (f(*axis) for axis in axes))
 
 
 def checked_rows(x: Array, y: Array, cross: bool) -> Rows:
@@ -178,7 +214,7 @@ def checked_rows(x: Array, y: Array, cross: bool) -> Rows:
         raise ShapeError(f"x and y must agree in their last axis; got shapes {shapes[0]} and {shapes[1]}")
     try:
         np.broadcast_shapes(shapes[0][:-own], shapes[1][:-own])
-    except ValueError:
+    except (ValueError, RuntimeError):  # the latter of more axes than NumPy broadcasts
         raise ShapeError(
             f"the leading axes of x and y must broadcast; got shapes {shapes[0]} and {shapes[1]}"
         ) from None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import numpy as np
 
 from kernattn._array import Array, Float64
-from kernattn._check import positive_integer, positive_number
+from kernattn._check import moderate_number, positive_integer
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
 from kernattn.ops.units import LOW
@@ -45,34 +45,25 @@ class Softmax(Kernel):
     """
 
     scale: float | None = None
+    row_exponent: ClassVar[float] = 0.5
+    attention_weights: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the scale."""
         if self.scale is not None:
-            object.__setattr__(self, "scale", positive_number("scale", self.scale))
+            object.__setattr__(self, "scale", moderate_number("scale", self.scale))
 
     def input_scale(self, d: int) -> Float64:
-        """Return c = s^(1/2), so that k = exp(x'.y') with x' = c x; d^(-1/4) by default.
-
-        Parameters
-        ----------
-        d : int
-            Input dimension.
-
-        Returns
-        -------
-        (d,) numpy.ndarray
-            The scale.
-        """
+        """Return c = s^(1/2), so that k = exp(x'.y') with x' = c x; d^(-1/4) by default."""
         d = positive_integer("d", d)
         return np.full(d, d**-0.25 if self.scale is None else self.scale**0.5)
 
     def _evaluate(self, rows: Rows) -> Array:
         return rows.xp.exp(rows.dot())
 
-    def _in_units(self, rows: Rows) -> tuple[Array, Array]:
+    def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return weights over their row's largest, where that is far from 1, and its logarithm."""
-        xp, scores = rows.xp, rows.scaled(self.input_scale(rows.dim)).dot()
+        xp, scores = rows.xp, rows.scaled(self.input_scale(rows.dim), Rows.held_dot)
         top = xp.max(scores, axis=-1, keepdims=True)
         unit = xp.where(xp.abs(top) > -LOW, top, xp.zeros_like(top))
         return xp.exp(scores - unit), unit

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Float64
-from kernattn._check import positive_integer
+from kernattn._check import MODERATE, positive_integer, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.kernels._base import Kernel
 
@@ -24,7 +24,7 @@ class Stationary(Kernel):
 
     def __post_init__(self) -> None:
         """Check the lengthscale, and keep it as plain numbers."""
-        object.__setattr__(self, "lengthscale", _positive_numbers("lengthscale", self.lengthscale))
+        object.__setattr__(self, "lengthscale", _moderate_numbers("lengthscale", self.lengthscale))
 
     def input_scale(self, d: int) -> Float64:
         """Return c = 1 / lengthscale: the kernel is a fixed function of x' - y' with x' = c x.
@@ -52,17 +52,22 @@ class Stationary(Kernel):
         return np.broadcast_to(1.0 / lengthscale, (d,)).copy()
 
 
-def _positive_numbers(name: str, values: Any) -> float | tuple[float, ...]:
-    """Return a positive finite number as a float, a vector of them as a tuple."""
+def _moderate_numbers(name: str, values: Any) -> float | tuple[float, ...]:
+    """Return a positive number as a float, a vector of them as a tuple; float32 must hold them, and their inverses."""
     try:
         given = np.asarray(values)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, RuntimeError):  # the last one of a tensor that requires a gradient
         given = np.empty(0)
+    given = given.astype(np.float64) if given.dtype.kind in "iuf" else given  # the limits are no numbers of 16 bits
+    low, high = MODERATE
     if (
         given.dtype.kind not in "iuf"
         or given.ndim > 1
         or given.size == 0
-        or not np.all(np.isfinite(given) & (given > 0))
+        or not np.all((given >= low) & (given <= high))
     ):
-        raise ParameterError(f"{name} must be a positive finite number or a vector of them; got {values!r}")
-    return float(given) if given.ndim == 0 else tuple(given.astype(np.float64).tolist())
+        raise ParameterError(
+            f"{name} must be a positive finite number or a vector of them, from {low:g} to {high:g}; "
+            f"got {shown(values)}"
+        )
+    return float(given) if given.ndim == 0 else tuple(given.tolist())

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from kernattn._array import Array, namespace
 from kernattn.errors import ShapeError
-from kernattn.metrics._check import broadcasts, filled, redraws
+from kernattn.features._moments.pairs import beyond
+from kernattn.metrics._check import broadcasts, filled, redraws, resized, sized
 
 __all__ = ["DeltaMethod", "attention_mse", "ratio_delta_method", "row_kl"]
 
@@ -27,6 +28,7 @@ class DeltaMethod(NamedTuple):
     relative_sd: Array
 
 
+@beyond
 def attention_mse(out: Array, exact: Array) -> Array:
     """Mean squared error of attention outputs over rows and values, mean_{i,c} (out_ic - exact_ic)^2.
 
@@ -65,9 +67,12 @@ def attention_mse(out: Array, exact: Array) -> Array:
     if out.ndim < 2:
         raise ShapeError(f"out must be (..., n, e); got shape {tuple(out.shape)}")
     broadcasts("exact", exact, tuple(out.shape))
-    return xp.mean((out - exact) ** 2, axis=(-2, -1))
+    axis = (-2, -1)
+    (mine, other), octaves = sized(xp, out, xp.broadcast_to(exact, out.shape), axis=axis)
+    return resized(xp, xp.mean((mine - other) ** 2, axis=axis), 2 * octaves, out)
 
 
+@beyond
 def row_kl(exact: Array, estimate: Array) -> Array:
     """Kullback-Leibler divergence of attention rows, KL_i = sum_j p_ij log(p_ij / q_ij) with 0 log 0 = 0.
 
@@ -114,10 +119,13 @@ def row_kl(exact: Array, estimate: Array) -> Array:
     hidden = seen & (estimate <= 0)
     p = xp.where(seen, exact, xp.ones_like(exact))
     q = xp.where(seen & (estimate > 0), estimate, p)
-    total = xp.sum(xp.where(seen, p * xp.log(p / q), xp.zeros_like(p)), axis=-1)
+    quotient = p / q
+    log = xp.where(xp.isinf(quotient), xp.log(p) - xp.log(q), xp.log(quotient))
+    total = xp.sum(xp.where(seen, p * log, xp.zeros_like(p)), axis=-1)
     return xp.where(xp.any(hidden, axis=-1), xp.full_like(total, xp.inf), total)
 
 
+@beyond
 def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
     """Delta method for N/Z: bias ~ N Var(Z)/Z^3 - Cov(N,Z)/Z^2, variance ~ Var(N - c Z)/Z^2, c = N/Z.
 
@@ -134,7 +142,7 @@ def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
     Returns
     -------
     DeltaMethod
-        bias and variance (..., e), relative_sd (...).
+        bias and variance (..., e), relative_sd (...): infinite where the mean of Z is 0.
 
     Raises
     ------
@@ -163,16 +171,22 @@ def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
             f"numerators must be (R, ..., e) for denominators (R, ...); got {tuple(numerators.shape)} "
             f"and {tuple(denominators.shape)}"
         )
-    n = xp.mean(numerators, axis=0)  # (..., e)
-    z = xp.mean(denominators, axis=0)[..., None]  # (..., 1)
-    dn = numerators - n
-    dz = denominators[..., None] - z
+    (each_n,), n_octaves = sized(xp, numerators, axis=0)
+    (each_z,), z_octaves = sized(xp, denominators, axis=0)
+    n = xp.mean(each_n, axis=0)  # (..., e)
+    z = xp.mean(each_z, axis=0)[..., None]  # (..., 1)
+    dn = each_n - n
+    dz = each_z[..., None] - z
     var_z = xp.sum(dz**2, axis=0) / (count - 1)
     cov = xp.sum(dn * dz, axis=0) / (count - 1)
     ratio = n / z
     residual = dn - ratio * dz
+    octaves, none = n_octaves - z_octaves[..., None], z == 0
+    bias = xp.where(none, xp.inf, ratio * var_z / z**2 - cov / z**2)
+    variance = xp.where(none, xp.inf, xp.sum(residual**2, axis=0) / (count - 1) / z**2)
+    relative_sd = xp.where(none, xp.inf, xp.sqrt(var_z) / xp.abs(z))[..., 0]
     return DeltaMethod(
-        bias=ratio * var_z / z**2 - cov / z**2,
-        variance=xp.sum(residual**2, axis=0) / (count - 1) / z**2,
-        relative_sd=(xp.sqrt(var_z) / xp.abs(z))[..., 0],
+        bias=resized(xp, bias, octaves, numerators),
+        variance=resized(xp, variance, 2 * octaves, numerators),
+        relative_sd=xp.astype(relative_sd, numerators.dtype, copy=False),
     )

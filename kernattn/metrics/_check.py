@@ -1,11 +1,16 @@
-"""Checks of the arrays that metrics take."""
+"""Checks of the arrays that metrics take, and their sizes."""
 
 from __future__ import annotations
 
-from kernattn._array import Array, check_floating
-from kernattn.errors import EmptyInputError, ShapeError
+from functools import reduce
+from types import ModuleType
+from typing import Any
 
-__all__ = ["broadcasts", "filled", "redraws"]
+from kernattn._array import Array, accumulation_dtype, anywhere, check_floating
+from kernattn.errors import EmptyInputError, ShapeError
+from kernattn.ops.units import octaves_of, shifted
+
+__all__ = ["broadcasts", "filled", "redraws", "resized", "sized"]
 
 
 def broadcasts(name: str, array: Array, shape: tuple[int, ...]) -> None:
@@ -32,3 +37,22 @@ def redraws(name: str, array: Array) -> int:
             f"{name} must be (R, ...) with R >= 2 redraws on the first axis; got shape {tuple(array.shape)}"
         )
     return int(array.shape[0])
+
+
+def sized(xp: ModuleType, *arrays: Array, axis: int | tuple[int, ...]) -> tuple[list[Array], Array]:
+    """Return arrays in their accumulation dtype over powers of two near their size, where that is far from 1.
+
+    There is one power for all numbers along `axis`, and of all arrays, which have one shape but for lengths along it;
+    the second result are the exponents, without these axes.
+    """
+    wide = [xp.astype(array, accumulation_dtype(xp, array), copy=False) for array in arrays]
+    tops = (xp.max(xp.abs(array), axis=axis, keepdims=True) for array in wide)
+    octaves = octaves_of(xp, reduce(xp.maximum, tops))
+    if not anywhere(xp.all(octaves == 0)):  # traced arrays cannot tell
+        wide = [shifted(xp, array, -octaves) for array in wide]
+    return wide, xp.squeeze(octaves, axis=axis)
+
+
+def resized(xp: ModuleType, values: Array, octaves: Array, like: Array) -> Any:
+    """Return values 2^octaves in the dtype of an array: infinite where that is beyond it."""
+    return xp.astype(shifted(xp, values, octaves), like.dtype, copy=False)

@@ -5,16 +5,18 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn._array import Array, Float64, like, namespace, to_numpy64
-from kernattn._check import instance_of
-from kernattn.errors import NoClosedForm, ShapeError
-from kernattn.features import DenseExponential, FeatureMap, OptimalPositive, Positive
-from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
+from kernattn._check import instance_of, shown
+from kernattn.errors import NoClosedForm, ParameterError, ShapeError
+from kernattn.features import FeatureMap
+from kernattn.features._moments.pairs import beyond
+from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.metrics._attention import DeltaMethod
 from kernattn.metrics._check import filled
 
 __all__ = ["attention_delta_method"]
 
 
+@beyond
 def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> DeltaMethod:
     r"""Delta method for N/Z: bias ~ N Var(Z)/Z^3 - Cov(N,Z)/Z^2, variance ~ Var(N - c Z)/Z^2, c = N/Z, from moments.
 
@@ -44,6 +46,8 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
     ------
     NoClosedForm
         If the map is none of these, or its frequencies depend on each other.
+    ParameterError
+        If moments are beyond float64: q or k is too far from 0.
     ShapeError
         If shapes do not fit.
     EmptyInputError
@@ -67,10 +71,10 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
         if array.ndim != 2:
             raise ShapeError(f"{name} must be a matrix; got shape {tuple(array.shape)}")
     instance_of("phi", phi, FeatureMap)
-    if not isinstance(phi, Positive | OptimalPositive | DenseExponential) or phi.projection.pairs(*phi.omega.shape):
+    if not (isinstance(phi, RandomFeatureMap) and phi._log_linear) or phi.projection.pairs(*phi.omega.shape):
         raise NoClosedForm(
             "the covariance of two kernel estimates is known for 'positive', 'optimal_positive' and 'favor_sharp' maps "
-            f"with projection 'iid'; got {phi!r}"
+            f"with projection 'iid'; got {shown(phi)}"
         )
     d = phi.omega.shape[1]
     if q.shape[1] != d or k.shape[1] != d or v.shape[0] != k.shape[0]:
@@ -78,14 +82,22 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
         raise ShapeError(f"q, k and v must be (n, d = {d}), (l, d) and (l, e); got {shapes}")
     queries, keys, values = to_numpy64(q) * phi._input_scale, to_numpy64(k) * phi._input_scale, to_numpy64(v)
     parts = [_of_query(phi, query, keys, values) for query in queries]
-    return DeltaMethod(*(like(np.stack(part), v) for part in zip(*parts, strict=True)))
+    found = [np.stack(part) for part in zip(*parts, strict=True)]
+    if not all(np.isfinite(part).all() for part in found):
+        reach = float(np.max(np.abs(queries))), float(np.max(np.abs(keys))), float(np.max(np.abs(values)))
+        raise ParameterError(
+            "q, k and v must be so near 0 that the squared moments of the estimates are floats, |q'|^2 + |k'|^2 up to "
+            f"about 100 for q' and k' in the kernel's scale; their largest numbers are {reach[0]:.3g}, {reach[1]:.3g} "
+            f"and {reach[2]:.3g}"
+        )
+    return DeltaMethod(*(like(part, v) for part in found))
 
 
 def _of_query(phi: RandomFeatureMap, q: Float64, k: Float64, v: Float64) -> tuple[Float64, Float64, Float64]:
     """Return bias (e,), variance (e,) and sd(Z)/Z () for one query and all keys, scaled."""
     exact = phi._moments(q, k).mean  # (l,)
     middle, gap = (k[:, None] + k[None]) / 2, np.sum((k[:, None] - k[None]) ** 2, axis=-1)
-    products = phi._moments(q, middle).second * np.exp((row_exponent(phi.kernel) - 1) * gap / 2)
+    products = phi._moments(q, middle).second * np.exp((phi.kernel.row_exponent - 1) * gap / 2)
     covariance = (products - np.outer(exact, exact)) / len(phi.omega)  # (l, l)
     z = np.sum(exact)
     ratio = exact @ v / z  # (e,)

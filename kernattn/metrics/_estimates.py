@@ -12,10 +12,12 @@ from typing import NamedTuple
 import numpy as np
 from scipy.special import bdtr, stdtrit
 
-from kernattn._array import Array, namespace
+from kernattn._array import Array, check_floating, namespace
 from kernattn._check import finite_number
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.metrics._check import broadcasts, redraws
+from kernattn.features._moments.pairs import beyond
+from kernattn.metrics._check import broadcasts, redraws, resized, sized
+from kernattn.ops.units import shifted
 
 __all__ = ["Interval", "bias_and_ci", "empirical_variance", "mean_and_ci", "median_and_ci", "variance_ratio"]
 
@@ -34,6 +36,7 @@ class Interval(NamedTuple):
     high: Array
 
 
+@beyond
 def mean_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
     """Mean over the first axis, with Student's interval: mean +- t_{R-1} s / sqrt(R).
 
@@ -73,9 +76,10 @@ def mean_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
     """
     xp = namespace(samples=samples)
     count = redraws("samples", samples)
-    mean = xp.mean(samples, axis=0)
-    half = _student(count, confidence) * xp.std(samples, axis=0, correction=1) / count**0.5
-    return Interval(mean, mean - half, mean + half)
+    (units,), octaves = sized(xp, samples, axis=0)
+    mean = xp.mean(units, axis=0)
+    half = _student(count, confidence) * xp.std(units, axis=0, correction=1) / count**0.5
+    return Interval(*(resized(xp, each, octaves, samples) for each in (mean, mean - half, mean + half)))
 
 
 def median_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
@@ -122,15 +126,19 @@ def median_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
     if j == 0:
         raise ShapeError(f"{count} samples give the median no interval of confidence {confidence}; at 95% it takes 6")
     ordered = xp.sort(samples, axis=0)
-    median = (ordered[(count - 1) // 2, ...] + ordered[count // 2, ...]) / 2
+    left, right = ordered[(count - 1) // 2, ...], ordered[count // 2, ...]
+    median = xp.where(left == right, left, left / 2 + right / 2)
     return Interval(median, ordered[j - 1, ...], ordered[count - j, ...])
 
 
+@beyond
 def bias_and_ci(estimates: Array, exact: Array, confidence: float = 0.95) -> Interval:
     """Bias of an estimate, mean_r(estimate_r) - exact, with Student's interval over the redraws.
 
     Source: Student (1908), as in `mean_and_ci`. An interval that misses 0 is evidence of bias; by chance alone it does
     so with one minus the confidence, at every look.
+
+    The errors are those of `mean_and_ci`, and a ShapeError or MixedLibraryError where `exact` does not fit.
 
     Parameters
     ----------
@@ -146,17 +154,6 @@ def bias_and_ci(estimates: Array, exact: Array, confidence: float = 0.95) -> Int
     Interval
         Arrays (...), in the kind and dtype of `estimates`.
 
-    Raises
-    ------
-    ShapeError
-        Fewer than two redraws, or shapes that do not broadcast.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library.
-    ParameterError
-        `confidence` outside (0, 1).
-
     Examples
     --------
     >>> import numpy as np
@@ -165,16 +162,22 @@ def bias_and_ci(estimates: Array, exact: Array, confidence: float = 0.95) -> Int
     >>> print(f"{value:.3f} in [{low:.3f}, {high:.3f}]")
     0.500 in [-1.984, 2.984]
     """
-    namespace(estimates=estimates, exact=exact)
+    xp = namespace(estimates=estimates, exact=exact)
     redraws("estimates", estimates)
     broadcasts("exact", exact, tuple(estimates.shape[1:]))
-    return mean_and_ci(estimates - exact, confidence)
+    exact = xp.broadcast_to(exact, estimates.shape[1:])[None, ...]
+    (units, exact), octaves = sized(xp, estimates, exact, axis=0)
+    found = mean_and_ci(units - exact, confidence)
+    return Interval(*(resized(xp, each, octaves, estimates) for each in found))
 
 
+@beyond
 def empirical_variance(estimates: Array) -> Array:
     """Unbiased variance over the redraws, sum_r (estimate_r - mean)^2 / (R - 1).
 
     Source: the sample variance, with Bessel's correction.
+
+    The errors are those of `mean_and_ci`.
 
     Parameters
     ----------
@@ -186,15 +189,6 @@ def empirical_variance(estimates: Array) -> Array:
     array (...)
         In the kind and dtype of `estimates`.
 
-    Raises
-    ------
-    ShapeError
-        Fewer than two redraws.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError
-        Not an array of real floating dtype.
-
     Examples
     --------
     >>> import numpy as np
@@ -204,9 +198,11 @@ def empirical_variance(estimates: Array) -> Array:
     """
     xp = namespace(estimates=estimates)
     redraws("estimates", estimates)
-    return xp.var(estimates, axis=0, correction=1)
+    (units,), octaves = sized(xp, estimates, axis=0)
+    return resized(xp, xp.var(units, axis=0, correction=1), 2 * octaves, estimates)
 
 
+@beyond
 def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95) -> Interval:
     """Measured over predicted variance, mean_p[s_p^2 / sigma_p^2] over entries p, with an interval over the redraws.
 
@@ -254,11 +250,17 @@ def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95)
         raise ShapeError(
             f"predicted must have the shape of one estimate, {tuple(estimates.shape[1:])}; got {tuple(predicted.shape)}"
         )
+    check_floating("predicted", predicted)
     if not bool(xp.all(predicted > 0)):
         raise ParameterError("every predicted variance must be above 0; leave out the entries that are known exactly")
-    squares = (estimates - xp.mean(estimates, axis=0)) ** 2 / predicted
-    per_draw = xp.mean(xp.reshape(squares, (count, -1)), axis=1) * (count / (count - 1))  # (R,)
-    return mean_and_ci(per_draw, confidence)
+    ((units,), octaves), ((variances,), own) = sized(xp, estimates, axis=0), sized(xp, predicted[None, ...], axis=0)
+    octaves = octaves - own / 2
+    scores = (units - xp.mean(units, axis=0)) / xp.sqrt(variances)
+    most = float(xp.finfo(scores.dtype).max) / 8  # beyond it the ratio is infinite
+    scores = xp.reshape(xp.clip(shifted(xp, scores, octaves), min=-most, max=most), (count, -1))
+    (scores,), octaves = sized(xp, scores, axis=(0, 1))
+    per_draw = xp.mean(scores**2, axis=1) * (count / (count - 1))  # (R,)
+    return Interval(*(resized(xp, each, 2 * octaves, estimates) for each in mean_and_ci(per_draw, confidence)))
 
 
 def _student(count: int, confidence: float) -> float:

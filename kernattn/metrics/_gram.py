@@ -8,7 +8,9 @@ import numpy as np
 
 from kernattn._array import Array, namespace, to_numpy64
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.metrics._check import filled
+from kernattn.features._moments.pairs import beyond
+from kernattn.metrics._check import filled, sized
+from kernattn.ops.units import shifted
 
 __all__ = ["GramErrors", "gram_errors"]
 
@@ -34,6 +36,7 @@ class GramErrors(NamedTuple):
     spectral: float
 
 
+@beyond
 def gram_errors(estimate: Array, exact: Array) -> GramErrors:
     """Errors of a matrix: mean (K' - K)^2, ``max |K' - K|``, ``|K' - K|_F / |K|_F`` and ``|K' - K|_2 / |K|_2``.
 
@@ -78,14 +81,14 @@ def gram_errors(estimate: Array, exact: Array) -> GramErrors:
         )
     for name, array in (("estimate", estimate), ("exact", exact)):
         filled(name, array)
-    k = to_numpy64(exact)
+    (estimated, k), octaves = sized(np, to_numpy64(estimate), to_numpy64(exact), axis=(0, 1))
     size = float(np.linalg.norm(k))
     if size == 0:
         raise ParameterError("exact must not be the zero matrix: the errors are relative to it")
-    difference = to_numpy64(estimate) - k
+    difference = estimated - k
     return GramErrors(
-        mse=float(np.mean(difference**2)),
-        max=float(np.max(np.abs(difference))),
+        mse=float(shifted(np, np.mean(difference**2), 2 * octaves)),
+        max=float(shifted(np, np.max(np.abs(difference)), octaves)),
         frobenius=float(np.linalg.norm(difference)) / size,
         spectral=float(np.linalg.norm(difference, 2) / np.linalg.norm(k, 2)),
     )

@@ -9,8 +9,8 @@ import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from kernattn._array import Float64, frozen
-from kernattn._check import host_array, positive_integer
-from kernattn._lazy import lazy
+from kernattn._check import host_array, positive_integer, summary
+from kernattn._lazy import lazy, without_lazy
 from kernattn.errors import ShapeError
 from kernattn.ops.walsh import padded, walsh_hadamard
 
@@ -18,7 +18,7 @@ __all__ = ["Chains"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Chains(NDArrayOperatorsMixin):
     r"""Frequencies :math:`\Omega = R\, [H D_k \cdots H D_1]_{\text{blocks}}`, (m, d), of which only R and D are held.
 
@@ -106,6 +106,8 @@ class Chains(NDArrayOperatorsMixin):
             blocks = walsh_hadamard(self.diagonals[:, link, :, None] * blocks)
         return np.asarray(self.norms[:, None] * blocks.reshape(-1, self.dim)[: len(self.norms)])
 
+    __repr__ = summary
+    __getstate__ = without_lazy
     __eq__ = object.__eq__
     __ne__ = object.__ne__
     __hash__ = object.__hash__

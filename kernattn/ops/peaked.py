@@ -11,7 +11,8 @@ from math import log
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from kernattn._array import Array, dtype_name, zeros
+from kernattn._array import Array, dtype_name, largest, zeros
+from kernattn.ops.ends import ENDS
 from kernattn.ops.spec import ScaledFeatures
 
 __all__ = [
@@ -27,13 +28,6 @@ __all__ = [
     "read",
     "summarise",
 ]
-
-
-LIFTS = {"float32": (60, 56), "float64": (900, 128)}
-"""Values beyond 2^first are summed second octaves lower, as the compiled loops do: sums of the largest are finite."""
-
-HALF_LARGEST = {"float16": 65504.0, "bfloat16": 2.0**127 * (2 - 2.0**-7)}
-"""The largest floats of 16 bits: not every library's `finfo` knows them."""
 
 
 class PeakedSum(NamedTuple):
@@ -72,11 +66,11 @@ def finite(xp: ModuleType, peak: Array) -> Array:
 
 def lowered_values(xp: ModuleType, v: Array, axis: Any) -> tuple[Array, Array, Array]:
     """Return v, by a power of two lower where it is huge along `axis`, that power, and by how much peaks rise."""
-    huge, octaves = LIFTS[dtype_name(v)]
-    far = xp.any(xp.isfinite(v) & (xp.abs(v) > 2.0**huge), axis=axis, keepdims=True)
+    ends = ENDS[dtype_name(v)]
+    far = xp.any(xp.isfinite(v) & (xp.abs(v) >= ends.huge), axis=axis, keepdims=True)
     none = xp.zeros_like(xp.max(v, axis=axis, keepdims=True))
-    factor = xp.where(far, 2.0**-octaves, none + 1)
-    return v * factor, factor, xp.where(far, octaves * log(2), none)
+    factor = xp.where(far, 2.0**-ends.lift, none + 1)
+    return v * factor, factor, xp.where(far, ends.lift * log(2), none)
 
 
 def empty(
@@ -132,9 +126,9 @@ def quotient(xp: ModuleType, total: PeakedSum, dtype: Any) -> Array:
     """Return s / z in a dtype, held to what it can say; a row whose normaliser is exactly 0 is 0."""
     nothing, own = (total.z == 0)[..., None], xp.finfo(total.s.dtype)
     z = xp.where(nothing, xp.ones_like(total.z[..., None]), total.z[..., None])
-    largest = float(own.max) * (1 - 4 * float(own.eps))
-    limit = min(largest, HALF_LARGEST.get(str(dtype).rsplit(".", 1)[-1], largest))
-    limit = limit * xp.minimum(xp.abs(z), xp.full_like(z, largest / limit))
+    most = float(own.max) * (1 - 4 * float(own.eps))
+    limit = min(most, largest(dtype))
+    limit = limit * xp.minimum(xp.abs(z), xp.full_like(z, most / limit))
     s = xp.where(xp.isinf(total.s), total.s, xp.minimum(xp.maximum(total.s, -limit), limit))
     return xp.astype(xp.where(nothing, xp.zeros_like(s), s / z), dtype, copy=False)
 

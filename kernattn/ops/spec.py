@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernattn._array import Array, Float64
-from kernattn._check import host_form, instance_of, one_of, positive_number
-from kernattn._lazy import lazy
+from kernattn._check import host_form, instance_of, one_of, positive_number, summary
+from kernattn._lazy import lazy, without_lazy
 from kernattn.ops.chains import Chains
 from kernattn.ops.kinds import KINDS
 
 __all__ = ["MapSpec", "RowForm", "ScaledFeatures"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RowForm:
     r"""A quadratic form in a row beside a linear one: :math:`l^T x - \frac12 |F (x - c)|^2`.
 
@@ -40,8 +40,10 @@ class RowForm:
         for name in ("centre", "linear"):
             host_form(name, getattr(self, name), self.factor.shape[1:])
 
+    __repr__ = summary
 
-@dataclass(frozen=True, eq=False)
+
+@dataclass(frozen=True, eq=False, repr=False)
 class MapSpec:
     r"""A feature map as plain numbers.
 
@@ -93,6 +95,9 @@ class MapSpec:
             host_form("omega", self.omega, ("D", "d"))
         self.check(self.omega.shape[1])
 
+    __repr__ = summary
+    __getstate__ = without_lazy
+
     def check(self, dim: int) -> None:
         """Raise unless the parts are for rows of that dimension: loops read as far as it says."""
         self._check(dim, self.num_features_of(dim))
@@ -120,6 +125,16 @@ class MapSpec:
     def nonlinear(self) -> MapSpec:
         """The map of projections whose rows' log scales come from elsewhere."""
         return replace(self, omega=None, row_weights=None, row_form=None)
+
+    @lazy
+    def unscaled(self) -> MapSpec:
+        """The map without its rows' log scales, which cancel between the features of a query."""
+        return replace(self, row_weights=None, row_form=None)
+
+    @lazy
+    def prepared(self) -> dict[Any, Any]:
+        """What compiled ops have made of the map, by what they ask with: it is kept as long as the map."""
+        return {}
 
     @property
     def dim(self) -> int | None:

@@ -11,9 +11,22 @@ from types import ModuleType
 import numpy as np
 
 from kernattn._array import Array, dtype_name, namespace
+from kernattn.ops.ends import ENDS
 from kernattn.ops.spec import ScaledFeatures
 
-__all__ = ["LOW", "balanced", "held", "multiplied", "nearer", "restored"]
+__all__ = [
+    "BAND",
+    "LOW",
+    "SAFE",
+    "balanced",
+    "held",
+    "in_units",
+    "multiplied",
+    "nearer",
+    "octaves_of",
+    "restored",
+    "shifted",
+]
 
 BAND = 16  # rows whose largest number lies within so many octaves of 1 are ordinary
 LOW = -11.0  # the logarithm of what lies so far below 1
@@ -22,7 +35,7 @@ SAFE = {"float32": (112.0, 60.0), "float64": (1000.0, 600.0)}  # powers of 2 and
 
 def held(xp: ModuleType, y: Array) -> Array:
     """Return y within a 64th of the largest float, so that sums of a few are finite; infinity and NaN stay."""
-    limit = float(xp.finfo(y.dtype).max) / 64
+    limit = ENDS[dtype_name(y)].held
     return xp.where(xp.isinf(y), y, _between(xp, -limit, y, limit))
 
 
@@ -31,7 +44,7 @@ def nearer(xp: ModuleType, x: Array, degree: int = 1) -> tuple[Array, Array]:
 
     Rows are ordinary where their powers of that degree are.
     """
-    octaves = _octaves(xp, xp.max(xp.abs(x), axis=-1, keepdims=True), BAND / degree)
+    octaves = octaves_of(xp, xp.max(xp.abs(x), axis=-1, keepdims=True), BAND / degree)
     octaves = xp.where(octaves < 0, 0.0, octaves)
     return x * 2.0**-octaves, octaves
 
@@ -39,8 +52,31 @@ def nearer(xp: ModuleType, x: Array, degree: int = 1) -> tuple[Array, Array]:
 def restored(xp: ModuleType, y: Array, octaves: Array) -> Array:
     """Return y 2^octaves, held."""
     factor = 2.0**octaves
-    limit = float(xp.finfo(y.dtype).max) / 64 / factor
+    limit = ENDS[dtype_name(y)].held / factor
     return xp.where(xp.isinf(y), y, xp.minimum(xp.maximum(y, -limit), limit) * factor)
+
+
+def in_units(xp: ModuleType, x: Array, band: float = 0) -> tuple[Array, Array]:
+    """Return rows x (..., n, d) over 2^octaves near their size, and the octaves (..., n, 1): 0 within the band."""
+    octaves = octaves_of(xp, xp.max(xp.abs(x), axis=-1, keepdims=True), band, 2)
+    return shifted(xp, x, -octaves), octaves
+
+
+def shifted(xp: ModuleType, y: Array, octaves: Array) -> Array:
+    """Return y 2^octaves, where that power may be no float; infinite where the product is none."""
+    most = SAFE[dtype_name(octaves)][0]
+    for _ in range(4):
+        step = _between(xp, -most, octaves, most)
+        y, octaves = y * 2.0**step, octaves - step
+    return y
+
+
+def octaves_of(xp: ModuleType, top: Array, band: float = BAND, powers: int = 1) -> Array:
+    """Return whole numbers near log2 of sizes, 0 for those of ordinary rows, of nothing, and of what is not finite."""
+    most = powers * SAFE[dtype_name(top)][0]
+    known = xp.where(xp.isfinite(top) & (top > 0), top, xp.ones_like(top))
+    octaves = _between(xp, -most, xp.round(xp.log2(known)), most)
+    return xp.where(xp.abs(octaves) <= band, xp.zeros_like(octaves), octaves)
 
 
 def balanced(features: ScaledFeatures) -> ScaledFeatures:
@@ -53,7 +89,7 @@ def balanced(features: ScaledFeatures) -> ScaledFeatures:
     top = xp.abs(values)
     if log_scale.shape[-1] == 1:
         top = xp.max(top, axis=-1, keepdims=True)
-    octaves = _octaves(xp, top)
+    octaves = octaves_of(xp, top)
     log_scale = xp.where(top == 0, -xp.inf, log_scale + octaves * log(2))
     return ScaledFeatures(values * 2.0**-octaves, log_scale)
 
@@ -71,11 +107,3 @@ def multiplied(features: ScaledFeatures, like: Array) -> Array:
 
 def _between(xp: ModuleType, low: float, y: Array, high: float) -> Array:
     return xp.where(y < low, low, xp.where(y > high, high, y))
-
-
-def _octaves(xp: ModuleType, top: Array, band: float = BAND) -> Array:
-    """Return whole numbers near log2 of sizes, 0 for those of ordinary rows, of nothing, and of what is not finite."""
-    most = SAFE[dtype_name(top)][0]
-    known = xp.where(xp.isfinite(top) & (top > 0), top, xp.ones_like(top))
-    octaves = _between(xp, -most, xp.round(xp.log2(known)), most)
-    return xp.where(xp.abs(octaves) <= band, xp.zeros_like(octaves), octaves)

@@ -9,7 +9,7 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Float64
-from kernattn._check import instance_of, positive_integer
+from kernattn._check import instance_of, positive_integer, shown
 from kernattn._random import RNG
 from kernattn.errors import ParameterError
 from kernattn.projections._base import Projection
@@ -57,7 +57,7 @@ class Antithetic(Projection):
         base: object = self.base
         instance_of("base", base, Projection)
         if isinstance(base, Antithetic):
-            raise ParameterError(f"base must be a projection that is not antithetic itself; got {base!r}")
+            raise ParameterError(f"base must be a projection that is not antithetic itself; got {shown(base)}")
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
         """Return twice the sizes of the base's blocks."""

@@ -147,26 +147,12 @@ class Projection(ABC):
     def factors(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Float64 | Chains:
         """Draw the same frequencies as `draw`, as factors where the projection has some that are faster to apply.
 
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-        rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-            Source of randomness (SPEC 7); equal seeds give equal frequencies.
-        own : NormLaw
-            The law that norms "chi" stand for.
+        Parameters and errors are those of `draw`.
 
         Returns
         -------
         (m, d) numpy.ndarray or Chains
             The frequencies.
-
-        Raises
-        ------
-        ParameterError
-            As `draw` does.
         """
         return self.draw(m, d, rng, own)
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import asdict
+from os import PathLike
 from pathlib import Path
 from typing import Any
 
+from kernattn._check import checked_path, instance_of
 from kernattn._environment import versions
 from kernattn._extras import require
 from kernattn._files import replace_text
@@ -24,7 +26,10 @@ __all__ = ["attention_study"]
 
 
 def attention_study(
-    out: Path, settings: Settings, data: Path | None = None, progress: bool | None = False
+    out: str | PathLike[str],
+    settings: Settings,
+    data: str | PathLike[str] | None = None,
+    progress: bool | None = False,
 ) -> list[dict[str, Any]]:
     """Sweep estimator x projection x m, each cell by its errors against softmax attention softmax(q k^T / sqrt(d)) v.
 
@@ -36,11 +41,11 @@ def attention_study(
 
     Parameters
     ----------
-    out : Path
+    out : str or PathLike
         Folder of the study, created if needed.
     settings : Settings
         What to sweep.
-    data : Path, optional
+    data : str or PathLike, optional
         The user's tokens, an .npz with q (n, d), k (l, d), v (l, e), in place of the shipped ones.
     progress : bool or None
         Show a progress bar on stderr; None shows it on a terminal only.
@@ -73,6 +78,8 @@ def attention_study(
     >>> [record["cell"] for record in records]
     ['mine@1/positive/iid/8', 'mine@1/positive/orthogonal/8']
     """
+    out, data = checked_path("out", out), None if data is None else checked_path("data", data)
+    instance_of("settings", settings, Settings, "as preset() gives them")
     require("matplotlib", "matplotlib", "the study's figures")
     tqdm = require("tqdm", "tqdm", "the study's progress bar").tqdm
     scaled = {tokens.name: tokens for source in _sources(settings, data) for tokens in _at_scales(source, settings)}

@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Float64
+from kernattn._check import one_of, positive_integer
 from kernattn._extras import require
+from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 
 __all__ = ["MOST_DIGITS", "PATCH", "REAL_ROWS", "digits", "patches", "photograph", "real_rows"]
 
 PATCH = 8
 MOST_DIGITS = 1797  # as many as there are
+MOST_PATCHES = (427 - PATCH + 1) * (640 - PATCH + 1)  # of a photograph
 REAL_ROWS = ("digits", "patches", "pixels")
 
 
@@ -43,7 +46,7 @@ def digits() -> tuple[Float64, Float64]:
     return found.data / 16, np.eye(10)[found.target]
 
 
-def real_rows(name: str, count: int, rng: np.random.Generator) -> Float64:
+def real_rows(name: str, count: int, rng: RNG) -> Float64:
     r"""Return rows of real data in random order, (count, 64): digits, or grey patches of 8 x 8 of two photographs.
 
     A patch :math:`p` becomes :math:`(p - mean) / (variance + 10)^{1/2}`, which takes brightness and contrast out
@@ -54,8 +57,8 @@ def real_rows(name: str, count: int, rng: np.random.Generator) -> Float64:
     name : {"digits", "patches", "pixels"}
         Which data.
     count : int
-        Rows; of digits there are 1797.
-    rng : numpy.random.Generator
+        Rows, at least 2 for "pixels"; of digits there are 1797.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Which rows, and their order.
 
     Returns
@@ -70,16 +73,16 @@ def real_rows(name: str, count: int, rng: np.random.Generator) -> Float64:
     MissingExtra
         If scikit-learn or Pillow is not installed.
     """
-    if name not in REAL_ROWS:
-        raise ParameterError(f"name must be one of {', '.join(REAL_ROWS)}; got {name!r}")
+    name, count, source = one_of("name", name, REAL_ROWS), positive_integer("count", count), generator(rng)
+    least, most = 1 + (name == "pixels"), MOST_DIGITS if name == "digits" else 2 * MOST_PATCHES
+    if not least <= count <= most:
+        raise ParameterError(f"count must lie in {least}..{most}, for there are no more {name}; got {count}")
     if name == "digits":
-        if not 1 <= count <= MOST_DIGITS:
-            raise ParameterError(f"count must lie in 1..{MOST_DIGITS}, for there are no more digits; got {count}")
-        return rng.permutation(digits()[0])[:count]
+        return source.permutation(digits()[0])[:count]
     grey = (photograph(each) @ np.array([0.299, 0.587, 0.114]) for each in ("china", "flower"))
     counts = (count - count // 2, count // 2)
-    parts = [patches(image, part, rng)[0] for image, part in zip(grey, counts, strict=True)]
-    x = rng.permutation(np.concatenate(parts))
+    parts = [patches(image, part, source)[0] for image, part in zip(grey, counts, strict=True)]
+    x = source.permutation(np.concatenate(parts))
     if name == "pixels":
         standardised: Float64 = (x - x.mean(axis=0)) / x.std(axis=0)
     else:

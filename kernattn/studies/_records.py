@@ -11,10 +11,12 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, final
 
+from kernattn._check import checked_path
 from kernattn._files import replace_bytes, replace_text
 from kernattn.errors import FileFormatError, KernattnError
 
@@ -30,12 +32,12 @@ class StudyConflict(KernattnError, ValueError):
     """The folder holds another study, or another process is writing to it."""
 
 
-def read_records(folder: Path, check: Check = lambda record: None) -> list[Record]:
+def read_records(folder: str | PathLike[str], check: Check = lambda record: None) -> list[Record]:
     """Return the finished cells of a study, in the order in which they were written.
 
     Parameters
     ----------
-    folder : Path
+    folder : str or PathLike
         Of the study.
     check : callable, optional
         Says what is wrong with a record, or None.
@@ -45,7 +47,7 @@ def read_records(folder: Path, check: Check = lambda record: None) -> list[Recor
     list of dict
         The records. Lines that are none are left out, with a warning that names them; the file stays as it is.
     """
-    path = folder / RECORDS
+    path = checked_path("folder", folder) / RECORDS
     found = _parse(_whole_lines(path.read_bytes()), check)
     if found.bad:
         warnings.warn(f"{path}: {_reasons(found.bad)}; left out", stacklevel=2)

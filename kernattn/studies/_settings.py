@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from functools import partial
+from numbers import Integral
 from typing import Any, final
 
+from kernattn._check import boolean, positive_number, shown
 from kernattn.errors import ParameterError
 from kernattn.features import estimators
 from kernattn.kernels import Softmax
@@ -67,24 +69,15 @@ class Settings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        _check_names("estimators", self.estimators, estimators(Softmax()))
-        _check_names("projections", self.projections, PROJECTIONS)
-        _check_list("m", self.num_features)
-        _check_list("scales", self.scales)
-        for m in self.num_features:
-            if m < 2 or m % 2:
-                raise ParameterError(f"m must be even and at least 2, for pairs count two features; got {m}")
-        for scale in self.scales:
-            if not (isfinite(scale) and scale > 0):
-                raise ParameterError(f"scales must be finite and above 0; got {scale}")
-        for name, number, least in (
-            ("draws", self.draws, 6),
-            ("queries", self.queries, 1),
-            ("keys", self.keys, 2),
-            ("seed", self.seed, 0),
-        ):
-            if number < least:
-                raise ParameterError(f"{name} must be at least {least}; got {number}")
+        """Check what is swept, and keep plain numbers."""
+        keep = partial(object.__setattr__, self)
+        keep("sources", _list("sources", self.sources, partial(_name, "sources"), least=0))
+        keep("scales", _list("scales", self.scales, _scale))
+        keep("estimators", _list("estimators", self.estimators, partial(_among, "estimators", estimators(Softmax()))))
+        keep("projections", _list("projections", self.projections, partial(_among, "projections", PROJECTIONS)))
+        keep("num_features", _list("m", self.num_features, _even))
+        for name, least in (("draws", 6), ("queries", 1), ("keys", 2), ("seed", 0)):
+            keep(name, _integer(name, getattr(self, name), least))
 
     def cells(self, datasets: Sequence[str]) -> list[Cell]:
         """Return every cell of the sweep, dataset by dataset."""
@@ -107,18 +100,47 @@ def preset(quick: bool = False, **given: Any) -> Settings:
         "queries": 32,
         "keys": 128,
     }
-    return replace(Settings(), **((small if quick else {}) | given))
+    return replace(Settings(), **((small if boolean("quick", quick) else {}) | given))
 
 
-def _check_list(name: str, values: Sequence[Any]) -> None:
-    if not values:
+def _list(name: str, values: Any, checked: Callable[[Any], Any], least: int = 1) -> tuple[Any, ...]:
+    """Return values, a tuple or a list, checked one by one."""
+    if not isinstance(values, tuple | list):
+        raise ParameterError(f"{name} must be a tuple; got {shown(values)}")
+    if len(values) < least:
         raise ParameterError(f"{name} must name at least one value")
-    if len(set(values)) < len(values):
-        raise ParameterError(f"{name} must not repeat a value; got {', '.join(map(str, values))}")
+    found = tuple(map(checked, values))
+    if len(set(found)) < len(found):
+        raise ParameterError(f"{name} must not repeat a value; got {', '.join(map(str, found))}")
+    return found
 
 
-def _check_names(name: str, values: Sequence[str], allowed: Sequence[str] | dict[str, Any]) -> None:
-    _check_list(name, values)
-    for value in values:
-        if value not in allowed:
-            raise ParameterError(f"{name} must be among {', '.join(allowed)}; got {value!r}")
+def _name(name: str, value: Any) -> str:
+    if not isinstance(value, str):
+        raise ParameterError(f"{name} must be names; got {shown(value)}")
+    return value
+
+
+def _among(name: str, allowed: Collection[str], value: Any) -> str:
+    if not isinstance(value, str) or value not in allowed:
+        raise ParameterError(f"{name} must be among {', '.join(allowed)}; got {shown(value)}")
+    return value
+
+
+def _scale(value: Any) -> float:
+    try:
+        return positive_number("scales", value)
+    except ParameterError:
+        raise ParameterError(f"scales must be finite and above 0; got {shown(value)}") from None
+
+
+def _even(value: Any) -> int:
+    if (m := _integer("m", value, 2)) % 2:
+        raise ParameterError(f"m must be even and at least 2, for pairs count two features; got {m}")
+    return m
+
+
+def _integer(name: str, value: Any, least: int) -> int:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
+        raise ParameterError(f"{name} must be an integer, at least {least}; got {shown(value)}")
+    return int(value)

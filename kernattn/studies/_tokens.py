@@ -11,6 +11,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from kernattn._array import Float64
+from kernattn._check import shown
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
 from kernattn.studies._images import MOST_DIGITS, PATCH, digits, patches, photograph
 from kernattn.studies._seeds import stream
@@ -85,7 +86,7 @@ def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
     Queries are the first of the keys, so each of them sees itself. There are no learned projections.
     """
     if source not in SOURCES:
-        raise ParameterError(f"source must be one of {', '.join(SOURCES)}; got {source!r}")
+        raise ParameterError(f"source must be one of {', '.join(SOURCES)}; got {shown(source)}")
     if not DIM < keys <= MOST_DIGITS or not 1 <= queries <= keys:
         raise ParameterError(
             f"keys must lie in {DIM + 1}..{MOST_DIGITS} and queries in 1..keys; got {keys} keys and {queries} queries"

@@ -6,9 +6,17 @@ from collections.abc import Iterable, Sequence
 from math import exp
 from typing import Any
 
+from kernattn._check import shown
+from kernattn.errors import ParameterError
 from kernattn.studies._records import Record, names
 
 __all__ = ["beats_uniform", "best", "number", "select", "verdicts"]
+
+
+FIELDS = {
+    *("dataset", "estimator", "projection", "m", "v2_median", "uniform_attention_mse"),
+    *("attention_mse", "attention_mse_low", "attention_mse_high"),
+}
 
 
 def select(records: Iterable[Record], **wanted: Any) -> list[Record]:
@@ -52,7 +60,17 @@ def verdicts(records: Sequence[Record]) -> list[str]:
     list of str
         One entry per dataset. A cell is better than uniform attention where the whole 95% interval of its median
         squared error over the redraws lies below the error of uniform attention.
+
+    Raises
+    ------
+    ParameterError
+        If records is no list of records.
     """
+    given: object = records
+    if not isinstance(given, list | tuple) or not all(
+        isinstance(each, dict) and each.keys() >= FIELDS for each in given
+    ):
+        raise ParameterError(f"records must be a list of records, as read_records gives it; got {shown(given)}")
     return [_verdict(select(records, dataset=dataset)) for dataset in names(records, "dataset")]
 
 

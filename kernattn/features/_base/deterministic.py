@@ -11,6 +11,9 @@ from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import check_pairs
+from kernattn.ops.peaked import finite
+from kernattn.ops.spec import ScaledFeatures
+from kernattn.ops.units import balanced, multiplied
 
 __all__ = ["DeterministicMap", "ExactMap"]
 
@@ -25,9 +28,11 @@ class DeterministicMap(FeatureMap):
         xp = namespace(x=x)
         self._check(x[..., None, :])
         self._check(y[..., None, :], "y")
-        left, right = self.scaled_query(x[..., None, :]), self.scaled_key(y[..., None, :])
-        products = left.values * right.values * xp.exp(left.log_scale + right.log_scale)  # (..., 1, M)
-        return xp.astype(xp.sum(products, axis=-1)[..., 0], x.dtype, copy=False)
+        left, right = balanced(self.scaled_query(x[..., None, :])), balanced(self.scaled_key(y[..., None, :]))
+        log = left.log_scale + right.log_scale  # (..., 1, M | 1)
+        peak = xp.max(log, axis=-1, keepdims=True)
+        products = left.values * right.values * xp.exp(log - finite(xp, peak))  # (..., 1, M)
+        return multiplied(ScaledFeatures(xp.sum(products, axis=-1, keepdims=True), peak), x)[..., 0, 0]
 
     @final
     def variance(self, x: Array, y: Array) -> Array:

@@ -6,15 +6,13 @@ from abc import ABC, abstractmethod
 from os import PathLike
 from typing import Self, final
 
-import numpy as np
-
 from kernattn._array import Array, Float64, check_floating, namespace
-from kernattn._check import MOST
-from kernattn._lazy import lazy
+from kernattn._check import MOST, positive_integer, summary
+from kernattn._lazy import lazy, without_lazy
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
-from kernattn.features._moments.pairs import flat_pairs
+from kernattn.features._moments.pairs import beyond, flat_pairs
 from kernattn.features._record import fingerprint, save
 from kernattn.ops.features import OP, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -28,7 +26,19 @@ class FeatureMap(ABC):
 
     A map is a frozen value: it is drawn once, evaluated purely, and redrawn into a new map. To bring one of your own,
     derive a frozen dataclass from this class and give it the abstract members; every form of attention then takes it.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> ka.random_features(ka.kernels.Softmax(), dim=64, num_features=256)
+    Positive(kernel=Softmax(scale=None), projection=Orthogonal(method='qr', norms='chi'), omega=<float64 (256, 64)>)
     """
+
+    __getstate__ = without_lazy
+
+    def __repr__(self) -> str:
+        """Return the map in a line: its kernel and design, and the shapes of its random numbers."""
+        return summary(self)
 
     @property
     @abstractmethod
@@ -146,6 +156,7 @@ class FeatureMap(ABC):
         raise NoClosedForm(f"no bound on the errors of {type(self).__name__} is known")
 
     @final
+    @beyond
     def num_features_for(self, x: Array, y: Array, *, error: float, probability: float) -> int:
         r"""Return the least M that certifies :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p`.
 
@@ -186,8 +197,7 @@ class FeatureMap(ABC):
         """
         check_request(error, probability)
         pair = flat_pairs(self.dim, x, y)
-        with np.errstate(over="ignore", invalid="ignore"):
-            return certified_number(self._terms(*pair), error, probability)
+        return certified_number(self._terms(*pair), error, probability)
 
     @abstractmethod
     def redraw(self, rng: RNG = None) -> Self:
@@ -195,7 +205,11 @@ class FeatureMap(ABC):
 
     @final
     def save(self, path: str | PathLike[str]) -> None:
-        """Write the map to an .npz file (no pickle), first under a temporary name; `kernattn.load` reads it."""
+        """Write the map to an .npz file (no pickle), whole or not at all; `kernattn.load` reads it.
+
+        It is written under a temporary name beside `path` first. A process that is killed outright leaves that file,
+        ``.kernattn-*.tmp``, which nothing reads: delete it.
+        """
         save(self, path)
 
 
@@ -228,7 +242,7 @@ class SpecMap(FeatureMap):
     @final
     def num_features_of(self, dim: int) -> int:
         """Return M, the number of features of an input of dimension `dim`."""
-        return self.spec.num_features_of(dim)
+        return self.spec.num_features_of(positive_integer("dim", dim))
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:

@@ -46,7 +46,8 @@ def random_features(
     estimator : str
         "auto", or a name of an estimator that the kernel has, see the notes. "auto" with data is the one whose
         predicted squared error over pairs of rows of data is smallest (that of iid frequencies, where the projection's
-        is not known), as `kernattn.features.recommend` tells; where num_features is odd it is none of pairs.
+        is not known), as `kernattn.features.recommend` tells, and the same map as by that name; where num_features is
+        odd it is none of pairs.
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
         the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn

@@ -15,7 +15,7 @@ from kernattn.features._choose.polynomial import polynomial_features
 from kernattn.features._choose.spectral import spectral_estimators, spectral_features
 from kernattn.features._choose.table import draw, rows_of
 from kernattn.features._composite.kernels import composite_features
-from kernattn.features._data import Data
+from kernattn.features._data import Data, check_size
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.features._spectral.spectra import check_axes, check_spectrum, is_convolution
 from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial, Product, Scaled, Sech, SkewedChi2, Sum
@@ -115,7 +115,9 @@ def make(request: Request) -> FeatureMap:
     names, members_say = family.estimators(kernel), family.make is _composite
     if not isinstance(name, str) or not (name in ("auto", *names) or members_say):
         others = f" or one of {', '.join(names)}" if names else ""
-        raise ParameterError(f"estimator must be 'auto'{others} for {kernel!r}; got {shown(name)}")
+        raise ParameterError(f"estimator must be 'auto'{others} for {shown(kernel)}; got {shown(name)}")
+    if request.data is not None:
+        check_size(request.data.rows, kernel.input_scale(request.dim))
     return family.make(request)
 
 

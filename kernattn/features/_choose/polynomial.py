@@ -41,11 +41,12 @@ def _draw(request: Request, name: str) -> FeatureMap:
 
 def _least_variance(request: Request, data: Float64) -> str:
     """Return the best sketch, as told by maps of two features that know their law."""
-    pairs, m = pair_sums(request.kernel, request.dim, *sampled_pairs(data)), request.num_features
+    pairs, octaves = pair_sums(request.kernel, request.dim, *sampled_pairs(data))
+    m, sizes = request.num_features, 2.0 ** (2 * request.kernel.degree * (octaves - np.max(octaves)))
 
     def predicted(name: str) -> float:
         law: Any = _draw(request._replace(num_features=2, rng=generator(0)), name)
-        return float(np.sum(np.maximum(law._pair_variance(pairs, m), 0.0)))
+        return float(np.sum(np.maximum(law._pair_variance(pairs, m), 0.0) * sizes))
 
     names = (name for name in sorted(rows_of(request.kernel)) if name != "exact")
     return min((name for name in names if m % 2 == 0 or not ESTIMATORS[name].paired), key=predicted)

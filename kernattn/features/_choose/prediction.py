@@ -11,7 +11,7 @@ from kernattn._array import Float64
 from kernattn.errors import NoClosedForm
 from kernattn.features._data import sampled_pairs
 from kernattn.features._spectral.map import RandomFeatureMap
-from kernattn.kernels import Kernel, Softmax
+from kernattn.kernels import Kernel
 from kernattn.projections import Iid
 
 __all__ = ["Prediction", "pair_weights", "predict"]
@@ -32,7 +32,7 @@ def pair_weights(kernel: Kernel, data: Float64) -> Float64:
     """
     x, y = sampled_pairs(data)
     exact = kernel.pairs(x, y)
-    if not isinstance(kernel, Softmax):
+    if not kernel.attention_weights:
         return np.ones_like(exact)
     off = 1.0 - np.eye(len(exact)) if len(exact) > 1 else np.ones_like(exact)
     return np.asarray(off / np.sum(off * exact**2, axis=-1, keepdims=True))
@@ -41,7 +41,8 @@ def pair_weights(kernel: Kernel, data: Float64) -> Float64:
 def predict(phi: RandomFeatureMap, data: Float64) -> Prediction:
     """Predict variance plus squared bias, a weighted sum over pairs of rows of data (n, d).
 
-    They are those of iid frequencies where the projection's are unknown, infinite beyond the range of float64.
+    They are those of iid frequencies where the projection's are unknown; infinite where these are too, and beyond the
+    range of float64.
     """
     x, y = sampled_pairs(data)
     with np.errstate(over="ignore", invalid="ignore"):
@@ -49,5 +50,12 @@ def predict(phi: RandomFeatureMap, data: Float64) -> Prediction:
         try:
             error, of_iid = float(np.sum(weights * (phi.variance(x, y) + phi.bias(x, y) ** 2))), False
         except NoClosedForm:
-            error, of_iid = float(np.sum(weights * replace(phi, projection=Iid()).variance(x, y))), True
+            error, of_iid = _of_iid(phi, x, y, weights), True
     return Prediction(error if np.isfinite(error) else np.inf, of_iid)
+
+
+def _of_iid(phi: RandomFeatureMap, x: Float64, y: Float64, weights: Float64) -> float:
+    try:
+        return float(np.sum(weights * replace(phi, projection=Iid()).variance(x, y)))
+    except NoClosedForm:
+        return np.inf

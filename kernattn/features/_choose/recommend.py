@@ -17,9 +17,9 @@ from kernattn.features._choose.families import check_kernel
 from kernattn.features._choose.prediction import pair_weights, predict
 from kernattn.features._choose.spectral import candidates
 from kernattn.features._choose.table import ESTIMATORS
-from kernattn.features._data import checked, sampled_pairs
+from kernattn.features._data import check_size, checked, sampled_pairs
 from kernattn.features._spectral.spectra import check_spectrum
-from kernattn.kernels import Kernel, Softmax
+from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
 
 __all__ = ["Choice", "Recommendation", "recommend"]
@@ -37,7 +37,7 @@ class Choice(NamedTuple):
     error : float
         Predicted relative error of the kernel: the root of its weighted mean square over the kernel's own.
     reason : str
-        What the error comes from.
+        What the error comes from; the variances in it are those of one pair at the median.
     """
 
     estimator: str
@@ -60,7 +60,7 @@ class Recommendation:
     sum_squared, difference_squared : float
         Medians of ``|x + y|^2`` and ``|x - y|^2`` over pairs of rows, in the kernel's own scale.
     uniform : float or None
-        For the softmax kernel, the error of uniform attention: every row of the kernel matrix replaced by its mean.
+        For the softmax kernel, the error of uniform rows: every row of the kernel matrix replaced by its mean.
     """
 
     choices: tuple[Choice, ...]
@@ -76,7 +76,7 @@ class Recommendation:
 
     @property
     def hopeless(self) -> bool:
-        """Does no map beat uniform attention?"""
+        """Is no map's predicted error of the kernel below that of uniform rows? Attention's own errors can differ."""
         return self.uniform is not None and not self.best.error < self.uniform
 
     def __str__(self) -> str:
@@ -92,9 +92,9 @@ class Recommendation:
             lines.append(f"  {'uniform':<16}  {'':<{width}}  {self.uniform:9.3g}  every row of the kernel its mean")
         if self.hopeless:
             lines.append(
-                "No random feature map beats uniform attention here: relative variances are about "
-                f"e^(|x + y|^2) / m = {_exp(v2) / m:.3g} at the median, more for the pairs that matter. "
-                "Take more features, scale the inputs down, or use exact attention."
+                "No map estimates the kernel better than uniform rows do: relative variances of positive features are "
+                f"about e^(|x + y|^2) / m = {_exp(v2) / m:.3g} at the median, more for the pairs that matter. "
+                "Attention divides by sums of rows, and can err less: measure it."
             )
         return "\n".join(lines)
 
@@ -124,7 +124,7 @@ def recommend(
     projections : sequence of str or Projection
         The projections to compare; those that the kernel cannot take are left out.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of the draws; predictions do not depend on it.
+        Source of the draws, left as it was; predictions do not depend on it.
 
     Returns
     -------
@@ -156,6 +156,7 @@ def recommend(
         raise ParameterError(f"projections must be a tuple or list of names or specs; got {shown(specs)}")
     given, number, source = checked(data), positive_integer("num_features", num_features), generator(rng)
     sample, dim = given.rows, given.rows.shape[1]
+    check_size(sample, kernel.input_scale(dim))
     x, y = sampled_pairs(sample)
     with np.errstate(over="ignore", invalid="ignore"):
         exact = kernel.pairs(x, y)
@@ -165,7 +166,7 @@ def recommend(
         uniform = np.sum(weights * (exact - mean) ** 2)
     c = kernel.input_scale(dim)
     v2, z2 = (float(np.median(np.sum((c * s) ** 2, axis=-1))) for s in (x + y, x - y))
-    choices, refusal = [], ParameterError(f"projections must hold at least one; got {projections!r}")
+    choices, refusal = [], ParameterError(f"projections must hold at least one; got {shown(projections)}")
     for spec in map(resolve, projections):
         try:
             maps = candidates(Request(kernel, dim, number, "auto", spec, given, source))
@@ -179,7 +180,7 @@ def recommend(
             choices.append(Choice(name, spec, _relative(prediction.error, size), reason))
     if not choices:
         raise refusal
-    baseline = _relative(uniform, size) if isinstance(kernel, Softmax) else None
+    baseline = _relative(uniform, size) if kernel.attention_weights else None
     return Recommendation(tuple(sorted(choices, key=lambda choice: choice.error)), number, v2, z2, baseline)
 
 

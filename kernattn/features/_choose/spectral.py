@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import Any
 
 from kernattn._check import check_room
@@ -11,7 +12,7 @@ from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.prediction import predict
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
 from kernattn.features._spectral.spectra import spectrum
-from kernattn.kernels import Kernel, Softmax
+from kernattn.kernels import Kernel
 from kernattn.projections import NORM_LAWS, Projection
 
 __all__ = ["candidates", "spectral_estimators", "spectral_features"]
@@ -21,7 +22,7 @@ ROW = 64  # bytes that a frequency takes at least: its norm, its phase, its plac
 
 def spectral_estimators(kernel: Kernel) -> tuple[str, ...]:
     """Return the rows' names, the usual one first: for attention, whose normaliser must keep its sign, the positive."""
-    usual = "positive" if isinstance(kernel, Softmax) else "trigonometric"
+    usual = "positive" if kernel.attention_weights else "trigonometric"
     return tuple(sorted(rows_of(kernel), key=lambda name: name != usual))
 
 
@@ -34,15 +35,18 @@ def spectral_features(request: Request) -> FeatureMap:
         return draw(request, request.estimator)
     if request.data is None:
         return draw(request, _possible(request)[0])
-    rows = request.data.rows
-    best: FeatureMap = min(candidates(request).values(), key=lambda phi: predict(phi, rows).error)
-    return best
+    rows, maps = request.data.rows, candidates(request)
+    return draw(request, min(maps, key=lambda name: predict(maps[name], rows).error))
 
 
 def candidates(request: Request) -> dict[str, Any]:
-    """Draw a map of every estimator that the kernel, the projection and the number of features allow."""
+    """Draw a map of every estimator that the kernel, the projection and the number of features allow.
+
+    Each is what the generator would give to it alone, and the generator stays as it was: estimators know nothing of
+    each other.
+    """
     spectrum(request.kernel, request.projection)
-    return {name: draw(request, name) for name in sorted(_possible(request))}  # in this order for the sake of seeds
+    return {name: draw(request._replace(rng=deepcopy(request.rng)), name) for name in sorted(_possible(request))}
 
 
 def _possible(request: Request) -> list[str]:

@@ -26,7 +26,7 @@ from kernattn.features._polynomial.sketches import (
 )
 from kernattn.features._spectral.spectra import has_normal_frequencies, has_spectrum
 from kernattn.features._spectral.trigonometric import Phase, Trigonometric
-from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Softmax
+from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel
 from kernattn.kernels import Polynomial as PolynomialKernel
 
 __all__ = ["ESTIMATORS", "draw", "rows_of"]
@@ -67,7 +67,7 @@ def _grows_with_sums(more: str = "") -> Callable[[Kernel, float, float], str]:
 
 def _bounded(more: str = "") -> Callable[[Kernel, float, float], str]:
     def reason(kernel: Kernel, sums: float, differences: float) -> str:
-        if isinstance(kernel, Softmax):
+        if kernel.attention_weights:
             return f"relative variance near e^(|x - y|^2) / m = {differences:.3g}, signed"
         return "bounded terms" + more
 

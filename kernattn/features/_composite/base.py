@@ -27,7 +27,7 @@ from kernattn.ops.units import balanced
 __all__ = ["Composite", "is_per_feature"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Composite(FeatureMap):
     """A map made of maps that were drawn independently."""
 

@@ -7,12 +7,13 @@ from math import log
 from typing import Self, final
 
 from kernattn._array import Array, Float64
-from kernattn._check import instance_of, positive_number
+from kernattn._check import instance_of, moderate_number
 from kernattn._lazy import lazy
 from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import is_per_feature
 from kernattn.features._moments.bounds import Terms
+from kernattn.features._moments.pairs import beyond
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.units import balanced
 
@@ -20,7 +21,7 @@ __all__ = ["Multiple", "multiple"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Multiple(FeatureMap):
     r"""A multiple of a map: :math:`\phi(x)^T \phi(y) = c\, \phi_0(x)^T \phi_0(y)`; see :func:`multiple`."""
 
@@ -29,7 +30,7 @@ class Multiple(FeatureMap):
 
     def __post_init__(self) -> None:
         """Check the factor and the map."""
-        object.__setattr__(self, "factor", positive_number("factor", self.factor))
+        object.__setattr__(self, "factor", moderate_number("factor", self.factor))
         instance_of("phi", self.inner, FeatureMap)
 
     @property
@@ -65,14 +66,17 @@ class Multiple(FeatureMap):
         """Return a new map of the same design with fresh random numbers."""
         return replace(self, inner=self.inner.redraw(rng))
 
+    @beyond
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return self.factor * self.inner.mean(x, y)
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         return self.factor * self.inner.bias(x, y)
 
+    @beyond
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return self.factor**2 * self.inner.variance(x, y)

@@ -10,9 +10,10 @@ from operator import add, mul
 from types import ModuleType
 from typing import Any, final
 
-from kernattn._array import Array, Float64, like, to_numpy64
+from kernattn._array import Array, Float64, like, namespace, to_numpy64
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import Composite, is_per_feature
+from kernattn.features._moments.pairs import beyond, gap, spread
 from kernattn.ops.spec import ScaledFeatures
 from kernattn.ops.units import balanced
 
@@ -20,7 +21,7 @@ __all__ = ["Tensor", "tensor"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Tensor(Composite):
     r"""All products of features: :math:`\phi(x)^T \phi(y) = \prod_i \phi_i(x)^T \phi_i(y)`; see :func:`tensor`."""
 
@@ -36,7 +37,7 @@ class Tensor(Composite):
         """Return the product of the members' second moments less that of their squared means."""
         squares = [mean**2 for mean in means]
         seconds = [variance + square for variance, square in zip(variances, squares, strict=True)]
-        return reduce(mul, seconds) - reduce(mul, squares)
+        return reduce(_times, seconds) - reduce(_times, squares)
 
     def _join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the products of the members' features."""
@@ -45,48 +46,37 @@ class Tensor(Composite):
             parts = [ScaledFeatures(*xp.broadcast_arrays(*part)) for part in parts]
         return reduce(partial(_products, xp), parts)
 
+    @beyond
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        return reduce(mul, (phi.mean(x, y) for phi in self.maps))
+        return reduce(_times, (phi.mean(x, y) for phi in self.maps))
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair = to_numpy64(x), to_numpy64(y)
         means = [phi.mean(*pair) for phi in self.maps]
         kernels = [mean - phi.bias(*pair) for mean, phi in zip(means, self.maps, strict=True)]
-        return like(reduce(mul, means) - reduce(mul, kernels), x)
+        return like(gap(reduce(_times, means), reduce(_times, kernels)), x)
 
+    @beyond
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair = to_numpy64(x), to_numpy64(y)
         means, variances = [phi.mean(*pair) for phi in self.maps], [phi.variance(*pair) for phi in self.maps]
-        return like(self._reduce_variances(means, variances), x)
+        return like(spread(self._reduce_variances(means, variances), reduce(_times, means)), x)
 
 
 def tensor(*maps: FeatureMap) -> Tensor:
     r"""Return all products of features, :math:`\phi(x)^T \phi(y) = \prod_i \phi_i(x)^T \phi_i(y)`.
 
     It estimates the product of the maps' kernels. Mean, bias and variance follow from theirs, as of maps that were
-    drawn independently: give them different seeds.
-
-    Parameters
-    ----------
-    *maps : FeatureMap
-        The maps, of one input dimension.
+    drawn independently: give them different seeds. The parameters and errors are those of :func:`concatenate`.
 
     Returns
     -------
     Tensor
         The map; M is the product of the members' numbers of features.
-
-    Raises
-    ------
-    ParameterError
-        If there is none.
-    DTypeError
-        If one is no feature map.
-    ShapeError
-        If their input dimensions differ.
 
     Examples
     --------
@@ -98,6 +88,12 @@ def tensor(*maps: FeatureMap) -> Tensor:
     array([[125.]])
     """
     return Tensor(maps)
+
+
+def _times(a: Array, b: Array) -> Array:
+    """Return a b, 0 where one of them is, whatever the other one."""
+    xp = namespace(a=a, b=b)
+    return xp.where(a == 0, a, xp.where(b == 0, b, a * b))
 
 
 def _products(xp: ModuleType, a: ScaledFeatures, b: ScaledFeatures) -> ScaledFeatures:

@@ -12,6 +12,7 @@ from typing import Any, final
 from kernattn._array import Array, Float64
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import Composite, is_per_feature
+from kernattn.features._moments.pairs import beyond
 from kernattn.ops.peaked import finite
 from kernattn.ops.spec import ScaledFeatures
 
@@ -19,7 +20,7 @@ __all__ = ["Concatenated", "concatenate"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Concatenated(Composite):
     r"""All features: :math:`\phi(x)^T \phi(y) = \sum_i \phi_i(x)^T \phi_i(y)`; see :func:`concatenate`."""
 
@@ -45,14 +46,17 @@ class Concatenated(Composite):
         wide = [xp.broadcast_arrays(*part) for part in parts]
         return ScaledFeatures(*(xp.concat([part[i] for part in wide], axis=-1) for i in (0, 1)))
 
+    @beyond
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return reduce(add, (phi.mean(x, y) for phi in self.maps))
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         return reduce(add, (phi.bias(x, y) for phi in self.maps))
 
+    @beyond
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return reduce(add, (phi.variance(x, y) for phi in self.maps))

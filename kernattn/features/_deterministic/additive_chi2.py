@@ -13,7 +13,7 @@ from kernattn._check import finite_number, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.features._moments.bounds import Terms
-from kernattn.features._moments.pairs import host_pairs
+from kernattn.features._moments.pairs import beyond, gap, host_pairs
 from kernattn.kernels import AdditiveChi2
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -25,7 +25,7 @@ LARGEST = 2**16
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AdditiveChi2Features(DeterministicMap):
     r"""The additive chi-squared kernel's spectrum, sampled: :math:`M = (2n - 1) d` features for n samples.
 
@@ -66,7 +66,7 @@ class AdditiveChi2Features(DeterministicMap):
 
     def num_features_of(self, dim: int) -> int:
         """Return M, the number of features of an input of dimension `dim`."""
-        return dim * (2 * self.samples - 1)
+        return positive_integer("dim", dim) * (2 * self.samples - 1)
 
     @property
     def spec(self) -> MapSpec | None:
@@ -91,10 +91,11 @@ class AdditiveChi2Features(DeterministicMap):
         """Return the features of x (..., n, d), none of it negative, with a log scale of 0."""
         return self.scaled_query(x)
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return phi(x).phi(y) less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair = host_pairs(None, x, y)
-        return like(self.mean(*pair) - AdditiveChi2().pairs(*pair), x)
+        return like(gap(self.mean(*pair), AdditiveChi2().pairs(*pair)), x)
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d): the bias at any number of samples."""

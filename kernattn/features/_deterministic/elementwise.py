@@ -17,7 +17,7 @@ FUNCTIONS = ("elu1", "exp", "relu")
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Elementwise(SpecMap, ExactMap):
     r""":math:`\phi(x)_i = f(x_i)`, M = d features."""
 

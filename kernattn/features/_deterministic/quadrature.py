@@ -8,16 +8,16 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Array, Float64, accumulation_dtype, constant, frozen, like, namespace
-from kernattn._check import host_array, instance_of, one_of, positive_integer
+from kernattn._check import host_array, instance_of, one_of, positive_integer, shown
 from kernattn._lazy import lazy
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
-from kernattn.features._data import checked_data
+from kernattn.features._data import check_size, checked_data
 from kernattn.features._deterministic.fit import fitted
 from kernattn.features._deterministic.rules import BY_NAME, NODES, folded
-from kernattn.features._moments.pairs import host_pairs
-from kernattn.features._spectral.map import row_exponent
-from kernattn.kernels import Gaussian, Kernel, Softmax
+from kernattn.features._moments.pairs import beyond, gap, host_pairs
+from kernattn.features._spectral.spectra import has_normal_frequencies
+from kernattn.kernels import Kernel
 from kernattn.ops.features.reference import scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -29,7 +29,7 @@ RULES = tuple(BY_NAME)
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Quadrature(DeterministicMap):
     r"""Weighted waves: :math:`\phi(x) = e^{c|x|^2} [\sqrt{w_i} \cos \omega_i^T x, \sqrt{w_i} \sin \omega_i^T x]`.
 
@@ -56,6 +56,7 @@ class Quadrature(DeterministicMap):
 
     def num_features_of(self, dim: int) -> int:
         """Return M, the number of features."""
+        positive_integer("dim", dim)
         return 2 * len(self.omega) - self._zeros
 
     @property
@@ -70,7 +71,7 @@ class Quadrature(DeterministicMap):
     @lazy
     def _waves(self) -> MapSpec:
         """The features without their weights."""
-        scale, exponent = self.kernel.input_scale(self.dim), row_exponent(self.kernel)
+        scale, exponent = self.kernel.input_scale(self.dim), self.kernel.row_exponent
         return MapSpec("sincos", self.omega * scale, exponent * scale**2 if exponent else None)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
@@ -88,10 +89,11 @@ class Quadrature(DeterministicMap):
         factors = np.concatenate([factors, factors[self._zeros :]])
         return ScaledFeatures(values * constant(xp, factors, accumulation_dtype(xp, x), x), log_scale)
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return phi(x).phi(y) less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair = host_pairs(self.dim, x, y)
-        return like(self.mean(*pair) - self.kernel.pairs(*pair), x)
+        return like(gap(self.mean(*pair), self.kernel.pairs(*pair)), x)
 
 
 def quadrature(kernel: Kernel, dim: int, level: int, rule: str = "tensor", data: Array | None = None) -> Quadrature:
@@ -155,23 +157,24 @@ def quadrature(kernel: Kernel, dim: int, level: int, rule: str = "tensor", data:
     _check_kernel(kernel)
     dim, level = positive_integer("dim", dim), positive_integer("level", level)
     make, size = BY_NAME[one_of("rule", rule, BY_NAME)]
-    kernel.input_scale(dim)
     most = NODES if data is None else FITTED_NODES
     if level > LEVELS or size(level, dim) > most:
         raise ParameterError(
             f"level must be at most {LEVELS}, and give rule {rule!r} at most {most} nodes at dim = {dim}"
             f"{'' if data is None else ' with data'}; got {level}"
         )
-    sample = None if data is None else checked_data(data, dim)
+    sample, scale = None if data is None else checked_data(data, dim), kernel.input_scale(dim)
+    if sample is not None:
+        check_size(sample, scale)
     omega, weights = folded(make(level, dim))
     if sample is not None:
-        omega, weights = fitted(omega, sample * kernel.input_scale(dim))
+        omega, weights = fitted(omega, sample * scale)
     return Quadrature(kernel, frozen(omega), frozen(weights))
 
 
 def _check_kernel(kernel: Kernel) -> None:
     instance_of("kernel", kernel, Kernel)
-    if not isinstance(kernel, Gaussian | Softmax):
+    if not has_normal_frequencies(kernel):
         raise ParameterError(
-            f"kernel must be Gaussian or Softmax: Gauss-Hermite rules are for normal frequencies; got {kernel!r}"
+            f"kernel must be Gaussian or Softmax: Gauss-Hermite rules are for normal frequencies; got {shown(kernel)}"
         )

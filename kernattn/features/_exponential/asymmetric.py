@@ -8,15 +8,15 @@ from typing import NamedTuple, Self, final
 import numpy as np
 
 from kernattn._array import Array, Float64, frozen, like
-from kernattn._check import host_array, instance_of
+from kernattn._check import host_array, instance_of, shown
 from kernattn._lazy import lazy
 from kernattn._random import RNG
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._exponential.dense import DenseExponential, tilts
-from kernattn.features._moments.bounds import Terms
-from kernattn.features._moments.pairs import host_pairs
-from kernattn.features._spectral.map import check_exponential, row_exponent
+from kernattn.features._moments.bounds import Terms, of_frequencies
+from kernattn.features._moments.pairs import beyond, gap, host_pairs, together
+from kernattn.features._spectral.map import IMMENSE, check_exponential
 from kernattn.kernels import Kernel, Softmax
 from kernattn.ops.features import scaled
 from kernattn.ops.spec import MapSpec, RowForm, ScaledFeatures
@@ -36,7 +36,7 @@ class Balance(NamedTuple):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class AsymmetricExponential(FeatureMap):
     r"""FAVOR# with two maps: :math:`\psi(G(x - a))` of queries and :math:`\psi(H(y - b))` of keys, :math:`G^T H = I`.
 
@@ -77,7 +77,7 @@ class AsymmetricExponential(FeatureMap):
         instance_of("inner", self.inner, DenseExponential)
         check_exponential(self.kernel)
         if self.inner.kernel != Softmax(scale=1.0):
-            raise ParameterError(f"inner must estimate Softmax(scale=1.0); got {self.inner.kernel!r}")
+            raise ParameterError(f"inner must estimate Softmax(scale=1.0); got {shown(self.inner.kernel)}")
         d = self.inner.omega.shape[1]
         self.kernel.input_scale(d)
         for side in ("query", "key"):
@@ -137,7 +137,7 @@ class AsymmetricExponential(FeatureMap):
         omega, offset, weights = np.asarray(inner.omega) @ transform, inner.offset, inner.row_weights
         assert offset is not None
         assert weights is not None
-        squares = row_exponent(self.kernel) - 0.5
+        squares = self.kernel.row_exponent - 0.5
         return replace(
             inner,
             omega=omega * scale,
@@ -158,40 +158,37 @@ class AsymmetricExponential(FeatureMap):
         """Return a new map of the same design with fresh frequencies."""
         return replace(self, inner=self.inner.redraw(rng))
 
+    @beyond
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi.query(x).phi.key(y) over redraws for rowwise pairs: (..., d) -> (...)."""
-        left, right, factor = self._transformed(x, y)
-        return like(self.inner.mean(left, right) * factor, x)
+        return like(self.inner._moments_times(*self._transformed(x, y)).mean, x)
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair = host_pairs(self.dim, x, y)
-        return like(self.mean(*pair) - self.kernel.pairs(*pair), x)
+        return like(gap(self.mean(*pair), self.kernel.pairs(*pair)), x)
 
+    @beyond
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi.query(x).phi.key(y) over redraws for rowwise pairs: (..., d) -> (...)."""
-        left, right, factor = self._transformed(x, y)
-        return like(self.inner.variance(left, right) * factor**2, x)
+        return like(self.inner._variance_of(self.inner._moments_times(*self._transformed(x, y))), x)
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
-        left, right, factor = self._transformed(x, y)
-        inner = self.inner._terms(left, right)
-        variance = inner.variance
-        return replace(
-            inner,
-            kernel=factor * inner.kernel,
-            bias=lambda n: factor * inner.bias(n),
-            variance=None if variance is None else lambda n: factor**2 * variance(n),
-        )
+        moments = self.inner._moments_times(*self._transformed(x, y))
+        shape = self.inner.omega.shape
+        return of_frequencies(self.projection, shape, 1, moments, self.bias(x, y), None)
 
     def _transformed(self, x: Array, y: Array) -> tuple[Float64, Float64, Float64]:
-        """Return G(x - a), H(y - b), and what the kernel of x and y is of theirs."""
+        """Return G(x - a), H(y - b), and the logarithm of what the kernel of x and y is of theirs."""
         scale, a, b = self.kernel.input_scale(self.dim), self.query_mean, self.key_mean
-        x, y = (rows * scale for rows in host_pairs(self.dim, x, y))
-        rows = (row_exponent(self.kernel) - 0.5) * (np.sum(x**2, axis=-1) + np.sum(y**2, axis=-1))
-        factor = np.exp(x @ b + y @ a - a @ b + rows)
-        return (x - a) @ self.query_transform.T, (y - b) @ self.key_transform.T, factor
+        sizes = (scale, a, b, self.query_transform, self.key_transform)
+        most = max(1.0, *(float(np.max(np.abs(each))) for each in sizes))
+        x, y = (rows * scale for rows in together(*host_pairs(self.dim, x, y), IMMENSE / most))
+        rows = (self.kernel.row_exponent - 0.5) * (np.sum(x**2, axis=-1) + np.sum(y**2, axis=-1))
+        log = x @ b + y @ a - a @ b + rows
+        return (x - a) @ self.query_transform.T, (y - b) @ self.key_transform.T, log
 
 
 def balance(queries: Float64, keys: Float64) -> Balance:

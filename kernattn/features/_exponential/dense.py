@@ -8,11 +8,12 @@ from typing import final
 import numpy as np
 
 from kernattn._array import Float64, frozen
-from kernattn._check import host_array
+from kernattn._check import host_array, shown
 from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
+from kernattn.features._data import check_size, checked_data
 from kernattn.features._moments.moments import Moments
-from kernattn.features._spectral.map import RandomFeatureMap, check_exponential, row_exponent
+from kernattn.features._spectral.map import RandomFeatureMap, check_exponential
 from kernattn.features._spectral.spectra import check_normal
 from kernattn.ops.spec import MapSpec
 from kernattn.projections import Pair
@@ -23,7 +24,7 @@ ALIKE = 1e-12  # of tilts: as far apart as rounding leaves those of one number
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class DenseExponential(RandomFeatureMap):
     r"""FAVOR#: :math:`\phi(x) = m^{-1/2} D \exp(\omega^T A \omega + \omega^T B x - (1 - c)|x|^2)`.
 
@@ -46,6 +47,7 @@ class DenseExponential(RandomFeatureMap):
     Where tilts differ, :math:`E\,t t'` depends on how both rows lie to the axes of A, and no closed form is known.
     """
 
+    _log_linear = True
     tilt: Float64  # (d,) diagonal of A
     basis: Float64  # (d, d) Q, orthonormal columns
 
@@ -60,7 +62,7 @@ class DenseExponential(RandomFeatureMap):
         if not np.allclose(self.basis.T @ self.basis, np.eye(d), atol=1e-6):
             raise ParameterError("basis must have orthonormal columns")
         if not (self.tilt < 1 / 8).all():
-            raise ParameterError(f"every tilt must be below 1/8; got {self.tilt!r}")
+            raise ParameterError(f"every tilt must be below 1/8; got {shown(self.tilt)}")
 
     @lazy
     def spec(self) -> MapSpec:
@@ -69,16 +71,20 @@ class DenseExponential(RandomFeatureMap):
         return MapSpec(
             "exp",
             omega=(self.omega * np.sqrt(1 - 4 * self.tilt)) @ self.basis.T * scale,
-            row_weights=(row_exponent(self.kernel) - 1) * scale**2,
+            row_weights=(self.kernel.row_exponent - 1) * scale**2,
             offset=self.omega**2 @ self.tilt + np.sum(np.log1p(-4 * self.tilt)) / 4,
             amplitude=len(self.omega) ** -0.5,
         )
 
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+        return self._moments_times(x, y, np.zeros(()))
+
+    def _moments_times(self, x: Float64, y: Float64, log: Float64) -> Moments:
+        """Return the moments of one frequency's term times e^log."""
         self.projection.sphere(*self.omega.shape)  # raises where directions are uniform only nearly
         s2, a = ((x + y) @ self.basis) ** 2, self.tilt
-        row = 2 * (row_exponent(self.kernel) - 1) * np.sum(x**2 + y**2, axis=-1)
+        row = 2 * ((self.kernel.row_exponent - 1) * np.sum(x**2 + y**2, axis=-1) + log)
         constant = np.sum(np.log1p(-4 * a) - np.log1p(-8 * a) / 2)
 
         def cross(pair: Pair) -> Float64:
@@ -137,6 +143,8 @@ def optimal_tilts(rows: Float64) -> tuple[Float64, Float64]:
     >>> bool(np.allclose(tilt, [optimal_tilt(0.25), optimal_tilt(4.0)]))
     True
     """
+    rows = checked_data(rows, name="rows")
+    check_size(rows, np.ones(rows.shape[1]))
     mean = np.mean(rows, axis=0)
     p, basis = np.linalg.eigh(2 * (rows.T @ rows / len(rows) + np.outer(mean, mean)))
     return frozen(tilts(np.maximum(p, 0.0))), frozen(basis)

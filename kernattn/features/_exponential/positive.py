@@ -8,11 +8,11 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._array import Float64
-from kernattn._check import HUGE, finite_number
+from kernattn._check import HUGE, finite_number, shown
 from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._moments.moments import Moments, of_even_terms
-from kernattn.features._spectral.map import RandomFeatureMap, check_exponential, row_exponent
+from kernattn.features._spectral.map import RandomFeatureMap, check_exponential
 from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec
 from kernattn.projections import Pair
@@ -22,7 +22,7 @@ __all__ = ["Hyperbolic", "OptimalPositive", "Positive", "optimal_tilt"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Positive(RandomFeatureMap):
     r"""Positive features of FAVOR+: :math:`\phi(x) = m^{-1/2} \exp(\Omega x - (1 - c)|x|^2)`.
 
@@ -30,6 +30,8 @@ class Positive(RandomFeatureMap):
     :math:`e^{-n/2} e^{\omega^T(x + y)}` for softmax, :math:`n = |x|^2 + |y|^2`. With ``norms="sqrt_d"`` this is SMREG,
     which estimates another kernel: `mean` says which.
     """
+
+    _log_linear = True
 
     def __post_init__(self) -> None:
         """Check the kernel."""
@@ -47,7 +49,7 @@ class Positive(RandomFeatureMap):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Hyperbolic(RandomFeatureMap):
     r"""Positive features in pairs: :math:`\phi(x) = (2D)^{-1/2} \exp([\Omega x, -\Omega x] - (1 - c)|x|^2)`.
 
@@ -72,7 +74,7 @@ class Hyperbolic(RandomFeatureMap):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class OptimalPositive(RandomFeatureMap):
     r"""Optimal positive features: :math:`\phi(x) = m^{-1/2} B^{d/2} \exp(A|\omega|^2 + B \Omega x - (1 - c)|x|^2)`.
 
@@ -80,6 +82,7 @@ class OptimalPositive(RandomFeatureMap):
     variance at :math:`p = E|x + y|^2 / d` is :func:`optimal_tilt`.
     """
 
+    _log_linear = True
     tilt: float
 
     def __post_init__(self) -> None:
@@ -87,7 +90,7 @@ class OptimalPositive(RandomFeatureMap):
         super().__post_init__()
         check_exponential(self.kernel)
         if not -HUGE <= finite_number("tilt", self.tilt) < 1 / 8:
-            raise ParameterError(f"tilt must be below 1/8, and its size up to {HUGE:g}; got {self.tilt!r}")
+            raise ParameterError(f"tilt must be below 1/8, and its size up to {HUGE:g}; got {shown(self.tilt)}")
 
     @lazy
     def spec(self) -> MapSpec:
@@ -104,18 +107,18 @@ class OptimalPositive(RandomFeatureMap):
 
 def optimal_tilt(p: float) -> float:
     r"""Return :math:`A^* = (1 - 2p - \sqrt{(2p + 1)^2 + 8p}) / 16`, the best tilt at :math:`p = E|x + y|^2 / d`."""
-    if finite_number("p", p) < 0:
-        raise ParameterError(f"p must not be negative; got {p!r}")
+    if not 0 <= (p := finite_number("p", p)) <= HUGE:
+        raise ParameterError(f"p must lie from 0 to {HUGE:g}; got {p!r}")
     return float((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
 
 
 def _folded(phi: RandomFeatureMap, stretch: float = 1.0) -> dict[str, Any]:
-    weights = (row_exponent(phi.kernel) - 1) * phi._input_scale**2
+    weights = (phi.kernel.row_exponent - 1) * phi._input_scale**2
     return {"omega": phi._folded(stretch), "row_weights": weights}
 
 
 def _row_log(phi: RandomFeatureMap, x: Float64, y: Float64) -> Float64:
-    log: Float64 = (row_exponent(phi.kernel) - 1) * np.sum(x**2 + y**2, axis=-1)
+    log: Float64 = (phi.kernel.row_exponent - 1) * np.sum(x**2 + y**2, axis=-1)
     return log
 
 

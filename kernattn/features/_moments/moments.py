@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._array import Float64
 from kernattn.projections import Pair
 
-__all__ = ["Moments", "of_even_terms"]
+__all__ = ["Moments", "of_even_terms", "times_exp"]
 
 
 class Moments(NamedTuple):
@@ -24,3 +24,9 @@ class Moments(NamedTuple):
 def of_even_terms(moment: Callable[[Pair], Float64], pair: Pair) -> Float64:
     """Return E t(w) t(w') of an even term, as cos a cos b = (cos(a + b) + cos(a - b)) / 2, from moments of w + w'."""
     return np.asarray(np.mean([moment(each) for each in {pair, pair.opposite}], axis=0))
+
+
+def times_exp(value: Float64, log: Float64) -> Float64:
+    """Return value e^log, where e^log alone may be beyond the floats."""
+    plain = value * np.exp(log)
+    return np.asarray(np.where(np.isfinite(plain), plain, np.sign(value) * np.exp(np.log(np.abs(value)) + log)))

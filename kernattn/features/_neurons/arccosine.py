@@ -10,13 +10,13 @@ from typing import Self, final
 import numpy as np
 
 from kernattn._array import Array, Float64, accumulation_dtype, like, namespace
-from kernattn._check import instance_of
+from kernattn._check import instance_of, positive_integer
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
-from kernattn.features._moments.pairs import host_pairs
+from kernattn.features._moments.pairs import beyond, gap, host_pairs, spread
 from kernattn.features._spectral.map import check_frequencies
 from kernattn.kernels import ArcCosine
 from kernattn.kernels._arccosine import arccosine
@@ -31,7 +31,7 @@ __all__ = ["ArcCosineFeatures"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ArcCosineFeatures(FeatureMap):
     r"""Neurons with random weights: :math:`\phi(x) = (2/m)^{1/2}\, \Theta(\Omega x) (\Omega x)^p`.
 
@@ -67,6 +67,7 @@ class ArcCosineFeatures(FeatureMap):
 
     def num_features_of(self, dim: int) -> int:
         """Return m, the number of features."""
+        positive_integer("dim", dim)
         return int(self.omega.shape[0])
 
     @lazy
@@ -94,22 +95,25 @@ class ArcCosineFeatures(FeatureMap):
         m, d = self.omega.shape
         return replace(self, omega=self.projection.factors(m, d, generator(rng)))
 
+    @beyond
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self._term(*host_pairs(self.dim, x, y), self.kernel.order), x)
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair = host_pairs(self.dim, x, y)
-        return like(self._term(*pair, self.kernel.order) - self.kernel.pairs(*pair), x)
+        return like(gap(self._term(*pair, self.kernel.order), self.kernel.pairs(*pair)), x)
 
+    @beyond
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         pair, m = host_pairs(self.dim, x, y), len(self.omega)
         if self.projection.pairs(m, self.dim):
             raise self._no_variance()
         mean, second, _ = self._moments(*pair)
-        return like(np.maximum(second - mean**2, 0.0) / m, x)
+        return like(spread(second - mean**2, mean) / m, x)
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""

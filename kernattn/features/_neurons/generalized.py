@@ -10,14 +10,13 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, frozen, namespace
-from kernattn._check import positive_integer, positive_number, shown
+from kernattn._array import Array, Float64, accumulation_dtype, anywhere, frozen, namespace
+from kernattn._check import moderate_number, positive_integer, shown
 from kernattn._lazy import lazy
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._spectral.map import check_frequencies
-from kernattn.kernels._rows import anywhere
 from kernattn.ops.chains import Chains
 from kernattn.ops.features import projected, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -45,7 +44,7 @@ FUNCTIONS = tuple(sorted((*FUSED, *COMPUTED)))
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Generalized(FeatureMap):
     r""":math:`\phi(x) = m^{-1/2} f(\Omega x)`; see :func:`generalized`."""
 
@@ -58,7 +57,7 @@ class Generalized(FeatureMap):
         """Check the function, the design, and the frequencies against it."""
         _check_function(self.function)
         check_frequencies(self.projection, self.omega)
-        object.__setattr__(self, "scale", positive_number("scale", self.scale))
+        object.__setattr__(self, "scale", moderate_number("scale", self.scale))
 
     @property
     def dim(self) -> int:
@@ -67,6 +66,7 @@ class Generalized(FeatureMap):
 
     def num_features_of(self, dim: int) -> int:
         """Return M, the number of features."""
+        positive_integer("dim", dim)
         return int(self.omega.shape[0])
 
     @lazy
@@ -163,7 +163,7 @@ def generalized(
     (5, 8)
     """
     _check_function(f)
-    scale, dim = positive_number("scale", scale), positive_integer("dim", dim)
+    scale, dim = moderate_number("scale", scale), positive_integer("dim", dim)
     spec = resolve(projection)
     omega = spec.factors(positive_integer("num_features", num_features), dim, generator(rng))
     return Generalized(f, spec, _scaled(scale, omega), scale)

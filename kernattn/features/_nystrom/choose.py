@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
-from kernattn._check import finite_number, instance_of, positive_integer
+from kernattn._check import finite_number, instance_of, positive_integer, shown
 from kernattn._random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
 from kernattn.features._data import checked_data
@@ -125,10 +125,10 @@ def nystrom(
         instance_of("kernel", kernel, Kernel, "or 'precomputed'")
     if isinstance(landmarks, str):
         if landmarks not in LANDMARKS:
-            raise ParameterError(f"landmarks must be an array or one of {', '.join(LANDMARKS)}; got {landmarks!r}")
+            raise ParameterError(f"landmarks must be an array or one of {', '.join(LANDMARKS)}; got {shown(landmarks)}")
         if function is None and landmarks in _CENTRES:
             raise ParameterError(
-                f"landmarks {landmarks!r} are means of inputs, which a precomputed kernel does not show"
+                f"landmarks {shown(landmarks)} are means of inputs, which a precomputed kernel does not show"
             )
         if landmarks == "minibatch_kmeans" and find_spec("sklearn") is None:
             raise MissingExtra(
@@ -149,7 +149,9 @@ def nystrom(
     source = generator(rng)
     if isinstance(landmarks, str):
         if m is None or m > len(gram):
-            raise ParameterError(f"num_features must be at most the {len(gram)} rows of data; got {num_features!r}")
+            raise ParameterError(
+                f"num_features must be at most the {len(gram)} rows of data; got {shown(num_features)}"
+            )
         choice = _chosen(landmarks, gram, m, source, target)
     else:
         choice = _given(gram, landmarks, m, target)
@@ -175,7 +177,7 @@ def _given(gram: Gram, landmarks: Array, m: int | None, target: float | None) ->
     if landmarks.ndim == 1 and "int" in dtype_name(landmarks):
         indices = to_numpy64(landmarks).astype(np.int64)
         if len(indices) == 0 or indices.min() < 0 or indices.max() >= len(gram):
-            raise ParameterError(f"landmarks must be indices of the {len(gram)} rows of data; got {landmarks!r}")
+            raise ParameterError(f"landmarks must be indices of the {len(gram)} rows of data; got {shown(landmarks)}")
         return _shortest(gram, _Choice(indices, None, None), target)
     check_floating("landmarks", landmarks)
     if gram.kernel is None:
@@ -206,6 +208,8 @@ def _inner(gram: Gram, choice: _Choice) -> Float64:
         return gram.entries(choice.indices, choice.indices)
     assert gram.kernel is not None
     matrix: Float64 = gram.kernel(choice.points)
+    if not np.isfinite(matrix).all():
+        raise ParameterError("landmarks must have a kernel matrix that float64 holds; it has infinite entries, or NaN")
     return matrix
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log, log2
 from typing import Self, final
 
 import numpy as np
@@ -21,12 +22,12 @@ from kernattn._array import (
     to_numpy64,
     zeros,
 )
-from kernattn._check import finite_number, host_array, instance_of, positive_integer
+from kernattn._check import finite_number, host_array, host_form, instance_of, positive_integer
 from kernattn._lazy import lazy
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._moments.pairs import host_pairs
+from kernattn.features._moments.pairs import beyond, gap, host_pairs
 from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
 from kernattn.ops.features import OP
@@ -35,9 +36,11 @@ from kernattn.ops.units import balanced, multiplied
 
 __all__ = ["Nystrom"]
 
+MODERATE = 64  # octaves of a root that float32 holds beside smaller ones
+
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Nystrom(FeatureMap):
     r"""Nystrom features: :math:`\phi(x) = K_{LL}^{-1/2} k(L, x)` for landmarks L; see `kernattn.features.nystrom`.
 
@@ -68,7 +71,9 @@ class Nystrom(FeatureMap):
 
     def __post_init__(self) -> None:
         """Check the landmarks and the decomposition of their matrix."""
-        host_array("eigenvalues", self.eigenvalues, ("m",))
+        host_form("eigenvalues", self.eigenvalues, ("m",))
+        if not np.isfinite(self.eigenvalues).all():
+            raise ParameterError("eigenvalues must be finite numbers; got infinity or NaN")
         m, rows = len(self.eigenvalues), positive_integer("rows", self.rows)
         host_array("eigenvectors", self.eigenvectors, (m, m))
         if self.kernel is None or self.indices is not None:
@@ -93,6 +98,7 @@ class Nystrom(FeatureMap):
 
     def num_features_of(self, dim: int) -> int:
         """Return M, the number of landmarks."""
+        positive_integer("dim", dim)
         return len(self.eigenvalues)
 
     @property
@@ -144,13 +150,16 @@ class Nystrom(FeatureMap):
         """Raise: the map is what its landmarks make it, and over draws of landmarks nothing closed is known."""
         raise NoClosedForm(_WHY.format("mean"))
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return phi(x).phi(y) - k(x, y) of these very landmarks for rowwise pairs: (..., d), (..., d) -> (...)."""
         if self.kernel is None:
             raise NoClosedForm("a map of a precomputed kernel knows no k(x, y) to subtract")
         left, right = host_pairs(self.dim, x, y)
-        features = (multiplied(self._product(rows[..., None, :]), rows) for rows in (left, right))
-        return like(np.sum(np.multiply(*features), axis=-1)[..., 0] - self.kernel.pairs(left, right), x)
+        one, other = (self._product(rows[..., None, :]) for rows in (left, right))
+        product = np.sum(one.values * other.values, axis=-1, keepdims=True)
+        mean = multiplied(ScaledFeatures(product, one.log_scale + other.log_scale), left)[..., 0, 0]
+        return like(gap(mean, self.kernel.pairs(left, right)), x)
 
     def variance(self, x: Array, y: Array) -> Array:
         """Raise: the map is what its landmarks make it, and over draws of landmarks nothing closed is known."""
@@ -179,28 +188,31 @@ class Nystrom(FeatureMap):
     def _product(self, x: Array) -> ScaledFeatures:
         """Return the features of rows (..., n, d), in their dtype."""
         xp = namespace(x=x)
-        root = constant(xp, self._root(dtype_name(x)), x.dtype, x)
+        host_root, log_root = self._root(dtype_name(x))
+        root = constant(xp, host_root, x.dtype, x)
         if self.kernel is not None:
             assert self.landmarks is not None
-            matrix = self.kernel._matrix_in_units(x, constant(xp, self.landmarks, x.dtype, x))
+            matrix = self.kernel._log_scaled_matrix(x, constant(xp, self.landmarks, x.dtype, x))
             values, unit = balanced(ScaledFeatures(*matrix))
-            return ScaledFeatures(xp.matmul(values, root), unit)
+            return ScaledFeatures(xp.matmul(values, root), unit + log_root)
         if x.shape[-1] != len(self.eigenvalues):
             x = xp.take(x, xp.asarray(np.array(self.indices), **placement(x)), axis=-1)
         values, unit = balanced(ScaledFeatures(x, zeros(xp, (*x.shape[:-1], 1), x.dtype, x)))
-        return ScaledFeatures(xp.matmul(values, root), unit)
+        return ScaledFeatures(xp.matmul(values, root), unit + log_root)
 
     @lazy
-    def _roots(self) -> dict[str, Float64]:
+    def _roots(self) -> dict[str, tuple[Float64, float]]:
         return {}
 
-    def _root(self, dtype: str) -> Float64:
-        """Return the inverse square root of the landmarks' matrix, without what a dtype does not resolve."""
+    def _root(self, dtype: str) -> tuple[Float64, float]:
+        """Return the inverse square root of the landmarks' matrix, of what the dtype resolves, and a log scale."""
         if dtype not in self._roots:
-            cut = max(self.cutoff, 10 * float(np.finfo(dtype).eps)) * max(self.eigenvalues[-1], 0.0)
-            kept = self.eigenvalues > cut
-            vectors = self.eigenvectors[:, kept]
-            self._roots[dtype] = (vectors * self.eigenvalues[kept] ** -0.5) @ vectors.T
+            largest = max(self.eigenvalues[-1], 0.0)
+            kept = self.eigenvalues > max(self.cutoff, 10 * float(np.finfo(dtype).eps)) * largest
+            octaves = round(log2(largest) / 2) if largest > 0 else 0
+            octaves = octaves if abs(octaves) > MODERATE else 0
+            vectors, roots = self.eigenvectors[:, kept], self.eigenvalues[kept] ** -0.5 * 2.0**octaves
+            self._roots[dtype] = (vectors * roots) @ vectors.T, -octaves * log(2)
         return self._roots[dtype]
 
 

@@ -13,7 +13,7 @@ from scipy import sparse
 from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.kernels import Polynomial
-from kernattn.ops.units import nearer
+from kernattn.ops.units import in_units, nearer
 
 __all__ = ["PairSums", "augmented", "augmented_csr", "pair_sums", "unit_rows", "width"]
 
@@ -62,13 +62,21 @@ class PairSums(NamedTuple):
     largest: Float64  # |x|_1 |y|_1
 
 
-def pair_sums(kernel: Polynomial, dim: int, x: Array, y: Array) -> PairSums:
-    """Return the sums of rowwise pairs (..., d), float64 on the host."""
-    left, right = host_pairs(dim, x, y)
-    scale, c = kernel.input_scale(dim), kernel.coef0
-    left, right = left * scale, right * scale
-    dot = np.sum(left * right, axis=-1) + c
-    norms = (np.sum(left**2, axis=-1) + c) * (np.sum(right**2, axis=-1) + c)
-    shared = np.sum((left * right) ** 2, axis=-1) + c**2
-    largest = (np.sum(np.abs(left), axis=-1) + c**0.5) * (np.sum(np.abs(right), axis=-1) + c**0.5)
-    return PairSums(dot, dot**2, norms, shared, largest)
+def pair_sums(kernel: Polynomial, dim: int, x: Array, y: Array) -> tuple[PairSums, Float64]:
+    """Return the sums of rowwise pairs (..., d) over powers of two of their sizes, in float64, and the octaves.
+
+    A sum of degree p in the rows is that of the pair 2^(p octaves) times.
+    """
+    (left, a), (right, b) = (_sized(kernel, rows) for rows in host_pairs(dim, x, y))
+    dot = np.sum(left * right, axis=-1)
+    norms = np.sum(left**2, axis=-1) * np.sum(right**2, axis=-1)
+    shared = np.sum((left * right) ** 2, axis=-1)
+    largest = np.sum(np.abs(left), axis=-1) * np.sum(np.abs(right), axis=-1)
+    return PairSums(dot, dot**2, norms, shared, largest), (a + b)[..., 0]
+
+
+def _sized(kernel: Polynomial, x: Float64) -> tuple[Float64, Float64]:
+    """Return augmented rows over a power of two of their size, and the octaves (..., 1)."""
+    x, octaves = nearer(np, x)
+    x, more = in_units(np, augmented(kernel, x, octaves))
+    return x, octaves + more

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Float64, constant, namespace, placement
-from kernattn._check import instance_of
+from kernattn._check import instance_of, positive_integer, shown
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._polynomial.inputs import unit_rows, width
@@ -23,7 +23,7 @@ __all__ = ["Polynomial", "monomials", "polynomial"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Polynomial(ExactMap):
     r"""All monomials of one degree, each once, weighted so that :math:`\phi(x)^T \phi(y) = (\gamma x^T y + c_0)^p`."""
 
@@ -39,7 +39,7 @@ class Polynomial(ExactMap):
         phi = cls(kernel)
         if number != phi.num_features_of(dim):
             raise ParameterError(
-                f"estimator 'exact' has {phi.num_features_of(dim)} features for {kernel!r} at dim = {dim}; "
+                f"estimator 'exact' has {phi.num_features_of(dim)} features for {shown(kernel)} at dim = {dim}; "
                 f"got num_features = {number}"
             )
         return phi
@@ -56,7 +56,7 @@ class Polynomial(ExactMap):
 
     def num_features_of(self, dim: int) -> int:
         """Return M, the number of monomials in `dim` variables, and the constant where there is one."""
-        return comb(width(self.kernel, dim) + self.kernel.degree - 1, self.kernel.degree)
+        return comb(width(self.kernel, positive_integer("dim", dim)) + self.kernel.degree - 1, self.kernel.degree)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale per row that takes up its size."""

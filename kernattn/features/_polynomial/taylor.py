@@ -7,7 +7,7 @@ from math import comb
 from typing import final
 
 from kernattn._array import Array, accumulation_dtype, constant, namespace
-from kernattn._check import instance_of
+from kernattn._check import instance_of, positive_integer
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._polynomial.monomials import monomials
 from kernattn.kernels import Softmax
@@ -18,7 +18,7 @@ __all__ = ["Taylor2", "taylor2"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Taylor2(ExactMap):
     r""":math:`\phi(x) = [1, x', (x' \otimes x') / \sqrt 2]`, the symmetric half, with :math:`x' = s^{1/2} x`."""
 
@@ -40,7 +40,7 @@ class Taylor2(ExactMap):
 
     def num_features_of(self, dim: int) -> int:
         """Return M = 1 + d + d (d + 1) / 2."""
-        return comb(dim + 2, 2)
+        return comb(positive_integer("dim", dim) + 2, 2)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale per row that takes up its size."""

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import Any, Self, final
+from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
 from kernattn._array import Array, Float64, like, to_numpy64
-from kernattn._check import host_array, instance_of
+from kernattn._check import host_array, instance_of, shown
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import SpecMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
-from kernattn.features._moments.pairs import host_pairs
+from kernattn.features._moments.pairs import beyond, gap, host_pairs, spread, together
 from kernattn.features._spectral.spectra import Spectrum, has_normal_frequencies, spectrum
-from kernattn.kernels import Kernel, Softmax
+from kernattn.kernels import Kernel
 from kernattn.ops.chains import Chains
 from kernattn.projections import Projection
 
-__all__ = ["RandomFeatureMap", "check_exponential", "check_frequencies", "row_exponent"]
+__all__ = ["IMMENSE", "RandomFeatureMap", "check_exponential", "check_frequencies"]
+
+IMMENSE = 2.0**300  # size of rows whose kernel is 0, 1 or beyond the floats, and whose squares times a tilt are floats
 
 
 def check_frequencies(projection: Projection, omega: Float64 | Chains) -> None:
@@ -35,17 +37,14 @@ def check_frequencies(projection: Projection, omega: Float64 | Chains) -> None:
 def check_exponential(kernel: Kernel) -> None:
     """Raise unless the kernel is one that exponential features estimate."""
     if not has_normal_frequencies(kernel):
-        raise ParameterError(f"kernel must be Gaussian or Softmax for exponential features; got {kernel!r}")
+        raise ParameterError(f"kernel must be Gaussian or Softmax for exponential features; got {shown(kernel)}")
 
 
-def row_exponent(kernel: Kernel) -> float:
-    """Return c in k(x, y) = k_0(x' - y') exp(c |x'|^2) exp(c |y'|^2), k_0 a kernel of the difference."""
-    return 0.5 if isinstance(kernel, Softmax) else 0.0
-
-
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RandomFeatureMap(SpecMap):
     """A map drawn for a kernel that has a spectral measure; see `kernattn.random_features`."""
+
+    _log_linear: ClassVar[bool] = False  # is the logarithm of one frequency's term linear in x + y, row factors apart?
 
     kernel: Kernel
     projection: Projection
@@ -110,26 +109,34 @@ class RandomFeatureMap(SpecMap):
         return {"omega": law.draw(frequencies, dim, rng)}
 
     @final
+    @beyond
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self._moments(*self._scaled_pairs(x, y)).mean, x)
 
     @final
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         mean = self._moments(*self._scaled_pairs(x, y)).mean
-        return like(mean - self.kernel.pairs(to_numpy64(x), to_numpy64(y)), x)
+        return like(gap(mean, self.kernel.pairs(to_numpy64(x), to_numpy64(y))), x)
 
     @final
+    @beyond
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        self.projection.pairs(*self.omega.shape)  # raises where the variance has no closed form
+        return like(self._variance_of(self._moments(*self._scaled_pairs(x, y))), x)
+
+    @final
+    def _variance_of(self, moments: Moments) -> Float64:
+        """Return the variance of the estimate, of the moments of one frequency's term."""
         frequencies, dim = self.omega.shape
-        pairs = self.projection.pairs(frequencies, dim)
-        mean, second, cross = self._moments(*self._scaled_pairs(x, y))
+        mean, second, cross = moments
         variance = (second - mean**2) / frequencies
-        for pair, count in pairs.items():
-            variance += (cross(pair) - mean**2) * count / frequencies**2
-        return like(np.maximum(variance, 0.0), x)
+        for pair, count in self.projection.pairs(frequencies, dim).items():
+            variance = variance + (cross(pair) - mean**2) * count / frequencies**2
+        return spread(variance, mean)
 
     @final
     def _terms(self, x: Float64, y: Float64) -> Terms:
@@ -139,5 +146,6 @@ class RandomFeatureMap(SpecMap):
         return of_frequencies(self.projection, self.omega.shape, features, moments, self.bias(x, y), size)
 
     def _scaled_pairs(self, x: Array, y: Array) -> tuple[Float64, Float64]:
-        x, y = host_pairs(self.omega.shape[1], x, y)
-        return x * self._input_scale, y * self._input_scale
+        scale = self._input_scale
+        x, y = together(*host_pairs(self.omega.shape[1], x, y), IMMENSE / max(1.0, float(np.max(scale))))
+        return x * scale, y * scale

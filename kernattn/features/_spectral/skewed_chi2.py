@@ -12,7 +12,7 @@ from kernattn._check import instance_of
 from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
-from kernattn.features._moments.pairs import host_pairs
+from kernattn.features._moments.pairs import beyond, host_pairs
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.kernels import SkewedChi2
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -21,7 +21,7 @@ __all__ = ["SkewedChi2Features"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class SkewedChi2Features(FeatureMap):
     r"""Random Fourier features of logarithms: :math:`\phi(x) = \psi(\log(x + c))`.
 
@@ -66,14 +66,17 @@ class SkewedChi2Features(FeatureMap):
         """Return a new map of the same design with fresh random numbers."""
         return replace(self, inner=self.inner.redraw(rng))
 
+    @beyond
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self.inner.mean(*self._logarithms(x, y)), x)
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self.inner.bias(*self._logarithms(x, y)), x)
 
+    @beyond
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return like(self.inner.variance(*self._logarithms(x, y)), x)

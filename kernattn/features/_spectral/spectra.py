@@ -15,6 +15,7 @@ from typing import Any, TypeGuard, final
 import numpy as np
 
 from kernattn._array import Float64, frozen
+from kernattn._check import shown
 from kernattn.errors import ParameterError
 from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, Product, RationalQuadratic, Sech, Softmax
 from kernattn.ops.chains import Chains
@@ -47,6 +48,10 @@ class Spectrum(ABC):
     def cosine(self, delta: Float64, m: int, pair: Pair | None = None) -> Float64:
         """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
 
+    def log_cosine(self, delta: Float64, m: int) -> Float64 | None:
+        """Return log E cos w.delta of one of m, where its law is normal; None of other laws, whose sign may change."""
+        return None
+
 
 @final
 @dataclass(frozen=True)
@@ -65,6 +70,12 @@ class Isotropic(Spectrum):
         law, t2 = self.projection.law(self.own), -np.sum(delta**2, axis=-1)
         d = self.projection.sphere(m, delta.shape[-1])
         return law.moment(d, t2) if pair is None else pair.moment(law, d, t2)
+
+    def log_cosine(self, delta: Float64, m: int) -> Float64 | None:
+        """Return log E cos w.delta of one of m, where its law is normal; None of other laws, whose sign may change."""
+        self.projection.sphere(m, delta.shape[-1])  # raises where directions are uniform only nearly
+        normal = self.projection.law(self.own) == NORM_LAWS["chi"]
+        return -np.sum(delta**2, axis=-1) / 2 if normal else None
 
 
 @final
@@ -148,20 +159,22 @@ def spectrum(kernel: Kernel, projection: Projection) -> Spectrum:
 def check_normal(projection: Projection, name: str = "favor_sharp") -> None:
     """Raise unless the projection's rows are normal."""
     if projection.law() != NORM_LAWS["chi"]:
-        raise ParameterError(f"projection must give frequencies N(0, I), norms 'chi', for {name!r}; got {projection!r}")
+        raise ParameterError(
+            f"projection must give frequencies N(0, I), norms 'chi', for {shown(name)}; got {projection!r}"
+        )
 
 
 def check_spectrum(kernel: Kernel) -> None:
     """Raise unless the kernel has a spectral measure."""
     if not has_spectrum(kernel):
         kinds = ", ".join(kind.__name__ for kind in (*ISOTROPIC, *PRODUCT))
-        raise ParameterError(f"kernel must be one of {kinds}, which have a spectral measure; got {kernel!r}")
+        raise ParameterError(f"kernel must be one of {kinds}, which have a spectral measure; got {shown(kernel)}")
 
 
 def is_convolution(kernel: Kernel) -> TypeGuard[Product]:
     """Is it a product of kernels of x - y, whose characteristic functions multiply as frequencies add?"""
     return isinstance(kernel, Product) and all(
-        type(k) is not Softmax and (type(k) in ISOTROPIC or type(k) in PRODUCT) for k in kernel.kernels
+        not k.row_exponent and (type(k) in ISOTROPIC or type(k) in PRODUCT) for k in kernel.kernels
     )
 
 
@@ -169,6 +182,6 @@ def check_axes(kernel: Kernel, projection: Projection) -> None:
     """Raise unless the projection leaves every axis of every frequency on its own."""
     if projection != Iid():
         raise ParameterError(
-            f"projection must be 'iid' with norms 'chi' for {kernel!r}: its frequencies are drawn axis by axis, their "
-            f"directions are not uniform, and no other arrangement keeps their law; got {projection!r}"
+            f"projection must be 'iid' with norms 'chi' for {shown(kernel)}: its frequencies are drawn axis by axis, "
+            f"their directions are not uniform, and no other arrangement keeps their law; got {projection!r}"
         )

@@ -10,8 +10,8 @@ import numpy as np
 from kernattn._array import Float64, frozen
 from kernattn._check import host_array
 from kernattn._lazy import lazy
-from kernattn.features._moments.moments import Moments, of_even_terms
-from kernattn.features._spectral.map import RandomFeatureMap, row_exponent
+from kernattn.features._moments.moments import Moments, of_even_terms, times_exp
+from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.spectra import Spectrum
 from kernattn.ops.spec import MapSpec
 
@@ -19,7 +19,7 @@ __all__ = ["Phase", "Trigonometric"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Trigonometric(RandomFeatureMap):
     r"""Random Fourier features: :math:`\phi(x) = D^{-1/2} e^{c|x|^2} [\cos \Omega x, \sin \Omega x]`.
 
@@ -39,11 +39,11 @@ class Trigonometric(RandomFeatureMap):
 
     def _sizes(self, x: Float64, y: Float64) -> Float64 | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
-        return _row(self, x, y)
+        return np.asarray(np.exp(_row_log(self, x, y)))
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Phase(RandomFeatureMap):
     r"""Random Fourier features of one cosine each: :math:`\phi(x) = (2/M)^{1/2} e^{c|x|^2} \cos(\Omega x + b)`.
 
@@ -75,26 +75,26 @@ class Phase(RandomFeatureMap):
 
     def _sizes(self, x: Float64, y: Float64) -> Float64 | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
-        return 2 * _row(self, x, y)
+        return np.asarray(2 * np.exp(_row_log(self, x, y)))
 
 
 def _folded(phi: RandomFeatureMap) -> dict[str, Any]:
-    exponent = row_exponent(phi.kernel)
+    exponent = phi.kernel.row_exponent
     weights = exponent * phi._input_scale**2 if exponent else None
     return {"omega": phi._folded(), "row_weights": weights}
 
 
-def _row(phi: RandomFeatureMap, x: Float64, y: Float64) -> Float64:
-    return np.asarray(np.exp(row_exponent(phi.kernel) * np.sum(x**2 + y**2, axis=-1)))
+def _row_log(phi: RandomFeatureMap, x: Float64, y: Float64) -> Float64:
+    return np.asarray(phi.kernel.row_exponent * np.sum(x**2 + y**2, axis=-1))
 
 
 def _cosine_moments(phi: RandomFeatureMap, x: Float64, y: Float64, phase_noise: float) -> Moments:
     """Moments of cos w.(x - y), plus cos(w.(x + y) + 2 b) whose square averages to `phase_noise`."""
     delta, law, m = x - y, phi._spectrum, len(phi.omega)
-    row = _row(phi, x, y)
+    row, log = _row_log(phi, x, y), law.log_cosine(delta, m)
     second = (1 + law.cosine(2 * delta, m)) / 2 + phase_noise
     return Moments(
-        row * law.cosine(delta, m),
-        row**2 * second,
-        lambda pair: row**2 * of_even_terms(lambda each: law.cosine(delta, m, each), pair),
+        times_exp(law.cosine(delta, m), row) if log is None else np.exp(row + log),
+        times_exp(second, 2 * row),
+        lambda pair: times_exp(of_even_terms(lambda each: law.cosine(delta, m, each), pair), 2 * row),
     )

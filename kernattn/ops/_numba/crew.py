@@ -29,7 +29,7 @@ PLACE = 16  # integers: two lines of a cache, which are fetched together
 OWNER, TURN, TAKEN, LAST, INSIDE, WATCHERS, FUNCTION, ARGUMENTS, SLABS, COUNT, PLACES = (i * PLACE for i in range(11))
 """Where on a board what stands; a turn is odd while a loop is shared."""
 
-PATIENCE = 8192  # pauses that a helper watches for, 0.1 to 0.4 ms: what comes again comes sooner
+PATIENCE = 8192  # pauses of the processor that a helper watches for: what comes again comes sooner
 SOON = 2e-4  # seconds from one loop to the next for which helpers are sent for
 ARRIVAL = 2e-3  # seconds after which they are sent for again
 EACH = 8e-6  # seconds of work for each thread that make its part worth handing over

@@ -26,7 +26,7 @@ class Heads(NamedTuple):
     table: NDArray[np.int64]  # k, v, q and out one after the other
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def heads(q: tuple[int, ...] | None, k: tuple[int, ...], v: tuple[int, ...]) -> Heads:
     """Return how leading axes broadcast; q None stands for no queries."""
     lead = np.broadcast_shapes(k, v)

@@ -12,9 +12,15 @@ from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.vectors import where
 from kernattn.ops.kinds import KINDS
 
-__all__ = ["column_logs", "column_values", "moderate", "row_logs", "row_values"]
+__all__ = ["ELU1", "angular", "column_logs", "column_values", "elu1", "moderate", "row_logs", "row_values"]
 
 ELU1, RELU, COS, SINCOS = (KINDS[name].number for name in ("elu1", "relu", "cos", "sincos"))
+
+
+@inner
+def angular(kind):
+    """Are projections angles?"""
+    return kind in (COS, SINCOS)
 
 
 @inner
@@ -67,11 +73,9 @@ def _sines_cosines(x, other, factor):
 
 
 @inner_exact
-def _elu1(x, factor):
-    """Replace x by factor (elu(x) + 1): e^min(x, 0) + max(x, 0)."""
-    zero = x.dtype.type(0)
-    for i in range(x.size):
-        x[i] = factor * (decayed(where(x[i] > zero, zero, x[i])) + where(x[i] > zero, x[i], zero))
+def elu1(x, zero):
+    """Return elu(x) + 1 of a number or a vector: e^min(x, 0) + max(x, 0)."""
+    return decayed(where(x > zero, zero, x)) + where(x > zero, x, zero)
 
 
 @inner_exact
@@ -79,7 +83,8 @@ def _values(kind, x, other, shift, factor):
     """Apply the nonlinearity of a kind in place, times factor; of a pair, write the second part to `other`."""
     zero, one = x.dtype.type(0), x.dtype.type(1)
     if kind == ELU1:
-        _elu1(x, factor)
+        for i in range(x.size):
+            x[i] = factor * elu1(x[i], zero)
     elif kind == RELU:
         for i in range(x.size):
             x[i] = factor * (x[i] if x[i] > zero else zero)

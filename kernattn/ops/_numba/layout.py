@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
+from kernattn._array import Array, largest
 from kernattn.ops._numba.registers import LINE
 
 __all__ = [
@@ -18,6 +18,7 @@ __all__ = [
     "SECONDS_PER_FEATURE",
     "accumulation",
     "flat",
+    "narrowed",
     "nothing",
     "plain",
     "room",
@@ -60,6 +61,15 @@ def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     memory = np.empty(size + unit, dtype)
     skip = -memory.ctypes.data % LINE // dtype.itemsize
     return memory[skip : skip + size].reshape(shape)
+
+
+def narrowed(out: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return outputs in the dtype of the inputs, held to what this can say; infinity and NaN stay."""
+    if out.dtype == dtype:
+        return out
+    limit = largest(dtype)
+    np.clip(out, -limit, limit, out=out, where=np.isfinite(out))
+    return out.astype(dtype)
 
 
 NO_MASK = flat(np.zeros(0), bool)

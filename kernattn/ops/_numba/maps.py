@@ -26,6 +26,7 @@ class Map(NamedTuple):
     features: Any
     amplitude: Any
     reach: Any  # rows with sum_i |x_i| reach < 1 overflow nothing; 0 where none does
+    precise: Any  # the same for queries, and so that their logs have digits after the point
     moderate: Any
     omega: Any
     omega_t: Any
@@ -53,6 +54,7 @@ def unpacked(arrays):
         constants[0],
         constants[1],
         constants[2],
+        constants[3],
         window(constants, unit, numbers[8]),
         window(constants, omega_t, numbers[9]),
         window(constants, weights, numbers[10]),

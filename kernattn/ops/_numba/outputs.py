@@ -8,7 +8,7 @@ import math
 
 import numpy as np
 
-from kernattn.ops._numba.compile import inner, inner_exact
+from kernattn.ops._numba.compile import inner_exact
 from kernattn.ops._numba.elementary import log_of
 from kernattn.ops._numba.memory import window
 
@@ -29,11 +29,16 @@ def write(num, row, rows, e, den, out, at):
             target[c] = y
 
 
-@inner
-def log_normalisers(den, units, rows, logs, signs, at):
-    """Write the logarithm of the size of den 2^units, and its sign."""
+@inner_exact
+def log_normalisers(den, unit, units, own, rows, given, given_at, logs, signs, at):
+    """Write the logarithm of the size of den 2^(unit + units) e^own times the given log scales, and its sign."""
     zero, one, nothing = den.dtype.type(0), den.dtype.type(1), den.dtype.type(-np.inf)
     for i in range(rows):
         d = den[i]
-        logs[at + i] = nothing if d == zero else log_of(units[i]) + math.log(abs(d))
+        log = nothing
+        if d != zero:
+            log = log_of(unit + units[i]) + math.log(abs(d)) + own[i]
+            if given.size > 0:
+                log += given[given_at + i]
+        logs[at + i] = log
         signs[at + i] = one if d > zero else -one if d < zero else d

@@ -5,17 +5,17 @@ from __future__ import annotations
 from functools import lru_cache
 from math import sqrt
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Float64
 from kernattn.ops._numba.registers import LINE, ROWS
+from kernattn.ops.ends import ENDS
 from kernattn.ops.kinds import KINDS, LOGS, VALUES, Kind
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["PackedMap", "as_given", "packed_map", "packed_with"]
+__all__ = ["PackedMap", "as_given", "packed_map", "packed_with", "panels"]
 
 
 class PackedMap(NamedTuple):
@@ -29,22 +29,16 @@ class PackedMap(NamedTuple):
     arrays: tuple[NDArray[np.int64], NDArray[Any]]
     """What loops take. Numbers: the kind, columns of its row, d, D, M, and the sizes of the parts of the other array.
 
-    Constants: amplitude, reach, moderate; omega, omega_t, weights and offset, each from a cache line on.
+    Constants: amplitude, reach, precise, moderate; omega, omega_t, weights and offset, each from a cache line on.
     """
-
-
-_packed: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int], PackedMap]] = WeakKeyDictionary()
 
 
 def packed_map(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> PackedMap:
     """Return the map of a spec, packed once."""
-    packed = _packed.get(spec)
-    if packed is None:
-        packed = _packed[spec] = {}
-    phi = packed.get((dtype, dim))
+    phi: PackedMap | None = spec.prepared.get((dtype, dim))
     if phi is None:
         omega = np.zeros((0, dim)) if spec.omega is None else np.asarray(spec.omega)
-        phi = packed[dtype, dim] = packed_with(spec, omega, dim if spec.omega is None else len(omega), dtype)
+        phi = spec.prepared[dtype, dim] = packed_with(spec, omega, dim if spec.omega is None else len(omega), dtype)
     return phi
 
 
@@ -63,16 +57,24 @@ def packed_with(spec: MapSpec, omega: Float64, frequencies: int, dtype: np.dtype
 
 def _reach(kind: Kind, omega: Float64, weights: Float64, dtype: np.dtype[Any]) -> float:
     """Return c, so that nothing that is computed of rows with sum_i |x_i| c < 1 is near the largest float."""
-    limit = float(np.finfo(dtype).max) / 64
+    limit = ENDS[dtype.name].held
     steepest, heaviest = (float(np.abs(x).max(initial=0.0)) for x in (omega, weights))
     return max(steepest / limit, sqrt(heaviest / limit), 1 / limit if kind.per_feature else 0.0)
+
+
+def _precise(kind: Kind, omega: Float64, reach: float, dtype: np.dtype[Any]) -> float:
+    """Return c, so that logs of rows with sum_i |x_i| c < 1 have digits after the point."""
+    steepest = float(np.abs(omega).max(initial=0.0)) if omega.size else 1.0
+    return max(reach, steepest * 2.0 ** (-20 if dtype.itemsize == 4 else -49)) if kind.per_feature else reach
 
 
 def _pack(
     kind: Kind, arrays: tuple[NDArray[Any], ...], amplitude: float, dtype: np.dtype[Any], dim: int, frequencies: int
 ) -> PackedMap:
     """Return the map of omega, omega_t, weights and offset, copied into one array: a map is two arrays for a call."""
-    scalars = np.array([amplitude, _reach(kind, arrays[0], arrays[2], dtype), kind.moderate])
+    reach = _reach(kind, arrays[0], arrays[2], dtype)
+    moderate = kind.moderate if 1 / 16 <= amplitude <= 16 else 0.0
+    scalars = np.array([amplitude, reach, _precise(kind, arrays[0], reach, dtype), moderate])
     parts = [scalars, *(x.reshape(-1) for x in arrays)]
     unit, sizes = LINE // dtype.itemsize, [part.size for part in parts]
     starts = np.cumsum([0, *(-(-size // unit) * unit for size in sizes)])

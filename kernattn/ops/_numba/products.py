@@ -5,8 +5,8 @@ multiply-adds of whole vectors. 32 registers hold 8 rows of two vectors; 16 hold
 on is a sum of these. A cell is one chain of multiply-adds in the order of the inner index, whatever block it falls
 into: no row's bits depend on the rows beside it.
 
-Small products through OpenBLAS are as fast at 64^3 only, cannot skip the half of a causal product that is zero, and
-start threads of their own when they grow.
+Small products through a BLAS are slower (`kernattn bench --cases product-48-64-256`), cannot skip the half of a causal
+product that is zero, and start threads of their own when they grow.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"

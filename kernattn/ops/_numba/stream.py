@@ -1,4 +1,4 @@
-"""Writing past the caches, for results that do not fit in them.
+"""Writing past the caches, for results that do not fit in them, and reading ahead.
 
 An ordinary store reads its line from memory first. A line that is written whole by a non-temporal store is not read:
 half the traffic, and the caches keep what the loops still need.
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from llvmlite import ir
 from numba import types
+from numba.core import cgutils
 
 from kernattn.ops._numba.compile import inner, intrinsic
 from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.registers import LINE
 
-__all__ = ["STREAMED", "settle", "stream"]
+__all__ = ["STREAMED", "fetch", "settle", "stream"]
 
 STREAMED = 1 << 22
 """Bytes from which on a result is written past the caches."""
@@ -79,3 +80,26 @@ def stream(target, source):
         _store_line(window(target, i, line), window(source, i, line))
     for i in range(head + whole, n):
         target[i] = source[i]
+
+
+@intrinsic
+def _prefetch(context, array, at):
+    """Ask for the line of array[at] to be brought into the caches."""
+
+    def codegen(context, builder, signature, args):
+        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
+        function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
+        data = context.make_array(signature.args[0])(context, builder, args[0]).data
+        place = builder.bitcast(builder.gep(data, [args[1]]), byte)
+        builder.call(function, [place, word(0), word(3), word(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), codegen
+
+
+@inner
+def fetch(x, at, count):
+    """Ask for the lines of x[at : at + count], which are needed soon; it may lie beyond the end."""
+    for i in range(at, at + count, LINE // x.itemsize):
+        _prefetch(x, i)

@@ -10,7 +10,7 @@ import numpy as np
 
 from kernattn.ops._numba.compile import inner
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, weight
-from kernattn.ops._numba.far import absorbed
+from kernattn.ops._numba.lifts import absorbed
 from kernattn.ops._numba.memory import window
 
 __all__ = ["Sums", "clear", "lift_sums", "load_sums", "rescale", "store_sums"]
@@ -22,6 +22,7 @@ class Sums(NamedTuple):
     s: Any  # (M, e), rows of `row` numbers
     z: Any  # (M,)
     units: Any  # (tops,), u for sums that are to be multiplied by 2^u; -inf where there are none yet
+    reached: Any  # (tops,), the highest unit of any key so far
     features: Any
     e: Any
     row: Any
@@ -41,7 +42,7 @@ def _scale_row(sums, a, factor):
 def clear(sums):
     """Forget every key."""
     for a in range(sums.tops):
-        sums.units[a] = sums.z.dtype.type(-np.inf)
+        sums.units[a] = sums.reached[a] = sums.z.dtype.type(-np.inf)
     for a in range(sums.features):
         sums.z[a] = 0
     for i in range(sums.features * sums.row):
@@ -57,7 +58,7 @@ def load_sums(sums, given, start):
     s, z, peak = given
     features, e, row, tops = sums.features, sums.e, sums.row, sums.tops
     for a in range(tops):
-        sums.units[a] = octaves(peak[start * tops + a])
+        sums.units[a] = sums.reached[a] = octaves(peak[start * tops + a])
     for a in range(features):
         sums.z[a] = z[start * features + a]
         for c in range(e):
@@ -69,8 +70,9 @@ def load_sums(sums, given, start):
 
 
 @inner
-def store_sums(sums, result, at):
-    """Write the sums (s, z, peak) of head `at`."""
+def store_sums(sums, result, at, least):
+    """Write the sums (s, z, peak) of head `at`, in the highest unit; sums of features below `least` count as 0."""
+    rescale(sums, sums.reached, least)
     s, z, peak = result
     features, e, tops = sums.features, sums.e, sums.tops
     for a in range(tops):
@@ -82,21 +84,21 @@ def store_sums(sums, result, at):
 
 
 @inner
-def rescale(sums, units):
-    """Bring the sums to units (tops,), where these differ."""
+def rescale(sums, units, least):
+    """Bring the sums to units (tops,), where these differ; sums of features that fall below `least` count as 0."""
     zero, one = sums.z.dtype.type(0), sums.tops == 1
     for top in range(sums.tops):
         old, new = sums.units[top], units[top]
         if old != new:
             factor = weight(zero, old, new)
             for a in range(0 if one else top, sums.features if one else top + 1):
-                _scale_row(sums, a, factor)
+                _scale_row(sums, a, zero if sums.z[a] * factor < least else factor)
         sums.units[top] = new
 
 
 @inner
 def lift_sums(sums, lifted):
-    """Make up for a lift that the units cannot say, as for weights of keys: see `far.absorbed`."""
+    """Make up for a lift that the units cannot say, as for weights of keys: see `lifts.absorbed`."""
     zero = sums.z.dtype.type(0)
     for a in range(sums.features):
         hidden = absorbed(sums.units[a if sums.tops > 1 else 0], lifted)

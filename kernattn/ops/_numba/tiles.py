@@ -12,11 +12,14 @@ import numpy as np
 
 from kernattn.ops._numba.compile import inner, inner_exact
 from kernattn.ops._numba.elementary import octaves, unit_of, weight
-from kernattn.ops._numba.far import absorbed, balance_query, hold, ordinary, own_values, to_unit, within
-from kernattn.ops._numba.kinds import column_logs, column_values, moderate, row_logs, row_values
+from kernattn.ops._numba.held import hold, within
+from kernattn.ops._numba.kinds import column_logs, column_values, row_logs, row_values
+from kernattn.ops._numba.lifts import absorbed
 from kernattn.ops._numba.memory import window
+from kernattn.ops._numba.moderate import moderate_queries
 from kernattn.ops._numba.products import FULL, panel_product, product, transpose
 from kernattn.ops._numba.registers import lanes
+from kernattn.ops._numba.row_units import balance_queries, own_values, take_off_largest, to_unit
 from kernattn.ops._numba.vectors import every, load, store, where
 
 __all__ = ["in_unit", "key_values", "key_weights", "load_rows", "project_keys", "query_features", "row_scales"]
@@ -66,23 +69,24 @@ def in_unit(phi, tile, rows, row, scales, unit, lifted):
 
 @inner
 def key_values(phi, k, at, rows, tile, row, scales, before, bound, lifted, spare, sums):
-    """Turn projections of keys (C, D) into features 2^-unit, one unit for all; return (how many share it, that unit).
+    """Turn projections of keys (C, D) into features 2^-unit, one unit for all.
 
-    `before` is the unit of what came before them; sums_a becomes the sum of feature a.
+    Return (how many share it, that unit, the highest unit of their own). `before` is the highest of what came before
+    them; sums_a becomes the sum of feature a.
     """
     own_values(phi, k, at, rows, tile, row, scales, spare)
-    rows, unit = _unit_of_rows(scales, rows, before, bound, lifted)
+    rows, unit, reached = _unit_of_rows(scales, rows, before, bound, lifted)
     in_unit(phi, tile, rows, row, scales, unit, lifted)
     _column_sums(tile, rows, row, phi.features, sums)
-    return rows, unit
+    return rows, unit, reached
 
 
 @inner
 def _unit_of_rows(scales, rows, before, bound, lifted):
-    """Return (how many rows may share a unit, that unit), `lifted` octaves above their scales.
+    """Return (how many rows may share a unit, that unit, the highest of a row), `lifted` octaves above their scales.
 
-    Rows see what came before and row 0; a later row more than 2^bound above both ends the chunk, so that no row is
-    lost below a scale that comes from its future.
+    The unit is that of what all of the rows see: what came before, and the first row with a scale. A later row more
+    than 2^bound above it ends the chunk.
     """
     nothing = scales.dtype.type(-np.inf)
     first = 0
@@ -90,15 +94,15 @@ def _unit_of_rows(scales, rows, before, bound, lifted):
         while first < rows and scales[first] == nothing:
             first += 1
     if first == rows:
-        return rows, before
-    base = max(before, unit_of(scales[first]) + lifted)
-    unit = base
+        return rows, before, before
+    unit = max(before, unit_of(scales[first]) + lifted)
+    reached = unit
     for j in range(first, rows):
         own = unit_of(scales[j]) + lifted
-        if own - base > bound:
-            return j, unit
-        unit = max(unit, own)
-    return rows, unit
+        if own - unit > bound:
+            return j, unit, reached
+        reached = max(reached, own)
+    return rows, unit, reached
 
 
 @inner
@@ -118,8 +122,8 @@ def _highest(tile, low, high, row, features, scales, offset, before, lifted, uni
 
 
 @inner
-def _units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, base, units):
-    """Set units_a for as many rows as may share them, as in `_unit_of_rows`, and return how many."""
+def _units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, units, reached):
+    """Set units_a, and the highest of a row, as in `_unit_of_rows`, and return how many rows may share them."""
     nothing = scales.dtype.type(-np.inf)
     first, seen = 0, 0
     for a in range(features):
@@ -129,22 +133,22 @@ def _units_of_features(tile, rows, row, features, scales, offset, before, bound,
             first += 1
     if first == rows:
         for a in range(features):
-            units[a] = before[a]
+            units[a] = reached[a] = before[a]
         return rows
-    _highest(tile, first, first + 1, row, features, scales, offset, before, lifted, base)
-    _highest(tile, first, rows, row, features, scales, offset, before, lifted, units)
+    _highest(tile, first, first + 1, row, features, scales, offset, before, lifted, units)
+    _highest(tile, first, rows, row, features, scales, offset, before, lifted, reached)
     above = 0
     for a in range(features):
-        above += 1 if units[a] - base[a] > bound else 0
+        above += 1 if reached[a] - units[a] > bound else 0
     if above == 0:
         return rows
     for j in range(first + 1, rows):
         x, scale = window(tile, j * row, features), scales[j]
         above = 0
         for a in range(features):
-            above += 1 if (unit_of((x[a] + scale) + offset[a]) + lifted) - base[a] > bound else 0
+            above += 1 if (unit_of((x[a] + scale) + offset[a]) + lifted) - units[a] > bound else 0
         if above > 0:
-            _highest(tile, first, j, row, features, scales, offset, before, lifted, units)
+            _highest(tile, first, j, row, features, scales, offset, before, lifted, reached)
             return j
     return rows
 
@@ -177,14 +181,15 @@ def _column_weights(tile, rows, row, features, scales, offset, units, lifted, su
 
 
 @inner
-def key_weights(phi, rows, tile, row, scales, before, bound, lifted, base, units, sums):
+def key_weights(phi, rows, tile, row, scales, before, bound, lifted, units, reached, sums):
     """Turn projections of keys (C, D) into features 2^-units_a, a unit for each feature; return how many share them.
 
-    `before` are the units of what came before them; sums_a becomes the sum of feature a.
+    `before` are the highest units of what came before them, and `reached` becomes that; sums_a becomes the sum of
+    feature a.
     """
     row_logs(phi, tile, rows, row, phi.frequencies)
     features, offset = phi.features, phi.offset
-    rows = _units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, base, units)
+    rows = _units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, units, reached)
     _column_weights(tile, rows, row, features, scales, offset, units, lifted, sums)
     return rows
 
@@ -216,13 +221,12 @@ def _query_values(phi, tile, row, rows, z, totals, normalisers):
 
     `totals` become sums of the values where these may be far from 1, else 1.
     """
-    ordinary_ones = not phi.positive or moderate(phi, window(tile, 0, phi.frequencies * row))
     column_values(phi, tile, row)
     for i in range(rows):
-        totals[i] = 1 if ordinary_ones else 0
+        totals[i] = 0 if phi.positive else 1
     for a in range(phi.features):
         x, weight = window(tile, a * row, rows), z[a]
-        if not ordinary_ones:
+        if phi.positive:
             for i in range(rows):
                 totals[i] += x[i]
         for i in range(rows):
@@ -231,8 +235,7 @@ def _query_values(phi, tile, row, rows, z, totals, normalisers):
 
 @inner_exact
 def _query_weights(phi, tile, row, rows, units, z, highest, normalisers):
-    """Turn projections (D, C) into e^log 2^(unit - highest), whole powers, and add their products with z."""
-    column_logs(phi, tile, row)
+    """Turn logs of features (M, C) into e^log 2^(unit - highest), whole powers, and add their products with z."""
     features, offset = phi.features, phi.offset
     nothing, zero, width = tile.dtype.type(-np.inf), tile.dtype.type(0), lanes(tile)
     for i in range(0, rows, 2 * width):  # two vectors of columns at a time, the last one twice if it is alone
@@ -277,11 +280,23 @@ def project_keys(phi, k, at, rows, mask, mask_at, given, given_at, packed, tile,
 
 
 @inner
-def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, den, spare):
-    """Write the weights of queries, features-major (M, C), their units, and normalisers over z."""
+def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, own, den, spare):
+    """Write the weights of queries, features-major (M, C), their units, and normalisers over z.
+
+    Weights of query i are its features times e^-own_i 2^-highest_i.
+    """
     dim, frequencies = phi.dim, phi.frequencies
     _query_projections(q, at, rows, dim, phi.omega, frequencies, tile, row, packed, row)
-    if phi.reach > 0 and not within(window(q, at, rows * dim), phi.reach):
+    if phi.moderate > 0:
+        if moderate_queries(phi, tile, row, rows, z, den):
+            for i in range(rows):
+                highest[i] = own[i] = 0
+            return
+        _query_projections(q, at, rows, dim, phi.omega, frequencies, tile, row, packed, row)
+    far = phi.precise > 0 and not within(window(q, at, rows * dim), phi.precise)
+    for i in range(rows):
+        own[i] = den[i] = 0
+    if far and phi.reach > 0:
         for i in range(rows):
             x, u = window(q, at + i * dim, dim), window(spare, 0, frequencies)
             if not within(x, phi.reach):
@@ -291,11 +306,12 @@ def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, den, 
                 for a in range(frequencies):
                     tile[a * row + i] = u[a]
     if phi.per_feature:
+        column_logs(phi, tile, row)
+        if far:
+            for i in range(rows):
+                if not within(window(q, at + i * dim, dim), phi.precise):
+                    own[i] = take_off_largest(window(tile, i, tile.size - i), row, phi.features)
         _query_weights(phi, tile, row, rows, units, z, highest, den)
     else:
         _query_values(phi, tile, row, rows, z, highest, den)
-        for i in range(rows):
-            octave = tile.dtype.type(0)
-            if phi.positive and not ordinary(highest[i]):
-                octave = balance_query(phi, window(q, at + i * dim, dim), tile, row, i, z, den, spare)
-            highest[i] = octave
+        balance_queries(phi, q, at, rows, tile, row, z, highest, highest, den, spare)

@@ -23,7 +23,7 @@ from numba.extending import lower_builtin, register_model
 from kernattn.ops._numba.compile import intrinsic
 from kernattn.ops._numba.registers import Block, splat, vector_length
 
-__all__ = ["Vector", "element", "every", "like", "load", "some", "store", "where"]
+__all__ = ["Vector", "all_of", "element", "every", "like", "load", "some", "store", "where"]
 
 
 class Vector(types.Type):  # type: ignore[misc]
@@ -87,6 +87,7 @@ _operator(operator.lt, lambda builder, a, b: builder.fcmp_ordered("<", a, b), ty
 _operator(operator.gt, lambda builder, a, b: builder.fcmp_ordered(">", a, b), types.boolean)
 _operator(operator.eq, lambda builder, a, b: builder.fcmp_ordered("==", a, b), types.boolean)
 _operator(operator.or_, ir.IRBuilder.or_)
+_operator(operator.and_, ir.IRBuilder.and_)
 
 
 @intrinsic
@@ -131,6 +132,17 @@ def some(context, condition):
     def codegen(context, builder, signature, args):
         bits = builder.bitcast(args[0], ir.IntType(condition.count))
         return context.cast(builder, builder.icmp_unsigned("!=", bits, bits.type(0)), types.boolean, types.boolean)
+
+    return types.boolean(condition), codegen
+
+
+@intrinsic
+def all_of(context, condition):
+    """Does a condition hold for every element?"""
+
+    def codegen(context, builder, signature, args):
+        bits = builder.bitcast(args[0], ir.IntType(condition.count))
+        return builder.icmp_unsigned("==", bits, bits.type(-1))
 
     return types.boolean(condition), codegen
 

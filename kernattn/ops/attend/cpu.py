@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from math import prod
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.heads import heads
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, room, unwritten
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, narrowed, room, unwritten
 from kernattn.ops.attend.loops import answer
-from kernattn.ops.features.sides import add_scales, queries
+from kernattn.ops.features.sides import queries
 from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -29,24 +30,27 @@ def attend(
     *lead, features, e = s.shape
     readers = queries(q, q_spec, s.dtype, normaliser)
     phi, n = readers.phi, readers.n
-    who = heads(readers.lead, tuple(lead), tuple(lead))
-    reads = np.empty((prod(who.out_lead), 3), np.int64)
-    reads[:, 1] = np.repeat(np.arange(prod(lead)), who.reads.shape[1])
-    reads[:, 0], reads[:, 2] = who.reads[..., 0].reshape(-1), who.reads[..., 1].reshape(-1)
-    out = room((*who.out_lead, n, e), s.dtype)
+    reads, out_lead = _reads(readers.lead, tuple(lead))
+    out = room((*out_lead, n, e), s.dtype)
     found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
     logarithms = (unwritten(s.dtype),) * 2 if found is None else tuple(x.reshape(-1) for x in found)
     sums = flat(s, s.dtype), flat(z, s.dtype), flat(peak, s.dtype)
 
     def blocks(low: int, high: int) -> None:
         answer(
-            phi.arrays, e, readers.x, sums, reads, n, (out.reshape(-1), *logarithms), CHUNK, low, high
-        )  # fmt: skip
+            phi.arrays, e, readers.x, readers.given, sums, reads, n, (out.reshape(-1), *logarithms), CHUNK, low, high
+        )
 
     count = len(reads) * -(-n // CHUNK)
     flops = 2.0 * features * (e + (phi.dim if phi.projects else 0))
     seconds = len(reads) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * s.itemsize / 4
     share(blocks, count, seconds)
-    if found is not None:
-        add_scales(found, readers)
-    return out.astype(dtype, copy=False), found
+    return narrowed(out, dtype), found
+
+
+@lru_cache(maxsize=32)
+def _reads(q: tuple[int, ...], state: tuple[int, ...]) -> tuple[NDArray[np.int64], tuple[int, ...]]:
+    """Return the heads of q, of the state and of out that meet, (R, 3), and the leading axes of out."""
+    who = heads(q, state, state)
+    states = np.repeat(np.arange(len(who.k)), who.reads.shape[1])
+    return np.stack([who.q, states, who.out], axis=-1), who.out_lead

@@ -2,38 +2,43 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from kernattn._array import Array
-from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.axes import batch, merged_lead
+from kernattn.ops._cuda.linear import LinearCode, linear_code, normalisers, pointers, side
+from kernattn.ops._cuda.maps import FB, map_bytes
+from kernattn.ops._cuda.sizes import ceil_div, pieces
 from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Plan", "attend", "plan"]
+__all__ = ["Launch", "attend", "launch"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Launch:
     """One launch of the kernel `attend`."""
 
-    code: _cuda_linear.LinearCode
+    code: LinearCode
     grid: tuple[int, int]
     shared_bytes: int
 
 
-def plan(entries: int, n: int, e: int, code: _cuda_linear.LinearCode) -> Plan:
+def launch(entries: int, n: int, e: int, code: LinearCode) -> Launch:
     """Return the launch for outputs (entries, n, e)."""
     accumulator, operand = code.map.accumulator, code.map.operand
-    shared_bytes = _cuda.map_bytes(code.map, 1) + _cuda.pieces(
+    shared_bytes = map_bytes(code.map, 1) + pieces(
         (code.map.rows * code.phi_row, operand),
-        (_cuda.FB * code.v_row, operand),
-        *[(_cuda.FB, accumulator)] * 2,
+        (FB * code.v_row, operand),
+        *[(FB, accumulator)] * 2,
         (code.map.rows, accumulator),
     )
-    return Plan(code, (entries * _cuda.ceil_div(n, code.map.rows), _cuda.ceil_div(e, code.eb)), shared_bytes)
+    return Launch(code, (entries * ceil_div(n, code.map.rows), ceil_div(e, code.eb)), shared_bytes)
 
 
 def attend(
@@ -42,20 +47,20 @@ def attend(
     """Return the output of each query, and its normaliser where it is wanted."""
     import cupy
 
-    device = _cuda.limits()
+    device = runtime.limits()
     name = np.dtype(dtype).name
-    queries, map_code = _cuda_linear.side(q, q_spec, name, device, normaliser)
+    queries, map_code = side(q, q_spec, name, device, normaliser)
     n, e = queries.rows.x.shape[-2], state.s.shape[-1]
     keys = state.s.shape[:-2]
-    lead = _cuda_linear.merged_lead(queries.lead, keys)
-    code = _cuda_linear.linear_code(map_code, name, e, device)
-    how = plan(_cuda_linear.entries(lead), n, e, code)
+    lead = merged_lead(queries.lead, keys)
+    code = linear_code(map_code, name, e, device)
+    how = launch(math.prod(lead), n, e, code)
     out = cupy.empty((*lead, n, e), dtype=dtype)
-    log_z = _cuda_linear.normalisers((*lead, n), state.s.dtype, normaliser)
-    function = _cuda.kernel("attend", "attend", code.defines)
+    log_z = normalisers((*lead, n), state.s.dtype, normaliser)
+    function = runtime.kernel("attend", "attend", code.defines)
     parts = tuple(cupy.ascontiguousarray(part) for part in state)
-    outputs = (out, *_cuda_linear.pointers(log_z, 2))
-    sizes = (np.int64(n), np.int32(e), *_cuda_linear.batch(lead, queries.lead, keys))
+    outputs = (out, *pointers(log_z, 2))
+    sizes = (np.int64(n), np.int32(e), *batch(lead, queries.lead, keys))
     arguments = (queries.rows.x, queries.rows.scale, *parts, *outputs, *queries.arguments, *sizes)
-    _cuda.launch(function, how.grid, map_code.threads, how.shared_bytes, arguments)
+    runtime.start(function, how.grid, map_code.threads, how.shared_bytes, arguments)
     return out, log_z

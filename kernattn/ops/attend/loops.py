@@ -4,9 +4,10 @@
 
 from __future__ import annotations
 
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.faint import raise_queries
 from kernattn.ops._numba.maps import unpacked
-from kernattn.ops._numba.memory import aligned, tile_rows, whole
+from kernattn.ops._numba.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.outputs import log_normalisers, write
 from kernattn.ops._numba.products import FULL, product
 from kernattn.ops._numba.sums import Sums, load_sums
@@ -15,35 +16,48 @@ from kernattn.ops._numba.tiles import query_features
 __all__ = ["answer"]
 
 
+@inner
+def _may_be_positive(z):
+    """Can z be sums of positive features? Those of a signed map can have any normaliser."""
+    count = 0
+    for a in range(z.size):
+        count += 1 if z[a] < 0 else 0
+    return count == 0
+
+
 @compiled
-def answer(phi, e, q, given, reads, n, answers, chunk, low, high):
+def answer(phi, e, q, scales, given, reads, n, answers, chunk, low, high):
     """Answer blocks low to high of `chunk` queries, numbered read by read.
 
-    given: s, z and peak of all heads; reads (R, 3): head of q, of the state, of out; answers: as in `recur`.
+    scales: log scales of q that are given; given: s, z and peak of all heads; reads (R, 3): head of q, of the state, of
+    out; answers: as in `recur`.
     """
-    phi, q = unpacked(phi), whole(q)
+    phi, q, scales = unpacked(phi), whole(q), whole(scales)
     out, logs, signs = answers
     features, per_feature = phi.features, phi.per_feature
     row_e = tile_rows(e, q)
     size = tile_rows(chunk, q)
     wide = tile_rows(max(features, phi.frequencies), q)
-    highest, den, spare = aligned(size, q), aligned(size, q), aligned(2 * wide, q)
+    highest, own, den, inside = aligned(size, q), aligned(size, q), aligned(size, q), aligned(size, q)
+    spare = aligned(2 * wide, q)
     queries = aligned(wide * size, q)
     packed = aligned(size * phi.dim, q)
     num = aligned(size * row_e, q)
     tops = features if per_feature else 1
-    sums = Sums(aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q), features, e, row_e, tops)
+    sums = Sums(
+        aligned(wide * row_e, q), aligned(wide, q), aligned(wide, q), aligned(wide, q), features, e, row_e, tops
+    )
+    no_keys = window(q, 0, 0)
     blocks = (n + chunk - 1) // chunk
-    loaded = -1
+    loaded, positive = -1, False
     for b in range(low, high):
         r, t = b // blocks, b % blocks * chunk
         head = reads[r, 1]
         if head != loaded:
             loaded = head
             load_sums(sums, given, head)
+            positive = phi.positive and _may_be_positive(window(sums.z, 0, features))
         rows = min(chunk, n - t)
-        for i in range(rows):
-            den[i] = 0
         query_features(
             phi,
             q,
@@ -55,12 +69,16 @@ def answer(phi, e, q, given, reads, n, answers, chunk, low, high):
             queries,
             size,
             highest,
+            own,
             den,
             spare,
         )
+        if positive:
+            raise_queries(queries, size, rows, features, sums.z, no_keys, 0, no_keys, den, inside, highest)
         product(queries, 0, 1, size, sums.s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
         write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)
         if logs.size > 0:
-            if not per_feature:
-                highest[:rows] += sums.units[0]
-            log_normalisers(den, highest, rows, logs, signs, reads[r, 2] * n + t)
+            unit = q.dtype.type(0) if per_feature else sums.units[0]
+            log_normalisers(
+                den, unit, highest, own, rows, scales, reads[r, 0] * n + t, logs, signs, reads[r, 2] * n + t
+            )

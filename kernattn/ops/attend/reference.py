@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernattn._array import Array, namespace
-from kernattn.ops.features.reference import computed
+from kernattn.ops.features.reference import relative
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, log_normaliser, quotient, read
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -17,5 +17,10 @@ def attend(
 ) -> tuple[Array, LogNormaliser | None]:
     """Return the output of each query, and its normaliser where it is wanted."""
     xp = namespace(s=state.s)
-    total = read(xp, computed(q, q_spec), state)
-    return quotient(xp, total, dtype), log_normaliser(xp, total) if normaliser else None
+    queries, own = relative(q, q_spec, normaliser)
+    total = read(xp, queries, state)
+    out = quotient(xp, total, dtype)
+    if not normaliser:
+        return out, None
+    log, sign = log_normaliser(xp, total)
+    return out, LogNormaliser(log + own, sign)

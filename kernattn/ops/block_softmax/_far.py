@@ -12,21 +12,12 @@ import math
 import numpy as np
 
 from kernattn.ops._numba.compile import inner, inner_exact
+from kernattn.ops._numba.held import finite
 from kernattn.ops._numba.memory import window
 
-__all__ = ["answer_far_row", "finite"]
+__all__ = ["answer_far_row"]
 
 HALF = 500  # octaves: rows of q and k end below 2^500, so that a sum of their products is finite
-
-
-@inner
-def finite(x):
-    """Are all of the values finite?"""
-    zero = x.dtype.type(0)
-    total = zero
-    for i in range(x.size):
-        total += x[i] * zero
-    return total == zero
 
 
 @inner_exact

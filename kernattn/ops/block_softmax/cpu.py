@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._array import Array
 from kernattn._parallel import share
@@ -22,12 +25,9 @@ def block_softmax(
     """Return the outputs and the log normalisers."""
     dtype, causal = accumulation(q), plan.kind == "causal"
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q.shape, k.shape, v.shape
-    who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
-    groups = who.reads.shape[1]
-    states = np.repeat(np.arange(len(who.k)), groups)
-    reads = np.stack([who.q, who.k[states], who.v[states], states, who.out], axis=-1)
-    mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, (*who.lead, length)), bool)
-    out, lse = room((*who.out_lead, n, e), dtype), np.empty((*who.out_lead, n), dtype)
+    reads, lead, out_lead = _reads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
+    mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, (*lead, length)), bool)
+    out, lse = room((*out_lead, n, e), dtype), np.empty((*out_lead, n), dtype)
     queries, keys, values = (flat(x, dtype) for x in (q, k, v))
 
     def blocks(low: int, high: int) -> None:
@@ -40,3 +40,13 @@ def block_softmax(
     seconds = pairs * (2.0 * (dim + e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * dtype.itemsize / 4
     share(blocks, len(reads) * -(-n // QUERIES), seconds)
     return out.astype(q.dtype, copy=False), lse
+
+
+@lru_cache(maxsize=32)
+def _reads(
+    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]
+) -> tuple[NDArray[np.int64], tuple[int, ...], tuple[int, ...]]:
+    """Return the heads of q, k, v, the mask and out that meet, (R, 5), and the leading axes of the mask and of out."""
+    who = heads(q, k, v)
+    states = np.repeat(np.arange(len(who.k)), who.reads.shape[1])
+    return np.stack([who.q, who.k[states], who.v[states], states, who.out], axis=-1), who.lead, who.out_lead

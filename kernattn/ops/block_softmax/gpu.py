@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from kernattn._array import Array, dtype_name
-from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
+from kernattn.ops._cuda.maps import operand
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
 from kernattn.ops.plan import Plan
 
 __all__ = ["Launch", "block_softmax", "launch"]
@@ -24,22 +28,22 @@ class Launch:
     shared_bytes: int
 
 
-def launch(entries: int, n: int, d: int, e: int, dtype: str, limits: _cuda.Limits) -> Launch:
+def launch(entries: int, n: int, d: int, e: int, dtype: str, limits: runtime.Limits) -> Launch:
     """Return the launch for outputs (entries, n, e) of `dtype`."""
     accumulator = "double" if dtype == "float64" else "float"
-    kind = _cuda.C_TYPES[dtype]
-    element = kind if dtype == "float16" and limits.capability >= 80 else _cuda.operand(dtype, limits.capability)
+    kind = C_TYPES[dtype]
+    element = kind if dtype == "float16" and limits.capability >= 80 else operand(dtype, limits.capability)
     warps = 2 if element == "double" else 4
     rows = 16 * warps
     small = element in ("half_t", "bf16_t")
-    db = _cuda.power_of_two(d, 16, 128 if small else 32)
-    eb = _cuda.power_of_two(e, 32, 128 if small else 32 if element == "double" else 64)
-    tile = _cuda.row_length(element, db)
-    shared_bytes = _cuda.pieces(
+    db = power_of_two(d, 16, 128 if small else 32)
+    eb = power_of_two(e, 32, 128 if small else 32 if element == "double" else 64)
+    tile = row_length(element, db)
+    shared_bytes = pieces(
         (rows * tile, element),
         (rows * tile, element),
-        (rows * _cuda.row_length(element, eb), element),
-        (rows * _cuda.row_length(element, rows), element),
+        (rows * row_length(element, eb), element),
+        (rows * row_length(element, rows), element),
         (rows, "float"),
     )
     defines = (
@@ -51,9 +55,7 @@ def launch(entries: int, n: int, d: int, e: int, dtype: str, limits: _cuda.Limit
         f"-DEB={eb}",
         f"-DWARPS={warps}",
     )
-    return Launch(
-        defines, accumulator, (entries * _cuda.ceil_div(n, rows), _cuda.ceil_div(e, eb)), 32 * warps, shared_bytes
-    )
+    return Launch(defines, accumulator, (entries * ceil_div(n, rows), ceil_div(e, eb)), 32 * warps, shared_bytes)
 
 
 def block_softmax(
@@ -63,17 +65,17 @@ def block_softmax(
     import cupy
 
     (n, d), (length, e) = q.shape[-2:], v.shape[-2:]
-    key_lead = _cuda_linear.merged_lead(k.shape[:-2], v.shape[:-2], _cuda_linear.lead_of(key_mask, 1))
-    lead = _cuda_linear.merged_lead(q.shape[:-2], key_lead)
+    key_lead = merged_lead(k.shape[:-2], v.shape[:-2], lead_of(key_mask, 1))
+    lead = merged_lead(q.shape[:-2], key_lead)
     q = cupy.ascontiguousarray(q)
-    k, v = _cuda_linear.broadcast(k, key_lead, 2), _cuda_linear.broadcast(v, key_lead, 2)
-    how = launch(_cuda_linear.entries(lead), n, d, e, dtype_name(q), _cuda.limits())
+    k, v = broadcast(k, key_lead, 2), broadcast(v, key_lead, 2)
+    how = launch(math.prod(lead), n, d, e, dtype_name(q), runtime.limits())
     real = np.float64 if how.accumulator == "double" else np.float32
     out = cupy.empty((*lead, n, e), dtype=q.dtype)
     lse = cupy.empty((*lead, n), dtype=real)
-    function = _cuda.kernel("block_softmax", "block_softmax", how.defines)
+    function = runtime.kernel("block_softmax", "block_softmax", how.defines)
     sizes = (np.int64(n), np.int64(length), np.int32(d), np.int32(e), np.int32(plan.kind == "causal"))
-    strides = _cuda_linear.batch(lead, q.shape[:-2], key_lead)
-    arguments = (q, k, v, _cuda_linear.key_arguments(key_mask, key_lead), out, lse, real(scale), *sizes, *strides)
-    _cuda.launch(function, how.grid, how.threads, how.shared_bytes, arguments)
+    strides = batch(lead, q.shape[:-2], key_lead)
+    arguments = (q, k, v, key_arguments(key_mask, key_lead), out, lse, real(scale), *sizes, *strides)
+    runtime.start(function, how.grid, how.threads, how.shared_bytes, arguments)
     return out, lse

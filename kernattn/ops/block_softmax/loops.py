@@ -10,13 +10,14 @@ import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.elementary import decayed
+from kernattn.ops._numba.held import finite
 from kernattn.ops._numba.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.outputs import write
 from kernattn.ops._numba.products import FULL, product, transpose
 from kernattn.ops._numba.registers import ROWS, lanes
 from kernattn.ops._numba.tiles import load_rows
 from kernattn.ops._numba.vectors import load, some, store, where
-from kernattn.ops.block_softmax._far import answer_far_row, finite
+from kernattn.ops.block_softmax._far import answer_far_row
 
 __all__ = ["online_softmax"]
 

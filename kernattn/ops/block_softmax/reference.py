@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, namespace, placement
-from kernattn.ops.block_softmax._held import answer_rows, far_rows
+from kernattn.ops.block_softmax._far_rows import answers, far_rows, hidden
 from kernattn.ops.peaked import PeakedSum, empty, finite, log_normaliser, merge, quotient
 from kernattn.ops.plan import Plan
 
@@ -24,13 +24,15 @@ def block_softmax(
     dtype, out_dtype = accumulation_dtype(xp, q), q.dtype
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
     before = k.shape[-2] - q.shape[-2] if plan.kind == "causal" else None
-    far = far_rows(q, k, v, scale, before, key_mask) if isinstance(q, np.ndarray) else None
+    far = far_rows(xp, q, k, v, scale, before, key_mask)
     if far is None:
         out, lse = _answer(xp, q, k, v, scale, before, key_mask)
     else:
-        with np.errstate(over="ignore", invalid="ignore"):
-            out, lse = _answer(xp, q, k, v, scale, before, key_mask)
-        answer_rows(far, q, k, v, scale, before, key_mask, out, lse)
+        near = xp.where(far[..., None], xp.zeros_like(q), q)
+        with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+            rows, logs = answers(xp, q, k, v, scale, before, key_mask)
+            out, lse = _answer(xp, near, k, v, scale, before, key_mask)
+        out, lse = xp.where(far[..., None], rows, out), xp.where(far, logs, lse)
     return xp.astype(out, out_dtype, copy=False), lse
 
 
@@ -58,13 +60,8 @@ def _rows(xp: ModuleType, q: Array, k: Array, v: Array, position: int | None, ma
     for low in range(0, stop, BLOCK):
         high = min(low + BLOCK, stop)
         scores = xp.matmul(q, xp.matrix_transpose(k[..., low:high, :]))  # (..., n, b)
-        if mask is not None:
-            scores = xp.where(mask[..., None, low:high], scores, -xp.inf)
-        last = None  # key of the block that row 0 sees, where a row does not see all of them
-        if position is not None and high - 1 > position:
-            last = position - low
-            rows = xp.arange(position, position + n, **placement(q))[:, None]
-            scores = xp.where(xp.arange(low, high, **placement(q)) <= rows, scores, -xp.inf)
+        scores = hidden(xp, scores, low, position, mask)
+        last = position - low if position is not None and high - 1 > position else None  # that row 0 sees of the block
         values = v[..., low:high, :]
         if mask is not None:
             values = xp.where(mask[..., low:high, None], values, 0.0)

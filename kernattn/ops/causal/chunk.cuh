@@ -51,7 +51,11 @@ struct Walk {
     }
 
     __device__ __forceinline__ void load(const Acc* from_s, const Acc* from_z, const Acc* from_peak) {
-        const auto rest = [=](int feature) { return rest_of_log(from_peak[per_feature ? feature : 0]); };
+        const bool units = per_feature || scaled;  // without them sums are in units of 1
+        const auto rest = [=](int feature) {
+            const Acc peak = from_peak[per_feature ? feature : 0];
+            return units ? rest_of_log(peak) : weight(peak, Acc(0));
+        };
         for (int i = threadIdx.x; i < slots * EB; i += blockDim.x) {
             const int slot = i / EB, column = i % EB, feature = k_map.feature(slot / FB, slot % FB);
             const bool there = feature >= 0 && column < columns();
@@ -62,7 +66,8 @@ struct Walk {
             z[i] = feature >= 0 ? from_z[feature] * rest(feature) : Acc(0);
             unit[i] = per_feature && feature >= 0 ? unit_of_log(from_peak[feature]) : Limits<Acc>::lowest();
         }
-        row_unit = per_feature ? Limits<Acc>::lowest() : unit_of_log(from_peak[0]);
+        const bool nothing = from_peak[0] == Limits<Acc>::lowest();
+        row_unit = per_feature || nothing ? Limits<Acc>::lowest() : scaled ? unit_of_log(from_peak[0]) : Acc(0);
     }
 
     __device__ __forceinline__ void save(Acc* to_s, Acc* to_z, Acc* to_peak, bool vectors) const {
@@ -100,7 +105,7 @@ struct Walk {
         Acc before = row_unit;
         for (int i = lane_index(); i < C; i += 32) {
             row_octaves(i) = octaves(log_row[i]);
-            row_fraction(i) = weight(log_row[i], -row_octaves(i));
+            row_fraction(i) = weight(log_row[i], row_octaves(i));
             Acc top = visible[i] ? unit_of(log_row[i]) : Limits<Acc>::lowest();
             for (int bits = 1; bits < 32; bits *= 2) {
                 const Acc other = __shfl_up_sync(all_lanes, top, bits);
@@ -141,7 +146,7 @@ struct Walk {
         for_each_of_features([&](int j, int p, int row, int column) {
             const int feature = k_map.feature(tile, column);
             Acc y = Acc(0);
-            if (per_feature) y = weight(logs[j][p], -tile_unit[column]);
+            if (per_feature) y = weight(logs[j][p], tile_unit[column]);
             else if (feature >= 0 && visible[row]) y = k_map.value(tile % parts, u[j][p], feature);
             into[row * phi_row + column] = narrow<E>(y);
         });
@@ -195,10 +200,7 @@ struct Walk {
                 }
             }
         }
-        if (per_feature) {
-            __syncthreads();
-            if (*high && rows > 1) return false;
-        }
+        if (per_feature && *high && rows > 1) return false;
 
         if (scaled) {
             const Acc factor[2] = {change(row_unit, run[own + g]), change(row_unit, run[own + g + 8])};

@@ -1,8 +1,8 @@
 """Causal linear attention by Numba: chunk by chunk, features and sums never leaving the cache.
 
 A chunk is projected, exponentiated, multiplied and added to the sums while it lies in the second-level cache; the
-features are never written to memory. All rows of a chunk share the peaks at its end, unless a key lies so far above
-what the first row sees that this row could underflow: there the chunk ends early.
+features are never written to memory. All rows of a chunk share the unit of what its first row sees; where a key lies so
+far above it that sums could overflow, the chunk ends early.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation, room
-from kernattn.ops.features.sides import Side, add_scales, keys, queries
-from kernattn.ops.key_state.recurrence import Work, at, shaped, stretches, units_of, work_of
+from kernattn.ops._numba.layout import accumulation, narrowed, room, unwritten
+from kernattn.ops.features.sides import Side, keys, queries
+from kernattn.ops.key_state.recurrence import Work, at, nobody, shaped, stretches, units_of, work_of
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, empty, merge
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -39,7 +39,7 @@ def causal(
     dtype = accumulation(v)
     readers = queries(q, q_spec, dtype, normaliser)
     out, found, after = _attended(readers, keys(k, k_spec, dtype), v, state, key_mask, segment_ids, normaliser, CHUNK)
-    return out.astype(v.dtype, copy=False), found, after
+    return narrowed(out, v.dtype), found, after
 
 
 def _attended(
@@ -62,27 +62,23 @@ def _attended(
     out = room((*work.heads.out_lead, work.n, work.e), work.dtype)
     found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
     before = None if state is None else PeakedSum(*(x.reshape(count, *x.shape[len(work.heads.lead) :]) for x in state))
-    starts = np.full((count, 1), -1) if before is None else np.arange(count)[:, None]
-    cuts = [0, work.n]
+    cuts: tuple[int, ...] = (0, work.n)
     if parts > 1:
         pieces = -(-8 // parts)
-        cuts = [work.n * i // (parts * pieces) for i in range(parts * pieces + 1)]
+        cuts = tuple([work.n * i // (parts * pieces) for i in range(parts * pieces + 1)])
         before = _before_each(work, before, cuts[: (parts - 1) * pieces + 1], pieces)
-        starts = np.arange(count * parts).reshape(count, parts)
         cuts = cuts[::pieces]
-    units = units_of(work, starts, cuts)
-    after = work.run(units, np.repeat(work.heads.reads, parts, axis=0), before, out, found)
-    last = at(shaped(after, (count, parts)), np.s_[:, -1])
-    if found is not None:
-        add_scales(found, queries)
-    return out, found, shaped(last, work.heads.lead)
+    after = work.run(*units_of(work, cuts, before is not None), before, out, found)
+    if parts > 1:
+        after = at(shaped(after, (count, parts)), np.s_[:, -1])
+    return out, found, shaped(after, work.heads.lead)
 
 
-def _before_each(work: Work, before: PeakedSum | None, cuts: list[int], pieces: int) -> PeakedSum:
+def _before_each(work: Work, before: PeakedSum | None, cuts: tuple[int, ...], pieces: int) -> PeakedSum:
     """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e)."""
     count, stretches = len(work.heads.k), len(cuts) - 1
-    units = units_of(work, np.full((count, stretches), -1), cuts)
-    found = work.run(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
+    units, _ = units_of(work, cuts, False)
+    found = work.run(units, nobody(len(units)), None, unwritten(work.dtype))
     found = shaped(found, (count, stretches))
     if before is None:
         before = empty(np, (count,), work.keys.phi.features, work.peaks, work.e, work.dtype, found.s)

@@ -5,49 +5,65 @@ The state and a chunk's features stay in shared memory where they fit, and in th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from kernattn._array import Array, dtype_name
-from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
+from kernattn.ops._cuda.constants import NULL
+from kernattn.ops._cuda.linear import (
+    LinearCode,
+    Slabs,
+    alike,
+    both_sides,
+    cut,
+    empty_state,
+    linear_code,
+    normalisers,
+    pointers,
+)
+from kernattn.ops._cuda.maps import FB, map_bytes
+from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces, row_length
 from kernattn.ops.features.reference import computed
 from kernattn.ops.key_state import gpu as summaries
 from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Plan", "causal", "defines", "narrowed", "plan"]
+__all__ = ["Launch", "causal", "defines", "launch", "narrowed"]
 
 
 @dataclass(frozen=True)
-class Plan:
+class Launch:
     """The launch of `walk`, after the slabs' summaries where there is more than one slab."""
 
-    code: _cuda_linear.LinearCode
-    slabs: _cuda_linear.Slabs
+    code: LinearCode
+    slabs: Slabs
     grid: tuple[int]
     shared_bytes: int
     state_room: int  # accumulators of device memory for states; 0: in shared memory
     phi_room: int  # operands of device memory for features; 0: in shared memory
 
 
-def plan(entries: int, n: int, e: int, frequencies: int, code: _cuda_linear.LinearCode, limits: _cuda.Limits) -> Plan:
+def launch(entries: int, n: int, e: int, frequencies: int, code: LinearCode, limits: runtime.Limits) -> Launch:
     """Return the launch for outputs (entries, n, e)."""
-    e_blocks = _cuda.ceil_div(e, code.eb)
+    e_blocks = ceil_div(e, code.eb)
     state, phi = _rooms(code, frequencies)
     shared_bytes, state_inside, phi_inside = _shared(code, frequencies, limits)
     room = _resident(shared_bytes, limits) * limits.multiprocessors  # blocks that run at a time
-    slabs = _cuda_linear.cut(n, _slabs(entries * e_blocks, room), code.map.rows)
+    slabs = cut(n, _slabs(entries * e_blocks, room), code.map.rows)
     workers = entries * slabs.count
     if not (state_inside and phi_inside):
         workers = min(workers, max(1, room // e_blocks))
     blocks = workers * e_blocks
-    return Plan(
+    return Launch(
         code, slabs, (blocks,), shared_bytes, 0 if state_inside else blocks * state, 0 if phi_inside else blocks * phi
     )
 
 
-def narrowed(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limits) -> _cuda_linear.LinearCode:
+def narrowed(code: LinearCode, frequencies: int, limits: runtime.Limits) -> LinearCode:
     """Return the code of blocks that hold fewer columns, where that pays.
 
     With half the columns of v two blocks share a multiprocessor, and each works while the other waits; both make the
@@ -55,7 +71,7 @@ def narrowed(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limi
     the state and of the features has room.
     """
 
-    def worth(code: _cuda_linear.LinearCode) -> tuple[bool, bool, int]:
+    def worth(code: LinearCode) -> tuple[bool, bool, int]:
         shared_bytes, state_inside, phi_inside = _shared(code, frequencies, limits)
         return state_inside, phi_inside, _resident(shared_bytes, limits)
 
@@ -66,30 +82,30 @@ def narrowed(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limi
     return less if worth(less) > worth(code) else code
 
 
-def _rooms(code: _cuda_linear.LinearCode, frequencies: int) -> tuple[int, int]:
+def _rooms(code: LinearCode, frequencies: int) -> tuple[int, int]:
     """Return the accumulators of a block's state and the operands of a chunk's features."""
     tiles = code.map.tiles(frequencies)
-    return tiles * _cuda.FB * (code.eb + 8 + 3), tiles * code.map.rows * code.phi_row
+    return tiles * FB * (code.eb + 8 + 3), tiles * code.map.rows * code.phi_row
 
 
-def _shared(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limits) -> tuple[int, bool, bool]:
+def _shared(code: LinearCode, frequencies: int, limits: runtime.Limits) -> tuple[int, bool, bool]:
     """Return bytes of shared memory, whether the state is there, and whether all features of a chunk are."""
     m = code.map
     accumulator, operand = m.accumulator, m.operand
-    fixed = _cuda.map_bytes(m, 2) + _cuda.pieces(
+    fixed = map_bytes(m, 2) + pieces(
         (m.rows * code.v_row, operand),
         (m.rows * code.phi_row, operand),
-        (_cuda.FB * code.v_row, operand),
-        (m.rows * _cuda.row_length(operand, m.rows), operand),
-        (m.warps * _cuda.FB, accumulator),
-        *[(_cuda.FB, accumulator)] * 4,
+        (FB * code.v_row, operand),
+        (m.rows * row_length(operand, m.rows), operand),
+        (m.warps * FB, accumulator),
+        *[(FB, accumulator)] * 4,
         *[(m.rows, accumulator)] * 2,
         (m.rows, "float"),
         (1, "float"),
     )
     state, phi = _rooms(code, frequencies)
-    all_phi, one_phi = _cuda.pieces((phi, operand)), _cuda.pieces((m.rows * code.phi_row, operand))
-    whole_state = _cuda.pieces((state, accumulator))
+    all_phi, one_phi = pieces((phi, operand)), pieces((m.rows * code.phi_row, operand))
+    whole_state = pieces((state, accumulator))
     choices = [
         (fixed + all_phi + whole_state, True, True),
         (fixed + one_phi + whole_state, True, False),
@@ -99,7 +115,7 @@ def _shared(code: _cuda_linear.LinearCode, frequencies: int, limits: _cuda.Limit
     return next((c for c in choices if c[0] <= limits.shared_bytes), choices[-1])
 
 
-def _resident(shared_bytes: int, limits: _cuda.Limits) -> int:
+def _resident(shared_bytes: int, limits: runtime.Limits) -> int:
     """Return how many blocks a multiprocessor holds, two at most for their registers; each takes another 1 KiB."""
     return max(1, min(2, (limits.shared_bytes + 1024) // (shared_bytes + 1024)))
 
@@ -112,7 +128,7 @@ def _slabs(blocks: int, room: int) -> int:
     """
     return min(
         range(1, max(1, 4 * room // blocks) + 1),
-        key=lambda count: _cuda.ceil_div(blocks * count, room) / count * (1 + 0.4 * (1 - 1 / count)),
+        key=lambda count: ceil_div(blocks * count, room) / count * (1 + 0.4 * (1 - 1 / count)),
     )
 
 
@@ -130,58 +146,58 @@ def causal(
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     import cupy
 
-    device = _cuda.limits()
+    device = runtime.limits()
     dtype = dtype_name(v)
-    if not _cuda_linear.alike(q_spec, k_spec):
+    if not alike(q_spec, k_spec):
         q, k, q_spec, k_spec = computed(q, q_spec), computed(k, k_spec), None, None
-    queries, keys, map_code, maps = _cuda_linear.both_sides(q, k, q_spec, k_spec, dtype, device, normaliser)
+    queries, keys, map_code, maps = both_sides(q, k, q_spec, k_spec, dtype, device, normaliser)
     n, e, frequencies = keys.rows.x.shape[-2], v.shape[-1], keys.frequencies
-    leads = (_cuda_linear.lead_of(x, 1) for x in (key_mask, segment_ids))
-    key_lead = _cuda_linear.merged_lead(keys.lead, v.shape[:-2], *leads)
-    lead = _cuda_linear.merged_lead(queries.lead, key_lead)
-    rows, v = keys.rows.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 2)
-    code = narrowed(_cuda_linear.linear_code(map_code, dtype, e, device), frequencies, device)
-    how = plan(_cuda_linear.entries(lead), n, e, frequencies, code, device)
-    mask = _cuda_linear.key_arguments(key_mask, key_lead)
-    segments = _cuda.NULL if segment_ids is None else _cuda_linear.broadcast(run_numbers(segment_ids), key_lead, 1)
+    leads = (lead_of(x, 1) for x in (key_mask, segment_ids))
+    key_lead = merged_lead(keys.lead, v.shape[:-2], *leads)
+    lead = merged_lead(queries.lead, key_lead)
+    rows, v = keys.rows.broadcast(key_lead), broadcast(v, key_lead, 2)
+    code = narrowed(linear_code(map_code, dtype, e, device), frequencies, device)
+    how = launch(math.prod(lead), n, e, frequencies, code, device)
+    mask = key_arguments(key_mask, key_lead)
+    segments = NULL if segment_ids is None else broadcast(run_numbers(segment_ids), key_lead, 1)
 
     features = frequencies * map_code.parts
     peaks = features if map_code.per_feature else 1
-    after = _cuda_linear.empty_state(key_lead, features, peaks, e, map_code.accumulator)
+    after = empty_state(key_lead, features, peaks, e, map_code.accumulator)
     start = None if state is None else PeakedSum(*(cupy.ascontiguousarray(part) for part in state))
     several = how.slabs.count > 1
     if several:
-        summary = summaries.plan(_cuda_linear.entries(key_lead), n, e, frequencies, code, how.slabs, device)
-        parts = _cuda_linear.empty_state((*key_lead, how.slabs.count), features, peaks, e, map_code.accumulator)
+        summary = summaries.launch(math.prod(key_lead), n, e, frequencies, code, how.slabs, device)
+        parts = empty_state((*key_lead, how.slabs.count), features, peaks, e, map_code.accumulator)
         before = cupy.empty_like(parts.peak)
         summaries.summarise(summary, rows, v, keys.arguments, mask, segments, parts)
         summaries.scan(summary, parts, before, start, None, segments, n)
         start = parts._replace(peak=before)
 
     out = cupy.empty((*lead, n, e), dtype=v.dtype)
-    log_z = _cuda_linear.normalisers((*lead, n), after.s.dtype, normaliser)
-    state_room = cupy.empty(how.state_room, dtype=after.s.dtype) if how.state_room else _cuda.NULL
-    phi_bytes = how.phi_room * _cuda.BYTES[map_code.operand]
-    phi_room = cupy.empty(phi_bytes, dtype=cupy.uint8) if phi_bytes else _cuda.NULL
-    function = _cuda.kernel("causal", "walk", defines(code, maps))
+    log_z = normalisers((*lead, n), after.s.dtype, normaliser)
+    state_room = cupy.empty(how.state_room, dtype=after.s.dtype) if how.state_room else NULL
+    phi_bytes = how.phi_room * BYTES[map_code.operand]
+    phi_room = cupy.empty(phi_bytes, dtype=cupy.uint8) if phi_bytes else NULL
+    function = runtime.kernel("causal", "walk", defines(code, maps))
     inputs = (queries.rows.x, rows.x, v, queries.rows.scale, rows.scale)
-    outputs = (out, *_cuda_linear.pointers(log_z, 2))
-    states = (*_cuda_linear.pointers(start, 3), np.int32(several), *after, state_room, phi_room)
+    outputs = (out, *pointers(log_z, 2))
+    states = (*pointers(start, 3), np.int32(several), *after, state_room, phi_room)
     sizes = (
         np.int64(n),
         np.int32(e),
-        np.int32(_cuda_linear.entries(lead)),
+        np.int32(math.prod(lead)),
         np.int32(how.slabs.count),
         np.int64(how.slabs.rows),
     )
-    strides = _cuda_linear.batch(lead, queries.lead, key_lead)
+    strides = batch(lead, queries.lead, key_lead)
     sides = (*queries.arguments, *keys.arguments)
     arguments = (*inputs, *outputs, *sides, mask, segments, *states, *sizes, *strides)
-    _cuda.launch(function, how.grid, map_code.threads, how.shared_bytes, arguments)
+    runtime.start(function, how.grid, map_code.threads, how.shared_bytes, arguments)
     return out, log_z, after
 
 
-def defines(code: _cuda_linear.LinearCode, maps: int) -> tuple[str, ...]:
+def defines(code: LinearCode, maps: int) -> tuple[str, ...]:
     """Return the compiler's options of `walk`."""
     return (*code.defines, f"-DMAPS={maps}")
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from kernattn._array import Array, accumulation_dtype, namespace, zeros
-from kernattn.ops.features.reference import computed
+from kernattn.ops.features.reference import computed, relative
 from kernattn.ops.peaked import (
     LogNormaliser,
     PeakedSum,
@@ -44,7 +44,7 @@ def causal(
 ) -> tuple[Array, LogNormaliser | None, PeakedSum]:
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     xp = namespace(v=v)
-    queries, keys = computed(q, q_spec), computed(k, k_spec)
+    (queries, own), keys = relative(q, q_spec, normaliser), computed(k, k_spec)
     dtype = accumulation_dtype(xp, v)
     n = v.shape[-2]
     size = min(CHUNK, 1 << (n - 1).bit_length())
@@ -69,7 +69,8 @@ def causal(
     out = _unfold_chunks(xp, quotient(xp, total, v.dtype), n)
     found = None
     if normaliser:
-        found = LogNormaliser(*(_unfold_chunks(xp, x[..., None], n)[..., 0] for x in log_normaliser(xp, total)))
+        log, sign = (_unfold_chunks(xp, x[..., None], n)[..., 0] for x in log_normaliser(xp, total))
+        found = LogNormaliser(log + own, sign)
     return out, found, after
 
 

@@ -9,22 +9,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Float64, dtype_name
-from kernattn.ops import _cuda, _cuda_sketch
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div
+from kernattn.ops._cuda.sketches import Staging, lists, staging
 
-__all__ = ["Plan", "countsketch", "plan"]
+__all__ = ["Launch", "countsketch", "launch"]
 
 WARPS = 8
 LINE = 2048  # buckets of a block, where a row has fewer
 
 
 @dataclass(frozen=True)
-class Plan:
+class Launch:
     """One launch of the kernel `countsketch`."""
 
     defines: tuple[str, ...]
     accumulator: str
     blocks: int
-    rows: _cuda_sketch.Staging
+    rows: Staging
 
     @property
     def shared_bytes(self) -> int:
@@ -32,12 +34,12 @@ class Plan:
         return self.rows.shared_bytes
 
 
-def plan(rows: int, d: int, sketch: int, dtype: str, limits: _cuda.Limits) -> Plan:
+def launch(rows: int, d: int, sketch: int, dtype: str, limits: runtime.Limits) -> Launch:
     """Return the launch for sketches of so many numbers of each of `rows` rows (d,)."""
     accumulator = "double" if dtype == "float64" else "float"
-    own = _cuda_sketch.staging(rows, d, max(1, LINE // sketch), accumulator, limits.shared_bytes)
-    defines = (f"-DINPUT={_cuda.C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={WARPS}")
-    return Plan(defines, accumulator, _cuda.ceil_div(rows, own.group), own)
+    own = staging(rows, d, max(1, LINE // sketch), accumulator, limits.shared_bytes)
+    defines = (f"-DINPUT={C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={WARPS}")
+    return Launch(defines, accumulator, ceil_div(rows, own.group), own)
 
 
 def countsketch(
@@ -53,12 +55,12 @@ def countsketch(
     fits = out is not None and out.shape == shape and out.dtype == real and out.flags.c_contiguous
     sketch: Array = out if fits else cupy.empty(shape, dtype=real)
     if rows:
-        how = plan(rows, d, copies * num_buckets, dtype_name(x), _cuda.limits())
-        own = _cuda_sketch.lists(index, weight, num_buckets, real)
+        how = launch(rows, d, copies * num_buckets, dtype_name(x), runtime.limits())
+        own = lists(index, weight, num_buckets, real)
         sizes = (np.int64(rows), *(np.int32(i) for i in (d, copies * num_buckets, how.rows.group, how.rows.inside)))
-        function = _cuda.kernel("countsketch", "countsketch", how.defines)
+        function = runtime.kernel("countsketch", "countsketch", how.defines)
         arguments = (x, own.first, own.column, own.weight, sketch, *sizes)
-        _cuda.launch(function, (how.blocks,), 32 * WARPS, how.shared_bytes, arguments)
+        runtime.start(function, (how.blocks,), 32 * WARPS, how.shared_bytes, arguments)
     if out is None or fits:
         return sketch
     out[...] = sketch

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from math import prod
 
+import numpy as np
+
 from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
 from kernattn.ops._numba.packing import packed_map
-from kernattn.ops.features.chains import FASTER_ABOVE, fast
+from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.features.loops import write_features
 from kernattn.ops.features.sides import given_scales
 from kernattn.ops.hadamard.cpu import chain_features
@@ -42,4 +44,5 @@ def features(x: Array, spec: MapSpec) -> Array:
         -(-n // ROWS),
         n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4,
     )
-    return out.astype(x.dtype, copy=False)
+    with np.errstate(over="ignore"):  # infinite where 16 bits cannot say it
+        return out.astype(x.dtype, copy=False)

@@ -5,7 +5,8 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.finish import finish_features
+from kernattn.ops._numba.finish import far_scales, finish_features, limit_of
+from kernattn.ops._numba.held import finite, project_far, within
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.products import panel_product
@@ -16,6 +17,16 @@ __all__ = ["block_features", "span_row", "write_features"]
 
 
 @inner
+def _renew_far(phi, x, rows, begin, count, tile, row):
+    """Project rows that are far once more, in float64."""
+    if phi.reach > 0 and not within(window(x, 0, rows * phi.dim), phi.reach):
+        for j in range(rows):
+            own = window(x, j * phi.dim, phi.dim)
+            if not within(own, phi.reach) and finite(own):
+                project_far(phi.omega_t, own, begin, limit_of(phi, own), window(tile, j * row, count))
+
+
+@inner
 def block_features(
     phi, x, at, rows, given, given_at, no_mask, span, packed, tile, row, scales, out, out_at, out_row,
 ):  # fmt: skip
@@ -23,6 +34,7 @@ def block_features(
     dim, frequencies = phi.dim, phi.frequencies
     load_rows(x, at, rows, dim, no_mask, 0, packed, dim)
     row_scales(phi.weights, packed, rows, dim, dim, given, given_at, no_mask, 0, scales)
+    far_scales(phi, packed, rows, dim, phi.reach, scales)
     for begin in range(0, frequencies, span):
         count = min(span, frequencies - begin)
         if phi.omega_t.size > 0:
@@ -32,6 +44,7 @@ def block_features(
                 source, target = window(packed, j * dim + begin, count), window(tile, j * row, count)
                 for i in range(count):
                     target[i] = source[i]
+        _renew_far(phi, packed, rows, begin, count, tile, row)
         finish_features(phi, tile, rows, row, begin, count, scales, out, out_at, out_row)
 
 

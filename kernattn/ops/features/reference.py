@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
 from kernattn.ops.chains import Chains
-from kernattn.ops.features.chains import FASTER_ABOVE, fast
+from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.hadamard.reference import hadamard
 from kernattn.ops.kinds import KINDS
+from kernattn.ops.peaked import finite
 from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.units import LOW, balanced, multiplied, nearer, restored
 
-__all__ = ["computed", "features", "projected", "scaled"]
+__all__ = ["computed", "features", "projected", "relative", "scaled"]
 
 
 def features(x: Array, spec: MapSpec) -> Array:
@@ -22,6 +23,20 @@ def features(x: Array, spec: MapSpec) -> Array:
 def computed(x: Array | ScaledFeatures, spec: MapSpec | None) -> ScaledFeatures:
     """Return the features of x (..., n, d), or x where it is features already and spec None."""
     return x if spec is None else scaled(x, spec)
+
+
+def relative(x: Array | ScaledFeatures, spec: MapSpec | None, scale: bool) -> tuple[ScaledFeatures, Array]:
+    """Return the features of queries without what is common to a row, and the logarithm of that (..., n).
+
+    It cancels in outputs but would cost digits in sums of logs. Without `scale` it may lack the row's own log scale.
+    """
+    values, log_scale = x if spec is None else scaled(x, spec.unscaled)
+    xp = namespace(values=values)
+    own = finite(xp, xp.max(log_scale, axis=-1, keepdims=True))
+    queries = ScaledFeatures(values, log_scale - own)
+    if scale and spec is not None:
+        own = own + row_scale(xp, xp.astype(x, own.dtype, copy=False), spec)
+    return queries, own[..., 0]
 
 
 def projected(x: Array, omega: Float64 | Chains) -> Array:

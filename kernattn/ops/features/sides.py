@@ -8,20 +8,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array
+from kernattn._parallel import share
 from kernattn.errors import ParameterError
-from kernattn.ops._numba.layout import flat, nothing, plain
-from kernattn.ops._numba.packing import PackedMap, as_given, packed_map
-from kernattn.ops.features.chains import FUSED_ABOVE, fast
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, flat, nothing, plain
+from kernattn.ops._numba.packing import PackedMap, as_given, packed_map, panels
+from kernattn.ops.features._scales import write_scales
+from kernattn.ops.features.crossover import FUSED_ABOVE, fast
 from kernattn.ops.hadamard.cpu import hadamard
-from kernattn.ops.peaked import LogNormaliser
-from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.units import nearer, restored
 
-__all__ = ["Side", "add_scales", "given_scales", "keys", "queries", "tokens"]
+__all__ = ["Side", "given_scales", "keys", "queries", "tokens"]
 
 
-ROWS = 512  # whose log scales are computed at a time: what stands between lies in cache
+ROWS = 64  # whose log scales are computed at a time
 
 
 class Side(NamedTuple):
@@ -32,6 +32,10 @@ class Side(NamedTuple):
     given: NDArray[Any]  # log scales per row that the loops do not compute, flat, or empty
     lead: tuple[int, ...]
     n: int
+
+
+Token = tuple[tuple[NDArray[np.int64], NDArray[Any]], NDArray[Any], tuple[int, ...]]
+"""The map, the rows and the leading axes of a query or a key a head: a plain tuple, which costs least."""
 
 
 def keys(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
@@ -49,25 +53,22 @@ def queries(x: Any, spec: MapSpec | None, dtype: np.dtype[Any], scaled: bool) ->
     return _rows(x, spec, flat(_scales(x, spec, dtype) + left_out, dtype), dtype)
 
 
-def tokens(q: Any, k: Any, q_spec: MapSpec | None, k_spec: MapSpec | None, dtype: np.dtype[Any]) -> tuple[Side, Side]:
-    """Return a query and a key a head, (..., d), or their computed features; one map, plain, is looked up once."""
-    query = _computed_token(q, dtype) if q_spec is None else _token(q, q_spec, nothing(dtype), dtype)
+def tokens(
+    q: Any, k: Any, q_spec: MapSpec | None, k_spec: MapSpec | None, dtype: np.dtype[Any]
+) -> tuple[Token, Token, NDArray[Any]]:
+    """Return a query and a key a head, (..., d), or their computed features, and the keys' log scales, if any."""
+    if k_spec is not None and k_spec is q_spec and k_spec.row_form is None and not _by_chains(k_spec):
+        phi = packed_map(k_spec, dtype, k.shape[-1]).arrays  # one map, plain: looked up once
+        return (phi, plain(q, dtype), q.shape[:-1]), (phi, plain(k, dtype), k.shape[:-1]), nothing(dtype)
+    query = _computed_token(q, dtype)[0] if q_spec is None else _token(q, q_spec, dtype)
     if k_spec is None:
-        return query, _computed_token(k, dtype)
-    if k_spec is q_spec and k_spec.row_form is None and not _by_chains(k_spec):
-        return query, Side(query.phi, plain(k, dtype), query.given, k.shape[:-1], 1)
-    return query, _token(k, k_spec, _key_scales(k, k_spec, dtype), dtype)
+        return query, *_computed_token(k, dtype)
+    return query, _token(k, k_spec, dtype), _key_scales(k, k_spec, dtype)
 
 
 def given_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the log scales of rows (...), flat, where the loops cannot compute them of rows; else nothing."""
     return nothing(dtype) if spec.row_form is None else _scales(x, spec, dtype)
-
-
-def add_scales(found: LogNormaliser, queries: Side) -> None:
-    """Add the log scales of the queries' own rows, which the loops leave out."""
-    if queries.given.size:
-        np.add(found.log, queries.given.reshape(*queries.lead, queries.n), out=found.log)
 
 
 def _by_chains(spec: MapSpec) -> bool:
@@ -90,9 +91,9 @@ def _rows(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> S
     return Side(packed_map(spec, dtype, x.shape[-1]), flat(x, dtype), given, x.shape[:-2], x.shape[-2])
 
 
-def _token(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> Side:
+def _token(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> Token:
     x, spec = _projected(x, spec, dtype)
-    return Side(packed_map(spec, dtype, x.shape[-1]), plain(x, dtype), given, x.shape[:-1], 1)
+    return packed_map(spec, dtype, x.shape[-1]).arrays, plain(x, dtype), x.shape[:-1]
 
 
 def _computed(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
@@ -107,9 +108,9 @@ def _computed(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
     return Side(as_given(dtype, features, per_feature), flat(rows, dtype), given, tuple(lead), n)
 
 
-def _computed_token(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
+def _computed_token(x: ScaledFeatures, dtype: np.dtype[Any]) -> tuple[Token, NDArray[Any]]:
     side = _computed(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), dtype)
-    return side._replace(x=plain(side.x, dtype))
+    return (side.phi.arrays, plain(side.x, dtype), side.lead), side.given
 
 
 def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
@@ -121,20 +122,34 @@ def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
 
 def _scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the log scales of rows (...), flat; of a masked row of infinities anything."""
-    rows = x.astype(dtype, copy=False).reshape(-1, x.shape[-1])
-    scales = np.empty(len(rows), dtype)
-    with np.errstate(invalid="ignore", over="ignore"):
-        for low in range(0, len(rows), ROWS):
-            scales[low : low + ROWS] = row_scale(np, rows[low : low + ROWS], spec)[:, 0]
+    rows = flat(x, dtype)
+    scales = np.empty(rows.size // x.shape[-1], dtype)
+    form = _packed_form(spec, dtype)
+    blocks, seconds = -(-scales.size // ROWS), 2.0 * rows.size * (1 + form[-1]) / FLOPS_PER_SECOND
+    share(lambda low, high: write_scales(*form, rows, scales, ROWS, low, high), blocks, seconds)
     return flat(scales, dtype)
+
+
+def _packed_form(spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, ...]:
+    """Return weights, centre, linear, the factor in panels and its rank, as `write_scales` takes them, made once."""
+    if ("form", dtype) not in spec.prepared:
+        none = np.zeros(0)
+        weights = none if spec.row_weights is None else spec.row_weights
+        parts, rank = (weights, none, none, none), 0
+        if spec.row_form is not None:
+            form = spec.row_form
+            parts, rank = (weights, form.centre, form.linear, panels(form.factor, dtype)), len(form.factor)
+        spec.prepared["form", dtype] = (*(flat(part, dtype) for part in parts), rank)
+    packed: tuple[Any, ...] = spec.prepared["form", dtype]
+    return packed
 
 
 def _log(values: Array) -> Array:
     """Return the logarithms of values that stand beside log scales of their own."""
     if (values < 0).any():
         raise ParameterError(
-            "the cpu backend takes a log scale per feature beside positive values; got negative ones: "
-            "give signed features a log scale per row, or ask for backend='reference'"
+            "backend 'cpu' takes a log scale for every feature beside positive values only; got negative ones: "
+            "ask for backend='reference', or for none in particular"
         )
     with np.errstate(divide="ignore"):
         return np.log(values)

@@ -6,7 +6,7 @@ r"""Projections of rows by chains of Hadamard transforms, without the dense matr
 
 with the factors of :class:`kernattn.ops.chains.Chains`. Source: Yu et al. (2016). p log p operations for p
 frequencies. The op `features` decides where they stand in for the product with their matrix
-(:mod:`kernattn.ops.features.chains`); the compiled siblings write features in the same pass then.
+(:mod:`kernattn.ops.features.crossover`); the compiled siblings write features in the same pass then.
 """
 
 from kernattn._dispatch import Op

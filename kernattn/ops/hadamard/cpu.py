@@ -20,7 +20,6 @@ from kernattn.ops.spec import MapSpec
 
 __all__ = ["chain_features", "hadamard"]
 
-_packed: WeakKeyDictionary[MapSpec, dict[tuple[np.dtype[Any], int, int], PackedMap]] = WeakKeyDictionary()
 _factors: WeakKeyDictionary[Chains, dict[np.dtype[Any], tuple[NDArray[Any], NDArray[Any]]]] = WeakKeyDictionary()
 
 
@@ -48,17 +47,19 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     flops = 2.0 * blocks * links * p * p.bit_length()
     seconds = n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
     share(groups, -(-n // vector_length(dtype)), seconds)
-    return out.astype(x.dtype, copy=False)
+    with np.errstate(over="ignore"):  # infinite where 16 bits cannot say it
+        return out.astype(x.dtype, copy=False)
 
 
 def _packed_map(spec: MapSpec | None, dtype: np.dtype[Any], dim: int, frequencies: int) -> PackedMap:
     """Return the map of a spec with projections from elsewhere, made once."""
     if spec is None:
         return as_given(dtype, frequencies)
-    maps, key = _packed.setdefault(spec, {}), (dtype, dim, frequencies)
+    maps, key = spec.prepared, (dtype, dim, frequencies)
     if key not in maps:
         maps[key] = packed_with(spec, np.zeros((0, dim)), frequencies, dtype)
-    return maps[key]
+    phi: PackedMap = maps[key]
+    return phi
 
 
 def _factors_of(chains: Chains, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[Any]]:

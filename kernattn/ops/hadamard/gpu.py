@@ -8,36 +8,39 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from kernattn._array import Array, dtype_name
-from kernattn.ops import _cuda
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.constants import NULL, uploaded
+from kernattn.ops._cuda.maps import MapCode, map_arguments, map_code
+from kernattn.ops._cuda.sizes import ceil_div, pieces
 from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["Plan", "chain_features", "hadamard", "plan"]
+__all__ = ["Launch", "chain_features", "hadamard", "launch"]
 
 WARPS = 8
 LINE = 2048  # numbers that a block holds, where a row has fewer
 
 
 @dataclass(frozen=True)
-class Plan:
+class Launch:
     """One launch of the kernel `hadamard`."""
 
-    code: _cuda.MapCode
+    code: MapCode
     group: int  # rows of a block
     blocks: int
     shared_bytes: int
     room: int  # numbers of device memory; 0: the rows are in shared memory
 
 
-def plan(rows: int, p: int, blocks: int, code: _cuda.MapCode, limits: _cuda.Limits) -> Plan:
+def launch(rows: int, p: int, blocks: int, code: MapCode, limits: runtime.Limits) -> Launch:
     """Return the launch for `rows` rows of p numbers."""
     group = min(rows, max(1, LINE // p))
-    blocks *= _cuda.ceil_div(rows, group)
+    blocks *= ceil_div(rows, group)
     logs, lines = (group, code.accumulator), (group * p, code.accumulator)
-    inside = _cuda.pieces(logs, lines)
+    inside = pieces(logs, lines)
     if inside <= limits.shared_bytes:
-        return Plan(code, group, blocks, inside, 0)
-    return Plan(code, group, blocks, _cuda.pieces(logs), blocks * group * p)
+        return Launch(code, group, blocks, inside, 0)
+    return Launch(code, group, blocks, pieces(logs), blocks * group * p)
 
 
 def hadamard(x: Array, chains: Chains) -> Array:
@@ -49,26 +52,26 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     """Return the features of a spec without frequencies of its own, (..., n, M), or the projections, (..., n, D)."""
     import cupy
 
-    device = _cuda.limits()
+    device = runtime.limits()
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     links, p = chains.diagonals.shape[1:]
     frequencies = len(chains)
-    code = _cuda.map_code(dtype_name(x), spec, spec is not None and spec.per_feature, d, device)
+    code = map_code(dtype_name(x), spec, spec is not None and spec.per_feature, d, device)
     if spec is None:
         code = replace(code, kind="values")
     code = replace(code, operand=code.accumulator, project=False, split=False, db=16, warps=WARPS)
     phi = cupy.empty((*x.shape[:-1], frequencies * code.parts), dtype=x.dtype)
     if phi.size == 0:
         return phi
-    how = plan(rows, p, _cuda.ceil_div(frequencies, p), code, device)
+    how = launch(rows, p, ceil_div(frequencies, p), code, device)
     real = np.float64 if code.accumulator == "double" else np.float32
     name = np.dtype(real).name
-    room = cupy.empty(how.room, dtype=real) if how.room else _cuda.NULL
-    _, _, *constants, _, _ = _cuda.map_arguments(spec, code, d)
+    room = cupy.empty(how.room, dtype=real) if how.room else NULL
+    _, _, *constants, _, _ = map_arguments(spec, code, d)
     sizes = (np.int32(frequencies), np.int32(d), np.int32(p), np.int32(links), np.int32(how.group))
-    factors = (_cuda.uploaded(chains.diagonals, name), _cuda.uploaded(chains.norms, name))
+    factors = (uploaded(chains.diagonals, name), uploaded(chains.norms, name))
     arguments = (x, phi, *factors, *constants, *sizes, room)
-    function = _cuda.kernel("hadamard", "hadamard", code.defines)
-    _cuda.launch(function, (how.blocks,), code.threads, how.shared_bytes, (*arguments, np.int64(rows)))
+    function = runtime.kernel("hadamard", "hadamard", code.defines)
+    runtime.start(function, (how.blocks,), code.threads, how.shared_bytes, (*arguments, np.int64(rows)))
     return phi

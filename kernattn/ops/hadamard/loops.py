@@ -4,10 +4,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 from numba import types
 
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
-from kernattn.ops._numba.finish import finish_features
+from kernattn.ops._numba.finish import far_scales, finish_features, limit_of
+from kernattn.ops._numba.held import lower_far, raise_far
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, whole, window
 from kernattn.ops._numba.products import transpose
@@ -98,12 +100,16 @@ def write_chains(arrays, dim, diagonals, links, p, norms, x, n, out, no_mask, lo
     packed, scales = aligned(width * dim, x), aligned(width, x)
     upright, work = aligned(p * width, x), aligned(p * width, x)
     tile = aligned(width * row, x)
-    no_scales = window(x, 0, 0)
+    no_scales, lowered = window(x, 0, 0), np.zeros(width, np.int64)
+    far = x.dtype.type(2.0**-60)  # sums of such rows are far from any end
     for group in range(low, high):
         first = group * width
         rows = min(width, n - first)
         load_rows(x, first * dim, rows, dim, no_mask, 0, packed, dim)
         row_scales(phi.weights, packed, rows, dim, dim, no_scales, 0, no_mask, 0, scales)
+        far_scales(phi, packed, rows, dim, far, scales)
+        for j in range(rows):
+            lowered[j] = lower_far(window(packed, j * dim, dim), far)
         transpose(packed, 0, dim, width, dim, upright, 0, width)
         for begin in range(0, frequencies, p):
             for i in range(p * width):
@@ -116,4 +122,6 @@ def write_chains(arrays, dim, diagonals, links, p, norms, x, n, out, no_mask, lo
                 u, scale = window(tile, j * row, count), window(norms, begin, count)
                 for a in range(count):
                     u[a] *= scale[a]
+                if lowered[j] > 0:
+                    raise_far(u, lowered[j], limit_of(phi, u))
             finish_features(phi, tile, rows, row, begin, count, scales, out, first * features, features)

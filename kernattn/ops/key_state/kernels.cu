@@ -66,8 +66,8 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E*
         for_each_of_features([&](int j, int p, int row, int column) {
             const int feature = map.feature(tile, column);
             Acc y = Acc(0);
-            if (per_feature) y = weight(logs[j][p], -tile_unit[column]);
-            else if (feature >= 0 && visible[row]) y = map.value(tile % parts, u[0][j][p], feature) * weight(log_row[row], -unit);
+            if (per_feature) y = weight(logs[j][p], tile_unit[column]);
+            else if (feature >= 0 && visible[row]) y = map.value(tile % parts, u[0][j][p], feature) * weight(log_row[row], unit);
             phi[row * phi_row + column] = narrow<E>(y);
         });
         __syncthreads();

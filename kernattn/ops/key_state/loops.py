@@ -4,13 +4,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.far import alike_rows
+from kernattn.ops._numba.faint import faint, raise_queries
+from kernattn.ops._numba.lifts import USUAL, alike_rows, lift_of, rise_of
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
+from kernattn.ops._numba.moderate import moderate_keys
 from kernattn.ops._numba.outputs import log_normalisers, write
 from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
 from kernattn.ops._numba.registers import TALL, lanes
+from kernattn.ops._numba.stream import fetch
 from kernattn.ops._numba.sums import Sums, clear, lift_sums, load_sums, rescale, store_sums
 from kernattn.ops._numba.tiles import key_values, key_weights, load_rows, project_keys, query_features
 
@@ -18,8 +23,8 @@ __all__ = ["recur"]
 
 
 @inner
-def _cut_triangle(products, rows, row, inside, den):
-    """Put zeros where j > i, as far as blocks reach, and add the columns to den."""
+def _cut_triangle(products, rows, row, inside):
+    """Put zeros where j > i, as far as blocks reach, and set `inside` to the sums of the columns."""
     for i in range(rows):
         inside[i] = 0
     for j in range(rows):
@@ -29,8 +34,6 @@ def _cut_triangle(products, rows, row, inside, den):
             x[i] = 0
         for i in range(rows - first):
             total[i] += x[i]
-    for i in range(rows):
-        den[i] += inside[i]
 
 
 @inner
@@ -44,19 +47,23 @@ def _of_one_sequence(fresh, at, rows):
 
 @compiled
 def recur(
-    phi_q, phi_k, e, tokens, masks, before, units, reads, n, answers, after, chunk, bound, low, high
+    phi_q, phi_k, e, tokens, masks, before, units, reads, n, answers, after, chunk, low, high
 ):  # fmt: skip
     """Run units low to high. A unit is a run of one head's tokens.
 
     units (U, 6): head of k, of v, of the mask, of what came before or -1; first token, and the one after the last.
 
     reads (units, G, 2) are the heads of q that look at it, and of out. Everything is flat: tokens are q, k, v and the
-    log scales of k that are given; masks that of the keys, and where sequences begin; before and after (s, z, peak);
-    answers out, and unless these are empty logarithm and sign of every normaliser, without the query's own log scale.
+    log scales of q and k that are given; masks that of the keys, and where sequences begin; before and after (s, z,
+    peak); answers out, and unless these are empty logarithm and sign of every normaliser.
+
+    A chunk stands in the unit of what its first row sees. Keys may rise above it, by fewer octaves beside large values,
+    before the chunk ends early.
     """
     phi_q, phi_k = unpacked(phi_q), unpacked(phi_k)
     features = phi_k.features
-    q, k, v, given = whole(tokens[0]), whole(tokens[1]), whole(tokens[2]), whole(tokens[3])
+    q, k, v = whole(tokens[0]), whole(tokens[1]), whole(tokens[2])
+    given_q, given_k = whole(tokens[3]), whole(tokens[4])
     (mask, fresh), (out, logs, signs) = masks, answers
     row_e = tile_rows(e, v)
     # an odd number of lines: rows fall into different cache sets
@@ -65,64 +72,86 @@ def recur(
     wide = tile_rows(max(features, phi_q.frequencies, phi_k.frequencies), v)
     groups = reads.shape[1]
     tops = features if phi_k.per_feature else 1
-    sums = Sums(aligned(wide * row_e, v), aligned(wide, v), aligned(wide, v), features, e, row_e, tops)
-    units_after, base, totals, spare = aligned(wide, v), aligned(wide, v), aligned(wide, v), aligned(2 * wide, v)
-    scales, highest, den, cut = aligned(size, v), aligned(size, v), aligned(size, v), aligned(size, v)
+    sums = Sums(
+        aligned(wide * row_e, v), aligned(wide, v), aligned(wide, v), aligned(wide, v), features, e, row_e, tops
+    )
+    base, reached, totals, spare = aligned(wide, v), aligned(wide, v), aligned(wide, v), aligned(2 * wide, v)
+    scales, highest, own = aligned(size, v), aligned(size, v), aligned(size, v)
+    den, inside = aligned(size, v), aligned(size, v)
     keys = aligned(size * row_k, v)
     queries = aligned(wide * size, v)
     packed = aligned(size * max(phi_q.dim, phi_k.dim), v)
     packed_v = aligned(size * row_e, v)
     products = aligned(size * size, v)
     num = aligned(size * row_e, v)
+    positive = phi_q.positive and phi_k.positive
+    zero, least = v.dtype.type(0), faint(v) if phi_k.positive else v.dtype.type(-np.inf)
     for u in range(low, high):
         head, head_v, head_m = units[u, 0], units[u, 1], units[u, 2]
         start, t, end = units[u, 3], units[u, 4], units[u, 5]
         load_sums(sums, before, start)
-        lifted = v.dtype.type(0)
+        size_v, lifted = USUAL, zero
         while t < end:
             at_k, at_v, at_m, rows = head * n + t, head_v * n + t, head_m * n + t, min(chunk, end - t)
             if fresh.size > 0:
                 if fresh[at_m]:
                     clear(sums)
+                    size_v, lifted = USUAL, zero
                 rows = _of_one_sequence(fresh, at_m, rows)
-            rows, lift = alike_rows(v, at_v * e, rows, e, mask, at_m, lifted)
-            if lift > lifted:
-                lift_sums(sums, lift - lifted)
-                lifted = lift
-            project_keys(phi_k, k, at_k * phi_k.dim, rows, mask, at_m, given, at_k, packed, keys, row_k, scales)
-            if phi_k.per_feature:
-                rows = key_weights(
-                    phi_k, rows, keys, row_k, scales, sums.units, bound - lifted, lifted, base, units_after, totals
-                )
+            rows, size_v = alike_rows(v, at_v * e, rows, e, mask, at_m, size_v)
+            if lift_of(size_v, v) > lifted:
+                lifted = lift_of(size_v, v)
+                lift_sums(sums, lifted)
+            alone = lifted == 0 and mask.size == 0 and given_k.size == 0 and not sums.reached[0] > 0
+            if alone and moderate_keys(phi_k, k, at_k * phi_k.dim, rows, keys, row_k, scales, totals):
+                base[0] = sums.reached[0] = zero
             else:
-                rows, units_after[0] = key_values(
-                    phi_k, k, at_k * phi_k.dim, rows, keys, row_k, scales,
-                    sums.units[0], bound - lifted, lifted, spare, totals,
-                )  # fmt: skip
-            rescale(sums, units_after)
+                project_keys(phi_k, k, at_k * phi_k.dim, rows, mask, at_m, given_k, at_k, packed, keys, row_k, scales)
+                above = rise_of(size_v, v)
+                if phi_k.per_feature:
+                    rows = key_weights(
+                        phi_k, rows, keys, row_k, scales, sums.reached, above, lifted, base, reached, totals
+                    )
+                    for a in range(features):
+                        sums.reached[a] = reached[a]
+                else:
+                    rows, base[0], sums.reached[0] = key_values(
+                        phi_k, k, at_k * phi_k.dim, rows, keys, row_k, scales,
+                        sums.reached[0], above, lifted, spare, totals,
+                    )  # fmt: skip
+            rescale(sums, base, least)
             values, row_v = window(v, at_v * e, rows * e), e
             if mask.size > 0 or e % lanes(v) > 0:
                 values, row_v = window(packed_v, 0, packed_v.size), row_e
                 load_rows(v, at_v * e, rows, e, mask, at_m, packed_v, row_e)
             for g in range(groups):
-                for i in range(rows):
-                    den[i] = 0
                 query_features(
                     phi_q, q, (reads[u, g, 0] * n + t) * phi_q.dim, rows, sums.units, sums.z,
-                    packed, queries, size, highest, den, spare,
+                    packed, queries, size, highest, own, den, spare,
                 )  # fmt: skip
-                # products[j, i] = phi(k_j) . phi(q_i) for j <= i
-                product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
-                _cut_triangle(products, rows, size, cut, den)
+                fetch(k, (at_k + rows) * phi_k.dim, rows * phi_k.dim)  # of the next chunk
+                for again in range(2):  # products[j, i] = phi(k_j) . phi(q_i) for j <= i
+                    product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
+                    _cut_triangle(products, rows, size, inside)
+                    if again > 0 or not positive or not raise_queries(
+                        queries, size, rows, features, sums.z, keys, row_k, scales, den, inside, highest
+                    ):  # fmt: skip
+                        break
+                for i in range(rows):
+                    den[i] += inside[i]
+                fetch(q, (reads[u, g, 0] * n + t + rows) * phi_q.dim, rows * phi_q.dim)
                 product(queries, 0, 1, size, sums.s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
                 product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, True, LOWER)
                 write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
                 if logs.size > 0:
-                    if not phi_k.per_feature:
-                        highest[:rows] += sums.units[0]
-                    log_normalisers(den, highest, rows, logs, signs, reads[u, g, 1] * n + t)
+                    unit = sums.units[0] if tops == 1 else zero
+                    log_normalisers(
+                        den, unit, highest, own, rows, given_q, reads[u, g, 0] * n + t,
+                        logs, signs, reads[u, g, 1] * n + t,
+                    )  # fmt: skip
             for a in range(features):
                 sums.z[a] += totals[a]
+            fetch(v, (at_v + rows) * e, rows * e)
             product(keys, 0, 1, row_k, values, 0, row_v, sums.s, 0, row_e, features, e, rows, True, FULL)
             t += rows
-        store_sums(sums, after, u)
+        store_sums(sums, after, u, least)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +24,14 @@ from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import recur
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, merge
 
-__all__ = ["Work", "at", "shaped", "stretches", "summarised", "units_of", "work_of"]
+__all__ = ["Work", "at", "nobody", "shaped", "stretches", "summarised", "units_of", "work_of"]
+
+
+KEPT = 1024
+"""Heads, of keys and of queries, of the largest table of units that is kept: less than 64 kB."""
+
+Leads = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]
+"""Leading axes of q, None without queries, of k and of v."""
 
 
 class Work(NamedTuple):
@@ -36,6 +44,7 @@ class Work(NamedTuple):
     n: int
     mask: NDArray[np.bool_]
     fresh: NDArray[np.bool_]
+    who: Leads
     heads: Heads
     chunk: int
     dtype: np.dtype[Any]
@@ -78,12 +87,13 @@ class Work(NamedTuple):
         )
         old = (none, none, none) if before is None else tuple(flat(x, self.dtype) for x in before)
         new = s.reshape(-1), z.reshape(-1), peak.reshape(-1)
-        rows, masks = (q.x, self.keys.x, self.v, self.keys.given), (self.mask, self.fresh)
+        given_q = none if normaliser is None else q.given
+        rows, masks = (q.x, self.keys.x, self.v, given_q, self.keys.given), (self.mask, self.fresh)
 
         def slab(low: int, high: int) -> None:
             recur(
                 q.phi.arrays, phi.arrays, self.e, rows, masks, old, units, reads, self.n, answers, new,
-                self.chunk, _bound(self.dtype), low, high,
+                self.chunk, low, high,
             )  # fmt: skip
 
         tokens = int((units[:, 5] - units[:, 4]).sum())
@@ -91,17 +101,13 @@ class Work(NamedTuple):
         return PeakedSum(s, z, peak)
 
 
-def _bound(dtype: np.dtype[Any]) -> Any:
-    """Return by how many powers of two the keys of a chunk may rise above its first: 2^-68 is left in float32."""
-    return dtype.type(58 if dtype.itemsize == 4 else 720)
-
-
 def work_of(
     queries: Side | None, keys: Side, v: Array, key_mask: Array | None, segment_ids: Array | None, chunk: int
 ) -> Work:
     """Return the arrays as the loop reads them, and who reads what."""
     dtype, (*v_lead, n, e) = accumulation(v), v.shape
-    who = heads(None if queries is None else queries.lead, keys.lead, tuple(v_lead))
+    leads = None if queries is None else queries.lead, keys.lead, tuple(v_lead)
+    who = heads(*leads)
     mask = fresh = NO_MASK
     if key_mask is not None:
         mask = flat(np.broadcast_to(key_mask, (*who.lead, n)), bool)
@@ -109,17 +115,28 @@ def work_of(
         starts = np.zeros((*who.lead, n), bool)
         starts[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
         fresh = flat(starts, bool)
-    return Work(keys, queries, flat(v, dtype), e, n, mask, fresh, who, chunk, dtype)
+    return Work(keys, queries, flat(v, dtype), e, n, mask, fresh, leads, who, chunk, dtype)
 
 
-def units_of(work: Work, starts: NDArray[np.int64], cuts: list[int]) -> NDArray[np.int64]:
-    """Return a unit for each head and each stretch between cuts, (B * (len(cuts) - 1), 6)."""
-    stretches, count = len(cuts) - 1, len(work.heads.k)
+def units_of(work: Work, cuts: tuple[int, ...], begun: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a unit for each head and each stretch between cuts, (B * S, 6), and who reads it, (B * S, G, 2).
+
+    Where `begun`, sums came before every one of them. Small tables are kept: short calls ask for the same ones again.
+    """
+    few = (len(work.heads.k) + len(work.heads.q)) * len(cuts) <= KEPT
+    return (_kept_units if few else _kept_units.__wrapped__)(work.who, cuts, begun)
+
+
+@lru_cache(maxsize=256)
+def _kept_units(who: Leads, cuts: tuple[int, ...], begun: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    found, stretches = heads(*who), len(cuts) - 1
+    count = len(found.k)
     units = np.empty((count, stretches, 6), np.int64)
-    units[..., 0], units[..., 1] = work.heads.k[:, None], work.heads.v[:, None]
-    units[..., 2], units[..., 3] = np.arange(count)[:, None], starts.reshape(count, -1)
+    units[..., 0], units[..., 1] = found.k[:, None], found.v[:, None]
+    units[..., 2] = np.arange(count)[:, None]
+    units[..., 3] = np.arange(count * stretches).reshape(count, stretches) if begun else -1
     units[..., 4], units[..., 5] = cuts[:-1], cuts[1:]
-    return units.reshape(-1, 6)
+    return units.reshape(-1, 6), np.repeat(found.reads, stretches, axis=0)
 
 
 def stretches(work: Work) -> int:
@@ -144,12 +161,17 @@ def summarised(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> Peak
     """Return the sums over all keys."""
     work = work_of(None, keys, v, key_mask, None, chunk)
     count, parts = len(work.heads.k), stretches(work)
-    cuts = [work.n * i // parts for i in range(parts + 1)]
-    none = np.full((count, parts), -1)
-    units = units_of(work, none, cuts)
-    sums = work.run(units, np.zeros((len(units), 0, 2), np.int64), None, np.empty(0, work.dtype))
+    units, _ = units_of(work, tuple([work.n * i // parts for i in range(parts + 1)]), False)
+    sums = work.run(units, nobody(len(units)), None, unwritten(work.dtype))
+    if parts == 1:
+        return shaped(sums, work.heads.lead)
     sums = shaped(sums, (count, parts))
     total = at(sums, np.s_[:, 0])
     for part in range(1, parts):
         total = merge(np, total, at(sums, np.s_[:, part]))
     return shaped(total, work.heads.lead)
+
+
+def nobody(units: int) -> NDArray[np.int64]:
+    """Return that no query reads the units."""
+    return np.empty((units, 0, 2), np.int64)

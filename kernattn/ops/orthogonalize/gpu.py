@@ -8,16 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernattn._array import Array, dtype_name
-from kernattn.ops import _cuda
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.constants import NULL
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two
 from kernattn.ops.orthogonalize.reference import by_qr
 
-__all__ = ["Plan", "orthogonalize", "plan"]
+__all__ = ["Launch", "launch", "orthogonalize"]
 
 MOST_WARPS = 16
 
 
 @dataclass(frozen=True)
-class Plan:
+class Launch:
     """One launch of the kernel `orthogonalize`."""
 
     defines: tuple[str, ...]
@@ -29,18 +31,18 @@ class Plan:
     inside: bool  # is a matrix in shared memory?
 
 
-def plan(rows: int, d: int, dtype: str, limits: _cuda.Limits) -> Plan:
+def launch(rows: int, d: int, dtype: str, limits: runtime.Limits) -> Launch:
     """Return the launch for matrices (rows, d)."""
     accumulator = "double" if dtype == "float64" else "float"
-    warps = _cuda.power_of_two(_cuda.ceil_div(d, 32), 1, MOST_WARPS)
+    warps = power_of_two(ceil_div(d, 32), 1, MOST_WARPS)
     stride = (d + 3) // 8 * 8 + 4  # at least d, and 4 (mod 8)
     sums = ((rows, accumulator), (MOST_WARPS, accumulator))
-    size = _cuda.pieces(*sums, (rows * stride, accumulator))
+    size = pieces(*sums, (rows * stride, accumulator))
     inside = size <= limits.shared_bytes
-    defines = (f"-DINPUT={_cuda.C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={MOST_WARPS}")
+    defines = (f"-DINPUT={C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={MOST_WARPS}")
     if inside:
-        return Plan(defines, accumulator, warps, stride, 4, size, inside)
-    return Plan(defines, accumulator, warps, d, 32, _cuda.pieces(*sums), inside)
+        return Launch(defines, accumulator, warps, stride, 4, size, inside)
+    return Launch(defines, accumulator, warps, d, 32, pieces(*sums), inside)
 
 
 def orthogonalize(blocks: Array, method: str) -> Array:
@@ -54,12 +56,12 @@ def orthogonalize(blocks: Array, method: str) -> Array:
     if out.size == 0:
         return out
     *lead, rows, d = x.shape
-    how = plan(rows, d, dtype_name(x), _cuda.limits())
-    room = _cuda.NULL
+    how = launch(rows, d, dtype_name(x), runtime.limits())
+    room = NULL
     if not how.inside:
         real = "float64" if how.accumulator == "double" else "float32"
         room = out if dtype_name(x) == real else cupy.empty(x.shape, dtype=real)
-    function = _cuda.kernel("orthogonalize", "orthogonalize", how.defines)
+    function = runtime.kernel("orthogonalize", "orthogonalize", how.defines)
     sizes = (np.int32(rows), np.int32(d), np.int32(how.stride), np.int32(how.lanes))
-    _cuda.launch(function, (math.prod(lead),), 32 * how.warps, how.shared_bytes, (x, out, room, *sizes))
+    runtime.start(function, (math.prod(lead),), 32 * how.warps, how.shared_bytes, (x, out, room, *sizes))
     return out

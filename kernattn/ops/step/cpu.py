@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from operator import is_
-
 import numpy as np
 
 from kernattn._array import Array
 from kernattn.ops._numba.crew import crew
 from kernattn.ops._numba.heads import heads
-from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, plain
+from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, narrowed, plain
 from kernattn.ops.features.sides import tokens
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -32,24 +30,31 @@ def step(
     out: Array | None = None,
 ) -> tuple[Array, PeakedSum]:
     """Return the output of the token and the state after it."""
-    dtype, e = accumulation(v), v.shape[-1]
-    query, key = tokens(q, k, q_spec, k_spec, dtype)
-    who = heads(query.lead, key.lead, v.shape[:-1])
-    count, groups = who.reads.shape[:2]
-    wide = out if out is not None and out.dtype == dtype else np.empty((*who.out_lead, e), dtype)
+    dtype = accumulation(v)
+    (phi_q, queries, q_lead), (phi_k, keys, k_lead), given = tokens(q, k, q_spec, k_spec, dtype)
+    who = heads(q_lead, k_lead, v.shape[:-1])
+    wide = out if out is not None and out.dtype == dtype else np.empty((*who.out_lead, v.shape[-1]), dtype)
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, who.lead), bool)
-    old = [x if x.flags.carray else np.array(x, order="C") for x in state]
-    in_place = reuse_state and all(map(is_, old, state))
-    new = old if in_place else [np.empty(x.shape, dtype) for x in old]
-    arguments = (
-        query.phi.arrays, key.phi.arrays, e,
-        query.x, key.x, plain(v, dtype), key.given, mask, who.table, groups,
-        *[x.ravel() for x in old], in_place, wide.ravel(), *[x.ravel() for x in new],
+    s, z, peak = state
+    before = state
+    if not (s.flags.carray and z.flags.carray and peak.flags.carray):
+        before = PeakedSum(*(np.array(x, order="C") for x in state))
+    after = before
+    if not reuse_state or before is not state:
+        after = PeakedSum(np.empty(s.shape, dtype), np.empty(z.shape, dtype), np.empty(peak.shape, dtype))
+    old = _flat(before)
+    advance(
+        phi_q, phi_k, (queries, keys, plain(v, dtype), given), mask, who.table,
+        old, wide.ravel(), old if after is before else _flat(after),
+        *crew(len(who.k), wide.size * z.shape[-1] * SECONDS_PER_SUM),
     )  # fmt: skip
-    advance(*arguments, *crew(count, state.s.size * groups * SECONDS_PER_SUM), count)
-    after = PeakedSum(*new)
     if out is None:
-        return wide if v.dtype == dtype else wide.astype(v.dtype), after
+        return narrowed(wide, v.dtype), after
     if wide is not out:
-        out[...] = wide
+        out[...] = narrowed(wide, out.dtype)
     return out, after
+
+
+def _flat(sums: PeakedSum) -> tuple[Array, Array, Array]:
+    s, z, peak = sums
+    return s.ravel(), z.ravel(), peak.ravel()

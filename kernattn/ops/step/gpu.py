@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Any
 from weakref import ref
@@ -9,39 +10,43 @@ from weakref import ref
 import numpy as np
 
 from kernattn._array import Array, dtype_name
-from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
+from kernattn.ops._cuda.constants import NULL
+from kernattn.ops._cuda.linear import LinearCode, alike, both_sides, linear_code
+from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces
 from kernattn.ops.features.reference import computed
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Plan", "plan", "step"]
+__all__ = ["Launch", "launch", "step"]
 
 WARPS = 8
 COLUMNS = 32  # of the state that a block passes over
 
 
 @dataclass(frozen=True)
-class Plan:
+class Launch:
     """The launches of `prepare` and `stream`."""
 
-    code: _cuda_linear.LinearCode
+    code: LinearCode
     prepare_grid: tuple[int]
     stream_grid: tuple[int, int]
     prepare_bytes: int
     stream_bytes: int
 
 
-def plan(entries: int, e: int, code: _cuda_linear.LinearCode) -> Plan:
+def launch(entries: int, e: int, code: LinearCode) -> Launch:
     """Return the launches for states (entries, M, e)."""
     accumulator = code.map.accumulator
-    wide = 16 // _cuda.BYTES[accumulator] if e % (16 // _cuda.BYTES[accumulator]) == 0 else 1
+    wide = 16 // BYTES[accumulator] if e % (16 // BYTES[accumulator]) == 0 else 1
     rows = code.map.threads // (COLUMNS // wide)
-    return Plan(
+    return Launch(
         code,
         (entries,),
-        (entries, _cuda.ceil_div(e, COLUMNS)),
-        _cuda.pieces((code.map.warps, accumulator)),
-        _cuda.pieces((rows * COLUMNS, accumulator)),
+        (entries, ceil_div(e, COLUMNS)),
+        pieces((code.map.warps, accumulator)),
+        pieces((rows * COLUMNS, accumulator)),
     )
 
 
@@ -63,41 +68,39 @@ def step(
     """
     import cupy
 
-    device = _cuda.limits()
+    device = runtime.limits()
     dtype = dtype_name(v)
     q, k = _token(q), _token(k)
-    if not _cuda_linear.alike(q_spec, k_spec):
+    if not alike(q_spec, k_spec):
         q, k, q_spec, k_spec = computed(q, q_spec), computed(k, k_spec), None, None
-    queries, keys, map_code, _ = _cuda_linear.both_sides(q, k, q_spec, k_spec, dtype, device)
+    queries, keys, map_code, _ = both_sides(q, k, q_spec, k_spec, dtype, device)
     e = v.shape[-1]
-    key_lead = _cuda_linear.merged_lead(keys.lead, v.shape[:-1], state.s.shape[:-2], _cuda_linear.lead_of(key_mask, 0))
-    lead = _cuda_linear.merged_lead(queries.lead, key_lead)
-    rows, v = keys.rows.broadcast(key_lead), _cuda_linear.broadcast(v, key_lead, 1)
-    old = PeakedSum(
-        *(_cuda_linear.broadcast(part, key_lead, inner) for part, inner in zip(state, (2, 1, 1), strict=True))
-    )
+    key_lead = merged_lead(keys.lead, v.shape[:-1], state.s.shape[:-2], lead_of(key_mask, 0))
+    lead = merged_lead(queries.lead, key_lead)
+    rows, v = keys.rows.broadcast(key_lead), broadcast(v, key_lead, 1)
+    old = PeakedSum(*(broadcast(part, key_lead, inner) for part, inner in zip(state, (2, 1, 1), strict=True)))
     whole = state.s.shape[:-2] == key_lead and all(part.flags.c_contiguous for part in state)
     new = state if reuse_state and whole else PeakedSum(*map(cupy.empty_like, old))
-    code = _cuda_linear.linear_code(replace(map_code, warps=WARPS), dtype, e, device)
-    entries = _cuda_linear.entries(key_lead)
-    how = plan(entries, e, code)
+    code = linear_code(replace(map_code, warps=WARPS), dtype, e, device)
+    entries = math.prod(key_lead)
+    how = launch(entries, e, code)
 
     features = state.s.shape[-2]
-    decay, fresh, weights, den = _vectors(new.s, _cuda_linear.entries(lead), new is state)
+    decay, fresh, weights, den = _vectors(new.s, math.prod(lead), new is state)
     out = cupy.empty((*lead, e), dtype=v.dtype) if out is None else out
-    mask = _cuda.NULL if key_mask is None else _cuda_linear.broadcast(key_mask, key_lead, 0).view(cupy.uint8)
-    strides = _cuda_linear.batch(lead, queries.lead, key_lead)
+    mask = NULL if key_mask is None else broadcast(key_mask, key_lead, 0).view(cupy.uint8)
+    strides = batch(lead, queries.lead, key_lead)
     sides = (*queries.arguments, *keys.arguments)
     vectors = (old.z, old.peak, new.z, new.peak, decay, fresh, weights, den)
-    _cuda.launch(
-        _cuda.kernel("step", "prepare", code.defines),
+    runtime.start(
+        runtime.kernel("step", "prepare", code.defines),
         how.prepare_grid,
         code.map.threads,
         how.prepare_bytes,
         (queries.rows.x, rows.x, rows.scale, *sides, mask, *vectors, *strides),
     )
-    _cuda.launch(
-        _cuda.kernel("step", "stream", code.defines),
+    runtime.start(
+        runtime.kernel("step", "stream", code.defines),
         how.stream_grid,
         code.map.threads,
         how.stream_bytes,

@@ -2,7 +2,7 @@
 
 // A block an entry of the keys. decay, fresh (entries of keys, M): S <- decay S + fresh v; weights (entries, M), den (entries):
 // out = weights S / den. z and peak may be written over themselves.
-extern "C" __global__ void __launch_bounds__(32 * WARPS)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, 4)
 prepare(const X* q, const X* k, const Acc* k_scale, const Acc* q_omega, const E* q_omega_parts, const Acc* q_row_weights, const Acc* q_offset,
         Acc q_amplitude, Acc q_log_amplitude, int q_frequencies, int q_d, const Acc* k_omega, const E* k_omega_parts, const Acc* k_row_weights,
         const Acc* k_offset, Acc k_amplitude, Acc k_log_amplitude, int k_frequencies, int k_d, const unsigned char* mask, const Acc* z,
@@ -21,8 +21,7 @@ prepare(const X* q, const X* k, const Acc* k_scale, const Acc* q_omega, const E*
     if (k_scale) {
         row_log = k_scale[keys];
     } else if (Nonlinearity::scaled && k_row_weights) {
-        for (int i = lane; i < k_d; i += 32) row_log += k_row_weights[i] * Acc(widen(key[i])) * Acc(widen(key[i]));
-        row_log = warp_sum(row_log);
+        row_log = row_scale(key, k_map);
     }
     // Where the log scale is per row
     const Acc old_peak = per_feature ? Acc(0) : peak[keys], old_unit = unit_of_log(old_peak);
@@ -57,11 +56,11 @@ prepare(const X* q, const X* k, const Acc* k_scale, const Acc* q_omega, const E*
                         const Acc log = visible ? map.log(part, u, row_log, feature) : Limits<Acc>::lowest();
                         const Acc old = peak[at + feature], before = unit_of_log(old), after = larger(before, unit_of(log));
                         fade = change(before, after) * rest_of_log(old);
-                        add = weight(log, -after);
+                        add = weight(log, after);
                         peak_after[at + feature] = log_of(after);
                     } else {
                         fade = change(old_unit, unit) * rest_of_log(old_peak);
-                        add = visible ? map.value(part, u, feature) * weight(row_log, -unit) : Acc(0);
+                        add = visible ? map.value(part, u, feature) * weight(row_log, unit) : Acc(0);
                     }
                     decay[at + feature] = fade;
                     fresh[at + feature] = add;
@@ -81,7 +80,7 @@ prepare(const X* q, const X* k, const Acc* k_scale, const Acc* q_omega, const E*
         }
         Acc sum = Acc(0);
         for (int i = threadIdx.x; i < features; i += blockDim.x) {
-            const Acc w = per_feature ? weight(weights[to + i], unit_of_log(peak_after[at + i]) - top) : weights[to + i];
+            const Acc w = per_feature ? weight(weights[to + i], unit_of_log(peak_after[at + i]), top) : weights[to + i];
             weights[to + i] = w;
             sum += w * z_after[at + i];
         }

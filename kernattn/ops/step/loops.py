@@ -9,13 +9,16 @@ import numpy as np
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.crew import close, offer_of, open_, taken
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, unit_of, weight
-from kernattn.ops._numba.far import absorbed, hold, lift, own_query, own_values, within
+from kernattn.ops._numba.faint import drop_faint, low_normaliser, raise_token
+from kernattn.ops._numba.held import hold, within
 from kernattn.ops._numba.kinds import row_logs, row_values
+from kernattn.ops._numba.lifts import absorbed, lift
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, whole, window
 from kernattn.ops._numba.outputs import write
 from kernattn.ops._numba.products import panel_product
-from kernattn.ops._numba.registers import ROWS, lanes
+from kernattn.ops._numba.registers import LINE, ROWS, lanes
+from kernattn.ops._numba.row_units import balance_query, own_values, take_off_largest
 from kernattn.ops._numba.tiles import in_unit, row_scales
 from kernattn.ops.step._sums import read, renew
 
@@ -42,22 +45,21 @@ def _largest(x, parts):
 
 
 @inner_exact
-def _key_weights(x, scale, offset, raised, before, after, units, decay):
-    """Turn logs of the key's features into weights in the new units, and set how much the old sums shrink."""
+def _key_weights(x, scale, offset, raised, units, decay):
+    """Turn logs of the key's features into weights in the new units, and old peaks into how much their sums shrink."""
     nothing, zero = x.dtype.type(-np.inf), x.dtype.type(0)
     for a in range(x.size):
-        log, old = (x[a] + scale) + offset[a], before[a]
+        log, old = (x[a] + scale) + offset[a], decay[a]
         last, own = octaves(old), unit_of(log) + raised
         new = own if own > last else last
         unit = zero if new == nothing else new
         units[a] = new
-        after[a] = log_of(new)
         x[a] = weight(log, zero, unit)
         decay[a] = change_of_unit(old, zero, unit)
     if raised > 0:
         for a in range(x.size):
             hidden = absorbed(units[a], raised)
-            if hidden > 0:
+            if hidden > 0 and x[a] != zero:  # else nothing is added to the old sum, and it needs no room
                 x[a] *= weight(zero, zero, hidden)
                 decay[a] *= weight(zero, zero, hidden)
 
@@ -97,27 +99,34 @@ def _hold(phi, x, tile, at, scales, j):
 
 
 @inner
-def _advance(
-    phi_q, phi_k, e,
-    q, k, v, given, mask, table, groups, s, z, peak, in_place,
-    out, new_s, new_z, new_peak, low, high,
-):  # fmt: skip
-    """Take a token for heads low to high of the state."""
-    heads = table.size // (2 + 2 * groups)
+def _advance(phi_q, phi_k, tokens, mask, table, before, out, after, low, high):
+    """Take a token for heads low to high of the state, whose new sums may lie where the old ones do.
+
+    Numbers that are replaced pass through scratch memory: a loop that might read what it wrote is not vectorised.
+    """
+    (s, z, peak), (new_s, new_z, new_peak) = before, after
+    phi_q, phi_k = unpacked(phi_q), unpacked(phi_k)
+    features = phi_k.features
+    heads, e = z.size // features, s.size // z.size
+    groups = table.size // (2 * heads) - 1
     of_k, of_v = window(table, 0, heads), window(table, heads, heads)
     of_q = window(table, 2 * heads, groups * heads)
     of_out = window(table, (2 + groups) * heads, groups * heads)
-    phi_q, phi_k = unpacked(phi_q), unpacked(phi_k)
-    features = phi_k.features
-    q, k, v, s, given = whole(q), whole(k), whole(v), whole(s), whole(given)
+    q, k, v, given = whole(tokens[0]), whole(tokens[1]), whole(tokens[2]), whole(tokens[3])
     row = pad(max(features, phi_q.frequencies, phi_k.frequencies), lanes(v)) + lanes(v)
-    readers = pad(ROWS * groups, ROWS)
-    keys, queries = aligned(ROWS * row, v), aligned(readers * row, v)
-    packed = aligned(readers * max(phi_q.dim, phi_k.dim), v)
-    scales, decay, parts = aligned(ROWS, v), aligned(features, v), aligned(lanes(v), v)
-    units, largest, spare = aligned(features, v), aligned(features, v), aligned(features, v)
-    value, total, den = aligned(e, v), aligned(e, v), aligned(1, v)
+    readers, wide = pad(ROWS * groups, ROWS), pad(max(features, e), LINE // v.itemsize)
+    tiles = (ROWS + readers) * row
+    rows = pad(tiles + readers * max(phi_q.dim, phi_k.dim), LINE // v.itemsize)
+    memory = aligned(rows + 9 * wide, v)  # one piece: many cost more than what is done in them
+    keys, queries = window(memory, 0, ROWS * row), window(memory, ROWS * row, readers * row)
+    packed = window(memory, tiles, rows - tiles)
+    decay, units = window(memory, rows, features), window(memory, rows + wide, features)
+    largest, spare = window(memory, rows + 2 * wide, features), window(memory, rows + 3 * wide, features)
+    total_z, value = window(memory, rows + 4 * wide, features), window(memory, rows + 5 * wide, e)
+    total, scales = window(memory, rows + 6 * wide, e), window(memory, rows + 7 * wide, ROWS)
+    parts = window(memory, rows + 8 * wide, lanes(v))
     nothing, zero, one = v.dtype.type(-np.inf), v.dtype.type(0), v.dtype.type(1)
+    positive, low_den = phi_q.positive and phi_k.positive, low_normaliser(v)
     dim, per_feature = phi_k.dim, phi_k.per_feature
     inputs, step = (keys, row) if phi_k.omega_t.size == 0 else (packed, dim)
     for block in range(low, high, ROWS):
@@ -137,43 +146,66 @@ def _advance(
             raised = lift(window(v, of_v[b] * e, e)) if there else zero
             if per_feature:
                 row_logs(phi_k, key, 1, row, phi_k.frequencies)
-                after = window(new_peak, b * features, features)
-                old = window(peak, b * features, features)
-                _key_weights(key, scales[j], phi_k.offset, raised, old, after, units, decay)
+                for a in range(features):
+                    decay[a] = peak[b * features + a]
+                _key_weights(key, scales[j], phi_k.offset, raised, units, decay)
+                highest = window(new_peak, b * features, features)
+                for a in range(features):
+                    highest[a] = log_of(units[a])
             else:
                 scale = window(scales, j, 1)
                 own_values(phi_k, k, of_k[b] * dim, 1, key, row, scale, spare)
                 new = max(octaves(peak[b]), unit_of(scales[j]) + raised)
                 unit = zero if new == nothing else new
                 in_unit(phi_k, key, 1, row, scale, unit, raised)
-                decay[:] = change_of_unit(peak[b], -unit, absorbed(unit, raised))
+                hidden = absorbed(unit, raised)
+                if hidden > 0:
+                    added = 0
+                    for a in range(features):
+                        added += 1 if key[a] != zero else 0
+                    hidden = hidden if added > 0 else zero
+                shrink = change_of_unit(peak[b], -unit, hidden)
+                for a in range(features):
+                    decay[a] = shrink
                 new_peak[b] = log_of(new)
+                if phi_k.positive:
+                    drop_faint(decay, window(z, b * features, features))
             old_z, new_z_b = window(z, b * features, features), window(new_z, b * features, features)
             for a in range(features):
-                new_z_b[a] = decay[a] * old_z[a] + key[a]
+                total_z[a] = decay[a] * old_z[a] + key[a]
+            for a in range(features):
+                new_z_b[a] = total_z[a]
             for c in range(e):
                 value[c] = v[of_v[b] * e + c] if there else zero
             sums = window(new_s, b * features * e, features * e)
             for g in range(groups):
                 reader = window(queries, (j * groups + g) * row, features)
+                x = window(q, of_q[b * groups + g] * phi_q.dim, phi_q.dim)
                 if per_feature:
                     row_logs(phi_q, reader, 1, row, phi_q.frequencies)
+                    if phi_q.precise > 0 and not within(x, phi_q.precise):
+                        take_off_largest(reader, 1, features)
                     _query_weights(reader, phi_q.offset, units, largest, parts)
                 else:
                     row_values(phi_q, reader, 0, 0, phi_q.frequencies, one)
-                    x = window(q, of_q[b * groups + g] * phi_q.dim, phi_q.dim)
-                    own_query(phi_q, x, reader, spare)
-                total[:] = zero
+                    if phi_q.positive:
+                        balance_query(phi_q, x, reader, spare)
+                for c in range(e):
+                    total[c] = zero
                 if g > 0:
                     read(sums, reader, total)
                 else:
-                    old = sums if in_place else window(s, b * features * e, features * e)
-                    renew(old, sums, decay, key, reader, value, total)
+                    renew(window(s, b * features * e, features * e), sums, decay, key, reader, value, total)
                 normaliser = zero
                 for a in range(features):
-                    normaliser += reader[a] * new_z_b[a]
-                den[0] = normaliser
-                write(total, e, 1, e, den, out, of_out[b * groups + g] * e)
+                    normaliser += reader[a] * total_z[a]
+                if positive and normaliser < low_den:
+                    normaliser = raise_token(reader, total_z, normaliser)
+                    for c in range(e):
+                        total[c] = zero
+                    read(sums, reader, total)
+                parts[0] = normaliser
+                write(total, e, 1, e, parts, out, of_out[b * groups + g] * e)
 
 
 def _slab(arguments, low, high):
@@ -184,17 +216,14 @@ _offer = offer_of(_slab)
 
 
 @compiled
-def advance(
-    phi_q, phi_k, e,
-    q, k, v, given, mask, table, groups, s, z, peak, in_place,
-    out, new_s, new_z, new_peak, board, slabs, count,
-):  # fmt: skip
-    """Take a token for all heads of the state; with in_place, s, z and peak lie where the new ones go."""
-    arguments = (
-        phi_q, phi_k, e,
-        q, k, v, given, mask, table, groups, s, z, peak, in_place,
-        out, new_s, new_z, new_peak,
-    )  # fmt: skip
+def advance(phi_q, phi_k, tokens, mask, table, before, out, after, board, slabs):
+    """Take a token for all heads of the state.
+
+    Everything is flat: tokens are q, k, v and the log scales of k that are given; before and after s, z and peak. The
+    table numbers the heads of k and v for each head of the state, then those of q that read it, and of out.
+    """
+    arguments = (phi_q, phi_k, tokens, mask, table, before, out, after)
+    count = before[1].size // unpacked(phi_k).features
     if slabs < 2 or taken(board):
         _advance(*(arguments + (0, count)))  # noqa: RUF005
     else:

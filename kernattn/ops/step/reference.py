@@ -25,7 +25,7 @@ def step(
 ) -> tuple[Array, PeakedSum]:
     """Return the output of the token and the state after it; of the arguments, only `out` is ever written to."""
     xp = namespace(v=v)
-    queries, keys = _one_row(q, q_spec), _one_row(k, k_spec)
+    queries, keys = _one_row(q, None if q_spec is None else q_spec.unscaled), _one_row(k, k_spec)
     mask = None if key_mask is None else key_mask[..., None]
     value = xp.astype(v, accumulation_dtype(xp, v), copy=False)[..., None, :]  # (..., 1, e)
     state = merge(xp, state, summarise(xp, keys, value, mask))

@@ -14,19 +14,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Float64, dtype_name, frozen
-from kernattn.ops import _cuda, _cuda_sketch
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.constants import uploaded
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two
+from kernattn.ops._cuda.sketches import Staging, lists, staging
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.tensor_sketch.order import order
 from kernattn.ops.tensor_sketch.reference import amplitudes
 
-__all__ = ["Plan", "plan", "tensor_sketch"]
+__all__ = ["Launch", "launch", "tensor_sketch"]
 
 LINE = 2048  # features of a block, where a row has fewer
 BATCH = 1 << 24  # numbers of count sketches that are in memory at a time, outside the kernel
 
 
 @dataclass(frozen=True)
-class Plan:
+class Launch:
     """One launch of the kernel `tensor_sketch`."""
 
     defines: tuple[str, ...]
@@ -34,11 +37,11 @@ class Plan:
     bits: int  # M = 2^(bits + 1)
     warps: int
     blocks: int
-    rows: _cuda_sketch.Staging
+    rows: Staging
     shared_bytes: int
 
 
-def plan(rows: int, d: int, num_features: int, dtype: str, limits: _cuda.Limits) -> Plan | None:
+def launch(rows: int, d: int, num_features: int, dtype: str, limits: runtime.Limits) -> Launch | None:
     """Return the launch for `rows` rows (d,); None where M is not a power of two above 1, or does not fit."""
     if num_features < 2 or num_features & (num_features - 1):
         return None
@@ -48,17 +51,17 @@ def plan(rows: int, d: int, num_features: int, dtype: str, limits: _cuda.Limits)
 
     def lines(group: int) -> int:
         sizes = (2 * group * line, 2 * group * line, 2 * group * points)
-        return _cuda.pieces(*((size, accumulator) for size in sizes))
+        return pieces(*((size, accumulator) for size in sizes))
 
     wanted = max(1, min(LINE // num_features, limits.shared_bytes // lines(1)))
-    own = _cuda_sketch.staging(rows, d, wanted, accumulator, limits.shared_bytes - lines(wanted))
+    own = staging(rows, d, wanted, accumulator, limits.shared_bytes - lines(wanted))
     shared_bytes = lines(own.group) + own.shared_bytes
     if shared_bytes > limits.shared_bytes:
         return None
-    warps = _cuda.power_of_two(num_features // 256, 8, 16)
-    defines = (f"-DINPUT={_cuda.C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={warps}")
-    blocks = _cuda.ceil_div(rows, own.group)
-    return Plan(defines, accumulator, points.bit_length() - 1, warps, blocks, own, shared_bytes)
+    warps = power_of_two(num_features // 256, 8, 16)
+    defines = (f"-DINPUT={C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={warps}")
+    blocks = ceil_div(rows, own.group)
+    return Launch(defines, accumulator, points.bit_length() - 1, warps, blocks, own, shared_bytes)
 
 
 def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
@@ -71,19 +74,19 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
     out = cupy.empty((*x.shape[:-1], num_features), dtype=real)
     if rows == 0:
         return out
-    how = plan(rows, d, num_features, dtype_name(x), _cuda.limits())
+    how = launch(rows, d, num_features, dtype_name(x), runtime.limits())
     if how is None:
         _by_transforms(x.reshape(rows, d), index, weight, out.reshape(rows, num_features))
         return out
     copies, name = len(index), np.dtype(real).name
-    own = _cuda_sketch.lists(index, weight, num_features, name)
-    turns = _cuda.uploaded(_turns(num_features), name)
-    slots = _cuda.uploaded(_order(num_features), "int32")
+    own = lists(index, weight, num_features, name)
+    turns = uploaded(_turns(num_features), name)
+    slots = uploaded(_order(num_features), "int32")
     amplitude = real((2 / num_features) ** 0.5 / 2**copies)
     sizes = (np.int64(rows), *(np.int32(i) for i in (d, copies, how.bits, how.rows.group, how.rows.inside)))
-    function = _cuda.kernel("tensor_sketch", "tensor_sketch", how.defines)
+    function = runtime.kernel("tensor_sketch", "tensor_sketch", how.defines)
     arguments = (x, own.first, own.column, own.weight, turns, slots, out, amplitude, *sizes)
-    _cuda.launch(function, (how.blocks,), 32 * how.warps, how.shared_bytes, arguments)
+    runtime.start(function, (how.blocks,), 32 * how.warps, how.shared_bytes, arguments)
     return out
 
 
@@ -93,8 +96,8 @@ def _by_transforms(x: Array, index: NDArray[np.int64], weight: Float64, out: Arr
 
     num_features = out.shape[-1]
     batch = max(1, BATCH // (len(index) * num_features))
-    weights = _cuda.uploaded(amplitudes(num_features), out.dtype.name)
-    columns = _cuda.uploaded(_columns(num_features), "int32")
+    weights = uploaded(amplitudes(num_features), out.dtype.name)
+    columns = uploaded(_columns(num_features), "int32")
     for start in range(0, len(x), batch):
         sketches = countsketch(x[start : start + batch], index, weight, num_features)  # (rows, p, M)
         product = cupy.prod(cupy.fft.rfft(sketches), axis=1)  # (rows, M // 2 + 1)

@@ -9,24 +9,25 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from scipy import sparse
 
-from kernattn._array import Array, Float64, accumulation_dtype, like, namespace
+from kernattn._array import Array, Float64, accumulation_dtype, anywhere, dtype_name, like, namespace
 from kernattn._check import instance_of
 from kernattn._dispatch import Op
 from kernattn._random import RNG, generator
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
+from kernattn.features._moments.pairs import beyond
 from kernattn.features._polynomial.inputs import PairSums, augmented, augmented_csr, pair_sums, unit_rows
 from kernattn.kernels import Polynomial
-from kernattn.kernels._rows import anywhere
+from kernattn.ops.ends import ENDS
 from kernattn.ops.features import OP
 from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import multiplied
+from kernattn.ops.units import multiplied, shifted
 
 __all__ = ["PolynomialSketch"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class PolynomialSketch(FeatureMap):
     r"""A random map with :math:`E\,\phi(x)^T \phi(y) = (\gamma x^T y + c)^p`; see `kernattn.random_features`.
 
@@ -117,32 +118,38 @@ class PolynomialSketch(FeatureMap):
         return self.scaled_query(x)
 
     @final
+    @beyond
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        return like(pair_sums(self.kernel, self.dim, x, y).dot ** self.kernel.degree, x)
+        pair, octaves = pair_sums(self.kernel, self.dim, x, y)
+        return like(shifted(np, pair.dot**self.kernel.degree, self.kernel.degree * octaves), x)
 
     @final
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return 0, the mean less the kernel, for rowwise pairs: (..., d), (..., d) -> (...)."""
-        return like(np.zeros_like(pair_sums(self.kernel, self.dim, x, y).dot), x)
+        pair, _ = pair_sums(self.kernel, self.dim, x, y)
+        return like(np.zeros_like(pair.dot), x)
 
     @final
+    @beyond
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        sums = pair_sums(self.kernel, self.dim, x, y)
-        return like(np.maximum(self._pair_variance(sums, self.num_features_of(self.dim)), 0.0), x)
+        pair, octaves = pair_sums(self.kernel, self.dim, x, y)
+        variance = np.maximum(self._pair_variance(pair, self.num_features_of(self.dim)), 0.0)
+        return like(shifted(np, variance, 2 * self.kernel.degree * octaves), x)
 
     @final
     def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
-        pair, p = pair_sums(self.kernel, self.dim, x, y), self.kernel.degree
+        (pair, octaves), p = pair_sums(self.kernel, self.dim, x, y), self.kernel.degree
         return Terms(
             number=self.num_features_of(self.dim),
             features=lambda m: m,
-            kernel=pair.dot**p,
+            kernel=shifted(np, pair.dot**p, p * octaves),
             bias=lambda m: np.zeros_like(pair.dot),
-            variance=lambda m: self._pair_variance(pair, m),
-            size=pair.largest**p if self._bounded else None,
+            variance=lambda m: shifted(np, self._pair_variance(pair, m), 2 * p * octaves),
+            size=shifted(np, pair.largest**p, p * octaves) if self._bounded else None,
             block=self._block,
             part=lambda rest: rest % self._step == 0,
         )
@@ -169,7 +176,7 @@ class PolynomialSketch(FeatureMap):
             return self._product(augmented_csr(self.kernel, x), backend)
         xp = namespace(x=x)
         rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)
-        limit = (float(xp.finfo(rows.dtype).max) / 64) ** (1 / self.kernel.degree) / self._width
+        limit = ENDS[dtype_name(rows)].held ** (1 / self.kernel.degree) / self._width
         if anywhere(xp.isfinite(rows) & (xp.abs(rows) > limit / max(1.0, self.kernel.gamma))):
             return multiplied(self._scaled(x, backend), x)
         return xp.astype(self._product(augmented(self.kernel, rows), backend), x.dtype, copy=False)

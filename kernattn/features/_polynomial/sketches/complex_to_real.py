@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Float64, namespace
-from kernattn._check import check_room, host_array, one_of
+from kernattn._check import check_room, host_array, one_of, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
@@ -22,7 +22,7 @@ _DTYPES = {"gaussian": "float64", "rademacher": "int8"}
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ComplexToReal(PolynomialSketch):
     r"""Complex-to-real sketch: :math:`\phi(x) = D^{-1/2} [\mathrm{Re}\, z, \mathrm{Im}\, z]`,
     :math:`z_a = \prod_{i=1}^p \omega_{ia}^T \tilde x` with complex weights, M = 2D.
@@ -75,6 +75,7 @@ class ComplexToReal(PolynomialSketch):
 
     def num_features_of(self, dim: int) -> int:
         """Return M = 2D."""
+        positive_integer("dim", dim)
         return 2 * int(self.real.shape[1])
 
     def _product(self, x: Any, backend: str | None) -> Array:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Float64, frozen
-from kernattn._check import host_array
+from kernattn._check import host_array, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
@@ -21,7 +21,7 @@ from kernattn.projections import Iid, Orthogonal, Projection
 __all__ = ["GaussianSketch", "ProductSketch", "RademacherSketch", "product_variance"]
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ProductSketch(PolynomialSketch):
     r""":math:`\phi(x)_a = M^{-1/2} \prod_{i=1}^p \omega_{ia}^T \tilde x`."""
 
@@ -36,6 +36,7 @@ class ProductSketch(PolynomialSketch):
     @final
     def num_features_of(self, dim: int) -> int:
         """Return M."""
+        positive_integer("dim", dim)
         return int(self.omega.shape[1])
 
     @final
@@ -76,7 +77,7 @@ def _check_projection(projection: Projection) -> None:
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class GaussianSketch(ProductSketch):
     r"""Gaussian sketch: :math:`\omega \sim N(0, I)`, iid or in orthogonal blocks.
 
@@ -133,7 +134,7 @@ class GaussianSketch(ProductSketch):
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class RademacherSketch(ProductSketch):
     r"""Rademacher sketch: the weights are independent fair signs.
 

@@ -25,7 +25,7 @@ __all__ = ["TensorSketch"]
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TensorSketch(PolynomialSketch):
     r"""TensorSketch: :math:`\phi(x) = F \prod_{i=1}^p \mathrm{FFT}(C_i \tilde x)`, C a count sketch of M buckets.
 
@@ -80,6 +80,7 @@ class TensorSketch(PolynomialSketch):
 
     def num_features_of(self, dim: int) -> int:
         """Return M."""
+        positive_integer("dim", dim)
         return self.buckets
 
     def _product(self, x: Any, backend: str | None) -> Array:

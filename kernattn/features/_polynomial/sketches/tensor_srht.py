@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from kernattn._array import Array, Float64, constant, frozen, namespace
-from kernattn._check import check_room, host_array
+from kernattn._check import check_room, host_array, positive_integer
 from kernattn._dispatch import Op
 from kernattn._lazy import lazy
 from kernattn.errors import ParameterError
@@ -28,9 +28,8 @@ __all__ = ["FASTER_ABOVE", "TensorSRHT"]
 FASTER_ABOVE = {"cpu": 48, "gpu": 256, "reference": 96}
 """Length of a row above which transforms are faster than products with the weights.
 
-On one thread, 2000 rows, M = 4096, p = 3, transforms by Numba and the gather took as long as NumPy's products at 48
-columns, 0.8 of that at 64, 0.4 at 128 and 0.06 to 0.09 at 1024; transforms by the reference 1.2 to 1.4 at 64 and 0.7
-at 128. On a GPU nothing was timed: the bound is that of the op `hadamard`.
+`kernattn bench --cases tensor-srht`, on one thread and with a `--dim`, races the transforms of Numba and of the
+reference against the products. On a GPU nothing was timed: the bound is that of the op `hadamard`.
 """
 
 
@@ -38,7 +37,7 @@ ROOM = 1 << 21  # numbers of CSR rows that are dense at a time
 
 
 @final
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class TensorSRHT(PolynomialSketch):
     r"""TensorSRHT: :math:`\phi(x)_a = M^{-1/2} \prod_{i=1}^p (H \Delta_i \tilde x)_{r_{ia}}`, H the Hadamard matrix of
     entries 1 and -1, :math:`\Delta_i` random signs.
@@ -62,8 +61,8 @@ class TensorSRHT(PolynomialSketch):
     def _check_draw(self) -> None:
         """Raise unless every block has its signs, and every feature a row of its block's own."""
         host_array("rows", self.rows, (self.kernel.degree, "M"), ("int64",))
-        blocks = "blocks" if self.signs.ndim != 3 else -(-self.rows.shape[1] // self._block)
-        check_signs("signs", self.signs, (self.kernel.degree, blocks, "width"))
+        check_signs("signs", self.signs, (self.kernel.degree, "blocks", "width"))
+        check_signs("signs", self.signs, (self.kernel.degree, -(-self.rows.shape[1] // self._block), "width"))
         if self.rows.min() < 0 or self.rows.max() >= self._block:
             raise ParameterError(f"rows must be those of a transform of order {self._block}")
         places = np.sort(self.rows + np.arange(self.rows.shape[1]) // self._block * self._block, axis=1)
@@ -77,6 +76,7 @@ class TensorSRHT(PolynomialSketch):
 
     def num_features_of(self, dim: int) -> int:
         """Return M."""
+        positive_integer("dim", dim)
         return int(self.rows.shape[1])
 
     @lazy

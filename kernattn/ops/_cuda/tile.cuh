@@ -10,7 +10,7 @@ __device__ __forceinline__ int warp_index() { return threadIdx.x / 32; }
 template <class E> __device__ constexpr int padding() { return 16 / int(sizeof(E)); }  // elements after each row: 16 bytes
 template <class E, int columns> __device__ constexpr int row_length() { return columns + padding<E>(); }
 
-// Hands out the dynamic shared memory in pieces of whole 16 bytes; ops/_cuda.py adds up the same pieces.
+// Hands out the dynamic shared memory in pieces of whole 16 bytes; pieces() in sizes.py adds up the same.
 struct Carver {
     unsigned char* next;
     template <class P> __device__ P* take(int count) {
@@ -216,10 +216,14 @@ __device__ __forceinline__ void for_each_of_tile(const X* at, long long stride, 
     }
 }
 
-template <int rows, int columns, class E, class X>
+// Into a tile of operands: with `far`, times Limits::shrunk().
+template <int rows, int columns, bool far = false, class E, class X>
 __device__ __forceinline__ void load_tile(E* tile, const X* at, long long stride, int valid_rows, int valid_columns) {
-    for_each_of_tile(at, stride, rows, columns, valid_rows, valid_columns,
-                     [=](int row, int column, const auto& packet) { store(tile + row * row_length<E, columns>() + column, packet); });
+    for_each_of_tile(at, stride, rows, columns, valid_rows, valid_columns, [=](int row, int column, auto packet) {
+        if (far)
+            for (auto& x : packet.x) x = narrow<X>(widen(x) * Limits<typename AccumulationOf<X>::type>::shrunk());
+        store(tile + row * row_length<E, columns>() + column, packet);
+    });
 }
 
 // Sums of `rows` operands that lie `step` apart from at(i) on, weight[row] times each where there are weights: put(i, sum) for i < count,

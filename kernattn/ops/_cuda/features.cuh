@@ -4,7 +4,7 @@
 template <class T> struct Place { T* first; long long stride; int width; };
 
 // The features of up to C rows, by all the threads of a block, in every tile of blocks of frequencies share, share + spread, ...:
-// place(tile) says where. Shared memory: what map_bytes in ops/_cuda.py says for one input, a tile (C, FB) of T, C log scales.
+// place(tile) says where. Shared memory: what map_bytes in maps.py says for one input, a tile (C, FB) of T, C log scales.
 template <class T, class Where>
 __device__ __forceinline__ void write_features(const X* x, int rows, const Map& map, int share, int spread, Where place) {
     constexpr int tile_row = row_length<T, FB>(), wide = 16 / int(sizeof(T));

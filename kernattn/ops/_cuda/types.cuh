@@ -10,3 +10,8 @@ __device__ __forceinline__ float exponential(float x) { return exact ? expf(x) :
 __device__ __forceinline__ double exponential(double x) { return exp(x); }
 // exp(x - unit), and 0 where x is -infinity, whatever the unit.
 __device__ __forceinline__ Acc relative(Acc x, Acc unit) { return x == Limits<Acc>::lowest() ? Acc(0) : exponential(x - unit); }
+// A product of two shrunk numbers without the shrinking, held where a float has no room.
+__device__ __forceinline__ Acc grown(Acc x) {
+    const Acc y = x / Limits<Acc>::shrunk() / Limits<Acc>::shrunk(), held = Limits<Acc>::held();
+    return y < -held ? -held : y > held ? held : y;
+}

@@ -103,18 +103,30 @@ __device__ __forceinline__ void project(Acc (&u)[inputs][FB / 8][4], const X* co
     }
 }
 
+// sum_i w_i (s x_i)^2 of a row, by a warp.
+__device__ __forceinline__ Acc square_form(const X* x, Acc s, const Map& map) {
+    Acc sum = Acc(0);
+    for (int i = lane_index(); i < map.d; i += 32) {
+        const Acc xi = s * Acc(widen(x[i]));
+        sum += map.row_weights[i] * xi * xi;
+    }
+    return warp_sum(sum);
+}
+
+// sum_i w_i x_i^2, held where it is larger than logs may be: rows further out count alike.
+__device__ __forceinline__ Acc row_scale(const X* x, const Map& map) {
+    const Acc sum = square_form(x, Acc(1), map), held = Limits<Acc>::held();
+    if (fabs(sum) <= held) return sum;
+    const Acc part = square_form(x, Limits<Acc>::shrunk(), map);
+    return fabs(part) < held ? grown(part) : sum;  // or the row is not finite
+}
+
 // The log scale of each of the block's C rows into log_row: the one given, or sum_i w_i x_i^2, or 0. A barrier must follow.
 __device__ __forceinline__ void row_scales(Acc* log_row, const X* x, const Acc* given, int rows, const Map& map) {
     const bool summed = Nonlinearity::scaled && map.row_weights && !given;
     for (int r = 0; r < 16; ++r) {
         const int row = warp_index() * 16 + r;
-        Acc sum = Acc(0);
-        if (row < rows && summed)
-            for (int i = lane_index(); i < map.d; i += 32) {
-                const Acc xi = Acc(widen(x[row * static_cast<long long>(map.d) + i]));
-                sum += map.row_weights[i] * xi * xi;
-            }
-        if (summed) sum = warp_sum(sum);
-        if (lane_index() == 0) log_row[row] = row < rows && given ? given[row] : sum;
+        const Acc own = row < rows && summed ? row_scale(x + row * static_cast<long long>(map.d), map) : Acc(0);
+        if (lane_index() == 0) log_row[row] = row < rows && given ? given[row] : own;
     }
 }

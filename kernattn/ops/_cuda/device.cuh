@@ -190,8 +190,14 @@ template <class A> struct Limits;
 template <> struct Limits<float> {
     static __device__ __forceinline__ float lowest() { return __int_as_float(0xff800000); }  // -infinity
     static __device__ __forceinline__ float rise() { return 58.0f; }  // by how many octaves keys of a chunk may rise above its first
+    static __device__ __forceinline__ float held() { return 5.3e36f; }  // a 64th of the largest: sums of a few such logs or scores are finite
+    static __device__ __forceinline__ float shrunk() { return 0x1p-80f; }  // products of numbers that are so many times smaller, and sums of them, are finite
+    static __device__ __forceinline__ float lowered() { return 0x1p-24f; }  // sums of so many values that are so much smaller are finite
 };
 template <> struct Limits<double> {
     static __device__ __forceinline__ double lowest() { return __longlong_as_double(0xfff0000000000000ll); }
     static __device__ __forceinline__ double rise() { return 720.0; }
+    static __device__ __forceinline__ double held() { return 2.8e306; }
+    static __device__ __forceinline__ double shrunk() { return 0x1p-560; }
+    static __device__ __forceinline__ double lowered() { return 0x1p-24; }
 };

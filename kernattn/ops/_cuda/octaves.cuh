@@ -27,14 +27,19 @@ __device__ __forceinline__ double power(double n) {
     return __longlong_as_double(static_cast<long long>(fmax(n, -1023.0) + 1023.0) << 52);
 }
 
-// exp(x) 2^shift for a whole shift, and 0 where x is -infinity, whatever the shift.
-__device__ __forceinline__ Acc weight(Acc x, Acc shift) {
-    const Acc n = octaves(x), y = fraction(x, n) * power(n + shift);
+// exp(x) 2^(up - down) for whole numbers, and 0 where x is -infinity, whatever they are. Added in this order: where floats stand more than 1
+// apart, a unit that was chosen as octaves(x) + up is met exactly.
+__device__ __forceinline__ Acc weight(Acc x, Acc up, Acc down) {
+    const Acc n = octaves(x), y = fraction(x, n) * power(n + up - down);
     return x == Limits<Acc>::lowest() ? Acc(0) : y;
 }
+__device__ __forceinline__ Acc weight(Acc x, Acc unit) { return weight(x, Acc(0), unit); }
 
 // The unit under which exp(x) lies in [1, 2), up to rounding; a unit is whole, or -infinity where there is nothing.
-__device__ __forceinline__ Acc unit_of(Acc x) { return floor(x * Acc(1.4426950408889634)); }
+__device__ __forceinline__ Acc unit_of(Acc x) {
+    const Acc y = x * Acc(1.4426950408889634);
+    return fabs(y) < Acc(1 << 21) ? floor(y) : octaves(x);
+}
 // What sums in one unit are multiplied by to be in another.
 __device__ __forceinline__ Acc change(Acc from, Acc to) { return power(from - to); }
 
@@ -43,5 +48,5 @@ __device__ __forceinline__ Acc log_of(Acc unit) { return unit * log_2; }
 __device__ __forceinline__ Acc unit_of_log(Acc peak) { return octaves(peak); }
 __device__ __forceinline__ Acc rest_of_log(Acc peak) {
     const Acc unit = unit_of_log(peak);
-    return log_of(unit) == peak ? Acc(1) : weight(peak, -unit);
+    return log_of(unit) == peak ? Acc(1) : weight(peak, unit);
 }

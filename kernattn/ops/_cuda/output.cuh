@@ -30,12 +30,15 @@ __device__ __forceinline__ void load_visible(int* visible, const unsigned char* 
     for (int i = threadIdx.x; i < C; i += blockDim.x) visible[i] = i < rows && (!mask || mask[i]);
 }
 
-// Returns whether all that this thread loaded is finite.
+// Returns whether all that this thread loaded is finite. With `low`, values are lowered.
+template <bool low = false>
 __device__ __forceinline__ bool load_values(E* tile, const V* v, int rows, int e, int columns, const int* visible) {
     Acc rough = Acc(0);
     for_each_of_tile(v, e, C, EB, rows, columns, [&](int row, int column, auto packet) {
         if (!visible[row]) packet = {};
         for (const auto& x : packet.x) rough += Acc(widen(x)) * Acc(0);
+        if (low)
+            for (auto& x : packet.x) x = narrow<V>(Acc(widen(x)) * Limits<Acc>::lowered());
         store(tile + row * v_row + column, packet);
     });
     return rough == Acc(0);
@@ -80,14 +83,24 @@ struct Output {
                         num[j][p] += Acc(widen(weights[(g + p / 2 * 8) * score_row + k])) * Acc(widen(values[k * v_row + 8 * j + 2 * t + p % 2]));
     }
 
-    // num / den into the rows of out below `rows`; 0 where den is 0. den must be whole: summed over the row's lanes.
-    __device__ __forceinline__ void write(V* out, int rows, int e, int columns) const {
+    // Is any of the values of row r of a lane not finite?
+    __device__ __forceinline__ bool rough(int r) const {
+        Acc sum = Acc(0);
+#pragma unroll
+        for (int j = 0; j < EB / 8; ++j) sum += num[j][2 * r] * Acc(0) + num[j][2 * r + 1] * Acc(0);
+        return sum != Acc(0);
+    }
+
+    // num / den into the rows of out below `rows`, but for those that are not wanted; 0 where den is 0. den must be whole: summed over the
+    // row's lanes. With `low`, values were lowered.
+    template <bool low = false>
+    __device__ __forceinline__ void write(V* out, int rows, int e, int columns, const bool (&wanted)[2] = {true, true}) const {
         const int g = lane_index() / 4, t = lane_index() % 4;
         const bool pairs = columns % 2 == 0 && e % 2 == 0 && reinterpret_cast<unsigned long long>(out) % sizeof(Packet<V, 2>) == 0;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int row = warp_index() * 16 + g + r * 8;
-            if (row >= rows) continue;
+            if (row >= rows || !wanted[r]) continue;
             const Acc whole = den[r] == Acc(0) ? Acc(1) : den[r], part = Acc(1) / whole;
 #pragma unroll
             for (int j = 0; j < EB / 8; ++j) {
@@ -97,7 +110,8 @@ struct Output {
 #pragma unroll
                 for (int p = 0; p < 2; ++p) {
                     const Acc x = num[j][2 * r + p];
-                    y.x[p] = narrow<V>(den[r] == Acc(0) ? Acc(0) : exact ? x / whole : x * part);
+                    const Acc mean = exact ? x / whole : x * part;
+                    y.x[p] = narrow<V>(den[r] == Acc(0) ? Acc(0) : low ? mean / Limits<Acc>::lowered() : mean);
                 }
                 if (pairs && column < columns) *reinterpret_cast<Packet<V, 2>*>(to) = y;
                 else

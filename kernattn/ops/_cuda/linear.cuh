@@ -64,7 +64,7 @@ __device__ __forceinline__ void weigh(Output& sums, E* weights, const Acc (&u)[F
     }
     for_each_of_features([&](int j, int p, int row, int column) {
         const int feature = map.feature(tile, column);
-        const Acc y = per_feature ? weight(w[j][p], unit[column] - sums.unit[p / 2]) : feature >= 0 ? map.value(tile % parts, u[j][p], feature) : Acc(0);
+        const Acc y = per_feature ? weight(w[j][p], unit[column], sums.unit[p / 2]) : feature >= 0 ? map.value(tile % parts, u[j][p], feature) : Acc(0);
         const E rounded = narrow<E>(y);
         weights[row * phi_row + column] = rounded;
         sums.den[p / 2] += Acc(widen(rounded)) * z[column];

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Float64
-from kernattn.ops import _cuda
+from kernattn.ops._cuda.constants import upload
+from kernattn.ops._cuda.sizes import BYTES, pieces
 
 __all__ = ["Lists", "Staging", "lists", "staging"]
 
@@ -41,8 +42,8 @@ class Staging:
 
 def staging(rows: int, d: int, wanted: int, accumulator: str, room: int) -> Staging:
     """Return up to `wanted` rows of d numbers, in shared memory where a row fits `room` bytes."""
-    group = max(1, min(rows, wanted, min(STAGE, room) // (d * _cuda.BYTES[accumulator])))
-    shared_bytes = _cuda.pieces((group * d, accumulator))
+    group = max(1, min(rows, wanted, min(STAGE, room) // (d * BYTES[accumulator])))
+    shared_bytes = pieces((group * d, accumulator))
     if shared_bytes <= room:
         return Staging(group, shared_bytes)
     return Staging(min(rows, wanted), 0)
@@ -64,7 +65,7 @@ def lists(index: NDArray[np.int64], weight: Float64, num_buckets: int, dtype: st
         weights = np.take_along_axis(weight, order, axis=1)
 
         def put(values: Any, dtype: str) -> Any:
-            return _cuda.upload(np.ascontiguousarray(values.ravel(), dtype=dtype))
+            return upload(np.ascontiguousarray(values.ravel(), dtype=dtype))
 
         owners = tuple(ref(x, lambda _: _lists.pop(key, None)) for x in (index, weight))
         _lists[key] = (owners, Lists(put(first, "int32"), put(order, "int32"), put(weights, dtype)))

@@ -1,0 +1,79 @@
+"""The current device: its limits, kernels compiled for it, launches on its stream."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from kernattn.errors import BackendUnavailable, ShapeError
+from kernattn.ops._cuda import sources
+
+__all__ = ["GRID", "Limits", "kernel", "limits", "start"]
+
+GRID = (2**31 - 1, 65_535)  # most blocks along x and y
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The limits of a device that plans depend on."""
+
+    capability: int  # 90 for 9.0
+    shared_bytes: int  # that one block may ask for
+    multiprocessors: int
+
+    @property
+    def roomy(self) -> bool:
+        """Does a block have the shared memory of the data-centre devices?"""
+        return self.shared_bytes >= 160_000
+
+
+def limits() -> Limits:
+    """Return the limits of the current device."""
+    import cupy
+
+    return _limits(int(cupy.cuda.Device().id))
+
+
+@cache
+def _limits(device: int) -> Limits:
+    import cupy
+
+    handle = cupy.cuda.Device(device)
+    attributes = handle.attributes
+    return Limits(
+        int(handle.compute_capability), attributes["MaxSharedMemoryPerBlockOptin"], attributes["MultiProcessorCount"]
+    )
+
+
+@cache
+def _module(device: int, op: str, defines: tuple[str, ...]) -> Any:
+    import cupy
+
+    return cupy.RawModule(code=sources.source(op), options=defines)
+
+
+@cache
+def _function(device: int, op: str, name: str, defines: tuple[str, ...]) -> Any:
+    function = _module(device, op, defines).get_function(name)
+    function.max_dynamic_shared_size_bytes = _limits(device).shared_bytes
+    return function
+
+
+def kernel(op: str, name: str, defines: tuple[str, ...]) -> Any:
+    """Return a kernel of an op, compiled for the current device, that may ask for all shared memory of a block."""
+    import cupy
+
+    return _function(int(cupy.cuda.Device().id), op, name, defines)
+
+
+def start(function: Any, grid: tuple[int, ...], threads: int, shared_bytes: int, arguments: tuple[Any, ...]) -> None:
+    """Launch a kernel on the current stream; nothing waits for it."""
+    if any(size > most for size, most in zip(grid, GRID, strict=False)):
+        raise ShapeError(f"CUDA takes at most {GRID} blocks, this call needs {grid}: fewer rows, entries or features")
+    offered = limits().shared_bytes
+    if shared_bytes > offered:
+        raise BackendUnavailable(
+            f"a block of this kernel needs {shared_bytes} bytes of shared memory; this device offers {offered}"
+        )
+    function(grid, (threads,), arguments, shared_mem=shared_bytes)

@@ -1,0 +1,28 @@
+"""Sizes: C types of arrays, tiles of shared memory, whole numbers of blocks."""
+
+from __future__ import annotations
+
+__all__ = ["BYTES", "C_TYPES", "ceil_div", "pieces", "power_of_two", "row_length"]
+
+C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}
+BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}
+
+
+def ceil_div(a: int, b: int) -> int:
+    """Return a / b rounded up."""
+    return -(-a // b)
+
+
+def power_of_two(x: int, low: int, high: int) -> int:
+    """Return the least power of two that is at least x, within [low, high]."""
+    return min(high, max(low, 1 << max(0, x - 1).bit_length()))
+
+
+def pieces(*counts_and_types: tuple[int, str]) -> int:
+    """Return the bytes of pieces of shared memory, each in whole 16 bytes: what Carver hands out."""
+    return sum(ceil_div(count * BYTES[kind], 16) * 16 for count, kind in counts_and_types)
+
+
+def row_length(kind: str, columns: int) -> int:
+    """Return the elements from one row of a tile in shared memory to the next."""
+    return columns + 16 // BYTES[kind]

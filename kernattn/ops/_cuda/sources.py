@@ -1,0 +1,33 @@
+"""The CUDA C++ of every op: the headers that it uses, then its kernels."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+__all__ = ["HEADERS", "source"]
+
+OPS = Path(__file__).parents[1]
+TYPES = ("_cuda/device.cuh", "_cuda/tile.cuh", "_cuda/types.cuh")
+MAPS = (*TYPES, "_cuda/kinds.cuh", "_cuda/maps.cuh")
+LINEAR = (*TYPES, "_cuda/octaves.cuh", "_cuda/output.cuh", "_cuda/kinds.cuh", "_cuda/maps.cuh", "_cuda/linear.cuh")
+HEADERS = {
+    "features": (*MAPS, "_cuda/features.cuh"),
+    "gram": (*MAPS, "_cuda/features.cuh"),
+    "hadamard": MAPS,
+    "countsketch": (*TYPES, "_cuda/sketch.cuh"),
+    "tensor_sketch": (*TYPES, "_cuda/sketch.cuh"),
+    "orthogonalize": TYPES,
+    "key_state": LINEAR,
+    "attend": LINEAR,
+    "causal": (*LINEAR, "causal/chunk.cuh"),
+    "step": LINEAR,
+    "block_softmax": (*TYPES, "_cuda/output.cuh"),
+}
+
+
+@cache
+def source(op: str) -> str:
+    """Return the source of an op."""
+    names = (*HEADERS[op], f"{op}/kernels.cu")
+    return "\n".join(f'#line 1 "{name}"\n{(OPS / name).read_text(encoding="utf-8")}' for name in names)

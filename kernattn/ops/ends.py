@@ -1,0 +1,27 @@
+"""Where the ends of the floats begin, for each dtype that sums run in."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+__all__ = ["DOUBLE", "ENDS", "SINGLE", "Ends"]
+
+
+class Ends(NamedTuple):
+    """Sizes of projections and values, and how many octaves sums keep free for them.
+
+    A value times the weight of a key, times the largest of an ordinary row and query (2^16 each) and 2^24 tokens, is a
+    float.
+    """
+
+    held: float  # a 64th of the largest float, where projections and log scales are held: sums of a few are finite
+    large: float  # values from here on leave keys less room to rise above the unit of their chunk
+    huge: float  # values from here on are summed some octaves lower
+    lift: float  # how many
+    rise: float  # by how many octaves keys may rise above the first of their chunk
+    low_rise: float  # the same beside large values
+
+
+SINGLE = Ends(2.0**122 * (1 - 2.0**-24), 2.0**36, 2.0**72, 56.0, 50.0, 14.0)
+DOUBLE = Ends(2.0**1018 * (1 - 2.0**-53), 2.0**600, 2.0**896, 128.0, 300.0, 50.0)
+ENDS = {"float32": SINGLE, "float64": DOUBLE}
