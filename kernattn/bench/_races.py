@@ -20,7 +20,7 @@ class Clock(Protocol):
         """Seconds that a turn takes at least: short calls are repeated inside it."""
 
     def settle(self, call: Call) -> None:
-        """Bring the device to the state in which a turn begins, calling what will be timed at least once."""
+        """Bring the device to the state in which a turn begins."""
 
     def mark(self) -> Any:
         """Return a mark that the device passes when what was launched before is done."""
@@ -39,9 +39,9 @@ class Timing(NamedTuple):
 
 
 def race(
-    calls: Mapping[str, Call], clock: Clock, rounds: int, seconds: float, sets: int = 1
+    calls: Mapping[str, Call], clock: Clock, rounds: int, seconds: float
 ) -> tuple[dict[str, Timing], dict[str, str]]:
-    """Time every contestant, and say why one could not run; a call goes through `sets` sets of inputs.
+    """Time every contestant, and say why one could not run.
 
     Turns alternate `rounds` times, or until `seconds` have passed once each had three. A contestant that runs out of
     memory leaves.
@@ -68,7 +68,7 @@ def race(
                 break
             for name, count in repeats.items():
                 clock.settle(calls[name])
-                times[name].append(_timed(calls[name], count, clock) / (count * sets))
+                times[name].append(_timed(calls[name], count, clock) / count)
     finally:
         if enabled:
             gc.enable()

@@ -10,7 +10,7 @@ from typing import Any
 from kernattn._check import positive_integer
 from kernattn._precision import precision
 from kernattn.bench._races import Call, Clock, race
-from kernattn.bench._rates import Rates, Work
+from kernattn.bench._rates import Gauge, Rates, Work, rates_of
 from kernattn.bench._sizes import Sizes
 from kernattn.bench._tables import Column
 from kernattn.errors import MissingExtra, ParameterError
@@ -18,6 +18,8 @@ from kernattn.errors import MissingExtra, ParameterError
 __all__ = ["Case", "Device", "Race", "Row", "bench"]
 
 Row = dict[str, Any]
+
+_GAUGE = "gauge of "  # a contestant that no row tells of
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +42,7 @@ class Case:
 
 @dataclass(frozen=True, eq=False)
 class Device:
-    """What differs between devices: cases, usual sizes, clock, rates, and how rows are shown."""
+    """What differs between devices: cases, usual sizes, clock, gauges of its rates, and how rows are shown."""
 
     name: str
     cases: Mapping[str, Case]
@@ -48,9 +50,10 @@ class Device:
     lengths: tuple[int, ...]
     dtypes: tuple[str, ...]
     clock: Callable[[], Clock]
-    rates: Callable[[Sizes, Clock], Rates]
+    gauges: Callable[[Sizes, Work], Mapping[str, Gauge]]
     machine: Callable[[], str]
     columns: tuple[Column, ...]
+    facts: Callable[[Clock], Row] = lambda clock: {}
 
 
 def bench(
@@ -82,13 +85,14 @@ def bench(
     clock : Clock, optional
         What marks moments; default the device's.
     rates : Rates, optional
-        Rates of the floors; default those measured now.
+        Rates of the floors; default those measured in alternation with each race.
 
     Returns
     -------
     list of dict
         Sizes, milliseconds (median, low and high quartile), ratio to ours, the work of a call, the floor and its parts
-        in milliseconds, the time over the floor, the squared error where the case has one, or why a contestant failed.
+        in milliseconds, the time over the floor, over its parts in turn and over traffic alone, the squared error where
+        the case has one, or why a contestant failed.
         Of a case whose data need a package that is not installed there is one row of case and skipped, the reason.
 
     Raises
@@ -103,11 +107,10 @@ def bench(
     clock = device.clock() if clock is None else clock
     rows: list[Row] = []
     with precision("tf32" if sizes.dtype == "tf32" else "float32"):
-        rates = device.rates(sizes, clock) if rates is None else rates
         for name in names:
             case = device.cases[name]
             for n in lengths if case.n is None else (case.n,):
-                rows += _rows(name, case, replace(sizes, n=n), rates, clock, rounds, seconds)
+                rows += _rows(device, name, replace(sizes, n=n), rates, clock, rounds, seconds)
     return rows
 
 
@@ -129,23 +132,29 @@ def _check(device: Device, names: Sequence[str], sizes: Sizes, lengths: Sequence
 
 
 def _rows(
-    name: str, case: Case, sizes: Sizes, rates: Rates, clock: Clock, rounds: int, seconds: float
+    device: Device, name: str, sizes: Sizes, rates: Rates | None, clock: Clock, rounds: int, seconds: float
 ) -> Iterator[Row]:
     try:
-        entry = case.make(sizes)
+        entry = device.cases[name].make(sizes)
     except MissingExtra as error:
         yield {"case": name, "skipped": str(error)}
         return
-    times, failed = race(entry.calls, clock, rounds, seconds, entry.sets)
-    fixed = {"case": name, "sets": entry.sets}
+    gauges = device.gauges(sizes, entry.work) if rates is None else {}
+    raced = {**entry.calls, **{_GAUGE + key: gauge.call for key, gauge in gauges.items()}}
+    times, failed = race(raced, clock, rounds, seconds)
+    rates = rates or rates_of(gauges, {key: times.pop(_GAUGE + key).median for key in gauges})
+    fixed: Row = {"case": name, "sets": entry.sets, **device.facts(clock)}
     fixed |= {key: getattr(sizes, key) for key in ("batch", "heads", "n", "dim", "features", "dtype")}
     fixed |= _floors(entry.work, rates)
+    ours = times["ours"].median / entry.sets if "ours" in times else None
     for contestant, time in times.items():
-        row: Row = {"contestant": contestant, **fixed}
-        row |= {"median_ms": 1e3 * time.median, "low_ms": 1e3 * time.low, "high_ms": 1e3 * time.high}
-        row |= {"turns": time.turns, "over_floor": time.median / rates.seconds(entry.work)}
-        if "ours" in times:
-            row["ratio"] = time.median / times["ours"].median
+        median, low, high = (1e3 * taken / entry.sets for taken in (time.median, time.low, time.high))
+        row: Row = {"contestant": contestant, **fixed, "median_ms": median, "low_ms": low, "high_ms": high}
+        row |= {"turns": time.turns, "over_floor": median / fixed["floor_ms"], "over_parts": median / fixed["parts_ms"]}
+        if fixed["traffic_floor_ms"] > 0:
+            row["over_traffic"] = median / fixed["traffic_floor_ms"]
+        if ours is not None:
+            row["ratio"] = 1e-3 * median / ours
         if contestant in entry.errors:
             row["squared_error"] = entry.errors[contestant]()
         yield row
@@ -157,6 +166,6 @@ def _floors(work: Work, rates: Rates) -> Row:
     traffic, products, functions = (1e3 * part for part in rates.parts(work))
     found = {"bytes": work.bytes, "flops": work.flops, "functions": work.functions}
     found |= {"traffic_floor_ms": traffic, "product_floor_ms": products, "function_floor_ms": functions}
-    found |= {"floor_ms": 1e3 * rates.seconds(work)}
+    found |= {"floor_ms": 1e3 * rates.floor(work), "parts_ms": 1e3 * rates.in_turn(work)}
     found |= {"copy_bytes_per_second": rates.bytes, "product_flops_per_second": rates.flops}
     return found | ({"functions_per_second": rates.functions} if isfinite(rates.functions) else {})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -70,7 +70,7 @@ def machine(where: str, packages: Iterable[str]) -> str:
 def write(
     folder: Path, name: str, where: str, races: Sequence[Mapping[str, Any]], parts: Sequence[str], **more: Any
 ) -> None:
-    """Write the rows as name.json, and tables as name.md under a line about the machine and its rates.
+    """Write the rows as name.json, and tables as name.md under lines about the machine and its rates.
 
     Parameters
     ----------
@@ -90,18 +90,22 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     content = {"machine": where, "races": list(races), **more}
     replace_text(folder / f"{name}.json", json.dumps(content, indent=1) + "\n")
-    rates = "; ".join(
-        f"{dtype}: a copy moved {_rate(copied)}B/s, products ran at {_rate(flops)}FLOP/s"
-        for dtype, copied, flops in sorted(
-            {
-                (row["dtype"], row["copy_bytes_per_second"], row["product_flops_per_second"])
-                for row in races
-                if "skipped" not in row
-            }
+    text = [f"Measured on: {where}.", *_rates(races), *parts]
+    replace_text(folder / f"{name}.md", "\n\n".join(text) + "\n")
+
+
+def _rates(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Say at which rates the parts of the floors ran, over all races of a dtype."""
+    raced = [row for row in rows if "skipped" not in row]
+    for dtype in sorted({row["dtype"] for row in raced}):
+        moved, flops = (
+            [row[key] for row in raced if row["dtype"] == dtype]
+            for key in ("copy_bytes_per_second", "product_flops_per_second")
         )
-    )
-    text = [f"Measured on: {where}.", f"{rates}." if rates else "", *parts]
-    replace_text(folder / f"{name}.md", "\n\n".join(part for part in text if part) + "\n")
+        yield (
+            f"{dtype}: traffic ran at {_rate(min(moved))}B/s to {_rate(max(moved))}B/s, as the arrays lie; products at "
+            f"{_rate(min(flops))}FLOP/s to {_rate(max(flops))}FLOP/s."
+        )
 
 
 def _rate(value: float) -> str:

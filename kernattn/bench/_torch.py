@@ -1,7 +1,7 @@
 """Causal attention as whole-array torch, which both devices race: maps, then every chunk at once.
 
-Exponentials are powers of two, whose factor costs nothing inside omega: on a CPU torch's exp of a contiguous array is
-MKL's, which is slower than torch's own exp2 by far on an AMD processor.
+On a CPU torch's exp of a contiguous array is MKL's. On its fastest path (`cpu/_mkl.py`) that beats torch's own exp2, by
+AVX2 and by AVX-512; as installed it is far slower on a processor of another maker.
 """
 
 from __future__ import annotations
@@ -13,19 +13,19 @@ import numpy as np
 
 from kernattn._array import Float64
 
-__all__ = ["CHUNK", "chunked", "maps", "projection", "whole"]
+__all__ = ["CHUNK", "bidirectional", "chunked", "maps", "projection", "whole"]
 
 CHUNK = 64
 
 
 def projection(torch: Any, omega: Float64, like: Any) -> tuple[Any, float]:
-    """Return w, (d, m) on the device of `like`, and a weight: exp(omega x - |x|^2 / 2) is 2^(x w - weight |x|^2).
+    """Return w, (d, m) on the device of `like`, and a weight: exp(omega x - |x|^2 / 2) is exp(x w - weight |x|^2).
 
     x is scaled by d^(-1/4) first.
     """
-    dim, base = like.shape[-1], np.log2(np.e)
-    scaled = np.ascontiguousarray((omega * (base * dim**-0.25)).T)
-    return torch.as_tensor(scaled).to(like.device, like.dtype), float(0.5 * base * dim**-0.5)
+    dim = like.shape[-1]
+    scaled = np.ascontiguousarray((omega * dim**-0.25).T)
+    return torch.as_tensor(scaled).to(like.device, like.dtype), 0.5 * dim**-0.5
 
 
 def maps(torch: Any, omega: Float64 | None, like: Any) -> Callable[[Any, bool], Any]:
@@ -39,7 +39,7 @@ def maps(torch: Any, omega: Float64 | None, like: Any) -> Callable[[Any, bool], 
         if not query:
             u.sub_((x * x).sum(-1, keepdim=True), alpha=weight)
         u.sub_(u.amax(-1, keepdim=True) if query else u.amax((-1, -2), keepdim=True))
-        return u.exp2_()
+        return u.exp_()
 
     return features
 
@@ -64,3 +64,14 @@ def whole(torch: Any, omega: Float64 | None, like: Any) -> Callable[[Any, Any, A
     mask = torch.tril(torch.ones(CHUNK, CHUNK, dtype=like.dtype, device=like.device))
     features = maps(torch, omega, like)
     return lambda q, k, v: chunked(torch, features(q, True), features(k, False), v, mask)
+
+
+def bidirectional(torch: Any, omega: Float64 | None, like: Any) -> Callable[[Any, Any, Any], Any]:
+    """Return attention of all queries to all keys, maps included."""
+    features = maps(torch, omega, like)
+
+    def call(q: Any, k: Any, v: Any) -> Any:
+        a, b = features(q, True), features(k, False)
+        return (a @ (b.transpose(-1, -2) @ v)) / (a @ b.sum(-2).unsqueeze(-1))
+
+    return call

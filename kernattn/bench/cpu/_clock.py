@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from time import perf_counter, sleep
+from time import perf_counter, process_time, sleep
 
+from kernattn._parallel import threads
 from kernattn.bench._races import Call
 
 __all__ = ["HostClock"]
@@ -13,21 +14,23 @@ WAKE = 0.02  # seconds of uncounted calls: cores that slept are slow, or share w
 
 
 class HostClock:
-    """Seconds of `perf_counter`."""
+    """Seconds of wall clock, or of CPU time where one thread does all: what others on the machine take is left out.
 
-    turn = 2e-3
+    A turn begins awake; or asleep, after a rest in which every thread went to sleep, and is then a single call.
+    """
+
+    def __init__(self, asleep: bool = False) -> None:
+        self.asleep = asleep
+        self.turn = 0.0 if asleep else 2e-3
+        self.name = "CPU time" if threads() == 1 else "wall clock"
+        self.mark = process_time if threads() == 1 else perf_counter
 
     def settle(self, call: Call) -> None:
-        """Let the machine settle, then call until it is awake."""
+        """Let the machine settle, then call until it is awake, unless it is to be asleep."""
         sleep(SETTLE)
         start = perf_counter()
-        call()
-        while perf_counter() - start < WAKE:
+        while not self.asleep and perf_counter() - start < WAKE:
             call()
-
-    def mark(self) -> float:
-        """Return the time."""
-        return perf_counter()
 
     def seconds(self, start: float, stop: float) -> float:
         """Return the difference."""

@@ -1,14 +1,16 @@
-"""Peers, written as well as we can write them: torch loops, and the public packages where these are installed."""
+"""Peers of attention, written as well as we can: torch loops, and the public packages where these are installed."""
 
 from __future__ import annotations
 
 import contextlib
 import io
+import os
 import warnings
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
+from shutil import which
 from typing import Any, cast
 
 import numpy as np
@@ -16,24 +18,36 @@ import numpy as np
 from kernattn._array import Float64
 from kernattn._parallel import threads
 from kernattn.bench._races import Call
-from kernattn.bench._torch import CHUNK, chunked, projection, whole
+from kernattn.bench._torch import CHUNK, bidirectional, chunked, projection, whole
 
 __all__ = [
+    "compiles",
     "have",
+    "limit_blas",
     "performer",
     "performer_maps_and_chunks",
     "torch_chunked",
+    "torch_compiled",
     "torch_lean",
     "torch_lean_all",
     "torch_of",
+    "torch_quadratic",
+    "torch_softmax",
 ]
 
 LEAN = 32  # tokens of a chunk of the causal lean loop
+SPAN = 256  # tokens whose maps it takes at once where these are cheap
 
 
 def have(package: str) -> bool:
     """Whether a peer's package is installed."""
     return find_spec(package) is not None
+
+
+def limit_blas() -> None:
+    """Give the BLAS of NumPy and SciPy as many threads as ours, where threadpoolctl can be had."""
+    if have("threadpoolctl"):
+        import_module("threadpoolctl").threadpool_limits(threads(), "blas")
 
 
 def torch_of(*arrays: Any) -> Any:
@@ -44,20 +58,38 @@ def torch_of(*arrays: Any) -> Any:
 
 
 def torch_chunked(q: Any, k: Any, v: Any, omega: Float64 | None) -> Call:
-    """Chunked causal attention as whole-array torch."""
+    """Chunked causal attention as whole-array torch: what one writes first, and what leaves the cache."""
     torch, (q, k, v) = torch_of(q, k, v)
-    return partial(whole(torch, omega, q), q, k, v)
+    return partial(torch.inference_mode()(whole(torch, omega, q)), q, k, v)
+
+
+def compiles() -> bool:
+    """Whether torch can compile here: it calls a C++ compiler."""
+    return have("torch") and which(os.environ.get("CXX", "g++")) is not None
+
+
+def torch_compiled(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool) -> Call:
+    """Whole-array torch compiled by Inductor, which fuses what stands between the products; a loop it would unroll."""
+    torch, (q, k, v) = torch_of(q, k, v)
+    run = whole(torch, omega, q) if causal else bidirectional(torch, omega, q)
+    return partial(torch.inference_mode()(torch.compile(run, fullgraph=True, dynamic=False)), q, k, v)
+
+
+def torch_softmax(q: Any, k: Any, v: Any, causal: bool) -> Call:
+    """Exact attention by torch's fused kernel, which takes (batch, heads, n, d) only: three dimensions leave it."""
+    torch, tensors = torch_of(q, k, v)
+    attention = torch.inference_mode()(torch.nn.functional.scaled_dot_product_attention)
+    return partial(attention, *(tensor[None] for tensor in tensors), is_causal=causal)
 
 
 def _lean_features(torch: Any, omega: Float64 | None, like: Any) -> Callable[[Any, bool], Any]:
     """Maps of a block, in place.
 
     They take no maximum of the keys out, which is unsafe at large norms and saves a pass. elu + 1 is put together,
-    2^min(x log2 e, 0) + max(x, 0): torch's elu and a sum take twice the time.
+    exp(min(x, 0)) + max(x, 0): torch's elu and a sum are slower.
     """
     if omega is None:
-        base = float(np.log2(np.e))
-        return lambda x, _: x.clamp(max=0).mul_(base).exp2_().add_(x.clamp(min=0))
+        return lambda x, _: x.clamp(max=0).exp_().add_(x.clamp(min=0))
     w, weight = projection(torch, omega, like)
 
     def features(x: Any, query: bool) -> Any:
@@ -66,7 +98,7 @@ def _lean_features(torch: Any, omega: Float64 | None, like: Any) -> Callable[[An
             u.sub_(u.amax(-1, keepdim=True))
         else:
             u.sub_((x * x).sum(-1, keepdim=True), alpha=weight)
-        return u.exp2_()
+        return u.exp_()
 
     return features
 
@@ -74,28 +106,34 @@ def _lean_features(torch: Any, omega: Float64 | None, like: Any) -> Callable[[An
 def torch_lean(q: Any, k: Any, v: Any, omega: Float64 | None) -> Call:
     """The strongest causal torch we know: a loop over chunks, maps and sums in place, nothing but the output written.
 
-    Chunks of 32 beat those of 64, 128 and 256, heads at once beat a loop over heads, and `out=` into buffers of one's
-    own gains nothing over torch's allocator.
+    Chunks of 32 beat those of 16, 64 and 128, heads at once beat a loop over heads, a column of ones beside v in place
+    of z gains little, and `out=` into buffers of one's own nothing. Elementwise maps are taken of several chunks
+    at once, which saves calls; those of FAVOR+ would leave the cache.
     """
     torch, (q, k, v) = torch_of(q, k, v)
     heads, n, dim = q.shape
     mask = torch.tril(torch.ones(LEAN, LEAN, dtype=q.dtype))
-    m = dim if omega is None else omega.shape[0]
+    m, span = (dim, SPAN) if omega is None else (omega.shape[0], LEAN)
     features = _lean_features(torch, omega, q)
 
     def call() -> Any:
         s = torch.zeros(heads, m, v.shape[-1], dtype=q.dtype)
         z = torch.zeros(heads, m, 1, dtype=q.dtype)
         out = torch.empty_like(v)
-        for low in range(0, n, LEAN):
-            a, b = features(q[:, low : low + LEAN], True), features(k[:, low : low + LEAN], False)
-            w = v[:, low : low + LEAN]
-            inside = torch.bmm(a, b.transpose(1, 2)).mul_(mask)
-            numerator = torch.bmm(a, s).baddbmm_(inside, w)
-            denominator = torch.bmm(a, z).add_(inside.sum(-1, keepdim=True))
-            torch.div(numerator, denominator, out=out[:, low : low + LEAN])
-            s.baddbmm_(b.transpose(1, 2), w)
-            z.add_(b.sum(1).unsqueeze(-1))
+        for begin in range(0, n, span):
+            of_queries, of_keys = (
+                features(q[:, begin : begin + span], True),
+                features(k[:, begin : begin + span], False),
+            )
+            for low in range(begin, min(n, begin + span), LEAN):
+                chunk = slice(low, low + LEAN)
+                a, b = (x[:, low - begin : low - begin + LEAN] for x in (of_queries, of_keys))
+                inside = torch.bmm(a, b.transpose(1, 2)).mul_(mask)
+                numerator = torch.bmm(a, s).baddbmm_(inside, v[:, chunk])
+                denominator = torch.bmm(a, z).add_(inside.sum(-1, keepdim=True))
+                torch.div(numerator, denominator, out=out[:, chunk])
+                s.baddbmm_(b.transpose(1, 2), v[:, chunk])
+                z.add_(b.sum(1).unsqueeze(-1))
         return out
 
     return cast(Call, torch.inference_mode()(call))
@@ -123,6 +161,27 @@ def torch_lean_all(q: Any, k: Any, v: Any, omega: Float64) -> Call:
     return cast(Call, torch.inference_mode()(call))
 
 
+def torch_quadratic(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool) -> Call:
+    """All weights at once: what is best for short sequences, whose n^2 is less than the sums' n m.
+
+    Causal, it returns the state too, as ours does.
+    """
+    torch, (q, k, v) = torch_of(q, k, v)
+    mask = torch.tril(torch.ones(q.shape[1], q.shape[1], dtype=q.dtype))
+    features = _lean_features(torch, omega, q)
+
+    def call() -> Any:
+        a, b = features(q, True), features(k, False)
+        turned = b.transpose(1, 2)
+        weights = torch.bmm(a, turned)
+        if causal:
+            weights.mul_(mask)
+        out = torch.bmm(weights, v).div_(weights.sum(-1, keepdim=True))
+        return (out, torch.bmm(turned, v), b.sum(1)) if causal else out
+
+    return cast(Call, torch.inference_mode()(call))
+
+
 def _performer_pytorch() -> Any:
     with warnings.catch_warnings():  # its import uses what setuptools has deprecated
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -130,14 +189,19 @@ def _performer_pytorch() -> Any:
 
 
 def performer(q: Any, k: Any, v: Any, omega: Float64, causal: bool) -> Call:
-    """Attention of performer-pytorch as its users call it."""
+    """Attention of performer-pytorch; causal in as many chunks as leave its running sums in cache, 4 tokens in each.
+
+    Its own number, 128 chunks for any length, is several times slower on long sequences.
+    """
     torch, tensors = torch_of(q, k, v)
     module = _performer_pytorch()
     with contextlib.redirect_stdout(io.StringIO()):
         attention = module.FastAttention(q.shape[-1], omega.shape[0], causal=causal)
     attention.projection_matrix.copy_(torch.from_numpy(np.array(omega)))
-    q, k, v = (x[None] for x in tensors)
-    return lambda: attention(q, k, v)
+    if causal:
+        chunks = -(-q.shape[-2] // 4)
+        attention.causal_linear_fn = partial(module.causal_linear_attention_noncuda, chunk_size=chunks)
+    return partial(torch.inference_mode()(attention), *(x[None] for x in tensors))
 
 
 def performer_maps_and_chunks(q: Any, k: Any, v: Any, omega: Float64) -> Call:
@@ -153,4 +217,4 @@ def performer_maps_and_chunks(q: Any, k: Any, v: Any, omega: Float64) -> Call:
         b = module.softmax_kernel(k, projection_matrix=omega_t, is_query=False)
         return chunked(torch, a, b, v, mask)
 
-    return call
+    return cast(Call, torch.inference_mode()(call))

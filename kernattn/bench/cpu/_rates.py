@@ -1,66 +1,129 @@
-"""The rates of this machine's cores: products and exponentials in cache, and copies from memory to memory."""
+"""Gauges of this machine's cores: products and exponentials in cache, and a case's traffic where its arrays lie."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
+from kernattn._array import Array
 from kernattn._parallel import share, threads
-from kernattn.bench._races import Clock
-from kernattn.bench._rates import Rates, turns
+from kernattn.bench._rates import Gauge, Work
 from kernattn.bench._sizes import Sizes
 from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.elementary import exponential
+from kernattn.ops._numba.elementary import decayed
+from kernattn.ops._numba.layout import room
 from kernattn.ops._numba.products import FULL, product
+from kernattn.ops._numba.registers import lanes
+from kernattn.ops._numba.vectors import load, store
 
-__all__ = ["measure_rates"]
+__all__ = ["gauges"]
 
 TILE = 64
 LOOPS = 400
+SLABS = 4  # for each thread
+ENOUGH = 2**25  # bytes that a gauge of traffic moves at least, in several passes where the case has fewer
+BLOCK = 2**15  # bytes that are read, then written
+STRIDE = 64  # numbers of a step of the gauges of traffic: four vectors, at most
 
 
 @compiled
-def _tiles(a, b, c, loops):  # type: ignore[no-untyped-def]
+def _tiles(a, b, c, loops):
     for _ in range(loops):
         product(a, 0, TILE, 1, b, 0, TILE, c, 0, TILE, TILE, TILE, TILE, True, FULL)
 
 
 @compiled
-def _exponentials(x, y, loops):  # type: ignore[no-untyped-def]
+def _exponentials(x, y, loops):
+    width = lanes(x)
     for _ in range(loops):
-        for i in range(x.size):
-            y[i] = exponential(x[i])  # type: ignore[no-untyped-call]
+        for i in range(0, x.size, 2 * width):
+            store(decayed(load(x, i)), y, i)
+            store(decayed(load(x, i + width)), y, i + width)
 
 
-def measure_rates(sizes: Sizes, clock: Clock) -> Rates:
-    """Measure 64^3 products and exponentials on all threads, and a copy of 128 MiB: medians of several turns."""
-    dtype, jobs = np.dtype(sizes.dtype), 4 * threads()
-
-    def tiles() -> None:
-        a, b = np.ones(TILE * TILE, dtype), np.ones(TILE * TILE, dtype)
-        _tiles(a, b, np.zeros(TILE * TILE, dtype), LOOPS)
-
-    def exponentials() -> None:
-        x = np.linspace(-5.0, 1.0, TILE * TILE).astype(dtype)
-        _exponentials(x, np.empty_like(x), LOOPS)
-
-    def seconds(run: Callable[[], None]) -> float:
-        return median(turns(run, clock, 7))
-
-    source = np.ones(2**25, np.float32)
-    target = np.empty_like(source)
-    return Rates(
-        flops=jobs * LOOPS * 2 * TILE**3 / seconds(_on_every_thread(tiles, jobs)),
-        functions=jobs * LOOPS * TILE**2 / seconds(_on_every_thread(exponentials, jobs)),
-        bytes=2 * source.nbytes / seconds(lambda: np.copyto(target, source)),
-    )
+@compiled
+def _moved(source, target, low, high, blocks, passes):
+    """Read the blocks low to high of one array and write those of another, both cut in as many."""
+    width = lanes(source)
+    read, written = source.size // blocks // STRIDE * STRIDE, target.size // blocks // STRIDE * STRIDE
+    for _ in range(passes):
+        for block in range(low, high):
+            a = b = c = d = load(source, 0)
+            for i in range(block * read, block * read + read, 4 * width):
+                a, b = a + load(source, i), b + load(source, i + width)
+                c, d = c + load(source, i + 2 * width), d + load(source, i + 3 * width)
+            a = (a + b) + (c + d)
+            for i in range(block * written, block * written + written, 4 * width):
+                for j in range(4):
+                    store(a, target, i + j * width)
 
 
-def _on_every_thread(work: Callable[[], None], jobs: int) -> Callable[[], None]:
+@compiled
+def _renewed(x, low, high, passes):
+    """Write numbers where they were read."""
+    width, half = lanes(x), x.dtype.type(0.5)
+    for _ in range(passes):
+        for i in range(low, high, 2 * width):
+            a, b = load(x, i) * half + half, load(x, i + width) * half + half
+            store(a, x, i)
+            store(b, x, i + width)
+
+
+def gauges(sizes: Sizes, work: Work) -> dict[str, Gauge]:
+    """Return 64^3 products and exponentials on all threads, and the traffic of `work` in arrays of its size."""
+    dtype, jobs = np.dtype(sizes.dtype), SLABS * threads()
+    side = np.ones((jobs, 3, TILE * TILE), dtype)
+    falling = np.linspace(-5.0, 0.0, TILE * TILE).astype(dtype)
+
+    def products(job: int) -> None:
+        a, b, c = side[job]
+        c[:] = 0
+        _tiles(a, b, c, LOOPS)
+
+    def functions(job: int) -> None:
+        _exponentials(falling, side[job, 0], LOOPS)
+
+    return {
+        "flops": Gauge(_on_every_thread(products, jobs), jobs * LOOPS * 2.0 * TILE**3),
+        "functions": Gauge(_on_every_thread(functions, jobs), jobs * LOOPS * float(TILE**2)),
+        "bytes": _traffic(work),
+    }
+
+
+def _traffic(work: Work) -> Gauge:
+    """Return the gauge of the bytes that are read and written, in memory or in cache, as arrays of that size lie."""
+    parts, passes = threads(), max(1, int(ENOUGH / max(work.bytes, 1.0)))
+    if work.in_place:
+        x = _numbers(work.written, parts)
+
+        def renew(part: int) -> None:
+            _renewed(x, x.size // parts * part, x.size // parts * (part + 1), passes)
+
+        return Gauge(_on_every_thread(renew, parts), 2.0 * x.nbytes * passes)
+    blocks = parts * max(1, int(work.bytes) // (BLOCK * parts))
+    source, target = _numbers(work.bytes - work.written, blocks), _numbers(work.written, blocks)
+
+    def move(part: int) -> None:
+        _moved(source, target, blocks * part // parts, blocks * (part + 1) // parts, blocks, passes)
+
+    return Gauge(_on_every_thread(move, parts), float(source.nbytes + target.nbytes) * passes)
+
+
+def _numbers(count: float, parts: int) -> NDArray[np.float32]:
+    """Return about so many bytes of numbers, whole steps of them for each part."""
+    each = round(count / (4 * STRIDE * parts)) * STRIDE
+    numbers = room((max(STRIDE, parts * each),), np.dtype(np.float32))
+    numbers[:] = 1.0
+    return numbers
+
+
+def _on_every_thread(work: Callable[[int], None], jobs: int) -> Callable[[], Array]:
     def slab(low: int, high: int) -> None:
-        for _ in range(low, high):
-            work()
+        for job in range(low, high):
+            work(job)
 
     return lambda: share(slab, jobs, 1.0)

@@ -33,7 +33,7 @@ SCALING = (
 
 
 def scaling(
-    sizes: Sequence[int], heads: int = 8, dim: int = 64, features: int = 256, seconds: float = 6.0
+    sizes: Sequence[int], heads: int = 8, dim: int = 64, features: int = 256, seconds: float = 1.0
 ) -> list[Row]:
     """Time some heads against n, with the memory beyond inputs and outputs; a method that takes too long stops growing.
 
@@ -97,6 +97,8 @@ def _peak(run: Callable[[], Any]) -> int:
 def scaling_figure(folder: Path, growth: Sequence[Mapping[str, Any]]) -> None:
     """Write scaling.png and scaling.svg: time and memory against n, from the rows of `scaling`.
 
+    Memory of less than a kibibyte beyond inputs and outputs is not drawn.
+
     Parameters
     ----------
     folder : Path
@@ -108,13 +110,14 @@ def scaling_figure(folder: Path, growth: Sequence[Mapping[str, Any]]) -> None:
         figsize=(9, 3.8), layout="constrained"
     )
     left, right = figure.subplots(1, 2)
-    for axis, field, label in (
-        (left, "milliseconds", "milliseconds"),
-        (right, "extra_mib", "MiB beyond inputs and output"),
+    for axis, field, least, label in (
+        (left, "milliseconds", 0.0, "milliseconds"),
+        (right, "extra_mib", 2.0**-10, "MiB beyond inputs and output"),
     ):
-        for method in dict.fromkeys(row["method"] for row in growth):
-            points = [(row["n"], max(row[field], 1e-3)) for row in growth if row["method"] == method]
-            axis.loglog(*zip(*points, strict=True), "o-", markersize=3, label=method)
+        for colour, method in enumerate(dict.fromkeys(row["method"] for row in growth)):
+            points = [row for row in growth if row["method"] == method and row[field] >= least]
+            x, y = ([row[key] for row in points] for key in ("n", field))
+            axis.loglog(x, y, "o-", color=f"C{colour}", markersize=3, label=method)
         axis.set(xlabel="tokens n", ylabel=label)
         axis.set_xscale("log", base=2)
         axis.grid(alpha=0.3)

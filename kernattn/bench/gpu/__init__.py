@@ -10,7 +10,7 @@ from kernattn.bench._sizes import DTYPES, Sizes
 from kernattn.bench._tables import Column, machine, milliseconds, number, word
 from kernattn.bench.gpu._cases import CASES
 from kernattn.bench.gpu._clock import EventClock
-from kernattn.bench.gpu._products import measure_rates
+from kernattn.bench.gpu._products import gauges
 
 __all__ = ["DEVICE"]
 
@@ -40,7 +40,7 @@ DEVICE = Device(
     lengths=tuple(2**i for i in range(11, 17)),
     dtypes=tuple(DTYPES),
     clock=EventClock,
-    rates=measure_rates,
+    gauges=gauges,
     machine=_machine,
     columns=(
         word("case", "case"),

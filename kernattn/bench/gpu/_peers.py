@@ -107,7 +107,7 @@ def torch_features(torch: Any, omega: Float64, like: Any) -> Call:
 
     def call(x: Any) -> Any:
         u = (x @ omega_t).sub_((x * x).sum(-1, keepdim=True), alpha=weight)
-        return u.exp2_().mul_(omega.shape[0] ** -0.5)
+        return u.exp_().mul_(omega.shape[0] ** -0.5)
 
     return call
 

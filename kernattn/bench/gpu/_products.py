@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Array
-from kernattn.bench._races import Clock
-from kernattn.bench._rates import Rates, turns
+from kernattn.bench._rates import Gauge, Work
 from kernattn.bench._sizes import Sizes
 from kernattn.bench.gpu._counts import gemm_work
 
-__all__ = ["matmul", "measure_rates", "numpy_dtype"]
+__all__ = ["gauges", "matmul", "numpy_dtype"]
 
 # cudaDataType, cublasComputeType and the scalar's type
 TYPES = {
@@ -24,7 +23,7 @@ TYPES = {
     "float64": (1, 70, np.float64),
 }
 DEFAULT_ALGORITHM = -1
-COPY = 2**31  # bytes
+COPY = 2**30  # bytes
 GEMM = 8192
 
 
@@ -49,17 +48,17 @@ def matmul(a: Array, b: Array, dtype: str, *, transpose_a: bool = False, transpo
     return out
 
 
-def measure_rates(sizes: Sizes, clock: Clock, copy: int = COPY, gemm: int = GEMM, count: int = 10) -> Rates:
-    """Measure a copy of 2 GiB and a product of 8192 x 8192 matrices: the best of several turns."""
+def gauges(sizes: Sizes, work: Work, copy: int = COPY, gemm: int = GEMM) -> dict[str, Gauge]:
+    """Return a copy of 1 GiB and a product of 8192 x 8192 matrices, whatever the work."""
     import cupy
 
     source, target = cupy.zeros(copy, dtype=cupy.uint8), cupy.empty(copy, dtype=cupy.uint8)
     values = np.random.default_rng(sizes.seed).standard_normal((gemm, gemm), dtype=np.float32)
     a = cupy.asarray(values.astype(numpy_dtype(sizes.array_dtype)))  # zeros would draw less power
-
-    copied = min(turns(lambda: cupy.copyto(target, source), clock, count))
-    multiplied = min(turns(lambda: matmul(a, a, sizes.dtype), clock, count))
-    return Rates(2 * copy / copied, gemm_work(gemm, sizes.itemsize).flops / multiplied, overlap=True)
+    return {
+        "bytes": Gauge(lambda: cupy.copyto(target, source), 2.0 * copy),
+        "flops": Gauge(lambda: matmul(a, a, sizes.dtype), gemm_work(gemm, sizes.itemsize).flops),
+    }
 
 
 def numpy_dtype(name: str) -> Any:

@@ -10,10 +10,13 @@ from kernattn.bench.cpu._cases.attention import (
     causal_elu1,
     causal_favor,
     causal_hadamard,
+    compiled,
     full_favor,
     one_head,
     softmax,
 )
+from kernattn.bench.cpu._cases.choices import PRODUCTS, chains, drawn, tensor_srht, tiles, transforms
+from kernattn.bench.cpu._cases.decoding import step
 from kernattn.bench.cpu._cases.features import (
     digits,
     gaussian_features,
@@ -23,7 +26,6 @@ from kernattn.bench.cpu._cases.features import (
     tensor_sketch,
 )
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
-from kernattn.bench.cpu._cases.step import step
 
 __all__ = ["CASES"]
 
@@ -34,6 +36,8 @@ CASES = {
     "full-favor": Case(full_favor),
     "causal-two-maps": Case(partial(asymmetric, causal=True)),
     "full-two-maps": Case(partial(asymmetric, causal=False)),
+    "compiled-causal-elu1": Case(partial(compiled, causal=True)),
+    "compiled-full-favor": Case(partial(compiled, causal=False)),
     "one-head": Case(one_head),
     "step": Case(partial(step, reuse=False), n=1),
     "step-in-place": Case(partial(step, reuse=True), n=1),
@@ -46,4 +50,9 @@ CASES = {
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),
     **{name: Case(make) for name, make in LIBRARIES.items()},
+    "chains": Case(chains, n=2000),
+    "chains-drawn": Case(drawn, n=1),
+    "transforms": Case(transforms, n=2000),
+    "tensor-srht": Case(tensor_srht, n=2000),
+    **{f"product-{name}": Case(partial(tiles, shape=shape), n=shape[0]) for name, shape in PRODUCTS.items()},
 }

@@ -20,7 +20,19 @@ from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.ops.causal.cpu import CHUNK as OURS
 
-__all__ = ["asymmetric", "causal_elu1", "causal_favor", "causal_hadamard", "full_favor", "one_head", "softmax"]
+__all__ = [
+    "asymmetric",
+    "causal_elu1",
+    "causal_favor",
+    "causal_hadamard",
+    "compiled",
+    "full_favor",
+    "one_head",
+    "softmax",
+]
+
+
+SHORT = 256  # tokens, up to which torch's quadratic form runs too
 
 
 def _inputs(o: Sizes) -> list[Any]:
@@ -31,19 +43,27 @@ def _favor(o: Sizes) -> Any:
     return random_features(Softmax(), o.dim, o.features, "positive", rng=o.seed)
 
 
+def _quadratic(q: Any, k: Any, v: Any, omega: Any, causal: bool) -> dict[str, Call]:
+    """Return torch's quadratic form by name, where there is torch and sequences are short."""
+    if q.shape[1] > SHORT or not peers.have("torch"):
+        return {}
+    return {"torch, quadratic": peers.torch_quadratic(q, k, v, omega, causal)}
+
+
 def _work(o: Sizes, features: int, project: bool, inside: bool) -> Work:
-    """Return the work of maps and sums; inside chunks whole products, though the loop leaves half of them out."""
+    """Return the work of maps and sums; inside the chunks of our loop the products that are not masked."""
     tokens, size = o.heads * o.n, np.dtype(o.dtype).itemsize
     flops = 4.0 * features * o.dim + (4.0 * features * o.dim if project else 0.0)
     if inside:
-        flops += 2.0 * OURS * (features + o.dim)
-    return Work(tokens * 4.0 * o.dim * size, tokens * flops, tokens * 2.0 * features)
+        flops += (OURS + 1.0) * (features + o.dim)
+    moved = tokens * 4.0 * o.dim * size
+    return Work(moved, tokens * flops, tokens * 2.0 * features, written=moved / 4)
 
 
 def causal_elu1(o: Sizes) -> Race:
     """Causal linear attention with elu + 1."""
     q, k, v = _inputs(o)
-    others: dict[str, Call] = {}
+    others = _quadratic(q, k, v, None, True)
     if peers.have("torch") and o.n % CHUNK == 0:
         others |= {"torch, lean loop": peers.torch_lean(q, k, v, None)}
         others |= {"torch, chunked": peers.torch_chunked(q, k, v, None)}
@@ -54,7 +74,7 @@ def causal_favor(o: Sizes) -> Race:
     """Causal FAVOR+: positive orthogonal features, maps included."""
     q, k, v = _inputs(o)
     phi = _favor(o)
-    others: dict[str, Call] = {}
+    others = _quadratic(q, k, v, phi.omega, True)
     if peers.have("torch") and o.n % CHUNK == 0:
         others |= {"torch, lean loop": peers.torch_lean(q, k, v, phi.omega)}
         others |= {"torch, chunked": peers.torch_chunked(q, k, v, phi.omega)}
@@ -72,29 +92,43 @@ def causal_hadamard(o: Sizes) -> Race:
     maps = {"ours": chains, "ours, dense": dense}
     calls = {name: partial(causal_linear_attention, q, k, v, phi) for name, phi in maps.items()}
     m, sums = 16.0 * o.dim, 6.0 * np.ceil(np.log2(4 * o.dim))
-    flops = m * sums + 4.0 * m * o.dim + 2.0 * OURS * (m + o.dim)
-    return Race(calls, Work(o.n * 10.0 * o.dim * q.itemsize, o.n * flops, o.n * 2.0 * m))
+    flops = m * sums + 4.0 * m * o.dim + (OURS + 1.0) * (m + o.dim)
+    work = Work(o.n * 10.0 * o.dim * q.itemsize, o.n * flops, o.n * 2.0 * m, written=float(v.nbytes))
+    return Race(calls, work)
 
 
 def asymmetric(o: Sizes, causal: bool) -> Race:
-    """FAVOR# with a map for queries and another one for keys: to be set beside FAVOR+ of one map."""
+    """FAVOR# with a map for queries and another one for keys, against FAVOR+ of one map."""
     q, k, v = _inputs(o)
     data = q[0, : 4 * o.dim], k[0, : 4 * o.dim]
     phi = random_features(Softmax(), o.dim, o.features, "favor_sharp_asymmetric", data=data, rng=o.seed)
     run: Any = causal_linear_attention if causal else linear_attention
-    return Race({"ours": partial(run, q, k, v, phi)}, _work(o, o.features, True, causal))
+    calls = {name: partial(run, q, k, v, each) for name, each in (("ours", phi), ("ours, one map", _favor(o)))}
+    return Race(calls, _work(o, o.features, True, causal))
 
 
 def full_favor(o: Sizes) -> Race:
     """Bidirectional FAVOR+, maps included."""
     q, k, v = _inputs(o)
     phi = _favor(o)
-    others: dict[str, Call] = {}
+    others = _quadratic(q, k, v, phi.omega, False)
     if peers.have("torch"):
         others |= {"torch, lean": peers.torch_lean_all(q, k, v, phi.omega)}
     if peers.have("performer_pytorch"):
         others |= {"performer-pytorch": peers.performer(q, k, v, phi.omega, causal=False)}
     return Race({"ours": partial(linear_attention, q, k, v, phi), **others}, _work(o, o.features, True, False))
+
+
+def compiled(o: Sizes, causal: bool) -> Race:
+    """Causal elu + 1, or bidirectional FAVOR+, against whole-array torch, compiled; apart: that takes long."""
+    q, k, v = _inputs(o)
+    phi: Any = elu1() if causal else _favor(o)
+    omega = None if causal else phi.omega
+    run: Any = causal_linear_attention if causal else linear_attention
+    calls: dict[str, Call] = {"ours": partial(run, q, k, v, phi)}
+    if peers.compiles() and o.n % CHUNK == 0:
+        calls["torch, compiled"] = peers.torch_compiled(q, k, v, omega, causal)
+    return Race(calls, _work(o, o.dim if causal else o.features, not causal, causal))
 
 
 def one_head(o: Sizes) -> Race:
@@ -111,10 +145,7 @@ def softmax(o: Sizes, causal: bool) -> Race:
     q, k, v = _inputs(o)
     others: dict[str, Call] = {}
     if peers.have("torch"):
-        torch, tensors = peers.torch_of(q, k, v)
-        attention = torch.nn.functional.scaled_dot_product_attention
-        tensors = [tensor[None] for tensor in tensors]  # its fused kernel takes four dimensions only
-        others["torch's scaled_dot_product_attention"] = partial(attention, *tensors, is_causal=causal)
+        others["torch's scaled_dot_product_attention"] = peers.torch_softmax(q, k, v, causal)
     pairs = o.heads * o.n * (o.n + 1) / 2 if causal else o.heads * o.n * float(o.n)
-    work = Work(4.0 * q.nbytes, 4.0 * pairs * o.dim, pairs)
+    work = Work(4.0 * q.nbytes, 4.0 * pairs * o.dim, pairs, written=float(q.nbytes))
     return Race({"ours": partial(softmax_attention, q, k, v, causal=causal), **others}, work)

@@ -16,6 +16,7 @@ from kernattn.bench._races import Call
 from kernattn.bench._rates import Work
 from kernattn.bench._rows import Race
 from kernattn.bench._sizes import Sizes
+from kernattn.bench.cpu import _feature_peers as feature_peers
 from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import normal, one_thread
 from kernattn.features import nystrom, random_features
@@ -37,7 +38,11 @@ def _squared_error(draws: Iterable[Float64], exact: Float64) -> float:
 
 @dataclass(frozen=True)
 class _Sampler:
-    """A random map of scikit-learn for one of our kernels."""
+    """A map of scikit-learn for one of our kernels.
+
+    Called on all rows at once, in the dtype that they have: in blocks RBFSampler gains little, PolynomialCountSketch,
+    which goes column by column, loses. Its cosine is NumPy's, far slower in float64, and it takes no other.
+    """
 
     name: str
     parameters: dict[str, Any]
@@ -49,6 +54,7 @@ class _Sampler:
 
 def _race(phi: Any, kernel: Kernel, x: Float64, sampler: _Sampler, work: Work, seed: int) -> Race:
     """Race a map of ours against scikit-learn's, with the squared errors of both."""
+    peers.limit_blas()
     rows, call = x[:ROWS].astype("f8"), partial(phi, x)
     exact = kernel(rows)
     calls: dict[str, Call] = {"ours": call, "ours, one thread": one_thread(call)}
@@ -64,21 +70,29 @@ def gaussian_features(o: Sizes) -> Race:
     """Cosine and sine features of the Gaussian kernel: n x d -> 1024."""
     (x,) = normal(o, (o.n, o.dim))
     kernel, m = Gaussian(lengthscale=float(np.sqrt(o.dim))), 1024
-    phi = random_features(kernel, o.dim, m, "trigonometric", rng=o.seed)
+    phi: Any = random_features(kernel, o.dim, m, "trigonometric", rng=o.seed)
     sampler = _Sampler("RBFSampler", {"gamma": 0.5 / o.dim, "n_components": m})
-    work = Work(x.nbytes + o.n * m * float(x.itemsize), o.n * o.dim * float(m), o.n * float(m))
-    return _race(phi, kernel, x, sampler, work, o.seed)
+    race = _race(phi, kernel, x, sampler, _work(x, m, o.dim * m, m / 2), o.seed)
+    if not peers.have("torch"):
+        return race
+    torch = feature_peers.torch_waves(x, np.asarray(phi.omega) / kernel.lengthscale)
+    return replace(race, calls={**race.calls, "torch": torch})
+
+
+def _work(x: Float64, features: int, flops: float, functions: float) -> Work:
+    """Return the work of features of rows; sine and cosine of one argument count as one function."""
+    written = len(x) * float(features) * x.itemsize
+    return Work(x.nbytes + written, len(x) * flops, len(x) * functions, written=written)
 
 
 def hadamard_features(o: Sizes) -> Race:
     """Cosine features of the Gaussian kernel by Hadamard chains, against our own dense map: n x 16 d -> 128 d."""
     (x,) = normal(o, (o.n, 16 * o.dim))
-    n, d, m = o.n, 16 * o.dim, 128 * o.dim
+    d, m = 16 * o.dim, 128 * o.dim
     kernel = Gaussian(lengthscale=float(np.sqrt(d)))
     chains, dense = (random_features(kernel, d, m, "phase", p, rng=o.seed) for p in ("hadamard", "orthogonal"))
     sums = 3 * np.ceil(np.log2(d)) * m
-    work = Work(x.nbytes + n * m * float(x.itemsize), n * sums, n * float(m))
-    return Race({"ours": partial(chains, x), "ours, dense": partial(dense, x)}, work)
+    return Race({"ours": partial(chains, x), "ours, dense": partial(dense, x)}, _work(x, m, sums, m))
 
 
 def digits(o: Sizes) -> Race:
@@ -93,8 +107,9 @@ def patches(o: Sizes) -> Race:
 
 def _draw_and_apply(o: Sizes, x: Float64) -> Race:
     """Race maps of the Gaussian kernel of lengthscale the median distance; squared errors are of rows held out."""
+    peers.limit_blas()
     rows, others, x, m = x[:ROWS], x[ROWS:], x.astype(o.dtype), o.features
-    n, d = x.shape
+    d = x.shape[1]
     scale = float(np.median(pdist(rows)))
     kernel = Gaussian(lengthscale=scale)
     exact, sampler = kernel(rows), _Sampler("RBFSampler", {"gamma": 0.5 / scale**2, "n_components": m})
@@ -113,28 +128,34 @@ def _draw_and_apply(o: Sizes, x: Float64) -> Race:
         makers["ours, moment-matched"] = random("moment_matched")
     if m <= len(others):
         makers["ours, Nystrom"] = lambda data, seed: nystrom(kernel, data, m, rng=seed)
+        landmarks = _Sampler("Nystroem", {"gamma": 0.5 / scale**2, "n_components": m})
+        makers["scikit-learn's Nystroem"] = lambda data, seed: landmarks.fit(data, seed).transform
     makers["scikit-learn's RBFSampler"] = lambda data, seed: sampler.fit(data, seed).transform
     calls: dict[str, Call] = {name: partial(apply, make) for name, make in makers.items()}
-    work = Work(x.nbytes + n * m * float(x.itemsize), n * d * float(m), n * float(m))
     errors: dict[str, Callable[[], float]] = {name: partial(error, make) for name, make in makers.items()}
-    return Race(calls, work, errors=errors)
+    return Race(calls, _work(x, m, d * m, m / 2), errors=errors)
 
 
 def tensor_sketch(o: Sizes) -> Race:
     """Tensor sketches of a polynomial kernel of degree 3: n x 4 d -> 2048."""
     (x,) = normal(o, (o.n, 4 * o.dim))
     x /= np.linalg.norm(x, axis=1, keepdims=True)
-    n, d, m, degree = o.n, 4 * o.dim, 2048, 3
+    d, m, degree = 4 * o.dim, 2048, 3
     kernel = Polynomial(degree, gamma=1.0, coef0=1.0)
-    phi = random_features(kernel, d, m, "tensor_sketch", rng=o.seed)
+    phi: Any = random_features(kernel, d, m, "tensor_sketch", rng=o.seed)
     sampler = _Sampler("PolynomialCountSketch", {"gamma": 1.0, "degree": degree, "coef0": 1.0, "n_components": m})
     transforms = 2.5 * m * np.log2(m)  # of a real transform of m numbers
     flops = degree * (2.0 * d + transforms) + 6.0 * m / 2 * (degree - 1)
-    return _race(phi, kernel, x, sampler, Work(x.nbytes + n * m * float(x.itemsize), n * flops), o.seed)
+    race = _race(phi, kernel, x, sampler, _work(x, m, flops, 0.0), o.seed)
+    if not peers.have("torch"):
+        return race
+    torch = feature_peers.torch_sketch(x, phi.index, phi.sign, m)
+    return replace(race, calls={**race.calls, "torch": torch})
 
 
 def gram(o: Sizes) -> Race:
     """phi^T phi and phi^T y of n rows, against our features and a symmetric product by BLAS."""
+    peers.limit_blas()
     x, y = normal(replace(o, seed=o.seed + 1), (o.n, o.dim), (o.n, 1))
     n, m = o.n, o.features
     phi = random_features(Gaussian(lengthscale=float(np.sqrt(o.dim))), o.dim, m, "trigonometric", rng=o.seed)
@@ -145,4 +166,4 @@ def gram(o: Sizes) -> Race:
 
     ours = partial(GRAM.implementation(x), x, y, phi.spec)
     flops = n * (o.dim * float(m) + m * (m + 1.0) + 2.0 * m)
-    return Race({"ours": ours, "our features, then BLAS": apart}, Work(float(x.nbytes), flops, n * float(m)))
+    return Race({"ours": ours, "our features, then BLAS": apart}, Work(float(x.nbytes), flops, n * m / 2.0))

@@ -35,12 +35,17 @@ def step(o: Sizes, reuse: bool) -> Race:
         if reuse:
             held[0] = after
 
-    size = state.s.nbytes + state.z.nbytes
-    return Race({"ours": ours, **others}, Work(2.0 * size, 6.0 * state.s.size, 2.0 * o.heads * o.dim))
+    size = float(state.s.nbytes + state.z.nbytes)
+    work = Work(2 * size, 4.0 * (state.s.size + state.z.size), 2.0 * o.heads * o.dim, written=size, in_place=reuse)
+    return Race({"ours": ours, **others}, work)
 
 
 def _torch_step(q: Any, k: Any, v: Any, s: Any, z: Any, reuse: bool) -> Call:
-    """Torch's strongest token: `addcmul` writes S once; S + b v^T has a temporary of its size, and `bmm` is slow."""
+    """Torch's strongest token: `addcmul` writes S once; S + b v^T has a temporary of its size, and `baddbmm` is slow.
+
+    For the product with S, `bmm` beats `(a[:, :, None] * s).sum(1)`, which has such a temporary too, and `einsum`,
+    which calls it. A state is given and returned in new arrays, or kept in its own, as ours are.
+    """
     torch, (q, k, v, s, z) = peers.torch_of(q, k, v, s, z)
     elu = torch.nn.functional.elu
 

@@ -1,0 +1,158 @@
+"""A page whose tables are made by one command: between the marks that name a table stand its runs and their rows.
+
+Every run is a process of its own, so that none spins or warms up for another.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter
+from typing import Any
+
+from kernattn._files import replace_bytes, replace_text
+from kernattn.bench._tables import Column, table, word
+from kernattn.bench.cpu._mkl import fastest_mkl
+from kernattn.bench.cpu._runs import PARTS, Run, held_to_avx2, unheld
+from kernattn.bench.cpu._scaling import SCALING
+from kernattn.bench.cpu._start import START
+from kernattn.bench.cpu._targets import columns, reached
+from kernattn.errors import KernattnError, ParameterError
+
+__all__ = ["make_page"]
+
+Result = dict[str, Any]
+
+COLUMNS = (
+    word("d", "dim", right=True),
+    word("bits", "vector_bits", right=True),
+    word("threads", "threads", right=True),
+    word("turns begin", "begins"),
+)
+
+_MARKED = re.compile(r"<!-- table: (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
+_FIGURE = re.compile(r"\]\((\S*scaling\.png)\)")
+
+
+def make_page(page: Path, race_columns: tuple[Column, ...], report: Callable[[str], None]) -> None:
+    """Make every table anew that a page has marks for, `<!-- table: name -->` and `<!-- end -->`, in one go.
+
+    The page is written whole after each table, so that an interrupt leaves those that are done. A run that fails
+    leaves its error in place of its rows.
+
+    Parameters
+    ----------
+    page : Path
+        A Markdown file.
+    race_columns : tuple of Column
+        Those of a table of races.
+    report : callable
+        Is told of every run before it begins.
+
+    Raises
+    ------
+    ParameterError
+        If the page has no marks, or names a table that there is not.
+    KernattnError
+        When all is done, if a run failed.
+    """
+    text = page.read_text(encoding="utf-8")
+    names = [match[1] for match in _MARKED.finditer(text)]
+    known = [*PARTS, "machine", "targets"]
+    if not names or not set(names) <= set(known):
+        raise ParameterError(
+            f"{page} must have marks of tables among {', '.join(known)}; got {', '.join(names) or 'none'}"
+        )
+    found: dict[str, list[Result]] = {}
+    with TemporaryDirectory() as folder:
+        switch = fastest_mkl(Path(folder))
+        for name, results in _found([name for name in names if name in PARTS], Path(folder), switch, report):
+            found[name] = results
+            _fill(page, text, found, race_columns, bool(switch))
+    failed = [
+        str(run) for name, each in found.items() for run, r in zip(PARTS[name], each, strict=True) if "failed" in r
+    ]
+    if failed:
+        raise KernattnError(f"{page} is written, but these runs failed: {'; '.join(failed)}")
+
+
+def _fill(
+    page: Path, text: str, found: Mapping[str, Sequence[Result]], race_columns: Sequence[Column], switched: bool
+) -> None:
+    """Write the page with the tables that there are so far; the others stay as they were."""
+    made = {name: _part(PARTS[name], results, race_columns) for name, results in found.items()}
+    results = [result for each in found.values() for result in each]
+    held = reached([row for result in results for row in result.get("races", [])])
+    made |= {"machine": _machine(results, switched), "targets": table(held, columns(held))}
+    figure = _FIGURE.search(text)
+    pictures = [result["figure"] for result in results if "figure" in result]
+    if figure is not None and pictures:
+        replace_bytes(page.parent / figure[1], pictures[-1])
+
+    def filled(match: re.Match[str]) -> str:
+        name = match[1]
+        return f"<!-- table: {name} -->\n\n{made[name]}\n\n<!-- end -->" if name in made else match[0]
+
+    replace_text(page, _MARKED.sub(filled, text))
+
+
+def _found(
+    names: Sequence[str], folder: Path, switch: Mapping[str, str], report: Callable[[str], None]
+) -> Iterator[tuple[str, list[Result]]]:
+    """Yield the tables by name, with what their runs gave, in the order of the page."""
+    begin, count, total = perf_counter(), 0, sum(len(PARTS[name]) for name in names)
+    for name in names:
+        results = []
+        for run in PARTS[name]:
+            count += 1
+            report(f"{perf_counter() - begin:4.0f} s, {count} of {total}: {run}")
+            results.append(_result(run, folder / str(count), switch))
+        yield name, results
+
+
+def _result(run: Run, folder: Path, switch: Mapping[str, str]) -> Result:
+    """Return what a run wrote, or its last words."""
+    words = [sys.executable, "-m", "kernattn", "bench", *run.arguments.split(), "--out", str(folder)]
+    variables = {**os.environ, **switch, **run.environment}
+    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
+    if done.returncode:
+        return {"failed": (done.stderr.strip().splitlines() or ["no word"])[-1]}
+    result: Result = json.loads((folder / "bench.json").read_text())
+    picture = folder / "scaling.png"
+    return result | ({"figure": picture.read_bytes()} if picture.exists() else {})
+
+
+def _part(runs: Sequence[Run], results: Sequence[Result], race_columns: Sequence[Column]) -> str:
+    """Return the runs of a table, and their rows in one; a column that no row fills is left out."""
+    failed = [f"Failed: `{run}`: {r['failed']}" for run, r in zip(runs, results, strict=True) if "failed" in r]
+    tables = []
+    for kind, shown in (("races", (*race_columns, *COLUMNS)), ("scaling", SCALING), ("start", START)):
+        rows = [row for result in results for row in result.get(kind, [])]
+        filled = [column for column in shown if any(column.cell(row) for row in rows)]
+        tables += [table(rows, filled)] if rows else []
+    lines = "\n".join(str(run) for run in runs)
+    return "\n\n".join([f"```text\n{lines}\n```", *failed, *tables])
+
+
+def _machine(results: Sequence[Result], switched: bool) -> str:
+    """Return when and where the runs were, and what held some of them to AVX2 and let others use more."""
+    wheres = [result["machine"] for result in results if "machine" in result]
+    lines = [f"{datetime.now(UTC):%Y-%m-%d}. {wheres[0] if wheres else 'No run succeeded'}."]
+    if unheld():
+        lines.append(
+            f"`AVX2` before a command stands for `{_shell(held_to_avx2())}`; the others ran with `{_shell(unheld())}`."
+        )
+    if switched:
+        lines.append("PyTorch's MKL took the fastest paths of this processor, by a function that was loaded before it.")
+    return "\n\n".join(lines)
+
+
+def _shell(variables: Mapping[str, str]) -> str:
+    return " ".join(f'{name}="{value}"' if " " in value else f"{name}={value}" for name, value in variables.items())

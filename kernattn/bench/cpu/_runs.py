@@ -1,0 +1,90 @@
+"""The runs of a page: what each table holds, on how many threads and by which vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernattn.bench.cpu._cases.libraries import LIBRARIES
+from kernattn.ops._numba.registers import VECTOR
+
+__all__ = ["PARTS", "Run", "held_to_avx2", "unheld"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """Arguments of `kernattn bench`, on so many threads (default all), by loops and peers held to AVX2 or not."""
+
+    arguments: str
+    threads: int | None = None
+    avx2: bool = False
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What is set for it, beside what is set already."""
+        found = {} if self.threads is None else dict.fromkeys(_THREADS, str(self.threads))
+        return found | (held_to_avx2() if self.avx2 else unheld())
+
+    def __str__(self) -> str:
+        threads = "" if self.threads is None else f"KERNATTN_NUM_THREADS={self.threads} "
+        return f"{'AVX2 ' if self.avx2 else ''}{threads}kernattn bench {self.arguments}"
+
+
+_THREADS = ("KERNATTN_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+
+
+def unheld() -> dict[str, str]:
+    """Return what lets OpenBLAS use AVX-512 where it does not know the processor and would not."""
+    return {"OPENBLAS_CORETYPE": "SkylakeX"} if VECTOR == 64 else {}
+
+
+def held_to_avx2() -> dict[str, str]:
+    """Return what holds every compiler and library of the races to AVX2."""
+    found = np.show_config(mode="dicts").get("SIMD Extensions", {}).get("found", [])
+    return {
+        "NUMBA_CPU_NAME": "haswell",
+        "NUMBA_CPU_FEATURES": "+avx,+avx2,+fma",
+        "OPENBLAS_CORETYPE": "Haswell",
+        "ATEN_CPU_CAPABILITY": "avx2",
+        "ONEDNN_MAX_CPU_ISA": "AVX2",
+        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
+        "XLA_FLAGS": "--xla_cpu_max_isa=AVX2",
+        "NPY_DISABLE_CPU_FEATURES": " ".join(name for name in found if "512" in name or name == "X86_V4"),
+    }
+
+
+def _everywhere(*arguments: str, threads: Sequence[int] = (2, 1)) -> tuple[Run, ...]:
+    """Return runs on both numbers of threads, by the machine's own vectors and, where these are wider, by AVX2."""
+    widths = (False, True) if VECTOR == 64 else (False,)
+    return tuple(Run(each, count, avx2) for avx2 in widths for count in threads for each in arguments)
+
+
+_WHOLE = "--rounds 5 --cases softmax softmax-causal causal-elu1 causal-favor full-favor"
+_STEPS = ("--rounds 9 --cases step step-in-place --heads 256", "--rounds 9 --cases step step-in-place")
+
+PARTS: dict[str, tuple[Run, ...]] = {
+    "attention": _everywhere(_WHOLE),
+    "asleep": _everywhere("--rounds 7 --asleep --cases causal-elu1 causal-favor full-favor", threads=(2,)),
+    "steps": _everywhere(*_STEPS),
+    "short": (Run("--rounds 5 --cases causal-elu1 causal-favor full-favor --n 16 64 256"),),
+    "lengths": (Run("--rounds 5 --cases causal-elu1 --n 16384"), Run("--rounds 5 --cases one-head")),
+    "maps": (Run("--rounds 5 --cases causal-two-maps full-two-maps"),),
+    "libraries": (Run(f"--rounds 5 --cases {' '.join(LIBRARIES)}"),),
+    "features": (
+        Run("--rounds 5 --cases gaussian-features hadamard-features tensor-sketch gram"),
+        Run("--rounds 5 --cases gaussian-features hadamard-features tensor-sketch gram --dtype float64"),
+        *((Run("--rounds 5 --cases gaussian-features tensor-sketch", avx2=True),) if VECTOR == 64 else ()),
+    ),
+    "data": (Run("--rounds 5 --cases digits patches"), Run("--rounds 5 --cases digits patches --dtype float64")),
+    "compiled": (Run("--rounds 5 --cases compiled-causal-elu1 compiled-full-favor"),),
+    "choices": (
+        Run("--rounds 5 --cases product-64-64-64 product-256-48-64 product-256-64-48 product-48-64-256", 1),
+        Run("--rounds 5 --cases transforms chains-drawn", 1),
+        *(Run(f"--rounds 3 --cases chains tensor-srht causal-hadamard --dim {dim}", 1) for dim in (32, 64)),
+    ),
+    "start": (Run("--start"),),
+    "scaling": (Run("--scaling"),),
+}
+"""Tables by name, and the runs whose rows they hold; "machine" and "targets" follow from these."""

@@ -1,0 +1,96 @@
+"""What the loops were asked to reach: against their floors, and against their peers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernattn.bench._rows import Row
+from kernattn.bench._tables import Column, word
+
+__all__ = ["TARGETS", "Target", "columns", "reached"]
+
+_SDPA, _LOOP = "torch's scaled_dot_product_attention", "torch, lean loop"
+
+
+@dataclass(frozen=True)
+class Target:
+    """A bound on one measure of the rows of one contestant of a case; at most where `most`, else at least."""
+
+    case: str
+    contestant: str
+    measure: str
+    bound: float
+    most: bool = False
+    where: Mapping[str, Any] = field(default_factory=dict)
+
+    def fits(self, row: Row) -> bool:
+        """Whether a row is one that the bound holds for; a row of a case that was skipped is none."""
+        wanted = {"case": self.case, "contestant": self.contestant, "dtype": "float32", **self.where}
+        return self.measure in row and all(row.get(key) == value for key, value in wanted.items())
+
+    def met(self, row: Row) -> bool:
+        """Whether a row keeps the bound."""
+        value = float(row[self.measure])
+        return value <= self.bound if self.most else value >= self.bound
+
+    def __str__(self) -> str:
+        asked = f"at {'most' if self.most else 'least'} {self.bound:g}"
+        return f"{asked} {_MEASURES[self.measure]}" if self.most else f"{asked} times ours: {self.contestant}"
+
+
+_MEASURES = {"over_parts": "times its parts in turn", "over_traffic": "times its traffic"}
+
+
+def _floor(case: str, **where: Any) -> Target:
+    return Target(case, "ours", "over_parts", 1.15, True, {"n": 4096, **where})
+
+
+def _peer(case: str, contestant: str, bound: float, **where: Any) -> Target:
+    return Target(case, contestant, "ratio", bound, False, where)
+
+
+TARGETS = (
+    _peer("softmax", _SDPA, 1.0, n=4096),
+    _peer("softmax-causal", _SDPA, 1.15, n=4096),
+    _floor("causal-elu1", begins="awake"),
+    _floor("causal-favor", begins="awake"),
+    _floor("full-favor", begins="awake"),
+    _peer("full-favor", "torch, lean", 2.2, n=4096),
+    _peer("causal-favor", _LOOP, 1.7, n=4096, threads=1),
+    _peer("causal-favor", _LOOP, 2.0, n=4096, threads=2),
+    _peer("causal-elu1", _LOOP, 2.5, n=4096),
+    Target("step", "ours", "over_traffic", 1.2, True, {"heads": 256}),
+    Target("step-in-place", "ours", "over_traffic", 1.2, True, {"heads": 256}),
+    _peer("step-in-place", "torch, lean, in place", 1.7, heads=256),
+)
+
+
+def reached(rows: Sequence[Row]) -> list[Row]:
+    """Hold the rows of races against the targets: a row for each, for threads and beginnings of turns of their own."""
+    return list(_reached(rows))
+
+
+def _reached(rows: Sequence[Row]) -> Iterator[Row]:
+    for target in TARGETS:
+        fitting = [row for row in rows if target.fits(row)]
+        for threads, begins in sorted({(row["threads"], row["begins"]) for row in fitting}):
+            found: Row = {"case": target.case, "asked": str(target), "threads": threads, "begins": begins}
+            for row in fitting:
+                if (row["threads"], row["begins"]) == (threads, begins):
+                    verdict = "met" if target.met(row) else "**missed**"
+                    found[f"vectors_{row['vector_bits']}"] = f"{row[target.measure]:.2f}, {verdict}"
+            yield found
+
+
+def columns(rows: Sequence[Row]) -> tuple[Column, ...]:
+    """Return the columns of what `reached` returned: one for each width of vectors, the widest first."""
+    bits = sorted({int(key.removeprefix("vectors_")) for row in rows for key in row if "vectors_" in key}, reverse=True)
+    return (
+        word("case", "case"),
+        word("asked", "asked"),
+        word("threads", "threads", right=True),
+        word("turns begin", "begins"),
+        *(word(f"vectors of {width} bits", f"vectors_{width}") for width in bits),
+    )
