@@ -10,7 +10,11 @@ from hypothesis import HealthCheck, settings
 
 from xp import KINDS, backends
 
-os.environ["NUMBA_CACHE_DIR"] = str(Path(__file__).parent / ".numba_cache")  # what is compiled below is not for users
+HERE = Path(__file__).parent
+os.environ["NUMBA_CACHE_DIR"] = str(HERE / ".numba_cache")  # what is compiled below is not for users
+os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here need this file in other processes, too
+    [str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # JAX's compiler is most of its tests' time
 
 settings.register_profile(
@@ -22,6 +26,20 @@ settings.register_profile(
 )
 settings.register_profile("thorough", parent=settings.get_profile("fixed"), derandomize=False, max_examples=500)
 settings.load_profile("fixed")  # `pytest --hypothesis-profile=thorough` searches further
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """What one worker makes once for many tests stays with it: `pytest -n 2 --dist loadgroup`.
+
+    The ops compile every loop, and the others find it on the disk; JAX compiles in memory; a file has what it caches.
+    Large groups come first, so the kernels of CUDA, long tests in small files, are one group too.
+    """
+    for item in items:
+        *folder, file = item.path.relative_to(HERE).parts
+        whole = folder[:1] in (["cuda_ops"], ["ops"])
+        name = "jax" if "jax" in item.nodeid else folder[0] if whole else "/".join((*folder, file))
+        item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(params=KINDS, ids=repr, scope="session")

@@ -228,7 +228,7 @@ def test_tracers_and_other_devices_of_jax():
     jax.jit(lambda x: ka.causal_linear_attention(x, x, x, phi)[0])(x)
     with jax.enable_x64(True):
         wide = jax.numpy.ones((2, maps.DIM), "float64")
-    with pytest.raises(BackendUnavailable, match="jax_enable_x64"):
+    with jax.enable_x64(False), pytest.raises(BackendUnavailable, match="jax_enable_x64"):
         phi(wide, backend="cpu")
     there = jax.device_put(x, jax.devices("cpu")[0])  # committed
     assert phi(there).committed
@@ -287,3 +287,13 @@ def test_cuda_tensors_run_on_their_device_and_stream(torch, monkeypatch):
         assert events == [("device", None), ("stream", 77, None), (dtype, dtype), "left", "left"]
     with pytest.raises(_bridge.Kept, match="gradient"):
         _bridge.TorchCuda().call(op, x, (x.float().requires_grad_(), None))
+
+
+def test_full_attention_crosses_once(kind, monkeypatch):
+    crossings = []
+    given = [kind.asarray(x) for x in inputs()]
+    library = _bridge.library_of(given[0])
+    monkeypatch.setattr(library, "unwatched", lambda: crossings.append(library))
+    out = ka.linear_attention(*given, maps.make(PHI))
+    assert kind.holds(out)
+    assert crossings == [library]

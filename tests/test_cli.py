@@ -79,7 +79,7 @@ def test_a_damaged_record_is_one_line_and_no_end(tokens, tmp_path, capsys, monke
     ("options", "message"),
     [
         (["--m", "7"], "m must be even"),
-        (["--draws", "3"], "draws must be at least 6; got 3"),
+        (["--draws", "3"], "draws must be an integer, at least 6; got 3"),
         (["--projections", "nonsense"], "got 'nonsense'"),
         (["--data", "nowhere.npz"], "nowhere.npz does not exist"),
         (["--scales", "0"], "scales must be finite and above 0; got 0.0"),

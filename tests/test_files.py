@@ -1,6 +1,8 @@
 """Files are written whole or not at all."""
 
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -32,6 +34,34 @@ def test_a_failure_leaves_the_old_file_and_nothing_else(failure, tmp_path):
         interrupted(path, failure)
     assert path.read_bytes() == b"old"
     assert [p.name for p in tmp_path.iterdir()] == ["a.txt"]
+
+
+STUCK = """
+import sys, time
+from pathlib import Path
+from kernattn._files import replacing
+
+with replacing(Path(sys.argv[1])) as file:
+    file.write(b"half of a ")
+    file.flush()
+    print("written", flush=True)
+    time.sleep(600)
+"""
+
+
+@pytest.mark.skipif(os.name != "posix", reason="SIGKILL")
+def test_a_kill_leaves_the_old_file_and_what_was_written_beside_it(tmp_path):
+    path = tmp_path / "a.txt"
+    replace_bytes(path, b"old")
+    with subprocess.Popen([sys.executable, "-c", STUCK, str(path)], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"written\n"
+        process.kill()
+    (left,) = tmp_path.glob(".kernattn-*.tmp")
+    assert left.read_bytes() == b"half of a "
+    assert path.read_bytes() == b"old"
+    replace_bytes(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert {p.name for p in tmp_path.iterdir()} == {"a.txt", left.name}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="modes")

@@ -91,6 +91,27 @@ forked(lambda: imported("slow_to_import"), 20)
 fine()
 """
 
+FIRST_ARRAYS = """
+import sys
+
+class Slow:
+    def find_spec(self, name, path=None, target=None):
+        if name == "array_api_compat.numpy":
+            time.sleep(0.5)
+
+for name in [name for name in sys.modules if name.startswith("array_api_compat.numpy")]:
+    del sys.modules[name]
+sys.meta_path.insert(0, Slow())
+
+def use():
+    ka.features.elu1()(np.ones((2, 3)), backend="reference")
+
+threading.Thread(target=use).start()
+time.sleep(0.2)
+forked(use, 20)
+fine()
+"""
+
 
 def test_first_uses_hold_no_lock():
     assert_fine(CHILDREN + FIRST_USES)
@@ -104,3 +125,7 @@ def test_a_fork_waits_for_compilers():
 def test_a_fork_waits_for_imports(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert_fine(CHILDREN + IMPORTING)
+
+
+def test_a_fork_waits_for_the_namespace_of_the_first_array():
+    assert_fine(CHILDREN + FIRST_ARRAYS)

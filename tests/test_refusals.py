@@ -118,6 +118,82 @@ def test_booleans(given):
     assert ka.softmax_attention(ROWS, ROWS, ROWS, causal=np.True_).shape == (5, 4)
 
 
+def lattice(*shape):
+    return np.ones((1,) * 38 + shape, np.float32)
+
+
+@pytest.mark.parametrize(
+    ("error", "call"),
+    [
+        (errors.ParameterError, lambda: ka.load("\ud800")),
+        (errors.ParameterError, lambda: DRAWN.save("\ud800")),
+        (errors.ParameterError, lambda: F.optimal_tilt(1e200)),
+        (errors.ParameterError, lambda: ka.studies.read_records(3)),
+        (errors.ParameterError, lambda: ka.studies.attention_study(3, ka.studies.preset())),
+        (errors.DTypeError, lambda: ka.studies.attention_study("out", 3)),
+        (errors.ParameterError, lambda: ka.studies.verdicts(3)),
+        (errors.ParameterError, lambda: ka.studies.verdicts([{}])),
+        (errors.ParameterError, lambda: ka.studies.real_rows("digits", 2.5, 0)),
+        (errors.ParameterError, lambda: ka.studies.real_rows("pixels", 1, 0)),
+        (errors.ParameterError, lambda: ka.studies.real_rows("digits", 5, "a")),
+        (errors.ShapeError, lambda: F.optimal_tilts(np.zeros(0))),
+        (errors.DTypeError, lambda: F.optimal_tilts(3)),
+        (errors.EmptyInputError, lambda: F.optimal_tilts(np.zeros((5, 0)))),
+        (errors.DTypeError, lambda: F.TensorSRHT(K.Polynomial(2), None, np.zeros((2, 4), int))),
+        (errors.DTypeError, lambda: ka.metrics.variance_ratio(np.ones((6, 4)), np.ones(4, complex))),
+        (errors.ShapeError, lambda: ka.attend(STATE, lattice(5, 4), DRAWN)),
+        (errors.ShapeError, lambda: K.Gaussian()(lattice(5, 4), lattice(5, 4))),
+        (errors.ShapeError, lambda: DRAWN.variance(lattice(5, 4), lattice(5, 4))),
+    ],
+)
+def test_raw_errors_have_words(error, call):
+    with pytest.raises(error):
+        call()
+
+
+def test_numbers_of_every_kind():
+    assert K.Gaussian(np.float16(1.0)) == K.Gaussian()
+    assert F.optimal_tilt(np.uint64(2**63)) == F.optimal_tilt(2**63) == F.optimal_tilt(2.0**63)
+    torch = pytest.importorskip("torch")
+    with refused(errors.ParameterError, "lengthscale must be", "tensor"):
+        K.Gaussian(torch.ones(3, requires_grad=True))
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda given: P.iid(4, 4, rng=given),
+        K.Gaussian,
+        lambda given: F.nystrom(K.Gaussian(), ROWS, 3, landmarks=given),
+        lambda given: ka.warmup([given]),
+        lambda given: ka.studies.real_rows(given, 3, 0),
+        lambda given: ka.random_features(K.Gaussian([1.0] * 10**5), 10**5, 8, given),
+    ],
+)
+def test_messages_stay_short(call):
+    with pytest.raises(errors.ParameterError) as found:
+        call("a" * 10**6)
+    assert len(str(found.value)) < 700
+
+
+@pytest.mark.parametrize("size", [1e-30, 1e39, 1e100, 1e154, 1e300])
+@pytest.mark.parametrize(
+    "kernel", [K.Softmax(), K.Gaussian(), K.Polynomial(3, coef0=1.0)], ids=lambda k: type(k).__name__
+)
+def test_data_of_every_size_works_or_is_refused(kernel, size):
+    data = size * np.random.default_rng(0).standard_normal((5, 4))
+    names = ("auto", *(name for name in F.estimators(kernel) if name != "exact"))
+    calls = [lambda name=name: ka.random_features(kernel, 4, 8, name, data=data) for name in names]
+    if not isinstance(kernel, K.Polynomial):
+        calls += [lambda: F.recommend(kernel, data, 8), lambda: F.quadrature(kernel, 4, 2, data=data)]
+    for call in calls:
+        if size <= 1e39:
+            call()
+        else:
+            with refused(errors.ParameterError, "data must hold numbers up to 1e+40 in the kernel's own scale"):
+                call()
+
+
 def test_masked_arrays():
     masked = np.ma.array(ROWS, mask=ROWS > 2)
     ka.linear_attention(ROWS, ROWS, ROWS, DRAWN)
@@ -155,7 +231,7 @@ def test_tensors_without_numbers_in_strides():
 
 @pytest.mark.parametrize("draw", [np.int64(3), np.array(3), np.array([3, 3])], ids=str)
 def test_draws_are_compared_whatever_holds_them(draw):
-    with refused(errors.StateMismatchError, "draw 3 of a map"):
+    with refused(errors.StateMismatchError, "fingerprint 3,"):
         ka.attend(STATE._replace(fingerprint=draw), ROWS, DRAWN)
     same = np.full_like(draw, STATE.fingerprint)
     np.testing.assert_array_equal(
@@ -182,7 +258,7 @@ def test_draws_that_come_out_of_jit():
     state = jax.jit(lambda k: ka.key_state(k, k, DRAWN, backend="reference"))(rows)
     assert not isinstance(state.fingerprint, int)
     ka.attend(state, rows, DRAWN)
-    with refused(errors.StateMismatchError, f"draw {DRAWN.fingerprint} of a map"):
+    with refused(errors.StateMismatchError, f"fingerprint {DRAWN.fingerprint},"):
         ka.attend(state, rows, DRAWN.redraw(1))
     jax.jit(lambda state: ka.attend(state, rows, DRAWN, backend="reference"))(state)  # traced: nothing to look at
 

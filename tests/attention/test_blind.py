@@ -6,6 +6,7 @@ import pytest
 import kernattn as ka
 import laws
 import maps
+from xp import Backend
 
 FUTURES = {  # what becomes of q, k and v after token t
     "other": (-1, 0.7, 3),
@@ -28,6 +29,14 @@ def inputs(rng, dtype, scale):
     return (scale * q).astype(dtype), (scale * k * late[:, None]).astype(dtype), v, mask, ids
 
 
+def answers(phi, q, k, v, backend, mask, ids):
+    """-> outputs, and beside them the logarithms of their normalisers where these promise the same."""
+    if backend.name != "cpu":
+        return laws.causal(phi, q, k, v, backend, key_mask=mask, segment_ids=ids)[0]
+    out, (log, _), _ = ka.attention.causal_with_lse(q, k, v, phi, key_mask=mask, segment_ids=ids, backend="cpu")
+    return np.concatenate([out, log[..., None]], axis=-1)
+
+
 def upto(x, t):
     return None if x is None else x[..., : t + 1]
 
@@ -47,19 +56,46 @@ def test_the_past_keeps_every_bit(name, backend, dtype, monkeypatch):
     for scale in (0.3, 1, 5, 50):
         q, k, v, mask, ids = inputs(rng, dtype, scale)
         n = v.shape[-2]
-        whole, _ = laws.causal(phi, q, k, v, backend, key_mask=mask, segment_ids=ids)
+        whole = answers(phi, q, k, v, backend, mask, ids)
         for future, factors in FUTURES.items():
             t = int(rng.integers(n - 1)) if n > 2 else 0
             changed = [x.copy() for x in (q, k, v)]
             with np.errstate(all="ignore"):
                 for x, factor in zip(changed, factors, strict=True):
                     x[:, t + 1 :] = (factor * x[:, t + 1 :][:, ::-1]).astype(dtype)
-                out, _ = laws.causal(phi, *changed, backend, key_mask=mask, segment_ids=ids)
+                out = answers(phi, *changed, backend, mask, ids)
             same(out[:, : t + 1], whole[:, : t + 1], f"scale {scale}, n {n}, rows up to {t}, {future} after")
         if backend.name == "cpu":
             cut = [x[:, : t + 1] for x in (q, k, v)]
-            out, _ = laws.causal(phi, *cut, backend, key_mask=upto(mask, t), segment_ids=upto(ids, t))
+            out = answers(phi, *cut, backend, upto(mask, t), upto(ids, t))
             same(out, whole[:, : t + 1], f"scale {scale}, n {n}, cut after {t}")
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["elu1", "relu", "exp", "positive-softmax", "hyperbolic-ard", "trigonometric-softmax"])
+def test_the_past_keeps_every_bit_at_the_ends_of_the_floats(name, dtype, monkeypatch):
+    """Entries of all sizes in one sequence, and in one row: logs without digits, features with none in common."""
+    pytest.importorskip("numba")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
+    phi, cpu = maps.make(name), Backend("cpu")
+    ends = 37 if dtype == "float32" else 307
+    for seed, spread in enumerate((0.1, 0.25, 0.5, 1)):
+        rng = np.random.default_rng(seed)
+
+        def rows(width, octaves, rng=rng):
+            return (
+                rng.standard_normal((2, LENGTH, width)) * 10.0 ** rng.uniform(-octaves, octaves, (LENGTH, width))
+            ).astype(dtype)
+
+        for t in (5, 47, 80):
+            q, k, v = rows(maps.DIM, spread * ends), rows(maps.DIM, spread * ends), rows(3, 5)
+            other = [x.copy() for x in (q, k, v)]
+            other[1][:, t + 1 :], other[2][:, t + 1 :] = rows(maps.DIM, ends)[:, t + 1 :], rows(3, ends)[:, t + 1 :]
+            whole = answers(phi, q, k, v, cpu, None, None)
+            same(answers(phi, *other, cpu, None, None)[:, : t + 1], whole[:, : t + 1], f"spread {spread}, {t}")
+            cut = answers(phi, *(x[:, : t + 1] for x in (q, k, v)), cpu, None, None)
+            same(cut, whole[:, : t + 1], f"spread {spread}, cut after {t}")
+            assert np.isfinite(whole[..., :-1]).all()
 
 
 @pytest.mark.parametrize("future", [*FUTURES, "largest"])
@@ -91,3 +127,19 @@ def test_exact_attention_keeps_every_bit(backend, dtype, future, monkeypatch):
             same(cut, whole[:, : t + 1], f"scale {scale}, n {n}, cut after {t}")
         elif scale < 50:  # beyond, the largest score is one of roundings
             np.testing.assert_allclose(cut, whole[:, : t + 1], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("dim", [7, 16, 33, 64])
+def test_rows_beside_far_ones_keep_every_bit(dim, dtype, monkeypatch):
+    """Chunks of moderate numbers take a path of their own."""
+    pytest.importorskip("numba")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
+    phi, cpu, rng = ka.features.elu1(), Backend("cpu"), np.random.default_rng(dim)
+    q, k, v = (rng.standard_normal((1, 70, dim)).astype(dtype) for _ in range(3))
+    far_q, far_k = q.copy(), k.copy()
+    far_q[:, -1, dim // 2], far_k[:, -1, 0] = 30, -40
+    whole = answers(phi, q, k, v, cpu, None, None)
+    for queries, keys in ((far_q, k), (q, far_k), (far_q, far_k)):
+        out = answers(phi, queries, keys, v, cpu, None, None)
+        same(out[:, :-1], whole[:, :-1], f"dim {dim}")

@@ -71,6 +71,21 @@ def test_huge_norms_agree_with_the_oracle(name, backend):
     laws.oracle_agrees(maps.make(name), q, k, v, backend)
 
 
+@pytest.mark.parametrize("norm", [1e2, 1e4, 1e6])
+def test_the_norm_of_a_query_costs_no_digits(backend, norm):
+    """Its square stands in the log of every feature of a query, and cancels."""
+    phi = ka.random_features(ka.kernels.Softmax(), 4, 8, "positive", rng=1)
+    k, v, q = np.random.default_rng(0).standard_normal((3, 80, 4)).astype("f4")
+    q *= np.float32(norm) / np.linalg.norm(q, axis=1, keepdims=True)
+    wide = [x.astype("f8") for x in (q, k, v)]
+    wanted = laws.causal(phi, *wide)[0]
+    np.testing.assert_allclose(laws.causal(phi, q, k, v, backend)[0], wanted, atol=5e-6)
+    a = backend.kind.asarray
+    _, (log, _), _ = ka.attention.causal_with_lse(a(q), a(k), a(v), phi, backend=backend.name)
+    _, (wide_log, _), _ = ka.attention.causal_with_lse(*wide, phi, backend="reference")
+    np.testing.assert_allclose(np.asarray(log), wide_log, rtol=1e-6)
+
+
 @pytest.mark.parametrize("name", maps.MAPS)
 def test_no_row_is_nan_up_to_the_edge(name, backend):
     """Finite whatever the norms, while |x|^2 is finite in the accumulation dtype."""
@@ -198,6 +213,71 @@ def test_relu_is_the_same_at_every_size(size):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
 
 
+def averaged(weights, v):
+    return weights @ v / weights.sum(axis=-1, keepdims=True)
+
+
+@pytest.mark.parametrize("size", [1e6, 1e8, 1e12])
+def test_logs_of_a_query_that_have_no_digits(size):
+    """Float32 has no place for the units of keys beside such logs: 1e8 + 3 is 1e8."""
+    pytest.importorskip("numba")
+    rng, n = np.random.default_rng(2), 60
+    k, v = (rng.standard_normal((n, width)).astype("f4") for width in (4, 3))
+    q = np.float32(size) * rng.choice([-1, 1], (n, 1)).astype("f4")
+    q = q + np.spacing(np.float32(size)) * rng.integers(-3, 3, (n, 4)).astype("f4")
+    logs = q.astype("f8")[:, None] + k.astype("f8")
+    weights = np.exp(logs - logs.max(axis=(1, 2), keepdims=True)).sum(axis=-1)
+    full, causal, rows, read = every_form(ka.features.exp(), q, k, v, Backend("cpu"))
+    for one, seen in ((causal, np.tri(n)), (rows, np.tri(n)), (full, 1), (read, 1)):
+        np.testing.assert_allclose(one, averaged(weights * seen, v), atol=2e-5)
+
+
+@pytest.mark.parametrize("dtype", RANGE)
+@pytest.mark.parametrize("name", ["elu1", "relu"])
+def test_rows_that_span_the_floats_stay_among_the_values(name, dtype):
+    """What a key cannot hold beside the largest features seen counts as 0; the rest keeps its digits."""
+    pytest.importorskip("numba")
+    phi, rng, n = maps.make(name), np.random.default_rng(8), 70
+    low, high = np.minimum, np.maximum
+    for spread in (5, 10, 20, 37) if dtype == "float32" else (20, 150, 307):
+        for _ in range(5):
+            sizes = 10.0 ** rng.uniform(-spread, spread, (2, n, 3))
+            q, k = (sizes * (rng.random((2, n, 3)) < 0.4) * rng.choice([-1, 1, 1], (2, n, 3))).astype(dtype)
+            v = rng.uniform(1, 2, (n, 2)).astype(dtype)
+            full, causal, rows, read = every_form(phi, q, k, v, Backend("cpu"))
+            for one in (causal, rows):
+                inside = (one >= low.accumulate(v) - 1e-5) & (one <= high.accumulate(v) + 1e-5)
+                assert (inside | (one == 0)).all(), spread
+            for one in (full, read):
+                assert (((one >= v.min(0) - 1e-5) & (one <= v.max(0) + 1e-5)) | (one == 0)).all(), spread
+
+
+@pytest.mark.parametrize("dtype", RANGE)
+def test_a_query_whose_large_features_meet_nothing(dtype):
+    pytest.importorskip("numba")
+    large, small = (1e30, 1e-8) if dtype == "float32" else (1e290, 1e-30)
+    q, v = np.array([[large, small]] * 3, dtype), np.array([[1], [2], [3]], dtype)
+    k = np.array([[0, 1], [0, 1], [0, 2]], dtype)
+    full, causal, rows, read = every_form(ka.features.relu(), q, k, v, Backend("cpu"))
+    for one in (causal, rows):
+        np.testing.assert_allclose(one, [[1], [1.5], [2.25]], rtol=1e-6)
+    for one in (full, read):
+        np.testing.assert_allclose(one, 2.25, rtol=1e-6)
+
+
+def test_normalisers_tell_their_logarithm_at_every_size():
+    pytest.importorskip("numba")
+    for name in SPECS:
+        for size in RANGE["float32"]:
+            q, k, v = (np.float32(size) * x for x in laws.arrays(5, (9, maps.DIM), (9, maps.DIM), (9, 3)))
+            phi = maps.make(name)
+            out, (log, sign), state = ka.attention.causal_with_lse(q, k, v / np.float32(size), phi, backend="cpu")
+            assert np.isfinite(out).all()
+            assert (np.isfinite(log) == (sign != 0)).all(), (name, size)
+            _, (again, sign) = ka.attention.attend_with_lse(state, q, phi, backend="cpu")
+            assert (np.isfinite(again) == (sign != 0)).all(), (name, size)
+
+
 @pytest.mark.parametrize("shift", [30, 110, 1e4])
 def test_elu1_far_below_zero_is_exponential(shift):
     """e^(x - shift) has no unit that it must be told in: elu1 of such inputs is the map exp."""
@@ -217,3 +297,34 @@ def test_huge_values_are_averaged(name):
         every_form(maps.make(name), q, k, v * np.float32(2.0**125), Backend("cpu")), wanted, strict=True
     ):
         np.testing.assert_allclose(one * 2.0**-125, other, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(np.finfo(np.longdouble).maxexp < 10_000, reason="no wider float")
+@pytest.mark.parametrize("size", [30, 1e4, 1e17, 1e19, 1e30, 1e37])
+def test_two_maps_answer_with_the_heaviest_key(size, backend):
+    """Log features of such rows lie so far apart that one key outweighs all others, where float32 can tell them."""
+    phi = maps.make("favor_sharp_asymmetric")
+    q, k, v = (
+        factor * x
+        for factor, x in zip((size, size, 1), np.random.default_rng(3).uniform(-1, 1, (3, 20, 5)), strict=True)
+    )
+    given = [x.astype("f4") for x in (q, k, v)]
+    logs = [wide_logs(spec, x) for spec, x in ((phi.query_spec, given[0]), (phi.key_spec, given[1]))]
+    terms = (logs[0][:, None] + logs[1]).max(axis=-1)  # (n, l), of the heaviest feature
+    for causal in (False, True):
+        seen = np.where(np.tri(20, dtype=bool), terms, -np.inf) if causal else terms
+        first, second = np.sort(seen, axis=-1)[:, :-3:-1].T
+        largest = max(np.abs(each).max() for each in logs)
+        told = (first - second > 30 + 1e-4 * largest) & (largest < 1e36)  # beyond, logs are held: keys count alike
+        outs = [laws.causal(phi, *given, backend)[0], laws.steps(phi, *given, backend)[0]] if causal else []
+        for out in outs or [laws.linear(phi, *given, backend)]:
+            assert np.isfinite(out).all()
+            assert (np.abs(out).max(axis=-1) > 0).all()
+            np.testing.assert_allclose(out[told], given[2][seen.argmax(axis=-1)][told], rtol=1e-5)
+    assert not 100 < size < 1e18 or told.any()
+
+
+def wide_logs(spec, x):
+    x, omega, form = x.astype(np.longdouble), spec.omega.astype(np.longdouble), spec.row_form
+    squares = np.sum(((x - form.centre) @ form.factor.T.astype(np.longdouble)) ** 2, axis=-1)
+    return x @ omega.T + spec.offset + (x @ form.linear - squares / 2)[:, None]

@@ -47,3 +47,49 @@ def test_they_do_not_overflow(backend):
     assert np.abs(wanted).max() > 1000
     np.testing.assert_allclose(np.asarray(log), wanted, rtol=1e-4, atol=1)
     assert (np.asarray(sign) == 1).all()
+
+
+def log_features(name, x):
+    x = x.astype("f8")
+    if name == "exp":
+        return x
+    with np.errstate(divide="ignore"):
+        return np.log(np.maximum(x, 0)) if name == "relu" else np.where(x > 0, np.log1p(np.maximum(x, 0)), x)
+
+
+def rows(dtype, size=1.0, shift=0.0):
+    q, k, v = np.random.default_rng(3).standard_normal((3, 60, 4))
+    return [(size * q - shift).astype(dtype), (size * k - shift).astype(dtype), v.astype(dtype)]
+
+
+def equal_entries(size):
+    """Queries whose log features stand this far from those of the keys: float32 has no digits for the latter."""
+    q, k, v = rows("float32")
+    return [np.float32(size) * np.sign(q[:, :1]) + np.zeros_like(q), k, v]
+
+
+def large_features_that_meet_nothing(dtype, large, small):
+    return [np.array(each, dtype) for each in ([[large, small]] * 3, [[0, 1], [0, 1], [0, 2]], [[1], [2], [3]])]
+
+
+SIZES = {
+    **{f"exp {size:g}": lambda size=size: equal_entries(size) for size in (1e6, 1e8, 1e12)},
+    **{f"relu {size:g}": lambda size=size: rows("float32", size) for size in (1e-30, 1e-10, 1e10, 1e19)},
+    **{f"elu1 {shift:g}": lambda shift=shift: rows("float32", shift=shift) for shift in (30, 110, 1e4)},
+    "relu raised": lambda: large_features_that_meet_nothing("float32", 1e30, 1e-8),
+    "relu raised far": lambda: large_features_that_meet_nothing("float64", 1e290, 1e-30),
+}
+
+
+@pytest.mark.parametrize("case", SIZES)
+def test_logs_are_true_at_every_size(case, backend):
+    name, (q, k, v) = case.split()[0], SIZES[case]()
+    logs = log_features(name, q)[:, None] + log_features(name, k)  # (n, l, M)
+    given = [backend.kind.asarray(x) for x in (q, k, v)]
+    phi = getattr(ka.features, name)()
+    _, causal, state = ka.attention.causal_with_lse(*given, phi, backend=backend.name)
+    _, full = ka.attention.attend_with_lse(state, given[0], phi, backend=backend.name)
+    for (log, sign), seen in ((causal, np.tri(len(q), dtype=bool)), (full, np.ones((len(q), len(k)), bool))):
+        wanted = np.logaddexp.reduce(np.where(seen[..., None], logs, -np.inf).reshape(len(q), -1), axis=-1)
+        np.testing.assert_allclose(np.asarray(log), wanted, rtol=1e-6, atol=1e-4)
+        assert (np.asarray(sign) == (wanted > -np.inf)).all()

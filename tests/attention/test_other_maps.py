@@ -44,5 +44,27 @@ def test_signed_features_beside_exponential_ones(backend):
     if backend.name == "reference":
         laws.oracle_agrees(phi, q, k, v, backend)
         return
-    with pytest.raises(ParameterError, match="signed features a log scale per row"):
+    with pytest.raises(ParameterError, match="ask for backend='reference'"):
         laws.causal(phi, q, k, v, backend)
+
+
+@pytest.mark.parametrize(
+    "kernel",
+    [
+        ka.kernels.Gaussian() + ka.kernels.Softmax(),
+        ka.kernels.Softmax() * ka.kernels.Polynomial(2),
+        ka.kernels.Gaussian() * ka.kernels.Softmax(),
+    ],
+    ids=str,
+)
+def test_signed_beside_exponential_features_run_unless_a_backend_is_asked_for(kernel):
+    q, k, v = laws.arrays(5, (2, 9, 3), (2, 9, 3), (2, 9, 2), dtype="float64")
+    phi = ka.random_features(kernel, 3, 16, rng=3)
+    expected = ka.linear_attention(q, k, v, phi, backend="reference")
+    np.testing.assert_array_equal(ka.linear_attention(q, k, v, phi), expected)
+    np.testing.assert_allclose(ka.attend(ka.key_state(k, v, phi), q, phi), expected, rtol=1e-12)
+    out, _ = ka.causal_linear_attention(q, k, v, phi)
+    state = ka.initial_state(phi, (2,), value_dim=2, like=k)
+    for t in range(9):
+        token, state = ka.linear_attention_step(state, q[:, t], k[:, t], v[:, t], phi)
+        np.testing.assert_allclose(token, out[:, t], rtol=1e-9)

@@ -7,6 +7,7 @@ import pytest
 
 import kernattn as ka
 import laws
+import maps
 from kernattn import errors
 from kernattn.features import FeatureMap, MapSpec, RowForm, ScaledFeatures
 from kernattn.ops.features import scaled
@@ -177,3 +178,24 @@ def test_computed_sides_of_either_form_go_together(columns, backend):
     phi = Mixed(*columns)
     laws.oracle_agrees(phi, q, k, v, backend)
     laws.forms_agree(phi, q, k, v, backend, cut=7)
+
+
+@pytest.mark.parametrize("size", [1, 1e6, 1e12])
+def test_positive_queries_over_signed_keys_have_any_normaliser(backend, size):
+    """Only where all keys are positive is a small one that of a query which meets little."""
+    phi = Sides(spec("relu", 4), spec("cos", 4, seed=1))
+    q, k, v = laws.arrays(4, (64, 4), (64, 4), (64, 3))
+    out = laws.linear(phi, 3 * q, 3 * k, np.float32(size) * v, backend)
+    wanted = laws.linear(phi, *(x.astype("f8") for x in (3 * q, 3 * k, v)))
+    np.testing.assert_allclose(out / np.float32(size), wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("dtypes", [("float32", "float64"), ("float64", "float32")])
+def test_one_map_in_two_dtypes(dtypes):
+    """The packed parts of a row's log scale belong to a dtype."""
+    pytest.importorskip("numba")
+    phi, x = maps.make("favor_sharp_asymmetric"), np.random.default_rng(4).standard_normal((9, maps.DIM))
+    for dtype in dtypes:
+        found = ka.linear_attention(*[x.astype(dtype)] * 3, phi, backend="cpu")
+        wanted = ka.linear_attention(*[x.astype(dtype)] * 3, phi, backend="reference")
+        np.testing.assert_allclose(found, wanted, rtol=1e-9 if dtype == "float64" else 1e-4)

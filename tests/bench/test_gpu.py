@@ -110,18 +110,18 @@ def test_what_the_cpu_does_not_take(words: list[str], message: str, capsys: pyte
 
 
 def test_it_needs_no_numba() -> None:
-    """In a new process in which Numba cannot be imported, with a device: up to where the device would be asked."""
+    """In a new process in which Numba cannot be imported, with a device: up to where inputs would be made there."""
     code = """
 import sys
 sys.modules["numba"] = sys.modules["llvmlite"] = None
 from dataclasses import replace
 from kernattn import bench, cli
-from kernattn.bench import gpu
+from kernattn.bench import _rows, gpu
 
 bench.missing = lambda backend: {"gpu": None}.get(backend, "not there")
-rates = lambda sizes, clock: print("rates of", sizes.dtype) or sys.exit(7)
-gpu.DEVICE = replace(gpu.DEVICE, clock=lambda: None, rates=rates)
+make = lambda sizes: print("inputs of", sizes.dtype) or sys.exit(7)
+gpu.DEVICE = replace(gpu.DEVICE, clock=lambda: None, cases={"features": _rows.Case(make)})
 cli.main(["bench", "--device", "gpu", "--cases", "features"])
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout) == (7, "rates of bfloat16\n"), done.stderr
+    assert (done.returncode, done.stdout) == (7, "inputs of bfloat16\n"), done.stderr

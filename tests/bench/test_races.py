@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kernattn.bench._races import Call, race
-from kernattn.bench._rates import Rates, Work
+from kernattn.bench._rates import Gauge, Rates, Work, rates_of
 
 
 class Clock:
@@ -35,13 +35,13 @@ def test_turns_alternate_and_times_are_those_of_one_call() -> None:
 
     a, b = 2.0**-9, 2.0**-6
     calls = {"a": lambda: contestant("a", a), "b": lambda: contestant("b", b)}
-    times, failed = race(calls, clock, rounds=5, seconds=100.0, sets=4)
+    times, failed = race(calls, clock, rounds=5, seconds=100.0)
     assert not failed
-    assert times["a"].median == a / 4
-    assert times["b"].low == b / 4
+    assert times["a"].median == a
+    assert times["b"].low == b
     assert {t.turns for t in times.values()} == {5}
     assert "".join(order) == "aabb" + "aaabb" * 5  # one to settle, then two and one that fill a turn
-    stopped, _ = race(calls, clock, rounds=50, seconds=0.0, sets=4)
+    stopped, _ = race(calls, clock, rounds=50, seconds=0.0)
     assert {t.turns for t in stopped.values()} == {3}
 
 
@@ -58,7 +58,7 @@ def test_who_runs_out_of_memory_leaves() -> None:
         clock.now += 1.0
 
     calls = {"g": lambda: greedy(OutOfMemoryError), "h": lambda: greedy(MemoryError), "m": modest}
-    times, failed = race(calls, clock, 3, 100.0, sets=2)
+    times, failed = race(calls, clock, 3, 100.0)
     assert list(times) == ["m"]
     assert failed == {"g": "out of memory", "h": "out of memory"}
     assert clock.settled == 3 + 3
@@ -66,8 +66,15 @@ def test_who_runs_out_of_memory_leaves() -> None:
         race({"b": lambda: greedy(RuntimeError)}, clock, 3, 100.0)
 
 
-def test_a_floor_adds_its_parts_or_takes_the_largest() -> None:
+def test_a_floor_is_the_longer_of_traffic_and_arithmetic() -> None:
     work = Work(bytes=4.0, flops=20.0, functions=5.0)
-    assert Rates(bytes=2.0, flops=10.0, functions=5.0).seconds(work) == 2.0 + 2.0 + 1.0
-    assert Rates(bytes=1.0, flops=10.0, overlap=True).parts(work) == (4.0, 2.0, 0.0)
-    assert Rates(bytes=1.0, flops=10.0, overlap=True).seconds(work) == 4.0
+    rates = Rates(bytes=2.0, flops=10.0, functions=5.0)
+    assert rates.parts(work) == (2.0, 2.0, 1.0)
+    assert rates.floor(work) == 3.0
+    assert Rates(bytes=1.0, flops=10.0).floor(work) == 4.0
+    assert rates.in_turn(work) == 5.0
+
+
+def test_gauges_say_the_rates() -> None:
+    gauges = {"bytes": Gauge(lambda: None, 6.0), "flops": Gauge(lambda: None, 8.0)}
+    assert rates_of(gauges, {"bytes": 2.0, "flops": 4.0}) == Rates(bytes=3.0, flops=2.0)

@@ -4,10 +4,11 @@ import ml_dtypes
 import numpy as np
 
 import oracles
+from kernattn.ops import kinds
 from kernattn.ops.spec import MapSpec
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
-KINDS = ("exp", "exp_pair", "sincos", "cos", "relu", "elu1", "elementwise")
+KINDS = (*kinds.KINDS, "elementwise")
 RARE = ("float64", "float16")  # of whose kinds a few are tried, and all where time is given
 OPERAND_EPS = {
     "float32": 2.0**-24,
@@ -36,9 +37,9 @@ def specs(rng, kind, d, frequencies):
     if kind == "elementwise":
         return MapSpec("elu1", amplitude=1.5)
     omega = rng.normal(size=(frequencies, d)) / d**0.25
-    m = 2 * frequencies if kind in ("sincos", "exp_pair") else frequencies
-    offset = rng.normal(size=m) if kind in ("exp", "exp_pair", "cos") else None
-    weights = None if kind in ("relu", "elu1") else rng.normal(size=d) * 0.3
+    row = kinds.KINDS[kind]
+    offset = None if row.offset == "none" else rng.normal(size=row.parts * frequencies)
+    weights = None if row.scale == "none" else rng.normal(size=d) * 0.3
     return MapSpec(kind, omega, weights, offset, amplitude=0.7)
 
 

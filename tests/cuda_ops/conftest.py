@@ -8,7 +8,7 @@ import pytest
 from cuda_on_cpu import gxx
 from cuda_on_cpu.cupy_stand_in import fake
 from kernattn import _array, _device, _dispatch
-from kernattn.ops import _cuda, _cuda_sketch
+from kernattn.ops._cuda import constants, runtime, sketches
 
 
 def pytest_collection_modifyitems(config, items):
@@ -45,7 +45,7 @@ def forget():
     _dispatch.missing.cache_clear()
     _array._namespaces.clear()
     _device.where_its_arrays_are.cache_clear()
-    _cuda._limits.cache_clear()
-    _cuda._constants.clear()
-    _cuda._uploaded.clear()
-    _cuda_sketch._lists.clear()
+    runtime._limits.cache_clear()
+    constants._constants.clear()
+    constants._uploaded.clear()
+    sketches._lists.clear()

@@ -5,7 +5,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import kernattn as ka
-from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.linear import Slabs, linear_code
+from kernattn.ops._cuda.maps import map_code as code_of
 from kernattn.ops.attend import gpu as attend
 from kernattn.ops.block_softmax import gpu as block_softmax
 from kernattn.ops.causal import gpu as causal
@@ -21,10 +23,10 @@ from kernattn.ops.step import gpu as step
 from kernattn.ops.tensor_sketch import gpu as tensor_sketch
 
 LIMITS = {
-    80: _cuda.Limits(80, 166912, 108),
-    90: _cuda.Limits(90, 232448, 132),
-    100: _cuda.Limits(100, 232448, 148),
-    120: _cuda.Limits(120, 101376, 188),
+    80: runtime.Limits(80, 166912, 108),
+    90: runtime.Limits(90, 232448, 132),
+    100: runtime.Limits(100, 232448, 148),
+    120: runtime.Limits(120, 101376, 188),
 }
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 MAPS = (*KINDS, "elementwise", "values", "logs")
@@ -52,9 +54,9 @@ class Instance:
 def map_code(dtype, name, d, limits):
     if name in ("values", "logs"):
         rows = "float64" if dtype == "float64" else "float32"
-        return _cuda.map_code(dtype, None, name == "logs", d, limits, rows)
+        return code_of(dtype, None, name == "logs", d, limits, rows)
     spec = MapSpec("elu1") if name == "elementwise" else MapSpec(name, np.zeros((64, d)))
-    return _cuda.map_code(dtype, spec, spec.per_feature, d, limits)
+    return code_of(dtype, spec, spec.per_feature, d, limits)
 
 
 def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
@@ -65,13 +67,13 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
         found.setdefault((op, defines), Instance(op, dtype, name, defines, shared_bytes))
 
     for dtype in dtypes:
-        sketch = countsketch.plan(4096, 1024, 4096, dtype, limits)
+        sketch = countsketch.launch(4096, 1024, 4096, dtype, limits)
         add("countsketch", dtype, "none", sketch.defines, sketch.shared_bytes)
         for num_features in (1024, 4096):
-            product = tensor_sketch.plan(4096, 1024, num_features, dtype, limits)
+            product = tensor_sketch.launch(4096, 1024, num_features, dtype, limits)
             if product is not None:
                 add("tensor_sketch", dtype, "none", product.defines, product.shared_bytes)
-        frame = orthogonalize.plan(128, 128, dtype, limits)
+        frame = orthogonalize.launch(128, 128, dtype, limits)
         add("orthogonalize", dtype, "none", frame.defines, frame.shared_bytes)
         for d, e in sizes:
             how = block_softmax.launch(64, 4096, d, e, dtype, limits)
@@ -79,33 +81,33 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
             for name in maps:
                 code = map_code(dtype, name, d, limits)
                 if name not in ("values", "logs"):
-                    add("features", dtype, name, code.defines, features.plan(4096, d, 256, code, limits).shared_bytes)
+                    add("features", dtype, name, code.defines, features.launch(4096, d, 256, code, limits).shared_bytes)
                 if name != "logs":
-                    sums = gram.plan(64, 4096, 256, 1, code, limits)
+                    sums = gram.launch(64, 4096, 256, 1, code, limits)
                     add("gram", dtype, name, sums.defines, sums.shared_bytes)
                 if name not in ("elementwise", "logs"):
                     chains = replace(
                         code, operand=code.accumulator, project=False, split=False, db=16, warps=hadamard.WARPS
                     )
-                    rows = hadamard.plan(4096, 1024, 2, chains, limits)
+                    rows = hadamard.launch(4096, 1024, 2, chains, limits)
                     add("hadamard", dtype, name, chains.defines, rows.shared_bytes)
-                linear = _cuda_linear.linear_code(code, dtype, e, limits)
-                slabs = _cuda_linear.Slabs(4, 1024)
+                linear = linear_code(code, dtype, e, limits)
+                slabs = Slabs(4, 1024)
                 add(
                     "key_state",
                     dtype,
                     name,
                     linear.defines,
-                    key_state.plan(64, 4096, e, 256, linear, slabs, limits).shared_bytes,
+                    key_state.launch(64, 4096, e, 256, linear, slabs, limits).shared_bytes,
                 )
-                add("attend", dtype, name, linear.defines, attend.plan(64, 4096, e, linear).shared_bytes)
+                add("attend", dtype, name, linear.defines, attend.launch(64, 4096, e, linear).shared_bytes)
                 for m in (64, 128, 256):
                     walk = causal.narrowed(linear, m, limits)
-                    shared_bytes = causal.plan(64, 4096, e, m, walk, limits).shared_bytes
+                    shared_bytes = causal.launch(64, 4096, e, m, walk, limits).shared_bytes
                     for count in (1,) if name in ("values", "logs") else (1, 2):
                         add("causal", dtype, name, causal.defines(walk, count), shared_bytes)
                 token = replace(linear, map=replace(code, warps=step.WARPS))
-                add("step", dtype, name, token.defines, step.plan(64, e, token).stream_bytes)
+                add("step", dtype, name, token.defines, step.launch(64, e, token).stream_bytes)
     return list(found.values())
 
 

@@ -21,7 +21,7 @@ from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.orthogonalize.gpu import orthogonalize
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.plan import CAUSAL
-from kernattn.ops.spec import MapSpec
+from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.step.gpu import step
 from kernattn.ops.tensor_sketch.gpu import tensor_sketch
 
@@ -92,11 +92,21 @@ def run_causal(cupy, d=70, e=40, frequencies=40, bare="without projection"):
         may = oracles.allowed(150, 150, causal=True, key_mask=mask, segment_ids=ids)
         yield against_attention(out, q, k, v, spec, may)
         yield normalisers(found, q, k, spec, may)
+    phi, log = (np.random.default_rng(i).random((2, 2, 80, width)).astype(np.float32) for i, width in ((0, 21), (1, 1)))
+    q, k = (ScaledFeatures(cupy.asarray(phi[i]), cupy.asarray(9 * log[i])) for i in range(2))
+    v = array(cupy, np.random.default_rng(2).normal(size=(2, 80, 7)), "float32")
+    out, found, _ = causal(q, k, v, None, None, None, None, None, True)
+    fq, fk = (oracles.explicit(phi[i] * np.exp(9.0 * log[i])) for i in range(2))
+    may = oracles.allowed(80, 80, causal=True)
+    yield plain(out, oracles.linear_attention(fq, fk, to64(v), may)[0])
+    z = np.sum((fq.values @ np.swapaxes(fk.values, -1, -2)) * may, axis=-1)
+    yield np.exp(to64(found.log)), z, z
     # chunks that end before keys that lie far above those before, and before values that are no numbers
-    spec, q, k, v, _, mask = arrays(cupy, "exp_pair", 70, d, e, frequencies)
-    k = k * cupy.asarray(np.where(np.arange(70) < 20, 1.0, 60.0)[:, None].astype(np.float32))
-    may = oracles.allowed(70, 70, causal=True, key_mask=mask)
-    out, *_ = causal(q, k, v, spec, spec, None, cupy.asarray(mask), None, False)
+    spec, q, k, v, *_ = arrays(cupy, "exp_pair", 70, d, e, frequencies)
+    spec = replace(spec, row_weights=None)
+    k = k * cupy.asarray(np.linspace(1, 30, 70)[:, None].astype(np.float32))
+    may = oracles.allowed(70, 70, causal=True)
+    out, *_ = causal(q, k, v, spec, spec, None, None, None, False)
     yield against_attention(out, q, k, v, spec, may)
     rough = v.copy()
     rough[:, 50:] = np.nan
@@ -116,9 +126,11 @@ def run_step(cupy, d=5, e=40, frequencies=300):
 
 def run_block_softmax(cupy, d=70, e=70, frequencies=0):
     _, q, k, v, *_ = arrays(cupy, "exp", 150, d, e, 1)
-    out, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
-    wanted, _ = oracles.softmax_attention(*(to64(x) for x in (q, k, v)), scale=0.3, may=np.tri(150, dtype=bool))
-    yield plain(out, wanted)
+    big, top = (cupy.asarray(np.float32(x)) for x in (1e20, 1e38))
+    for given in ((q, k, v), (q * big, k * big, v), (q, k, v / v.max() * top)):  # the last two: rows computed once more
+        out, _ = block_softmax(*given, 0.3, CAUSAL, None)
+        wanted, _ = oracles.softmax_attention(*(to64(x) for x in given), scale=0.3, may=np.tri(150, dtype=bool))
+        yield plain(out, wanted)
 
 
 def run_gram(cupy, d=70, e=40, frequencies=40, bare="without projection"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import array, specs, to64
-from kernattn.ops import _cuda_linear
+from kernattn.ops._cuda import linear
 from kernattn.ops.plan import CAUSAL
 
 
@@ -28,7 +28,7 @@ def test_unaligned_arrays(cupy, monkeypatch, dtype):
     from kernattn.ops.peaked import PeakedSum
     from kernattn.ops.step.gpu import step
 
-    monkeypatch.setattr(_cuda_linear, "SLAB_TILES", 1)
+    monkeypatch.setattr(linear, "SLAB_TILES", 1)
     rng = np.random.default_rng(0)
     spec = specs(rng, "exp", 8, 16)
     q, k, v = (array(cupy, rng.normal(size=(2, 70, 8)), dtype) for _ in range(3))

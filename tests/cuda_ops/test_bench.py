@@ -10,7 +10,7 @@ import pytest
 
 from cuda_ops.cases import to64
 from kernattn.bench import Sizes, bench, table, write
-from kernattn.bench._rates import Rates
+from kernattn.bench._rates import Gauge, Rates, Work
 from kernattn.bench.gpu import DEVICE
 from kernattn.bench.gpu import _cases as cases
 from kernattn.bench.gpu import _peers as peers
@@ -18,7 +18,7 @@ from kernattn.bench.gpu import _products as products
 from kernattn.cli import main
 
 TINY = Sizes(batch=1, heads=2, n=128, dim=16, features=16, dtype="float32")
-RATES = Rates(bytes=1e12, flops=1e14, overlap=True)
+RATES = Rates(bytes=1e12, flops=1e14)
 
 
 class Ticks:
@@ -104,11 +104,12 @@ def test_products(device, shapes, dtype):
         np.testing.assert_allclose(to64(products.matmul(left, right, dtype, **how)), wanted, rtol=1e-4, atol=1e-5)
 
 
-def test_rates(device):
-    rates = products.measure_rates(TINY, Ticks(), copy=1 << 10, gemm=8, count=3)
-    assert rates.bytes == pytest.approx(2 * (1 << 10) / 1e-3)
-    assert rates.flops == pytest.approx(2 * 8**3 / 1e-3)
-    assert device.cuda.cublas.calls == 5
+def test_gauges(device):
+    found = products.gauges(TINY, Work(), copy=1 << 10, gemm=8)
+    assert {name: gauge.amount for name, gauge in found.items()} == {"bytes": 2 * (1 << 10), "flops": 2 * 8**3}
+    for gauge in found.values():
+        gauge.call()
+    assert device.cuda.cublas.calls == 1
 
 
 @pytest.mark.parametrize("name", DEVICE.cases)
@@ -139,7 +140,10 @@ def test_rows_and_files(torch, tmp_path, monkeypatch):
     assert text.count("*") == len(rows)
     write(tmp_path, "bench-gpu", "an emulation", rows, [text])
     assert json.loads((tmp_path / "bench-gpu.json").read_text())["races"] == rows
-    assert "float32: a copy moved 1 TB/s, products ran at 100 TFLOP/s" in (tmp_path / "bench-gpu.md").read_text()
+    assert (
+        "float32: traffic ran at 1 TB/s to 1 TB/s, as the arrays lie; products at 100 TFLOP/s"
+        in (tmp_path / "bench-gpu.md").read_text()
+    )
 
 
 def test_other_dtypes_run(device):
@@ -150,7 +154,10 @@ def test_other_dtypes_run(device):
 
 
 def test_the_command(torch, tmp_path, capsys, monkeypatch):
-    here = replace(DEVICE, clock=Ticks, rates=lambda sizes, clock: RATES, machine=lambda: "an emulation")
+    def gauges(sizes, work):
+        return {"bytes": Gauge(lambda: None, 1e12), "flops": Gauge(lambda: None, 1e14)}
+
+    here = replace(DEVICE, clock=Ticks, gauges=gauges, machine=lambda: "an emulation")
     monkeypatch.setattr("kernattn.bench.gpu.DEVICE", here)
     words = "bench --device gpu --cases features --batch 1 --heads 1 --n 64 --dim 8 --features 16 --dtype float32"
     assert main([*words.split(), "--rounds", "3", "--out", str(tmp_path)]) == 0

@@ -5,7 +5,9 @@ import pytest
 
 import oracles
 from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs, to64
-from kernattn.ops import _cuda_linear
+from kernattn.ops._cuda import linear, runtime
+from kernattn.ops._cuda.linear import linear_code
+from kernattn.ops._cuda.maps import map_code
 
 CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]
 
@@ -23,7 +25,7 @@ def problem(cupy, seed, kind, dtype, n, d, e, frequencies, lead=(2,), scale=1.0)
 def test_causal(cupy, monkeypatch, kind, dtype, tiles):
     from kernattn.ops.causal.gpu import causal
 
-    monkeypatch.setattr(_cuda_linear, "SLAB_TILES", tiles)
+    monkeypatch.setattr(linear, "SLAB_TILES", tiles)
     for n, d, e, frequencies in ((150, 5, 7, 37), (3, 15, 29, 16)):
         rng, spec, q, k, v = problem(cupy, 1, kind, dtype, n, d, e, frequencies)
         mask = rng.random((2, n)) < 0.7
@@ -40,7 +42,7 @@ def test_split_and_resume(cupy, monkeypatch, kind):
     from kernattn.ops.causal.gpu import causal
     from kernattn.ops.key_state.gpu import key_state
 
-    monkeypatch.setattr(_cuda_linear, "SLAB_TILES", 1)
+    monkeypatch.setattr(linear, "SLAB_TILES", 1)
     n, cut = 150, 83
     rng, spec, q, k, v = problem(cupy, 2, kind, "float32", n, 5, 7, 37)
     mask = rng.random((2, n)) < 0.7
@@ -118,15 +120,14 @@ def test_features_given(cupy, per_feature):
     ("bfloat16", 91_000, (True, False)),
 ])  # fmt: skip
 def test_little_shared_memory(cupy, monkeypatch, dtype, room, outside):
-    from kernattn.ops import _cuda
-    from kernattn.ops.causal.gpu import causal, plan
+    from kernattn.ops.causal.gpu import causal, launch
 
-    limits = _cuda.Limits(90, room, 1)
-    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    limits = runtime.Limits(90, room, 1)
+    monkeypatch.setattr(runtime, "limits", lambda: limits)
     n, d, e, frequencies = 100, 70, 70, 37
     _, spec, q, k, v = problem(cupy, 6, "exp_pair", dtype, n, d, e, frequencies, lead=(3,))
-    code = _cuda_linear.linear_code(_cuda.map_code(dtype, spec, True, d, limits), dtype, e, limits)
-    how = plan(3, n, e, frequencies, code, limits)
+    code = linear_code(map_code(dtype, spec, True, d, limits), dtype, e, limits)
+    how = launch(3, n, e, frequencies, code, limits)
     assert how.shared_bytes <= room
     assert (how.state_room > 0, how.phi_room > 0) == outside
     out, *_ = causal(q, k, v, spec, spec, None, None, None, False)

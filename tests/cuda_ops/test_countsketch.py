@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import DTYPES, array, to64
-from kernattn.ops import _cuda
+from kernattn.ops._cuda import runtime
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -12,8 +12,8 @@ from kernattn.ops import _cuda
 def test_countsketch(cupy, monkeypatch, dtype, room):
     from kernattn.ops.countsketch.gpu import countsketch
 
-    limits = _cuda.Limits(90, room, 1)
-    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    limits = runtime.Limits(90, room, 1)
+    monkeypatch.setattr(runtime, "limits", lambda: limits)
     rng = np.random.default_rng(0)
     n, d, copies, buckets = 20, 37, 3, 11
     x = array(cupy, rng.normal(size=(2, n, d)), dtype)

@@ -6,7 +6,8 @@ import pytest
 import kernattn as ka
 from cuda_ops.cases import array, to64
 from kernattn.errors import BackendUnavailable, MixedLibraryError
-from kernattn.ops import OPS, _cuda, _cuda_sketch
+from kernattn.ops import OPS
+from kernattn.ops._cuda import constants, sketches
 
 SOFTMAX = ka.kernels.Softmax()
 INDEX, WEIGHT = np.arange(12).reshape(2, 6) % 7, np.linspace(-1.0, 1.0, 12).reshape(2, 6)
@@ -79,8 +80,8 @@ def test_constants_are_there_for_every_stream(cupy, call, monkeypatch):
     given, phi, chains = inputs(cupy), maps(), maps("hadamard")
     monkeypatch.setattr(f"{__name__}.maps", lambda projection="orthogonal": chains if projection == "hadamard" else phi)
     cupy.cuda.get_current_stream().synchronize()
-    _cuda._uploaded.clear()
-    _cuda_sketch._lists.clear()
+    constants._uploaded.clear()
+    sketches._lists.clear()
     with cupy.cuda.Stream(non_blocking=True):
         CALLS[call](*given)  # only launches: nothing here waits
     with cupy.cuda.Stream(non_blocking=True):

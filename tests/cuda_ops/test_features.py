@@ -5,7 +5,7 @@ import pytest
 
 import oracles
 from cuda_ops.cases import DTYPES, KINDS, OPERAND_EPS, RARE, array, specs, to64
-from kernattn.ops import _cuda
+from kernattn.ops._cuda.constants import two_parts
 from kernattn.ops.spec import MapSpec
 
 CASES = [
@@ -48,7 +48,7 @@ def test_large_angles(cupy):
 @pytest.mark.parametrize(("kind", "bits"), [("bf16_t", 8), ("tf32_t", 11)])
 def test_two_parts_of_a_matrix(kind, bits):
     omega = np.random.default_rng(0).normal(size=(5, 7)) * 10.0 ** np.arange(-3, 4)
-    parts = _cuda.two_parts(omega, kind)
+    parts = two_parts(omega, kind)
     high, low = ((parts.astype(np.uint32) << 16).view(np.float32) if kind == "bf16_t" else parts).astype(np.float64)
     assert (np.abs(high - omega) <= 2.0**-bits * np.abs(omega)).all()
     assert (np.abs(high + low - omega) <= (2.0 ** (-2 * bits) + 2.0**-24) * np.abs(omega)).all()

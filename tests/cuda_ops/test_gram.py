@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, features_of, specs, to64
-from kernattn.ops import _cuda
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.maps import map_code
 
 CASES = [(kind, "float32") for kind in ("exp_pair", "sincos", "elementwise", None)] + [("exp", x) for x in DTYPES[1:]]
 
@@ -34,15 +35,15 @@ def test_gram(cupy, monkeypatch, kind, dtype):
 @pytest.mark.parametrize("kind", ["sincos", None])
 def test_many_tiles_and_parts(cupy, dtype, frequencies, kind):
     """More features than a tile has, and more rows than a part."""
-    from kernattn.ops.gram.gpu import gram, plan
+    from kernattn.ops.gram.gpu import gram, launch
 
     rng = np.random.default_rng(1)
     spec = None if kind is None else specs(rng, kind, 6, frequencies)
     n = 1100
     x, y = (array(cupy, 0.3 * rng.normal(size=(n, c)), dtype) for c in (6 if spec else frequencies, 2))
     phi = to64(x) if spec is None else features_of(to64(x), spec).values
-    limits = _cuda.limits()
-    how = plan(1, n, frequencies, 2, _cuda.map_code(dtype, spec, False, x.shape[-1], limits), limits)
+    limits = runtime.limits()
+    how = launch(1, n, frequencies, 2, map_code(dtype, spec, False, x.shape[-1], limits), limits)
     assert how.parts > 1
     assert how.slots > how.side
     for got, right in zip(gram(x, y, spec), (phi, to64(y)), strict=True):

@@ -6,7 +6,7 @@ import scipy.linalg
 
 import oracles
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
-from kernattn.ops import _cuda
+from kernattn.ops._cuda import runtime
 from kernattn.ops.chains import Chains
 from kernattn.ops.kinds import KINDS
 from kernattn.ops.spec import MapSpec
@@ -33,8 +33,8 @@ def dense(diagonals, norms, d):
 def test_hadamard(cupy, monkeypatch, kind, dtype, room):
     from kernattn.ops.hadamard.gpu import chain_features
 
-    limits = _cuda.Limits(90, room, 1)
-    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    limits = runtime.Limits(90, room, 1)
+    monkeypatch.setattr(runtime, "limits", lambda: limits)
     for seed, (n, d, p, links, m) in enumerate([(5, 5, 8, 3, 20), (3, 30, 32, 1, 32), (2, 3, 1024, 2, 1024)]):
         if room == 256 and p != 8:
             continue

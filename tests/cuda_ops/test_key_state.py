@@ -5,7 +5,7 @@ import pytest
 
 import oracles
 from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs
-from kernattn.ops import _cuda_linear
+from kernattn.ops._cuda import linear
 
 CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]
 
@@ -24,7 +24,7 @@ def test_bidirectional(cupy, monkeypatch, kind, dtype):
     from kernattn.ops.key_state.gpu import key_state
 
     for tiles, shape in ((4, (70, 90, 5, 7, 37)), (1, (5, 140, 15, 29, 16))):
-        monkeypatch.setattr(_cuda_linear, "SLAB_TILES", tiles)
+        monkeypatch.setattr(linear, "SLAB_TILES", tiles)
         spec, q, k, v, mask = problem(cupy, 1, kind, dtype, *shape)
         for given in (None, cupy.asarray(mask)):
             state = key_state(k, v, spec, given)

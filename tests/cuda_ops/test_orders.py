@@ -12,8 +12,10 @@ import pytest
 import oracles
 from cuda_on_cpu import RawModule
 from cuda_ops.runs import RUNS, against_attention, arrays
-from kernattn.ops import _cuda, _cuda_linear
-from kernattn.ops.causal.gpu import causal, narrowed, plan
+from kernattn.ops._cuda import linear, runtime
+from kernattn.ops._cuda.linear import linear_code
+from kernattn.ops._cuda.maps import map_code
+from kernattn.ops.causal.gpu import causal, launch, narrowed
 
 FEW, MANY = range(1, 5), range(1, 17)
 SMALL = {  # shapes and maps that other tests compile the kernels for
@@ -46,9 +48,9 @@ def check(monkeypatch, seeds, run):
 
 
 def device(monkeypatch, shared_bytes):
-    limits = _cuda.Limits(90, shared_bytes, 1)
-    monkeypatch.setattr(_cuda, "limits", lambda: limits)
-    monkeypatch.setattr(_cuda_linear, "SLAB_TILES", 1)
+    limits = runtime.Limits(90, shared_bytes, 1)
+    monkeypatch.setattr(runtime, "limits", lambda: limits)
+    monkeypatch.setattr(linear, "SLAB_TILES", 1)
     return limits
 
 
@@ -57,9 +59,9 @@ def large_causal(cupy, kind, d, e, frequencies):
     spec, q, k, v, _, mask = arrays(cupy, kind, 150, d, e, frequencies)
     if kind == "sincos":
         spec = replace(spec, row_weights=None)  # of a Gaussian kernel
-    limits = _cuda.limits()
-    code = _cuda_linear.linear_code(_cuda.map_code("float32", spec, False, d, limits), "float32", e, limits)
-    assert plan(2, 150, e, frequencies, narrowed(code, frequencies, limits), limits).phi_room > 0
+    limits = runtime.limits()
+    code = linear_code(map_code("float32", spec, False, d, limits), "float32", e, limits)
+    assert launch(2, 150, e, frequencies, narrowed(code, frequencies, limits), limits).phi_room > 0
     out, *_ = causal(q, k, v, spec, spec, None, cupy.asarray(mask), None, False)
     yield against_attention(out, q, k, v, spec, oracles.allowed(150, 150, causal=True, key_mask=mask))
 

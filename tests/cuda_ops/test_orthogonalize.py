@@ -9,8 +9,8 @@ import kernattn as ka
 import oracles
 from cuda_ops.cases import DTYPES, array, to64
 from cuda_ops.instances import LIMITS
-from kernattn.ops import _cuda
-from kernattn.ops.orthogonalize.gpu import plan
+from kernattn.ops._cuda import runtime
+from kernattn.ops.orthogonalize.gpu import launch
 
 EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-23, "float64": 2.0**-52}
 SHAPES = [(1, 1), (2, 3), (5, 8), (12, 12), (7, 37), (33, 33), (40, 70)]
@@ -19,8 +19,8 @@ SHAPES = [(1, 1), (2, 3), (5, 8), (12, 12), (7, 37), (33, 33), (40, 70)]
 @pytest.fixture(params=[232_448, 2_000], ids=["inside", "outside"])
 def room(request, cupy, monkeypatch):
     """Shared memory that holds these matrices, and one that holds none but the smallest."""
-    limits = _cuda.Limits(90, request.param, 1)
-    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    limits = runtime.Limits(90, request.param, 1)
+    monkeypatch.setattr(runtime, "limits", lambda: limits)
     return request.param
 
 
@@ -98,12 +98,12 @@ def test_strides(cupy, method):
 def test_plans(arch, dtype):
     limits = LIMITS[arch]
     for rows, d in [(1, 1), (3, 4), (64, 64), (100, 101), (200, 256), (256, 256), (1024, 1024), (1, 5000)]:
-        how = plan(rows, d, dtype, limits)
+        how = launch(rows, d, dtype, limits)
         assert how.shared_bytes <= limits.shared_bytes
         assert how.stride >= d
         if how.inside:  # four lanes a row: 8 rows 4 numbers each lie in 32 different banks
             assert len({(i * how.stride + k) % 32 for i in range(8) for k in range(4)}) == 32
             assert how.stride < d + 8
         assert 1 <= how.warps <= 16
-    assert plan(64, 64, dtype, limits).inside
-    assert not plan(512, 512, dtype, limits).inside
+    assert launch(64, 64, dtype, limits).inside
+    assert not launch(512, 512, dtype, limits).inside

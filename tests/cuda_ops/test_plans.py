@@ -9,7 +9,9 @@ import kernattn as ka
 from cuda_ops.cases import array, features_of, specs, to64
 from cuda_ops.instances import DTYPES, LIMITS, instances, map_code
 from kernattn.errors import ShapeError
-from kernattn.ops import _cuda, _cuda_linear
+from kernattn.ops._cuda import linear, runtime, sources
+from kernattn.ops._cuda.axes import batch
+from kernattn.ops._cuda.linear import cut, linear_code
 from kernattn.ops.causal import gpu as causal
 from kernattn.ops.chains import Chains
 
@@ -17,14 +19,14 @@ from kernattn.ops.chains import Chains
 @pytest.mark.parametrize("arch", LIMITS)
 def test_every_launch_fits(arch):
     every = instances(LIMITS[arch], DTYPES, ("exp", "sincos", "values"), sizes=((16, 8), (64, 64), (300, 300)))
-    assert {x.op for x in every} == set(_cuda.HEADERS)
+    assert {x.op for x in every} == set(sources.HEADERS)
     assert max(x.shared_bytes for x in every) <= LIMITS[arch].shared_bytes
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 1000, 1 << 20])
 @pytest.mark.parametrize("wanted", [1, 7, 500])
 def test_slabs_cover_the_rows(n, wanted):
-    slabs = _cuda_linear.cut(n, wanted, 64)
+    slabs = cut(n, wanted, 64)
     assert slabs.count <= wanted
     assert slabs.rows % 64 == 0
     assert (slabs.count - 1) * slabs.rows < n <= slabs.count * slabs.rows
@@ -33,8 +35,8 @@ def test_slabs_cover_the_rows(n, wanted):
 @pytest.mark.parametrize(("name", "m", "resident"), [("elementwise", 128, 2), ("exp", 128, 1), ("exp", 256, 1)])
 def test_a_walk_stays_in_shared_memory_and_fills_the_device(name, m, resident):
     limits = LIMITS[90]
-    code = _cuda_linear.linear_code(map_code("bfloat16", name, 128, limits), "bfloat16", 128, limits)
-    how = causal.plan(64, 8192, 128, m, causal.narrowed(code, m, limits), limits)
+    code = linear_code(map_code("bfloat16", name, 128, limits), "bfloat16", 128, limits)
+    how = causal.launch(64, 8192, 128, m, causal.narrowed(code, m, limits), limits)
     assert how.state_room == 0
     assert resident * (how.shared_bytes + 1024) <= limits.shared_bytes + 1024
     assert 0.9 < how.grid[0] / (resident * limits.multiprocessors) <= 1
@@ -46,7 +48,7 @@ def test_a_walk_stays_in_shared_memory_and_fills_the_device(name, m, resident):
 )
 def test_leading_axes(queries, keys):
     out = np.broadcast_shapes(queries, keys)
-    size0, size1, size2, *strides = (int(x) for x in _cuda_linear.batch(out, queries, keys))
+    size0, size1, size2, *strides = (int(x) for x in batch(out, queries, keys))
     assert size0 * size1 * size2 == math.prod(out)
     for lead, (a, b, c) in ((queries, strides[:3]), (keys, strides[3:])):
         wanted = np.broadcast_to(np.arange(math.prod(lead)).reshape(lead), out).ravel()
@@ -56,26 +58,26 @@ def test_leading_axes(queries, keys):
 
 def test_leading_axes_that_alternate_too_often():
     with pytest.raises(ShapeError, match="more than three times"):
-        _cuda_linear.batch((2, 2, 2, 2), (2, 1, 2, 1), (1, 2, 1, 2))
+        batch((2, 2, 2, 2), (2, 1, 2, 1), (1, 2, 1, 2))
 
 
 def test_a_block_too_large_is_refused(cupy, monkeypatch):
     from kernattn.errors import BackendUnavailable
 
-    limits = _cuda.Limits(75, 1000, 1)
-    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    limits = runtime.Limits(75, 1000, 1)
+    monkeypatch.setattr(runtime, "limits", lambda: limits)
     with pytest.raises(BackendUnavailable, match="2000 bytes"):
-        _cuda.launch(None, (1,), 32, 2000, ())
+        runtime.start(None, (1,), 32, 2000, ())
 
 
 def test_a_grid_too_large_is_refused(cupy):
     with pytest.raises(ShapeError, match="needs \\(1, 65536\\)"):
-        _cuda.launch(None, (1, 65_536), 32, 0, ())
+        runtime.start(None, (1, 65_536), 32, 0, ())
 
 
 def test_entries_are_counted_in_x(cupy, monkeypatch):
-    monkeypatch.setattr(_cuda, "GRID", (2**31 - 1, 1))
-    monkeypatch.setattr(_cuda_linear, "SLAB_TILES", 1)
+    monkeypatch.setattr(runtime, "GRID", (2**31 - 1, 1))
+    monkeypatch.setattr(linear, "SLAB_TILES", 1)
     rng = np.random.default_rng(0)
     q, k, v = (cupy.asarray(rng.normal(size=(5, 130, 8)).astype(np.float32)) for _ in range(3))
     phi = ka.random_features(ka.kernels.Softmax(), 8, 16, rng=0)
@@ -90,7 +92,7 @@ def test_tiles_are_counted_in_x(cupy, monkeypatch):
     from kernattn.ops.gram.gpu import gram
     from kernattn.ops.hadamard.gpu import hadamard
 
-    monkeypatch.setattr(_cuda, "GRID", (2**31 - 1, 1))
+    monkeypatch.setattr(runtime, "GRID", (2**31 - 1, 1))
     rng = np.random.default_rng(0)
     x = array(cupy, rng.normal(size=(2, 20, 5)), "float32")
     spec = specs(rng, "relu", 5, 100)

@@ -9,8 +9,9 @@ import kernattn as ka
 import laws
 import oracles
 from cuda_ops.cases import OPERAND_EPS, to64
-from kernattn.ops import OPS, _cuda_linear
-from kernattn.ops.features.chains import FASTER_ABOVE
+from kernattn.ops import OPS
+from kernattn.ops._cuda import linear
+from kernattn.ops.features.crossover import FASTER_ABOVE
 from xp import Backend, Kind, numpy_dtype
 
 GPU = Backend("gpu", Kind("cupy"))
@@ -29,7 +30,7 @@ POSITIVE = ("positive", "hyperbolic", "elu1")
 
 @pytest.fixture(autouse=True)
 def short_slabs(cupy, monkeypatch):
-    monkeypatch.setattr(_cuda_linear, "SLAB_TILES", 1)
+    monkeypatch.setattr(linear, "SLAB_TILES", 1)
 
 
 def problem(seed=0, n=70, dtype="float32", lead=(2,), scale=1.0):

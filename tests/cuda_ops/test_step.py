@@ -5,7 +5,7 @@ import pytest
 
 import oracles
 from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs, to64
-from kernattn.ops import _cuda_linear
+from kernattn.ops._cuda.linear import empty_state
 
 CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]
 
@@ -45,7 +45,7 @@ def test_an_empty_state_and_wild_norms(cupy):
     size = np.array([1.0, 30.0, 0.1, 300.0, 1.0])[:, None]
     q, k, v = (array(cupy, rng.normal(size=(2, 5, c)), "float32") for c in (5, 5, 4))
     k = k * cupy.asarray(size.astype(np.float32))
-    state = _cuda_linear.empty_state((2,), 20, 20, 4, "float")
+    state = empty_state((2,), 20, 20, 4, "float")
     for part, fill in zip(state, (0.0, 0.0, -np.inf), strict=True):
         part[...] = fill
     out, after = step(state, q[:, 0], k[:, 0], v[:, 0], spec, spec, cupy.asarray(np.array([True, False])), False)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import DTYPES, array, to64
-from kernattn.ops import _cuda
+from kernattn.ops._cuda import runtime, sketches
 from kernattn.ops.tensor_sketch.order import order
 
 ROOMS = (232_448, 4096, 0)  # everything in shared memory; not the rows of 1500 columns; nothing: cuFFT's transforms
@@ -34,15 +34,15 @@ def problem(cupy, n, d, copies, buckets, dtype):
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("room", ROOMS)
 def test_tensor_sketch(cupy, monkeypatch, dtype, room):
-    from kernattn.ops.tensor_sketch.gpu import plan, tensor_sketch
+    from kernattn.ops.tensor_sketch.gpu import launch, tensor_sketch
 
-    limits = _cuda.Limits(90, room, 1)
-    monkeypatch.setattr(_cuda, "limits", lambda: limits)
+    limits = runtime.Limits(90, room, 1)
+    monkeypatch.setattr(runtime, "limits", lambda: limits)
     shapes = [(20, 9, 2, 2), (3, 5, 3, 4), (7, 5, 1, 8), (2, 33, 2, 128), (2, 1500, 3, 256), (1, 20, 3, 4096)]
     whole = 0
     for n, d, copies, buckets in [*shapes, (4, 7, 2, 1), (5, 6, 3, 12), (3, 8, 1, 7)]:
         x, index, weight = problem(cupy, n, d, copies, buckets, dtype)
-        whole += plan(2 * n, d, buckets, dtype, limits) is not None
+        whole += launch(2 * n, d, buckets, dtype, limits) is not None
         out = tensor_sketch(x, index, weight, buckets)
         assert out.dtype == ("float64" if dtype == "float64" else "float32")
         exact = wanted(to64(x), index, weight, buckets)
@@ -67,16 +67,15 @@ def test_the_order_of_threads_does_not_matter(cupy, monkeypatch):
 
 def test_what_the_device_holds_is_made_once(cupy):
     import kernattn as ka
-    from kernattn.ops import _cuda_sketch
 
     phi = ka.random_features(ka.kernels.Polynomial(2), 5, 16, estimator="tensor_sketch", rng=0)
     x = np.random.default_rng(0).normal(size=(3, 5))
     first = phi(cupy.asarray(x))
-    held = dict(_cuda_sketch._lists)
+    held = dict(sketches._lists)
     assert len(held) == 1
     np.testing.assert_array_equal(to64(phi(cupy.asarray(x))), to64(first))
-    assert _cuda_sketch._lists == held
+    assert sketches._lists == held
     np.testing.assert_allclose(to64(first), phi(x), rtol=1e-10, atol=1e-12)
     del phi, held
     gc.collect()
-    assert not _cuda_sketch._lists
+    assert not sketches._lists

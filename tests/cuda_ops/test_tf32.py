@@ -6,7 +6,8 @@ import pytest
 import kernattn as ka
 import oracles
 from cuda_ops.cases import OPERAND_EPS, array, assert_close, features_of, specs, to64
-from kernattn.ops import _cuda
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.maps import map_code, operand
 from kernattn.ops.spec import MapSpec
 
 
@@ -81,19 +82,19 @@ def test_who_rounds(capability):
     new = capability >= 80
     rounded = {"float64": "double", "float32": "tf32_t" if new else "float"}
     with ka.precision("tf32"):
-        assert {dtype: _cuda.operand(dtype, capability) for dtype in rounded} == rounded
+        assert {dtype: operand(dtype, capability) for dtype in rounded} == rounded
         with ka.precision("float32"):
-            assert _cuda.operand("float32", capability) == "float"
-        assert _cuda.operand("float16", capability) == rounded["float32"]
-    assert _cuda.operand("float32", capability) == "float"
-    assert _cuda.operand("bfloat16", capability) == ("bf16_t" if new else "float")
+            assert operand("float32", capability) == "float"
+        assert operand("float16", capability) == rounded["float32"]
+    assert operand("float32", capability) == "float"
+    assert operand("bfloat16", capability) == ("bf16_t" if new else "float")
 
 
 def test_frequencies_keep_their_precision():
     """They are multiplied in two parts."""
-    limits = _cuda.Limits(90, 232448, 132)
+    limits = runtime.Limits(90, 232448, 132)
     spec = MapSpec("exp", np.zeros((8, 16)))
     with ka.precision("tf32"):
-        code = _cuda.map_code("float32", spec, True, 16, limits)
+        code = map_code("float32", spec, True, 16, limits)
     assert code.split
-    assert not _cuda.map_code("float32", spec, True, 16, limits).split
+    assert not map_code("float32", spec, True, 16, limits).split

@@ -66,6 +66,20 @@ class Exponential(Stationary):
 
 
 @dataclass(frozen=True)
+class Weights(K.Kernel):
+    r""":math:`e^{2 x^T y}`: weights of attention."""
+
+    row_exponent = 0.5
+    attention_weights = True
+
+    def input_scale(self, d):
+        return np.full(d, 2**0.5)
+
+    def _evaluate(self, rows):
+        return rows.xp.exp(rows.dot())
+
+
+@dataclass(frozen=True)
 class Dot(K.Kernel):
     r""":math:`x^T y`."""
 
@@ -137,10 +151,11 @@ def mirrored(monkeypatch):
 
 @pytest.fixture
 def kernels(monkeypatch):
-    for kind in (Sinc, Exponential, Dot):
+    for kind in (Sinc, Exponential, Weights, Dot):
         monkeypatch.setitem(KERNELS, kind.__name__.lower(), kind)
     monkeypatch.setitem(PRODUCT, Sinc, lambda rng, shape: rng.uniform(-1.0, 1.0, shape))
     monkeypatch.setitem(ISOTROPIC, Exponential, lambda kernel: ISOTROPIC[K.Matern](K.Matern(0.5)))
+    monkeypatch.setitem(ISOTROPIC, Weights, lambda kernel: NORM_LAWS["chi"])
     monkeypatch.setitem(FAMILIES, Dot, Family(table.rows_of, by_rows))
     for name, cls in ("itself", Itself), ("opposite", Negated):
         row = ka.features.Estimator(cls, lambda kernel: isinstance(kernel, Dot), projected=False)
@@ -196,6 +211,23 @@ def test_a_map_is_chosen_like_others(mirrored):
     assert ka.features.ESTIMATORS[min(rows.values(), key=lambda row: row.error).estimator].cls is type(best)
 
 
+def test_a_new_map_changes_nobody_elses_draw(monkeypatch):
+    def found():
+        rng = np.random.default_rng(3)
+        chosen = [ka.random_features(kernel, D, 12, data=ROWS, rng=rng) for kernel in (K.Gaussian(), K.Softmax())]
+        table = ka.features.recommend(K.Gaussian(), ROWS, 12, rng=rng)
+        return [phi(ROWS) for phi in chosen], table.choices, rng.random()
+
+    features, choices, after = found()
+    row = ka.features.Estimator(Mirrored, has_normal_frequencies, reason=lambda kernel, sums, differences: "")
+    monkeypatch.setitem(ka.features.ESTIMATORS, "a name before all others", row)
+    again, more, later = found()
+    np.testing.assert_array_equal(again, features)
+    assert later == after
+    assert len(more) == len(choices) + 2  # one for each projection
+    assert tuple(choice for choice in more if choice.estimator in ka.features.ESTIMATORS and choice.reason) == choices
+
+
 def test_a_map_serves_its_kernels_alone(mirrored):
     assert "mirrored" in ka.features.estimators(K.Gaussian())
     for kernel in (K.Laplacian(), K.Matern(), K.Polynomial(), K.ArcCosine(), K.Gaussian() * K.Matern()):
@@ -228,6 +260,20 @@ def test_a_kernel_with_a_spectral_measure(kernel, projection, kernels, tmp_path)
     assert ka.features.recommend(kernel, ROWS, 12, [projection]).best.error > 0
     assert ka.random_features(kernel, D, 12, data=ROWS, projection=projection).kernel == kernel
     assert ka.random_features(2 * kernel + kernel, D, 24, projection=projection).num_features == 24
+
+
+def test_a_kernel_of_attention_is_treated_as_softmax(kernels):
+    same = K.Softmax(scale=2.0)
+    assert ka.features.estimators(Weights()) == ka.features.estimators(same)
+    for name in ka.features.estimators(same):
+        phi, usual = (ka.random_features(kernel, D, 12, name, data=ROWS) for kernel in (Weights(), same))
+        np.testing.assert_allclose(phi.query(ROWS), usual.query(ROWS), rtol=1e-12, atol=1e-300)
+    ours, known = (ka.features.recommend(kernel, ROWS, 12) for kernel in (Weights(), same))
+    assert ours.uniform == pytest.approx(known.uniform)
+    for row, usual in zip(ours.choices, known.choices, strict=True):
+        assert (row.estimator, row.reason) == (usual.estimator, usual.reason)
+    with pytest.raises(ParameterError, match="spectral measure"):  # a product with it has no frequencies that add
+        ka.features.recommend(Weights() * K.Gaussian(), ROWS, 12)
 
 
 def test_a_kernel_with_a_map_of_its_own(kernels, tmp_path):

@@ -10,7 +10,7 @@ import laws
 from kernattn._dispatch import missing
 from kernattn.ops import OPS
 from kernattn.ops.chains import Chains
-from kernattn.ops.features.chains import FASTER_ABOVE
+from kernattn.ops.features.crossover import FASTER_ABOVE
 from kernattn.ops.peaked import PeakedSum
 from xp import to_numpy
 

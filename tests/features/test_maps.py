@@ -1,5 +1,7 @@
 """Maps are values: frozen, told apart by their draw, drawn anew into new ones."""
 
+import copy
+import pickle
 from dataclasses import FrozenInstanceError, fields, replace
 
 import numpy as np
@@ -7,6 +9,8 @@ import pytest
 
 import kernattn as ka
 import maps
+import saved
+from kernattn.errors import ParameterError
 from laws import arrays
 
 
@@ -34,6 +38,31 @@ def test_spec_says_the_sizes(name):
         assert phi.spec.num_features_of(maps.DIM) == m
 
 
+@pytest.mark.parametrize("wrong", [0, -1, 2.0, True, "3", None, 2**31, (3,)], ids=repr)
+@pytest.mark.parametrize("name", saved.MAKERS)
+def test_a_number_of_features_of_what_is_no_dimension(name, wrong):
+    with pytest.raises(ParameterError, match="dim must be a positive integer"):
+        saved.make(name).num_features_of(wrong)
+
+
+@pytest.mark.parametrize("name", saved.MAKERS)
+def test_a_map_is_told_in_a_line(name):
+    phi = saved.make(name)
+    text = repr(phi)
+    assert text.startswith(f"{type(phi).__name__}(")
+    assert "array(" not in text
+    assert "\n" not in text
+    assert len(text) < 800
+    for field in fields(phi):
+        value = getattr(phi, field.name)
+        if isinstance(value, np.ndarray):
+            assert f"{field.name}=<{value.dtype} {value.shape}>" in text
+        elif isinstance(value, ka.kernels.Kernel | ka.projections.Projection | str | float):
+            assert f"{field.name}={value!r}" in text
+    if phi.spec is not None:
+        assert "array(" not in repr(phi.spec)
+
+
 @pytest.mark.parametrize("name", [*maps.RANDOM, *maps.GENERALIZED])
 def test_redraw(name):
     phi = maps.make(name)
@@ -51,6 +80,17 @@ def test_redraw(name):
     first, second = phi.redraw(generator), phi.redraw(generator)
     np.testing.assert_array_equal(first(x), a(x))
     assert second.fingerprint != first.fingerprint
+
+
+@pytest.mark.parametrize("name", maps.MAPS)
+def test_copies_leave_behind_what_was_computed_of_a_map(name):
+    phi, (x,) = maps.make(name), arrays(1, (3, maps.DIM), dtype="float64")
+    size, x = len(pickle.dumps(phi)), np.abs(x)
+    out, fingerprint = ka.linear_attention(x, x, x, phi), phi.fingerprint
+    assert len(pickle.dumps(phi)) == size
+    for copied in (pickle.loads(pickle.dumps(phi)), copy.deepcopy(phi)):
+        assert copied.fingerprint == fingerprint
+        np.testing.assert_array_equal(ka.linear_attention(x, x, x, copied), out)
 
 
 @pytest.mark.parametrize("name", ["elu1", "relu", "exp", "polynomial"])

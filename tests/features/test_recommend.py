@@ -1,5 +1,7 @@
 """The table behind "auto": its errors are those that maps make, and it says when none of them helps."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,6 +55,8 @@ def test_auto_takes_the_first_row(kernel, number, projection):
         best = recommend(kernel, data(size), number, [projection]).best
         auto = ka.random_features(kernel, D, number, projection=projection, data=data(size))
         assert type(auto) is ka.features.ESTIMATORS[best.estimator].cls
+        by_name = ka.random_features(kernel, D, number, best.estimator, projection, data(size))
+        np.testing.assert_array_equal(auto.omega, by_name.omega)
 
 
 def test_uniform_attention():
@@ -65,10 +69,10 @@ def test_uniform_attention():
     table = recommend(kernel, x, 256)
     assert table.uniform == pytest.approx(by_hand)
     assert not table.hopeless
-    assert "No random feature map" not in str(table)
+    assert "No map estimates" not in str(table)
     far = recommend(kernel, data(4.0), 16)
     assert far.hopeless
-    assert "No random feature map beats uniform attention" in str(far)
+    assert "No map estimates the kernel better than uniform rows" in str(far)
     assert recommend(K.Gaussian(), x, 16).uniform is None
 
 
@@ -100,3 +104,17 @@ def test_refusals():
         recommend(K.Gaussian(), np.ones(3), 8)
     with pytest.raises(ParameterError, match="num_features"):
         recommend(K.Gaussian(), data(), 0)
+
+
+def test_a_map_of_unknown_variance_is_ranked_last(monkeypatch):
+    class Unknown(ka.features.Trigonometric):
+        def variance(self, x, y):
+            raise ka.errors.NoClosedForm("none")
+
+    row = ka.features.ESTIMATORS["trigonometric"]
+    monkeypatch.setitem(ka.features.ESTIMATORS, "unknown", replace(row, cls=Unknown))
+    x = np.random.default_rng(2).standard_normal((20, 4))
+    table = ka.features.recommend(ka.kernels.Gaussian(), x, 64)
+    assert table.choices[-1].estimator == "unknown"
+    assert table.choices[-1].error == np.inf
+    assert not isinstance(ka.random_features(ka.kernels.Gaussian(), 4, 64, data=x), Unknown)

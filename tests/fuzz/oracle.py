@@ -38,6 +38,17 @@ def seen(n, causal, key_mask=None, segments=None):
     return pairs
 
 
+def vanishing(q_logs, k_logs, pairs, octaves):
+    """Return by how much of itself each row moves where features that far below the largest of a row count as 0."""
+    lost = np.full(len(q_logs), np.inf)
+    for i in range(len(q_logs)):
+        keys = k_logs[pairs[i]]
+        if len(keys) and np.isfinite(total := np.max(q_logs[i] + keys)):
+            most = max(np.max(q_logs[i]) + np.max(keys), total)
+            lost[i] = np.exp(np.minimum(most - octaves * np.log(2) - total, 700)) * 2 * keys.size
+    return lost
+
+
 def attention(q_features, k_features, v, pairs):
     """Return the outputs of one head, and how far rounding of the weights by a relative 1 moves each row of them."""
     (log_q, sign_q, bound_q), (log_k, sign_k, bound_k), v = q_features, k_features, np.asarray(v, np.float64)

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-SECONDS = float(os.environ.get("KERNATTN_FUZZ_SECONDS", "5"))
+SECONDS = float(os.environ.get("KERNATTN_FUZZ_SECONDS", "4"))
 SEED = int(os.environ.get("KERNATTN_FUZZ_SEED", "1"))
 ONLY = os.environ.get("KERNATTN_FUZZ_CASE")
 ENOUGH = 30  # failures

@@ -32,18 +32,19 @@ class Change:
 
 
 def drawn(rng):
-    n = int(rng.integers(2, 400))
+    n, kind, backend = int(rng.integers(2, 400)), str(rng.choice(KINDS)), str(rng.choice(["cpu", "cpu", "reference"]))
+    ends = backend == "cpu" and kind != "favor_sharp" and rng.random() < 0.3
     return Change(
-        kind=str(rng.choice(KINDS)),
-        backend=str(rng.choice(["cpu", "cpu", "reference"])),
+        kind=kind,
+        backend=backend,
         dtype=str(rng.choice(["float32", "float64"])),
         heads=int(rng.integers(1, 4)),
         n=n,
         at=int(rng.integers(1, n)),
         d=int(rng.integers(1, 70)),
         m=2 * int(rng.integers(1, 70)),
-        norm=float(10 ** rng.choice([-2.0, 0.0, 0.5, 1.0])),
-        far=float(10 ** rng.choice([0.0, 0.0, 1.0, 2.0])),
+        norm=float(10 ** rng.choice([-20.0, 4.0, 8.0, 20.0] if ends else [-2.0, 0.0, 0.5, 1.0])),
+        far=float(10 ** rng.choice([-20.0, 8.0, 30.0] if ends else [0.0, 0.0, 1.0, 2.0])),
         seed=int(rng.integers(2**31)),
     )
 

@@ -10,6 +10,7 @@ from fuzz.rounds import fuzz
 
 KINDS = ("elu1", "relu", "exp", "positive", "hyperbolic", "trigonometric", "phase", "softmax")
 NORMS = (1e-3, 1.0, 1.0, 3.0, 10.0, 1e3)
+ROOM = {"float32": 100, "float64": 950}  # octaves between the largest feature and the smallest that count
 FORMS = ("bidirectional", "causal", "steps", "resumed", "merged")
 
 
@@ -42,7 +43,6 @@ class Call:
 
 def drawn(rng):
     small, kind = rng.random() < 0.5, str(rng.choice(KINDS))
-    norms = NORMS if kind != "elu1" else NORMS[:-1]  # whose features e^x fall below any float
     return Call(
         kind=kind,
         form=str(rng.choice(FORMS)),
@@ -53,7 +53,7 @@ def drawn(rng):
         d=int(rng.integers(1, 6 if small else 40)),
         m=2 * int(rng.integers(1, 5 if small else 30)),
         e=int(rng.integers(1, 4 if small else 20)),
-        norm=float(rng.choice(norms)),
+        norm=float(rng.choice(NORMS)),
         masked=bool(rng.random() < 0.4),
         segmented=bool(rng.random() < 0.3),
         seed=int(rng.integers(2**31)),
@@ -116,7 +116,7 @@ def checked(call):
     assert found.shape == v.shape
     assert found.dtype == v.dtype
     assert np.isfinite(found).all(), "a number that is not finite"
-    eps = float(np.finfo(call.dtype).eps)
+    eps, lost = float(np.finfo(call.dtype).eps), np.zeros(call.n)
     for h in range(call.heads):
         pairs = oracle.seen(
             call.n, call.causal, None if mask is None else mask[h], None if segments is None else segments[h]
@@ -129,13 +129,15 @@ def checked(call):
             phase = getattr(phi, "phase", None)
             sides = [oracle.log_features(x[h], call.kind, omega, scale, phase) for x in (q, k)]
             expected, reach = oracle.attention(*sides, v[h], pairs)
+            if call.kind == "elu1":  # one unit for all features of a state
+                lost = oracle.vanishing(sides[0][0], sides[1][0], pairs, ROOM[call.dtype])
             blur = _blur(call, omega, scale, q[h], k[h])
         error = np.max(np.abs(found[h] - expected), axis=-1)
-        allowed = 100 * eps * (1 + blur) * (reach + 1)
+        allowed = 100 * eps * (1 + blur) * (reach + 1) + lost * (1 + np.abs(v[h]).max())
         known = allowed < 0.1  # beyond, rounding of the inputs decides
         assert (error[known] <= allowed[known]).all(), f"head {h}: {np.max(error[known] - allowed[known])} too far"
         if call.kind in ("elu1", "exp", "positive", "hyperbolic", "softmax"):
-            _assert_inside(found[h], v[h], pairs, eps)
+            _assert_inside(found[h], v[h], pairs, eps, lost > 1, call.backend == "cpu")
 
 
 def _softmax(logs, v, pairs):
@@ -155,8 +157,11 @@ def _blur(call, omega, scale, *sides):
     return sum(float(np.max(np.abs(x) @ np.abs(omega).T)) + float(np.max(np.sum(x**2, axis=-1))) for x in rows)
 
 
-def _assert_inside(found, v, pairs, eps):
+def _assert_inside(found, v, pairs, eps, vanished, or_nothing):
+    """Averages lie among the values, but for rows whose features have vanished: 0 is right there, or else anything."""
     for i, row in enumerate(pairs):
+        if vanished[i] and row.any() and ((found[i] == 0).all() or not or_nothing):
+            continue
         if row.any():
             low, high = v[row].min(axis=0), v[row].max(axis=0)
             slack = 100 * eps * (1 + np.abs(v).max())

@@ -7,6 +7,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
+from kernattn._check import shown
 from xp import NUMPY, dtype_name, to_numpy
 
 LENGTHSCALES = (0.7, 1.0, 1.5, 3.0)
@@ -194,7 +195,7 @@ def refused(error, *words):
     ids=repr,
 )
 def test_lengthscales(lengthscale):
-    with refused(errors.ParameterError, "lengthscale must be a positive finite number", "got", repr(lengthscale)):
+    with refused(errors.ParameterError, "lengthscale must be a positive finite number", "got", shown(lengthscale)):
         ka.kernels.Gaussian(lengthscale)
 
 

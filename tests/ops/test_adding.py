@@ -10,7 +10,7 @@ import pytest
 
 from kernattn import _dispatch, ops
 from kernattn._environment import describe
-from kernattn.ops._cuda import HEADERS
+from kernattn.ops._cuda.sources import HEADERS
 from kernattn.ops.kinds import KINDS, Kind
 from kernattn.ops.spec import MapSpec
 

@@ -6,7 +6,7 @@ from scipy.linalg import hadamard as sylvester
 
 from kernattn.ops.chains import Chains
 from kernattn.ops.features import OP as FEATURES
-from kernattn.ops.features.chains import FASTER_ABOVE
+from kernattn.ops.features.crossover import FASTER_ABOVE
 from kernattn.ops.hadamard import OP, reference
 from kernattn.ops.kinds import KINDS
 from kernattn.ops.spec import MapSpec

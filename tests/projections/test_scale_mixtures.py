@@ -66,7 +66,7 @@ def test_many_values_are_interpolated(law):
     for low, high in ((-2, 1), (-20, 3)):
         y = 10 ** np.random.default_rng(3).uniform(low, high, (50, 20))
         many = law.moment(3, -y, rows=2)
-        np.testing.assert_allclose(many[:2], law._integral(1.5, y[:2].ravel(), 2).reshape(2, -1), atol=1e-10)
+        np.testing.assert_allclose(many[0], law._integral(1.5, y[0], 2), atol=1e-10)
     same = law.moment(3, np.full(500, -0.7), rows=2)
     np.testing.assert_allclose(same, law.moment(3, -0.7, rows=2), atol=1e-10)
 

@@ -33,3 +33,12 @@ def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_links_lead_somewhere(page: Path) -> None:
     for target in LINK.findall(page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), f"{page.relative_to(ROOT)} points to {target}"
+
+
+FILE = re.compile(r"`((?:\w+/)+\w+\.(?:py|cu|cuh|md))`")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    for name in FILE.findall(page.read_text(encoding="utf-8")):
+        assert any((folder / name).is_file() for folder in (ROOT, ROOT / "kernattn")), (page.relative_to(ROOT), name)

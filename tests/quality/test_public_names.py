@@ -52,6 +52,12 @@ def test_no_name_shadows_a_module(room: str) -> None:
         assert f"{room}.{name}" not in modules() or inspect.ismodule(getattr(loaded, name)), f"{room}.{name}"
 
 
+def test_no_import_hides_the_module_that_it_is_from() -> None:
+    known = set(modules())
+    names = [f"{package}.{name}" for package in modules() for name in bindings(package)]
+    assert known.isdisjoint(names)
+
+
 @pytest.mark.parametrize("room", ROOMS)
 def test_a_room_is_its_init(room: str) -> None:
     assert {name for name in modules() if name.startswith(f"{room}.") and is_public(name)} <= set(ROOMS)

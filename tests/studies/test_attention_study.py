@@ -210,8 +210,16 @@ def test_problem_is_exact_attention():
         ({"num_features": (8, 8)}, "m must not repeat"),
         ({"num_features": (9,)}, "m must be even .* got 9"),
         ({"scales": (float("nan"),)}, "scales must be finite and above 0; got nan"),
-        ({"draws": 5}, "draws must be at least 6; got 5"),
-        ({"seed": -1}, "seed must be at least 0; got -1"),
+        ({"draws": 5}, "draws must be an integer, at least 6; got 5"),
+        ({"seed": -1}, "seed must be an integer, at least 0; got -1"),
+        ({"seed": 2.0}, "seed must be an integer, at least 0; got 2.0"),
+        ({"scales": 1.0}, "scales must be a tuple; got 1.0"),
+        ({"scales": np.ones(2)}, "scales must be a tuple; got an array"),
+        ({"scales": ("a",)}, "scales must be finite and above 0; got 'a'"),
+        ({"num_features": ("a",)}, "m must be an integer, at least 2; got 'a'"),
+        ({"estimators": ([],)}, "estimators must be among"),
+        ({"sources": "china"}, "sources must be a tuple; got 'china'"),
+        ({"quick": np.ones(2)}, "quick must be True or False"),
     ],
 )
 def test_settings_are_checked(given, message):

@@ -91,3 +91,43 @@ def test_a_result_beyond_the_caches_is_that_of_its_parts(frequencies, dtype):
     phi = features(x, spec)
     for low in range(0, rows, rows // 3):
         np.testing.assert_array_equal(phi[low : low + 100], features(x[low : low + 100], spec))
+
+
+@pytest.mark.parametrize("elementwise", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_features_at_the_ends_of_the_floats(kind, dtype, elementwise):
+    """Finite where the feature is; infinite, and never NaN, where it is beyond its dtype."""
+    rng, largest = np.random.default_rng(3), float(np.finfo(dtype).max)
+    for size in (1e10, 1e19, 1e25, largest / 4) if dtype == "float32" else (1e150, 1e160, largest / 4):
+        x = (rng.uniform(-1, 1, (9, 6)) * size).astype(dtype)
+        for weight in (-0.5, 0.0, 0.5):
+            omega = None if elementwise else rng.standard_normal((7, 6))
+            spec = MapSpec(kind, omega, np.full(6, weight) if weight and kind not in ("elu1", "relu") else None)
+            phi = features(x, spec)
+            e = np.frexp(size)[1]
+            unit = np.ldexp(x.astype("f8"), -e)
+            u = unit if elementwise else unit @ omega.T  # over 2^e
+            if kind in ("elu1", "relu"):
+                with np.errstate(over="ignore"):
+                    wanted = np.ldexp(np.maximum(u, 0), e).astype(dtype)
+                np.testing.assert_allclose(phi, wanted, rtol=1e-5, atol=1e-6 * size)
+                continue
+            assert not np.isnan(phi).any()
+            row = np.ldexp(weight * np.sum(unit**2, axis=-1, keepdims=True), e) + 0 * u  # over 2^e
+            if kind in ("cos", "sincos"):
+                limits = {-0.5: phi == 0, 0.0: np.abs(phi) <= 1 + 1e-6, 0.5: np.isinf(phi)}
+                assert limits[weight].all()
+                continue
+            log = row + u if kind == "exp" else np.concatenate([row + u, row - u], axis=-1)
+            assert (phi[log < 0] == 0).all()
+            assert np.isposinf(phi[log > 0]).all()
+
+
+def test_a_log_scale_that_overflows_before_the_feature_does():
+    x = np.array([[89.0, 0.0]], np.float32)
+    phi = features(
+        x, MapSpec("sincos", np.array([[0.0, 1.0], [np.pi / 2 / 89, 0.0]]), np.array([1 / 89, 0.0]), None, 0.5)
+    )
+    np.testing.assert_allclose(phi[0, [0, 3]], 0.5 * np.exp(89.0), rtol=1e-5)
+    assert phi[0, 2] == 0

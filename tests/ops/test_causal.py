@@ -1,18 +1,18 @@
-"""Compiled linear attention against the dense float64 oracle, and against the reference sibling."""
+"""Compiled causal attention, and key_state and attend beside it, against the dense float64 oracle and the reference."""
 
 import numpy as np
 import pytest
 
 import oracles
 from kernattn._parallel import VARIABLE
-from kernattn.errors import ParameterError
 from kernattn.ops.attend import reference as reference_attend
 from kernattn.ops.causal import reference as reference_causal
 from kernattn.ops.key_state import reference as reference_key_state
 from kernattn.ops.kinds import KINDS
-from kernattn.ops.peaked import PeakedSum, empty, finite
+from kernattn.ops.peaked import PeakedSum, empty
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.step import reference as reference_step
+from linear_ops import EPS, agree, dense, inputs, same_state, spec_of
 
 pytest.importorskip("numba")
 
@@ -21,61 +21,7 @@ from kernattn.ops.causal.cpu import causal
 from kernattn.ops.key_state.cpu import key_state
 from kernattn.ops.step.cpu import step
 
-EPS = {"float16": 2.0**-23, "float32": 2.0**-23, "float64": 2.0**-52}
 SHAPES = [((), 1, 3, 2, 5), ((2,), 70, 16, 16, 32), ((1, 2), 131, 7, 5, 11)]  # lead, n, d, e, D
-
-
-def spec_of(kind, d, frequencies, seed=0, elementwise=False):
-    rng = np.random.default_rng(seed)
-    omega = None if elementwise or kind == "elu1" else rng.standard_normal((frequencies, d)) * d**-0.25
-    m = (d if omega is None else frequencies) * (2 if kind in ("sincos", "exp_pair") else 1)
-    weights = {"cos": 0.5, "sincos": 0.5, "exp": -0.5, "exp_pair": -0.5}.get(kind)
-    return MapSpec(
-        kind,
-        omega,
-        row_weights=None if weights is None else weights * d**-0.5 * rng.uniform(0.5, 1.5, d),
-        offset=rng.uniform(-2, 2, m) if kind in ("cos", "exp", "exp_pair") else None,
-        amplitude=0.3,
-    )
-
-
-def inputs(lead, n, d, e, dtype, seed=1, kv_lead=None):
-    rng = np.random.default_rng(seed)
-    kv = lead if kv_lead is None else kv_lead
-    return [rng.standard_normal(shape).astype(dtype) for shape in ((*lead, n, d), (*kv, n, d), (*kv, n, e))]
-
-
-def oracle(spec, x):
-    return oracles.from_spec(x.astype("f8"), spec.kind, spec.omega, spec.row_weights, spec.offset, spec.amplitude)
-
-
-def dense(spec, q, k, v, **allowed):
-    n, length = q.shape[-2], k.shape[-2]
-    return oracles.linear_attention(
-        oracle(spec, q), oracle(spec, k), v.astype("f8"), oracles.allowed(n, length, **allowed)
-    )
-
-
-def agree(out, wanted, condition, v, spec, *xs):
-    dtype = out.dtype.name
-    reach = sum(oracles.reach(x.astype("f8"), spec.omega, spec.row_weights, spec.offset) for x in xs)
-    tolerance = EPS[dtype] * (40 + 4 * reach) * condition[..., None] * np.abs(v).max().astype("f8")
-    if dtype == "float16":
-        tolerance = tolerance + 2.0**-10 * np.abs(wanted)
-    assert np.isfinite(out).all()
-    assert (np.abs(out - wanted) <= tolerance).all(), np.max(np.abs(out - wanted) - tolerance)
-
-
-def same_state(a, b, tolerance):
-    """One sum in two units: a's is the whole power of two at or below b's."""
-    assert a.s.shape == b.s.shape
-    assert a.z.shape == b.z.shape
-    assert a.peak.shape == b.peak.shape
-    slack = tolerance * (1 + np.abs(finite(np, b.peak)))
-    assert ((a.peak <= b.peak + slack) & (b.peak <= a.peak + np.log(2) + slack)).all()
-    factor = np.exp(np.where(np.isinf(a.peak), 0, a.peak.astype("f8") - np.where(np.isinf(b.peak), 0, b.peak)))
-    np.testing.assert_allclose(a.z * factor, b.z, rtol=0, atol=tolerance * np.abs(b.z).max(initial=1e-30))
-    np.testing.assert_allclose(a.s * factor[..., None], b.s, rtol=0, atol=tolerance * np.abs(b.s).max(initial=1e-30))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -101,36 +47,6 @@ def test_every_kind_and_shape(kind, shape, dtype):
             same_state(state, reference_key_state.key_state(k.astype("f8"), v.astype("f8"), spec, given), tolerance)
             wanted, condition = dense(spec, q, k, v, key_mask=given)
             agree(attend(state, q, spec, q.dtype, False)[0], wanted, condition, v, spec, q, k)
-
-
-@pytest.mark.parametrize("kind", ["elu1", "sincos", "exp_pair"])
-@pytest.mark.parametrize("masked", [False, True])
-def test_split_and_resume_and_steps(kind, masked):
-    q, k, v = inputs((2,), 20, 6, 4, "float64")
-    spec = spec_of(kind, 6, 9)
-    mask = np.random.default_rng(3).random((2, 20)) < 0.5 if masked else None
-    whole, _, last = causal(q, k, v, spec, spec, None, mask, None, False)
-    peaks = 18 if kind == "exp_pair" else 1
-    state = empty(np, (2,), last.s.shape[-2], peaks, 4, np.dtype("float64"), v)
-    reused = PeakedSum(*(x.copy() for x in state))
-    for t in range(12):
-        here = None if mask is None else mask[:, t]
-        old = [x.copy() for x in state]
-        out, after = step(state, q[:, t], k[:, t], v[:, t], spec, spec, here, False)
-        for x, y in zip(state, old, strict=True):
-            np.testing.assert_array_equal(x, y)  # pure
-        again, reused_after = step(reused, q[:, t], k[:, t], v[:, t], spec, spec, here, True)
-        assert all(x is y for x, y in zip(reused, reused_after, strict=True))
-        np.testing.assert_array_equal(out, again)
-        np.testing.assert_allclose(out, whole[:, t], rtol=1e-9, atol=1e-9)
-        wanted, _ = reference_step.step(state, q[:, t], k[:, t], v[:, t], spec, spec, here, False)
-        np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-9)
-        state = after
-    rest, _, state = causal(
-        q[:, 12:], k[:, 12:], v[:, 12:], spec, spec, state, None if mask is None else mask[:, 12:], None, False
-    )
-    np.testing.assert_allclose(rest, whole[:, 12:], rtol=1e-9, atol=1e-9)
-    same_state(state, last, 1e-12)
 
 
 LEADS = [((2, 3), (2, 1)), ((2, 1, 2), (1, 3, 1)), ((3,), ()), ((), (4,)), ((2, 3, 2), (3, 1))]
@@ -178,12 +94,6 @@ def test_computed_features(form):
     got, _ = step(state, token_q, token_k, v[:, 0], None, None, None, False)
     plain, _ = reference_step.step(state, token_q, token_k, v[:, 0], None, None, None, False)
     np.testing.assert_allclose(got, plain, rtol=1e-9, atol=1e-9)
-
-
-def test_signed_features_with_scales_of_their_own_are_refused():
-    x = ScaledFeatures(-np.ones((4, 3)), np.zeros((4, 3)))
-    with pytest.raises(ParameterError, match="per feature"):
-        key_state(x, np.ones((4, 2)), None, None)
 
 
 @pytest.mark.parametrize("growth", [30.0, 1e-3, 300.0])

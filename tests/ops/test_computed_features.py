@@ -7,7 +7,6 @@ import oracles
 from kernattn.ops.attend.reference import attend
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.key_state.reference import key_state
-from kernattn.ops.peaked import PeakedSum, empty, merge
 from kernattn.ops.spec import ScaledFeatures
 from kernattn.ops.step.reference import step
 from laws import arrays
@@ -75,21 +74,6 @@ def test_computed_features(kind, masked, packed, xp):
             False,
         )
         np.testing.assert_allclose(to_numpy(stepped), to_numpy(out)[:, 5], rtol=1e-9, atol=1e-9)
-
-
-def test_merging_sums_of_nothing_and_of_everything(xp):
-    s, z, peak = arrays(5, (4, 3), (4,), (4,))
-    a = PeakedSum(*(xp.asarray(part) for part in (s, z, 500 * peak)))
-    import kernattn._array as ours
-
-    namespace = ours.namespace(s=a.s)
-    nothing = empty(namespace, (), 4, 4, 3, a.s.dtype, a.s)
-    for got in (merge(namespace, a, nothing), merge(namespace, nothing, a)):
-        for x, y in zip(got, a, strict=True):
-            np.testing.assert_array_equal(to_numpy(x), to_numpy(y))
-    both = merge(namespace, nothing, nothing)
-    assert (to_numpy(both.s) == 0).all()
-    assert (to_numpy(both.peak) == -np.inf).all()
 
 
 def test_lengths_around_the_chunk():

@@ -1,0 +1,65 @@
+"""Forms of arrays that have passed once are not checked again: what differs in anything that decides is."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn import errors
+from kernattn.attention._check import _form
+
+PHI = ka.features.elu1()
+ROWS = np.ones((7, 4), np.float32)
+
+
+def good_then_bad(call, good, bad, error, words):
+    for _ in range(2):
+        call(**good)
+    with pytest.raises(error, match=words):
+        call(**bad)
+    call(**good)
+
+
+def causal(**arrays):
+    return ka.causal_linear_attention(**{"q": ROWS, "k": ROWS, "v": ROWS} | arrays, phi=PHI)
+
+
+@pytest.mark.parametrize("name", "qkv")
+def test_another_dtype(name):
+    good_then_bad(causal, {}, {name: ROWS.astype("f8")}, errors.DTypeError, "one dtype")
+
+
+def test_another_shape():
+    good_then_bad(causal, {}, {"v": ROWS[:6]}, errors.ShapeError, "number of tokens")
+
+
+def test_another_name():
+    seen = np.ones(7, bool)
+    good_then_bad(causal, {"key_mask": seen}, {"segment_ids": seen}, errors.DTypeError, "segment_ids must have dtype")
+
+
+def test_tokens_where_sequences_are_meant():
+    row = np.ones(4, np.float32)
+    state = ka.initial_state(PHI, (), 4, ROWS)
+    ka.linear_attention_step(state, row, row, row, PHI)
+    with pytest.raises(errors.ShapeError, match=r"must be \(..., n, d\)"):
+        causal(q=row, k=row, v=row)
+
+
+def test_a_step_of_another_dtype():
+    row, state = np.ones(4, np.float32), ka.initial_state(PHI, (), 4, ROWS)
+
+    def step(**arrays):
+        return ka.linear_attention_step(**{"state": state, "q": row, "k": row, "v": row} | arrays, phi=PHI)
+
+    wide = row.astype("f8")
+    good_then_bad(step, {}, {"v": wide}, errors.DTypeError, "one dtype")
+    good_then_bad(step, {}, dict.fromkeys("qkv", wide), errors.DTypeError, "the state of float64 arrays is float64")
+
+
+def test_another_place():
+    """Checked by the form itself: without a second device, later checks refuse what this one would let pass."""
+    torch = pytest.importorskip("torch")
+    row = torch.ones((7, 4))
+    forms = [_form(each, names=("q",)) for each in (row, row.clone(), row.to("meta"), row.to_sparse())]
+    assert forms[0] == forms[1]
+    assert len(set(forms)) == 3

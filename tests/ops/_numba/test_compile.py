@@ -1,0 +1,28 @@
+"""What is compiled, when it is out of date, and for which vectors."""
+
+import pytest
+
+from processes import assert_fine
+
+pytest.importorskip("numba")
+
+from kernattn.ops._numba.compile import compiled
+
+
+def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
+    def double(x):
+        return 2 * x
+
+    for parts, hits in (("now", 0), ("now", 1), ("later", 0), ("later", 1)):
+        monkeypatch.setattr("kernattn.ops._numba.compile._PARTS", parts)
+        loop = compiled(double)
+        assert loop(1.5) == 3
+        assert sum(loop.stats.cache_hits.values()) == hits
+
+
+@pytest.mark.parametrize(("features", "size"), [("", 16), ("+avx,+avx2,+fma", 32)])
+def test_vectors_are_those_that_numba_compiles_for(features, size):
+    target = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": features}
+    assert_fine(
+        f"from kernattn.ops._numba.registers import VECTOR\nprint('fine' if VECTOR == {size} else VECTOR)", **target
+    )
