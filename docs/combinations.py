@@ -1,16 +1,19 @@
-"""Write the page of all combinations: python docs/combinations.py > docs/guide/combinations.md."""
+"""Write docs/guide/combinations.md, the page of all combinations: python docs/combinations.py."""
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
 from dataclasses import fields
+from pathlib import Path
 
 import kernattn as ka
+from kernattn._files import replace_text
 from kernattn.features import Combination
 from kernattn.kernels import Kernel, Product, Scaled, Sum
 from kernattn.projections import PROJECTIONS, Projection
 
+PAGE = Path(__file__).parent / "guide" / "combinations.md"
 DIM = 5
 NEAR, NEAR_OF = 0.03, {"arccosine": 0.15}  # how far means without a closed form may be off, by estimator
 MARKS = {"variance": "●", "mean": "◐", "near": "○", "undefined": "–"}
@@ -18,7 +21,7 @@ TOP = f"""# Every kernel, projection and estimator
 
 What is known of $\\phi(x)^T \\phi(y)$ over redraws, cell by cell. The code itself is asked: each map is drawn, and
 its `mean` and `variance` are called. `ka.features.combinations()` returns it for any kernels, projections and
-dimension; this page is what `python docs/combinations.py > docs/guide/combinations.md` wrote.
+dimension; `python docs/combinations.py` wrote this page.
 
 | mark | known | verified for every cell by a test |
 |---|---|---|
@@ -97,5 +100,10 @@ def page(cells: tuple[Combination, ...]) -> str:
     return "\n".join([TOP, *tables, "## Reasons", "", ends, ""])
 
 
+def write() -> None:
+    """Write the page whole, or leave the old one as it is."""
+    replace_text(PAGE, page(ka.features.combinations(dim=DIM)))
+
+
 if __name__ == "__main__":
-    print(page(ka.features.combinations(dim=DIM)), end="")
+    write()
