@@ -18,7 +18,7 @@ from kernattn._device import where_its_arrays_are
 from kernattn._fork import imported
 from kernattn.errors import BackendUnavailable, ParameterError
 
-__all__ = ["BACKENDS", "Chain", "Op", "missing"]
+__all__ = ["BACKENDS", "Composed", "Op", "missing"]
 
 BACKENDS = ("reference", "cpu", "gpu")
 
@@ -117,18 +117,18 @@ class Op:
 
 
 @dataclass(frozen=True)
-class Chain(Op):
+class Composed(Op):
     """Two ops as one, so that arrays cross once: ``second(first(*given), *rest)`` as a function of given and rest."""
 
     first: Op
     second: Op
 
     def _function(self, backend: str) -> Callable[..., Any]:
-        return _chained(_load(self.first.name, backend), _load(self.second.name, backend))
+        return _composed(_load(self.first.name, backend), _load(self.second.name, backend))
 
 
 @cache
-def _chained(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
+def _composed(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
     def both(given: tuple[Any, ...], rest: tuple[Any, ...]) -> Any:
         return second(first(*given), *rest)
 

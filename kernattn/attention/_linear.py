@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernattn._array import Array
-from kernattn._dispatch import Chain
+from kernattn._dispatch import Composed
 from kernattn.attention._check import check_arrays, check_map, check_state, leading
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
 from kernattn.errors import ShapeError
@@ -17,7 +17,7 @@ from kernattn.ops.peaked import LinearState, LogNormaliser
 
 __all__ = ["causal_linear_attention", "causal_with_lse", "linear_attention"]
 
-BOTH = Chain("linear_attention", KEY_STATE.backends, KEY_STATE, ATTEND)
+BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, ATTEND)
 
 
 def linear_attention(

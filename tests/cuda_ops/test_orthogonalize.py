@@ -95,7 +95,7 @@ def test_strides(cupy, method):
 
 @pytest.mark.parametrize("arch", LIMITS)
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_plans(arch, dtype):
+def test_launches(arch, dtype):
     limits = LIMITS[arch]
     for rows, d in [(1, 1), (3, 4), (64, 64), (100, 101), (200, 256), (256, 256), (1024, 1024), (1, 5000)]:
         how = launch(rows, d, dtype, limits)

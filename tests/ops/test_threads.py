@@ -75,7 +75,7 @@ def test_a_forked_child_computes():
 
 
 def test_work_is_counted_in_tokens(monkeypatch):
-    """What is shared among threads is decided by the tokens of all units."""
+    """What is shared among threads is decided by the tokens of all runs."""
     counted = []
     monkeypatch.setattr(
         "kernattn.ops.key_state.recurrence.share", lambda loop, count, seconds: counted.append((count, seconds))

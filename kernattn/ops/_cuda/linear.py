@@ -8,8 +8,8 @@ from typing import Any
 from kernattn._array import Array
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import NULL
+from kernattn.ops._cuda.inputs import MapInput, map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_code
-from kernattn.ops._cuda.rows import Rows, take_rows
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, power_of_two, row_length
 from kernattn.ops.peaked import LogNormaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -82,7 +82,7 @@ def cut(n: int, wanted: int, tile: int) -> Slabs:
 class Side:
     """Queries or keys as the kernels take them."""
 
-    rows: Rows
+    rows: MapInput
     arguments: tuple[Any, ...]  # what Map is made of
 
     @property
@@ -99,8 +99,8 @@ class Side:
 def side(
     x: Array | ScaledFeatures, spec: MapSpec | None, dtype: str, limits: runtime.Limits, whole: bool = True
 ) -> tuple[Side, MapCode]:
-    """Return an op's input, and how its map is compiled beside values of `dtype`; see `take_rows` for `whole`."""
-    rows = take_rows(x, spec, _accumulator(dtype), whole)
+    """Return an op's input, and how its map is compiled beside values of `dtype`; see `map_input` for `whole`."""
+    rows = map_input(x, spec, _accumulator(dtype), whole)
     code = _map_code(rows, spec, dtype, rows.x.shape[-1], limits)
     return Side(rows, map_arguments(spec, code, rows.x.shape[-1])), code
 
@@ -115,8 +115,8 @@ def both_sides(
     normaliser: bool = False,
 ) -> tuple[Side, Side, MapCode, int]:
     """Return queries, keys, how their maps are compiled, and whether these are 1 or 2; they must be `alike`."""
-    queries = take_rows(q, q_spec, _accumulator(dtype), normaliser)
-    keys = take_rows(k, k_spec, _accumulator(dtype))
+    queries = map_input(q, q_spec, _accumulator(dtype), normaliser)
+    keys = map_input(k, k_spec, _accumulator(dtype))
     d_q, d_k = queries.x.shape[-1], keys.x.shape[-1]
     code = _map_code(keys, k_spec, dtype, max(d_q, d_k), limits)
     return (
@@ -138,7 +138,7 @@ def _accumulator(dtype: str) -> str:
     return "double" if dtype == "float64" else "float"
 
 
-def _map_code(rows: Rows, spec: MapSpec | None, dtype: str, d: int, limits: runtime.Limits) -> MapCode:
+def _map_code(rows: MapInput, spec: MapSpec | None, dtype: str, d: int, limits: runtime.Limits) -> MapCode:
     return map_code(dtype if spec is None else rows.dtype, spec, rows.per_feature, d, limits, rows.dtype)
 
 

@@ -16,7 +16,7 @@ GRID = (2**31 - 1, 65_535)  # most blocks along x and y
 
 @dataclass(frozen=True)
 class Limits:
-    """The limits of a device that plans depend on."""
+    """The limits of a device that launches depend on."""
 
     capability: int  # 90 for 9.0
     shared_bytes: int  # that one block may ask for

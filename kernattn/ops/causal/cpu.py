@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from kernattn._array import Array
 from kernattn.ops._numba.layout import accumulation, narrowed, room, unwritten
 from kernattn.ops.features.sides import Side, keys, queries
-from kernattn.ops.key_state.recurrence import Work, at, nobody, shaped, stretches, units_of, work_of
+from kernattn.ops.key_state.recurrence import Work, at, nobody, runs_of, shaped, stretches, work_of
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, empty, merge
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -68,7 +68,7 @@ def _attended(
         cuts = tuple([work.n * i // (parts * pieces) for i in range(parts * pieces + 1)])
         before = _before_each(work, before, cuts[: (parts - 1) * pieces + 1], pieces)
         cuts = cuts[::pieces]
-    after = work.run(*units_of(work, cuts, before is not None), before, out, found)
+    after = work.run(*runs_of(work, cuts, before is not None), before, out, found)
     if parts > 1:
         after = at(shaped(after, (count, parts)), np.s_[:, -1])
     return out, found, shaped(after, work.heads.lead)
@@ -77,8 +77,8 @@ def _attended(
 def _before_each(work: Work, before: PeakedSum | None, cuts: tuple[int, ...], pieces: int) -> PeakedSum:
     """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e)."""
     count, stretches = len(work.heads.k), len(cuts) - 1
-    units, _ = units_of(work, cuts, False)
-    found = work.run(units, nobody(len(units)), None, unwritten(work.dtype))
+    runs, _ = runs_of(work, cuts, False)
+    found = work.run(runs, nobody(len(runs)), None, unwritten(work.dtype))
     found = shaped(found, (count, stretches))
     if before is None:
         before = empty(np, (count,), work.keys.phi.features, work.peaks, work.e, work.dtype, found.s)

@@ -32,17 +32,17 @@ def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
     parts = 1
     if seconds > WORTH_SHARING and len(who.k) < threads():
         parts = max(1, min(threads() // len(who.k), n // (4 * ROWS)))
-    units = np.empty((len(who.k), parts, 4), np.int64)
-    units[..., 0], units[..., 1] = who.k[:, None], who.v[:, None]
+    runs = np.empty((len(who.k), parts, 4), np.int64)
+    runs[..., 0], runs[..., 1] = who.k[:, None], who.v[:, None]
     cuts = np.arange(parts + 1) * n // parts
-    units[..., 2], units[..., 3] = cuts[:-1], cuts[1:]
+    runs[..., 2], runs[..., 3] = cuts[:-1], cuts[1:]
     sums = np.empty((len(who.k), parts, features, features), dtype)
     cross = np.empty((len(who.k), parts, features, columns), dtype)
     values = flat(y, dtype)
 
     def slab(low: int, high: int) -> None:
         add_outer(
-            phi.arrays, rows, given, values, n, columns, units.reshape(-1, 4), NO_MASK,
+            phi.arrays, rows, given, values, n, columns, runs.reshape(-1, 4), NO_MASK,
             sums.reshape(-1), cross.reshape(-1),
             ROWS, SPAN, low, high,
         )  # fmt: skip

@@ -16,10 +16,10 @@ __all__ = ["add_outer"]
 
 
 @compiled
-def add_outer(arrays, x, given, y, n, columns, units, no_mask, gram, cross, chunk, span, low, high):
-    """Write phi^T phi and phi^T y of units low to high to gram (U, M, M) and cross (U, M, c).
+def add_outer(arrays, x, given, y, n, columns, runs, no_mask, gram, cross, chunk, span, low, high):
+    """Write phi^T phi and phi^T y of runs low to high to gram (R, M, M) and cross (R, M, c).
 
-    units (U, 4): head of x, head of y, first row, and the one after the last.
+    runs (R, 4): head of x, head of y, first row, and the one after the last.
     """
     phi = unpacked(arrays)
     dim, features = phi.dim, phi.features
@@ -29,24 +29,24 @@ def add_outer(arrays, x, given, y, n, columns, units, no_mask, gram, cross, chun
     tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)
     block, values = aligned((size + 1) * phi_row, x), aligned(size * y_row, x)
     sums, others = aligned(wide * wide, x), aligned(wide * y_row, x)
-    for u in range(low, high):
+    for r in range(low, high):
         sums[:] = 0
         others[:] = 0
-        for first in range(units[u, 2], units[u, 3], chunk):
-            rows = min(chunk, units[u, 3] - first)
+        for first in range(runs[r, 2], runs[r, 3], chunk):
+            rows = min(chunk, runs[r, 3] - first)
             block_features(
-                phi, x, (units[u, 0] * n + first) * dim, rows, given, units[u, 0] * n + first, no_mask, span,
+                phi, x, (runs[r, 0] * n + first) * dim, rows, given, runs[r, 0] * n + first, no_mask, span,
                 packed, tile, row, scales, block, 0, phi_row,
             )  # fmt: skip
             product(block, 0, 1, phi_row, block, 0, phi_row, sums, 0, wide, features, features, rows, True, UPPER)
             if columns > 0:
-                load_rows(y, (units[u, 1] * n + first) * columns, rows, columns, no_mask, 0, values, y_row)
+                load_rows(y, (runs[r, 1] * n + first) * columns, rows, columns, no_mask, 0, values, y_row)
                 product(block, 0, 1, phi_row, values, 0, y_row, others, 0, y_row, features, columns, rows, True, FULL)
         for a in range(features):
-            target, at = window(gram, (u * features + a) * features, features), a * wide
+            target, at = window(gram, (r * features + a) * features, features), a * wide
             for b in range(a, features):
                 target[b] = sums[at + b]
             for b in range(a):
                 target[b] = sums[b * wide + a]
             for b in range(columns):
-                cross[(u * features + a) * columns + b] = others[a * y_row + b]
+                cross[(r * features + a) * columns + b] = others[a * y_row + b]

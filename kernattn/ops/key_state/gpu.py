@@ -12,9 +12,9 @@ from kernattn._array import Array, dtype_name
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast, key_arguments, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
+from kernattn.ops._cuda.inputs import MapInput
 from kernattn.ops._cuda.linear import LinearCode, Slabs, cut, empty_state, linear_code, pointers, side
 from kernattn.ops._cuda.maps import FB, map_bytes
-from kernattn.ops._cuda.rows import Rows
 from kernattn.ops._cuda.sizes import ceil_div, pieces
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -67,7 +67,7 @@ def launch(
 
 
 def summarise(
-    how: Launch, rows: Rows, v: Array, arguments: tuple[Any, ...], mask: Any, segments: Any, into: PeakedSum
+    how: Launch, rows: MapInput, v: Array, arguments: tuple[Any, ...], mask: Any, segments: Any, into: PeakedSum
 ) -> None:
     """Launch `summarise`: `into` holds a state for every slab."""
     function = runtime.kernel("key_state", "summarise", how.code.defines)

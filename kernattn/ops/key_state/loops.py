@@ -47,13 +47,13 @@ def _of_one_sequence(fresh, at, rows):
 
 @compiled
 def recur(
-    phi_q, phi_k, e, tokens, masks, before, units, reads, n, answers, after, chunk, low, high
+    phi_q, phi_k, e, tokens, masks, before, runs, reads, n, answers, after, chunk, low, high
 ):  # fmt: skip
-    """Run units low to high. A unit is a run of one head's tokens.
+    """Take runs low to high, each of them tokens of one head that follow each other.
 
-    units (U, 6): head of k, of v, of the mask, of what came before or -1; first token, and the one after the last.
+    runs (R, 6): head of k, of v, of the mask, of what came before or -1; first token, and the one after the last.
 
-    reads (units, G, 2) are the heads of q that look at it, and of out. Everything is flat: tokens are q, k, v and the
+    reads (R, G, 2) are the heads of q that look at it, and of out. Everything is flat: tokens are q, k, v and the
     log scales of q and k that are given; masks that of the keys, and where sequences begin; before and after (s, z,
     peak); answers out, and unless these are empty logarithm and sign of every normaliser.
 
@@ -86,9 +86,9 @@ def recur(
     num = aligned(size * row_e, v)
     positive = phi_q.positive and phi_k.positive
     zero, least = v.dtype.type(0), faint(v) if phi_k.positive else v.dtype.type(-np.inf)
-    for u in range(low, high):
-        head, head_v, head_m = units[u, 0], units[u, 1], units[u, 2]
-        start, t, end = units[u, 3], units[u, 4], units[u, 5]
+    for r in range(low, high):
+        head, head_v, head_m = runs[r, 0], runs[r, 1], runs[r, 2]
+        start, t, end = runs[r, 3], runs[r, 4], runs[r, 5]
         load_sums(sums, before, start)
         size_v, lifted = USUAL, zero
         while t < end:
@@ -126,7 +126,7 @@ def recur(
                 load_rows(v, at_v * e, rows, e, mask, at_m, packed_v, row_e)
             for g in range(groups):
                 query_features(
-                    phi_q, q, (reads[u, g, 0] * n + t) * phi_q.dim, rows, sums.units, sums.z,
+                    phi_q, q, (reads[r, g, 0] * n + t) * phi_q.dim, rows, sums.units, sums.z,
                     packed, queries, size, highest, own, den, spare,
                 )  # fmt: skip
                 fetch(k, (at_k + rows) * phi_k.dim, rows * phi_k.dim)  # of the next chunk
@@ -139,19 +139,19 @@ def recur(
                         break
                 for i in range(rows):
                     den[i] += inside[i]
-                fetch(q, (reads[u, g, 0] * n + t + rows) * phi_q.dim, rows * phi_q.dim)
+                fetch(q, (reads[r, g, 0] * n + t + rows) * phi_q.dim, rows * phi_q.dim)
                 product(queries, 0, 1, size, sums.s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
                 product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, True, LOWER)
-                write(num, row_e, rows, e, den, out, (reads[u, g, 1] * n + t) * e)
+                write(num, row_e, rows, e, den, out, (reads[r, g, 1] * n + t) * e)
                 if logs.size > 0:
                     unit = sums.units[0] if tops == 1 else zero
                     log_normalisers(
-                        den, unit, highest, own, rows, given_q, reads[u, g, 0] * n + t,
-                        logs, signs, reads[u, g, 1] * n + t,
+                        den, unit, highest, own, rows, given_q, reads[r, g, 0] * n + t,
+                        logs, signs, reads[r, g, 1] * n + t,
                     )  # fmt: skip
             for a in range(features):
                 sums.z[a] += totals[a]
             fetch(v, (at_v + rows) * e, rows * e)
             product(keys, 0, 1, row_k, values, 0, row_v, sums.s, 0, row_e, features, e, rows, True, FULL)
             t += rows
-        store_sums(sums, after, u, least)
+        store_sums(sums, after, r, least)

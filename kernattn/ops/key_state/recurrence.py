@@ -1,4 +1,4 @@
-"""The recurrence over whole arrays: units of work, their share among threads, and summaries of keys."""
+"""The recurrence over whole arrays: runs of tokens, their share among threads, and summaries of keys."""
 
 from __future__ import annotations
 
@@ -24,18 +24,18 @@ from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import recur
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, merge
 
-__all__ = ["Work", "at", "nobody", "shaped", "stretches", "summarised", "units_of", "work_of"]
+__all__ = ["Work", "at", "nobody", "runs_of", "shaped", "stretches", "summarised", "work_of"]
 
 
 KEPT = 1024
-"""Heads, of keys and of queries, of the largest table of units that is kept: less than 64 kB."""
+"""Heads, of keys and of queries, of the largest table of runs that is kept: less than 64 kB."""
 
 Leads = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]
 """Leading axes of q, None without queries, of k and of v."""
 
 
 class Work(NamedTuple):
-    """Everything but the units: what `recur` reads."""
+    """Everything but the runs: what `recur` reads."""
 
     keys: Side
     queries: Side | None
@@ -68,14 +68,14 @@ class Work(NamedTuple):
 
     def run(
         self,
-        units: NDArray[np.int64],
+        runs: NDArray[np.int64],
         reads: NDArray[np.int64],
         before: PeakedSum | None,
         out: NDArray[Any],
         normaliser: LogNormaliser | None = None,
     ) -> PeakedSum:
-        """Run the units and return the sums after each, (U, M, e)."""
-        phi, count = self.keys.phi, len(units)
+        """Take the runs and return the sums after each, (R, M, e)."""
+        phi, count = self.keys.phi, len(runs)
         q = self.keys if self.queries is None else self.queries
         s = np.empty((count, phi.features, self.e), self.dtype)
         z = np.empty((count, phi.features), self.dtype)
@@ -92,11 +92,11 @@ class Work(NamedTuple):
 
         def slab(low: int, high: int) -> None:
             recur(
-                q.phi.arrays, phi.arrays, self.e, rows, masks, old, units, reads, self.n, answers, new,
+                q.phi.arrays, phi.arrays, self.e, rows, masks, old, runs, reads, self.n, answers, new,
                 self.chunk, low, high,
             )  # fmt: skip
 
-        tokens = int((units[:, 5] - units[:, 4]).sum())
+        tokens = int((runs[:, 5] - runs[:, 4]).sum())
         share(slab, count, self.seconds * tokens / self.n)
         return PeakedSum(s, z, peak)
 
@@ -118,25 +118,25 @@ def work_of(
     return Work(keys, queries, flat(v, dtype), e, n, mask, fresh, leads, who, chunk, dtype)
 
 
-def units_of(work: Work, cuts: tuple[int, ...], begun: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a unit for each head and each stretch between cuts, (B * S, 6), and who reads it, (B * S, G, 2).
+def runs_of(work: Work, cuts: tuple[int, ...], begun: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return a run for each head and each stretch between cuts, (B * S, 6), and who reads it, (B * S, G, 2).
 
     Where `begun`, sums came before every one of them. Small tables are kept: short calls ask for the same ones again.
     """
     few = (len(work.heads.k) + len(work.heads.q)) * len(cuts) <= KEPT
-    return (_kept_units if few else _kept_units.__wrapped__)(work.who, cuts, begun)
+    return (_kept_runs if few else _kept_runs.__wrapped__)(work.who, cuts, begun)
 
 
 @lru_cache(maxsize=256)
-def _kept_units(who: Leads, cuts: tuple[int, ...], begun: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _kept_runs(who: Leads, cuts: tuple[int, ...], begun: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     found, stretches = heads(*who), len(cuts) - 1
     count = len(found.k)
-    units = np.empty((count, stretches, 6), np.int64)
-    units[..., 0], units[..., 1] = found.k[:, None], found.v[:, None]
-    units[..., 2] = np.arange(count)[:, None]
-    units[..., 3] = np.arange(count * stretches).reshape(count, stretches) if begun else -1
-    units[..., 4], units[..., 5] = cuts[:-1], cuts[1:]
-    return units.reshape(-1, 6), np.repeat(found.reads, stretches, axis=0)
+    runs = np.empty((count, stretches, 6), np.int64)
+    runs[..., 0], runs[..., 1] = found.k[:, None], found.v[:, None]
+    runs[..., 2] = np.arange(count)[:, None]
+    runs[..., 3] = np.arange(count * stretches).reshape(count, stretches) if begun else -1
+    runs[..., 4], runs[..., 5] = cuts[:-1], cuts[1:]
+    return runs.reshape(-1, 6), np.repeat(found.reads, stretches, axis=0)
 
 
 def stretches(work: Work) -> int:
@@ -161,8 +161,8 @@ def summarised(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> Peak
     """Return the sums over all keys."""
     work = work_of(None, keys, v, key_mask, None, chunk)
     count, parts = len(work.heads.k), stretches(work)
-    units, _ = units_of(work, tuple([work.n * i // parts for i in range(parts + 1)]), False)
-    sums = work.run(units, nobody(len(units)), None, unwritten(work.dtype))
+    runs, _ = runs_of(work, tuple([work.n * i // parts for i in range(parts + 1)]), False)
+    sums = work.run(runs, nobody(len(runs)), None, unwritten(work.dtype))
     if parts == 1:
         return shaped(sums, work.heads.lead)
     sums = shaped(sums, (count, parts))
@@ -172,6 +172,6 @@ def summarised(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> Peak
     return shaped(total, work.heads.lead)
 
 
-def nobody(units: int) -> NDArray[np.int64]:
-    """Return that no query reads the units."""
-    return np.empty((units, 0, 2), np.int64)
+def nobody(runs: int) -> NDArray[np.int64]:
+    """Return that no query reads the runs."""
+    return np.empty((runs, 0, 2), np.int64)

@@ -14,11 +14,11 @@ from kernattn.ops._cuda.constants import NULL, uploaded
 from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Rows", "take_rows"]
+__all__ = ["MapInput", "map_input"]
 
 
 @dataclass(frozen=True, eq=False)
-class Rows:
+class MapInput:
     """The rows a map is applied to, contiguous: raw ones, features, or their logarithms."""
 
     x: Array  # (..., n, d)
@@ -26,7 +26,7 @@ class Rows:
     per_feature: bool
     dtype: str
 
-    def broadcast(self, lead: tuple[int, ...]) -> Rows:
+    def broadcast(self, lead: tuple[int, ...]) -> MapInput:
         """Return the same rows, their leading axes broadcast to `lead`."""
         import cupy
 
@@ -34,10 +34,10 @@ class Rows:
             shape = (*lead, *x.shape[x.ndim - inner :])
             return x if x is NULL or x.shape == shape else cupy.ascontiguousarray(cupy.broadcast_to(x, shape))
 
-        return Rows(spread(self.x, 2), spread(self.scale, 1), self.per_feature, self.dtype)
+        return MapInput(spread(self.x, 2), spread(self.scale, 1), self.per_feature, self.dtype)
 
 
-def take_rows(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str, whole: bool = True) -> Rows:
+def map_input(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str, whole: bool = True) -> MapInput:
     """Return the rows of an op's input: an array where there is a spec, else features in float32 or float64.
 
     Log scales that the kernels cannot make are given, but where they cancel: not `whole`.
@@ -50,13 +50,13 @@ def take_rows(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str,
         if whole and spec.row_form is not None:
             wide = cupy.asarray(x, dtype=real)
             scale = cupy.ascontiguousarray(row_scale(namespace(x=wide), wide, spec, _constant)[..., 0])
-        return Rows(cupy.ascontiguousarray(x), scale, spec.per_feature, dtype_name(x))
+        return MapInput(cupy.ascontiguousarray(x), scale, spec.per_feature, dtype_name(x))
     values, log_scale = x
     m = math.prod(np.broadcast_shapes(values.shape[-1:], log_scale.shape[-1:]))
     if log_scale.shape[-1] == 1 and values.shape[-1] == m:
         scale = cupy.ascontiguousarray(log_scale[..., 0].astype(real, copy=False))
-        return Rows(cupy.ascontiguousarray(values.astype(real, copy=False)), scale, False, real)
-    return Rows(cupy.ascontiguousarray(log_scale.astype(real, copy=False)), NULL, True, real)
+        return MapInput(cupy.ascontiguousarray(values.astype(real, copy=False)), scale, False, real)
+    return MapInput(cupy.ascontiguousarray(log_scale.astype(real, copy=False)), NULL, True, real)
 
 
 def _constant(_: Any, values: NDArray[Any], dtype: Any, __: Array) -> Any:

@@ -1,4 +1,4 @@
-"""Launch plans are integers: they fit every device, cover every row, and need none to be made."""
+"""Launches are integers: they fit every device, cover every row, and need none to be made."""
 
 import math
 
