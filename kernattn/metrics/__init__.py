@@ -12,6 +12,7 @@ from kernattn.metrics._estimates import (
     variance_ratio,
 )
 from kernattn.metrics._gram import GramErrors, gram_errors
+from kernattn.metrics._settled import settled
 
 __all__ = [
     "Certificate",
@@ -28,5 +29,6 @@ __all__ = [
     "median_and_ci",
     "ratio_delta_method",
     "row_kl",
+    "settled",
     "variance_ratio",
 ]

@@ -11,6 +11,7 @@ from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import check_pairs
+from kernattn.features._moments.tails import Tails
 from kernattn.ops.peaked import finite
 from kernattn.ops.spec import ScaledFeatures
 from kernattn.ops.units import balanced, multiplied
@@ -45,6 +46,10 @@ class DeterministicMap(FeatureMap):
         bias, features = self.bias(x, y), self.num_features_of(x.shape[-1])
         zeros = np.zeros_like(bias)
         return Terms(1, lambda n: features, self.mean(x, y) - bias, lambda n: bias, lambda n: zeros)
+
+    def _tails(self, x: Float64, y: Float64) -> Tails:
+        """Return 0, the skewness of a constant, for pairs x, y (P, d)."""
+        return Tails(np.zeros(len(x)), 1)
 
     @final
     def redraw(self, rng: RNG = None) -> Self:

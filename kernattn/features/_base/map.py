@@ -13,6 +13,7 @@ from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import beyond, flat_pairs
+from kernattn.features._moments.tails import Tails
 from kernattn.features._record import fingerprint, save
 from kernattn.ops.features import OP, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -154,6 +155,10 @@ class FeatureMap(ABC):
     def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
         raise NoClosedForm(f"no bound on the errors of {type(self).__name__} is known")
+
+    def _tails(self, x: Float64, y: Float64) -> Tails:
+        """Return how far from normal a term of the estimates of pairs x, y (P, d) is."""
+        raise NoClosedForm(f"nothing is known of the tails of {type(self).__name__}")
 
     @final
     @beyond

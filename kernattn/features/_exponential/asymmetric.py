@@ -16,6 +16,7 @@ from kernattn.features._base.map import FeatureMap
 from kernattn.features._exponential.dense import DenseExponential, tilts
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.pairs import beyond, gap, host_pairs, together
+from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.map import IMMENSE, check_exponential
 from kernattn.kernels import Kernel, Softmax
 from kernattn.ops.features import scaled
@@ -179,6 +180,12 @@ class AsymmetricExponential(FeatureMap):
         moments = self.inner._moments_times(*self._transformed(x, y))
         shape = self.inner.omega.shape
         return of_frequencies(self.projection, shape, 1, moments, self.bias(x, y), None)
+
+    @beyond
+    def _tails(self, x: Float64, y: Float64) -> Tails:
+        """Return how far from normal a term of the estimates of pairs x, y (P, d) is: as one of the inner map's."""
+        left, right, _ = self._transformed(x, y)
+        return Tails(self.inner._squared_skewness(left, right), len(self.inner.omega))
 
     def _transformed(self, x: Array, y: Array) -> tuple[Float64, Float64, Float64]:
         """Return G(x - a), H(y - b), and the logarithm of what the kernel of x and y is of theirs."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -12,13 +13,16 @@ from kernattn._check import HUGE, finite_number, shown
 from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._moments.moments import Moments, of_even_terms
+from kernattn.features._moments.tails import squared_skewness, squared_skewness_of_logs
 from kernattn.features._spectral.map import RandomFeatureMap, check_exponential
 from kernattn.ops.chains import Chains
 from kernattn.ops.spec import MapSpec
-from kernattn.projections import Pair
+from kernattn.projections import NORM_LAWS, Pair
 from kernattn.projections._cut import cut_log_moment
 
 __all__ = ["Hyperbolic", "OptimalPositive", "Positive", "optimal_tilt"]
+
+LEAST_SUM = 0.03  # |x + y| below which cosh u is 1 + u^2 / 2 up to rounding, whose skewness no size changes
 
 
 @final
@@ -47,6 +51,10 @@ class Positive(RandomFeatureMap):
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _exponential_moments(self, x, y, tilt=0.0)
 
+    def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
+        """Return that of one frequency's term for scaled rows x, y (..., d)."""
+        return squared_skewness_of_logs(_log_powers(self, x, y, tilt=0.0))
+
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
@@ -71,6 +79,18 @@ class Hyperbolic(RandomFeatureMap):
         mean, second, cross = _exponential_moments(self, x, y, tilt=0.0)
         second = (np.exp(2 * _row_log(self, x, y)) + second) / 2
         return Moments(mean, second, lambda pair: of_even_terms(cross, pair))
+
+    def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
+        r"""Return that of one frequency's term for scaled rows x, y (..., d).
+
+        With :math:`h_k = E \cosh k u`: :math:`E \cosh^2 u = (1 + h_2) / 2`, :math:`E \cosh^3 u = (h_3 + 3 h_1) / 4`.
+        """
+        size = np.linalg.norm(x + y, axis=-1)
+        law, dim = self.projection.law(), self.projection.sphere(*self.omega.shape)
+        one, two, three = (law.moment(dim, (k * np.maximum(size, LEAST_SUM)) ** 2) for k in (1, 2, 3))
+        variance = (1 / one + two / one) / one / 2 - 1
+        third = (three / one + 3) / one / one / 4 - 3 * variance - 1
+        return np.where(size > 0, squared_skewness(variance, third), 0.0)
 
 
 @final
@@ -104,6 +124,10 @@ class OptimalPositive(RandomFeatureMap):
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _exponential_moments(self, x, y, tilt=self.tilt)
 
+    def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
+        """Return that of one frequency's term for scaled rows x, y (..., d)."""
+        return squared_skewness_of_logs(_log_powers(self, x, y, tilt=self.tilt))
+
 
 def optimal_tilt(p: float) -> float:
     r"""Return :math:`A^* = (1 - 2p - \sqrt{(2p + 1)^2 + 8p}) / 16`, the best tilt at :math:`p = E|x + y|^2 / d`."""
@@ -122,22 +146,35 @@ def _row_log(phi: RandomFeatureMap, x: Float64, y: Float64) -> Float64:
     return log
 
 
-def _exponential_moments(phi: RandomFeatureMap, x: Float64, y: Float64, tilt: float) -> Moments:
-    """Moments of B^d exp(2 A |w|^2 + B w.(x + y)) times the row factors."""
+def _log_powers(phi: RandomFeatureMap, x: Float64, y: Float64, tilt: float) -> Callable[[int], Float64]:
+    """Return log E t^k as a function of k, of t = B^d exp(2 A |w|^2 + B w.(x + y)) times the row factors."""
     law, dim, d = phi.projection.law(), phi.projection.sphere(*phi.omega.shape), x.shape[-1]
-    cut = tilt and dim != d  # constant norms, of which an unknown share is left
     v2 = (1 - 4 * tilt) * np.sum((x + y) ** 2, axis=-1)
     row = _row_log(phi, x, y) + d / 2 * np.log1p(-4 * tilt)
 
-    def log_moment(t2: Float64, tilt: float) -> Float64:
-        return cut_log_moment(dim, d, t2, tilt) if cut else law.log_moment(dim, t2, tilt=tilt)
+    def log_power(k: int) -> Float64:
+        if 4 * k * tilt >= 1 and law == NORM_LAWS["chi"]:
+            return np.full(v2.shape, np.inf)
+        if tilt and dim != d:  # constant norms, of which an unknown share is left
+            return np.asarray(cut_log_moment(dim, d, k**2 * v2, 2 * k * tilt) + k * row)
+        return np.asarray(law.log_moment(dim, k**2 * v2, tilt=2 * k * tilt) + k * row)
+
+    return log_power
+
+
+def _exponential_moments(phi: RandomFeatureMap, x: Float64, y: Float64, tilt: float) -> Moments:
+    """Moments of B^d exp(2 A |w|^2 + B w.(x + y)) times the row factors."""
+    law, dim, d = phi.projection.law(), phi.projection.sphere(*phi.omega.shape), x.shape[-1]
+    log_power = _log_powers(phi, x, y, tilt)
 
     def cross(pair: Pair) -> Float64:
-        if cut:
+        if tilt and dim != d:
             raise NoClosedForm(
                 "no closed form is known for the variance of tilted features of constant norms whose padding was "
                 "dropped"
             )
-        return np.asarray(np.exp(pair.log_moment(law, dim, v2, tilt=2 * tilt) + 2 * row))
+        v2 = (1 - 4 * tilt) * np.sum((x + y) ** 2, axis=-1)
+        row = 2 * _row_log(phi, x, y) + d * np.log1p(-4 * tilt)
+        return np.asarray(np.exp(pair.log_moment(law, dim, v2, tilt=2 * tilt) + row))
 
-    return Moments(np.exp(log_moment(v2, 2 * tilt) + row), np.exp(log_moment(4 * v2, 4 * tilt) + 2 * row), cross)
+    return Moments(np.exp(log_power(1)), np.exp(log_power(2)), cross)

@@ -11,15 +11,16 @@ import numpy as np
 from kernattn._array import Array, Float64, like, to_numpy64
 from kernattn._check import host_array, instance_of, shown
 from kernattn._random import RNG, generator
-from kernattn.errors import ParameterError
+from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._base.map import SpecMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
 from kernattn.features._moments.pairs import beyond, gap, host_pairs, spread, together
+from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.spectra import Spectrum, has_normal_frequencies, spectrum
 from kernattn.kernels import Kernel
 from kernattn.ops.chains import Chains
-from kernattn.projections import Projection
+from kernattn.projections import NORM_LAWS, Iid, Projection
 
 __all__ = ["IMMENSE", "RandomFeatureMap", "check_exponential", "check_frequencies"]
 
@@ -60,6 +61,10 @@ class RandomFeatureMap(SpecMap):
     @abstractmethod
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+
+    def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
+        """Return that of one frequency's term for scaled rows x, y (..., d)."""
+        raise NoClosedForm(f"nothing is known of the tails of {type(self).__name__}")
 
     def _sizes(self, x: Float64, y: Float64) -> Float64 | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d); None where there is none."""
@@ -144,6 +149,18 @@ class RandomFeatureMap(SpecMap):
         scaled, features = self._scaled_pairs(x, y), self.num_features_of(self.omega.shape[1]) // len(self.omega)
         moments, size = self._moments(*scaled), self._sizes(*scaled)
         return of_frequencies(self.projection, self.omega.shape, features, moments, self.bias(x, y), size)
+
+    @final
+    @beyond
+    def _tails(self, x: Float64, y: Float64) -> Tails:
+        """Return how far from normal a term of the estimates of pairs x, y (P, d) is."""
+        pair = self._scaled_pairs(x, y)
+        try:
+            squared_skewness = self._squared_skewness(*pair)
+        except NoClosedForm:  # directions that are uniform only nearly
+            norms = "sqrt_d" if self.projection.law() == NORM_LAWS["sqrt_d"] else "chi"
+            squared_skewness = replace(self, projection=Iid(norms))._squared_skewness(*pair)
+        return Tails(squared_skewness, len(self.omega))
 
     def _scaled_pairs(self, x: Array, y: Array) -> tuple[Float64, Float64]:
         scale = self._input_scale

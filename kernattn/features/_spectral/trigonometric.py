@@ -11,11 +11,15 @@ from kernattn._array import Float64, frozen
 from kernattn._check import host_array
 from kernattn._lazy import lazy
 from kernattn.features._moments.moments import Moments, of_even_terms, times_exp
+from kernattn.features._moments.tails import squared_skewness
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.spectra import Spectrum
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["Phase", "Trigonometric"]
+
+ROUNDED = 1e-8  # variance of a cosine below which its third moment may be rounding
+LEAST_DIFFERENCE = 0.03
 
 
 @final
@@ -36,6 +40,10 @@ class Trigonometric(RandomFeatureMap):
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _cosine_moments(self, x, y, 0.0)
+
+    def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
+        """Return that of one frequency's term for scaled rows x, y (..., d)."""
+        return _cosine_skewness(self, x - y, 0.0)
 
     def _sizes(self, x: Float64, y: Float64) -> Float64 | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
@@ -73,6 +81,10 @@ class Phase(RandomFeatureMap):
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _cosine_moments(self, x, y, 0.5)
 
+    def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
+        """Return that of one frequency's term for scaled rows x, y (..., d)."""
+        return _cosine_skewness(self, x - y, 0.5)
+
     def _sizes(self, x: Float64, y: Float64) -> Float64 | None:
         """Return the largest size of one frequency's term for scaled rows x, y (..., d)."""
         return np.asarray(2 * np.exp(_row_log(self, x, y)))
@@ -98,3 +110,24 @@ def _cosine_moments(phi: RandomFeatureMap, x: Float64, y: Float64, phase_noise: 
         times_exp(second, 2 * row),
         lambda pair: times_exp(of_even_terms(lambda each: law.cosine(delta, m, each), pair), 2 * row),
     )
+
+
+def _cosine_skewness(phi: RandomFeatureMap, delta: Float64, phase_noise: float) -> Float64:
+    r"""Return the squared skewness of cos w.(x - y), plus cos(w.(x + y) + 2 b) of variance `phase_noise`.
+
+    With :math:`c_k = E \cos k u` the variance is :math:`(1 + c_2) / 2 - c_1^2` and the third central moment
+    :math:`(c_3 + 3 c_1) / 4 - 3 c_1 (1 + c_2) / 2 + 2 c_1^3`; the other cosine is uncorrelated, and symmetric.
+    """
+    size = np.linalg.norm(delta, axis=-1, keepdims=True)
+
+    def central(delta: Float64) -> tuple[Float64, Float64]:
+        one, two, three = (phi._spectrum.cosine(k * delta, len(phi.omega)) for k in (1, 2, 3))
+        second = (1 + two) / 2
+        return second - one**2 + phase_noise, (three + 3 * one) / 4 - 3 * one * second + 2 * one**3
+
+    variance, third = central(delta)
+    tiny = variance < ROUNDED
+    if np.any(tiny & (size[..., 0] > 0)):  # 1 - u^2 / 2, whose skewness no size changes
+        longer = central(delta * np.maximum(1.0, LEAST_DIFFERENCE / np.where(size > 0, size, np.inf)))
+        variance, third = (np.where(tiny, long, short) for long, short in zip(longer, (variance, third), strict=True))
+    return np.where(size[..., 0] > 0, squared_skewness(variance, third), 0.0)
