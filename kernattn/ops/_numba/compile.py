@@ -21,7 +21,7 @@ FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 EXACT = {"nsz", "contract"}
 """For code whose rounding is designed: (x + c) - c must stay as it is."""
 
-PARTS = ("_numba/*.py", "*/loops.py", "*/_[!_]*.py", "ends.py", "kinds.py")
+PARTS = ("_numba/*.py", "*/*loops.py", "ends.py", "kinds.py")
 """Where code stands that loops of other files compile, seen from `kernattn/ops`."""
 
 intrinsic: Any = numba.extending.intrinsic

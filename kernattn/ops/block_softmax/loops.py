@@ -17,7 +17,7 @@ from kernattn.ops._numba.products import FULL, product, transpose
 from kernattn.ops._numba.registers import ROWS, lanes
 from kernattn.ops._numba.tiles import load_rows
 from kernattn.ops._numba.vectors import load, some, store, where
-from kernattn.ops.block_softmax._far import answer_far_row
+from kernattn.ops.block_softmax.far_loops import answer_far_row
 
 __all__ = ["online_softmax"]
 

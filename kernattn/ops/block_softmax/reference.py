@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, namespace, placement
-from kernattn.ops.block_softmax._far_rows import answers, far_rows, hidden
+from kernattn.ops.block_softmax.far_reference import answer_far_rows, far_rows, hidden
 from kernattn.ops.peaked import PeakedSum, empty, finite, log_normaliser, merge, quotient
 from kernattn.ops.plan import Plan
 
@@ -30,7 +30,7 @@ def block_softmax(
     else:
         near = xp.where(far[..., None], xp.zeros_like(q), q)
         with np.errstate(over="ignore", under="ignore", invalid="ignore"):
-            rows, logs = answers(xp, q, k, v, scale, before, key_mask)
+            rows, logs = answer_far_rows(xp, q, k, v, scale, before, key_mask)
             out, lse = _answer(xp, near, k, v, scale, before, key_mask)
         out, lse = xp.where(far[..., None], rows, out), xp.where(far, logs, lse)
     return xp.astype(out, out_dtype, copy=False), lse

@@ -12,8 +12,8 @@ from kernattn._parallel import share
 from kernattn.errors import ParameterError
 from kernattn.ops._numba.layout import FLOPS_PER_SECOND, flat, nothing, plain
 from kernattn.ops._numba.packing import PackedMap, as_given, packed_map, panels
-from kernattn.ops.features._scales import write_scales
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
+from kernattn.ops.features.loops import write_scales
 from kernattn.ops.hadamard.cpu import hadamard
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.units import nearer, restored

@@ -20,7 +20,7 @@ from kernattn.ops._numba.products import panel_product
 from kernattn.ops._numba.registers import LINE, ROWS, lanes
 from kernattn.ops._numba.row_units import balance_query, own_values, take_off_largest
 from kernattn.ops._numba.tiles import in_unit, row_scales
-from kernattn.ops.step._sums import read, renew
+from kernattn.ops.step.sums_loops import read, renew
 
 __all__ = ["advance"]
 

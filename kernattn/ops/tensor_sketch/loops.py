@@ -21,8 +21,8 @@ from kernattn.ops._numba.compile import compiled, inner, intrinsic
 from kernattn.ops._numba.memory import aligned, window
 from kernattn.ops._numba.products import transpose
 from kernattn.ops._numba.registers import lanes, vector_length
-from kernattn.ops.tensor_sketch._transforms import complex_block, complex_product, transform, transform_sparse
 from kernattn.ops.tensor_sketch.order import decimated, radices
+from kernattn.ops.tensor_sketch.transform_loops import complex_block, complex_product, transform, transform_sparse
 
 __all__ = ["mirrors", "roots", "rows_of_tile", "sketch_csr", "sketch_rows", "turns"]
 

@@ -15,7 +15,7 @@ from kernattn._array import Array, anywhere, dtype_name, placement
 from kernattn.ops.peaked import finite
 from kernattn.ops.units import SAFE, in_units, shifted
 
-__all__ = ["answers", "far_rows", "hidden"]
+__all__ = ["answer_far_rows", "far_rows", "hidden"]
 
 ENTRIES = 2**20  # of a block of scores
 APART = 2.0**14  # more octaves than there are in any score
@@ -69,7 +69,7 @@ def hidden(xp: ModuleType, scores: Array, low: int, position: int | None, mask: 
     return scores
 
 
-def answers(
+def answer_far_rows(
     xp: ModuleType, q: Array, k: Array, v: Array, scale: float, before: int | None, mask: Array | None
 ) -> tuple[Array, Array]:
     """Return outputs among the values that a row sees, and log normalisers among the floats, where all is finite."""
