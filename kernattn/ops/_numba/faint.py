@@ -12,6 +12,7 @@ import numpy as np
 
 from kernattn.ops._numba.compile import inner
 from kernattn.ops._numba.elementary import weight
+from kernattn.ops._numba.held import ends
 
 __all__ = ["drop_faint", "faint", "low_normaliser", "raise_queries", "raise_token", "without_faint"]
 
@@ -19,13 +20,13 @@ __all__ = ["drop_faint", "faint", "low_normaliser", "raise_queries", "raise_toke
 @inner
 def faint(like):
     """Return the size below which positive features of keys, and sums of them, count as 0."""
-    return like.dtype.type(2.0**-112 if like.itemsize == 4 else 2.0**-990)
+    return like.dtype.type(ends(like).faint)
 
 
 @inner
 def low_normaliser(like):
     """Return the size below which the normaliser of positive features loses digits in its products."""
-    return like.dtype.type(2.0**-100 if like.itemsize == 4 else 2.0**-880)
+    return like.dtype.type(ends(like).low)
 
 
 @inner
@@ -34,8 +35,8 @@ def _octaves_up(den, like):
 
     So its sums with values are floats where the values are.
     """
-    most, few = (110.0, 98.0) if like.itemsize == 4 else (990.0, 878.0)
-    return like.dtype.type(most if den < 2.0 ** -(most + 2) else few)
+    most = ends(like).raised_most
+    return like.dtype.type(most if den < 2.0 ** -(most + 2) else ends(like).raised)
 
 
 @inner
