@@ -52,6 +52,13 @@ def _parser() -> argparse.ArgumentParser:
     add("--projections", nargs="+", metavar="NAME", help="projections (default: iid orthogonal)")
     add("--scales", type=float, nargs="+", metavar="X", help="factors on queries and keys; logits grow with the square")
     add("--draws", type=int, metavar="N", help="redraws of every map")
+    add(
+        "--precision",
+        type=_share,
+        metavar="P",
+        help="redraw up to 16 times as often, until errors are known to P, as 2%%",
+    )
+    add("--workers", type=int, metavar="W", help="processes of one thread each (default: one per core)")
 
     _add_bench(commands)
     commands.add_parser("info", help="versions, threads, backends, and what each op would run on").set_defaults(
@@ -85,20 +92,27 @@ def _add_bench(commands: Any) -> None:
     add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
 
 
+def _share(text: str) -> float:
+    """Return a part of 1, given as such or in per cent."""
+    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+
+
 def _attention(options: argparse.Namespace) -> None:
+    from kernattn._parallel import threads
     from kernattn.studies import attention_study, preset, verdicts
 
     given: dict[str, Any] = {} if options.data is None else {"sources": (), "scales": (1.0,)}
     for name in ("num_features", "estimators", "projections", "scales"):
         if getattr(options, name) is not None:
             given[name] = tuple(getattr(options, name))
-    for name in ("seed", "draws"):
+    for name in ("seed", "draws", "precision"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: print(f"kernattn: warning: {message}", file=sys.stderr)
         warnings.simplefilter("always", UserWarning)
-        records = attention_study(options.out, preset(options.quick, **given), options.data, progress=None)
+        workers = threads() if options.workers is None else options.workers
+        records = attention_study(options.out, preset(options.quick, **given), options.data, None, workers)
     print(*verdicts(records), sep="\n")
     print(f"{len(records)} records, summary.md and figures are in {options.out}")
 

@@ -29,12 +29,18 @@ settings.load_profile("fixed")  # `pytest --hypothesis-profile=thorough` searche
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items):
-    """What one worker makes once for many tests stays with it: `pytest -n 2 --dist loadgroup`.
+def pytest_collection_modifyitems(config, items):
+    """Slow tests run where they are asked for: `pytest -m slow`.
+
+    What one worker makes once for many tests stays with it: `pytest -n 2 --dist loadgroup`.
 
     The ops compile every loop, and the others find it on the disk; JAX compiles in memory; a file has what it caches.
     Large groups come first, so the kernels of CUDA, long tests in small files, are one group too.
     """
+    if "slow" not in config.option.markexpr:
+        slow = [item for item in items if item.get_closest_marker("slow")]
+        config.hook.pytest_deselected(items=slow)
+        items[:] = [item for item in items if not item.get_closest_marker("slow")]
     for item in items:
         *folder, file = item.path.relative_to(HERE).parts
         whole = folder[:1] in (["cuda_ops"], ["ops"])

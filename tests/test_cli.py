@@ -29,6 +29,8 @@ def words(tokens, out, *more):
         "positive",
         "--m",
         "4",
+        "--workers",
+        "0",
         *more,
     ]
 
@@ -58,12 +60,13 @@ def test_study_of_own_tokens_and_what_a_folder_refuses(tokens, tmp_path, capsys)
     assert main(words(tokens, out, "--draws", "6")) == 0
     assert main(words(tokens, out, "--draws", "6")) == 0
     capsys.readouterr()
-    assert main(words(tokens, out, "--draws", "7")) == 2
-    assert "draws was 6, is 7. Choose another --out" in one_line(capsys)
+    (out / "config.json").write_text('{"settings": {"study": "attention", "kernattn": "0.1.0"}}')
+    assert main(words(tokens, out, "--draws", "6")) == 2
+    assert "holds a study of kernattn 0.1" in one_line(capsys)
 
 
 def test_a_damaged_record_is_one_line_and_no_end(tokens, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("kernattn.studies._attention.write_figures", lambda folder, records: [])
+    monkeypatch.setattr("kernattn.studies._presets.attention.study.write_figures", lambda folder, records: [])
     out = tmp_path / "out"
     assert main(words(tokens, out, "--draws", "6")) == 0
     first, second = (out / "records.jsonl").read_bytes().splitlines(keepends=True)
@@ -111,7 +114,7 @@ def test_interruption(tokens, tmp_path, capsys, monkeypatch):
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("kernattn.studies._attention.measure", interrupted)
+    monkeypatch.setattr("kernattn.studies._presets.attention.measure.Task.trial", interrupted)
     assert main(words(tokens, tmp_path / "out")) == 130
     assert "run again" in one_line(capsys)
 

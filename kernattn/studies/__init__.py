@@ -2,22 +2,30 @@
 
 from kernattn._environment import describe, versions
 from kernattn.errors import MissingExtra
-from kernattn.studies._attention import attention_study
+from kernattn.studies._cells import TrialFailed
 from kernattn.studies._images import REAL_ROWS, real_rows
+from kernattn.studies._presets.attention.settings import Settings, preset
+from kernattn.studies._presets.attention.study import attention_study
+from kernattn.studies._presets.attention.verdicts import verdicts
 from kernattn.studies._records import StudyConflict, read_records
-from kernattn.studies._settings import Settings, preset
-from kernattn.studies._verdicts import verdicts
+from kernattn.studies._run import run
+from kernattn.studies._sweep import Cell, Stop, Sweep
 
 __all__ = [
     "REAL_ROWS",
+    "Cell",
     "MissingExtra",
     "Settings",
+    "Stop",
     "StudyConflict",
+    "Sweep",
+    "TrialFailed",
     "attention_study",
     "describe",
     "preset",
     "read_records",
     "real_rows",
+    "run",
     "verdicts",
     "versions",
 ]

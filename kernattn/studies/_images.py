@@ -12,7 +12,7 @@ from kernattn._extras import require
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 
-__all__ = ["MOST_DIGITS", "PATCH", "REAL_ROWS", "digits", "patches", "photograph", "real_rows"]
+__all__ = ["MOST_DIGITS", "PATCH", "REAL_ROWS", "digits", "patches", "photograph", "raster", "real_rows"]
 
 PATCH = 8
 MOST_DIGITS = 1797  # as many as there are
@@ -38,6 +38,23 @@ def patches(image: Float64, count: int, rng: np.random.Generator) -> tuple[Float
     corners = rng.choice(rows * columns, size=count, replace=False)
     row, column = corners // columns, corners % columns
     return windows[row, column].reshape(count, -1), np.stack([row, column], axis=1).astype(np.float64)
+
+
+def raster(image: Float64, count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
+    """Return patches (count, D) on a grid over the whole image, row by row, and their places (count, 2).
+
+    A patch lies anywhere inside its box of the grid, so neighbours among the tokens are neighbours in the image.
+    """
+    windows = np.lib.stride_tricks.sliding_window_view(image, (PATCH, PATCH), axis=(0, 1))
+    height, width = windows.shape[:2]
+    columns = int(np.ceil(np.sqrt(count * width / height)))
+    rows = -(-count // columns)
+    i, j = np.divmod(np.arange(count), columns)
+    corners = [
+        rng.integers(each * length // boxes, (each + 1) * length // boxes)
+        for each, length, boxes in ((i, height, rows), (j, width, columns))
+    ]
+    return windows[corners[0], corners[1]].reshape(count, -1), np.stack(corners, axis=1).astype(np.float64)
 
 
 def digits() -> tuple[Float64, Float64]:

@@ -1,8 +1,9 @@
 """Records on disk: one JSON line per finished cell, so that a killed study resumes with no row lost or doubled.
 
-`config.json` says which settings the folder belongs to; `records.jsonl` grows by whole lines, each flushed to the disk
-before the next cell starts. A kill can only leave a last line without its end, which the next start cuts off. Lines
-that are no records, whatever else damaged them, are moved into `records.rejected.jsonl`: no good row goes with them.
+`records.jsonl` holds the cells that the last command asked for. While they are measured it grows by whole lines, each
+flushed to the disk; in the end the lines stand in the order of the sweep. Cells of the study that an earlier command
+asked for wait in `records.spare.jsonl`, and come back when they are asked for again. Lines that are no records, for a
+disk or a hand damaged them, are moved into `records.rejected.jsonl`: no good row goes with them.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -18,40 +19,19 @@ from typing import Any, NamedTuple, Self, final
 
 from kernattn._check import checked_path
 from kernattn._files import replace_bytes, replace_text
-from kernattn.errors import FileFormatError, KernattnError
+from kernattn.errors import FileFormatError, KernattnError, ParameterError
+from kernattn.studies._seeds import digest
 
-__all__ = ["Record", "Records", "StudyConflict", "names", "read_records"]
+__all__ = ["Record", "Records", "StudyConflict", "names", "read_records", "sealed", "select", "untimed"]
 
-CONFIG, RECORDS, REJECTED = "config.json", "records.jsonl", "records.rejected.jsonl"
+CONFIG, RECORDS, SPARE, REJECTED = "config.json", "records.jsonl", "records.spare.jsonl", "records.rejected.jsonl"
+FORMAT = 2  # of a folder; 1 was that of kernattn 0.1, whose records have no checksum
 
 Record = dict[str, Any]
-Check = Callable[[Record], str | None]  # what is wrong with a record
 
 
 class StudyConflict(KernattnError, ValueError):
     """The folder holds another study, or another process is writing to it."""
-
-
-def read_records(folder: str | PathLike[str], check: Check = lambda record: None) -> list[Record]:
-    """Return the finished cells of a study, in the order in which they were written.
-
-    Parameters
-    ----------
-    folder : str or PathLike
-        Of the study.
-    check : callable, optional
-        Says what is wrong with a record, or None.
-
-    Returns
-    -------
-    list of dict
-        The records. Lines that are none are left out, with a warning that names them; the file stays as it is.
-    """
-    path = checked_path("folder", folder) / RECORDS
-    found = _parse(_whole_lines(path.read_bytes()), check)
-    if found.bad:
-        warnings.warn(f"{path}: {_reasons(found.bad)}; left out", stacklevel=2)
-    return list(found.records.values())
 
 
 def names(records: Iterable[Record], field: str) -> list[Any]:
@@ -59,64 +39,98 @@ def names(records: Iterable[Record], field: str) -> list[Any]:
     return list(dict.fromkeys(record[field] for record in records))
 
 
+def select(records: Iterable[Record], **wanted: Any) -> list[Record]:
+    """Return the records with these values."""
+    return [record for record in records if all(record[key] == value for key, value in wanted.items())]
+
+
+def untimed(record: Record) -> Record:
+    """Return a record without what a clock said: all else, any run repeats."""
+    return {name: value for name, value in record.items() if not name.endswith("seconds")}
+
+
+def sealed(record: Record) -> Record:
+    """Return a record with its checksum, a hash of all but its times."""
+    return record | {"checksum": digest(untimed(record))}
+
+
+def read_records(folder: str | PathLike[str]) -> list[Record]:
+    """Return the records of a study, one mapping of field to value per cell, in the order of the file.
+
+    Parameters
+    ----------
+    folder : str or PathLike
+        Of the study.
+
+    Returns
+    -------
+    list of dict
+        The records. Lines that are none are left out, with a warning that names them; the file stays as it is.
+
+    Raises
+    ------
+    FileFormatError
+        If the folder holds no study, or one of kernattn 0.1.
+    """
+    folder = checked_path("folder", folder)
+    if not (folder / RECORDS).is_file():
+        raise FileFormatError(f"{folder} holds no study: there is no {RECORDS}")
+    _stored(folder)
+    found = _parse([folder / RECORDS])
+    if found.bad:
+        warnings.warn(f"{folder / RECORDS}: {_reasons(found.bad)}; left out", stacklevel=2)
+    return list(found.records.values())
+
+
 class _Lines(NamedTuple):
-    """The records by cell, their lines, and lines that are none: number, reason and line."""
+    """The records by cell, and lines that are none: file, number, reason and line."""
 
     records: dict[str, Record]
-    good: list[bytes]
-    bad: list[tuple[int, str, bytes]]
+    bad: list[tuple[str, int, str, bytes]]
 
 
-def _whole_lines(content: bytes) -> bytes:
-    return content[: content.rfind(b"\n") + 1]
-
-
-def _parse(content: bytes, check: Check) -> _Lines:
-    found = _Lines({}, [], [])
-    for number, line in enumerate(content.split(b"\n")[:-1], start=1):
-        try:
-            record = json.loads(line, parse_constant=_refuse)
-        except (ValueError, RecursionError):
-            record = None
-        if not (isinstance(record, dict) and isinstance(record.get("cell"), str)):
-            reason: str | None = "is not a record"
-        elif record["cell"] in found.records:
-            reason = f"repeats the cell {record['cell']}"
-        else:
-            reason = check(record)
-        if reason is None:
-            found.records[record["cell"]] = record
-            found.good.append(line + b"\n")
-        else:
-            found.bad.append((number, reason, line + b"\n"))
+def _parse(paths: Iterable[Path]) -> _Lines:
+    """Return the records of the files, up to the last whole line of each: a kill leaves a last line without its end."""
+    found = _Lines({}, [])
+    for path in paths:
+        content = path.read_bytes() if path.exists() else b""
+        for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+            record, reason = _checked(line)
+            if reason is None and record["cell"] in found.records:
+                if untimed(record) == untimed(found.records[record["cell"]]):
+                    continue  # a kill while it was moved from one file to the other
+                reason = f"repeats the cell {record['cell']}"
+            if reason is None:
+                found.records[record["cell"]] = record
+            else:
+                found.bad.append((path.name, number, reason, line + b"\n"))
     return found
+
+
+def _checked(line: bytes) -> tuple[Record, str | None]:
+    """Return the record of a line, and what is wrong with it."""
+    try:
+        record = json.loads(line, parse_constant=_refuse)
+        if not (isinstance(record, dict) and isinstance(record.get("cell"), str)):
+            return {}, "is not a record"
+        rest = {name: value for name, value in record.items() if name != "checksum"}
+        if sealed(rest)["checksum"] != record.get("checksum") or not isinstance(record.get("seconds"), float | int):
+            return {}, "was changed after it was written"
+    except (ValueError, RecursionError):
+        return {}, "is not a record"
+    return record, None
 
 
 def _refuse(constant: str) -> None:
     raise ValueError(f"{constant} is no number of JSON")
 
 
-def _reasons(bad: Iterable[tuple[int, str, bytes]]) -> str:
-    return "; ".join(f"line {number} {reason}" for number, reason, _ in bad)
+def _reasons(bad: Iterable[tuple[str, int, str, bytes]]) -> str:
+    return "; ".join(f"line {number} {reason}" for _, number, reason, _ in bad)
 
 
-def _flat(value: Any, prefix: str = "") -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        return {prefix: value}
-    flat: dict[str, Any] = {}
-    for key, inner in value.items():
-        flat |= _flat(inner, f"{prefix}.{key}" if prefix else str(key))
-    return flat
-
-
-def _differences(stored: Mapping[str, Any], given: Mapping[str, Any]) -> list[str]:
-    old = {key: json.dumps(value) for key, value in _flat(stored).items()}
-    new = {key: json.dumps(value) for key, value in _flat(given).items()}
-    return [
-        f"{key} was {old.get(key, 'absent')}, is {new.get(key, 'absent')}"
-        for key in dict.fromkeys([*new, *old])
-        if old.get(key) != new.get(key)
-    ]
+def _lines(records: Iterable[Record]) -> bytes:
+    return b"".join(json.dumps(record, allow_nan=False).encode() + b"\n" for record in records)
 
 
 @final
@@ -126,49 +140,68 @@ class Records:
     Parameters
     ----------
     folder : Path
-        Created if it is not there.
-    settings : mapping
-        Plain JSON values that every cell depends on. A folder that holds another study's is refused.
-    notes : mapping
-        Plain JSON values stored beside the settings when the study starts, and never compared.
-    check : callable, optional
-        Says what is wrong with a stored record, or None.
+        Created if it is not there. Whether it can be written to shows before any cell is measured.
+    config : mapping
+        Plain JSON values: the study's name, and whatever else a reader should know.
+    cells : sequence of str
+        Names of the cells that are asked for, in canonical order.
     """
 
-    def __init__(
-        self,
-        folder: Path,
-        settings: Mapping[str, Any],
-        notes: Mapping[str, Any],
-        check: Check = lambda record: None,
-    ) -> None:
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(folder)
+    def __init__(self, folder: Path, config: Mapping[str, Any], cells: Sequence[str]) -> None:
+        self._folder, self._cells = folder, list(cells)
         try:
-            _settle_config(folder, json.loads(json.dumps(settings)), notes)
-            path = folder / RECORDS
-            content = path.read_bytes() if path.exists() else None
-            found = _parse(_whole_lines(content or b""), check)
-            self.done = found.records
-            if found.bad:
-                _move_aside(folder / REJECTED, found.bad)
-                warnings.warn(f"{path}: {_reasons(found.bad)}; moved to {REJECTED}", stacklevel=2)
-            if content != (good := b"".join(found.good)):
-                replace_bytes(path, good)
-            self._file = path.open("ab")
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = _lock(folder)
+        except OSError as error:
+            raise ParameterError(f"{folder} cannot be written to: {error.strerror or error}") from error
+        try:
+            self._open(config)
+        except PermissionError as error:
+            _unlock(self._lock)
+            raise ParameterError(f"{folder} cannot be written to: {error.strerror or error}") from error
         except BaseException:
             _unlock(self._lock)
             raise
+
+    def _open(self, config: Mapping[str, Any]) -> None:
+        stored = _stored(self._folder)
+        if stored is not None and stored.get("study") != config["study"]:
+            raise StudyConflict(
+                f"{self._folder} holds the study {stored.get('study')}, not {config['study']}; choose another --out"
+            )
+        replace_text(self._folder / CONFIG, json.dumps({"format": FORMAT, **config}, indent=2) + "\n")
+        found = _parse(self._folder / name for name in (RECORDS, SPARE))
+        if found.bad:
+            _move_aside(self._folder / REJECTED, found.bad)
+            for name in dict.fromkeys(name for name, *_ in found.bad):
+                reasons = _reasons(each for each in found.bad if each[0] == name)
+                warnings.warn(f"{self._folder / name}: {reasons}; moved to {REJECTED}", stacklevel=4)
+        asked = set(self._cells)
+        self.done = {name: record for name, record in found.records.items() if name in asked}
+        spare = sorted((record for name, record in found.records.items() if name not in asked), key=lambda r: r["cell"])
+        _settle(self._folder / SPARE, _lines(spare))
+        self._order()
+        self._file = (self._folder / RECORDS).open("ab")
 
     def append(self, record: Record) -> None:
         """Write one finished cell, and return when it is on the disk."""
         cell = record["cell"]
         if cell in self.done:
             raise StudyConflict(f"the cell {cell} has its record already")
-        self._file.write(json.dumps(record, allow_nan=False).encode() + b"\n")
+        self._file.write(_lines([record]))
         self._file.flush()
         os.fsync(self._file.fileno())
         self.done[cell] = record
+
+    def finish(self) -> list[Record]:
+        """Put the records on the disk into canonical order, and return them: nothing is appended after that."""
+        self._file.close()
+        return self._order()
+
+    def _order(self) -> list[Record]:
+        found = [self.done[name] for name in self._cells if name in self.done]
+        _settle(self._folder / RECORDS, _lines(found), always=True)
+        return found
 
     def __enter__(self) -> Self:
         return self
@@ -180,25 +213,36 @@ class Records:
         _unlock(self._lock)
 
 
-def _move_aside(path: Path, bad: Iterable[tuple[int, str, bytes]]) -> None:
+def _settle(path: Path, content: bytes, always: bool = False) -> None:
+    """Let a file hold this, and touch nothing where it does; one that was never needed is not made."""
+    if (path.read_bytes() if path.exists() else None if always else b"") != content:
+        replace_bytes(path, content)
+
+
+def _move_aside(path: Path, bad: Iterable[tuple[str, int, str, bytes]]) -> None:
     before = path.read_bytes() if path.exists() else b""
-    replace_bytes(path, before + b"".join(line for _, _, line in bad))
+    replace_bytes(path, before + b"".join(line for *_, line in bad))
 
 
-def _settle_config(folder: Path, settings: Mapping[str, Any], notes: Mapping[str, Any]) -> None:
+def _stored(folder: Path) -> dict[str, Any] | None:
+    """Return the configuration of a folder, None where there is none yet."""
     path = folder / CONFIG
     if not path.exists():
         if (folder / RECORDS).exists():
             raise StudyConflict(f"{folder} holds a {RECORDS} without its {CONFIG}; choose another --out")
-        replace_text(path, json.dumps({"settings": settings, "notes": notes}, indent=2) + "\n")
-        return
+        return None
     try:
-        stored = json.loads(path.read_bytes())["settings"]
-    except (ValueError, TypeError, KeyError) as error:
+        stored = json.loads(path.read_bytes())
+    except ValueError as error:
         raise FileFormatError(f"{path} is not the configuration of a study; choose another --out") from error
-    differences = _differences(stored, settings)
-    if differences:
-        raise StudyConflict(f"{folder} holds another study: {'; '.join(differences)}. Choose another --out")
+    if isinstance(stored, dict) and isinstance(stored.get("settings"), dict) and "format" not in stored:
+        raise FileFormatError(
+            f"{folder} holds a study of kernattn 0.1, whose records have other fields and no checksums; they are lines "
+            "of JSON that any reader takes. Choose another --out"
+        )
+    if not isinstance(stored, dict) or stored.get("format") != FORMAT:
+        raise FileFormatError(f"{path} is not the configuration of a study; choose another --out")
+    return stored
 
 
 def _lock(folder: Path) -> int | None:

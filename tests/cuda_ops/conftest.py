@@ -1,7 +1,6 @@
 """A stand-in for cupy on the emulation, so that backend="gpu" runs from the public API down."""
 
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -9,16 +8,6 @@ from cuda_on_cpu import gxx
 from cuda_on_cpu.cupy_stand_in import fake
 from kernattn import _array, _device, _dispatch
 from kernattn.ops._cuda import constants, runtime, sketches
-
-
-def pytest_collection_modifyitems(config, items):
-    """Slow tests of this folder run where they are asked for: pytest -m slow."""
-    if "slow" in config.option.markexpr:
-        return
-    slow = [item for item in items if item.path.parent == Path(__file__).parent and item.get_closest_marker("slow")]
-    config.hook.pytest_deselected(items=slow)
-    kept = set(items) - set(slow)
-    items[:] = [item for item in items if item in kept]
 
 
 @pytest.fixture

@@ -25,4 +25,4 @@ def small():
 @pytest.fixture
 def no_figures(monkeypatch):
     """Leave the drawing out, where it is not what is tested."""
-    monkeypatch.setattr("kernattn.studies._attention.write_figures", lambda folder, records: [])
+    monkeypatch.setattr("kernattn.studies._presets.attention.study.write_figures", lambda folder, records: [])

@@ -10,8 +10,8 @@ from kernattn.features import random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse
 from kernattn.studies import attention_study, preset, read_records, verdicts
-from kernattn.studies._problem import Problem
-from kernattn.studies._tokens import Tokens
+from kernattn.studies._presets.attention.problem import Problem
+from kernattn.studies._presets.attention.tokens import Tokens
 
 FILES = {"records.jsonl", "config.json", "summary.md"} | {
     f"{name}.{form}" for name in ("attention_mse", "kernel_mse", "bias", "variance") for form in ("png", "svg")

@@ -11,9 +11,9 @@ from kernattn._array import Float64
 from kernattn._lazy import lazy
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, row_kl
+from kernattn.studies._presets.attention.settings import PAIRS
+from kernattn.studies._presets.attention.tokens import Tokens
 from kernattn.studies._seeds import stream
-from kernattn.studies._settings import PAIRS
-from kernattn.studies._tokens import Tokens
 
 __all__ = ["Problem", "without_rounding"]
 

@@ -13,7 +13,7 @@ import numpy as np
 from kernattn._array import Float64
 from kernattn._check import shown
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
-from kernattn.studies._images import MOST_DIGITS, PATCH, digits, patches, photograph
+from kernattn.studies._images import MOST_DIGITS, PATCH, digits, photograph, raster
 from kernattn.studies._seeds import stream
 
 __all__ = ["DIM", "SOURCES", "Tokens", "own_tokens", "shipped_tokens"]
@@ -23,7 +23,7 @@ DIM = 16
 
 @dataclass(frozen=True, eq=False)
 class Tokens:
-    """q (n, d), k (l, d), v (l, e) in float64, with where they come from in words."""
+    """q (n, d), k (l, d), v (l, e) in float64, with where they come from in words, and a digest of the data."""
 
     source: str
     description: str
@@ -31,28 +31,30 @@ class Tokens:
     k: Float64
     v: Float64
     scale: float = 1.0
+    digest: str = ""
 
     @property
     def name(self) -> str:
-        """The dataset's name in cells and records."""
-        return f"{self.source}@{self.scale:g}"
+        """The dataset's name in records: two scales that differ have two names."""
+        return f"{self.source}@{repr(self.scale).removesuffix('.0')}"
 
     def scaled(self, scale: float) -> Tokens:
         """Return the same tokens with queries and keys `scale` times as long: an inverse temperature of scale^2."""
         return replace(self, q=scale * self.q, k=scale * self.k, scale=scale * self.scale)
 
-    def digest(self) -> str:
-        """Return the SHA-256 of the numbers."""
-        digest = hashlib.sha256()
-        for array in (self.q, self.k, self.v):
-            digest.update(str(array.shape).encode())
-            digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.hexdigest()
+
+def _digest(*arrays: np.ndarray) -> str:
+    """Return 16 hexadecimal digits of the SHA-256 of the numbers, as they were before anything was computed of them."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
 
 
 def _photograph(name: str, count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
-    """Colour patches (count, 192) with levels up to 1, and their places (count, 2)."""
-    return patches(photograph(name) / 255, count, rng)
+    """Colour patches (count, 192) with levels up to 1, in raster order, and their places (count, 2)."""
+    return raster(photograph(name) / 255, count, rng)
 
 
 def _digits(count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
@@ -63,8 +65,8 @@ def _digits(count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
 
 
 SOURCES = {
-    "china": f"{PATCH} × {PATCH} colour patches of the photograph china.jpg; values: the patches (whitened)",
-    "flower": f"{PATCH} × {PATCH} colour patches of the photograph flower.jpg; values: their places (standardised)",
+    "china": f"{PATCH} × {PATCH} colour patches of china.jpg, row by row; values: the patches (whitened)",
+    "flower": f"{PATCH} × {PATCH} colour patches of flower.jpg, row by row; values: their places (standardised)",
     "digits": "handwritten digits of 8 × 8 pixels; values: which digit it is (one-hot)",
 }
 
@@ -83,7 +85,7 @@ def _whiten(raw: Float64) -> Float64:
 def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
     """Tokens of one of the SOURCES: q = k = whitened patches brought to |x| = sqrt(d), values as the source says.
 
-    Queries are the first of the keys, so each of them sees itself. There are no learned projections.
+    Queries are keys at equal steps, so each of them sees itself. There are no learned projections.
     """
     if source not in SOURCES:
         raise ParameterError(f"source must be one of {', '.join(SOURCES)}; got {shown(source)}")
@@ -96,12 +98,15 @@ def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
     whitened = _whiten(pixels)
     values = {"china": whitened, "flower": (labels - labels.mean(axis=0)) / labels.std(axis=0), "digits": labels}
     x = whitened * (DIM**0.5 / np.linalg.norm(whitened, axis=1, keepdims=True))
-    return Tokens(source, SOURCES[source], x[:queries], x, values[source])
+    at = np.arange(queries) * keys // queries
+    return Tokens(source, SOURCES[source], x[at], x, values[source], digest=_digest(at, pixels, labels))
 
 
 def own_tokens(path: Path, queries: int, seed: int) -> Tokens:
     """Tokens of a user's .npz with q (n, d), k (l, d) and v (l, e): all keys, and at most `queries` of the queries."""
-    q, k, v = (_checked(path, name, array) for name, array in _read(path).items())
+    arrays = _read(path)
+    q, k, v = (_checked(path, name, array) for name, array in arrays.items())
+    digest = _digest(*arrays.values(), np.asarray(queries))
     if q.shape[1] != k.shape[1]:
         raise ShapeError(f"{path}: q and k must have as many columns; got shapes {q.shape} and {k.shape}")
     if k.shape[0] != v.shape[0]:
@@ -111,8 +116,8 @@ def own_tokens(path: Path, queries: int, seed: int) -> Tokens:
     if len(q) > queries:
         picked = np.random.default_rng(stream(seed, "queries")).choice(len(q), size=queries, replace=False)
         described = f"{path.name}, {queries} of its {len(q)} queries drawn at random"
-        return Tokens(path.stem, described, q[np.sort(picked)], k, v)
-    return Tokens(path.stem, f"{path.name}, all queries", q, k, v)
+        return Tokens(path.stem, described, q[np.sort(picked)], k, v, digest=digest)
+    return Tokens(path.stem, f"{path.name}, all queries", q, k, v, digest=digest)
 
 
 def _read(path: Path) -> dict[str, np.ndarray]:

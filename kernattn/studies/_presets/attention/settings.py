@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Integral
 from typing import Any, final
 
 from kernattn._check import boolean, positive_number, shown
@@ -13,26 +12,11 @@ from kernattn.errors import ParameterError
 from kernattn.features import estimators
 from kernattn.kernels import Softmax
 from kernattn.projections import PROJECTIONS
+from kernattn.studies._sweep import integer
 
-__all__ = ["Cell", "Settings", "preset"]
+__all__ = ["Settings", "preset"]
 
 PAIRS = 32768  # kernel entries that a cell keeps of every redraw
-
-
-@final
-@dataclass(frozen=True)
-class Cell:
-    """One record's place in the sweep."""
-
-    dataset: str
-    estimator: str
-    projection: str
-    m: int
-
-    @property
-    def name(self) -> str:
-        """The cell's name, which also names its random streams."""
-        return f"{self.dataset}/{self.estimator}/{self.projection}/{self.m}"
 
 
 @final
@@ -52,6 +36,9 @@ class Settings:
         Output dimensions m.
     draws : int
         Redraws of the map in every cell; 6 are the fewest that bound a median with 95% confidence.
+    precision : float, optional
+        Cells are redrawn, up to 16 times as often, until the interval of the attention error is this narrow: half of
+        it, relative to the error.
     queries, keys : int
         Tokens: queries at most, and keys of the shipped tokens.
     seed : int
@@ -64,6 +51,7 @@ class Settings:
     projections: tuple[str, ...] = ("iid", "orthogonal")
     num_features: tuple[int, ...] = (16, 32, 64, 128, 256)
     draws: int = 32
+    precision: float | None = None
     queries: int = 64
     keys: int = 512
     seed: int = 0
@@ -77,17 +65,7 @@ class Settings:
         keep("projections", _list("projections", self.projections, partial(_among, "projections", PROJECTIONS)))
         keep("num_features", _list("m", self.num_features, _even))
         for name, least in (("draws", 6), ("queries", 1), ("keys", 2), ("seed", 0)):
-            keep(name, _integer(name, getattr(self, name), least))
-
-    def cells(self, datasets: Sequence[str]) -> list[Cell]:
-        """Return every cell of the sweep, dataset by dataset."""
-        return [
-            Cell(dataset, estimator, projection, m)
-            for dataset in datasets
-            for estimator in self.estimators
-            for projection in self.projections
-            for m in self.num_features
-        ]
+            keep(name, integer(name, getattr(self, name), least))
 
 
 def preset(quick: bool = False, **given: Any) -> Settings:
@@ -135,12 +113,6 @@ def _scale(value: Any) -> float:
 
 
 def _even(value: Any) -> int:
-    if (m := _integer("m", value, 2)) % 2:
+    if (m := integer("m", value, 2)) % 2:
         raise ParameterError(f"m must be even and at least 2, for pairs count two features; got {m}")
     return m
-
-
-def _integer(name: str, value: Any, least: int) -> int:
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
-        raise ParameterError(f"{name} must be an integer, at least {least}; got {shown(value)}")
-    return int(value)

@@ -4,24 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from math import exp
-from typing import Any
 
 from kernattn._check import shown
 from kernattn.errors import ParameterError
-from kernattn.studies._records import Record, names
+from kernattn.studies._records import Record, names, select
 
-__all__ = ["beats_uniform", "best", "number", "select", "verdicts"]
+__all__ = ["beats_uniform", "best", "number", "verdicts"]
 
 
 FIELDS = {
     *("dataset", "estimator", "projection", "m", "v2_median", "uniform_attention_mse"),
     *("attention_mse", "attention_mse_low", "attention_mse_high"),
 }
-
-
-def select(records: Iterable[Record], **wanted: Any) -> list[Record]:
-    """Return the records with these values."""
-    return [record for record in records if all(record[key] == value for key, value in wanted.items())]
 
 
 def beats_uniform(record: Record) -> bool:

@@ -1,7 +1,8 @@
-"""One cell of the sweep: redraw a map, estimate kernel and attention with it, and hold both against the exact ones."""
+"""One cell of the attention study: redraw a map, estimate kernel and attention, hold both against the exact ones."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -21,14 +22,12 @@ from kernattn.metrics import (
     variance_ratio,
 )
 from kernattn.ops.kinds import KINDS
-from kernattn.studies._problem import Problem, without_rounding
-from kernattn.studies._seeds import spawn_key, stream
-from kernattn.studies._settings import Cell
+from kernattn.studies._presets.attention.problem import Problem, without_rounding
+from kernattn.studies._sweep import Cell
 
-__all__ = ["TIMINGS", "measure"]
+__all__ = ["Task"]
 
 Number = Any  # float, int or None
-TIMINGS = ("seconds", "attention_seconds")  # the fields of a record that another run does not repeat
 TRUSTED_SD = 0.25  # sd(Z)/Z up to which the delta method is asked
 SERIAL = 64**3  # multiplications up to which OpenBLAS starts no threads
 NEGLIGIBLE = 1e-9  # relative variance below which an entry counts as known exactly
@@ -42,65 +41,52 @@ class Draws(NamedTuple):
     normalisers: Float64  # (R, n)
     outputs: Float64  # (R, n, e)
     kl: Float64  # (R, n)
-    seconds: Float64  # (R,)
+    call: Float64  # (R,): seconds
 
 
-def measure(problem: Problem, cell: Cell, seed: int, draws: int) -> dict[str, Any]:
-    """Return the cell's record: plain numbers, None where one is not finite or not defined."""
-    started = perf_counter()
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        phi, found = _draw(problem, cell, seed, draws)
-        numbers = {
-            **problem.facts,
-            **_entries(problem, phi, found),
-            **_attention(problem, found),
-        }
-    return {
-        "cell": cell.name,
-        "dataset": cell.dataset,
-        "source": problem.tokens.source,
-        "scale": problem.tokens.scale,
-        "tokens": problem.tokens.description,
-        "estimator": cell.estimator,
-        "projection": cell.projection,
-        "m": cell.m,
-        "draws": draws,
-        "seed": {"entropy": seed, "spawn_key": list(spawn_key(cell.name))},
-        **{name: _plain(number) for name, number in numbers.items()},
-        "seconds": round(perf_counter() - started, 6),
-        "attention_seconds": round(float(np.median(found.seconds)), 6),
-    }
+class Task:
+    """What the redraws of one cell share: the exact side, and a map of the cell's kind.
 
+    Parameters
+    ----------
+    problem : Problem
+        Exact attention.
+    cell : Cell
+        With estimator, projection and m.
+    """
 
-def _plain(number: Number) -> Number:
-    if number is None or isinstance(number, int):
-        return number
-    return float(f"{number:.8g}") if np.isfinite(number) else None
+    def __init__(self, problem: Problem, cell: Cell) -> None:
+        self.problem = problem
+        tokens = problem.tokens
+        self.phi = random_features(
+            problem.kernel,
+            tokens.q.shape[1],
+            cell["m"],
+            estimator=cell["estimator"],
+            projection=cell["projection"],
+            data=np.concatenate([tokens.q, tokens.k]),
+            rng=0,
+        )
 
-
-def _draw(problem: Problem, cell: Cell, seed: int, draws: int) -> tuple[FeatureMap, Draws]:
-    q, k, v = problem.tokens.q, problem.tokens.k, problem.tokens.v
-    phi = random_features(
-        problem.kernel,
-        q.shape[1],
-        cell.m,
-        estimator=cell.estimator,
-        projection=cell.projection,
-        data=np.concatenate([q, k]),
-        rng=stream(seed, cell.name, 0),
-    )
-    rows = []
-    for r in range(draws):
-        if r > 0:
-            phi = phi.redraw(stream(seed, cell.name, r))
+    def trial(self, rng: np.random.Generator) -> dict[str, Any]:
+        """Estimate with one redraw of the map."""
+        q, k, v = self.problem.tokens.q, self.problem.tokens.k, self.problem.tokens.v
+        phi = self.phi.redraw(rng)
         started = perf_counter()
         out = linear_attention(q, k, v, phi)
-        seconds = perf_counter() - started
+        call = perf_counter() - started
         gram, numerator = _products(phi.query(q), phi.key(k), v)
         normaliser = gram.sum(axis=1)  # (n,)
-        kl = row_kl(problem.weights, gram / normaliser[:, None])
-        rows.append(Draws(gram[problem.pairs], numerator, normaliser, out, kl, np.asarray(seconds)))
-    return phi, Draws(*(np.stack(column) for column in zip(*rows, strict=True)))
+        kl = row_kl(self.problem.weights, gram / normaliser[:, None])
+        return Draws(gram[self.problem.pairs], numerator, normaliser, out, kl, np.asarray(call))._asdict()
+
+    def numbers(self, draws: Mapping[str, Any]) -> dict[str, Number]:
+        """Return the numbers of a record from all redraws."""
+        found = Draws(**draws)
+        numbers = {**_entries(self.problem, self.phi, found), **_attention(self.problem, found)}
+        return {name: None if value is None else np.asarray(value) for name, value in numbers.items()} | {
+            "attention_seconds": round(float(np.median(found.call)), 6)
+        }
 
 
 def _products(phi_q: Float64, phi_k: Float64, v: Float64) -> tuple[Float64, Float64]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from kernattn.studies._records import Record, names
-from kernattn.studies._verdicts import beats_uniform, best, number, select, verdicts
+from kernattn.studies._presets.attention.verdicts import beats_uniform, best, number, verdicts
+from kernattn.studies._records import Record, names, select
 
 __all__ = ["summary"]
 
@@ -49,7 +49,7 @@ def _divergence(record: Record) -> str:
 
 DATASETS: Columns = {
     "dataset": lambda r: str(r["dataset"]),
-    "tokens": lambda r: str(r["tokens"]),
+    "tokens": lambda r: str(r["description"]),
     "queries × keys": lambda r: f"{r['queries']} × {r['keys']}",
     "d, e": lambda r: f"{r['dim']}, {r['value_dim']}",
     "v², median and largest": lambda r: f"{number(r['v2_median'])}, {number(r['v2_max'])}",

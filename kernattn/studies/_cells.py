@@ -1,0 +1,131 @@
+"""One cell of a sweep: redraw until it stops, reduce the redraws to numbers, and write them as a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from time import perf_counter
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Float64
+from kernattn._check import shown
+from kernattn.errors import KernattnError
+from kernattn.metrics import mean_and_ci
+from kernattn.studies._records import Record, sealed
+from kernattn.studies._sweep import RESERVED, Cell, Stop, Sweep
+
+__all__ = ["TrialFailed", "measure"]
+
+DIGITS = 8  # of the numbers in a record
+
+
+class TrialFailed(KernattnError, RuntimeError):
+    """A sweep's own function raised, or returned what no record can hold."""
+
+
+def measure(sweep: Sweep, cell: Cell) -> Record:
+    """Return the record of one cell.
+
+    Raises
+    ------
+    TrialFailed
+        If a function of the sweep raises, or returns no numbers of the shape of `along`.
+    """
+    started = perf_counter()
+    try:
+        with np.errstate(all="ignore"):
+            fields, draws, stopped = _redrawn(sweep, cell)
+    except TrialFailed:
+        raise
+    except Exception as error:
+        raise TrialFailed(f"{sweep.name}, cell {cell}: {type(error).__name__}: {error}") from error
+    record = {
+        "study": sweep.name,
+        "version": sweep.version,
+        "cell": cell.name,
+        **{axis: list(value) if isinstance(value, tuple) else value for axis, value in cell.items()},
+        **fields,
+        "draws": draws,
+        "stopped": stopped,
+        "seed": sweep.streams(cell),
+    }
+    return sealed(record) | {"seconds": round(perf_counter() - started, 6)}
+
+
+def _redrawn(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
+    """Return facts and numbers of a cell, how many redraws they are from, and why there are no more."""
+    facts = dict(sweep.facts(cell)) if sweep.facts is not None else {}
+    rows: list[Mapping[str, Any]] = []
+    wanted = sweep.stop.draws
+    while True:
+        rows += [sweep.trial(cell, sweep.generator(cell, draw)) for draw in range(len(rows), wanted)]
+        draws = _stacked(sweep, cell, rows)
+        found = dict((sweep.reduce or _means)(cell, draws, facts))
+        if stopped := _reason(sweep.stop, len(rows), facts | found, next(iter(draws))):
+            shape = tuple(len(values) for values in sweep.along.values())
+            return _fields(sweep, cell, facts | found, shape), len(rows), stopped
+        wanted = min(2 * wanted, sweep.stop.limit)
+
+
+def _stacked(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what the trials gave, field by field, redraws on the first axis."""
+    first: Any = rows[0]
+    if not isinstance(first, Mapping) or not first:
+        raise TrialFailed(f"{sweep.name}, cell {cell}: a trial must return a mapping of fields; got {shown(first)}")
+    if any(row.keys() != rows[0].keys() for row in rows):
+        raise TrialFailed(f"{sweep.name}, cell {cell}: every trial must return the fields {', '.join(rows[0])}")
+    return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
+
+
+def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean of every field over the redraws, with Student's 95% interval where the cell is settled."""
+    del cell
+    settled, found = np.asarray(facts.get("settled", True)), {}
+    for name, values in draws.items():
+        interval = mean_and_ci(np.asarray(values, np.float64))
+        found[name] = interval.value
+        found[f"{name}_low"], found[f"{name}_high"] = (
+            np.where(settled, end, np.nan) for end in (interval.low, interval.high)
+        )
+    return found
+
+
+def _reason(stop: Stop, draws: int, found: Mapping[str, Any], first: str) -> str | None:
+    """Return why a cell needs no more redraws, or None."""
+    if stop.precision is None:
+        return "draws"
+    name = stop.of or first
+    value, low, high = (np.asarray(found[f"{name}{end}"], np.float64) for end in ("", "_low", "_high"))
+    settled = np.broadcast_to(np.asarray(found.get("settled", True), bool), value.shape)
+    if not settled.any():
+        return "unsettled"
+    if np.all(np.maximum(high - value, value - low)[settled] <= stop.precision * np.abs(value[settled])):
+        return "precision"
+    return "most" if draws >= stop.limit else None
+
+
+def _fields(sweep: Sweep, cell: Cell, found: Mapping[str, Any], shape: tuple[int, ...]) -> dict[str, Any]:
+    """Return plain values: null where a number is not finite."""
+    taken = sorted(set(found) & {*RESERVED, *cell})
+    if taken:
+        raise TrialFailed(f"{sweep.name}, cell {cell}: a field must not be called {', '.join(taken)}")
+    return {name: _plain(sweep, cell, name, value, shape) for name, value in found.items()}
+
+
+def _plain(sweep: Sweep, cell: Cell, name: str, value: Any, shape: tuple[int, ...]) -> Any:
+    if value is None or isinstance(value, str):
+        return value
+    array = np.asarray(value)
+    if array.shape not in ((), shape) or array.dtype.kind not in "biuf":
+        raise TrialFailed(
+            f"{sweep.name}, cell {cell}: {name} must be a number, or numbers of shape {shape}, that of along; "
+            f"got {shown(value)} of shape {array.shape}"
+        )
+    return _rounded(array.astype(np.float64)) if array.dtype.kind == "f" else array.tolist()
+
+
+def _rounded(array: Float64) -> Any:
+    if array.ndim:
+        return [_rounded(part) for part in array]
+    return float(f"{array:.{DIGITS}g}") if np.isfinite(array) else None

@@ -1,0 +1,1 @@
+"""The studies that kernattn brings: a design, what the field says, and what the records show."""

@@ -1,0 +1,1 @@
+"""The attention study: random features against exact softmax attention, on real tokens."""

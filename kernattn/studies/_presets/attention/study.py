@@ -1,0 +1,131 @@
+"""The attention study: which random features approximate exact attention, on which tokens, and at what size."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from functools import lru_cache
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from kernattn._check import checked_path, instance_of
+from kernattn._extras import require
+from kernattn._files import replace_text
+from kernattn.studies._presets.attention.figures import write_figures
+from kernattn.studies._presets.attention.measure import Task
+from kernattn.studies._presets.attention.problem import Problem
+from kernattn.studies._presets.attention.report import summary
+from kernattn.studies._presets.attention.settings import Settings
+from kernattn.studies._presets.attention.tokens import Tokens, own_tokens, shipped_tokens
+from kernattn.studies._run import run
+from kernattn.studies._sweep import Cell, Stop, Sweep
+
+__all__ = ["attention_study", "sweep"]
+
+
+def attention_study(
+    out: str | PathLike[str],
+    settings: Settings,
+    data: str | PathLike[str] | None = None,
+    progress: bool | None = False,
+    workers: int = 0,
+) -> list[dict[str, Any]]:
+    """Sweep estimator x projection x m, each cell by its errors against softmax attention softmax(q k^T / sqrt(d)) v.
+
+    Estimators and projections of one data set and m are compared on the same random numbers. `kernattn.studies.run`
+    says how a study is stored, interrupted, continued, grown and shared among processes. Beside the records, `out` then
+    holds summary.md and figures.
+
+    Parameters
+    ----------
+    out : str or PathLike
+        Folder of the study, created if needed.
+    settings : Settings
+        What to sweep.
+    data : str or PathLike, optional
+        The user's tokens, an .npz with q (n, d), k (l, d), v (l, e), in place of the shipped ones.
+    progress : bool or None
+        Show a progress bar on stderr; None shows it on a terminal only.
+    workers : int
+        Processes of one thread each; 0 measures in this process.
+
+    Returns
+    -------
+    list of dict
+        The records, one per cell, in the order of the sweep.
+
+    Raises
+    ------
+    StudyConflict
+        `out` holds another study, or another process is writing to it.
+    FileFormatError, ShapeError, DTypeError, ParameterError
+        The data is not what it should be.
+    MissingExtra
+        A package of the `study` extra is not installed.
+
+    Examples
+    --------
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> import numpy as np
+    >>> from kernattn.studies import attention_study, preset
+    >>> x = np.random.default_rng(0).standard_normal((20, 4))
+    >>> with TemporaryDirectory() as folder:
+    ...     np.savez(Path(folder) / "mine.npz", q=x, k=x, v=x)
+    ...     settings = preset(sources=(), scales=(1.0,), estimators=("positive",), num_features=(8,), draws=6)
+    ...     records = attention_study(Path(folder) / "out", settings, data=Path(folder) / "mine.npz")
+    >>> [(record["dataset"], record["projection"], record["m"]) for record in records]
+    [('mine@1', 'iid', 8), ('mine@1', 'orthogonal', 8)]
+    """
+    out, data = checked_path("out", out), None if data is None else checked_path("data", data).absolute()
+    instance_of("settings", settings, Settings, "as preset() gives them")
+    require("matplotlib", "matplotlib", "the study's figures")
+    require("tqdm", "tqdm", "the study's progress bar")
+    words = {"data": None if data is None else str(data), **asdict(settings)}
+    records = run("kernattn.studies._presets.attention.study:sweep", out, workers, progress, words)
+    replace_text(out / "summary.md", summary(records, write_figures(out, records)))
+    return records
+
+
+def sweep(data: str | None = None, **settings: Any) -> Sweep:
+    """Return the study's design: its tokens are read here, so that what is wrong with them shows before any work."""
+    given = Settings(**settings)
+    sources = {tokens.source: tokens for tokens in _sources(given, None if data is None else Path(data))}
+
+    @lru_cache(maxsize=1)
+    def problem(source: str, scale: float) -> Problem:
+        return Problem(sources[source].scaled(scale), given.seed)
+
+    @lru_cache(maxsize=1)
+    def task(cell: Cell) -> Task:
+        return Task(problem(cell["source"], cell["scale"]), cell)
+
+    def facts(cell: Cell) -> dict[str, Any]:
+        exact = task(cell).problem
+        return {"dataset": exact.tokens.name, "description": exact.tokens.description, **exact.facts}
+
+    return Sweep(
+        name="attention",
+        axes={
+            "source": tuple(sources),
+            "tokens": tuple(dict.fromkeys(tokens.digest for tokens in sources.values())),
+            "scale": given.scales,
+            "estimator": given.estimators,
+            "projection": given.projections,
+            "m": given.num_features,
+        },
+        keep=lambda cell: bool(sources[cell["source"]].digest == cell["tokens"]),
+        facts=facts,
+        trial=lambda cell, rng: task(cell).trial(rng),
+        reduce=lambda cell, draws, facts: task(cell).numbers(draws),
+        paired=("tokens", "estimator", "projection"),
+        stop=Stop(given.draws, given.precision, of="attention_mse"),
+        version=2,
+        seed=given.seed,
+    )
+
+
+def _sources(settings: Settings, data: Path | None) -> list[Tokens]:
+    if data is not None:
+        return [own_tokens(data, settings.queries, settings.seed)]
+    return [shipped_tokens(source, settings.queries, settings.keys, settings.seed) for source in settings.sources]

@@ -1,0 +1,148 @@
+"""Sweeps: cells by their content, common random numbers, when a cell stops, and what is refused before any work."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dice import cast, sweep, trial
+from kernattn.errors import ParameterError
+from kernattn.studies import Stop, Sweep, TrialFailed, run
+
+
+def test_cells_are_the_product_and_what_keep_leaves_of_it():
+    cells = cast(faces=(6, 8, 20), keep=lambda cell: cell["faces"] != 8).cells()
+    assert [(cell["faces"], cell["how"], cell["dice"]) for cell in cells] == [
+        (faces, how, dice) for faces in (6, 20) for how in ("left", "right") for dice in (3, 5)
+    ]
+
+
+@given(st.lists(st.floats(allow_nan=False, allow_infinity=False), min_size=2, max_size=5, unique_by=repr))
+def test_values_that_differ_are_cells_that_differ(scales):
+    """Also where they print alike."""
+    cells = Sweep("s", {"scale": scales}, trial).cells()
+    assert len({cell.name for cell in cells}) == len(scales)
+    assert [cell["scale"] for cell in cells] == scales
+
+
+def test_a_name_depends_on_all_that_a_record_depends_on():
+    others = [
+        cast(seed=1),
+        cast(version=2),
+        cast(draws=5),
+        Sweep("other", sweep.axes, trial, along=sweep.along, stop=sweep.stop),
+        Sweep("dice", sweep.axes, trial, along={"end": (0.0, 2.0)}, stop=sweep.stop),
+    ]
+    names = [each.cells()[0].name for each in [sweep, *others]]
+    assert len(set(names)) == len(names)
+    assert cast(faces=(4, 6)).cells()[4].name == names[0]
+
+
+def test_paired_axes_share_random_numbers():
+    left, right, other = (
+        sweep.cell({"faces": 6, "how": how, "dice": d}) for how, d in (("left", 3), ("right", 3), ("left", 5))
+    )
+    numbers = [sweep.generator(cell, draw).random(4) for cell in (left, right, other) for draw in (0, 1)]
+    np.testing.assert_array_equal(numbers[0], numbers[2])
+    np.testing.assert_array_equal(numbers[1], numbers[3])
+    assert len({each[0] for each in numbers}) == 4
+
+
+def test_record(tmp_path):
+    record = run(sweep, tmp_path)[0]
+    rows = [trial({"faces": 6, "dice": 3}, np.random.default_rng(_seed(record, draw))) for draw in range(4)]
+    assert record["mean"] == pytest.approx(np.mean([row["mean"] for row in rows]), rel=1e-7)
+    np.testing.assert_allclose(record["ordered"], np.mean([row["ordered"] for row in rows], axis=0), rtol=1e-7)
+    assert record["mean_low"] < record["mean"] < record["mean_high"]
+    assert (record["end"], record["expected"]) == ([0.0, 1.0], 3.5)
+    assert (record["draws"], record["stopped"], record["study"], record["version"]) == (4, "draws", "dice", 1)
+
+
+def _seed(record, draw):
+    return np.random.SeedSequence(record["seed"]["entropy"], spawn_key=(*record["seed"]["spawn_key"], draw))
+
+
+def noisy(settled, **stop):
+    """A sweep whose trials spread by 1 about 10, and by 0.01."""
+    axes = {"spread": (1.0, 0.01)}
+    return Sweep(
+        "noisy",
+        axes,
+        lambda cell, rng: {"value": 10 + cell["spread"] * rng.standard_normal(2)},
+        lambda cell: {"settled": np.asarray(settled)},
+        along={"side": (0.0, 1.0)},
+        stop=Stop(**stop),
+    )
+
+
+def test_stopping_says_why(tmp_path):
+    wide, narrow = run(noisy((True, True), draws=4, precision=0.02, most=500), tmp_path)
+    assert (narrow["draws"], narrow["stopped"]) == (4, "precision")
+    assert wide["stopped"] == "precision"
+    assert 32 <= wide["draws"] <= 500
+    for side in (0, 1):
+        assert wide["value_high"][side] - wide["value"][side] <= 0.02 * wide["value"][side]
+    wide, _ = run(noisy((True, True), draws=4, precision=1e-4, most=9), tmp_path)
+    assert (wide["draws"], wide["stopped"]) == (9, "most")
+
+
+def test_what_is_not_settled_has_no_interval_and_is_not_waited_for(tmp_path):
+    for record in run(noisy((False, False), draws=4, precision=1e-9), tmp_path / "none"):
+        assert (record["draws"], record["stopped"]) == (4, "unsettled")
+        assert record["value_low"] == record["value_high"] == [None, None]
+        assert None not in record["value"]
+    for record in run(noisy((True, False), draws=4, precision=0.02, most=500), tmp_path / "half"):
+        assert record["stopped"] == "precision"
+        assert (record["value_low"][0], record["value_low"][1]) == (pytest.approx(10, rel=0.03), None)
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: Sweep("", {"a": (1,)}, trial), "name of a sweep must be a string; got ''"),
+        (lambda: Sweep("s", {}, trial), "needs axes"),
+        (lambda: Sweep("s", {"a": ()}, trial), "a must be a list of at least one value"),
+        (lambda: Sweep("s", {"a": "left"}, trial), "a must be a list of at least one value; got 'left'"),
+        (lambda: Sweep("s", {"a": (1, 1)}, trial), "a must not repeat a value; got 1, 1"),
+        (lambda: Sweep("s", {"a": (np.nan,)}, trial), "a must hold strings, .*; got nan"),
+        (lambda: Sweep("s", {"a": ([],)}, trial), r"a must hold strings, .*; got \[\]"),
+        (lambda: Sweep("s", {"seed": (1,)}, trial), "none of study, cell, .*; got 'seed'"),
+        (lambda: Sweep("s", {"a_seconds": (1,)}, trial), "not end in 'seconds'"),
+        (lambda: Sweep("s", {"a": (1,)}, trial, along={"a": (1.0,)}), r"both have \['a'\]"),
+        (lambda: Sweep("s", {"a": (1,)}, trial, paired=("b",)), r"paired must be a tuple of axes, a; got \('b',\)"),
+        (lambda: Sweep("s", {"a": (1,)}, None), "trial must be a function; got None"),
+        (lambda: Sweep("s", {"a": (1,)}, trial, seed=-1), "seed must be an integer, at least 0; got -1"),
+        (lambda: Stop(1), "draws must be an integer, at least 2; got 1"),
+        (lambda: Stop(9, most=8), "most must be at least draws = 9; got 8"),
+        (lambda: Stop(precision=1.0), "precision must lie strictly between 0 and 1; got 1.0"),
+        (lambda: run(Sweep("s", {"a": (1,)}, trial, keep=lambda cell: False), "never"), "keeps no cell"),
+        (lambda: run(3, "never"), "sweep must be a Sweep or its name, 'module:object'; got 3"),
+        (lambda: run("dice", "never"), "named as module:object; got 'dice'"),
+        (lambda: run("dice:nothing", "never"), "dice:nothing is not there"),
+        (lambda: run("no_such_module:sweep", "never"), "No module named 'no_such_module'"),
+        (lambda: run("dice:facts", "never", settings={"cell": {"faces": 1}}), "dice:facts must be a Sweep, or a func"),
+        (lambda: run(cast(), "never", workers=1), "worker processes find a sweep by its name, and dice has none"),
+    ],
+)
+def test_refusals(made, message, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ParameterError, match=message):
+        made()
+    assert not (tmp_path / "never").exists()
+
+
+@pytest.mark.parametrize(
+    ("trial", "message"),
+    [
+        (lambda cell, rng: 3, "must return a mapping of fields; got 3"),
+        (lambda cell, rng: {}, "must return a mapping of fields"),
+        (lambda cell, rng: {"x": np.ones(3)}, r"x must be a number, or numbers of shape \(\), that of along"),
+        (lambda cell, rng: {"seed": 1.0}, "a field must not be called seed"),
+        (lambda cell, rng: {"a": 1.0}, "a field must not be called a"),
+        (lambda cell, rng: {"x" if rng.random() < 0.5 else "y": 1.0}, "every trial must return the fields"),
+        (lambda cell, rng: 1 / 0, "ZeroDivisionError: division by zero"),
+    ],
+)
+def test_trials_that_fail_are_named(trial, message, tmp_path):
+    with pytest.raises(TrialFailed, match=f"^s, cell a = 1: .*{message}"):
+        run(Sweep("s", {"a": (1,)}, trial), tmp_path)
