@@ -21,3 +21,7 @@ __all__ = [
     "softmax_attention",
     "softmax_with_lse",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

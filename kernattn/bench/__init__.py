@@ -51,3 +51,7 @@ def device(name: str) -> Device:
         raise BackendUnavailable(f"the benchmark of device {name!r} cannot run here: {reason}")
     found: Device = import_module(f"kernattn.bench.{name}").DEVICE
     return found
+
+
+def __dir__() -> list[str]:
+    return __all__

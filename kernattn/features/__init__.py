@@ -93,3 +93,7 @@ __all__ = [
     "taylor2",
     "tensor",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -50,3 +50,7 @@ KERNELS: dict[str, type[Kernel]] = {
     "softmax": Softmax,
 }
 ALGEBRA: dict[str, type[Kernel]] = {"product": Product, "scaled": Scaled, "sum": Sum}
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -32,3 +32,7 @@ __all__ = [
     "settled",
     "variance_ratio",
 ]
+
+
+def __dir__() -> list[str]:
+    return __all__

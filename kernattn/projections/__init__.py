@@ -93,3 +93,7 @@ def resolve(projection: str | Projection) -> Projection:
         return PROJECTIONS[one_of("projection", projection, PROJECTIONS)]()
     instance_of("projection", projection, Projection, "or the name of one")
     return projection
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -45,6 +45,12 @@ def test_all_is_the_public_names_sorted(module: str) -> None:
     assert set(exported) <= set(dir(loaded))
 
 
+@pytest.mark.parametrize("room", ROOMS)
+def test_a_room_lists_its_public_names_alone(room: str) -> None:
+    loaded = importlib.import_module(room)
+    assert dir(loaded) == sorted(loaded.__all__)
+
+
 @pytest.mark.parametrize("room", ["kernattn", *ROOMS])
 def test_no_name_shadows_a_module(room: str) -> None:
     loaded = importlib.import_module(room)

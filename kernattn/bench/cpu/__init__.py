@@ -59,3 +59,7 @@ DEVICE = Device(
         number("squared error", "squared_error", ".2e"),
     ),
 )
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -60,3 +60,7 @@ DEVICE = Device(
         number("over the floor", "over_floor", ".2f"),
     ),
 )
+
+
+def __dir__() -> list[str]:
+    return __all__
