@@ -6,18 +6,20 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import stdtrit
 
 from kernattn._array import Float64, to_numpy64
 from kernattn._check import finite_number, instance_of, positive_integer
 from kernattn._random import RNG, generator
-from kernattn.errors import ParameterError, ShapeError
+from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.kernels import Kernel
 
 __all__ = ["Certificate", "certify"]
 
 RESOLUTION = 1e-10  # of |phi(x)| |phi(y)|: the least standard error, for estimates in which nothing is random
+ROUNDING = 1e-9  # of the kernel's size: below it a bias in closed form is none
 
 
 @final
@@ -25,33 +27,53 @@ RESOLUTION = 1e-10  # of |phi(x)| |phi(y)|: the least standard error, for estima
 class Certificate:
     """What `certify` found.
 
+    Biases are relative to (k(x, x) k(y, y))^(1/2), the size of the kernel.
+
     Attributes
     ----------
     passed : bool
-        No z-score is beyond the threshold.
+        No z-score is beyond the threshold, and no bias known in closed form is above rounding.
+    bias : dict of str to float, or None
+        By direction: the largest bias in closed form, with its sign; None where none is known of the map.
     z_scores : dict of str to float
-        By direction: the z-score of largest size, bias over its standard error.
+        By direction: the z-score of largest size of a pair.
+    pooled_scores : dict of str to float
+        By direction, and of "all": the z-score of the mean bias of the pairs.
     detectable : dict of str to float
-        By direction: the least bias that any of its pairs would have shown, relative to the kernel. What is smaller
-        passes, and takes more redraws to be seen.
+        By direction: the bias of one pair that the redraws show with probability `power`, of the median pair. What is
+        smaller may pass, and takes more redraws to be seen, as their square.
+    detectable_common : dict of str to float
+        The same of a bias that all pairs of the direction have in common.
     threshold : float
         The largest size of a z-score that passes.
     redraws : int
         Number R of redraws.
+    power : float
+        Probability with which biases of the size `detectable` are seen.
     """
 
     passed: bool
+    bias: dict[str, float] | None
     z_scores: dict[str, float]
+    pooled_scores: dict[str, float]
     detectable: dict[str, float]
+    detectable_common: dict[str, float]
     threshold: float
     redraws: int
+    power: float
 
     def __str__(self) -> str:
         """Return the table of directions."""
         verdict = "no bias found" if self.passed else "biased"
-        lines = [f"{verdict}: {self.redraws} redraws, |z| <= {self.threshold:.2f} passes"]
-        for name, z in self.z_scores.items():
-            lines.append(f"  {name:<9} z = {z:8.2f}   would show a relative bias of {self.detectable[name]:.1e}")
+        known = "no closed form" if self.bias is None else "closed form and redraws"
+        head = f"{verdict}: {known}, {self.redraws} redraws, |z| <= {self.threshold:.2f} passes"
+        lines = [head, f"  {'':<9} {'bias':>9} {'z of a pair':>12} {'z pooled':>9}   seen with power {self.power:g}:"]
+        for name, pooled in self.pooled_scores.items():
+            bias = "" if self.bias is None or name not in self.bias else f"{self.bias[name]:.1e}"
+            z = f"{self.z_scores[name]:.2f}" if name in self.z_scores else ""
+            seen = f"{self.detectable[name]:.1e} of a pair, " if name in self.detectable else ""
+            common = f"{self.detectable_common[name]:.1e} common to all"
+            lines.append(f"  {name:<9} {bias:>9} {z:>12} {pooled:>9.2f}   {seen}{common}")
         return "\n".join(lines)
 
 
@@ -62,12 +84,24 @@ def certify(
     dim: int | None = None,
     redraws: int = 400,
     significance: float = 1e-5,
+    power: float = 0.9,
     rng: RNG = 0,
 ) -> Certificate:
-    r"""Test :math:`E\,\phi(x)^T \phi(y) = k(x, y)` by :math:`z = (\bar{K} - k) / (s / \sqrt{R})` over R redraws.
+    r"""Test :math:`E\,\phi(x)^T \phi(y) = k(x, y)`: exactly where the mean is known, and by R redraws of the map.
 
-    Student (1908), with the threshold of Bonferroni (1936): an unbiased map fails with a probability of about
-    `significance`, over all P pairs together, as the threshold is the quantile of order 1 - significance / 2P.
+    Where `phi.mean` is known, it is compared with the kernel: a bias above rounding fails at any size of the map and
+    with any number of redraws. Redraws then ask whether the map is what its closed form says; where there is none, they
+    are all there is. They give :math:`T = (\bar{K} - k) / (s / \sqrt{R})`, Student's (1908), freed of the skewness g
+    that long tails leave by Hall's transformation (1992), :math:`T + aT^2/3 + a^2T^3/27 + a/6`, :math:`a = g/\sqrt{R}`,
+
+    - for each of P pairs,
+    - pooled over the pairs of each direction: the mean of :math:`(\hat k - k) / \sqrt{k(x, x) k(y, y)}`, whose noise is
+      less than a pair's where that of its pairs differs, and whose bias is the same where that is common to them,
+    - pooled over all G directions in which anything is random, each in units of its noise.
+
+    The threshold is that of Bonferroni (1936) over all P + G + 1 together, the quantile of order
+    1 - significance / 2(P + G + 1): an unbiased map fails with a probability of about `significance`, or less.
+
     Frequencies from a QR factor without the signs of its diagonal, a mistake in much public code, bias positive
     features along the diagonal of space and not along most other directions: hence pairs of every kind.
 
@@ -76,8 +110,9 @@ def certify(
     - axis: both along the first, the middle or the last axis;
     - equal: y = x, and opposite: y = -x, along all of these.
 
-    In the kernel's own scale :math:`|x + y| \le 1` and :math:`|x - y| \le 1`, about: there the tails of exponential
-    features are light enough for Student's law. Outside of the kernel's domain rows are replaced by absolute values.
+    Each comes with its mirror image (-x, -y), where the odd part of the noise has the other sign. In the kernel's own
+    scale :math:`|x + y| \le 1` and :math:`|x - y| \le 1`, about: there the tails of exponential features are light.
+    Outside of the kernel's domain rows are replaced by absolute values.
 
     Parameters
     ----------
@@ -92,6 +127,8 @@ def certify(
         Number R of redraws, at least 2.
     significance : float
         Probability that an unbiased map fails, in (0, 1).
+    power : float
+        Probability with which the biases are seen that the certificate calls detectable, in (0, 1).
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of the directions and of the redraws.
 
@@ -120,23 +157,70 @@ def certify(
     redraws = positive_integer("redraws", redraws)
     if redraws < 2:
         raise ShapeError(f"redraws must be at least 2, to see their spread; got {redraws}")
-    significance = finite_number("significance", significance)
-    if not 0 < significance < 1:
-        raise ParameterError(f"significance must lie strictly between 0 and 1; got {significance!r}")
+    for name, value in (("significance", significance), ("power", power)):
+        if not 0 < finite_number(name, value) < 1:
+            raise ParameterError(f"{name} must lie strictly between 0 and 1; got {value!r}")
     source = generator(rng)
     names, x, y = _points(kernel, d, source)
     exact = kernel.pairs(x, y)
+    unit = np.maximum(np.abs(exact), np.sqrt(np.abs(kernel.pairs(x, x) * kernel.pairs(y, y)))) + np.finfo(float).tiny
     estimates, sizes = zip(*(_estimate(phi.redraw(source), x, y) for _ in range(redraws)), strict=True)
-    error = np.std(estimates, axis=0, ddof=1) / redraws**0.5
-    error = np.maximum(error, RESOLUTION * np.mean(sizes, axis=0) + np.finfo(float).tiny)
-    z = (np.mean(estimates, axis=0) - exact) / error
-    threshold = float(-stdtrit(redraws - 1, significance / (2 * len(z))))
-    scores, detectable = {}, {}
-    for name in dict.fromkeys(names):
-        own = np.asarray(names) == name
-        scores[name] = float(max(z[own], key=abs))
-        detectable[name] = float(threshold * np.min(error[own] / np.maximum(np.abs(exact[own]), np.finfo(float).tiny)))
-    return Certificate(bool((np.abs(z) <= threshold).all()), scores, detectable, threshold, redraws)
+    errors, rounding = (np.stack(estimates) - exact) / unit, RESOLUTION * np.mean(sizes, axis=0) / unit
+    groups = {name: np.asarray([each == name for each in names]) for name in dict.fromkeys(names)}
+    z, noise = _scores(errors, rounding)
+    threshold = float(-stdtrit(redraws - 1, significance / (2 * (len(z) + len(groups) + 1))))
+    seen = threshold + float(stdtrit(redraws - 1, power))
+    pooled, common = _pooled(errors, rounding, groups)
+    bias = _bias(phi, x, y, exact, unit)
+    return Certificate(
+        passed=bool(
+            (np.abs(z) <= threshold).all()
+            and max(map(abs, pooled.values())) <= threshold
+            and (bias is None or (np.abs(bias) <= ROUNDING).all())
+        ),
+        bias=None if bias is None else {name: float(max(bias[own], key=abs)) for name, own in groups.items()},
+        z_scores={name: float(max(z[own], key=abs)) for name, own in groups.items()},
+        pooled_scores=pooled,
+        detectable={name: float(seen * np.median(noise[own])) for name, own in groups.items()},
+        detectable_common={name: seen * each for name, each in common.items()},
+        threshold=threshold,
+        redraws=redraws,
+        power=float(power),
+    )
+
+
+def _scores(errors: Float64, rounding: Float64) -> tuple[Float64, Float64]:
+    """Return Student's statistics of columns of errors (R, P), freed of skewness, and the standard errors."""
+    root = len(errors) ** 0.5
+    mean, sd = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1)
+    noise = np.maximum(sd / root, rounding + np.finfo(float).tiny)
+    t = mean / noise
+    a = np.mean((errors - mean) ** 3, axis=0) / np.maximum(sd, root * noise) ** 3 / root
+    return t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6, noise
+
+
+def _pooled(
+    errors: Float64, rounding: Float64, groups: dict[str, NDArray[np.bool_]]
+) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the statistics of the mean errors of each group and of all, and the standard errors."""
+    means = np.stack([np.mean(errors[:, own], axis=1) for own in groups.values()], axis=1)  # (R, G)
+    floors = np.asarray([np.mean(rounding[own]) for own in groups.values()])
+    z, noise = _scores(means, floors)
+    random = noise > floors + np.finfo(float).tiny  # the others would have all the weight
+    weights = np.where(random, 1 / noise, 0.0) if random.any() else np.ones(len(noise))
+    weights /= np.sum(weights)
+    total, total_noise = _scores((means @ weights)[:, None], np.atleast_1d(floors @ weights))
+    names = [*groups, "all"]
+    scores, noises = ([*map(float, part), float(whole[0])] for part, whole in ((z, total), (noise, total_noise)))
+    return dict(zip(names, scores, strict=True)), dict(zip(names, noises, strict=True))
+
+
+def _bias(phi: FeatureMap, x: Float64, y: Float64, exact: Float64, unit: Float64) -> Float64 | None:
+    """Return the bias in closed form in units of the kernel's size, (P,); None where it has none."""
+    try:
+        return np.asarray((to_numpy64(phi.mean(x, y)) - exact) / unit)
+    except NoClosedForm:
+        return None
 
 
 def _of_map(phi: Any, kernel: Any, dim: int | None) -> tuple[Kernel, int]:
@@ -166,12 +250,14 @@ def _points(kernel: Kernel, d: int, rng: np.random.Generator) -> tuple[list[str]
     for w in (diagonal, -diagonal, *axes, *u[:4]):
         pairs += [("equal", 0.5 * w, 0.5 * w), ("opposite", 0.5 * w, -0.5 * w)]
     c = kernel.input_scale(d)
+    pairs += [(name, -a, -b) for name, a, b in pairs]
     names, x, y = [p[0] for p in pairs], np.stack([p[1] / c for p in pairs]), np.stack([p[2] / c for p in pairs])
     try:
         kernel.check_domain("x", x)
         kernel.check_domain("y", y)
     except ParameterError:
-        x, y = np.abs(x), np.abs(y)
+        half = len(names) // 2
+        names, x, y = names[:half], np.abs(x[:half]), np.abs(y[:half])
     return names, x, y
 
 

@@ -33,10 +33,12 @@ class UnsignedQR(P.Directed):
 
 @dataclass(frozen=True, eq=False)
 class Own(ka.features.FeatureMap):
-    """A user's own map: positive features with the softmax scale applied `times` times."""
+    """A user's own map: positive features with the softmax scale applied `times` times, or rows of one norm."""
 
     omega: np.ndarray
     times: int = 1
+    factor: float = 1.0
+    norm: float | None = None
 
     @property
     def dim(self):
@@ -52,12 +54,14 @@ class Own(ka.features.FeatureMap):
     def scaled_query(self, x):
         x = x * self.dim ** (-self.times / 4)
         log = x @ self.omega.T - np.sum(x**2, axis=-1, keepdims=True) / 2 - np.log(len(self.omega)) / 2
-        return ka.features.ScaledFeatures(np.ones((*x.shape[:-1], 1)), log)
+        return ka.features.ScaledFeatures(np.full((*x.shape[:-1], 1), self.factor**0.5), log)
 
     def scaled_key(self, x):
         return self.scaled_query(x)
 
     def redraw(self, rng=None):
+        if self.norm is not None:
+            return replace(self, omega=P.orthogonal(*self.omega.shape, rng, norms="sqrt_d"))
         return replace(self, omega=np.random.default_rng(rng).standard_normal(self.omega.shape))
 
 
@@ -66,7 +70,7 @@ def test_the_published_qr_bug_is_caught(d):
     wrong = ka.random_features(K.Softmax(), d, d, "positive", UnsignedQR())
     certificate = certify(wrong)
     assert not certificate.passed
-    assert certificate.z_scores["diagonal"] < -certificate.threshold
+    assert abs(certificate.z_scores["diagonal"]) > certificate.threshold
     for method in P.orthogonal.__globals__["METHODS"]:
         assert certify(replace(wrong, projection=P.Orthogonal(method=method))).passed
 
@@ -128,11 +132,44 @@ def test_deterministic_maps_are_compared():
     assert not certify(phi, K.AdditiveChi2(), dim=D).passed
 
 
-def test_few_false_alarms():
-    """60 maps at a level of 5 %: as many alarms as that, or fewer, as Bonferroni bounds them."""
-    phi = ka.random_features(K.Gaussian(), D, 8)
-    failed = sum(not certify(phi, redraws=60, significance=0.05, rng=seed).passed for seed in range(60))
-    assert failed <= 3 + 4.5 * np.sqrt(60 * 0.05 * 0.95)
+@pytest.mark.parametrize("seeds", [60, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kernel", [K.Gaussian(), K.Softmax()], ids=["trigonometric", "positive"])
+def test_few_false_alarms(kernel, seeds):
+    """At a level of 5 %: as many alarms as that, or fewer, as Bonferroni bounds them, in spite of long tails."""
+    phi = ka.random_features(kernel, D, 8, projection="iid")
+    failed = sum(not certify(phi, redraws=60, significance=0.05, rng=seed).passed for seed in range(seeds))
+    assert failed <= (seeds * 0.05 if seeds > 100 else 3 + 4.5 * np.sqrt(60 * 0.05 * 0.95))
+
+
+@pytest.mark.parametrize("projection", [P.Iid(norms="sqrt_d"), P.Orthogonal(norms="sqrt_d")], ids=["iid", "orthogonal"])
+@pytest.mark.parametrize(("d", "m"), [(16, 16), (64, 64), (64, 256), (256, 1024)])
+def test_the_regularised_kernel_is_another_one_at_every_size(d, m, projection):
+    phi = ka.random_features(K.Softmax(), d, m, "positive", projection)
+    certificate = certify(phi, redraws=2)
+    assert not certificate.passed
+    assert certificate.bias["random"] < 0
+    assert all(abs(z) <= certificate.threshold for z in certificate.z_scores.values())  # two redraws show nothing
+
+
+@pytest.mark.parametrize("d", [16, 64])
+def test_pooled_redraws_see_what_no_pair_shows(d):
+    """A bias of v^4 / 4d that all pairs share, in a map that says nothing of its mean."""
+    certificate = certify(Own(np.ones((d, d)), norm=1.0), K.Softmax())
+    assert certificate.bias is None
+    assert not certificate.passed
+    assert max(map(abs, certificate.z_scores.values())) < certificate.threshold
+    assert certificate.pooled_scores["all"] < -certificate.threshold
+
+
+def test_what_is_detectable_is_detected():
+    """With its power: a factor of 1 + b on the kernel, b the bias that the certificate says 60 redraws show."""
+    right = certify(Own(np.ones((8, D))), K.Softmax(), redraws=60, significance=0.01, power=0.8)
+    biased = Own(np.ones((8, D)), factor=1 + right.detectable_common["equal"])
+    found = [certify(biased, K.Softmax(), redraws=60, significance=0.01, rng=seed) for seed in range(24)]
+    seen = np.mean([abs(each.pooled_scores["equal"]) > each.threshold for each in found])
+    assert abs(seen - 0.8) < 4.5 * (0.8 * 0.2 / 24) ** 0.5
+    assert not np.any([abs(each.z_scores["equal"]) > each.threshold for each in found[:3]])
+    assert right.detectable["equal"] > 2 * right.detectable_common["equal"]
 
 
 def test_seeds():
@@ -155,6 +192,8 @@ def test_refusals():
         certify(phi, redraws=1)
     with pytest.raises(ParameterError, match="significance"):
         certify(phi, significance=1.0)
+    with pytest.raises(ParameterError, match="power must lie"):
+        certify(phi, power=0.0)
 
 
 def test_a_dimension_that_is_none():
