@@ -163,11 +163,12 @@ def test_pooled_redraws_see_what_no_pair_shows(d):
 
 def test_what_is_detectable_is_detected():
     """With its power: a factor of 1 + b on the kernel, b the bias that the certificate says 60 redraws show."""
-    right = certify(Own(np.ones((8, D))), K.Softmax(), redraws=60, significance=0.01, power=0.8)
-    biased = Own(np.ones((8, D)), factor=1 + right.detectable_common["equal"])
-    found = [certify(biased, K.Softmax(), redraws=60, significance=0.01, rng=seed) for seed in range(24)]
+    right = certify(Own(np.ones((256, D))), K.Softmax(), redraws=60, significance=0.01, power=0.8)
+    factors = [1 + sign * right.detectable_common["equal"] for sign in (-1, 1)]
+    biased = [Own(np.ones((256, D)), factor=factor) for factor in factors]
+    found = [certify(biased[i % 2], K.Softmax(), redraws=60, significance=0.01, rng=i) for i in range(40)]
     seen = np.mean([abs(each.pooled_scores["equal"]) > each.threshold for each in found])
-    assert abs(seen - 0.8) < 4.5 * (0.8 * 0.2 / 24) ** 0.5
+    assert abs(seen - 0.8) < 4.5 * (0.8 * 0.2 / 40) ** 0.5
     assert not np.any([abs(each.z_scores["equal"]) > each.threshold for each in found[:3]])
     assert right.detectable["equal"] > 2 * right.detectable_common["equal"]
 
