@@ -15,7 +15,7 @@ from kernattn._check import shown
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
-from kernattn.ops.units import BAND, in_units, nearer, shifted
+from kernattn.ops.units import BAND, in_units, nearer, octaves_of, shifted
 
 __all__ = ["ArcCosine", "arccosine"]
 
@@ -63,9 +63,12 @@ class ArcCosine(Kernel):
         return arccosine(rows, self.order)
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
-        """Return the kernel over a power of two of the size of a huge row of x, whose power it has as a factor."""
-        x, octaves = nearer(rows.xp, rows.x)
-        return arccosine(replace(rows, x=x), self.order), self.order * log(2) * octaves
+        """Return the kernel over powers of two of the sizes of a row of x and of all of y, which are its factors."""
+        xp = rows.xp
+        x, octaves = nearer(xp, rows.x, tiny=True)
+        common = octaves_of(xp, xp.max(xp.abs(rows.y)))
+        rows = replace(rows, x=x, y=rows.y * 2.0**-common)
+        return arccosine(rows, self.order), self.order * log(2) * (octaves + common)
 
 
 def arccosine(rows: Rows, order: int) -> Array:

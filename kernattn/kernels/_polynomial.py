@@ -66,9 +66,12 @@ class Polynomial(Kernel):
         return (rows.dot() + self.coef0) ** self.degree
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
-        """Return the kernel over powers of two: of the size of a huge row of x, then of that of its products."""
-        xp, p = rows.xp, self.degree
-        x, octaves = nearer(xp, rows.x)
+        """Return the kernel over powers of two: of the size of a row of x far from 1, then of that of its products.
+
+        Beside a constant only huge ones are far.
+        """
+        xp, p, homogeneous = rows.xp, self.degree, self.coef0 == 0
+        x, octaves = nearer(xp, rows.x, tiny=homogeneous)
         products = replace(rows, x=x).scaled(self.input_scale(rows.dim), Rows.held_dot) + self.coef0 * 2.0**-octaves
-        products, more = nearer(xp, products, p)
+        products, more = nearer(xp, products, p, tiny=homogeneous)
         return products**p, p * log(2) * (octaves + more)

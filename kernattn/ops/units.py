@@ -39,13 +39,14 @@ def held(xp: ModuleType, y: Array) -> Array:
     return xp.where(xp.isinf(y), y, _between(xp, -limit, y, limit))
 
 
-def nearer(xp: ModuleType, x: Array, degree: int = 1) -> tuple[Array, Array]:
+def nearer(xp: ModuleType, x: Array, degree: int = 1, *, tiny: bool = False) -> tuple[Array, Array]:
     """Return rows x (..., n, d) with those that are huge divided by 2^octaves, and the octaves (..., n, 1).
 
-    Rows are ordinary where their powers of that degree are.
+    Rows are ordinary where their powers of that degree are. `tiny` rows are treated likewise where that is asked for.
     """
     octaves = octaves_of(xp, xp.max(xp.abs(x), axis=-1, keepdims=True), BAND / degree)
-    octaves = xp.where(octaves < 0, 0.0, octaves)
+    if not tiny:
+        octaves = xp.where(octaves < 0, 0.0, octaves)
     return x * 2.0**-octaves, octaves
 
 

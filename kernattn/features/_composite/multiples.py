@@ -15,7 +15,7 @@ from kernattn.features._composite.base import is_per_feature
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import beyond
 from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import balanced
+from kernattn.ops.units import BAND, balanced
 
 __all__ = ["Multiple", "multiple"]
 
@@ -44,9 +44,13 @@ class Multiple(FeatureMap):
 
     @lazy
     def spec(self) -> MapSpec | None:
-        """The map as plain numbers, where the inner one has such."""
+        """The map as plain numbers, where the inner one has such, and its features stay near 1 or are logs."""
         spec = self.inner.spec
-        return None if spec is None else replace(spec, amplitude=spec.amplitude * self.factor**0.5)
+        if spec is None:
+            return None
+        amplitude = spec.amplitude * self.factor**0.5
+        moderate = 2.0**-BAND <= amplitude <= 2.0**BAND
+        return replace(spec, amplitude=amplitude) if spec.per_feature or moderate else None
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of queries x (..., n, d), log scale apart."""

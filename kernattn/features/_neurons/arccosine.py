@@ -81,7 +81,7 @@ class ArcCosineFeatures(FeatureMap):
         if self.spec is not None:
             return scaled(x, self.spec)
         xp, order = namespace(x=x), self.kernel.order
-        rows, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        rows, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), tiny=True)
         u = projected(rows, self.omega)  # (..., n, m)
         values = xp.where(u > 0, u**order, xp.zeros_like(u)) * (2 / len(self.omega)) ** 0.5
         return ScaledFeatures(values, order * log(2) * octaves)

@@ -81,9 +81,9 @@ class Generalized(FeatureMap):
         if self.spec is not None:
             return scaled(x, self.spec)
         xp, amplitude = namespace(x=x), len(self.omega) ** -0.5
-        rows, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
-        u = projected(rows, self.omega)  # (..., n, m)
         degree = DEGREES.get(self.function) if isinstance(self.function, str) else None
+        rows, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False), tiny=degree is not None)
+        u = projected(rows, self.omega)  # (..., n, m)
         if degree is not None:
             return ScaledFeatures(self._values(xp, u) * amplitude, degree * log(2) * octaves)
         values = self._values(xp, restored(xp, u, octaves))

@@ -50,7 +50,7 @@ def _exponentials(tile, rows, row, count, scales, offset):
 def _scaled_values(phi, tile, at, begin, count, scale, parts):
     """Turn projections of one token into features; e^scale comes in halves where it may overflow before they do."""
     zero = tile.dtype.type(0)
-    if scale < 80:
+    if scale < 70:  # an amplitude is at most 2^16
         row_values(phi, tile, at, begin, count, phi.amplitude * exponential(scale))
         return
     row_values(phi, tile, at, begin, count, phi.amplitude)

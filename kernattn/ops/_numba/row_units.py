@@ -14,8 +14,8 @@ import numpy as np
 
 from kernattn.ops._numba.compile import inner
 from kernattn.ops._numba.elementary import change_of_unit, log_of, unit_of, weight
-from kernattn.ops._numba.faint import without_faint
-from kernattn.ops._numba.held import largest_log, project_far
+from kernattn.ops._numba.faint import faint, without_faint
+from kernattn.ops._numba.held import finite, largest_log, project_far
 from kernattn.ops._numba.kinds import moderate, row_values
 from kernattn.ops._numba.lifts import absorbed
 from kernattn.ops._numba.memory import window
@@ -32,17 +32,31 @@ def _ordinary(total):
 
 
 @inner
+def _largest(values):
+    """Return the largest of values, none of them negative; NaN where one is."""
+    top = 0.0
+    for a in range(values.size):
+        top = float(values[a]) if not values[a] <= top else top
+        if not top < np.inf:
+            return top
+    return top
+
+
+@inner
 def _balanced(phi, x, amplitude, values, u):
     """Divide the features of one row x by a power of two, so that the largest is near 1; return its exponent.
 
     -inf where all are 0. Features with an exponential tail that have all but vanished are computed again in that unit,
-    of projections in the scratch u.
+    of projections in the scratch u. So are others that the amplitude has taken out of the floats.
     """
-    top = 0.0
-    for a in range(values.size):
-        if not values[a] < np.inf:  # or NaN: as they are
-            return values.dtype.type(0)
-        top = max(top, float(values[a]))
+    top, power = _largest(values), 0
+    if amplitude != 1 and finite(x) and not (top >= faint(values) and top < np.inf):
+        part, power = math.frexp(float(amplitude))
+        project_far(phi.omega_t, x, 0, largest_log(x), values)
+        row_values(phi, values, 0, 0, phi.frequencies, values.dtype.type(part))
+        top = _largest(values)
+    if not top < np.inf:  # or NaN: as they are
+        return values.dtype.type(0)
     if phi.exponential_tail and top < 1 / BAND:
         projections = window(u, 0, values.size)
         project_far(phi.omega_t, x, 0, largest_log(x), projections)
@@ -58,7 +72,7 @@ def _balanced(phi, x, amplitude, values, u):
     octave = math.frexp(top)[1]
     for a in range(values.size):
         values[a] = math.ldexp(float(values[a]), -octave)
-    return values.dtype.type(octave)
+    return values.dtype.type(octave + power)
 
 
 @inner
