@@ -12,7 +12,7 @@ def assert_fine(script, **environment):
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=900,  # if it hangs
         check=False,
     )
     assert done.stdout == "fine\n", done.stderr

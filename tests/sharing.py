@@ -9,7 +9,7 @@ LONG = 1.0  # seconds of work claimed, so that it is shared
 
 def assert_three_share():
     """Each of three threads takes a slab and waits for the others."""
-    meet = threading.Barrier(3, timeout=60)
+    meet = threading.Barrier(3, timeout=600)
     who = set()
 
     def loop(low, high):

@@ -21,12 +21,12 @@ def endless(work):
             work()
     threading.Thread(target=churn, daemon=True).start()
 
-def forked(work, seconds):
+def forked(work):
     pid = os.fork()
     if pid == 0:
         work()
         os._exit(0)
-    end = time.monotonic() + seconds
+    end = time.monotonic() + 600
     while time.monotonic() < end:
         if os.waitpid(pid, os.WNOHANG)[0]:
             return
@@ -59,7 +59,7 @@ for _ in range(3):
     endless(use)
 for _ in range(60):
     time.sleep(0.002)
-    forked(use, 20)
+    forked(use)
 fine()
 """
 
@@ -74,7 +74,7 @@ compile_one()
 endless(compile_one)
 for _ in range(5):
     time.sleep(0.05)
-    forked(compile_one, 60)
+    forked(compile_one)
 fine()
 """
 
@@ -83,11 +83,12 @@ import sys
 from kernattn._fork import imported
 
 with open("slow_to_import.py", "w") as file:
-    file.write("import time; time.sleep(0.5)")
+    file.write("import time, __main__; __main__.begun.set(); time.sleep(0.5)")
+begun = threading.Event()
 sys.path.insert(0, "")
 threading.Thread(target=lambda: imported("slow_to_import")).start()
-time.sleep(0.1)
-forked(lambda: imported("slow_to_import"), 20)
+begun.wait()
+forked(lambda: imported("slow_to_import"))
 fine()
 """
 
@@ -97,7 +98,10 @@ import sys
 class Slow:
     def find_spec(self, name, path=None, target=None):
         if name == "array_api_compat.numpy":
+            begun.set()
             time.sleep(0.5)
+
+begun = threading.Event()
 
 for name in [name for name in sys.modules if name.startswith("array_api_compat.numpy")]:
     del sys.modules[name]
@@ -107,8 +111,8 @@ def use():
     ka.features.elu1()(np.ones((2, 3)), backend="reference")
 
 threading.Thread(target=use).start()
-time.sleep(0.2)
-forked(use, 20)
+begun.wait()
+forked(use)
 fine()
 """
 

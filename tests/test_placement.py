@@ -55,7 +55,7 @@ def test_a_system_that_forbids_it_is_obeyed(two_cores, monkeypatch):
 @linux
 def test_helpers_share_the_callers_cores(monkeypatch):
     monkeypatch.setenv(VARIABLE, "2")
-    meet, found = threading.Barrier(2, timeout=60), {}
+    meet, found = threading.Barrier(2, timeout=600), {}
 
     def loop(low, high):
         if threading.get_ident() not in found:

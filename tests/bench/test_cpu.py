@@ -8,16 +8,18 @@ from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 pytest.importorskip("numba")
 
+from kernattn._parallel import VARIABLE
 from kernattn.bench import Sizes, bench, table, write
 from kernattn.bench._rates import Gauge, Rates, Work
-from kernattn.bench.cpu import DEVICE, SCALING, START, scaling, scaling_figure, start
-from kernattn.bench.cpu._clock import HostClock
+from kernattn.bench.cpu import DEVICE, SCALING, START, _rates, scaling, scaling_figure, start
+from kernattn.bench.cpu._clock import SETTLE, WAKE, HostClock
 from kernattn.cli import main
 from kernattn.errors import ParameterError
 
@@ -27,27 +29,39 @@ OTHERS = ("performer", "alone", "one map")  # of which the first adds 1e-4 to it
 RATES = Rates(bytes=1e10, flops=1e11, functions=1e9)
 
 
-def test_a_turn_begins_awake() -> None:
-    calls: list[int] = []
-    clock = HostClock()
-    begin = clock.mark()
-    clock.settle(lambda: calls.append(1))
-    assert len(calls) > 1
-    assert clock.seconds(begin, clock.mark()) > 0.05
+def test_a_turn_begins_awake(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, slept = [100.0], []
+    monkeypatch.setattr("kernattn.bench.cpu._clock.perf_counter", lambda: now[0])
+    monkeypatch.setattr("kernattn.bench.cpu._clock.sleep", slept.append)
+
+    def call() -> None:
+        now[0] += WAKE / 4
+
+    HostClock().settle(call)
+    assert slept == [SETTLE]
+    assert now[0] >= 100.0 + WAKE
 
 
 @pytest.mark.parametrize("work", [Work(1e6, 1e6, 1e6, 1e5), Work(1e6, 1e6, 1e6, 5e5, True), Work(bytes=8.0)])
-def test_gauges_do_what_they_say(work: Work) -> None:
-    """Traffic is that of whole passes over arrays of the work's size; rates of any machine lie above these."""
+def test_gauges_do_what_they_say(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Traffic is that of whole passes over arrays of the work's size; every product and exponential is one counted."""
+    done = {"flops": 0, "functions": 0}
+
+    def tiles(a: Any, b: Any, c: Any, loops: int) -> None:
+        done["flops"] += 2 * loops * round(a.size**1.5)
+
+    def exponentials(x: Any, y: Any, loops: int) -> None:
+        done["functions"] += loops * x.size
+
+    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setattr(_rates, "_tiles", tiles)
+    monkeypatch.setattr(_rates, "_exponentials", exponentials)
     found = DEVICE.gauges(TINY, work)
     passes = max(1, int(2**25 / work.bytes))
     assert 0.9 * work.bytes <= found["bytes"].amount / passes < 1.1 * work.bytes + 1000
-    clock = HostClock()
     for gauge in found.values():
         gauge.call()
-        begin = clock.mark()
-        gauge.call()
-        assert gauge.amount / clock.seconds(begin, clock.mark()) > 1e6
+    assert done == {name: found[name].amount for name in done}
 
 
 @pytest.mark.parametrize("name", DEVICE.cases)

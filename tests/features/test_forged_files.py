@@ -47,6 +47,7 @@ def test_forgeries(name, kind, tmp_path):
     forgeries = list(forge.KINDS[kind](*forge.unpacked(SAVED / f"{name}.npz")))
     chosen = np.random.default_rng(len(name)).permutation(len(forgeries))[: MANY if name in DEEP else FEW]
     x, path = forge.inputs(name), tmp_path / "map.npz"
+    ka.load(SAVED / f"{name}.npz")  # what is imported at first is no cost of a forgery
     wrong = {what: forge.verdict(path, make, x) for what, make in (forgeries[i] for i in chosen)}
     assert not {what: each for what, each in wrong.items() if each is not None}
 
@@ -83,7 +84,7 @@ def test_bombs_take_no_memory(tmp_path):
     paths = [str(tmp_path / f"{i}.npz") for i in range(len(bombs))]
     warm = "import kernattn as ka; ka.load"
     assert len(bombs) > 10
-    subprocess.run([sys.executable, "-c", f"{warm}\n{BOMBS}", *paths], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", f"{warm}\n{BOMBS}", *paths], check=True, timeout=600)
 
 
 @pytest.mark.parametrize("path", [None, 3, "", b"map.npz", "a\0b", ["map.npz"]])

@@ -60,7 +60,7 @@ for _ in range(interrupts):
         timer.start()
         for _ in range(3):
             work(chance)
-        time.sleep(1)
+        threading.Event().wait()
     except KeyboardInterrupt:
         pass
     timer.join()
@@ -104,7 +104,7 @@ def checked(case):
         env=os.environ | {"KERNATTN_NUM_THREADS": str(case.cores)},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=900,
         check=False,
     )
     assert done.stdout == "fine\n", f"exit {done.returncode}\n{done.stderr[-3000:]}"

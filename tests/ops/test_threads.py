@@ -38,7 +38,7 @@ def test_eight_threads_at_once(monkeypatch):
     for runner in runners:
         runner.start()
     for runner in runners:
-        runner.join(timeout=120)
+        runner.join(timeout=600)
     for got, want in zip(results, wanted, strict=True):
         assert len(got) == 10
         for out in got:

@@ -159,7 +159,7 @@ def test_eight_threads_decode_at_once(monkeypatch):
     for runner in runners:
         runner.start()
     for runner in runners:
-        runner.join(timeout=120)
+        runner.join(timeout=600)
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 
