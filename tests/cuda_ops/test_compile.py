@@ -38,7 +38,8 @@ def widest(found):
 
 
 WIDE, NARROW = (128, 128), (16, 32)
-USUAL = instances(LIMITS[90], maps=("exp",)) + instances(LIMITS[90], ("float32", "bfloat16"), ("sincos",))
+USUAL = instances(LIMITS[90], maps=("exp",)) + instances(LIMITS[90], ("bfloat16",), ("sincos",))
+USUAL += [x for x in instances(LIMITS[90], ("float32",), ("sincos",)) if x.op in ("causal", "hadamard")]
 USUAL = list(dict.fromkeys(USUAL))
 USUAL += [
     x
@@ -54,11 +55,15 @@ PLAIN = ("countsketch", "tensor_sketch", "orthogonalize", "hadamard")  # without
 USUAL = [x for x in USUAL if x.op not in PLAIN or x.dtype == "float32"]
 SIZES = (WIDE, NARROW, (32, 64))
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
+OTHER_OPS = {  # the oldest and the newest: each op on one of them, the two with the largest tiles on both
+    80: ("block_softmax", "causal", "features", "key_state", "step"),
+    120: ("block_softmax", "causal", "gram", "attend"),
+}
 OTHERS = [
     (arch, x)
-    for arch in (80, 120)  # the oldest and the newest
+    for arch, ops in OTHER_OPS.items()
     for x in widest(instances(LIMITS[arch], ("bfloat16",), ("exp",)))
-    if x.op not in PLAIN and "-DMAPS=2" not in x.defines
+    if x.op in ops and "-DMAPS=2" not in x.defines
 ]
 EVERY_OTHER = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch]) if (arch, x) not in OTHERS]
 EVERY_OTHER += [(arch, x) for arch in (80, 100, 120) for x in rounded(LIMITS[arch])]

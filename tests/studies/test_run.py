@@ -33,10 +33,10 @@ run("dice:cast", sys.argv[1], workers=int(sys.argv[2]), settings={"faces": list(
 
 def killed_while_running(folder, workers):
     """Kill the study, with no word to its workers, when it has one more record; False if it had ended."""
-    rows = folder / "records.jsonl"
+    rows = folder / "records.jsonl"  # of cells so slow that a busy machine does not end them before the kill
     before = rows.read_bytes().count(b"\n") if rows.exists() else 0
     words = [sys.executable, "-c", KILLED, str(folder), str(workers), *map(str, FACES)]
-    with subprocess.Popen(words, env=os.environ | {"DICE_SECONDS": "0.02"}) as process:
+    with subprocess.Popen(words, env=os.environ | {"DICE_SECONDS": "0.2"}) as process:
         while process.poll() is None and not (rows.exists() and rows.read_bytes().count(b"\n") > before):
             time.sleep(0.005)
         process.send_signal(signal.SIGKILL)
