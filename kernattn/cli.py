@@ -1,11 +1,12 @@
-"""The command line: ``kernattn study attention``, ``kernattn bench`` and ``kernattn info``."""
+"""The command line: ``kernattn study``, ``kernattn bench`` and ``kernattn info``."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -16,11 +17,37 @@ from kernattn.errors import KernattnError
 __all__ = ["main"]
 
 
+STUDIES = {
+    "softmax-kernel": "trigonometric against positive features, over angle and length of the inputs",
+    "gaussian-kernel": "what orthogonal, simplex, coupled and low-discrepancy frequencies gain",
+    "attention-error": "error of attention outputs against m, and what attending to all keys alike would err",
+}
+
+
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one line."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")
+
+
+ATTENTION = "random features against exact attention, on real tokens"
+COST = "quick 10 s, full 60 s, on two cores"
+
+
+class _List(argparse.Action):
+    """Print the studies and end."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print."""
+        from kernattn.studies import PRESETS
+
+        for name, about in {**STUDIES, "attention": ATTENTION}.items():
+            print(f"{name:<17}{about}\n{'':<17}{PRESETS[name].cost if name in PRESETS else COST}")
+        parser.exit()
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -29,10 +56,13 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(metavar="command", required=True)
 
     study = commands.add_parser("study", help="sweep settings, write records, a summary and figures")
+    study.add_argument("--list", action=_List, help="print every study, what it asks and what it costs")
     studies = study.add_subparsers(metavar="study", required=True)
+    for name, about in STUDIES.items():
+        _add_preset(studies, name, about)
     attention = studies.add_parser(
         "attention",
-        help="random features against exact attention, on real tokens",
+        help=ATTENTION,
         description="Sweeps estimator x projection x m on real tokens and holds each against exact softmax attention "
         "and against uniform attention. Run again to go on after an interruption.",
     )
@@ -44,27 +74,58 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE.npz",
         help="your own q (n, d), k (l, d), v (l, e); default: photographs and digits",
     )
-    add("--out", type=Path, default=Path("study"), metavar="DIR", help="folder of the study (default: %(default)s)")
-    add("--seed", type=int, metavar="S", help="root of every random stream (default: 0)")
-    add("--quick", action="store_true", help="a small sweep, in seconds")
+    _add_common(attention)
     add("--m", type=int, nargs="+", metavar="M", dest="num_features", help="numbers of features, even")
     add("--estimators", nargs="+", metavar="NAME", help="estimators (default: the five of the softmax kernel)")
     add("--projections", nargs="+", metavar="NAME", help="projections (default: iid orthogonal)")
     add("--scales", type=float, nargs="+", metavar="X", help="factors on queries and keys; logits grow with the square")
     add("--draws", type=int, metavar="N", help="redraws of every map")
-    add(
-        "--precision",
-        type=_share,
-        metavar="P",
-        help="redraw up to 16 times as often, until errors are known to P, as 2%%",
-    )
-    add("--workers", type=int, metavar="W", help="processes of one thread each (default: one per core)")
 
     _add_bench(commands)
     commands.add_parser("info", help="versions, threads, backends, and what each op would run on").set_defaults(
         run=_info
     )
     return parser
+
+
+def _add_common(study: argparse.ArgumentParser) -> None:
+    add = study.add_argument
+    add("--out", type=Path, default=Path("study"), metavar="DIR", help="folder of the study (default: %(default)s)")
+    add("--seed", type=int, metavar="S", help="root of every random stream (default: 0)")
+    add("--quick", action="store_true", help="a small sweep, in seconds")
+    add("--precision", type=_share, metavar="P", help="redraw up to 16 times as often, until known to P, as 2%%")
+    add("--workers", type=int, metavar="W", help="processes of one thread each (default: one per core)")
+
+
+def _add_preset(studies: Any, name: str, about: str) -> None:
+    parser = studies.add_parser(name, help=about, description=f"{about[0].upper()}{about[1:]}.")
+    parser.set_defaults(run=_preset, study=name)
+    _add_common(parser)
+    parser.add_argument(
+        "--set",
+        type=_axis,
+        nargs="+",
+        default=[],
+        metavar="AXIS=A,B",
+        help="values of an axis, in place of the study's own; the folder keeps the cells that it has",
+    )
+
+
+def _axis(text: str) -> tuple[str, list[Any]]:
+    """Return the name of an axis and its values: integers, floats or words."""
+    name, equals, values = text.partition("=")
+    if not (name and equals and values):
+        raise argparse.ArgumentTypeError(f"an axis is set as NAME=A,B; got {text!r}")
+    return name, [_value(each) for each in values.split(",")]
+
+
+def _value(text: str) -> Any:
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
 
 
 def _add_bench(commands: Any) -> None:
@@ -92,6 +153,15 @@ def _add_bench(commands: Any) -> None:
     add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
 
 
+@contextmanager
+def _warnings() -> Iterator[None]:
+    """Print each warning as one line."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(f"kernattn: warning: {message}", file=sys.stderr)
+        warnings.simplefilter("always", UserWarning)
+        yield
+
+
 def _share(text: str) -> float:
     """Return a part of 1, given as such or in per cent."""
     return float(text[:-1]) / 100 if text.endswith("%") else float(text)
@@ -108,12 +178,22 @@ def _attention(options: argparse.Namespace) -> None:
     for name in ("seed", "draws", "precision"):
         if getattr(options, name) is not None:
             given[name] = getattr(options, name)
-    with warnings.catch_warnings():
-        warnings.showwarning = lambda message, *_: print(f"kernattn: warning: {message}", file=sys.stderr)
-        warnings.simplefilter("always", UserWarning)
+    with _warnings():
         workers = threads() if options.workers is None else options.workers
         records = attention_study(options.out, preset(options.quick, **given), options.data, None, workers)
     print(*verdicts(records), sep="\n")
+    print(f"{len(records)} records, summary.md and figures are in {options.out}")
+
+
+def _preset(options: argparse.Namespace) -> None:
+    from kernattn._parallel import threads
+    from kernattn.studies import PRESETS, study
+
+    workers = threads() if options.workers is None else options.workers
+    axes, seed = dict(options.set), options.seed or 0
+    with _warnings():
+        records = study(options.study, options.out, options.quick, seed, options.precision, axes, workers, None)
+    print(*PRESETS[options.study].verdicts(records), sep="\n")
     print(f"{len(records)} records, summary.md and figures are in {options.out}")
 
 

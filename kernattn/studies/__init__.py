@@ -7,11 +7,14 @@ from kernattn.studies._images import REAL_ROWS, real_rows
 from kernattn.studies._presets.attention.settings import Settings, preset
 from kernattn.studies._presets.attention.study import attention_study
 from kernattn.studies._presets.attention.verdicts import verdicts
+from kernattn.studies._presets.study import study
+from kernattn.studies._presets.table import PRESETS
 from kernattn.studies._records import StudyConflict, read_records
 from kernattn.studies._run import run
 from kernattn.studies._sweep import Cell, Stop, Sweep
 
 __all__ = [
+    "PRESETS",
     "REAL_ROWS",
     "Cell",
     "MissingExtra",
@@ -26,6 +29,7 @@ __all__ = [
     "read_records",
     "real_rows",
     "run",
+    "study",
     "verdicts",
     "versions",
 ]

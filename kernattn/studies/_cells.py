@@ -81,8 +81,9 @@ def _stacked(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dic
 def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Mean of every field over the redraws, with Student's 95% interval where the cell is settled."""
     del cell
-    settled, found = np.asarray(facts.get("settled", True)), {}
+    found = {}
     for name, values in draws.items():
+        settled = _settled(facts, name)
         interval = mean_and_ci(np.asarray(values, np.float64))
         found[name] = interval.value
         found[f"{name}_low"], found[f"{name}_high"] = (
@@ -91,13 +92,18 @@ def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> di
     return found
 
 
+def _settled(facts: Mapping[str, Any], name: str) -> Any:
+    """Return where redraws settle a field: what is said of it, or else of all."""
+    return np.asarray(facts.get(f"{name}_settled", facts.get("settled", True)), bool)
+
+
 def _reason(stop: Stop, draws: int, found: Mapping[str, Any], first: str) -> str | None:
     """Return why a cell needs no more redraws, or None."""
     if stop.precision is None:
         return "draws"
     name = stop.of or first
     value, low, high = (np.asarray(found[f"{name}{end}"], np.float64) for end in ("", "_low", "_high"))
-    settled = np.broadcast_to(np.asarray(found.get("settled", True), bool), value.shape)
+    settled = np.broadcast_to(_settled(found, name), value.shape)
     if not settled.any():
         return "unsettled"
     if np.all(np.maximum(high - value, value - low)[settled] <= stop.precision * np.abs(value[settled])):

@@ -10,20 +10,43 @@ from typing import Any
 from kernattn._files import replace_bytes
 from kernattn.studies._records import Record, names
 
-__all__ = ["FORMATS", "GREY", "UNIFORM", "Look", "canvas", "dodged", "legend", "look_of", "panels", "save", "uniform"]
+__all__ = [
+    "FORMATS",
+    "GREY",
+    "UNIFORM",
+    "Look",
+    "arrangement",
+    "canvas",
+    "dodged",
+    "legend",
+    "look_of",
+    "panels",
+    "save",
+    "uniform",
+]
 
 FORMATS = ("png", "svg")
 GREY = "#4d4d4d"
-COLOURS = {  # Okabe and Ito (2008)
-    "trigonometric": "#0072B2",
-    "phase": "#56B4E9",
-    "positive": "#D55E00",
-    "hyperbolic": "#E69F00",
-    "optimal_positive": "#009E73",
+COLOURS = {  # of Okabe and Ito (2008); the marker tells estimators apart in grey
+    "trigonometric": ("#0072B2", "o"),
+    "phase": ("#56B4E9", "v"),
+    "positive": ("#D55E00", "s"),
+    "hyperbolic": ("#E69F00", "D"),
+    "optimal_positive": ("#009E73", "^"),
 }
-SPARE = ("#CC79A7", "#000000", "#999933")
-LINES: dict[str, tuple[Any, str]] = {"iid": ((0, (3, 1.5)), "o"), "orthogonal": ("-", "s")}
-SPARE_LINES: tuple[tuple[Any, str], ...] = ((":", "^"), ("-.", "D"), ((0, (1, 3)), "v"), ((0, (5, 3, 1, 3)), "P"))
+SPARE = (("#CC79A7", "P"), ("#000000", "X"), ("#999933", "p"))
+LINES: dict[str, Any] = {"iid": (0, (3, 1.5)), "orthogonal": "-"}
+SPARE_LINES: tuple[Any, ...] = (":", "-.", (0, (1, 3)), (0, (5, 3, 1, 3)))
+ARRANGEMENTS = {  # where projections are all there is to tell apart
+    "orthogonal": ("#0072B2", "s", "-"),
+    "coupled": ("#56B4E9", "D", (0, (6, 2))),
+    "simplex": ("#009E73", "^", "-."),
+    "hadamard": ("#E69F00", "v", ":"),
+    "sobol": ("#CC79A7", "P", (0, (1, 3))),
+    "halton": ("#999933", "X", (0, (5, 3, 1, 3))),
+    "raw_qr": ("#D55E00", "o", (0, (2, 2))),
+}
+OTHER = ("#000000", "*", (0, (8, 3)))
 Look = dict[str, Any]
 WIDTH = 10.6  # inches: the legend needs them
 
@@ -49,14 +72,23 @@ RC: dict[Any, Any] = {
 
 
 def look_of(records: Sequence[Record], estimator: str, projection: str) -> Look:
-    """Return colour (the estimator), line and marker (the projection); iid is dashed and hollow."""
-    colour = _known_or_spare(estimator, names(records, "estimator"), COLOURS, SPARE)
-    line, marker = _known_or_spare(projection, names(records, "projection"), LINES, SPARE_LINES)
+    """Return colour and marker (the estimator) and line (the projection); iid is dashed and hollow."""
+    colour, marker = _known_or_spare(estimator, names(records, "estimator"), COLOURS, SPARE)
+    line = _known_or_spare(projection, names(records, "projection"), LINES, SPARE_LINES)
+    return _look(colour, marker, line, hollow=projection == "iid")
+
+
+def arrangement(projection: str) -> Look:
+    """Return colour, marker and line of a projection, in a figure that compares nothing else."""
+    return _look(*ARRANGEMENTS.get(projection, OTHER), hollow=projection == "raw_qr")
+
+
+def _look(colour: str, marker: str, line: Any, hollow: bool) -> Look:
     return {
         "color": colour,
         "linestyle": line,
         "marker": marker,
-        "markerfacecolor": "white" if projection == "iid" else colour,
+        "markerfacecolor": "white" if hollow else colour,
         "markeredgecolor": colour,
         "markersize": 4.0,
         "markeredgewidth": 1.0,
@@ -135,13 +167,11 @@ def legend(figure: Any, records: Sequence[Record], extra: Sequence[Any] = ()) ->
 
     handles: list[Any] = []
     for estimator in names(records, "estimator"):
-        colour = look_of(records, estimator, "iid")["color"]
-        handles.append(Line2D([], [], color=colour, linewidth=4, label=estimator.replace("_", " ")))
+        look = look_of(records, estimator, "orthogonal") | {"linestyle": "none", "markersize": 6.0}
+        handles.append(Line2D([], [], label=estimator.replace("_", " "), **look))
     for projection in names(records, "projection"):
         look = look_of(records, records[0]["estimator"], projection)
-        grey = {"color": GREY, "markeredgecolor": GREY}
-        grey["markerfacecolor"] = "white" if projection == "iid" else GREY
-        handles.append(Line2D([], [], label=projection, **(look | grey)))
+        handles.append(Line2D([], [], label=projection, color=GREY, linestyle=look["linestyle"], linewidth=1.4))
     handles += [*extra, Line2D([], [], label="uniform attention", **UNIFORM)]
     width, height = figure.get_size_inches()
     figure.legend(

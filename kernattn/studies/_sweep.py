@@ -115,7 +115,7 @@ class Sweep:
     facts : callable, optional
         ``facts(cell)``: what is the same for every redraw, such as exact values and predictions; numbers, strings,
         booleans, or arrays shaped like `along`. A field ``settled`` that is False says where redraws do not reach the
-        tail of a trial, so that their spread gives no interval.
+        tail of a trial, so that their spread gives no interval; ``x_settled`` says so of the field x alone.
     keep : callable, optional
         ``keep(cell)``: False leaves a combination out.
     paired : tuple of str

@@ -1,0 +1,178 @@
+"""Performer's figure 2: where positive features beat trigonometric ones, over angle and length of the inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Float64
+from kernattn.features import FeatureMap, random_features
+from kernattn.kernels import Softmax
+from kernattn.metrics import settled
+from kernattn.studies._presets.preset import Figure, Preset, coverage, designed, per_cent
+from kernattn.studies._records import Record, names
+from kernattn.studies._style import GREY, look_of
+from kernattn.studies._sweep import Cell, Stop, Sweep
+
+__all__ = ["SOFTMAX_KERNEL", "sweep"]
+
+KERNEL = Softmax(scale=1.0)  # exp(x.y)
+ANGLES = tuple(float(angle) for angle in range(0, 181, 15))  # degrees
+LENGTHS = (0.5, 1.0, 1.5, 2.0)
+AT = 120.0, 1.5  # where the verdict looks: SM = 0.32
+
+
+def sweep(
+    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
+) -> Sweep:
+    """Return the design: pairs x, y of one length under an angle, m = d features of each estimator."""
+    full = {"estimator": ("trigonometric", "positive"), "projection": ("iid", "orthogonal"), "d": (16, 64)}
+    stop = Stop(200 if quick else 4000, precision, of="variance")
+
+    @lru_cache(maxsize=1)
+    def phi(cell: Cell) -> FeatureMap:
+        return random_features(KERNEL, cell["d"], cell["d"], cell["estimator"], cell["projection"], rng=0)
+
+    def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
+        x, y = _inputs(cell["d"])
+        drawn = phi(cell).redraw(rng)
+        estimate = np.einsum("alm,alm->al", drawn(x), drawn(y))
+        exact = KERNEL.pairs(x, y)
+        return {"variance": (estimate - exact) ** 2, "bias": estimate / exact - 1}
+
+    def facts(cell: Cell) -> dict[str, Any]:
+        x, y = _inputs(cell["d"])
+        return {
+            "exact": KERNEL.pairs(x, y),
+            "variance_predicted": phi(cell).variance(x, y),
+            "bias_settled": settled(phi(cell), x, y, stop.draws),
+            # the square of an exponential term is the term of inputs twice as long
+            "variance_settled": settled(phi(cell), 2 * x, 2 * y, stop.draws),
+        }
+
+    return Sweep(
+        "softmax-kernel",
+        designed(full, {"d": (16,)} if quick else None, axes),
+        trial,
+        facts,
+        paired=("estimator", "projection"),
+        along={"angle": ANGLES, "length": LENGTHS},
+        stop=stop,
+        seed=seed,
+    )
+
+
+def _inputs(d: int) -> tuple[Float64, Float64]:
+    """Return pairs (A, L, d) in a plane that is no plane of coordinates."""
+    frame = np.zeros((2, d))
+    frame[0], frame[1] = d**-0.5, np.resize([1.0, -1.0], d) / np.sqrt(d)
+    frame[1] -= (frame[1] @ frame[0]) * frame[0]
+    frame[1] /= np.linalg.norm(frame[1])
+    half = np.deg2rad(np.asarray(ANGLES))[:, None, None] / 2
+    length = np.asarray(LENGTHS)[None, :, None]
+    x = length * (np.cos(half) * frame[0] + np.sin(half) * frame[1])
+    y = length * (np.cos(half) * frame[0] - np.sin(half) * frame[1])
+    return x, y
+
+
+def verdicts(records: Sequence[Record]) -> list[str]:
+    """Say whether trigonometric features err more than positive ones as SM -> 0, and where they do not."""
+    found = []
+    i, j = ANGLES.index(AT[0]), LENGTHS.index(AT[1])
+    for d in dict.fromkeys(record["d"] for record in records):
+        for projection in dict.fromkeys(record["projection"] for record in records):
+            pair = {r["estimator"]: r for r in records if (r["d"], r["projection"]) == (d, projection)}
+            if not {"trigonometric", "positive"} <= set(pair):
+                continue
+            trig, positive = (pair[name] for name in ("trigonometric", "positive"))
+            ratio = np.asarray(trig["variance_predicted"]) / np.maximum(positive["variance_predicted"], 1e-300)
+            told = [_told(each, i, j) for each in (trig, positive)]
+            apart = trig["variance_predicted"][i][j] > positive["variance_predicted"][i][j]
+            holds = "Holds" if apart and ratio[-1, -1] > 1e3 else "Does not hold"
+            found.append(
+                f"{holds} at d = m = {d}, {projection}: at {AT[0]:g} degrees and length {AT[1]:g}, where SM is "
+                f"{trig['exact'][i][j]:.2g}, the variance of trigonometric features is {told[0]}, of positive ones "
+                f"{told[1]}; between opposite inputs the second is 0. Positive features are better in "
+                f"{np.mean(ratio > 1):.0%} of the map, and worse where inputs point the same way."
+            )
+    inside, total = coverage(records, "variance", "variance_predicted")
+    found.append(
+        f"The 95% intervals hold the closed form in {per_cent(inside, total)} of the points that redraws settle; the "
+        "others have no interval."
+    )
+    return found
+
+
+def _told(record: Record, i: int, j: int) -> str:
+    """The variance at one point: closed form and measurement."""
+    seen = f"measured {record['variance'][i][j]:.2g}" if record["variance_settled"][i][j] else "unsettled"
+    return f"{record['variance_predicted'][i][j]:.2g} ({seen})"
+
+
+def variance(records: Sequence[Record], ax: Any, length: float = 1.5) -> None:
+    """Variance over the angle at one length: closed forms as lines, measurements as points."""
+    j = LENGTHS.index(length)
+    ax.set(yscale="log", xlabel="angle between x and y, degrees", ylabel="variance of the estimate", xticks=ANGLES[::2])
+    for record in records:
+        look = look_of(records, record["estimator"], record["projection"])
+        seen = np.asarray(record["variance_settled"])[:, j]
+        theory, points = (np.asarray(record[f"variance{end}"], float)[:, j] for end in ("_predicted", ""))
+        known = theory > 1e-12 * np.max(theory)  # 0 has no place on a logarithmic axis
+        ax.plot(ANGLES, np.where(known, theory, np.nan), **(look | {"marker": ""}))
+        ax.plot(ANGLES, np.where(known & seen, points, np.nan), **(look | {"linestyle": "none"}))
+        ax.plot([], [], label=f"{record['estimator']}, {record['projection']}", **look)
+    ax.plot(ANGLES, np.asarray(records[0]["exact"])[:, j] ** 2, color=GREY, linewidth=2.4, alpha=0.7, label="SM²")
+
+
+def ratio(records: Sequence[Record], ax: Any) -> None:
+    """Variance of trigonometric over that of positive features, against the angle, a line per length."""
+    found = {r["estimator"]: r for r in records if r["projection"] == names(records, "projection")[-1]}
+    if not {"trigonometric", "positive"} <= set(found):
+        return
+    pair, seen, settled_here = (
+        {name: np.asarray(found[name][field], float) for name in ("trigonometric", "positive")}
+        for field in ("variance_predicted", "variance", "variance_settled")
+    )
+    both = np.minimum(*settled_here.values()) > 0
+    ax.set(yscale="log", xlabel="angle between x and y, degrees", ylabel="variance ratio", xticks=ANGLES[::2])
+    for j, (length, marker) in enumerate(zip(LENGTHS, "osD^", strict=True)):
+        shade = str(0.75 - 0.22 * j)
+        look = {"color": shade, "linewidth": 1.4, "markersize": 4}
+        inner = slice(1, -1)  # between equal inputs the one is exact, between opposite ones the other
+        line, points = (each["trigonometric"][inner, j] / each["positive"][inner, j] for each in (pair, seen))
+        ax.plot(ANGLES[inner], line, **look)
+        ax.plot(
+            ANGLES[inner], np.where(both[inner, j], points, np.nan), marker=marker, **(look | {"linestyle": "none"})
+        )
+        ax.plot([], [], marker=marker, label=f"length {length:g}", **look)
+    ax.axhline(1.0, color="#D55E00", linewidth=1.0, label="above: positive features are better")
+
+
+SOFTMAX_KERNEL = Preset(
+    title="The softmax kernel by trigonometric and by positive features",
+    claim="The error of trigonometric features stays large where the softmax kernel SM(x, y) = exp(x.y) tends to 0, "
+    "that of positive features vanishes there (Choromanski et al. 2021, lemma 2 and figure 2).",
+    cost="quick 2 s; full 40 s on two cores",
+    sweep="kernattn.studies._presets.softmax_kernel:sweep",
+    verdicts=verdicts,
+    figures={
+        **{
+            f"variance_{length:g}": Figure(
+                "Where the kernel is small, positive features err little and trigonometric ones much",
+                f"Inputs of length {length:g}: closed forms (lines), measurements (points) where redraws settle them",
+                partial(variance, length=length),
+                by="d",
+            )
+            for length in (0.5, 1.5)
+        },
+        "ratio": Figure(
+            "The longer the inputs and the wider their angle, the more positive features gain",
+            "Variance of trigonometric over that of positive features, under the last projection: closed forms, measurements",
+            ratio,
+            by="d",
+        ),
+    },
+)

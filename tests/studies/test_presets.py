@@ -1,0 +1,119 @@
+"""Every study that kernattn brings, in its quick form: what it finds, its figures, its verdicts."""
+
+import numpy as np
+import pytest
+
+from kernattn.cli import STUDIES, main
+from kernattn.errors import ParameterError
+from kernattn.studies import PRESETS, read_records, study
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    """Records and page of each preset, made when first asked for."""
+    made = {}
+
+    def find(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            records = study(name, folder, quick=True)
+            made[name] = (records, (folder / "summary.md").read_text(), {path.name for path in folder.iterdir()})
+        return made[name]
+
+    return find
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_page(found, name):
+    records, page, files = found(name)
+    assert f"# {PRESETS[name].title}\n" in page
+    assert PRESETS[name].claim in page
+    for verdict in PRESETS[name].verdicts(records):
+        assert f"- {verdict}\n" in page
+    for figure in PRESETS[name].figures:
+        assert {f"{figure}.png", f"{figure}.svg"} <= files
+        assert f"]({figure}.png)" in page
+
+
+def at(record, field, **where):
+    """The value of a vector at a place of its axes."""
+    index = tuple(record[axis].index(value) for axis, value in where.items())
+    return np.asarray(record[field], float)[index]
+
+
+def test_softmax_kernel(found):
+    """As SM -> 0 the error of trigonometric features stays, that of positive ones vanishes: SM = exp(-9/8) and less."""
+    records, page, _ = found("softmax-kernel")
+    trig, positive = (
+        next(r for r in records if (r["estimator"], r["projection"]) == (name, "orthogonal"))
+        for name in ("trigonometric", "positive")
+    )
+    place = {"angle": 120.0, "length": 1.5}
+    assert at(trig, "variance_predicted", **place) == pytest.approx(5.5, rel=0.02)
+    assert at(positive, "variance_predicted", **place) == pytest.approx(0.045, rel=0.02)
+    assert at(trig, "variance_low", **place) < 5.5 < at(trig, "variance_high", **place)
+    assert at(positive, "variance", **place) < 0.02 * at(trig, "variance", **place)
+    assert np.isnan(at(positive, "variance_high", **place))  # the tail is out of reach
+    opposite = {"angle": 180.0, "length": 2.0}
+    assert at(positive, "variance", **opposite) < 1e-20 < 1 < at(trig, "variance", **opposite)
+    assert at(positive, "variance", angle=30.0, length=1.0) > at(trig, "variance", angle=30.0, length=1.0)
+    assert "Holds at d = m = 16, orthogonal" in page
+
+
+def test_gaussian_kernel(found):
+    """Orthogonal directions gain, raw QR factors are biased for positive features, and intervals hold closed forms."""
+    records, page, _ = found("gaussian-kernel")
+    by = {(r["estimator"], r["projection"]): r for r in records}
+    orthogonal, raw = by["trigonometric", "orthogonal"], by["positive", "raw_qr"]
+    assert at(orthogonal, "ratio_high", size=0.5) < 0.25
+    assert at(orthogonal, "ratio_predicted", size=0.5) == pytest.approx(at(orthogonal, "ratio", size=0.5), rel=0.2)
+    assert at(by["positive", "simplex"], "ratio", size=0.5) < at(by["positive", "orthogonal"], "ratio", size=0.5)
+    assert at(raw, "bias_high", size=1.0) < -0.1
+    for (estimator, projection), record in by.items():
+        if (estimator, projection) != ("positive", "raw_qr"):
+            assert at(record, "bias_low", size=0.5) - 0.02 < 0 < at(record, "bias_high", size=0.5) + 0.02
+    assert "Raw QR factors are biased: positive features, d = 16" in page
+
+
+def test_attention_error(found):
+    """At scale 1 no map reaches the error of uniform attention; at scale 0.5, 256 features do."""
+    records, page, _ = found("attention-error")
+    large = [r for r in records if r["m"] == 256]
+    assert all(r["over_uniform_low"] > 1 for r in large if r["scale"] == 1.0)
+    assert all(r["over_uniform_high"] < 1 for r in large if r["scale"] == 0.5)
+    trig, positive = (
+        next(r for r in large if (r["scale"], r["estimator"], r["projection"]) == (1.0, name, "orthogonal"))
+        for name in ("trigonometric", "positive")
+    )
+    assert positive["mse_high"] < trig["mse_low"]
+    assert len({r["uniform"] for r in records if r["scale"] == 1.0}) == 1  # the same inputs for every method
+    assert "Does not hold at scale 0.5" in page
+    assert "Holds at scale 1:" in page
+
+
+def test_commands(tmp_path, capsys):
+    assert set(STUDIES) == set(PRESETS)
+    with pytest.raises(SystemExit) as ended:
+        main(["study", "--list"])
+    assert ended.value.code == 0
+    printed = capsys.readouterr().out
+    for name in (*PRESETS, "attention"):
+        assert f"{name} " in printed
+    assert printed.count("quick") == len(PRESETS) + 1
+    words = ["study", "softmax-kernel", "--quick", "--workers", "0", "--out", str(tmp_path), "--set", "projection=iid"]
+    assert main([*words, "d=4"]) == 0
+    assert "2 records, summary.md and figures" in capsys.readouterr().out
+    assert main([*words, "d=4,8", "--seed", "0"]) == 0
+    assert [(r["projection"], r["d"]) for r in read_records(tmp_path)] == [("iid", 4), ("iid", 8)] * 2
+    capsys.readouterr()
+    assert main([*words, "m=4"]) == 2
+    assert "this study has the axes estimator, projection, d; got m" in capsys.readouterr().err
+    assert main(["study", "gaussian-kernel", "--quick", "--out", str(tmp_path)]) == 2
+    assert "holds the study softmax-kernel, not gaussian-kernel" in capsys.readouterr().err
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(ParameterError, match=r"name must be one of softmax-kernel, .*; got 'nothing'"):
+        study("nothing", tmp_path)
