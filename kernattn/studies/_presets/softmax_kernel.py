@@ -170,7 +170,7 @@ SOFTMAX_KERNEL = Preset(
         },
         "ratio": Figure(
             "The longer the inputs and the wider their angle, the more positive features gain",
-            "Variance of trigonometric over that of positive features, under the last projection: closed forms, measurements",
+            "Variance of trigonometric over that of positive features: closed forms (lines), measurements (points)",
             ratio,
             by="d",
         ),
