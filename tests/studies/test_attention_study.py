@@ -8,7 +8,7 @@ import oracles
 from kernattn.errors import ParameterError
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
-from kernattn.metrics import attention_mse
+from kernattn.metrics import attention_mse, settled
 from kernattn.studies import attention_study, preset, read_records, verdicts
 from kernattn.studies._presets.attention.problem import Problem
 from kernattn.studies._presets.attention.tokens import Tokens
@@ -64,7 +64,12 @@ def test_record_can_be_drawn_again(study):
         assert record["attention_mse"] == pytest.approx(np.median(errors), rel=1e-6)
         assert record["attention_mse_mean"] == pytest.approx(np.mean(errors), rel=1e-5)
         assert record["kernel_mse"] == pytest.approx(np.mean((grams - kernel) ** 2), rel=1e-7)
-        assert record["bias"] == pytest.approx(grams.mean() / kernel.mean() - 1, abs=1e-7)
+        sure = settled(
+            phi, *(arrays[name][i.ravel()] for name, i in zip("qk", np.indices(kernel.shape), strict=True)), 64
+        )
+        sure = sure.reshape(kernel.shape)
+        assert record["bias_pairs"] == sure.sum() > 0.9 * sure.size
+        assert record["bias"] == pytest.approx(grams[:, sure].mean() / kernel[sure].mean() - 1, abs=1e-7)
         assert record["nonpositive_normalisers"] == np.mean(totals <= 0)
 
 
@@ -79,6 +84,10 @@ def test_formulas_hold(study):
             ("variance_ratio", 1.0),
             ("kernel_relative_mse", record["kernel_relative_mse_predicted"]),
         ):
+            if record[f"{name}_low"] is None:
+                assert name == "kernel_relative_mse"  # of exponential maps, whose squares have a longer tail
+                assert record["estimator"] not in ("trigonometric", "phase")
+                continue
             sd = (record[f"{name}_high"] - record[f"{name}_low"]) / 2 / quantile
             assert abs(record[name] - expected) < 4.5 * sd, (record["cell"], name)
         assert record["variance_pairs"] > 0.9 * record["pairs"]

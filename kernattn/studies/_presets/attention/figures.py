@@ -103,8 +103,7 @@ def _bias(records: Sequence[Record]) -> Any:
     figure, axes = panels(
         records,
         "Where the interval meets 0, the redraws show no bias of the kernel",
-        "Mean k' / mean k − 1 over the entries, 95% intervals, logarithmic beyond ±0.1. At large v² redraws miss the "
-        "tail that carries the mean",
+        "Mean k' / mean k − 1 over the entries whose mean the redraws settle, 95% intervals, logarithmic beyond ±0.1",
         "relative bias of k'",
     )
     for dataset, axis in axes.items():

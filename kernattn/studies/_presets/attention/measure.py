@@ -7,6 +7,7 @@ from time import perf_counter
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn._array import Float64
 from kernattn.attention import linear_attention
@@ -19,6 +20,7 @@ from kernattn.metrics import (
     median_and_ci,
     ratio_delta_method,
     row_kl,
+    settled,
     variance_ratio,
 )
 from kernattn.ops.kinds import KINDS
@@ -106,36 +108,54 @@ def _products(phi_q: Float64, phi_k: Float64, v: Float64) -> tuple[Float64, Floa
 
 
 def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Number]:
-    """Bias mean_p E k' / mean_p k - 1, error mean_p (k' - k)^2 / mean_p k^2, and variance of the kernel entries p."""
+    """Bias mean_p E k' / mean_p k - 1, error mean_p (k' - k)^2 / mean_p k^2, and variance of the kernel entries p.
+
+    The bias is over the entries whose mean the redraws settle, for elsewhere they miss the tail that carries it. The
+    error is over all entries, and has an interval where the redraws see the squares of all.
+    """
     exact = problem.entries
     square = np.mean(exact**2)
-    bias = mean_and_ci(np.mean(found.entries, axis=1) / np.mean(exact) - 1)
-    mse = mean_and_ci(np.mean((found.entries - exact) ** 2, axis=1))
     rows, columns = problem.pairs
     q, k = problem.tokens.q[rows], problem.tokens.k[columns]
+    sure, seen = settled(phi, q, k, len(found.entries)), _seen(problem, phi, len(found.entries))
+    mse = mean_and_ci(np.mean((found.entries - exact) ** 2, axis=1))
     result: dict[str, Number] = {
-        "bias": bias.value,
-        "bias_low": bias.low,
-        "bias_high": bias.high,
+        "bias": None,
+        "bias_low": None,
+        "bias_high": None,
+        "bias_pairs": int(sure.sum()),
         "kernel_mse": mse.value,
         "kernel_relative_mse": mse.value / square,
-        "kernel_relative_mse_low": mse.low / square,
-        "kernel_relative_mse_high": mse.high / square,
+        "kernel_relative_mse_low": mse.low / square if seen.all() else None,
+        "kernel_relative_mse_high": mse.high / square if seen.all() else None,
     }
+    if sure.any():
+        bias = mean_and_ci(np.mean(found.entries[:, sure], axis=1) / np.mean(exact[sure]) - 1)
+        result |= {"bias": bias.value, "bias_low": bias.low, "bias_high": bias.high}
     measured = empirical_variance(found.entries)
     try:
         expected, variance = phi.bias(q, k), phi.variance(q, k)
     except NoClosedForm:
         return result | {"variance": np.mean(measured) / _unit(exact)}
     return result | {
-        "bias_predicted": np.mean(expected) / np.mean(exact),
+        "bias_predicted": np.mean(expected[sure]) / np.mean(exact[sure]) if sure.any() else None,
         "kernel_relative_mse_predicted": np.mean(variance + expected**2) / square,
-        **_variance(problem, phi, found, measured, variance),
+        **_variance(problem, found, measured, variance, seen),
     }
 
 
+def _seen(problem: Problem, phi: FeatureMap, redraws: int) -> NDArray[np.bool_]:
+    """Return of which entries the redraws see the squares: those of bounded features, and where 4 v^2 <= log(R D)."""
+    if phi.spec is not None and KINDS[phi.spec.kind].bounded:
+        return np.ones(len(problem.entries), bool)
+    frequencies = phi.num_features_of(problem.tokens.q.shape[1])
+    if phi.spec is not None and phi.spec.omega is not None:
+        frequencies = len(phi.spec.omega)
+    return np.asarray(4 * problem.square_sums <= np.log(redraws * frequencies))
+
+
 def _variance(
-    problem: Problem, phi: FeatureMap, found: Draws, measured: Float64, predicted: Float64
+    problem: Problem, found: Draws, measured: Float64, predicted: Float64, seen: NDArray[np.bool_]
 ) -> dict[str, Number]:
     """Variance over redraws, measured and predicted, in units of the squared error of the best constant kernel.
 
@@ -144,12 +164,7 @@ def _variance(
     The fields named "seen" are over the entries that settle; their unit too.
     """
     exact = problem.entries
-    frequencies = phi.num_features_of(problem.tokens.q.shape[1])
-    if phi.spec is not None and phi.spec.omega is not None:
-        frequencies = len(phi.spec.omega)
-    seen = np.isfinite(predicted) & (predicted > NEGLIGIBLE * exact**2)
-    if phi.spec is None or not KINDS[phi.spec.kind].bounded:
-        seen &= 4 * problem.square_sums <= np.log(len(found.entries) * frequencies)
+    seen = seen & np.isfinite(predicted) & (predicted > NEGLIGIBLE * exact**2)
     result: dict[str, Number] = {
         "variance": np.mean(measured) / _unit(exact),
         "variance_predicted": np.mean(predicted) / _unit(exact),
