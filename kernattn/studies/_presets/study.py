@@ -123,7 +123,7 @@ def _drawn(figure: Figure, records: Sequence[Record]) -> Any:
             labelled.keys(),
             loc="center left",
             bbox_to_anchor=(0.15 / width, 1 - 1.02 / height),
-            ncols=min(len(labelled), 7),
+            ncols=min(len(labelled), 5),
             handlelength=2.6,
             columnspacing=1.2,
         )
