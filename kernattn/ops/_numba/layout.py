@@ -39,9 +39,12 @@ def accumulation(array: Array) -> np.dtype[Any]:
     return _DOUBLE if array.dtype == _DOUBLE else _SINGLE
 
 
-def flat(array: Array, dtype: Any) -> NDArray[Any]:
-    """Return the array as contiguous numbers of dtype, not writeable: the loops are compiled for such arrays only."""
-    result = np.ascontiguousarray(array, dtype=dtype).reshape(-1)
+def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray[Any]:
+    """Return the array as contiguous numbers of dtype, not writeable: the loops are compiled for such arrays only.
+
+    One that is not flat tells a loop its sizes.
+    """
+    result = np.ascontiguousarray(array, dtype=dtype).reshape(shape)
     result.setflags(write=False)
     return result
 

@@ -28,12 +28,16 @@ def block_softmax(
     reads, lead, out_lead = _reads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, (*lead, length)), bool)
     out, lse = room((*out_lead, n, e), dtype), np.empty((*out_lead, n), dtype)
-    queries, keys, values = (flat(x, dtype) for x in (q, k, v))
+    queries, keys, values = (
+        flat(q, dtype, (-1, n, dim)),
+        flat(k, dtype, (-1, length, dim)),
+        flat(v, dtype, (-1, length, e)),
+    )
 
     def blocks(low: int, high: int) -> None:
         online_softmax(
-            queries, keys, values, mask, float(scale), dim, e, n, length, causal, reads,
-            out.reshape(-1), lse.reshape(-1), QUERIES, KEYS, low, high,
+            queries, keys, values, mask, float(scale), causal, reads, out.reshape(-1), lse.reshape(-1),
+            QUERIES, KEYS, low, high,
         )  # fmt: skip
 
     pairs = len(reads) * n * length * (0.5 if causal else 1.0)

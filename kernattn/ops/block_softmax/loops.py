@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -22,6 +23,22 @@ from kernattn.ops.block_softmax.far_loops import answer_far_row
 __all__ = ["online_softmax"]
 
 
+class Scratch(NamedTuple):
+    """Where a block of queries is answered; made in compiled code, where it costs nothing."""
+
+    queries: Any  # (D, size), times the scale
+    keys: Any  # (room, D), of a block of keys, as `values` and `scores` are
+    values: Any  # (room, row)
+    scores: Any  # (room, size)
+    num: Any  # (size, row), the sums of values
+    peaks: Any  # (size,), the highest score of each query so far
+    lows: Any  # the lowest, or 0
+    decay: Any  # by how much its sums shrink as the peak rises
+    den: Any  # its sum of weights
+    size: Any
+    row: Any
+
+
 @inner
 def _lowest(like):
     """Return the score of a key that is not seen, below that of any key that counts; one that overflows is lower."""
@@ -29,22 +46,23 @@ def _lowest(like):
 
 
 @inner
-def _hide(scores, row, rows, columns, first_key, last_key, mask, mask_at):
-    """Hide the scores of keys first_key + j that are masked, or stand after last_key + i, the last of query i."""
+def _hide(scores, row, rows, columns, last, mask, mask_at):
+    """Hide the scores of keys j that are masked, or stand after last + i, the last of query i."""
     nothing = _lowest(scores)
     for j in range(rows):
         x = window(scores, j * row, columns)
         if mask.size > 0 and not mask[mask_at + j]:
             for i in range(columns):
                 x[i] = nothing
-        for i in range(min(columns, first_key + j - last_key)):
+        for i in range(min(columns, j - last)):
             x[i] = nothing
 
 
 @inner_exact
-def _exponentials(scores, row, rows, columns, peaks, lows, decay, den):
+def _exponentials(scratch, rows, columns):
     """Turn scores (keys, queries) into exp(score - peak) under raised peaks; say whether any peak rose."""
-    width = lanes(scores)
+    scores, row, width = scratch.scores, scratch.size, lanes(scratch.scores)
+    peaks, lows, decay, den = scratch.peaks, scratch.lows, scratch.decay, scratch.den
     rose = False
     for i in range(0, columns, 2 * width):  # two vectors of columns at a time, the last one twice if it is alone
         j = min(i + width, row - width)
@@ -89,73 +107,92 @@ def _set_aside(values, row_v, keys, width, weights, row, rows, last, num, row_nu
             target[c] = y
 
 
+@inner
+def _scratch(dim, e, block, key_block, like):
+    """Return room for blocks of so many queries and keys."""
+    row, size, room = tile_rows(e, like), tile_rows(block, like), tile_rows(key_block, like)
+    return Scratch(
+        aligned(dim * size, like), aligned(room * dim, like), aligned(room * row, like), aligned(room * size, like),
+        aligned(size * row, like), aligned(size, like), aligned(size, like), aligned(size, like), aligned(size, like),
+        size, row,
+    )  # fmt: skip
+
+
+@inner
+def _begin(scratch, q, at, rows, dim, factor):
+    """Read a block of queries, and forget every key."""
+    queries, num, size, zero = scratch.queries, scratch.num, scratch.size, q.dtype.type(0)
+    transpose(window(q, at, rows * dim), 0, dim, rows, dim, queries, 0, size)
+    for i in range(queries.size):
+        queries[i] *= factor
+    for i in range(size):
+        scratch.peaks[i] = _lowest(q) / 2
+        scratch.lows[i] = scratch.den[i] = zero
+    for i in range(num.size):
+        num[i] = 0
+
+
+@inner
+def _weights(scratch, keys, dim, rows, count, mask, mask_at, last, cut):
+    """Turn a block of keys into their weights for each query under raised peaks, and shrink what was summed."""
+    scores, num, size, row = scratch.scores, scratch.num, scratch.size, scratch.row
+    # scores[j, i] = k_j . q_i
+    product(keys, 0, dim, 1, scratch.queries, 0, size, scores, 0, size, count, rows, dim, False, FULL)
+    if mask.size > 0 or cut:
+        _hide(scores, size, count, rows, last, mask, mask_at)
+    if _exponentials(scratch, count, rows):
+        for i in range(rows):
+            x, shrunk = window(num, i * row, row), scratch.decay[i]
+            for c in range(row):
+                x[c] *= shrunk
+
+
 @compiled
-def online_softmax(
-    q, k, v, mask, scale, dim, e, n, length, causal, reads, out, lse, block, key_block, low, high
-):  # fmt: skip
+def online_softmax(q, k, v, mask, scale, causal, reads, out, lse, block, key_block, low, high):
     """Answer blocks low to high of `block` queries, the last ones of each read first: they have most to do.
 
-    reads (R, 5): head of q, of k, of v, of the mask, of out.
+    q (heads, n, D), k (heads, L, D) and v (heads, L, e); out and lse are flat. reads (R, 5): head of q, of k, of v, of
+    the mask, of out.
     """
+    (_, n, dim), (_, length, e) = q.shape, v.shape
     q, k, v = whole(q), whole(k), whole(v)
-    row_e, size = tile_rows(e, q), tile_rows(block, q)
-    room = tile_rows(key_block, q)
-    packed_q, packed_k, packed_v = aligned(dim * size, q), aligned(room * dim, q), aligned(room * row_e, q)
-    scores, num = aligned(room * size, q), aligned(size * row_e, q)
-    peaks, lows, decay, den = aligned(size, q), aligned(size, q), aligned(size, q), aligned(size, q)
-    factor, zero = q.dtype.type(scale), q.dtype.type(0)
+    scratch = _scratch(dim, e, block, key_block, q)
+    num, peaks, lows, den, row_e = scratch.num, scratch.peaks, scratch.lows, scratch.den, scratch.row
+    factor = q.dtype.type(scale)
     coarse = scale != 0 and not np.finfo(q.dtype).tiny <= abs(factor) < np.inf
     blocks = (n + block - 1) // block
     for b in range(low, high):
         r, first = b // blocks, (blocks - 1 - b % blocks) * block
         rows = min(block, n - first)
-        transpose(window(q, (reads[r, 0] * n + first) * dim, rows * dim), 0, dim, rows, dim, packed_q, 0, size)
-        for i in range(packed_q.size):
-            packed_q[i] *= factor
-        for i in range(size):
-            peaks[i] = _lowest(q) / 2
-            lows[i] = den[i] = zero
-        for i in range(num.size):
-            num[i] = 0
+        at_q, at_k, at_v = reads[r, 0] * n + first, reads[r, 1] * length, reads[r, 2] * length
+        at_m, at_out = reads[r, 3] * length, reads[r, 4] * n + first
         position = first + length - n  # the last key that row 0 of the block sees
         stop = min(length, position + rows) if causal else length
+        _begin(scratch, q, at_q * dim, rows, dim, factor)
         for at in range(0, stop, key_block):
             count = min(key_block, stop - at)
-            keys = window(k, (reads[r, 1] * length + at) * dim, count * dim)
-            values, step = window(v, (reads[r, 2] * length + at) * e, count * e), e
+            keys, values, step = window(k, (at_k + at) * dim, count * dim), window(v, (at_v + at) * e, count * e), e
             if mask.size > 0 or count % ROWS > 0 or e % lanes(q) > 0:
-                load_rows(
-                    k, (reads[r, 1] * length + at) * dim, count, dim, mask, reads[r, 3] * length + at, packed_k, dim
-                )
-                load_rows(
-                    v, (reads[r, 2] * length + at) * e, count, e, mask, reads[r, 3] * length + at, packed_v, row_e
-                )
-                keys, values, step = window(packed_k, 0, packed_k.size), window(packed_v, 0, packed_v.size), row_e
-            # scores[j, i] = k_j . q_i
-            product(keys, 0, dim, 1, packed_q, 0, size, scores, 0, size, count, rows, dim, False, FULL)
+                keys, values, step = whole(scratch.keys), whole(scratch.values), row_e
+                load_rows(k, (at_k + at) * dim, count, dim, mask, at_m + at, scratch.keys, dim)
+                load_rows(v, (at_v + at) * e, count, e, mask, at_m + at, scratch.values, row_e)
             cut = causal and at + count - 1 > position
-            if mask.size > 0 or cut:
-                last = position if causal else at + count
-                _hide(scores, size, count, rows, at, last, mask, reads[r, 3] * length + at)
-            if _exponentials(scores, size, count, rows, peaks, lows, decay, den):
-                for i in range(rows):
-                    x, shrunk = window(num, i * row_e, row_e), decay[i]
-                    for c in range(row_e):
-                        x[c] *= shrunk
+            last = position - at if causal else count
+            _weights(scratch, keys, dim, rows, count, mask, at_m + at, last, cut)
             if cut and not finite(window(values, 0, (count - 1) * step + e)):
-                last = position - at
-                _set_aside(values, step, count, e, scores, size, rows, last, num, row_e, packed_v, row_e)
-                values, step = window(packed_v, 0, packed_v.size), row_e
-            product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
-        write(num, row_e, rows, e, den, out, (reads[r, 4] * n + first) * e)
+                _set_aside(
+                    values, step, count, e, scratch.scores, scratch.size, rows, last, num, row_e, scratch.values, row_e
+                )
+                values, step = whole(scratch.values), row_e
+            product(scratch.scores, 0, 1, scratch.size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
+        write(num, row_e, rows, e, den, out, at_out * e)
         for i in range(rows):
-            row = reads[r, 4] * n + first + i
-            lse[row] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
+            lse[at_out + i] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
             if coarse or lows[i] == -np.inf or not (den[i] > 0 and finite(window(num, i * row_e, e))):
+                seen = min(length, position + i + 1) if causal else length
                 answer_far_row(
-                    window(q, (reads[r, 0] * n + first + i) * dim, dim),
-                    window(k, reads[r, 1] * length * dim, length * dim),
-                    window(v, reads[r, 2] * length * e, length * e),
-                    e, mask, reads[r, 3] * length, min(length, position + i + 1) if causal else length, scale,
-                    window(out, row * e, e), lse, row,
+                    window(q, (at_q + i) * dim, dim),
+                    window(k, at_k * dim, length * dim),
+                    window(v, at_v * e, length * e),
+                    e, mask, at_m, seen, scale, window(out, (at_out + i) * e, e), lse, at_out + i,
                 )  # fmt: skip
