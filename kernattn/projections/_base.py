@@ -53,12 +53,7 @@ class Projection(ABC):
     def pairs(self, m: int, d: int) -> dict[Pair, int]:
         """Return how many ordered pairs of rows that depend on each other there are of each kind.
 
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
+        The parameters are those of `blocks`.
 
         Returns
         -------
@@ -93,12 +88,7 @@ class Projection(ABC):
     def sphere(self, m: int, d: int) -> int:
         """Return p, where each row is the first d entries of a uniform direction in p dimensions times a norm of `law`.
 
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
+        The parameters are those of `blocks`.
 
         Returns
         -------

@@ -20,7 +20,7 @@ from kernattn.ops._numba.tiles import load_rows
 from kernattn.ops._numba.vectors import load, some, store, where
 from kernattn.ops.block_softmax.far_loops import answer_far_row
 
-__all__ = ["online_softmax"]
+__all__ = ["Scratch", "online_softmax"]
 
 
 class Scratch(NamedTuple):
