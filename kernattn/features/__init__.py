@@ -18,7 +18,8 @@ from kernattn.features._exponential.dense import DenseExponential, optimal_tilts
 from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features._files import load
 from kernattn.features._neurons.arccosine import ArcCosineFeatures
-from kernattn.features._neurons.generalized import FUNCTIONS, Generalized, generalized
+from kernattn.features._neurons.generalized import FUNCTIONS, ROW_FACTORS, Generalized, generalized
+from kernattn.features._neurons.own import FromFunction, from_function
 from kernattn.features._nystrom import LANDMARKS, Nystrom, nystrom
 from kernattn.features._polynomial.monomials import Polynomial, polynomial
 from kernattn.features._polynomial.sketches import (
@@ -39,6 +40,7 @@ __all__ = [
     "ESTIMATORS",
     "FUNCTIONS",
     "LANDMARKS",
+    "ROW_FACTORS",
     "RULES",
     "AdditiveChi2Features",
     "ArcCosineFeatures",
@@ -51,6 +53,7 @@ __all__ = [
     "Elementwise",
     "Estimator",
     "FeatureMap",
+    "FromFunction",
     "GaussianSketch",
     "Generalized",
     "Hyperbolic",
@@ -79,6 +82,7 @@ __all__ = [
     "elu1",
     "estimators",
     "exp",
+    "from_function",
     "generalized",
     "load",
     "multiple",

@@ -107,15 +107,15 @@ class _Decoder:
         if cls is None:
             raise FileFormatError(f"{where} is of an unknown type, {_short(name)}")
         hints = _hints(cls)
-        if content.keys() != hints.keys():
+        if not hints.keys() - _later(cls) <= content.keys() <= hints.keys():
             raise FileFormatError(
                 f"{where} must have the fields {', '.join(hints)} of {name}; got {_short([*content])}"
             )
         values = {}
-        for field, hint in hints.items():
-            values[field] = value = self.decode(content[field], f"{where}.{field}")
-            if not _fits(value, hint):
-                raise FileFormatError(f"{where}.{field} must be {hint}; got {_short(value)}")
+        for field, record in content.items():
+            values[field] = value = self.decode(record, f"{where}.{field}")
+            if not _fits(value, hints[field]):
+                raise FileFormatError(f"{where}.{field} must be {hints[field]}; got {_short(value)}")
         try:
             return cls(**values)
         except KernattnError as error:
@@ -127,6 +127,11 @@ def _hints(cls: type) -> dict[str, Any]:
     """Return the types of a dataclass's fields."""
     hints = get_type_hints(cls)
     return {field.name: hints[field.name] for field in fields(cls)}
+
+
+def _later(cls: type) -> set[str]:
+    """Return the fields that older files lack."""
+    return {field.name for field in fields(cls) if "later" in field.metadata}
 
 
 def _fits(value: Any, hint: Any) -> bool:
