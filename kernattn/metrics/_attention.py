@@ -11,6 +11,8 @@ from kernattn.metrics._check import broadcasts, filled, redraws, resized, sized
 
 __all__ = ["DeltaMethod", "attention_mse", "ratio_delta_method", "row_kl"]
 
+MOST = 1 / 8  # of sd(Z)/Z and of the tail: where the next order of the expansion adds about a quarter
+
 
 class DeltaMethod(NamedTuple):
     """Second-order prediction for the ratio N/Z of two means.
@@ -21,11 +23,21 @@ class DeltaMethod(NamedTuple):
         Of the ratio, shaped like N.
     relative_sd : array
         sd(Z)/Z, shaped like Z. The expansion means something while this is well below 1.
+    tail : array
+        ``|E dZ^3| / (Z E dZ^2)``, shaped like Z, the skewness of Z times sd(Z)/Z: about what the next order of the
+        expansion adds to the variance, over the variance. Where Z has a long tail this is large while sd(Z)/Z is small,
+        and the prediction too large: the tail carries the variance of Z, but the ratio stays among the values.
     """
 
     bias: Array
     variance: Array
     relative_sd: Array
+    tail: Array
+
+    @property
+    def trusted(self) -> Array:
+        """Whether the second order is enough: neither sd(Z)/Z nor `tail` is above 1/8, shaped like Z."""
+        return (self.relative_sd <= MOST) & (self.tail <= MOST)
 
 
 @beyond
@@ -142,7 +154,8 @@ def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
     Returns
     -------
     DeltaMethod
-        bias and variance (..., e), relative_sd (...): infinite where the mean of Z is 0.
+        bias and variance (..., e), relative_sd and tail (...): infinite where the mean of Z is 0. A tail that the
+        redraws did not reach is not in their moments: `attention_delta_method` knows it.
 
     Raises
     ------
@@ -185,8 +198,13 @@ def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
     bias = xp.where(none, xp.inf, ratio * var_z / z**2 - cov / z**2)
     variance = xp.where(none, xp.inf, xp.sum(residual**2, axis=0) / (count - 1) / z**2)
     relative_sd = xp.where(none, xp.inf, xp.sqrt(var_z) / xp.abs(z))[..., 0]
+    third = xp.abs(xp.mean(dz**3, axis=0))
+    fixed = var_z == 0
+    safe = xp.where(none | fixed, xp.ones_like(z), z) * xp.where(fixed, xp.ones_like(z), var_z)
+    tail = xp.where(none, xp.inf, xp.where(fixed, 0.0, third / xp.abs(safe)))[..., 0]
     return DeltaMethod(
         bias=resized(xp, bias, octaves, numerators),
         variance=resized(xp, variance, 2 * octaves, numerators),
         relative_sd=xp.astype(relative_sd, numerators.dtype, copy=False),
+        tail=xp.astype(tail, numerators.dtype, copy=False),
     )

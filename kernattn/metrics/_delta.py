@@ -7,13 +7,19 @@ import numpy as np
 from kernattn._array import Array, Float64, like, namespace, to_numpy64
 from kernattn._check import instance_of, shown
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
-from kernattn.features import FeatureMap
+from kernattn.features import DenseExponential, FeatureMap
+from kernattn.features._exponential.dense import ALIKE
+from kernattn.features._moments.orthogonal import REACH, orthogonal_cross
 from kernattn.features._moments.pairs import beyond
 from kernattn.features._spectral.map import RandomFeatureMap
+from kernattn.features._spectral.spectra import has_normal_frequencies
 from kernattn.metrics._attention import DeltaMethod
 from kernattn.metrics._check import filled
+from kernattn.projections import NORM_LAWS, Pair
 
 __all__ = ["attention_delta_method"]
+
+ROUNDING = 1e-20  # of Z^2: a variance below it is none
 
 
 @beyond
@@ -21,10 +27,16 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
     r"""Delta method for N/Z: bias ~ N Var(Z)/Z^3 - Cov(N,Z)/Z^2, variance ~ Var(N - c Z)/Z^2, c = N/Z, from moments.
 
     As `ratio_delta_method`, with exact moments over redraws of the map in place of measured ones:
-    :math:`N = \sum_j \hat k_j v_j` and :math:`Z = \sum_j \hat k_j`, where for m independent frequencies
-    :math:`\mathrm{Cov}(\hat k_j, \hat k_l) = (E\,t(q, k_j)\,t(q, k_l) - k_j k_l) / m`. A term t of an exponential map
-    is log-linear in :math:`q + k_j`, so the product is the square of the term at the middle of the two keys, times
-    :math:`e^{(c - 1)|k_j - k_l|^2 / 2}`, c = 1/2 for softmax and 0 for the Gaussian kernel.
+    :math:`N = \sum_j \hat k_j v_j` and :math:`Z = \sum_j \hat k_j`. With D normal frequencies and terms t of one each,
+
+    .. math:: \mathrm{Cov}(\hat k_j, \hat k_l) = \frac1D (E\,t(q, k_j)\,t(q, k_l) - k_j k_l)
+              + \frac{P}{D^2} (E\,t_\omega(q, k_j)\,t_{\omega'}(q, k_l) - k_j k_l),
+
+    where P ordered pairs of frequencies are orthogonal, none of them if they are independent. The first mean is that of
+    a normal variable's exponential, the second one a hypergeometric function of a 2 x 2 matrix. The third moment of Z,
+    whose size over the second one's is `tail`, counts frequencies as independent.
+
+    A prediction means something where `DeltaMethod.trusted` says so.
 
     Parameters
     ----------
@@ -35,17 +47,18 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
     v : array (l, e)
         Values.
     phi : FeatureMap
-        A map of estimator "positive", "optimal_positive" or "favor_sharp" with independent frequencies.
+        A map of estimator "trigonometric", "positive", "hyperbolic", "optimal_positive" or "favor_sharp" (of orthogonal
+        rows with one tilt for all axes), with independent or orthogonal frequencies of norms "chi".
 
     Returns
     -------
     DeltaMethod
-        bias and variance (n, e), relative_sd (n,), in the kind and dtype of v. Sums over pairs of keys: O(n l^2 d).
+        bias and variance (n, e), relative_sd and tail (n,), in the kind and dtype of v. It takes O(n l^3).
 
     Raises
     ------
     NoClosedForm
-        If the map is none of these, or its frequencies depend on each other.
+        If the map is none of these, or its frequencies depend on each other in another way.
     ParameterError
         If moments are beyond float64: q or k is too far from 0.
     ShapeError
@@ -71,17 +84,15 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
         if array.ndim != 2:
             raise ShapeError(f"{name} must be a matrix; got shape {tuple(array.shape)}")
     instance_of("phi", phi, FeatureMap)
-    if not (isinstance(phi, RandomFeatureMap) and phi._log_linear) or phi.projection.pairs(*phi.omega.shape):
-        raise NoClosedForm(
-            "the covariance of two kernel estimates is known for 'positive', 'optimal_positive' and 'favor_sharp' maps "
-            f"with projection 'iid'; got {shown(phi)}"
-        )
+    if not isinstance(phi, RandomFeatureMap):
+        raise NoClosedForm(f"the covariance of two estimates is not known for {type(phi).__name__}")
+    pairs = _orthogonal_pairs(phi)
     d = phi.omega.shape[1]
     if q.shape[1] != d or k.shape[1] != d or v.shape[0] != k.shape[0]:
         shapes = ", ".join(str(tuple(array.shape)) for array in (q, k, v))
         raise ShapeError(f"q, k and v must be (n, d = {d}), (l, d) and (l, e); got {shapes}")
     queries, keys, values = to_numpy64(q) * phi._input_scale, to_numpy64(k) * phi._input_scale, to_numpy64(v)
-    parts = [_of_query(phi, query, keys, values) for query in queries]
+    parts = [_of_query(phi, pairs, query, keys, values) for query in queries]
     found = [np.stack(part) for part in zip(*parts, strict=True)]
     if not all(np.isfinite(part).all() for part in found):
         reach = float(np.max(np.abs(queries))), float(np.max(np.abs(keys))), float(np.max(np.abs(values)))
@@ -93,15 +104,53 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
     return DeltaMethod(*(like(part, v) for part in found))
 
 
-def _of_query(phi: RandomFeatureMap, q: Float64, k: Float64, v: Float64) -> tuple[Float64, Float64, Float64]:
-    """Return bias (e,), variance (e,) and sd(Z)/Z () for one query and all keys, scaled."""
-    exact = phi._moments(q, k).mean  # (l,)
-    middle, gap = (k[:, None] + k[None]) / 2, np.sum((k[:, None] - k[None]) ** 2, axis=-1)
-    products = phi._moments(q, middle).second * np.exp((phi.kernel.row_exponent - 1) * gap / 2)
-    covariance = (products - np.outer(exact, exact)) / len(phi.omega)  # (l, l)
+def _orthogonal_pairs(phi: RandomFeatureMap) -> int:
+    """Return how many ordered pairs of frequencies are orthogonal; raise where others depend on each other."""
+    pairs, (_, d) = phi.projection.pairs(*phi.omega.shape), phi.omega.shape
+    normal = has_normal_frequencies(phi.kernel) and phi.projection.law() == NORM_LAWS["chi"]
+    known = normal and phi.projection.sphere(*phi.omega.shape) == d and pairs.keys() <= {Pair(0.0)}
+    tilts = phi.tilt if isinstance(phi, DenseExponential) else np.zeros(1)
+    if not known or (pairs and np.ptp(tilts) > ALIKE * (1 + np.max(np.abs(tilts)))):
+        raise NoClosedForm(
+            "the covariance of two estimates is known for normal frequencies, norms 'chi', that are independent, or "
+            f"orthogonal with one tilt for all axes; got {shown(phi)}"
+        )
+    return sum(pairs.values())
+
+
+def _of_query(
+    phi: RandomFeatureMap, pairs: int, q: Float64, k: Float64, v: Float64
+) -> tuple[Float64, Float64, Float64, Float64]:
+    """Return bias (e,), variance (e,), sd(Z)/Z () and the tail () for one query and all keys, scaled."""
+    exact, m = phi._moments(q, k).mean, len(phi.omega)  # (l,)
+    products, third = phi._products(q, k)
+    outer = np.outer(exact, exact)
+    covariance = (products - outer) / m  # (l, l)
+    if pairs:
+        covariance = covariance + outer * (_orthogonal(phi, q, k) - 1) * (pairs / m**2)
     z = np.sum(exact)
     ratio = exact @ v / z  # (e,)
-    variance_z, with_z = np.sum(covariance), np.sum(covariance, axis=1) @ v
+    variance_z, with_z = np.maximum(np.sum(covariance), 0.0), np.sum(covariance, axis=1) @ v
     residual = v - ratio  # (l, e)
     variance = np.einsum("je,jl,le->e", residual, covariance, residual) / z**2
-    return ratio * variance_z / z**2 - with_z / z**2, np.maximum(variance, 0.0), np.asarray(np.sqrt(variance_z) / z)
+    tail = np.abs(third) / m**2 / variance_z / z if variance_z > ROUNDING * z**2 else np.zeros(())
+    bias = ratio * variance_z / z**2 - with_z / z**2
+    return bias, np.maximum(variance, 0.0), np.asarray(np.sqrt(variance_z) / z), np.asarray(tail)
+
+
+def _orthogonal(phi: RandomFeatureMap, q: Float64, k: Float64) -> Float64:
+    """Return E t t' of two orthogonal frequencies and all pairs of keys, over the product of the means, (l, l)."""
+    s = q + phi._sign * k
+    gram = s @ s.T
+    squares = np.diag(gram)
+    if not np.max(squares) <= REACH:
+        raise ParameterError(
+            f"q and k must be so near that |q' {'+' if phi._sign > 0 else '-'} k'|^2 is up to {REACH:g} in the "
+            f"kernel's scale where frequencies are orthogonal; its largest is {np.max(squares):.3g}"
+        )
+    upper = np.triu_indices(len(k))
+    a2, b2 = squares[upper[0]], squares[upper[1]]
+    found = np.empty_like(gram)
+    cross = orthogonal_cross(a2, b2, gram[upper], len(q), phi._sign) * np.exp(-phi._sign * (a2 + b2) / 2)
+    found[upper] = found.T[upper] = cross
+    return found

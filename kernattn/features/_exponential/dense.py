@@ -13,6 +13,7 @@ from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._data import check_size, checked_data
 from kernattn.features._moments.moments import Moments
+from kernattn.features._moments.sums import exponential_products
 from kernattn.features._moments.tails import squared_skewness_of_logs
 from kernattn.features._spectral.map import RandomFeatureMap, check_exponential
 from kernattn.features._spectral.spectra import check_normal
@@ -48,7 +49,6 @@ class DenseExponential(RandomFeatureMap):
     Where tilts differ, :math:`E\,t t'` depends on how both rows lie to the axes of A, and no closed form is known.
     """
 
-    _log_linear = True
     tilt: Float64  # (d,) diagonal of A
     basis: Float64  # (d, d) Q, orthonormal columns
 
@@ -106,6 +106,11 @@ class DenseExponential(RandomFeatureMap):
             np.exp(s2 @ (2 * (1 - 4 * a) / (1 - 8 * a)) + constant + row),
             cross,
         )
+
+    def _products(self, q: Float64, k: Float64) -> tuple[Float64, Float64]:
+        """Return E t(q, k_j) t(q, k_l), (l, l), and the third central moment of sum_j t(q, k_j), of scaled rows."""
+        row = (self.kernel.row_exponent - 1) * np.sum(q**2 + k**2, axis=-1)
+        return exponential_products((q + k) @ self.basis, row, self.tilt)
 
     def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
         r"""Return that of one frequency's term for scaled rows x, y (..., d).

@@ -13,6 +13,7 @@ from kernattn._check import HUGE, finite_number, shown
 from kernattn._lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._moments.moments import Moments, of_even_terms
+from kernattn.features._moments.sums import cosine_products, exponential_products
 from kernattn.features._moments.tails import squared_skewness, squared_skewness_of_logs
 from kernattn.features._spectral.map import RandomFeatureMap, check_exponential
 from kernattn.ops.chains import Chains
@@ -35,8 +36,6 @@ class Positive(RandomFeatureMap):
     which estimates another kernel: `mean` says which.
     """
 
-    _log_linear = True
-
     def __post_init__(self) -> None:
         """Check the kernel."""
         super().__post_init__()
@@ -50,6 +49,10 @@ class Positive(RandomFeatureMap):
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _exponential_moments(self, x, y, tilt=0.0)
+
+    def _products(self, q: Float64, k: Float64) -> tuple[Float64, Float64]:
+        """Return E t(q, k_j) t(q, k_l), (l, l), and the third central moment of sum_j t(q, k_j), of scaled rows."""
+        return exponential_products(q + k, _row_log(self, q, k), np.zeros(k.shape[1]))
 
     def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
         """Return that of one frequency's term for scaled rows x, y (..., d)."""
@@ -80,6 +83,10 @@ class Hyperbolic(RandomFeatureMap):
         second = (np.exp(2 * _row_log(self, x, y)) + second) / 2
         return Moments(mean, second, lambda pair: of_even_terms(cross, pair))
 
+    def _products(self, q: Float64, k: Float64) -> tuple[Float64, Float64]:
+        """Return E t(q, k_j) t(q, k_l), (l, l), and the third central moment of sum_j t(q, k_j), of scaled rows."""
+        return cosine_products(q + k, _row_log(self, q, k), 1)
+
     def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
         r"""Return that of one frequency's term for scaled rows x, y (..., d).
 
@@ -102,7 +109,6 @@ class OptimalPositive(RandomFeatureMap):
     variance at :math:`p = E|x + y|^2 / d` is :func:`optimal_tilt`.
     """
 
-    _log_linear = True
     tilt: float
 
     def __post_init__(self) -> None:
@@ -123,6 +129,10 @@ class OptimalPositive(RandomFeatureMap):
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _exponential_moments(self, x, y, tilt=self.tilt)
+
+    def _products(self, q: Float64, k: Float64) -> tuple[Float64, Float64]:
+        """Return E t(q, k_j) t(q, k_l), (l, l), and the third central moment of sum_j t(q, k_j), of scaled rows."""
+        return exponential_products(q + k, _row_log(self, q, k), np.full(k.shape[1], self.tilt))
 
     def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
         """Return that of one frequency's term for scaled rows x, y (..., d)."""

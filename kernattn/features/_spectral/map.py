@@ -45,7 +45,7 @@ def check_exponential(kernel: Kernel) -> None:
 class RandomFeatureMap(SpecMap):
     """A map drawn for a kernel that has a spectral measure; see `kernattn.random_features`."""
 
-    _log_linear: ClassVar[bool] = False  # is the logarithm of one frequency's term linear in x + y, row factors apart?
+    _sign: ClassVar[int] = 1  # 1 for terms of x + y, which grow, -1 for cosines of x - y
 
     kernel: Kernel
     projection: Projection
@@ -61,6 +61,10 @@ class RandomFeatureMap(SpecMap):
     @abstractmethod
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
+
+    def _products(self, q: Float64, k: Float64) -> tuple[Float64, Float64]:
+        """Return E t(q, k_j) t(q, k_l), (l, l), and the third central moment of sum_j t(q, k_j), of scaled rows."""
+        raise NoClosedForm(f"the covariance of two estimates is not known for {type(self).__name__}")
 
     def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
         """Return that of one frequency's term for scaled rows x, y (..., d)."""

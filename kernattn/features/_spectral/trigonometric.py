@@ -11,6 +11,7 @@ from kernattn._array import Float64, frozen
 from kernattn._check import host_array
 from kernattn._lazy import lazy
 from kernattn.features._moments.moments import Moments, of_even_terms, times_exp
+from kernattn.features._moments.sums import cosine_products
 from kernattn.features._moments.tails import squared_skewness
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.spectra import Spectrum
@@ -32,6 +33,8 @@ class Trigonometric(RandomFeatureMap):
     of the Gaussian kernel's estimate is :math:`(1 - e^{-|x-y|^2})^2 / 2D`.
     """
 
+    _sign = -1
+
     @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
@@ -40,6 +43,10 @@ class Trigonometric(RandomFeatureMap):
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return _cosine_moments(self, x, y, 0.0)
+
+    def _products(self, q: Float64, k: Float64) -> tuple[Float64, Float64]:
+        """Return E t(q, k_j) t(q, k_l), (l, l), and the third central moment of sum_j t(q, k_j), of scaled rows."""
+        return cosine_products(q - k, _row_log(self, q, k), -1)
 
     def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
         """Return that of one frequency's term for scaled rows x, y (..., d)."""
@@ -55,8 +62,11 @@ class Trigonometric(RandomFeatureMap):
 class Phase(RandomFeatureMap):
     r"""Random Fourier features of one cosine each: :math:`\phi(x) = (2/M)^{1/2} e^{c|x|^2} \cos(\Omega x + b)`.
 
-    Rahimi and Recht (2007), b uniform on :math:`[0, 2\pi)`. At equal M its variance is always above that of
-    :class:`Trigonometric` for the Gaussian kernel; it is here for parity with other libraries.
+    Rahimi and Recht (2007), b uniform on :math:`[0, 2\pi)`. At equal M and with iid frequencies its
+    variance differs from that of :class:`Trigonometric` by :math:`(k(\delta)^2 - k(2\delta) / 2) / M` of a kernel of
+    :math:`\delta = x - y`: it is above for the Gaussian kernel, and below where :math:`k(2\delta) > 2 k(\delta)^2`, as
+    far out under the Cauchy kernel. With frequencies that depend on each other it can be below too, for it has twice as
+    many. It is here for parity with other libraries.
     """
 
     phase: Float64  # (M,)
