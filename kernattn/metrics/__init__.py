@@ -13,6 +13,7 @@ from kernattn.metrics._estimates import (
 )
 from kernattn.metrics._gram import GramErrors, gram_errors
 from kernattn.metrics._settled import settled
+from kernattn.metrics._tilted import tilted_moment
 
 __all__ = [
     "Certificate",
@@ -30,6 +31,7 @@ __all__ = [
     "ratio_delta_method",
     "row_kl",
     "settled",
+    "tilted_moment",
     "variance_ratio",
 ]
 
