@@ -42,6 +42,9 @@ def fine():
 
 FIRST_USES = """
 from dataclasses import replace
+
+# OpenBLAS holds a lock of its own for a moment in each call, which a fork may cut in two; einsum calls no BLAS
+np.matmul = lambda x1, x2: np.einsum("...ij,...jk->...ik", x1, x2)
 drawn = [
     ka.random_features(ka.kernels.Softmax(), dim=64, num_features=1024),
     ka.random_features(ka.kernels.Gaussian(), dim=64, num_features=128, projection="hadamard"),
