@@ -92,7 +92,7 @@ def _prefetch(context, array, at):
         function = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0i8")
         data = context.make_array(signature.args[0])(context, builder, args[0]).data
         place = builder.bitcast(builder.gep(data, [args[1]]), byte)
-        builder.call(function, [place, word(0), word(3), word(1)])
+        builder.call(function, [place, word(0), word(2), word(1)])
         return context.get_dummy_value()
 
     return types.void(array, types.intp), codegen

@@ -83,6 +83,7 @@ def _operator(function: Callable[..., Any], emit: Callable[..., Any], result: An
 _operator(operator.add, ir.IRBuilder.fadd)
 _operator(operator.sub, ir.IRBuilder.fsub)
 _operator(operator.mul, ir.IRBuilder.fmul)
+_operator(operator.truediv, ir.IRBuilder.fdiv)
 _operator(operator.lt, lambda builder, a, b: builder.fcmp_ordered("<", a, b), types.boolean)
 _operator(operator.gt, lambda builder, a, b: builder.fcmp_ordered(">", a, b), types.boolean)
 _operator(operator.eq, lambda builder, a, b: builder.fcmp_ordered("==", a, b), types.boolean)

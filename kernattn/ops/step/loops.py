@@ -20,6 +20,7 @@ from kernattn.ops._numba.products import panel_product
 from kernattn.ops._numba.registers import LINE, ROWS, lanes
 from kernattn.ops._numba.row_units import balance_query, own_values, take_off_largest
 from kernattn.ops._numba.tiles import in_unit, row_scales
+from kernattn.ops.step.moderate_loops import moderate_heads, moderates
 from kernattn.ops.step.sums_loops import read, renew
 
 __all__ = ["advance"]
@@ -112,7 +113,8 @@ def _advance(phi_q, phi_k, tokens, mask, table, before, out, after, low, high):
     of_k, of_v = window(table, 0, heads), window(table, heads, heads)
     of_q = window(table, 2 * heads, groups * heads)
     of_out = window(table, (2 + groups) * heads, groups * heads)
-    q, k, v, given = whole(tokens[0]), whole(tokens[1]), whole(tokens[2]), whole(tokens[3])
+    tokens = (whole(tokens[0]), whole(tokens[1]), whole(tokens[2]), whole(tokens[3]))
+    q, k, v, given = tokens
     row = pad(max(features, phi_q.frequencies, phi_k.frequencies), lanes(v)) + lanes(v)
     readers, wide = pad(ROWS * groups, ROWS), pad(max(features, e), LINE // v.itemsize)
     tiles = (ROWS + readers) * row
@@ -129,8 +131,14 @@ def _advance(phi_q, phi_k, tokens, mask, table, before, out, after, low, high):
     positive, low_den = phi_q.positive and phi_k.positive, low_normaliser(v)
     dim, per_feature = phi_k.dim, phi_k.per_feature
     inputs, step = (keys, row) if phi_k.omega_t.size == 0 else (packed, dim)
-    for block in range(low, high, ROWS):
-        count = min(ROWS, high - block)
+    easy = mask.size == 0 and given.size == 0 and e % lanes(v) == 0 and moderates(phi_k, v) and moderates(phi_q, v)
+    block = low
+    while block < high:
+        if easy:
+            block = moderate_heads(phi_q, phi_k, tokens, table, before, out, after, memory, block, high)
+            if block == high:
+                break
+        count = 1 if easy else min(ROWS, high - block)
         _project(phi_k, k, of_k, block, count, mask, packed, keys, row)
         for j in range(count):
             x = window(inputs, j * step, dim)
@@ -206,6 +214,7 @@ def _advance(phi_q, phi_k, tokens, mask, table, before, out, after, low, high):
                     read(sums, reader, total)
                 parts[0] = normaliser
                 write(total, e, 1, e, parts, out, of_out[b * groups + g] * e)
+        block += count
 
 
 def _slab(arguments, low, high):

@@ -10,13 +10,13 @@ from kernattn.ops._numba.compile import inner, intrinsic
 from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.registers import Block, lanes
 
-__all__ = ["read", "renew"]
+__all__ = ["add", "read", "renew"]
 
 WIDE = 4  # vectors of columns whose totals stay in registers
 
 
-def _columns(vectors, renews):
-    """Return the intrinsic that passes over all rows of some columns; without `renews` it reads them only."""
+def _columns(vectors, shrinks, renews):
+    """Return the intrinsic that passes over all rows of some columns; the old sums may shrink, and be renewed."""
 
     @intrinsic
     def block(context, old, new, row, decay, weights, reader, value, total):
@@ -48,8 +48,11 @@ def _columns(vectors, renews):
             shrink, weight, looks = (k.splat(builder.load(k.at(x, a))) for x in (f, w, q))
             for j in places:
                 x = k.load(k.at(before, at, j * k.width))
-                if renews:
+                if shrinks:
                     x = builder.call(add, [shrink, x, builder.fmul(weight, values[j])])
+                elif renews:
+                    x = builder.call(add, [weight, values[j], x])
+                if renews:
                     k.store(x, k.at(after, at, j * k.width))
                 totals[j].add_incoming(builder.call(add, [looks, x, totals[j]]), body)
             a.add_incoming(builder.add(a, k.number(1)), body)
@@ -65,8 +68,9 @@ def _columns(vectors, renews):
     return block
 
 
-_renew_wide, _renew_narrow = _columns(WIDE, renews=True), _columns(1, renews=True)
-_read_wide, _read_narrow = _columns(WIDE, renews=False), _columns(1, renews=False)
+_renew_wide, _renew_narrow = _columns(WIDE, True, True), _columns(1, True, True)
+_add_wide, _add_narrow = _columns(WIDE, False, True), _columns(1, False, True)
+_read_wide, _read_narrow = _columns(WIDE, False, False), _columns(1, False, False)
 
 
 @inner
@@ -90,6 +94,21 @@ def renew(old, new, decay, weights, reader, value, total):
             for i in range(c, e):
                 y[i] = decay[a] * x[i] + weights[a] * value[i]
                 total[i] += reader[a] * y[i]
+
+
+@inner
+def add(old, new, weights, reader, value, total):
+    """Do what `renew` does where no old sum shrinks; values are whole vectors."""
+    e, width = total.size, lanes(total)
+    c = 0
+    while c + WIDE * width <= e:
+        x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
+        _add_wide(x, y, e, weights, weights, reader, v, into)
+        c += WIDE * width
+    while c < e:
+        x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
+        _add_narrow(x, y, e, weights, weights, reader, v, into)
+        c += width
 
 
 @inner
