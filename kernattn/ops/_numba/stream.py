@@ -84,7 +84,7 @@ def stream(target, source):
 
 @intrinsic
 def _prefetch(context, array, at):
-    """Ask for the line of array[at] to be brought into the caches."""
+    """Ask for the line of array[at] to be brought into the second-level cache: the first forgets it before its turn."""
 
     def codegen(context, builder, signature, args):
         byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)

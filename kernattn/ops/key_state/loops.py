@@ -14,12 +14,15 @@ from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.moderate import moderate_keys
 from kernattn.ops._numba.outputs import log_normalisers, write
 from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
-from kernattn.ops._numba.registers import TALL, lanes
+from kernattn.ops._numba.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.stream import fetch
 from kernattn.ops._numba.sums import Sums, clear, lift_sums, load_sums, rescale, store_sums
 from kernattn.ops._numba.tiles import key_values, key_weights, load_rows, project_keys, query_features
 
 __all__ = ["recur"]
+
+PIECE = 2 * TALL if TALL > ROWS else ROWS
+"""Rows of a product, between which part of the next chunk is fetched: all of it at once would have to be waited for."""
 
 
 @inner
@@ -129,7 +132,6 @@ def recur(
                     phi_q, q, (reads[r, g, 0] * n + t) * phi_q.dim, rows, sums.units, sums.z,
                     packed, queries, size, highest, own, den, spare,
                 )  # fmt: skip
-                fetch(k, (at_k + rows) * phi_k.dim, rows * phi_k.dim)  # of the next chunk
                 for again in range(2):  # products[j, i] = phi(k_j) . phi(q_i) for j <= i
                     product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
                     _cut_triangle(products, rows, size, inside)
@@ -139,8 +141,10 @@ def recur(
                         break
                 for i in range(rows):
                     den[i] += inside[i]
-                fetch(q, (reads[r, g, 0] * n + t + rows) * phi_q.dim, rows * phi_q.dim)
-                product(queries, 0, 1, size, sums.s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
+                for i in range(0, rows, PIECE):
+                    some, to = min(PIECE, rows - i), i * row_e
+                    fetch(q, (reads[r, g, 0] * n + t + rows + i) * phi_q.dim, some * phi_q.dim)
+                    product(queries, i, 1, size, sums.s, 0, row_e, num, to, row_e, some, e, features, False, FULL)
                 product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, True, LOWER)
                 write(num, row_e, rows, e, den, out, (reads[r, g, 1] * n + t) * e)
                 if logs.size > 0:
@@ -151,7 +155,11 @@ def recur(
                     )  # fmt: skip
             for a in range(features):
                 sums.z[a] += totals[a]
-            fetch(v, (at_v + rows) * e, rows * e)
-            product(keys, 0, 1, row_k, values, 0, row_v, sums.s, 0, row_e, features, e, rows, True, FULL)
+            each_k, each_v = rows * phi_k.dim // features, rows * e // features
+            for i in range(0, features, PIECE):
+                some, to = min(PIECE, features - i), i * row_e
+                fetch(k, (at_k + rows) * phi_k.dim + each_k * i, each_k * some)
+                fetch(v, (at_v + rows) * e + each_v * i, each_v * some)
+                product(keys, i, 1, row_k, values, 0, row_v, sums.s, to, row_e, some, e, rows, True, FULL)
             t += rows
         store_sums(sums, after, r, least)
