@@ -64,7 +64,11 @@ def check_size(rows: Float64, scale: Float64) -> None:
         )
 
 
-def sampled_pairs(rows: Float64) -> tuple[Float64, Float64]:
-    """Return pairs of rows (n, d), each with each, as arrays (s, 1, d) and (1, s, d) of rows evenly spaced."""
-    sample = rows[np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE)).astype(int)]
-    return sample[:, None, :], sample[None, :, :]
+def sampled_pairs(queries: Float64, keys: Float64) -> tuple[Float64, Float64]:
+    """Return pairs of rows (n, d) and (l, d), each with each: (s, 1, d) and (1, t, d), rows evenly spaced."""
+    return _spaced(queries)[:, None, :], _spaced(keys)[None, :, :]
+
+
+def _spaced(rows: Float64) -> Float64:
+    spaced: Float64 = rows[np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE)).astype(int)]
+    return spaced

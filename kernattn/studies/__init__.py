@@ -10,6 +10,7 @@ from kernattn.studies._presets.attention.verdicts import verdicts
 from kernattn.studies._presets.study import study
 from kernattn.studies._presets.table import PRESETS
 from kernattn.studies._records import StudyConflict, read_records
+from kernattn.studies._regret import regret_table, regrets
 from kernattn.studies._run import run
 from kernattn.studies._sweep import Cell, Stop, Sweep
 
@@ -28,6 +29,8 @@ __all__ = [
     "preset",
     "read_records",
     "real_rows",
+    "regret_table",
+    "regrets",
     "run",
     "study",
     "verdicts",

@@ -204,7 +204,7 @@ def test_a_map_is_chosen_like_others(mirrored):
     kernel = K.Softmax()
     found = ka.features.recommend(kernel, ROWS, 12)
     rows = {choice.estimator: choice for choice in found.choices if choice.projection == ka.projections.Iid()}
-    assert rows["mirrored"].error == rows["positive"].error
+    assert rows["mirrored"].predicted == rows["positive"].predicted
     assert rows["mirrored"].reason == "as positive"
     assert "mirrored" in str(found)
     best = ka.random_features(kernel, D, 12, data=ROWS, projection="iid", rng=0)

@@ -141,20 +141,20 @@ def test_no_gain_where_queries_and_keys_are_alike():
     np.testing.assert_allclose(np.sort(ours.inner.tilt), np.sort(symmetric.tilt), rtol=5e-3)
 
 
-def test_other_estimators_take_the_rows_of_both():
-    pair, rows = (queries(), keys(300)), np.concatenate([queries(), keys(300)])
-    for name, kernel in (
-        ("auto", K.Softmax()),
-        ("favor_sharp", K.Gaussian()),
-        ("optimal_positive", K.Softmax()),
-        ("auto", K.Polynomial(2)),
-        ("auto", K.Gaussian() + K.Gaussian(2.0)),
-    ):
-        one, other = (ka.random_features(kernel, D, 12, name, data=data) for data in (pair, rows))
-        assert one.fingerprint == other.fingerprint
-    table = ka.features.recommend(K.Softmax(), pair, 12)
-    assert str(table) == str(ka.features.recommend(K.Softmax(), rows, 12))
-    assert NAME not in {choice.estimator for choice in table.choices}
+def test_other_estimators_are_shaped_by_pairs_of_a_query_and_a_key():
+    q, k = queries() + 0.5, keys(300)
+    sums = (q[:, None] + k).reshape(-1, q.shape[1]) * D**-0.25
+    positive = ka.random_features(K.Softmax(), D, 12, "optimal_positive", data=(q, k))
+    assert positive.tilt == pytest.approx(ka.features.optimal_tilt(np.mean(sums**2)))
+    sharp = ka.random_features(K.Softmax(), D, 12, "favor_sharp", data=(q, k))
+    p, basis = np.linalg.eigh(sums.T @ sums / len(sums))
+    np.testing.assert_allclose(sharp.tilt, [ka.features.optimal_tilt(each) for each in p])
+    np.testing.assert_allclose(np.abs(np.sum(sharp.basis * basis, axis=0)), 1)
+    assert NAME not in {choice.estimator for choice in ka.features.recommend(K.Softmax(), (q, k), 12).choices}
+
+
+def test_rows_that_are_no_pair_stand_for_both():
+    rows = queries()
     for part in checked(rows):
         np.testing.assert_array_equal(part, rows)
 

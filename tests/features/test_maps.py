@@ -153,12 +153,12 @@ def test_auto():
     (x,) = arrays(1, (50, 4), dtype="float64")
     for kernel in (softmax, gaussian):
         for size in (0.1, 1.0, 3.0):
-            chosen = ka.random_features(kernel, 4, 8, data=size * x)
+            chosen = ka.random_features(kernel, 4, 8, data=size * x, objective="kernel")
             pairs = np.broadcast_arrays(size * x[:, None], size * x[None])
             weights = np.ones((50, 50))
             if kernel is softmax:  # whose rows attention normalises
-                squares = np.exp(size**2 * x @ x.T) * (1 - np.eye(50))  # k^2, as the scale is 1/2
-                weights = (1 - np.eye(50)) / squares.sum(axis=1, keepdims=True)
+                squares = np.exp(size**2 * x @ x.T)  # k^2, as the scale is 1/2
+                weights = weights / squares.sum(axis=1, keepdims=True)
             names = set(ka.features.estimators(kernel)) - {"favor_sharp_asymmetric"}  # which is never taken
             by = dict.fromkeys(names, "orthogonal") | {"favor_sharp": "iid"}  # of these it is known
             error = {

@@ -8,6 +8,8 @@ import pytest
 import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import recommend
+from kernattn.features._choose.sample import REDRAWS, drawn_sample
+from kernattn.features._data import checked
 from laws import arrays
 
 K, P = ka.kernels, ka.projections
@@ -19,32 +21,150 @@ def data(size=1.0):
     return size * arrays(1, (N, D), dtype="float64")[0]
 
 
-def weights(kernel, x):
-    """Every pair, or for softmax every pair of two rows, each row of the kernel of size 1."""
-    exact = kernel(x)
+def weights(kernel, q, k):
+    """Every pair of a query and a key, or for softmax each row of the kernel of size 1."""
+    exact = kernel(q, k)
     if not isinstance(kernel, K.Softmax):
-        return exact, np.ones((N, N))
-    off = 1 - np.eye(N)
-    return exact, off / np.sum(off * exact**2, axis=1, keepdims=True)
+        return exact, np.full(exact.shape, 1 / np.sum(exact**2))
+    return exact, np.ones_like(exact) / np.sum(exact**2, axis=1, keepdims=True) / len(q)
+
+
+def pair(size=1.0):
+    """Queries and keys that differ: in number, in mean and along axes."""
+    q, k = (arrays(seed, (n, D), dtype="float64")[0] for seed, n in ((1, N), (2, 30)))
+    return size * (q * np.linspace(0.5, 2, D) + 0.5), size * (k * np.linspace(2, 0.5, D) - 0.5)
 
 
 @pytest.mark.statistical
 @pytest.mark.parametrize("kernel", [K.Gaussian(2.0), K.Softmax()], ids=["gaussian", "softmax"])
-def test_errors_are_those_that_maps_make(kernel):
-    x = data(0.3)
-    exact, w = weights(kernel, x)
-    table = recommend(kernel, x, 12)
-    assert [choice.error for choice in table.choices] == sorted(choice.error for choice in table.choices)
+def test_predicted_errors_of_the_kernel_are_those_that_maps_make(kernel):
+    q, k = pair(0.3)
+    exact, w = weights(kernel, q, k)
+    table = recommend(kernel, (q, k), 12, objective="kernel")
+    assert [choice.error for choice in table.choices] == sorted(choice.predicted for choice in table.choices)
     assert {choice.estimator for choice in table.choices} == SYMMETRIC
+    assert table.uniform is None
     for choice in table.choices:
         if "iid frequencies" in choice.reason:
             continue
-        phi = ka.random_features(kernel, D, 12, choice.estimator, choice.projection, data=x)
+        phi = ka.random_features(kernel, D, 12, choice.estimator, choice.projection, data=(q, k))
         rng = np.random.default_rng(3)
-        drawn = (f(x) @ f(x).T for f in (phi.redraw(rng) for _ in range(300)))
-        squares = np.array([np.sum(w * (estimate - exact) ** 2) for estimate in drawn]) / np.sum(w * exact**2)
-        z = (squares.mean() - choice.error**2) / (squares.std() / np.sqrt(len(squares)))
+        drawn = (f(q) @ f(k).T for f in (phi.redraw(rng) for _ in range(300)))
+        squares = np.array([np.sum(w * (estimate - exact) ** 2) for estimate in drawn])
+        z = (squares.mean() - choice.predicted**2) / (squares.std() / np.sqrt(len(squares)))
         assert abs(z) < 4.5, choice
+
+
+def attention(q, k, v, phi, causal):
+    if causal:
+        return ka.causal_linear_attention(q, k, v, phi)[0] if phi else ka.softmax_attention(q, k, v, causal=True)
+    return ka.linear_attention(q, k, v, phi) if phi else ka.softmax_attention(q, k, v)
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("given", [False, True], ids=["any values", "values"])
+def test_measured_errors_of_attention_are_those_that_maps_make(given, causal):
+    """The typical error over many redraws, by the public functions, lies in the interval; uniform attention's is it."""
+    (q, k), kernel = pair(0.5), K.Softmax()
+    q = q[: len(k)]
+    seen = np.tril(np.ones((len(q), len(k)))) if causal else np.ones((len(q), len(k)))
+    seen /= np.sum(seen, axis=1, keepdims=True)
+    v = arrays(4, (len(k), 3), dtype="float64")[0] if given else np.eye(len(k))  # E |A v|^2 = |A|^2 of white values
+    kinds = [v] if given else [v, k]
+    table = recommend(K.Softmax(), (q, k), 16, ["iid"], values=v if given else None, causal=causal)
+    exact = [attention(q, k, each, None, causal) for each in kinds]
+
+    def log_error(outs):
+        return np.mean(
+            [np.log(np.linalg.norm(out - o) / np.linalg.norm(o)) for out, o in zip(outs, exact, strict=True)]
+        )
+
+    assert table.uniform == pytest.approx(np.exp(log_error(seen @ each for each in kinds)), rel=1e-9)
+    assert [choice.error for choice in table.choices] == sorted(choice.measured for choice in table.choices)
+    for choice in table.choices:
+        if choice.estimator in {"trigonometric", "phase"}:  # their errors have no expectation
+            continue
+        phi = ka.random_features(kernel, D, 16, choice.estimator, "iid", data=(q, k))
+        rng = np.random.default_rng(3)
+        drawn = [phi.redraw(rng) for _ in range(100)]
+        logs = [log_error(attention(q, k, v, each, causal) for v in kinds) for each in drawn]
+        spread = np.std(logs) * np.sqrt(1 / REDRAWS + 1 / len(logs))
+        assert abs(np.mean(logs) - np.log(choice.measured)) < 4.5 * spread, choice
+        assert choice.low <= choice.measured <= choice.high
+
+
+def test_prediction_of_attention_is_that_of_small_errors():
+    """To first order: with many features of iid frequencies and values far from what the rows have in common."""
+    q, k = pair(0.5)
+    v = np.random.default_rng(0).standard_normal((len(k), 50))
+    for row in recommend(K.Softmax(), (q, k), 4000, ["iid"], values=v).choices:
+        assert 0.3 < row.measured / row.predicted < 1.3, row
+        assert row.predicted < 0.3
+
+
+def opposed():
+    """Queries about a mean, keys about its opposite: attention all but uniform, of which maps make noise."""
+    rng, mean = np.random.default_rng(0), 1.2 * np.eye(32)[0]
+    q, k = ((0.3 * rng.standard_normal((256, 32)) + sign * mean) * 32**0.25 for sign in (1, -1))
+    return q, k, rng.standard_normal((256, 8))
+
+
+def test_queries_do_not_meet_queries():
+    """Pairs of a query and a key alone: what a pooled choice took for the best has many times the error."""
+    q, k, values = opposed()
+    table = recommend(K.Softmax(), (q, k), 64, ["orthogonal"])
+    error = {choice.estimator: choice.measured for choice in table.choices}
+    assert table.best.estimator not in {"trigonometric", "phase"}
+    assert error["trigonometric"] > 30 * table.best.measured
+    auto = ka.random_features(K.Softmax(), 32, 64, data=(q, k))
+    assert type(auto) is ka.features.ESTIMATORS[table.best.estimator].cls
+    assert recommend(K.Softmax(), (q, k), 64, ["orthogonal"], values=values).hopeless  # all but uniform, and noise
+    assert not recommend(K.Softmax(), (q, k), 64, ["orthogonal"]).hopeless  # with keys as values maps come near
+
+
+def test_rows_stand_for_queries_and_keys():
+    x = data()
+    for kernel in K.Softmax(), K.Gaussian():
+        assert recommend(kernel, x, 12) == recommend(kernel, (x, x.copy()), 12)
+
+
+def test_the_work_is_bounded():
+    """64 queries and 512 keys of any number of rows; rows that attend to themselves, or causally, among the keys."""
+    rng = np.random.default_rng(0)
+    q, k, x = rng.standard_normal((3, 2000, D))
+    for given, causal in ((x, False), ((q, k), True), ((q, k), False)):
+        sample = drawn_sample(checked(given), np.random.default_rng(0), causal=causal)
+        assert (sample.queries.shape, sample.keys.shape) == ((64, D), (512, D))
+        if given is x:
+            assert all((sample.keys == row).all(axis=1).any() for row in sample.queries)
+        if causal:
+            at = [int(np.flatnonzero((q == row).all(axis=1))[0]) for row in sample.queries]
+            keys = [int(np.flatnonzero((k == row).all(axis=1))[0]) for row in sample.keys]
+            assert set(at) <= set(keys)
+            np.testing.assert_array_equal(sample.visible, np.asarray(at)[:, None] >= np.asarray(keys))
+
+
+def test_a_seed_decides():
+    x = data()
+    rng = np.random.default_rng(5)
+    first = recommend(K.Softmax(), x, 12, rng=rng)
+    assert recommend(K.Softmax(), x, 12, rng=rng) == first
+    other = recommend(K.Softmax(), x, 12, rng=6)
+    assert {row.measured for row in other.choices}.isdisjoint(row.measured for row in first.choices)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_rows_of_every_size(causal):
+    """Errors stay numbers where the kernel is far beyond the floats, later keys far larger than earlier ones."""
+    rng = np.random.default_rng(0)
+    q, k = rng.standard_normal((2, N, D))
+    k *= np.geomspace(1e-3, 1e3, N)[:, None]
+    table = recommend(K.Softmax(), (q, k), 12, causal=causal)
+    assert 0 < table.uniform < 10
+    for choice in table.choices:
+        if choice.estimator not in {"trigonometric", "phase"}:
+            assert 0 < choice.measured < 2, choice
 
 
 @pytest.mark.parametrize("projection", ["iid", "orthogonal"])
@@ -59,29 +179,53 @@ def test_auto_takes_the_first_row(kernel, number, projection):
         np.testing.assert_array_equal(auto.omega, by_name.omega)
 
 
+@pytest.mark.parametrize("objective", ["kernel", "attention"])
+def test_auto_takes_the_first_row_of_the_objective(objective):
+    for kernel in K.Gaussian(), K.Softmax():
+        best = recommend(kernel, pair(), 12, ["orthogonal"], objective=objective).best
+        auto = ka.random_features(kernel, D, 12, data=pair(), objective=objective)
+        assert type(auto) is ka.features.ESTIMATORS[best.estimator].cls
+
+
 def test_uniform_attention():
-    """Its error by hand; beaten at small norms, not at large ones, and then the table says so."""
+    """Where it is beaten and where it is not, the table says so; nobody loses where all keys are alike."""
     kernel = K.Softmax()
-    x = data(0.5)
-    exact, w = weights(kernel, x)
-    rows = exact[w > 0].reshape(N, N - 1)
-    by_hand = np.mean(np.var(rows, axis=1) / np.mean(rows**2, axis=1)) ** 0.5
-    table = recommend(kernel, x, 256)
-    assert table.uniform == pytest.approx(by_hand)
-    assert not table.hopeless
-    assert "No map estimates" not in str(table)
-    far = recommend(kernel, data(4.0), 16)
+    *far, values = opposed()
+    near, far = recommend(kernel, data(0.5), 256), recommend(kernel, tuple(far), 64, values=values)
+    assert near.best.high < near.uniform
+    assert not near.hopeless
+    assert far.best.low > far.uniform
     assert far.hopeless
-    assert "No map estimates the kernel better than uniform rows" in str(far)
-    assert recommend(K.Gaussian(), x, 16).uniform is None
+    assert "No map is better" not in str(near)
+    assert "No map is better than uniform attention" in str(far)
+    same = recommend(kernel, (data(), np.ones((N, D))), 16)
+    assert same.uniform == same.best.measured == 0
+    assert not same.hopeless
+    assert recommend(K.Gaussian(), data(), 16).uniform is None
+
+
+def test_hopeless_is_said_of_whole_intervals():
+    *rows, values = opposed()
+    table = recommend(K.Softmax(), tuple(rows), 64, values=values)
+    assert table.hopeless
+    rows = list(table.choices)
+    for row in rows:
+        assert row.over_uniform == pytest.approx(row.low / table.uniform)
+    rows[-1] = rows[-1]._replace(over_uniform=0.99)
+    assert not replace(table, choices=tuple(rows)).hopeless
 
 
 def test_printed():
     table = recommend(K.Softmax(), data(), 16)
     lines = str(table).splitlines()
-    assert lines[0].startswith("16 features; medians |x + y|^2")
+    assert lines[0].startswith("attention: 16 features, 40 queries and 40 keys; medians |x + y|^2")
     assert len([line for line in lines if "orthogonal" in line.lower()]) == len(SYMMETRIC)
-    assert all(choice.reason in str(table) for choice in table.choices)
+    for choice in table.choices:
+        (line,) = (each for each in lines if each.split()[:1] == [choice.estimator] and repr(choice.projection) in each)
+        assert f"{choice.predicted:.3g}" in line
+        assert f"{choice.measured:.3g} ± " in line
+        assert choice.reason in line
+    assert any(line.split()[:2] == ["uniform", f"{table.uniform:.3g}"] for line in lines)
 
 
 def test_what_a_kernel_cannot_take_is_left_out():
@@ -104,6 +248,23 @@ def test_refusals():
         recommend(K.Gaussian(), np.ones(3), 8)
     with pytest.raises(ParameterError, match="num_features"):
         recommend(K.Gaussian(), data(), 0)
+    with pytest.raises(ParameterError, match="objective must be one of kernel, attention; got 'errors'"):
+        recommend(K.Gaussian(), data(), 8, objective="errors")
+    for given in ({"values": data()}, {"causal": True}):
+        with pytest.raises(ParameterError, match="values and causal are for objective 'attention'"):
+            recommend(K.Gaussian(), data(), 8, **given)
+    with pytest.raises(ShapeError, match="a row for each of the 40 keys"):
+        recommend(K.Softmax(), data(), 8, values=np.ones((3, 2)))
+    with pytest.raises(ParameterError, match="must not all be 0"):
+        recommend(K.Softmax(), data(), 8, values=np.zeros((N, 2)))
+    with pytest.raises(ShapeError, match="as many queries as keys; got 40 queries and 30 keys"):
+        recommend(K.Softmax(), pair(), 8, causal=True)
+    for estimator, rows in (("positive", data()), ("auto", None)):
+        with pytest.raises(ParameterError, match="are what estimator 'auto' chooses by on data"):
+            ka.random_features(K.Softmax(), D, 8, estimator, data=rows, objective="kernel")
+    for kernel in K.Polynomial(2), K.Gaussian() + K.Softmax():
+        with pytest.raises(ParameterError, match="'attention' is for kernels that have a spectral measure"):
+            ka.random_features(kernel, D, 8, data=data(), objective="attention")
 
 
 def test_a_map_of_unknown_variance_is_ranked_last(monkeypatch):

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
+from kernattn._array import Float64
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._data import Data
@@ -28,6 +29,9 @@ class Request(NamedTuple):
     projection: Projection
     data: Data | None
     rng: np.random.Generator
+    objective: str | None = None  # what "auto" with data chooses by, with these values and causally
+    values: Float64 | None = None
+    causal: bool = False
 
 
 @final

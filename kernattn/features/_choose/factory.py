@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from kernattn._array import Array
-from kernattn._check import positive_integer, shown
+from kernattn._check import boolean, positive_integer, shown
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel, make
+from kernattn.features._choose.sample import checked_values
+from kernattn.features._choose.spectral import objective_of
 from kernattn.features._data import checked
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
@@ -24,6 +26,10 @@ def random_features(
     projection: str | Projection = "orthogonal",
     data: Array | tuple[Array, Array] | None = None,
     rng: RNG = 0,
+    *,
+    objective: str | None = None,
+    values: Array | None = None,
+    causal: bool = False,
 ) -> FeatureMap:
     r"""Draw a feature map with :math:`E\,\phi(x)^T \phi(y) = k(x, y)`.
 
@@ -44,22 +50,30 @@ def random_features(
         Output dimension M; a pair (cosine and sine, or the two signs of "hyperbolic") counts as two. The terms of a sum
         share it equally; for a tensor product it is the product of its factors' numbers, as equal as can be.
     estimator : str
-        "auto", or a name of an estimator that the kernel has, see the notes. "auto" with data is the one whose
-        predicted squared error over pairs of rows of data is smallest (that of iid frequencies, where the projection's
-        is not known), as `kernattn.features.recommend` tells, and the same map as by that name; where num_features is
-        odd it is none of pairs.
+        "auto", or a name of an estimator that the kernel has, see the notes. "auto" with data is the one of least
+        error, as `kernattn.features.recommend` tells, and the same map as by that name; where num_features is odd it is
+        none of pairs.
     projection : str or Projection
         A name of `kernattn.projections.PROJECTIONS`, or a spec that carries method and norms; norms "chi" are those of
         the kernel's own frequencies, whatever their law. Laplacian, Cauchy, Sech and SkewedChi2 have frequencies drawn
         axis by axis and take "iid" only; AdditiveChi2 and Polynomial have none and leave it at its default, but for
         "gaussian_sketch", whose weights are "iid" or "orthogonal".
     data : (n, d) array or pair of such, optional
-        Inputs as they will come, or a tuple (queries, keys) of them: they decide for "auto", shape "favor_sharp" and
-        "favor_sharp_asymmetric", which cannot do without, and set the parameter of "optimal_positive", which without
-        data is the best one for standard normal inputs. All but "favor_sharp_asymmetric" take the rows of both
-        together, and that one takes an array for both.
+        Inputs as they will come, or a tuple (queries, keys) of them. The pairs of each query with each key count; of
+        one array, each row with each. They decide for "auto", shape "favor_sharp" and "favor_sharp_asymmetric", which
+        cannot do without, and set the parameter of "optimal_positive", which without data is the best one for standard
+        normal inputs.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of the draw, in float64 on the host: every backend gets the same frequencies.
+        Source of the draw, in float64 on the host: every backend gets the same frequencies. The rows and redraws by
+        which "auto" chooses follow from it too.
+    objective : {"attention", "kernel"}, optional
+        What "auto" chooses by on data: the error of attention, measured on redraws, or the expected one of the kernel,
+        in closed form. By default attention's where the kernel serves attention, as Softmax does, and the kernel's
+        elsewhere, in sums and products too.
+    values : (l, e) array, optional
+        Attention's values for "auto", a row for each key of data.
+    causal : bool
+        Whether "auto" chooses by causal attention, of as many queries as keys.
 
     Returns
     -------
@@ -107,4 +121,14 @@ def random_features(
     if not isinstance(given, str):
         raise ParameterError(f"estimator must be a name; got {shown(given)}")
     sample = None if data is None else checked(data, dim)
-    return make(Request(kernel, dim, num_features, estimator, spec, sample, generator(rng)))
+    request = Request(kernel, dim, num_features, estimator, spec, sample, generator(rng))
+    if objective is None and values is None and not boolean("causal", causal):
+        return make(request)
+    if estimator != "auto" or sample is None:
+        raise ParameterError(
+            "objective, values and causal are what estimator 'auto' chooses by on data: leave them at their defaults; "
+            f"got estimator {shown(estimator)}{'' if sample else ' without data'}"
+        )
+    goal = objective_of(kernel, objective, values is not None or causal)
+    rows = checked_values(values, sample, causal)
+    return make(request._replace(objective=goal, values=rows, causal=causal))

@@ -47,11 +47,13 @@ def _of_logarithms(request: Request) -> FeatureMap:
 
 
 def _composite(request: Request) -> FeatureMap:
+    """Return the map of a composite kernel. Rows of a sum or product are not its members', nor their normalisers."""
+    objective = request.objective if isinstance(request.kernel, Scaled) else "kernel"
     return composite_features(
         request.kernel,
         request.num_features,
         request.rng,
-        lambda kernel, number: make(request._replace(kernel=kernel, num_features=number)),
+        lambda kernel, number: make(request._replace(kernel=kernel, num_features=number, objective=objective)),
     )
 
 
@@ -116,6 +118,11 @@ def make(request: Request) -> FeatureMap:
     if not isinstance(name, str) or not (name in ("auto", *names) or members_say):
         others = f" or one of {', '.join(names)}" if names else ""
         raise ParameterError(f"estimator must be 'auto'{others} for {shown(kernel)}; got {shown(name)}")
+    spectral = family in (SPECTRAL, FAMILIES[SkewedChi2], FAMILIES[Scaled])
+    if request.objective == "attention" and not spectral:
+        raise ParameterError(
+            f"objective 'attention' is for kernels that have a spectral measure, not for {shown(kernel)}: leave it out"
+        )
     if request.data is not None:
         check_size(request.data.rows, kernel.input_scale(request.dim))
     return family.make(request)

@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
 from kernattn._random import generator
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
-from kernattn.features._data import sampled_pairs
+from kernattn.features._data import Data, sampled_pairs
 from kernattn.features._polynomial.inputs import pair_sums
 from kernattn.features._polynomial.monomials import Polynomial
 from kernattn.projections import resolve
@@ -23,7 +22,7 @@ def polynomial_features(request: Request) -> FeatureMap:
     """Return the map of the estimator that is asked for; by "auto" the first one, or with data the best.
 
     With data this is the map without an error where it has so many features, else the sketch with the least variance,
-    summed over pairs of rows.
+    summed over pairs of a query and a key.
     """
     if request.estimator != "auto":
         return draw(request, request.estimator)
@@ -31,7 +30,7 @@ def polynomial_features(request: Request) -> FeatureMap:
         return draw(request, rows_of(request.kernel)[0])
     if request.num_features == Polynomial(request.kernel).num_features_of(request.dim):
         return _draw(request, "exact")
-    return _draw(request, _least_variance(request, request.data.rows))
+    return _draw(request, _least_variance(request, request.data))
 
 
 def _draw(request: Request, name: str) -> FeatureMap:
@@ -39,9 +38,9 @@ def _draw(request: Request, name: str) -> FeatureMap:
     return draw(request if ESTIMATORS[name].projected else request._replace(projection=resolve("orthogonal")), name)
 
 
-def _least_variance(request: Request, data: Float64) -> str:
+def _least_variance(request: Request, data: Data) -> str:
     """Return the best sketch, as told by maps of two features that know their law."""
-    pairs, octaves = pair_sums(request.kernel, request.dim, *sampled_pairs(data))
+    pairs, octaves = pair_sums(request.kernel, request.dim, *sampled_pairs(data.queries, data.keys))
     m, sizes = request.num_features, 2.0 ** (2 * request.kernel.degree * (octaves - np.max(octaves)))
 
     def predicted(name: str) -> float:

@@ -8,16 +8,20 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64
-from kernattn._check import positive_integer, shown
+from kernattn._array import Array
+from kernattn._check import boolean, positive_integer, shown
 from kernattn._random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel
-from kernattn.features._choose.prediction import pair_weights, predict
-from kernattn.features._choose.spectral import candidates
+from kernattn.features._choose.prediction import predict
+from kernattn.features._choose.ranking import measure
+from kernattn.features._choose.sample import REDRAWS, Sample, checked_values, drawn_sample, redraw_seeds
+from kernattn.features._choose.spectral import candidates, objective_of
 from kernattn.features._choose.table import ESTIMATORS
-from kernattn.features._data import check_size, checked, sampled_pairs
+from kernattn.features._choose.targets import TARGETS
+from kernattn.features._data import check_size, checked
+from kernattn.features._moments.pairs import beyond
 from kernattn.features._spectral.spectra import check_spectrum
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
@@ -26,7 +30,7 @@ __all__ = ["Choice", "Recommendation", "recommend"]
 
 
 class Choice(NamedTuple):
-    """One row of the table.
+    """One row of the table. Errors are relative root mean squares over rows, see `recommend`.
 
     Attributes
     ----------
@@ -35,7 +39,19 @@ class Choice(NamedTuple):
     projection : Projection
         The projection.
     error : float
-        Predicted relative error of the kernel: the root of its weighted mean square over the kernel's own.
+        What the rows are ranked by: `measured` for attention, `predicted` for the kernel.
+    predicted : float
+        The expected error by closed form, of attention to first order; infinite where it is not known or beyond the
+        floats.
+    measured : float
+        The typical error of a draw, the geometric mean over redraws.
+    standard_error : float
+        Of `measured`, over the redraws.
+    low, high : float
+        The 95 % interval of `measured`, Student's of the logarithms.
+    over_uniform : float or None
+        The low end of that interval of the error over uniform attention's; without values the lower of the two kinds.
+        None where the objective is the kernel.
     reason : str
         What the error comes from; the variances in it are those of one pair at the median.
     """
@@ -43,6 +59,12 @@ class Choice(NamedTuple):
     estimator: str
     projection: Projection
     error: float
+    predicted: float
+    measured: float
+    standard_error: float
+    low: float
+    high: float
+    over_uniform: float | None
     reason: str
 
 
@@ -57,14 +79,21 @@ class Recommendation:
         The table, best first.
     num_features : int
         Number M of features that it is for.
+    objective : str
+        "attention" or "kernel": whose errors they are.
+    queries, keys : int
+        Numbers of rows that were looked at.
     sum_squared, difference_squared : float
-        Medians of ``|x + y|^2`` and ``|x - y|^2`` over pairs of rows, in the kernel's own scale.
+        Medians of ``|x + y|^2`` and ``|x - y|^2`` over queries x and keys y, in the kernel's own scale.
     uniform : float or None
-        For the softmax kernel, the error of uniform rows: every row of the kernel matrix replaced by its mean.
+        The error of uniform attention, every key alike; None where the objective is the kernel.
     """
 
     choices: tuple[Choice, ...]
     num_features: int
+    objective: str
+    queries: int
+    keys: int
     sum_squared: float
     difference_squared: float
     uniform: float | None
@@ -76,25 +105,31 @@ class Recommendation:
 
     @property
     def hopeless(self) -> bool:
-        """Is no map's predicted error of the kernel below that of uniform rows? Attention's own errors can differ."""
-        return self.uniform is not None and not self.best.error < self.uniform
+        """Is the 95 % interval of every map's error of attention above uniform's, without values for both kinds?"""
+        return all(choice.over_uniform is not None and choice.over_uniform > 1 for choice in self.choices)
 
     def __str__(self) -> str:
         """Return the table, and what it means."""
-        v2, z2, m = self.sum_squared, self.difference_squared, self.num_features
         width = max(len(repr(choice.projection)) for choice in self.choices)
-        lines = [f"{m} features; medians |x + y|^2 = {v2:.3g}, |x - y|^2 = {z2:.3g}"]
-        lines.append(f"  {'estimator':<16}  {'projection':<{width}}  {'error':>9}  reason")
-        for choice in self.choices:
-            row = f"  {choice.estimator:<16}  {choice.projection!r:<{width}}  {choice.error:9.3g}  {choice.reason}"
-            lines.append(row)
+        rows = f"{self.num_features} features, {self.queries} queries and {self.keys} keys"
+        medians = f"medians |x + y|^2 = {self.sum_squared:.3g}, |x - y|^2 = {self.difference_squared:.3g}"
+        lines = [f"{self.objective}: {rows}; {medians}"]
+        lines.append(f"  {'estimator':<16}  {'projection':<{width}}  {'predicted':>9}  {'measured':>19}  reason")
+        for row in self.choices:
+            measured = f"{row.measured:.3g} ± {float(f'{row.standard_error:.1g}'):g}"
+            head = f"  {row.estimator:<16}  {row.projection!r:<{width}}"
+            lines.append(f"{head}  {row.predicted:9.3g}  {measured:>19}  {row.reason}")
         if self.uniform is not None:
-            lines.append(f"  {'uniform':<16}  {'':<{width}}  {self.uniform:9.3g}  every row of the kernel its mean")
+            uniform = f"{self.uniform:.3g}"
+            lines.append(f"  {'uniform':<16}  {'':<{width}}  {'':9}  {uniform:>19}  every key alike")
+        lines.append(
+            f"Errors are relative, root mean square; measured: the typical one of {REDRAWS} redraws. "
+            f"Ranked by what is {'measured' if self.objective == 'attention' else 'predicted'}."
+        )
         if self.hopeless:
             lines.append(
-                "No map estimates the kernel better than uniform rows do: relative variances of positive features are "
-                f"about e^(|x + y|^2) / m = {_exp(v2) / m:.3g} at the median, more for the pairs that matter. "
-                "Attention divides by sums of rows, and can err less: measure it."
+                "No map is better than uniform attention: the 95 % interval of each lies above it. "
+                "Take exact attention, or more features."
             )
         return "\n".join(lines)
 
@@ -105,26 +140,49 @@ def recommend(
     num_features: int,
     projections: Sequence[str | Projection] = ("iid", "orthogonal"),
     rng: RNG = 0,
+    *,
+    objective: str | None = None,
+    values: Array | None = None,
+    causal: bool = False,
 ) -> Recommendation:
-    r"""Rank estimators by :math:`(\sum w E(\phi(x)^T \phi(y) - k(x, y))^2 / \sum w\, k(x, y)^2)^{1/2}` over pairs.
+    r"""Rank estimators by attention's measured :math:`\sum_i |\hat o_i - o_i|^2 / \sum_i |o_i|^2`, or the kernel's.
 
-    The expectation is variance plus squared bias, in closed form (see `FeatureMap.variance`), over the pairs of up to
-    64 rows: nothing is measured. The weights w are 1, but for the softmax kernel, whose rows attention normalises, they
-    make the rows count equally and leave out the pairs of a row with itself. ``random_features(..., estimator="auto",
-    data=data)`` draws the best one of its projection by the same prediction.
+    Attention is :math:`o_i = \sum_j A_{ij} v_j`, :math:`A_{ij} = k(q_i, k_j) / Z_i`,
+    :math:`Z_i = \sum_j k(q_i, k_j)`. Without values the error is the geometric mean of two: that of independent
+    standard normal values, in expectation :math:`\sum_{ij} (\hat A_{ij} - A_{ij})^2 / \sum_{ij} A_{ij}^2`, and that of
+    the keys as values, for values are functions of tokens, and then errors of neighbours cancel. Eight redraws of each
+    map are measured, on the same draws; the one whose geometric mean is least comes first. Beside it stands a
+    prediction to first order, :math:`\sum_{ij} E\,\delta_{ij}^2 |v_j - o_i|^2 / Z_i^2` over the same sum, with
+    :math:`\delta = \phi(q)^T \phi(k) - k(q, k)`: it leaves out what the errors of
+    a row have in common, and that a normaliser can vanish.
+
+    The kernel's error is :math:`\sum_{ij} E\,\delta_{ij}^2 / \sum_{ij} k_{ij}^2`, the expectation in closed form,
+    variance plus squared bias (see `FeatureMap.variance`): a few redraws do not show the tails of exponential features.
+    For a kernel that serves attention, every row counts equally. Errors are printed as square roots.
+
+    Up to 64 queries and 512 keys are drawn from the data, whatever its size, and the redraws, by `rng`; none depends on
+    which estimators there are. ``random_features(..., estimator="auto", data=data)`` draws the best one of its
+    projection.
 
     Parameters
     ----------
     kernel : Kernel
         A kernel that has a spectral measure: Softmax, Gaussian, Matern and others, see `kernattn.random_features`.
     data : (n, d) array or pair of such
-        Inputs as they will come, queries and keys together or a tuple of both.
+        Inputs as they will come: a tuple (queries, keys), whose pairs of a query and a key count, or rows that stand
+        for both, each with each and with itself.
     num_features : int
         Number M of features; where it is odd, estimators that make pairs are left out.
     projections : sequence of str or Projection
         The projections to compare; those that the kernel cannot take are left out.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of the draws, left as it was; predictions do not depend on it.
+        Source of the rows and redraws, left as it was.
+    objective : {"attention", "kernel"}, optional
+        Whose errors; by default attention's where the kernel serves attention, as Softmax does, the kernel's elsewhere.
+    values : (l, e) array, optional
+        Attention's values, a row for each key.
+    causal : bool
+        Whether query i sees the keys up to i only; there are as many queries as keys then.
 
     Returns
     -------
@@ -134,9 +192,11 @@ def recommend(
     Raises
     ------
     ParameterError
-        If the kernel has no spectral measure, or projections is no sequence of which it can take one.
+        If the kernel has no spectral measure, projections is no sequence of which it can take one, the objective is
+        none, values are all 0, or values or causal are given for the kernel's errors.
     ShapeError
-        If data is not (n, d).
+        If data is not (n, d) or a pair of such, values have not a row for each key, or causal queries are not as many
+        as keys.
 
     Examples
     --------
@@ -146,8 +206,9 @@ def recommend(
     >>> table = ka.features.recommend(ka.kernels.Gaussian(lengthscale=4.0), x, num_features=32)
     >>> table.best.estimator, table.best.projection
     ('trigonometric', Orthogonal(method='qr', norms='chi'))
-    >>> ka.features.recommend(ka.kernels.Softmax(), 4 * x, num_features=32).hopeless
-    True
+    >>> table = ka.features.recommend(ka.kernels.Softmax(), (x, x[::-1]), num_features=64, values=x)
+    >>> table.best.estimator, table.best.measured < table.uniform, table.hopeless
+    ('favor_sharp', True, False)
     """
     check_kernel(kernel)
     check_spectrum(kernel)
@@ -155,17 +216,11 @@ def recommend(
     if not isinstance(specs, list | tuple):
         raise ParameterError(f"projections must be a tuple or list of names or specs; got {shown(specs)}")
     given, number, source = checked(data), positive_integer("num_features", num_features), generator(rng)
-    sample, dim = given.rows, given.rows.shape[1]
-    check_size(sample, kernel.input_scale(dim))
-    x, y = sampled_pairs(sample)
-    with np.errstate(over="ignore", invalid="ignore"):
-        exact = kernel.pairs(x, y)
-        weights = pair_weights(kernel, sample)
-        size = np.sum(weights * exact**2)
-        mean = np.sum(weights * exact, axis=-1, keepdims=True) / np.sum(weights, axis=-1, keepdims=True)
-        uniform = np.sum(weights * (exact - mean) ** 2)
-    c = kernel.input_scale(dim)
-    v2, z2 = (float(np.median(np.sum((c * s) ** 2, axis=-1))) for s in (x + y, x - y))
+    goal = objective_of(kernel, objective, values is not None or boolean("causal", causal))
+    rows_of_values, dim = checked_values(values, given, causal), given.queries.shape[1]
+    check_size(given.rows, kernel.input_scale(dim))
+    sample, seeds = drawn_sample(given, source, rows_of_values, causal), redraw_seeds(source)
+    target, (v2, z2) = TARGETS[goal](kernel, sample), _medians(kernel, sample)
     choices, refusal = [], ParameterError(f"projections must hold at least one; got {shown(projections)}")
     for spec in map(resolve, projections):
         try:
@@ -174,21 +229,34 @@ def recommend(
             refusal = error
             continue
         for name, phi in maps.items():
-            prediction = predict(phi, sample)
+            prediction, measured = predict(phi, target), measure(phi, target, seeds)
+            predicted = prediction.error**0.5
             reason = ESTIMATORS[name].reason(kernel, _exp(v2) / number, _exp(z2) / number)
             reason += prediction.of_iid * "; predicted for iid frequencies"
-            choices.append(Choice(name, spec, _relative(prediction.error, size), reason))
+            ranked = measured.error if goal == "attention" else predicted
+            choices.append(Choice(name, spec, ranked, predicted, *measured, reason))
     if not choices:
         raise refusal
-    baseline = _relative(uniform, size) if kernel.attention_weights else None
-    return Recommendation(tuple(sorted(choices, key=lambda choice: choice.error)), number, v2, z2, baseline)
+    return Recommendation(
+        tuple(sorted(choices, key=lambda choice: choice.error)),
+        number,
+        goal,
+        len(sample.queries),
+        len(sample.keys),
+        v2,
+        z2,
+        None if target.uniform is None else target.uniform**0.5,
+    )
+
+
+@beyond
+def _medians(kernel: Kernel, sample: Sample) -> tuple[float, float]:
+    """Return the medians of |x' + y'|^2 and |x' - y'|^2 over queries and keys."""
+    scale = kernel.input_scale(sample.queries.shape[1])
+    q, k = sample.queries * scale, sample.keys * scale
+    squares, products = np.sum(q**2, axis=-1)[:, None] + np.sum(k**2, axis=-1), 2 * q @ k.T
+    return float(np.median(np.maximum(squares + products, 0.0))), float(np.median(np.maximum(squares - products, 0.0)))
 
 
 def _exp(value: float) -> float:
     return float(np.exp(min(value, 700.0)))
-
-
-def _relative(error: float | Float64, size: float | Float64) -> float:
-    with np.errstate(invalid="ignore", over="ignore"):
-        ratio = float(np.sqrt(error / size))
-    return ratio if np.isfinite(ratio) else np.inf

@@ -5,17 +5,20 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from kernattn._check import check_room
+from kernattn._check import check_room, one_of
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.prediction import predict
+from kernattn.features._choose.ranking import measure
+from kernattn.features._choose.sample import drawn_sample, redraw_seeds
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
+from kernattn.features._choose.targets import TARGETS
 from kernattn.features._spectral.spectra import spectrum
 from kernattn.kernels import Kernel
 from kernattn.projections import NORM_LAWS, Projection
 
-__all__ = ["candidates", "spectral_estimators", "spectral_features"]
+__all__ = ["candidates", "objective_of", "spectral_estimators", "spectral_features"]
 
 ROW = 64  # bytes that a frequency takes at least: its norm, its phase, its place among the others
 
@@ -35,8 +38,30 @@ def spectral_features(request: Request) -> FeatureMap:
         return draw(request, request.estimator)
     if request.data is None:
         return draw(request, _possible(request)[0])
-    rows, maps = request.data.rows, candidates(request)
-    return draw(request, min(maps, key=lambda name: predict(maps[name], rows).error))
+    return draw(request, _best(request))
+
+
+def objective_of(kernel: Kernel, given: str | None, of_attention: bool = False) -> str:
+    """Return what errors are counted by: attention's where it divides the kernel's rows, unless a user says.
+
+    Raise where it is the kernel's and something was given that only attention has.
+    """
+    usual = "attention" if kernel.attention_weights else "kernel"
+    objective = usual if given is None else one_of("objective", given, TARGETS)
+    if objective == "kernel" and of_attention:
+        raise ParameterError("values and causal are for objective 'attention'; the objective is 'kernel'")
+    return objective
+
+
+def _best(request: Request) -> str:
+    """Return the name of the first row of `recommend` for this projection."""
+    assert request.data is not None
+    maps, objective = candidates(request), objective_of(request.kernel, request.objective)
+    target = TARGETS[objective](request.kernel, drawn_sample(request.data, request.rng, request.values, request.causal))
+    if objective == "kernel":
+        return min(maps, key=lambda name: predict(maps[name], target).error)
+    seeds = redraw_seeds(request.rng)
+    return min(maps, key=lambda name: measure(maps[name], target, seeds).error)
 
 
 def candidates(request: Request) -> dict[str, Any]:

@@ -37,16 +37,18 @@ def _only(kind: type[Kernel]) -> Callable[[Kernel], bool]:
 
 
 def _tilt(request: Request) -> dict[str, Any]:
-    """Return the best tilt at E|x' + y'|^2 / d over independent rows of data, or over standard normal rows."""
+    """Return the best tilt at E|q' + k'|^2 / d over independent queries and keys, or over standard normal rows."""
     scale = request.kernel.input_scale(request.dim)
     if request.data is None:
         return {"tilt": optimal_tilt(2 * float(np.mean(scale**2)))}
-    x = request.data.rows * scale
-    return {"tilt": optimal_tilt(2 * float(np.mean(x**2) + np.mean(np.mean(x, axis=0) ** 2)))}
+    q, k = request.data.queries * scale, request.data.keys * scale
+    means = np.mean(q, axis=0) * np.mean(k, axis=0)
+    return {"tilt": optimal_tilt(float(np.mean(q**2) + np.mean(k**2) + 2 * np.mean(means)))}
 
 
 def _tilts(request: Request) -> dict[str, Any]:
-    tilt, basis = optimal_tilts(_data(request).rows * request.kernel.input_scale(request.dim))
+    data, scale = _data(request), request.kernel.input_scale(request.dim)
+    tilt, basis = optimal_tilts(data.queries * scale, data.keys * scale)
     return {"tilt": tilt, "basis": basis}
 
 

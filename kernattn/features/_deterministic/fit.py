@@ -16,7 +16,7 @@ RIDGE, GAIN = 1e-12, 1e-9  # of the squared length of the values to fit
 
 def fitted(omega: Float64, data: Float64) -> tuple[Float64, Float64]:
     """Return the nodes that get weights, and these: nonnegative, best on pairs of rows of data, each with each."""
-    x, y = sampled_pairs(data)
+    x, y = sampled_pairs(data, data)
     above = np.triu_indices(len(x), 1)
     delta = np.concatenate([np.zeros((1, data.shape[1])), (x - y)[above]])
     counts = np.sqrt(np.concatenate([[len(x)], np.full(len(above[0]), 2.0)]))

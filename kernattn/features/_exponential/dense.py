@@ -134,10 +134,10 @@ def tilts(p: Float64) -> Float64:
     return np.asarray((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
 
 
-def optimal_tilts(rows: Float64) -> tuple[Float64, Float64]:
-    r"""Return the diagonal of A and the basis Q that minimise the second moment of a term, for x and y out of `rows`.
+def optimal_tilts(rows: Float64, keys: Float64 | None = None) -> tuple[Float64, Float64]:
+    r"""Return the diagonal of A and the basis Q that minimise a term's second moment, for x of `rows`, y of `keys`.
 
-    With :math:`M = E (x + y)(x + y)^T` for independent rows, the expected logarithm of the second moment is, up to a
+    With :math:`M = E (x + y)(x + y)^T` for independent x and y, the expected logarithm of the second moment is, up to a
     constant,
 
     .. math:: \sum_i \log(1 - 4A_i) - \frac12 \log(1 - 8A_i) + \frac{2 (1 - 4A_i)}{1 - 8A_i} (Q^T M Q)_{ii}.
@@ -149,7 +149,9 @@ def optimal_tilts(rows: Float64) -> tuple[Float64, Float64]:
     Parameters
     ----------
     rows : (n, d) numpy.ndarray
-        Scaled inputs x' = c x.
+        Scaled inputs x' = c x: queries, or queries and keys alike.
+    keys : (l, d) numpy.ndarray, optional
+        Scaled keys, where they are other rows.
 
     Returns
     -------
@@ -166,7 +168,12 @@ def optimal_tilts(rows: Float64) -> tuple[Float64, Float64]:
     True
     """
     rows = checked_data(rows, name="rows")
-    check_size(rows, np.ones(rows.shape[1]))
-    mean = np.mean(rows, axis=0)
-    p, basis = np.linalg.eigh(2 * (rows.T @ rows / len(rows) + np.outer(mean, mean)))
+    keys = rows if keys is None else checked_data(keys, rows.shape[1], "keys")
+    moment, means = np.zeros((rows.shape[1], rows.shape[1])), []
+    for part in rows, keys:
+        check_size(part, np.ones(part.shape[1]))
+        moment += part.T @ part / len(part)
+        means.append(np.mean(part, axis=0))
+    product = np.outer(*means)
+    p, basis = np.linalg.eigh(moment + (product + product.T))
     return frozen(tilts(np.maximum(p, 0.0))), frozen(basis)

@@ -1,0 +1,53 @@
+"""How maps are ranked: what is predicted of each, and what is measured."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn.features._base.map import FeatureMap
+from kernattn.features._choose.targets import Target
+from kernattn.features._moments.pairs import beyond
+
+__all__ = ["Measurement", "measure"]
+
+STUDENT = 2.365  # 97.5 % quantile of Student's t with REDRAWS - 1 = 7 degrees of freedom
+MOST = 1e300  # stands for a squared error that is not finite
+
+
+class Measurement(NamedTuple):
+    """A relative error over redraws, its standard error, a 95 % interval, and the low end of that over uniform's."""
+
+    error: float
+    standard_error: float
+    low: float
+    high: float
+    over_uniform: float | None
+
+
+@beyond
+def measure(phi: FeatureMap, target: Target, seeds: Sequence[np.random.SeedSequence]) -> Measurement:
+    r"""Return the typical relative error of a map's draws, :math:`\exp(\frac12 E \log e^2)`.
+
+    It is the geometric mean: where signed features let a normaliser vanish, squared errors have no expectation, and
+    where features are exponential a few redraws do not show it. The interval is Student's, of the logarithms.
+    """
+    draws = [target.measured(phi.redraw(np.random.default_rng(seed))) for seed in seeds]
+    error, spread = _typical([draw.error for draw in draws])
+    low, high = (error * float(np.exp(sign * STUDENT * spread)) for sign in (-1, 1))
+    lows = []
+    for kind in zip(*(draw.over_uniform for draw in draws), strict=True):
+        ratio, of_ratio = _typical(kind)
+        lows.append(ratio * float(np.exp(-STUDENT * of_ratio)))
+    over = None if target.uniform is None else min(lows, default=0.0)
+    return Measurement(error, error * spread, low, high, over)
+
+
+def _typical(squares: Sequence[float]) -> tuple[float, float]:
+    """Return the root of the geometric mean, and the standard error of its logarithm."""
+    if not all(squares):
+        return 0.0, 0.0
+    halves = np.log(np.minimum(squares, MOST)) / 2
+    return float(np.exp(np.mean(halves))), float(np.std(halves, ddof=1) / np.sqrt(len(halves)))

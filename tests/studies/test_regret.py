@@ -1,0 +1,52 @@
+"""On rows that it did not see "auto" errs little more than the best estimator; what works is not called hopeless."""
+
+import pytest
+
+from kernattn.errors import ParameterError
+from kernattn.studies import regret_table, regrets
+from kernattn.studies._regret import DATA, geometric_mean
+
+
+def check(records, objectives):
+    for objective in objectives:
+        found = [record["regret"] for record in records if record["objective"] == objective]
+        assert geometric_mean(found) < 1.1
+        assert max(found) < 1.5
+    for record in records:
+        assert record["regret"] == record["errors"][record["auto"]] / min(record["errors"].values())
+        if record.get("hopeless"):
+            assert min(record["errors"].values()) >= 0.8, record
+
+
+@pytest.mark.statistical
+def test_few_data_sets():
+    """Wine and clusters, where the expected error of the kernel over all rows chose a signed map; and skewed ones."""
+    records = regrets(["wine", "clusters", "anisotropic", "opposed"], [64], draws=8)
+    check(records, ["attention", "kernel"])
+    assert {record["errors"][record["auto"]] < 0.2 for record in records[:4] if record["objective"] == "attention"} == {
+        True
+    }
+    signed = [record["errors"]["trigonometric"] for record in records if record["objective"] == "attention"]
+    assert min(signed) > 1  # of the choice by pooled rows and the kernel's error
+    table = regret_table(records).splitlines()
+    assert len([line for line in table if line.startswith("| attention")]) == 4
+    assert table[-1].startswith("kernel: regret 1.")
+
+
+@pytest.mark.slow
+@pytest.mark.statistical
+@pytest.mark.parametrize("seed", [0, 1])
+def test_all_data_sets(seed):
+    assert len(DATA) >= 10
+    check(regrets(draws=16, seed=seed), ["attention", "kernel"])
+
+
+def test_refusals():
+    with pytest.raises(ParameterError, match="names must be one of wine"):
+        regrets(["cheese"])
+    with pytest.raises(ParameterError, match="names must be a list or tuple"):
+        regrets("wine")
+    with pytest.raises(ParameterError, match="objectives must be one of attention, kernel"):
+        regrets(["wine"], objectives=["time"])
+    with pytest.raises(ParameterError, match="draws"):
+        regrets(["wine"], draws=0)
