@@ -123,7 +123,7 @@ _parallel._Job = Job
 q = np.ones((16, 2048, 64), np.float32)
 try:
     ka.softmax_attention(q, q, q)
-    threading.Event().wait()
+    raise SystemExit("nothing was interrupted")
 except KeyboardInterrupt:
     pass
 assert len(begun) == 3 < jobs[0], (begun, jobs)

@@ -60,7 +60,8 @@ for _ in range(interrupts):
         timer.start()
         for _ in range(3):
             work(chance)
-        threading.Event().wait()
+        while True:
+            time.sleep(0.01)  # a wait without end is not woken by a signal that another thread raised
     except KeyboardInterrupt:
         pass
     timer.join()
