@@ -78,4 +78,4 @@ def _map(case, rows):
 
 def test_rows_before_a_change(monkeypatch):
     monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
-    fuzz(__file__, drawn, checked)
+    fuzz(__file__, drawn, checked, cases=40)

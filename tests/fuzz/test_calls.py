@@ -172,7 +172,7 @@ def _assert_inside(found, v, pairs, eps, vanished, or_nothing):
 
 
 def test_calls():
-    fuzz(__file__, drawn, checked)
+    fuzz(__file__, drawn, checked, cases=40)
 
 
 @dataclass(frozen=True)
@@ -278,4 +278,4 @@ def refused_or_done(case):
 
 
 def test_spoilt_arguments():
-    fuzz(__file__, spoilt, refused_or_done)
+    fuzz(__file__, spoilt, refused_or_done, cases=200)

@@ -127,4 +127,4 @@ def checked(case):
 
 
 def test_ends():
-    fuzz(__file__, drawn, checked)
+    fuzz(__file__, drawn, checked, cases=60)

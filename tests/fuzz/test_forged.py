@@ -53,4 +53,4 @@ def test_forged_files(tmp_path):
         wrong = forge.verdict(tmp_path / "map.npz", case.make, forge.inputs(case.name))
         assert wrong is None, wrong
 
-    fuzz(__file__, drawn, checked)
+    fuzz(__file__, drawn, checked, cases=100)

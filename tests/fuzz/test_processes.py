@@ -114,4 +114,4 @@ def checked(case):
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_processes():
     pytest.importorskip("numba")
-    fuzz(__file__, drawn, checked)
+    fuzz(__file__, drawn, checked, cases=2)
