@@ -11,7 +11,8 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from functools import cache
+from functools import cache, lru_cache
+from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, final
 
@@ -24,7 +25,6 @@ from kernattn._fork import imported
 __all__ = ["Kept", "Library", "library_of"]
 
 HOST = nullcontext()
-SMALL = 1 << 16  # bytes that JAX copies sooner than it borrows them
 
 
 class Kept(Exception):
@@ -36,16 +36,13 @@ class Library(ABC):
 
     backend: str
     kind: type
+    kinds: set[type]  # those known to be of that kind, which it may take long to find
     dtype: type | None = None  # of its dtypes, where they are not NumPy's
     named: Mapping[Any, np.dtype[Any]]  # NumPy's, by those
 
     @abstractmethod
-    def plain(self, array: Array) -> Array:
-        """Return an array of this library without its gradient, or raise Kept where it cannot be lent."""
-
-    @abstractmethod
     def lend(self, array: Array) -> Array:
-        """Return what stands for a plain array."""
+        """Return what stands for an array of this library, or raise Kept where it cannot be lent."""
 
     @abstractmethod
     def give(self, array: Array, like: Array) -> Array:
@@ -63,7 +60,7 @@ class Library(ABC):
     def check(self, array: Array) -> None:
         """Raise Kept where an array cannot be lent."""
         self.unwatched()
-        self.plain(array)
+        self.lend(array)
 
     @final
     def call(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
@@ -71,28 +68,32 @@ class Library(ABC):
         self.unwatched()
         own: dict[int, Array] = {}  # by what stands for it: an op may write to an argument, and return it
         with self.context(like):
-            lent = [self._crossed(value, own) for value in arguments]
-            return self._returned(op(*lent), like, own)
+            return self._returned((op(*self._crossed(arguments, own)),), like, own)[0]
 
-    def _crossed(self, value: Any, own: dict[int, Array]) -> Any:
-        if isinstance(value, self.kind):
-            lent = self.lend(self.plain(value))
-            own[id(lent)] = value
-            return lent
-        if isinstance(value, tuple):
-            return _tuple(type(value), [self._crossed(member, own) for member in value])
-        return self.named[value] if type(value) is self.dtype else value
+    def _crossed(self, values: tuple[Any, ...], own: dict[int, Array]) -> tuple[Any, ...]:
+        crossed = []
+        for value in values:
+            kind, lent = type(value), value
+            if kind in self.kinds or (value is not None and isinstance(value, self.kind)):
+                lent = self.lend(value)
+                own[id(lent)] = value
+            elif isinstance(value, tuple):
+                lent = self._crossed(value, own)
+            elif kind is self.dtype:
+                lent = self.named[value]
+            crossed.append(lent)
+        return tuple.__new__(type(values), crossed)
 
-    def _returned(self, value: Any, like: Array, own: dict[int, Array]) -> Any:
-        if isinstance(value, tuple):
-            return _tuple(type(value), [self._returned(member, like, own) for member in value])
-        if value is None or id(value) in own:
-            return own.get(id(value))
-        return self.give(value, like)
-
-
-def _tuple(kind: type[Any], members: list[Any]) -> Any:
-    return kind(members) if kind is tuple else kind(*members)
+    def _returned(self, values: tuple[Any, ...], like: Array, own: dict[int, Array]) -> tuple[Any, ...]:
+        returned = []
+        for value in values:
+            if isinstance(value, tuple):
+                returned.append(self._returned(value, like, own))
+            elif value is None or id(value) in own:
+                returned.append(own.get(id(value)))
+            else:
+                returned.append(self.give(value, like))
+        return tuple.__new__(type(values), returned)
 
 
 class Torch(Library):
@@ -102,10 +103,12 @@ class Torch(Library):
 
     def __init__(self) -> None:
         self.torch = torch = sys.modules["torch"]
-        self.kind, self.plains = torch.Tensor, (torch.Tensor, torch.nn.Parameter)
+        self.kind, self.kinds = torch.Tensor, {torch.Tensor, torch.nn.Parameter}
         self.dtype, self.bfloat16 = torch.dtype, torch.bfloat16
+        self.compiling, self.traced = torch.compiler.is_compiling, torch._C._is_tracing
         self.compiler = torch._C._dynamo.eval_frame.get_eval_frame_callback
         self.modes = torch._C._len_torch_dispatch_stack
+        self.forwards = torch.autograd.forward_ad
         self.transformed = torch._C._functorch.is_functorch_wrapped_tensor
         self.named = {getattr(torch, name): np.dtype(name) for name in ("float16", "float32", "float64")}
         if find_spec("ml_dtypes") is not None:
@@ -115,15 +118,14 @@ class Torch(Library):
 
     def unwatched(self) -> None:
         """Raise Kept while a call is traced, or differentiated forwards."""
-        torch = self.torch
-        if torch.compiler.is_compiling() or self.compiler() or self.modes() or torch.jit.is_tracing():
+        if self.compiling() or self.compiler() or self.modes() or self.traced():
             raise Kept("the call is being traced")
-        if torch.autograd.forward_ad._current_level >= 0:
+        if self.forwards._current_level >= 0:
             raise Kept("the call is differentiated forwards")
 
     def plain(self, array: Array) -> Array:
         """Return a tensor without its gradient, or raise Kept where it cannot be lent."""
-        if type(array) not in self.plains:
+        if type(array) not in self.kinds:
             raise Kept(f"it is a {type(array).__name__}")
         if self.transformed(array):
             raise Kept("torch.func transforms it")
@@ -136,7 +138,13 @@ class Torch(Library):
         return array.detach()
 
     def lend(self, array: Array) -> Array:
-        """Return the NumPy array of a plain tensor's memory, or raise Kept where NumPy has no such array."""
+        """Return the NumPy array of a tensor's memory, or raise Kept where it has none."""
+        try:
+            if type(array) in self.kinds and not self.transformed(array):
+                return array.numpy()  # it raises for whatever else is not plain
+        except (RuntimeError, TypeError):
+            pass
+        array = self.plain(array)
         try:
             if array.dtype is self.bfloat16:
                 return array.view(self.torch.int16).numpy().view(self.named[array.dtype])
@@ -159,8 +167,8 @@ class TorchCuda(Torch):
     backend = "gpu"
 
     def lend(self, array: Array) -> Array:
-        """Return the CuPy array of a plain tensor's memory."""
-        cupy = imported("cupy")
+        """Return the CuPy array of a tensor's memory, or raise Kept where it is not plain."""
+        cupy, array = imported("cupy"), self.plain(array)
         if array.dtype is self.bfloat16:
             return cupy.from_dlpack(array.view(self.torch.int16)).view(self.named[array.dtype])
         return cupy.from_dlpack(array)
@@ -185,33 +193,41 @@ class Jax(Library):
     """JAX's arrays in host memory, as read-only NumPy arrays."""
 
     backend = "cpu"
+    named: Mapping[Any, np.dtype[Any]] = {}
 
     def __init__(self) -> None:
         self.jax = jax = sys.modules["jax"]
-        self.kind = jax.Array
+        self.kind, self.kinds = jax.Array, set()
+        self.put = import_module("jax._src.lib").xla_client.batched_device_put
+        self.form = lru_cache(jax.core.ShapedArray)
 
     def unwatched(self) -> None:
         """Nothing: what JAX watches is a tracer."""
 
-    def plain(self, array: Array) -> Array:
-        """Return the array, or raise Kept where it cannot be lent."""
-        if isinstance(array, self.jax.core.Tracer):
-            raise Kept("it is being traced")
-        if [device.platform for device in array.sharding.device_set] != ["cpu"]:
-            raise Kept("it is not on one CPU device")
-        if array.dtype == np.float64 and not self.jax.config.jax_enable_x64:
-            raise Kept("it is float64, which jax_enable_x64 forbids")
-        return array
-
     def lend(self, array: Array) -> Array:
-        """Return the NumPy array of an array's memory."""
-        return np.asarray(array)
+        """Return the NumPy array of an array's memory, or raise Kept where it is not in host memory."""
+        if type(array) not in self.kinds:
+            if isinstance(array, self.jax.core.Tracer):
+                raise Kept("it is being traced")
+            self.kinds.add(type(array))
+        if _one_cpu(array.sharding) is None:
+            raise Kept("it is not on one CPU device")
+        lent = np.asarray(array)
+        if lent.dtype == np.float64 and not self.jax.config.jax_enable_x64:
+            raise Kept("it is float64, which jax_enable_x64 forbids")
+        return lent
 
     def give(self, array: Array, like: Array) -> Array:
         """Return the JAX array of a NumPy array's memory, which nobody else writes to, or of a copy."""
-        if like.committed:
-            return self.jax.device_put(array, like.sharding)
-        return self.jax.numpy.asarray(array) if array.nbytes < SMALL else self.jax.device_put(array)
+        sharding, form = like.sharding, self.form(array.shape, array.dtype)
+        return self.put(form, sharding, [array], _one_cpu(sharding), like.committed)
+
+
+@lru_cache
+def _one_cpu(sharding: Any) -> list[Any] | None:
+    """Return the device of JAX's arrays where that is a single CPU."""
+    devices = list(sharding.device_set)
+    return devices if [device.platform for device in devices] == ["cpu"] else None
 
 
 @cache

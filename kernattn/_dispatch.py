@@ -118,19 +118,20 @@ class Op:
 
 @dataclass(frozen=True)
 class Composed(Op):
-    """Two ops as one, so that arrays cross once: ``second(first(*given), *rest)`` as a function of given and rest."""
+    """Two ops as one, so that arrays cross once: second(first(...), ...), with the first's `count` arguments first."""
 
     first: Op
+    count: int
     second: Op
 
     def _function(self, backend: str) -> Callable[..., Any]:
-        return _composed(_load(self.first.name, backend), _load(self.second.name, backend))
+        return _composed(_load(self.first.name, backend), self.count, _load(self.second.name, backend))
 
 
 @cache
-def _composed(first: Callable[..., Any], second: Callable[..., Any]) -> Callable[..., Any]:
-    def both(given: tuple[Any, ...], rest: tuple[Any, ...]) -> Any:
-        return second(first(*given), *rest)
+def _composed(first: Callable[..., Any], count: int, second: Callable[..., Any]) -> Callable[..., Any]:
+    def both(*given: Any) -> Any:
+        return second(first(*given[:count]), *given[count:])
 
     return both
 

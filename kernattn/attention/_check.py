@@ -38,6 +38,7 @@ __all__ = [
     "check_out",
     "check_state",
     "check_step",
+    "feature_map",
     "leading",
 ]
 
@@ -45,14 +46,35 @@ FORMS = 256
 _passed: set[tuple[Any, ...]] = set()
 
 
+def feature_map(phi: Any) -> FeatureMap:
+    """Return phi, which must be a feature map."""
+    instance_of("phi", phi, FeatureMap)
+    return phi  # type: ignore[no-any-return]
+
+
 def check_arrays(
-    key_mask: Array | None = None, segment_ids: Array | None = None, *, tokens: bool = True, **arrays: Array
+    key_mask: Array | None = None,
+    segment_ids: Array | None = None,
+    *,
+    phi: FeatureMap | None = None,
+    tokens: bool = True,
+    **arrays: Array,
 ) -> None:
-    """Raise unless those given of q, k, v, the mask and the segments fit each other; without `tokens`, (..., d)."""
-    extra = {name: a for name, a in (("key_mask", key_mask), ("segment_ids", segment_ids)) if a is not None}
-    form = _form(*arrays.values(), *extra.values(), names=(*arrays, *extra, tokens))
+    """Raise unless those given of q, k, v, the mask and the segments fit each other; without `tokens`, (..., d).
+
+    Queries and keys must fit the map, if there is one. What passed once passes again by its form.
+    """
+    extra = {}
+    if key_mask is not None:
+        extra["key_mask"] = key_mask
+    if segment_ids is not None:
+        extra["segment_ids"] = segment_ids
+    draw = None if phi is None else phi.fingerprint
+    form = _form(*arrays.values(), *extra.values(), names=(*arrays, *extra, tokens, draw))
     if form not in _passed:
         _check_arrays(arrays, extra, tokens)
+        if phi is not None:
+            check_map(phi, arrays.get("q"), arrays.get("k"))
         _keep(form)
 
 
@@ -84,9 +106,8 @@ def _check_arrays(arrays: dict[str, Array], extra: dict[str, Array], tokens: boo
         _check_row("segment_ids", extra["segment_ids"], (*lead, *arrays["k"].shape[-axes:-1]), tokens, integers)
 
 
-def check_map(phi: Any, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:
-    """Raise unless phi is a feature map for queries q, keys k, or keys like an array."""
-    instance_of("phi", phi, FeatureMap)
+def check_map(phi: FeatureMap, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:
+    """Raise unless the map is one for queries q, keys k, or keys like an array."""
     for name, array, dim in (("q", q, phi.query_dim), ("k", k, phi.key_dim), ("like", like, phi.key_dim)):
         if array is not None and dim is None:
             check_spec(phi.query_spec if name == "q" else phi.key_spec, array.shape[-1])
@@ -144,8 +165,7 @@ def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Arr
     form = _step_form(state, q, k, v, phi, key_mask)
     if form in _passed:
         return
-    check_arrays(key_mask, tokens=False, q=q, k=k, v=v)
-    check_map(phi, q, k)
+    check_arrays(key_mask, phi=feature_map(phi), tokens=False, q=q, k=k, v=v)
     check_state(state, phi, q, lead=leading(1, k=k, v=v), v=v)
     _keep(form)
 

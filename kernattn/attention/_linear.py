@@ -6,7 +6,7 @@ from typing import Any
 
 from kernattn._array import Array
 from kernattn._dispatch import Composed
-from kernattn.attention._check import check_arrays, check_map, check_state, leading
+from kernattn.attention._check import check_arrays, check_state, feature_map, leading
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
@@ -17,7 +17,7 @@ from kernattn.ops.peaked import LinearState, LogNormaliser
 
 __all__ = ["causal_linear_attention", "causal_with_lse", "linear_attention"]
 
-BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, ATTEND)
+BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, 4, ATTEND)
 
 
 def linear_attention(
@@ -64,11 +64,10 @@ def linear_attention(
     >>> ka.linear_attention(q, k, v, ka.features.elu1())
     array([[1.5]])
     """
-    check_arrays(key_mask, q=q, k=k, v=v)
-    check_map(phi, q, k)
+    check_arrays(key_mask, phi=feature_map(phi), q=q, k=k, v=v)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
     run = implementation(BOTH, v, backend, queries, keys)
-    out, _ = run((keys, v, k_spec, key_mask), (queries, q_spec, q.dtype, False))
+    out, _ = run(keys, v, k_spec, key_mask, queries, q_spec, q.dtype, False)
     return out
 
 
@@ -183,8 +182,7 @@ def _causal(
     backend: str | None,
     normaliser: bool,
 ) -> tuple[Array, Any, LinearState]:
-    check_arrays(key_mask, segment_ids, q=q, k=k, v=v)
-    check_map(phi, q, k)
+    check_arrays(key_mask, segment_ids, phi=feature_map(phi), q=q, k=k, v=v)
     if q.shape[-2] != k.shape[-2]:
         raise ShapeError(
             "causal attention takes as many queries as keys (what came before belongs in `state`); "

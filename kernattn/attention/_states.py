@@ -6,7 +6,15 @@ from typing import Any
 
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
 from kernattn._check import check_room, positive_integer, shown
-from kernattn.attention._check import check_arrays, check_draws, check_is_state, check_map, check_state, leading
+from kernattn.attention._check import (
+    check_arrays,
+    check_draws,
+    check_is_state,
+    check_map,
+    check_state,
+    feature_map,
+    leading,
+)
 from kernattn.attention._lowering import implementation, lowered_keys, lowered_queries, state_of, sums_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
@@ -53,7 +61,7 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     check_floating("like", like)
     if like.ndim < 1:
         raise ShapeError(f"like must be (..., d); got shape {tuple(like.shape)}")
-    check_map(phi, like=like)
+    check_map(feature_map(phi), like=like)
     given: object = batch_shape
     if not isinstance(given, tuple | list):
         raise ParameterError(f"batch_shape must be a tuple of positive integers; got {shown(given)}")
@@ -105,8 +113,7 @@ def key_state(
     >>> state.s.T, state.z
     (array([[3., 3.]]), array([3., 3.]))
     """
-    check_arrays(key_mask, k=k, v=v)
-    check_map(phi, k=k)
+    check_arrays(key_mask, phi=feature_map(phi), k=k, v=v)
     keys, spec = lowered_keys(phi, k)
     run = implementation(KEY_STATE, v, backend, keys)
     return state_of(run(keys, v, spec, key_mask), phi.fingerprint)
@@ -180,8 +187,7 @@ def attend_with_lse(
 def _attended(
     state: LinearState, q: Array, phi: FeatureMap, backend: str | None, normaliser: bool
 ) -> tuple[Array, Any]:
-    check_arrays(q=q)
-    check_map(phi, q=q)
+    check_arrays(phi=feature_map(phi), q=q)
     check_state(state, phi, q)
     leading(2, q=q, state=state.s)
     queries, spec = lowered_queries(phi, q, state.peak.shape[-1])

@@ -30,6 +30,7 @@ def attend(
     *lead, features, e = s.shape
     readers = queries(q, q_spec, s.dtype, normaliser)
     phi, n = readers.phi, readers.n
+    chunk = min(CHUNK, n)
     reads, out_lead = _reads(readers.lead, tuple(lead))
     out = room((*out_lead, n, e), s.dtype)
     found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
@@ -38,10 +39,10 @@ def attend(
 
     def blocks(low: int, high: int) -> None:
         answer(
-            phi.arrays, e, readers.x, readers.given, sums, reads, n, (out.reshape(-1), *logarithms), CHUNK, low, high
+            phi.arrays, e, readers.x, readers.given, sums, reads, n, (out.reshape(-1), *logarithms), chunk, low, high
         )
 
-    count = len(reads) * -(-n // CHUNK)
+    count = len(reads) * -(-n // chunk)
     flops = 2.0 * features * (e + (phi.dim if phi.projects else 0))
     seconds = len(reads) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * s.itemsize / 4
     share(blocks, count, seconds)

@@ -33,16 +33,17 @@ def block_softmax(
         flat(k, dtype, (-1, length, dim)),
         flat(v, dtype, (-1, length, e)),
     )
+    block = min(QUERIES, n)
 
     def blocks(low: int, high: int) -> None:
         online_softmax(
             queries, keys, values, mask, float(scale), causal, reads, out.reshape(-1), lse.reshape(-1),
-            QUERIES, KEYS, low, high,
+            block, min(KEYS, length), low, high,
         )  # fmt: skip
 
     pairs = len(reads) * n * length * (0.5 if causal else 1.0)
     seconds = pairs * (2.0 * (dim + e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * dtype.itemsize / 4
-    share(blocks, len(reads) * -(-n // QUERIES), seconds)
+    share(blocks, len(reads) * -(-n // block), seconds)
     return out.astype(q.dtype, copy=False), lse
 
 

@@ -38,7 +38,7 @@ def causal(
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     dtype = accumulation(v)
     readers = queries(q, q_spec, dtype, normaliser)
-    out, found, after = _attended(readers, keys(k, k_spec, dtype), v, state, key_mask, segment_ids, normaliser, CHUNK)
+    out, found, after = _attended(readers, keys(k, k_spec, dtype), v, state, key_mask, segment_ids, normaliser)
     return narrowed(out, v.dtype), found, after
 
 
@@ -50,14 +50,13 @@ def _attended(
     key_mask: Array | None,
     segment_ids: Array | None,
     normaliser: bool,
-    chunk: int,
 ) -> tuple[NDArray[Any], LogNormaliser | None, PeakedSum]:
     """Return causal outputs, their normalisers where they are wanted, and the sums after the last token.
 
     With fewer heads than threads, each head is cut into parts: one pass summarises the keys before each part, a second
     one answers.
     """
-    work = work_of(queries, keys, v, key_mask, segment_ids, chunk)
+    work = work_of(queries, keys, v, key_mask, segment_ids, min(CHUNK, v.shape[-2]))
     count, parts = len(work.heads.k), stretches(work)
     out = room((*work.heads.out_lead, work.n, work.e), work.dtype)
     found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
