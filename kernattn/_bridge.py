@@ -71,7 +71,7 @@ class Library(ABC):
             return self._returned((op(*self._crossed(arguments, own)),), like, own)[0]
 
     def _crossed(self, values: tuple[Any, ...], own: dict[int, Array]) -> tuple[Any, ...]:
-        crossed = []
+        crossed: list[Any] = []
         for value in values:
             kind, lent = type(value), value
             if kind in self.kinds or (value is not None and isinstance(value, self.kind)):
@@ -85,7 +85,7 @@ class Library(ABC):
         return tuple.__new__(type(values), crossed)
 
     def _returned(self, values: tuple[Any, ...], like: Array, own: dict[int, Array]) -> tuple[Any, ...]:
-        returned = []
+        returned: list[Any] = []
         for value in values:
             if isinstance(value, tuple):
                 returned.append(self._returned(value, like, own))
@@ -198,7 +198,7 @@ class Jax(Library):
     def __init__(self) -> None:
         self.jax = jax = sys.modules["jax"]
         self.kind, self.kinds = jax.Array, set()
-        self.put = import_module("jax._src.lib").xla_client.batched_device_put
+        self.put = getattr(import_module("jax._src.lib").xla_client, "batched_device_put", None)  # no public name
         self.form = lru_cache(jax.core.ShapedArray)
 
     def unwatched(self) -> None:
@@ -219,7 +219,10 @@ class Jax(Library):
 
     def give(self, array: Array, like: Array) -> Array:
         """Return the JAX array of a NumPy array's memory, which nobody else writes to, or of a copy."""
-        sharding, form = like.sharding, self.form(array.shape, array.dtype)
+        sharding = like.sharding
+        if self.put is None:
+            return self.jax.device_put(array, sharding if like.committed else None)
+        form = self.form(array.shape, array.dtype)
         return self.put(form, sharding, [array], _one_cpu(sharding), like.committed)
 
 

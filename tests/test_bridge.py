@@ -235,6 +235,24 @@ def test_tracers_and_other_devices_of_jax():
     assert not phi(x).committed
 
 
+@pytest.mark.parametrize("constructor", ["jax's own", "public"])
+@pytest.mark.parametrize("committed", [False, True])
+def test_results_of_jax_outlive_what_they_were_made_of(constructor, committed, monkeypatch):
+    jax = pytest.importorskip("jax")
+    like = jax.device_put(np.ones(2, np.float32), jax.devices("cpu")[0] if committed else None)
+    library = _bridge.library_of(like)
+    if constructor == "public":
+        monkeypatch.setattr(library, "put", None)
+    host = np.arange(2.0**16, dtype=np.float32).reshape(-1, 256)
+    given = [library.give(each, like) for each in (host.copy(), host.copy()[:, ::2], host.copy().T)]
+    for _ in range(8):
+        np.full(host.shape, np.nan, np.float32)  # in whatever memory is free
+    for each, wanted in zip(given, (host, host[:, ::2], host.T), strict=True):
+        assert each.committed == committed
+        assert each.sharding == like.sharding
+        np.testing.assert_array_equal(each + 0, wanted)
+
+
 def test_strict_arrays_stay_on_the_reference():
     strict = pytest.importorskip("array_api_strict")
     assert _bridge.library_of(strict.asarray([1.0])) is None

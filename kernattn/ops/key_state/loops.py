@@ -93,13 +93,13 @@ def recur(
         head, head_v, head_m = runs[r, 0], runs[r, 1], runs[r, 2]
         start, t, end = runs[r, 3], runs[r, 4], runs[r, 5]
         load_sums(sums, before, start)
-        size_v, lifted = USUAL, zero
+        seen, size_v, lifted = start >= 0, USUAL, zero
         while t < end:
             at_k, at_v, at_m, rows = head * n + t, head_v * n + t, head_m * n + t, min(chunk, end - t)
             if fresh.size > 0:
                 if fresh[at_m]:
                     clear(sums)
-                    size_v, lifted = USUAL, zero
+                    seen, size_v, lifted = False, USUAL, zero
                 rows = _of_one_sequence(fresh, at_m, rows)
             rows, size_v = alike_rows(v, at_v * e, rows, e, mask, at_m, size_v)
             if lift_of(size_v, v) > lifted:
@@ -144,8 +144,9 @@ def recur(
                 for i in range(0, rows, PIECE):
                     some, to = min(PIECE, rows - i), i * row_e
                     fetch(q, (reads[r, g, 0] * n + t + rows + i) * phi_q.dim, some * phi_q.dim)
-                    product(queries, i, 1, size, sums.s, 0, row_e, num, to, row_e, some, e, features, False, FULL)
-                product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, True, LOWER)
+                    if seen:  # else the sums are zeros
+                        product(queries, i, 1, size, sums.s, 0, row_e, num, to, row_e, some, e, features, False, FULL)
+                product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, seen, LOWER)
                 write(num, row_e, rows, e, den, out, (reads[r, g, 1] * n + t) * e)
                 if logs.size > 0:
                     unit = sums.units[0] if tops == 1 else zero
@@ -161,5 +162,6 @@ def recur(
                 fetch(k, (at_k + rows) * phi_k.dim + each_k * i, each_k * some)
                 fetch(v, (at_v + rows) * e + each_v * i, each_v * some)
                 product(keys, i, 1, row_k, values, 0, row_v, sums.s, to, row_e, some, e, rows, True, FULL)
+            seen = True
             t += rows
         store_sums(sums, after, r, least)
