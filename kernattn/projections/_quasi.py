@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtri
 
 from kernattn._array import Float64
@@ -104,11 +106,37 @@ class Sobol(_Quasi):
         return super().blocks(m, d)
 
     def _points(self, m: int, d: int, generator: np.random.Generator) -> Float64:
-        from scipy.stats import qmc
+        numbers = _scrambled(_direction_numbers(d, (m - 1).bit_length()), generator)
+        points = generator.integers(2**BITS, size=(1, d), dtype=np.uint64)  # the digital shift
+        for column in numbers.T:
+            points = np.concatenate([points, points[::-1] ^ column])  # in the order of a Gray code
+        middles: Float64 = (points[:m] + np.float64(0.5)) * 2.0**-BITS
+        return middles
 
-        sequence = qmc.Sobol(d, scramble=True, bits=BITS, seed=generator)
-        points: Float64 = sequence.random_base2((m - 1).bit_length())[:m]
-        return points + 2.0 ** -(BITS + 1)
+
+@lru_cache(maxsize=16)
+def _direction_numbers(d: int, count: int) -> NDArray[np.uint64]:
+    """Return the first direction numbers of every coordinate, (d, count): digits of BITS, the leading one on top."""
+    from scipy.stats import qmc
+
+    points = qmc.Sobol(d, scramble=False, bits=BITS).random_base2(count)
+    numbers: NDArray[np.uint64] = (points[(2 << np.arange(count)) - 1].T * 2.0**BITS).astype(np.uint64)
+    numbers.flags.writeable = False
+    return numbers
+
+
+def _scrambled(numbers: NDArray[np.uint64], generator: np.random.Generator) -> NDArray[np.uint64]:
+    """Return L v of every coordinate's numbers v, L lower triangular in GF(2) with a diagonal of 1, drawn anew.
+
+    The first k numbers have no digits but the k leading ones, so the first k columns of L are all that is needed.
+    """
+    d, count = numbers.shape
+    found = np.zeros_like(numbers)
+    for digit in range(count):
+        place = BITS - 1 - digit
+        column = generator.integers(2**place, 2 ** (place + 1), size=(d, 1), dtype=np.uint64)
+        found ^= column * (numbers >> np.uint64(place) & np.uint64(1))
+    return found
 
 
 @final
