@@ -18,19 +18,18 @@ from kernattn.metrics import (
     empirical_variance,
     mean_and_ci,
     median_and_ci,
-    ratio_delta_method,
     row_kl,
     settled,
     variance_ratio,
 )
 from kernattn.ops.kinds import KINDS
+from kernattn.studies._presets.attention.delta import Independent, delta_fields
 from kernattn.studies._presets.attention.problem import Problem, without_rounding
 from kernattn.studies._sweep import Cell
 
 __all__ = ["Task"]
 
 Number = Any  # float, int or None
-TRUSTED_SD = 0.25  # sd(Z)/Z up to which the delta method is asked
 SERIAL = 64**3  # multiplications up to which OpenBLAS starts no threads
 NEGLIGIBLE = 1e-9  # relative variance below which an entry counts as known exactly
 
@@ -39,7 +38,6 @@ class Draws(NamedTuple):
     """What the redraws gave; first axis R."""
 
     entries: Float64  # (R, P)
-    numerators: Float64  # (R, n, e)
     normalisers: Float64  # (R, n)
     outputs: Float64  # (R, n, e)
     kl: Float64  # (R, n)
@@ -55,10 +53,12 @@ class Task:
         Exact attention.
     cell : Cell
         With estimator, projection and m.
+    independent : Independent
+        The delta method for this estimator and independent frequencies.
     """
 
-    def __init__(self, problem: Problem, cell: Cell) -> None:
-        self.problem = problem
+    def __init__(self, problem: Problem, cell: Cell, independent: Independent) -> None:
+        self.problem, self.independent = problem, independent
         tokens = problem.tokens
         self.phi = random_features(
             problem.kernel,
@@ -77,34 +77,33 @@ class Task:
         started = perf_counter()
         out = linear_attention(q, k, v, phi)
         call = perf_counter() - started
-        gram, numerator = _products(phi.query(q), phi.key(k), v)
+        gram = _product(phi.query(q), phi.key(k))
         normaliser = gram.sum(axis=1)  # (n,)
         kl = row_kl(self.problem.weights, gram / normaliser[:, None])
-        return Draws(gram[self.problem.pairs], numerator, normaliser, out, kl, np.asarray(call))._asdict()
+        return Draws(gram[self.problem.pairs], normaliser, out, kl, np.asarray(call))._asdict()
 
     def numbers(self, draws: Mapping[str, Any]) -> dict[str, Number]:
         """Return the numbers of a record from all redraws."""
         found = Draws(**draws)
         numbers = {**_entries(self.problem, self.phi, found), **_attention(self.problem, found)}
-        return {name: None if value is None else np.asarray(value) for name, value in numbers.items()} | {
-            "attention_seconds": round(float(np.median(found.call)), 6)
+        return {
+            **{name: None if value is None else np.asarray(value) for name, value in numbers.items()},
+            **delta_fields(self.problem, self.phi, self.independent, found.outputs, found.normalisers),
+            "attention_seconds": round(float(np.median(found.call)), 6),
         }
 
 
-def _products(phi_q: Float64, phi_k: Float64, v: Float64) -> tuple[Float64, Float64]:
-    """phi(Q) phi(K)^T, (n, l), and that times V, (n, e), in tiles that BLAS leaves on one thread.
+def _product(phi_q: Float64, phi_k: Float64) -> Float64:
+    """phi(Q) phi(K)^T, (n, l), in tiles that BLAS leaves on one thread.
 
     Its threads gain little on products of this size, and on a busy machine they wait for each other.
     """
     n, m = phi_q.shape
     width = max(1, SERIAL // (n * m))
     gram = np.empty((n, len(phi_k)))
-    numerator = np.zeros((n, v.shape[1]))
     for low in range(0, len(phi_k), width):
-        tile = phi_q @ phi_k[low : low + width].T
-        gram[:, low : low + width] = tile
-        numerator += tile @ v[low : low + width]
-    return gram, numerator
+        gram[:, low : low + width] = phi_q @ phi_k[low : low + width].T
+    return gram
 
 
 def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Number]:
@@ -188,16 +187,14 @@ def _unit(exact: Float64) -> float:
 
 
 def _attention(problem: Problem, found: Draws) -> dict[str, Number]:
-    """Squared error of the outputs, and the delta method's account of it on the rows where that means something.
+    """Squared error of the outputs; the median over redraws leads.
 
-    The median over redraws leads: a ratio whose normaliser comes near 0 has no mean squared error.
+    A ratio whose normaliser comes near 0 has no mean squared error.
     """
     errors = without_rounding(attention_mse(found.outputs, problem.exact), problem.tokens.v)  # (R,)
     mean, median = mean_and_ci(errors), median_and_ci(errors)
     finite = np.isfinite(found.kl)
-    delta = ratio_delta_method(found.numerators, found.normalisers)
-    trusted = delta.relative_sd < TRUSTED_SD  # (n,)
-    result: dict[str, Number] = {
+    return {
         "attention_mse": median.value,
         "attention_mse_low": median.low,
         "attention_mse_high": median.high,
@@ -207,15 +204,4 @@ def _attention(problem: Problem, found: Draws) -> dict[str, Number]:
         "row_kl": found.kl[finite].mean() if finite.any() else None,
         "row_kl_rows": finite.mean(),
         "nonpositive_normalisers": np.mean(found.normalisers <= 0),
-        "delta_rows": trusted.mean(),
     }
-    if trusted.any():
-        outputs, exact = found.outputs[:, trusted], problem.exact[trusted]
-        noise = empirical_variance(outputs) / len(outputs)
-        result |= {
-            "delta_mse": np.mean(delta.variance[trusted] + delta.bias[trusted] ** 2),
-            "delta_mse_measured": np.mean(attention_mse(outputs, exact)),
-            "delta_bias2": np.mean(delta.bias[trusted] ** 2),
-            "delta_bias2_measured": np.mean((outputs.mean(axis=0) - exact) ** 2 - noise),
-        }
-    return result

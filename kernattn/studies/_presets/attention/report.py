@@ -27,9 +27,15 @@ of order statistics, for a ratio whose normaliser comes near 0 has no mean error
 - **ms**: milliseconds of one call of `linear_attention`, the median.
 """
 RATIO = """Unbiased kernel entries do not make unbiased attention, which is a ratio N/Z. The delta method predicts the
-bias N Var(Z)/Z³ - Cov(N, Z)/Z² and the variance Var(N - (N/Z) Z)/Z², with moments over the redraws. It is asked only of
-the rows with sd(Z)/Z below 1/4. The noise of the measured squared bias is subtracted from it, which may leave a
-negative number.
+bias N Var(Z)/Z³ - Cov(N, Z)/Z² and the variance Var(N - (N/Z) Z)/Z². It is asked of up to 16 queries, *rows* being
+the share in which neither sd(Z)/Z nor the tail of Z is above 1/8 (`metrics.DeltaMethod.trusted`); the others are over
+these.
+
+- **moments**: *closed form* (`metrics.attention_delta_method`) for independent frequencies, held against all redraws.
+  *Redraws* where no closed form is known, or where it takes minutes, as with orthogonal frequencies: the first half of
+  the redraws give the moments, and the second half is what they are held against. The tail is then still that of the
+  closed form for independent frequencies, where there is one: redraws do not see it.
+- The noise of the measured squared bias is subtracted from it, which may leave a negative number.
 """
 
 
@@ -79,6 +85,7 @@ DELTA: Columns = {
     "dataset": lambda r: str(r["dataset"]),
     "estimator": lambda r: str(r["estimator"]),
     "projection": lambda r: str(r["projection"]),
+    "moments": lambda r: str(r["delta_moments"]),
     "rows": lambda r: f"{r['delta_rows']:.0%}",
     "MSE, measured": lambda r: number(r.get("delta_mse_measured")),
     "delta method": lambda r: number(r.get("delta_mse")),

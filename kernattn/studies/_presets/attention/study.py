@@ -11,6 +11,7 @@ from typing import Any
 from kernattn._check import checked_path, instance_of
 from kernattn._extras import require
 from kernattn._files import replace_text
+from kernattn.studies._presets.attention.delta import Independent
 from kernattn.studies._presets.attention.figures import write_figures
 from kernattn.studies._presets.attention.measure import Task
 from kernattn.studies._presets.attention.problem import Problem
@@ -97,8 +98,13 @@ def sweep(data: str | None = None, **settings: Any) -> Sweep:
         return Problem(sources[source].scaled(scale), given.seed)
 
     @lru_cache(maxsize=1)
+    def independent(source: str, scale: float, estimator: str) -> Independent:
+        return Independent.of(problem(source, scale), estimator)
+
+    @lru_cache(maxsize=1)
     def task(cell: Cell) -> Task:
-        return Task(problem(cell["source"], cell["scale"]), cell)
+        delta = independent(cell["source"], cell["scale"], cell["estimator"])
+        return Task(problem(cell["source"], cell["scale"]), cell, delta)
 
     def facts(cell: Cell) -> dict[str, Any]:
         exact = task(cell).problem
@@ -120,7 +126,7 @@ def sweep(data: str | None = None, **settings: Any) -> Sweep:
         reduce=lambda cell, draws, facts: task(cell).numbers(draws),
         paired=("tokens", "estimator", "projection"),
         stop=Stop(given.draws, given.precision, of="attention_mse"),
-        version=2,
+        version=3,
         seed=given.seed,
     )
 
