@@ -56,6 +56,10 @@ def test_softmax_kernel(found):
     assert at(trig, "variance_low", **place) < 5.5 < at(trig, "variance_high", **place)
     assert at(positive, "variance", **place) < 0.02 * at(trig, "variance", **place)
     assert np.isnan(at(positive, "variance_high", **place))  # the tail is out of reach
+    tilted = [r for r in records if r["variance_tilted"] is not None]  # the independent ones, whose tail has a mode
+    assert [(r["estimator"], r["projection"]) for r in tilted] == [("positive", "iid")]
+    assert tilted[0]["variance_tilted"] == pytest.approx(at(tilted[0], "variance_predicted", **place), rel=1e-6)
+    assert "0.056 (unsettled; 0.056 by tilted frequencies)" in page
     opposite = {"angle": 180.0, "length": 2.0}
     assert at(positive, "variance", **opposite) < 1e-20 < 1 < at(trig, "variance", **opposite)
     assert at(positive, "variance", angle=30.0, length=1.0) > at(trig, "variance", angle=30.0, length=1.0)

@@ -131,7 +131,7 @@ ATTENTION_ERROR = Preset(
     claim="Positive features approximate attention outputs better than trigonometric ones, and orthogonal ones better "
     "than independent ones, at L = 4096 and d = 16 (Choromanski et al. 2021, figure 4). The figure shows one scale of "
     "the inputs, and not what attending to all keys alike would err.",
-    cost="quick 3 s; full 40 s on two cores",
+    cost="quick 3, full 20 CPU seconds, after the first run has compiled",
     sweep="kernattn.studies._presets.attention_error:sweep",
     verdicts=verdicts,
     figures={

@@ -208,7 +208,7 @@ GAUSSIAN_KERNEL = Preset(
     "1 - (d - 1)/d exp(-z^2) z^4 / (1 - exp(-z^2))^2 with z = |x - y| (Yu et al. 2016, theorem 1); simplices serve "
     "positive features better still (Reid et al. 2023), coupled norms (Reid et al. 2025) and low-discrepancy points "
     "(Yang et al. 2014) trigonometric ones.",
-    cost="quick 3 s; full 90 s on two cores",
+    cost="quick 5, full 80 CPU seconds",
     sweep="kernattn.studies._presets.gaussian_kernel:sweep",
     verdicts=verdicts,
     figures={
