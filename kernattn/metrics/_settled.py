@@ -12,7 +12,7 @@ from kernattn.features._moments.pairs import flat_pairs
 
 __all__ = ["settled"]
 
-SKEWNESS = 0.4  # of a mean up to which Student's interval covers 93 to 95 % where it says 95
+SKEWNESS = 0.4  # of a mean up to which Student's interval covers 92 to 95 % where it says 95
 
 
 def settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.bool_]:

@@ -123,3 +123,44 @@ def test_tilted_frequencies_reach_the_tail(estimator, projection):
         np.testing.assert_allclose(value, want, rtol=0.15)
     with pytest.raises(NoClosedForm, match="no mode is known"):
         tilted_moment(ka.random_features(K.Softmax(1.0), 3, 32, "trigonometric"), x, y)
+
+
+@pytest.mark.parametrize("d", [16, 64])
+@pytest.mark.parametrize("power", [1, 2])
+def test_tilted_frequencies_follow_the_width_too(d, power):
+    """The p-th power of a tilted exponential is a normal density of another width: its samples have no spread left."""
+    x = np.eye(d)[:1]
+    phi = ka.random_features(K.Softmax(1.0), d, 2 * d, "optimal_positive", "iid")
+    moments = phi._moments(x, x)
+    value, low, high = tilted_moment(phi, x, x, power=power, samples=64)
+    np.testing.assert_allclose(value, (moments.mean, moments.second)[power - 1], rtol=1e-9)
+    np.testing.assert_allclose(low, high, rtol=1e-9)
+
+
+def test_infinite_moments_are_refused():
+    phi = ka.features.OptimalPositive(K.Softmax(1.0), ka.projections.Iid(), np.ones((4, 1)), 0.09)
+    x = np.ones((1, 1))
+    np.testing.assert_allclose(tilted_moment(phi, x, x, power=2).value, phi._moments(x, x).second)
+    with pytest.raises(ParameterError, match=r"power must be below 2\.78"):
+        tilted_moment(phi, x, x, power=3)
+
+
+@pytest.mark.parametrize(
+    "phi",
+    [
+        ka.random_features(K.Softmax(), 4, 16, "positive"),
+        ka.random_features(K.Gaussian(), 4, 16, "trigonometric"),
+    ],
+    ids=["positive", "trigonometric"],
+)
+def test_a_factor_leaves_tails_as_they_are(phi):
+    x, y = np.random.default_rng(0).standard_normal((2, 9, 4))
+    assert np.array_equal(settled(ka.features.multiple(2.0, phi), x, y, 8), settled(phi, x, y, 8))
+    assert settled(ka.random_features(2 * K.Softmax(), 4, 16), 0.1 * x, 0.1 * y, 50).all()
+
+
+def test_features_of_logarithms_have_the_tails_of_features():
+    phi = ka.random_features(K.SkewedChi2(), 4, 16, projection="iid")
+    x, y = np.exp(np.random.default_rng(0).standard_normal((2, 9, 4)))
+    c = phi.kernel.skewedness
+    assert np.array_equal(settled(phi, x, y, 2), settled(phi.inner, np.log(x + c), np.log(y + c), 2))

@@ -14,6 +14,7 @@ from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import is_per_feature
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import beyond
+from kernattn.features._moments.tails import Tails
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.units import BAND, balanced
 
@@ -84,6 +85,10 @@ class Multiple(FeatureMap):
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
         return self.factor**2 * self.inner.variance(x, y)
+
+    def _tails(self, x: Float64, y: Float64) -> Tails:
+        """Return the inner map's: a factor leaves skewness as it is."""
+        return self.inner._tails(x, y)
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of the inner map's terms."""

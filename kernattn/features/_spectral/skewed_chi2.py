@@ -13,6 +13,7 @@ from kernattn._random import RNG
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import beyond, host_pairs
+from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.kernels import SkewedChi2
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -84,6 +85,10 @@ class SkewedChi2Features(FeatureMap):
     def _terms(self, x: Float64, y: Float64) -> Terms:
         """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
         return self.inner._terms(*self._logarithms(x, y))
+
+    def _tails(self, x: Float64, y: Float64) -> Tails:
+        """Return those of the features of logarithms."""
+        return self.inner._tails(*self._logarithms(x, y))
 
     def _logarithms(self, x: Array, y: Array) -> tuple[Float64, Float64]:
         pair = host_pairs(self.inner.omega.shape[1], x, y)
