@@ -32,7 +32,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 ATTENTION = "random features against exact attention, on real tokens"
-COST = "quick 10 s, full 60 s, on two cores"
+COST = "quick 11, full 97 CPU seconds"
 
 
 class _List(argparse.Action):

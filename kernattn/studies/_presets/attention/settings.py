@@ -74,7 +74,6 @@ def preset(quick: bool = False, **given: Any) -> Settings:
         "sources": ("china", "flower"),
         "scales": (0.5, 2.0),
         "num_features": (16, 64),
-        "draws": 8,
         "queries": 32,
         "keys": 128,
     }
