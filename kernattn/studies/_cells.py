@@ -10,7 +10,7 @@ import numpy as np
 
 from kernattn._array import Float64
 from kernattn._check import shown
-from kernattn.errors import KernattnError
+from kernattn.errors import KernattnError, ParameterError
 from kernattn.metrics import mean_and_ci
 from kernattn.studies._records import Record, sealed
 from kernattn.studies._sweep import RESERVED, Cell, Stop, Sweep
@@ -64,6 +64,8 @@ def _redrawn(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
         found = dict((sweep.reduce or _means)(cell, draws, facts))
         if stopped := _reason(sweep.stop, len(rows), facts | found, next(iter(draws))):
             shape = tuple(len(values) for values in sweep.along.values())
+            if twice := sorted(set(facts) & set(found)):
+                raise TrialFailed(f"{sweep.name}, cell {cell}: facts and trial both return {', '.join(twice)}")
             return _fields(sweep, cell, facts | found, shape), len(rows), stopped
         wanted = min(2 * wanted, sweep.stop.limit)
 
@@ -75,13 +77,23 @@ def _stacked(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dic
         raise TrialFailed(f"{sweep.name}, cell {cell}: a trial must return a mapping of fields; got {shown(first)}")
     if any(row.keys() != rows[0].keys() for row in rows):
         raise TrialFailed(f"{sweep.name}, cell {cell}: every trial must return the fields {', '.join(rows[0])}")
-    return {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
+    draws = {name: np.stack([np.asarray(row[name]) for row in rows]) for name in rows[0]}
+    given: Any
+    for given, values in draws.items():
+        if not isinstance(given, str) or values.dtype.kind not in "biuf":
+            raise TrialFailed(
+                f"{sweep.name}, cell {cell}: a trial must return real numbers by name; got {shown(given)}: "
+                f"{shown(rows[0][given])}"
+            )
+    return draws
 
 
 def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Mean of every field over the redraws, with Student's 95% interval where the cell is settled."""
     del cell
-    found = {}
+    found: dict[str, Any] = {}
+    if ends := sorted({f"{name}_{end}" for name in draws for end in ("low", "high")} & set(draws)):
+        raise ParameterError(f"a trial must not return {', '.join(ends)}, which are the ends of an interval")
     for name, values in draws.items():
         settled = _settled(facts, name)
         interval = mean_and_ci(np.asarray(values, np.float64))

@@ -12,6 +12,7 @@ import json
 import os
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
+from math import isfinite
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -90,12 +91,15 @@ class _Lines(NamedTuple):
 
 
 def _parse(paths: Iterable[Path]) -> _Lines:
-    """Return the records of the files, up to the last whole line of each: a kill leaves a last line without its end."""
+    """Return the records of the files; a kill leaves a last line without its end, which is no bad line."""
     found = _Lines({}, [])
     for path in paths:
         content = path.read_bytes() if path.exists() else b""
-        for number, line in enumerate(content.split(b"\n")[:-1], start=1):
+        lines = content.split(b"\n")
+        for number, line in enumerate(lines, start=1):
             record, reason = _checked(line)
+            if number == len(lines) and reason is not None:
+                break  # what follows the last newline: nothing, or a line that was cut
             if reason is None and record["cell"] in found.records:
                 if untimed(record) == untimed(found.records[record["cell"]]):
                     continue  # a kill while it was moved from one file to the other
@@ -114,7 +118,9 @@ def _checked(line: bytes) -> tuple[Record, str | None]:
         if not (isinstance(record, dict) and isinstance(record.get("cell"), str)):
             return {}, "is not a record"
         rest = {name: value for name, value in record.items() if name != "checksum"}
-        if sealed(rest)["checksum"] != record.get("checksum") or not isinstance(record.get("seconds"), float | int):
+        seconds = record.get("seconds")
+        timed = isinstance(seconds, float | int) and isfinite(seconds)
+        if sealed(rest)["checksum"] != record.get("checksum") or not timed:
             return {}, "was changed after it was written"
     except (ValueError, RecursionError):
         return {}, "is not a record"
@@ -156,7 +162,7 @@ class Records:
             raise ParameterError(f"{folder} cannot be written to: {error.strerror or error}") from error
         try:
             self._open(config)
-        except PermissionError as error:
+        except (PermissionError, IsADirectoryError) as error:
             _unlock(self._lock)
             raise ParameterError(f"{folder} cannot be written to: {error.strerror or error}") from error
         except BaseException:
@@ -178,10 +184,15 @@ class Records:
                 warnings.warn(f"{self._folder / name}: {reasons}; moved to {REJECTED}", stacklevel=4)
         asked = set(self._cells)
         self.done = {name: record for name, record in found.records.items() if name in asked}
-        spare = sorted((record for name, record in found.records.items() if name not in asked), key=lambda r: r["cell"])
-        _settle(self._folder / SPARE, _lines(spare))
+        spare = {name: record for name, record in found.records.items() if name not in asked}
+        waiting = _parse([self._folder / SPARE]).records
+        self._keep_spare(waiting | spare)  # a kill finds every record in one of the files at least
         self._order()
+        self._keep_spare(spare)
         self._file = (self._folder / RECORDS).open("ab")
+
+    def _keep_spare(self, records: Mapping[str, Record]) -> None:
+        _settle(self._folder / SPARE, _lines(records[name] for name in sorted(records)))
 
     def append(self, record: Record) -> None:
         """Write one finished cell, and return when it is on the disk."""
@@ -209,8 +220,10 @@ class Records:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._file.close()
-        _unlock(self._lock)
+        try:
+            self._file.close()
+        finally:
+            _unlock(self._lock)
 
 
 def _settle(path: Path, content: bytes, always: bool = False) -> None:
@@ -229,7 +242,7 @@ def _stored(folder: Path) -> dict[str, Any] | None:
     path = folder / CONFIG
     if not path.exists():
         if (folder / RECORDS).exists():
-            raise StudyConflict(f"{folder} holds a {RECORDS} without its {CONFIG}; choose another --out")
+            raise FileFormatError(f"{folder} holds a {RECORDS} without its {CONFIG}; choose another --out")
         return None
     try:
         stored = json.loads(path.read_bytes())

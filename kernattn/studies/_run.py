@@ -78,6 +78,8 @@ def run(
     >>> small == both[:1], [record["mean_low"] < 0.5 < record["mean_high"] for record in both]
     (True, [True, True])
     """
+    if settings and not isinstance(sweep, str):
+        raise ParameterError(f"settings are for a sweep that is named as a function; got {shown(settings)}")
     home, settings = (sweep, dict(settings or {})) if isinstance(sweep, str) else (None, {})
     sweep = found(sweep, settings) if isinstance(sweep, str) else sweep
     if not isinstance(sweep, Sweep):

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._check import finite_number, instance_of, positive_integer, shown
+from kernattn._check import finite_number, instance_of, shown
 from kernattn._version import __version__
 from kernattn.errors import ParameterError
 from kernattn.studies._seeds import canonical, digest, spawn_key, stream
@@ -58,16 +58,18 @@ class Cell(Mapping[str, Any]):
 @final
 @dataclass(frozen=True)
 class Stop:
-    """How often a cell is redrawn: `draws` times, or until an interval's half-width is below precision * |value|.
+    """How often a cell is redrawn: `draws` times, or until an interval is narrow enough.
+
+    Narrow enough is a half-width below ``precision * abs(value)``.
 
     The interval is looked at after `draws`, twice that, four times, and so on up to `most`. A cell that is not settled
     (its facts say ``settled=False`` somewhere, for redraws do not reach the tail) has no interval to go by: it is
-    redrawn `draws` times, and its record says that this is why it stopped.
+    redrawn `draws` times; where `precision` is given, its record says that this is why it stopped.
 
     Parameters
     ----------
     draws : int
-        Redraws of every cell, at least 2.
+        Redraws of every cell, at least 2; at least 8 where `precision` decides.
     precision : float, optional
         Largest half-width of the 95% interval of `of`, relative to its value, in (0, 1).
     of : str, optional
@@ -83,15 +85,22 @@ class Stop:
 
     def __post_init__(self) -> None:
         """Check the numbers."""
-        if integer("draws", self.draws, 2) > (most := self.limit):
-            raise ParameterError(f"most must be at least draws = {self.draws}; got {most}")
-        if self.precision is not None and not 0 < finite_number("precision", self.precision) < 1:
-            raise ParameterError(f"precision must lie strictly between 0 and 1; got {shown(self.precision)}")
+        object.__setattr__(self, "draws", integer("draws", self.draws, 2))
+        if self.most is not None:
+            object.__setattr__(self, "most", integer("most", self.most, 2))
+        if self.draws > self.limit:
+            raise ParameterError(f"most must be at least draws = {self.draws}; got {self.limit}")
+        if self.precision is not None:
+            if self.draws < 8:
+                raise ParameterError(f"precision needs draws of at least 8, else its interval misses; got {self.draws}")
+            if not 0 < finite_number("precision", self.precision) < 1:
+                raise ParameterError(f"precision must lie strictly between 0 and 1; got {shown(self.precision)}")
+            object.__setattr__(self, "precision", float(self.precision))
 
     @property
     def limit(self) -> int:
         """The most redraws of a cell."""
-        return 16 * self.draws if self.most is None else positive_integer("most", self.most)
+        return 16 * self.draws if self.most is None else self.most
 
 
 @final
@@ -176,8 +185,8 @@ class Sweep:
             raise ParameterError(f"paired must be a tuple of axes, {', '.join(self.axes)}; got {shown(given)}")
         object.__setattr__(self, "paired", tuple(given))
         instance_of("stop", self.stop, Stop)
-        integer("version", self.version, 0)
-        integer("seed", self.seed, 0)
+        for what in ("version", "seed"):
+            object.__setattr__(self, what, integer(what, getattr(self, what), 0))
 
     def cells(self) -> list[Cell]:
         """Return every cell that is kept, in canonical order: the last axis varies first."""
@@ -191,6 +200,7 @@ class Sweep:
             "version": self.version,
             "kernattn": __version__,
             "seed": self.seed,
+            "paired": sorted(self.paired),
             "stop": [self.stop.draws, self.stop.precision, self.stop.of, self.stop.limit],
         }
         return Cell({**values, **self.along}, setting)

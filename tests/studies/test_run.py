@@ -7,6 +7,8 @@ import subprocess
 import sys
 import time
 import warnings
+from contextlib import suppress
+from itertools import count
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ import pytest
 import dice
 from kernattn.errors import FileFormatError, ParameterError
 from kernattn.studies import StudyConflict, TrialFailed, _records, read_records, run
-from kernattn.studies._records import Records
+from kernattn.studies._records import Records, sealed
 
 
 def untimed(folder):
@@ -96,6 +98,37 @@ def test_studies_grow_and_shrink(tmp_path, monkeypatch):
     assert (grown / "records.spare.jsonl").read_bytes() == b""
 
 
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize(("before", "after"), [((3, 5), (5,)), ((5,), (3, 5))])
+def test_no_row_is_lost_where_growing_or_shrinking_stops(tmp_path, monkeypatch, before, after, step):
+    run(dice.cast(dice=(3, 5)), tmp_path)
+    run(dice.cast(dice=before), tmp_path)
+    calls, replace = count(1), _records.replace_bytes
+
+    def stopped(path, content):
+        if next(calls) == step:
+            raise OSError(28, "No space left on device")
+        replace(path, content)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kernattn.studies._records.replace_bytes", stopped)
+        with suppress(OSError):
+            run(dice.cast(dice=after), tmp_path)
+    monkeypatch.setattr("kernattn.studies._run.measure", None)  # nothing is measured twice
+    assert len(run(dice.cast(dice=(3, 5)), tmp_path)) == 8
+
+
+def test_a_disk_that_fills_leaves_the_folder_unlocked(tmp_path, monkeypatch):
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("kernattn.studies._records.os.fsync", full)
+        with pytest.raises(OSError, match="No space left"):
+            run(dice.sweep, tmp_path)
+    assert len(run(dice.sweep, tmp_path)) == 8
+
+
 @pytest.mark.parametrize("torn", ["inside", "newline", "after", "empty", "gone"])
 def test_torn_last_line(tmp_path, torn):
     run(dice.sweep, tmp_path)
@@ -114,6 +147,16 @@ def test_torn_last_line(tmp_path, torn):
         assert path.read_bytes()[:keep] == whole[:keep]
 
 
+def test_a_last_line_that_lost_its_newline_only_is_a_record(tmp_path):
+    run(dice.sweep, tmp_path)
+    path = tmp_path / "records.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-1])
+    assert len(read_records(tmp_path)) == 8
+    run(dice.sweep, tmp_path)
+    assert path.read_bytes() == whole
+
+
 BAD = {
     b"nonsense\n": "is not a record",
     b"\n": "is not a record",
@@ -123,6 +166,7 @@ BAD = {
     b"[" * 100_000 + b"\n": "is not a record",
     b"\xff\xfe\n": "is not a record",
     b'{"cell": "c", "x": 1}\n': "was changed after it was written",
+    json.dumps(sealed({"cell": "c"})).encode()[:-1] + b', "seconds": 1e999}\n': "was changed after it was written",
 }
 
 
@@ -198,7 +242,7 @@ def test_folders_that_are_no_studies_are_refused(tmp_path):
     with pytest.raises(FileFormatError, match="holds no study"):
         read_records(tmp_path)
     (tmp_path / "records.jsonl").write_text("")
-    with pytest.raises(StudyConflict, match=r"without its config\.json"):
+    with pytest.raises(FileFormatError, match=r"without its config\.json"):
         run(dice.sweep, tmp_path)
     for content, message in (
         ("[]", "is not the configuration"),

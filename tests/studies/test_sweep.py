@@ -1,5 +1,7 @@
 """Sweeps: cells by their content, common random numbers, when a cell stops, and what is refused before any work."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -30,12 +32,20 @@ def test_a_name_depends_on_all_that_a_record_depends_on():
         cast(seed=1),
         cast(version=2),
         cast(draws=5),
+        replace(sweep, paired=()),
         Sweep("other", sweep.axes, trial, along=sweep.along, stop=sweep.stop),
         Sweep("dice", sweep.axes, trial, along={"end": (0.0, 2.0)}, stop=sweep.stop),
     ]
     names = [each.cells()[0].name for each in [sweep, *others]]
     assert len(set(names)) == len(names)
     assert cast(faces=(4, 6)).cells()[4].name == names[0]
+
+
+def test_numbers_of_numpy_are_plain():
+    one = cast(seed=np.int64(1), version=np.uint8(2), draws=np.int32(3))
+    assert one.cells()[0].name == cast(seed=1, version=2, draws=3).cells()[0].name
+    exact, lossy = (Stop(8, precision=kind(0.25), most=np.int16(9)) for kind in (float, np.float32))
+    assert exact == lossy
 
 
 def test_paired_axes_share_random_numbers():
@@ -76,22 +86,22 @@ def noisy(settled, **stop):
 
 
 def test_stopping_says_why(tmp_path):
-    wide, narrow = run(noisy((True, True), draws=4, precision=0.02, most=500), tmp_path)
-    assert (narrow["draws"], narrow["stopped"]) == (4, "precision")
+    wide, narrow = run(noisy((True, True), draws=8, precision=0.02, most=500), tmp_path)
+    assert (narrow["draws"], narrow["stopped"]) == (8, "precision")
     assert wide["stopped"] == "precision"
     assert 32 <= wide["draws"] <= 500
     for side in (0, 1):
         assert wide["value_high"][side] - wide["value"][side] <= 0.02 * wide["value"][side]
-    wide, _ = run(noisy((True, True), draws=4, precision=1e-4, most=9), tmp_path)
+    wide, _ = run(noisy((True, True), draws=8, precision=1e-4, most=9), tmp_path)
     assert (wide["draws"], wide["stopped"]) == (9, "most")
 
 
 def test_what_is_not_settled_has_no_interval_and_is_not_waited_for(tmp_path):
-    for record in run(noisy((False, False), draws=4, precision=1e-9), tmp_path / "none"):
-        assert (record["draws"], record["stopped"]) == (4, "unsettled")
+    for record in run(noisy((False, False), draws=8, precision=1e-9), tmp_path / "none"):
+        assert (record["draws"], record["stopped"]) == (8, "unsettled")
         assert record["value_low"] == record["value_high"] == [None, None]
         assert None not in record["value"]
-    for record in run(noisy((True, False), draws=4, precision=0.02, most=500), tmp_path / "half"):
+    for record in run(noisy((True, False), draws=8, precision=0.02, most=500), tmp_path / "half"):
         assert record["stopped"] == "precision"
         assert (record["value_low"][0], record["value_low"][1]) == (pytest.approx(10, rel=0.03), None)
 
@@ -114,6 +124,8 @@ def test_what_is_not_settled_has_no_interval_and_is_not_waited_for(tmp_path):
         (lambda: Sweep("s", {"a": (1,)}, trial, seed=-1), "seed must be an integer, at least 0; got -1"),
         (lambda: Stop(1), "draws must be an integer, at least 2; got 1"),
         (lambda: Stop(9, most=8), "most must be at least draws = 9; got 8"),
+        (lambda: Stop(7, precision=0.1), "precision needs draws of at least 8, .*; got 7"),
+        (lambda: run(cast(), "never", settings={"faces": [4]}), "settings are for a sweep that is named"),
         (lambda: Stop(precision=1.0), "precision must lie strictly between 0 and 1; got 1.0"),
         (lambda: run(Sweep("s", {"a": (1,)}, trial, keep=lambda cell: False), "never"), "keeps no cell"),
         (lambda: run(3, "never"), "sweep must be a Sweep or its name, 'module:object'; got 3"),
@@ -139,10 +151,14 @@ def test_refusals(made, message, tmp_path, monkeypatch):
         (lambda cell, rng: {"x": np.ones(3)}, r"x must be a number, or numbers of shape \(\), that of along"),
         (lambda cell, rng: {"seed": 1.0}, "a field must not be called seed"),
         (lambda cell, rng: {"a": 1.0}, "a field must not be called a"),
+        (lambda cell, rng: {"x": 1j}, r"must return real numbers by name; got 'x': 1j"),
+        (lambda cell, rng: {3: 1.0}, "must return real numbers by name; got 3: 1.0"),
+        (lambda cell, rng: {"x": 1.0, "x_low": 1.0}, "must not return x_low, which are the ends of an interval"),
+        (lambda cell, rng: {"same": 1.0}, "facts and trial both return same"),
         (lambda cell, rng: {"x" if rng.random() < 0.5 else "y": 1.0}, "every trial must return the fields"),
         (lambda cell, rng: 1 / 0, "ZeroDivisionError: division by zero"),
     ],
 )
 def test_trials_that_fail_are_named(trial, message, tmp_path):
     with pytest.raises(TrialFailed, match=f"^s, cell a = 1: .*{message}"):
-        run(Sweep("s", {"a": (1,)}, trial), tmp_path)
+        run(Sweep("s", {"a": (1,)}, trial, lambda cell: {"same": 0.0}), tmp_path)
