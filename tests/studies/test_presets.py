@@ -79,6 +79,17 @@ def test_gaussian_kernel(found):
         if (estimator, projection) != ("positive", "raw_qr"):
             assert at(record, "bias_low", size=0.5) - 0.02 < 0 < at(record, "bias_high", size=0.5) + 0.02
     assert "Raw QR factors are biased: positive features, d = 16" in page
+    assert "orthogonal for trigonometric features (0.16, closed form), which cannot be told from hadamard" in page
+    assert "leaving out hadamard, which redraws do not settle" in page
+
+
+def test_gaussian_kernel_of_other_exponentials(tmp_path):
+    """Whatever is no bounded map needs settled redraws: the tail of cosh(3 sqrt(16)) is out of reach of 400."""
+    axes = {"estimator": ["hyperbolic", "phase"], "projection": ["iid", "hadamard"]}
+    records = study("gaussian-kernel", tmp_path, quick=True, axes=axes)
+    for record in records:
+        seen = np.isfinite(at(record, "ratio_low", size=3.0))
+        assert seen == (record["estimator"] == "phase")
 
 
 def test_attention_error(found):

@@ -11,7 +11,7 @@ import numpy as np
 
 from kernattn._array import Float64
 from kernattn.errors import NoClosedForm
-from kernattn.features import FeatureMap, random_features
+from kernattn.features import ESTIMATORS, FeatureMap, random_features
 from kernattn.kernels import Gaussian
 from kernattn.metrics import settled
 from kernattn.projections import Directed, Orthogonal, Pair, Projection, resolve
@@ -24,6 +24,7 @@ __all__ = ["GAUSSIAN_KERNEL", "RawQR", "sweep"]
 
 KERNEL = Gaussian()
 SIZES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # |x - y| of trigonometric features, |x + y| of positive ones
+AT = 1.0  # the size of which the verdict speaks
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ def sweep(
     @lru_cache(maxsize=2)
     def phi(estimator: str, projection: str, d: int) -> FeatureMap:
         spec = CONTROLS[projection] if projection in CONTROLS else resolve(projection)
-        return random_features(KERNEL, d, 2 * d if estimator == "trigonometric" else d, estimator, spec, rng=0)
+        return random_features(KERNEL, d, 2 * d if ESTIMATORS[estimator].paired else d, estimator, spec, rng=0)
 
     @lru_cache(maxsize=2)
     def exact(estimator: str, d: int) -> tuple[Float64, Float64]:
@@ -90,7 +91,7 @@ def sweep(
         return found | {
             "bias_settled": settled(tails, x, y, stop.draws),
             # the square of an exponential term is the term of inputs twice as long
-            "ratio_settled": cell["estimator"] != "positive" or settled(tails, 2 * x, 2 * y, stop.draws),
+            "ratio_settled": _bounded(cell["estimator"]) or settled(tails, 2 * x, 2 * y, stop.draws),
         }
 
     return Sweep(
@@ -108,7 +109,12 @@ def sweep(
 def inputs(estimator: str, d: int) -> tuple[Float64, Float64]:
     """Return pairs (T, d): opposite for trigonometric features, equal for positive ones, which see x + y."""
     x = np.asarray(SIZES)[:, None] / 2 * np.full(d, d**-0.5)
-    return x, -x if estimator == "trigonometric" else x
+    return x, -x if _bounded(estimator) else x
+
+
+def _bounded(estimator: str) -> bool:
+    """Whether the features are bounded, and see x - y; the others are exponentials, and see x + y."""
+    return estimator in ("trigonometric", "phase")
 
 
 def verdicts(records: Sequence[Record]) -> list[str]:
@@ -126,20 +132,12 @@ def verdicts(records: Sequence[Record]) -> list[str]:
                 + f"; at |x - y| = {SIZES[0]:g} it is {curve[0]:.2g}, where the formula for large d says "
                 f"{_asymptotic(SIZES[0], d):.2g}."
             )
-        best = {
-            estimator: min(
-                (r for r in select(records, d=d, estimator=estimator) if r["projection"] != "raw_qr"),
-                key=lambda r: r["ratio"][SIZES.index(1.0)],
-                default=None,
-            )
-            for estimator in names(records, "estimator")
-        }
         told = [
-            f"{each['projection'].replace('_', ' ')} for {estimator} features ({each['ratio'][SIZES.index(1.0)]:.2g})"
-            for estimator, each in best.items()
-            if each is not None
+            _least(select(records, d=d, estimator=estimator), estimator) for estimator in names(records, "estimator")
         ]
-        found.append(f"Least measured ratio at d = {d} and size 1: {', '.join(told)}.")
+        found.append(f"Least ratio at d = {d} and size {AT:g}: {'; '.join(told)}.")
+    if "raw_qr" in names(records, "projection"):
+        found.append("Raw QR takes no part in the least ratio: a biased estimate has a variance of no use.")
     for record in select(records, projection="raw_qr"):
         low, high = (np.asarray(record[f"bias_{end}"], np.float64) for end in ("low", "high"))
         off = [i for i in range(len(SIZES)) if low[i] > 0 or high[i] < 0]
@@ -151,10 +149,42 @@ def verdicts(records: Sequence[Record]) -> list[str]:
                 f"{1 + record['bias'][i]:.3f} of the kernel, 95% interval {1 + low[i]:.3f} to {1 + high[i]:.3f}."
             )
         elif not off:
-            found.append(f"Raw QR factors show no bias for {what}: a cosine does not see the sign of a row.")
+            why = ": a cosine does not see the sign of a row" if _bounded(record["estimator"]) else ""
+            found.append(f"Raw QR factors show no bias for {what}{why}.")
     inside, total = coverage(records, "ratio", "ratio_predicted")
     found.append(f"The 95% intervals hold the closed form in {per_cent(inside, total)} of the settled points.")
     return found
+
+
+def _least(records: Sequence[Record], estimator: str) -> str:
+    """Name the least ratio: by its closed form, else by a measurement that redraws settle, with its interval."""
+    known = {r["projection"]: found for r in records if (found := _ratio_at(r)) and r["projection"] != "raw_qr"}
+    name = min(known, key=lambda projection: known[projection][0], default=None)
+    if name is None:
+        return f"unknown for {estimator} features"
+    value, low, high = known[name]
+    how = "closed form" if low == high else f"measured, {low:.2g} to {high:.2g}"
+    text = f"{_spoken(name)} for {_spoken(estimator)} features ({value:.2g}, {how})"
+    ties = [other for other, (_, least, _) in known.items() if other != name and least <= high]
+    unseen = [r["projection"] for r in records if r["projection"] not in {*known, "raw_qr"}]
+    if ties:
+        text += f", which cannot be told from {', '.join(map(_spoken, ties))}"
+    if unseen:
+        text += f", leaving out {', '.join(map(_spoken, unseen))}, which redraws do not settle"
+    return text
+
+
+def _ratio_at(record: Record) -> tuple[float, float, float] | None:
+    """Return the ratio of size AT and its interval, which is a point where there is a closed form."""
+    i = SIZES.index(AT)
+    if record["ratio_predicted"] is not None:
+        return (float(record["ratio_predicted"][i]),) * 3
+    value, low, high = (record[f"ratio{end}"][i] for end in ("", "_low", "_high"))
+    return None if low is None or high is None else (value, low, high)
+
+
+def _spoken(name: str) -> str:
+    return name.replace("_", " ")
 
 
 def _asymptotic(z: float, d: int) -> float:
@@ -162,9 +192,11 @@ def _asymptotic(z: float, d: int) -> float:
     return float(1 - (d - 1) / d * np.exp(-(z**2)) * z**4 / (1 - np.exp(-(z**2))) ** 2)
 
 
-def ratio(records: Sequence[Record], ax: Any) -> None:
+def ratio(records: Sequence[Record], ax: Any, xlabel: str) -> None:
     """Variance over that of independent frequencies: closed forms as lines, measurements as points."""
-    ax.set(xscale="log", yscale="log", ylabel="variance over iid", xlabel="|x - y|, of positive features |x + y|")
+    ax.set(xscale="log", yscale="log", ylabel="variance over iid", xlabel=xlabel)
+    ax.set_yticks([0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5], minor=False)
+    ax.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.set_xticks([0.25, 0.5, 1, 2, 3])
     ax.minorticks_off()
@@ -178,7 +210,7 @@ def ratio(records: Sequence[Record], ax: Any) -> None:
         points = np.where(shown, np.asarray(record["ratio"], float), np.nan)
         joined = {"linestyle": "none"} if record["ratio_predicted"] else {"linewidth": 0.7}
         ax.plot(SIZES, points, **(look | joined))
-        ax.plot([], [], label=record["projection"].replace("_", " "), **look)
+        ax.plot([], [], label=_spoken(record["projection"]), **look)
     ax.axhline(1.0, color=GREY, linewidth=2.4, alpha=0.7, label="iid")
 
 
@@ -197,9 +229,12 @@ def bias(records: Sequence[Record], ax: Any) -> None:
             value[known],
             yerr=[(value - low)[known], (high - value)[known]],
             elinewidth=1.0,
-            label=record["projection"].replace("_", " "),
+            label=_spoken(record["projection"]),
             **look,
         )
+
+
+JOINED = "Thin lines without a closed form, as of hadamard and raw qr, join measurements"
 
 
 GAUSSIAN_KERNEL = Preset(
@@ -214,14 +249,14 @@ GAUSSIAN_KERNEL = Preset(
     figures={
         "ratio": Figure(
             "What an arrangement of d frequencies gains over independent ones",
-            "Trigonometric features: closed forms (lines), measurements (points), along the diagonal direction",
-            lambda records, ax: ratio(select(records, estimator="trigonometric"), ax),
+            f"Trigonometric features, inputs along the diagonal: closed forms (lines), measurements (points). {JOINED}",
+            lambda records, ax: ratio(select(records, estimator="trigonometric"), ax, "|x - y|"),
             by="d",
         ),
         "ratio_positive": Figure(
-            "Positive features gain less, and most from simplices",
-            "Positive features: closed forms (lines), measurements (points) where redraws settle them",
-            lambda records, ax: ratio(select(records, estimator="positive"), ax),
+            "Positive features gain little from orthogonal frequencies, much from simplices where |x + y| is small",
+            f"Positive features: closed forms (lines), measurements (points) where redraws settle them. {JOINED}",
+            lambda records, ax: ratio(select(records, estimator="positive"), ax, "|x + y|"),
             by="d",
         ),
         "bias": Figure(
