@@ -65,7 +65,7 @@ def causal_elu1(o: Sizes) -> Race:
     q, k, v = _inputs(o)
     others = _quadratic(q, k, v, None, True)
     if peers.have("torch") and o.n % CHUNK == 0:
-        others |= {"torch, lean loop": peers.torch_lean(q, k, v, None)}
+        others |= {"torch, lean loop": peers.torch_lean_elu1(q, k, v)}
         others |= {"torch, chunked": peers.torch_chunked(q, k, v, None)}
     return Race({"ours": partial(causal_linear_attention, q, k, v, elu1()), **others}, _work(o, o.dim, False, True))
 
@@ -76,7 +76,7 @@ def causal_favor(o: Sizes) -> Race:
     phi = _favor(o)
     others = _quadratic(q, k, v, phi.omega, True)
     if peers.have("torch") and o.n % CHUNK == 0:
-        others |= {"torch, lean loop": peers.torch_lean(q, k, v, phi.omega)}
+        others |= {"torch, lean loop": peers.torch_lean_favor(q, k, v, phi.omega)}
         others |= {"torch, chunked": peers.torch_chunked(q, k, v, phi.omega)}
     if peers.have("performer_pytorch") and o.n % CHUNK == 0:
         others |= {"performer-pytorch's maps, chunked": peers.performer_maps_and_chunks(q, k, v, phi.omega)}
