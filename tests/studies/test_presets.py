@@ -104,8 +104,13 @@ def test_attention_error(found):
     )
     assert positive["mse_high"] < trig["mse_low"]
     assert len({r["uniform"] for r in records if r["scale"] == 1.0}) == 1  # the same inputs for every method
-    assert "Does not hold at scale 0.5" in page
-    assert "Holds at scale 1:" in page
+    assert "Does not hold at length 256, scale 0.5" in page
+    assert "Holds at length 256, scale 1: at m = 256 the error of positive" in page
+    assert "Open at length 256, scale 1: at m = 256 the error of orthogonal frequencies" in page
+    longer = [r | {"length": 64, "mse": 2 * r["mse"]} for r in records]
+    told = PRESETS["attention-error"].verdicts([*records, *longer])
+    assert [each for each in told if "ength 256" in each] == PRESETS["attention-error"].verdicts(records)
+    assert len(told) == 2 * len(PRESETS["attention-error"].verdicts(records))
 
 
 def test_commands(tmp_path, capsys):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -80,28 +81,45 @@ def verdicts(records: Sequence[Record]) -> list[str]:
     """Say who wins where, and whether anybody beats attending to all keys alike."""
     found = []
     most = max(names(records, "m"))
-    for scale in names(records, "scale"):
-        last = select(records, scale=scale, m=most)
+    for length, scale in dict.fromkeys((r["length"], r["scale"]) for r in records):
+        last = select(records, length=length, scale=scale, m=most)
+        where = f"at length {length}, scale {scale:g}"
         pair = {r["estimator"]: r for r in last if r["projection"] == "orthogonal"}
         if {"positive", "trigonometric"} <= set(pair):
             positive, trig = pair["positive"], pair["trigonometric"]
-            word = (
-                "Holds" if positive["mse_high"] < trig["mse_low"]
-                else "Does not hold" if positive["mse_low"] > trig["mse_high"] else "Open"
-            )  # fmt: skip
             found.append(
-                f"{word} at scale {scale:g}: at m = {most} the error of positive features is "
+                f"{_word(positive, trig)} {where}: at m = {most} the error of positive features is "
                 f"{positive['mse'] / trig['mse']:.2g} times that of trigonometric ones, orthogonal."
             )
-            found.append(f"FAVOR+ (positive, orthogonal) has {_times(positive)} at scale {scale:g} and m = {most}.")
+            found.append(f"FAVOR+ (positive, orthogonal) has {_times(positive)} {where} and m = {most}.")
+        for estimator in names(last, "estimator"):
+            pair = {r["projection"]: r for r in select(last, estimator=estimator)}
+            if {"orthogonal", "iid"} <= set(pair):
+                found.append(
+                    f"{_word(pair['orthogonal'], pair['iid'])} {where}: at m = {most} the error of orthogonal "
+                    f"frequencies is {pair['orthogonal']['mse'] / pair['iid']['mse']:.2g} times that of independent "
+                    f"ones, {estimator.replace('_', ' ')} features."
+                )
         better = [r for r in last if r["over_uniform_high"] < 1]
-        least = min(last, key=lambda r: r["over_uniform"])
+        least = min(last, key=lambda r: r["mse"])
+        ties = [r for r in last if r is not least and r["mse_low"] <= least["mse_high"]]
         found.append(
-            f"At scale {scale:g} and m = {most}, {len(better)} of {len(last)} maps are better than attending to "
-            f"all keys alike; the best is {least['estimator'].replace('_', ' ')}, {least['projection']}, with "
-            f"{_times(least)}."
+            f"{where[0].upper()}{where[1:]} and m = {most}, {len(better)} of {len(last)} maps are better than "
+            f"attending to all keys alike; the least error is that of {_name(least)}, with {_times(least)}"
+            + (f", which cannot be told from {' and '.join(map(_name, ties))}." if ties else ".")
         )
     return found
+
+
+def _word(low: Record, high: Record) -> str:
+    """Say whether the first errs less than the second: open where their intervals overlap."""
+    if low["mse_high"] < high["mse_low"]:
+        return "Holds"
+    return "Does not hold" if low["mse_low"] > high["mse_high"] else "Open"
+
+
+def _name(record: Record) -> str:
+    return f"{record['estimator'].replace('_', ' ')}, {record['projection']}"
 
 
 def _times(record: Record) -> str:
@@ -115,14 +133,17 @@ def error(records: Sequence[Record], ax: Any) -> None:
     ax.set_xticks(sorted(names(records, "m")))
     ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
     ax.minorticks_off()
-    for estimator in names(records, "estimator"):
-        for projection in names(records, "projection"):
-            found = sorted(select(records, estimator=estimator, projection=projection), key=lambda r: r["m"])
-            look = look_of(records, estimator, projection)
-            m, value, low, high = ([r[name] for r in found] for name in ("m", "mse", "mse_low", "mse_high"))
-            ax.plot(m, value, label=f"{estimator.replace('_', ' ')}, {projection}", **look)
-            ax.fill_between(m, low, high, color=look["color"], alpha=0.12, linewidth=0)
-    uniform(ax, records[0]["uniform"])
+    lengths = names(records, "length")
+    for length, estimator, projection in product(lengths, names(records, "estimator"), names(records, "projection")):
+        found = select(records, length=length, estimator=estimator, projection=projection)
+        found = sorted(found, key=lambda r: r["m"])
+        look = look_of(records, estimator, projection)
+        m, value, low, high = ([r[name] for r in found] for name in ("m", "mse", "mse_low", "mse_high"))
+        label = f"{estimator.replace('_', ' ')}, {projection}" + (f", length {length}" if len(lengths) > 1 else "")
+        ax.plot(m, value, label=label, **look | {"linewidth": 1.4 + 0.8 * lengths.index(length)})
+        ax.fill_between(m, low, high, color=look["color"], alpha=0.12, linewidth=0)
+    for length in lengths:
+        uniform(ax, select(records, length=length)[0]["uniform"])
     ax.plot([], [], label="uniform attention", **UNIFORM)
 
 

@@ -234,7 +234,7 @@ def bias(records: Sequence[Record], ax: Any) -> None:
         )
 
 
-JOINED = "Thin lines without a closed form, as of hadamard and raw qr, join measurements"
+JOINED = "Thin lines (hadamard, raw qr and the like) join measurements"
 
 
 GAUSSIAN_KERNEL = Preset(
@@ -249,13 +249,13 @@ GAUSSIAN_KERNEL = Preset(
     figures={
         "ratio": Figure(
             "What an arrangement of d frequencies gains over independent ones",
-            f"Trigonometric features, inputs along the diagonal: closed forms (lines), measurements (points). {JOINED}",
+            f"Inputs along the diagonal: closed forms (lines), measurements (points). {JOINED}",
             lambda records, ax: ratio(select(records, estimator="trigonometric"), ax, "|x - y|"),
             by="d",
         ),
         "ratio_positive": Figure(
             "Positive features gain little from orthogonal frequencies, much from simplices where |x + y| is small",
-            f"Positive features: closed forms (lines), measurements (points) where redraws settle them. {JOINED}",
+            f"Closed forms (lines), measurements (points) where redraws settle them. {JOINED}",
             lambda records, ax: ratio(select(records, estimator="positive"), ax, "|x + y|"),
             by="d",
         ),

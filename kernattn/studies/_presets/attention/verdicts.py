@@ -24,6 +24,15 @@ def beats_uniform(record: Record) -> bool:
     return high is not None and level is not None and high < level
 
 
+def worse_than_uniform(record: Record) -> bool:
+    """Whether the whole 95% interval of the median squared error lies above the error of uniform attention.
+
+    An output that did not stay finite is worse.
+    """
+    low, level = record["attention_mse_low"], record["uniform_attention_mse"]
+    return record["attention_mse"] is None or (low is not None and level is not None and low > level)
+
+
 def best(records: Iterable[Record]) -> Record | None:
     """Return the record of least attention error, if any is finite."""
     known = [record for record in records if record["attention_mse"] is not None]
@@ -53,7 +62,8 @@ def verdicts(records: Sequence[Record]) -> list[str]:
     -------
     list of str
         One entry per dataset. A cell is better than uniform attention where the whole 95% interval of its median
-        squared error over the redraws lies below the error of uniform attention.
+        squared error over the redraws lies below the error of uniform attention, worse where it lies above, and open
+        where it holds it.
 
     Raises
     ------
@@ -81,10 +91,14 @@ def _verdict(records: list[Record]) -> str:
     if level == 0:
         return f"{head}uniform attention is exact here, so no approximation is better. {_nearest(leader)}"
     hopeless = [m for m in ms if not any(map(beats_uniform, select(records, m=m)))]
+    losers = [record for record in largest if worse_than_uniform(record)]
+    unsure = [record for record in largest if not beats_uniform(record) and record not in losers]
     if hopeless == ms:
+        lost = all(map(worse_than_uniform, records))
+        advice = ": use exact attention here" if lost else f"; open at m = {ms[-1]}: {_group(unsure)}" if unsure else ""
         times, low, high = (number(leader[f"attention_mse{end}"] / level) for end in ("", "_low", "_high"))
         return (
-            f"{head}no approximation is better than uniform attention at m = {_list(ms)}: use exact attention here. "
+            f"{head}no approximation is shown to be better than uniform attention at m = {_list(ms)}{advice}. "
             f"At m = {ms[-1]} the least bad, {_label(leader)}, has {times} times the error of uniform "
             f"attention, or {low} to {high} times by its 95% interval. The relative variance of positive features, "
             f"about e^(v²)/m, is {_spread(first, ms[-1])} at the median pair."
@@ -94,10 +108,11 @@ def _verdict(records: list[Record]) -> str:
     ties = [record for record in largest if record is not leader and _ties(record, leader)]
     text += f"; {_group(ties)} cannot be told from it." if ties else "."
     if hopeless:
-        text += f" Nothing is better than uniform attention at m = {_list(hopeless)}."
-    losers = [record for record in largest if not beats_uniform(record)]
-    if losers and ms[-1] not in hopeless:
+        text += f" Nothing is shown to be better than uniform attention at m = {_list(hopeless)}."
+    if losers:
         text += f" No better than uniform attention at m = {ms[-1]}: {_group(losers)}."
+    if unsure:
+        text += f" Open at m = {ms[-1]}, where the interval holds its error: {_group(unsure)}."
     return text
 
 
