@@ -328,3 +328,12 @@ def wide_logs(spec, x):
     x, omega, form = x.astype(np.longdouble), spec.omega.astype(np.longdouble), spec.row_form
     squares = np.sum(((x - form.centre) @ form.factor.T.astype(np.longdouble)) ** 2, axis=-1)
     return x @ omega.T + spec.offset + (x @ form.linear - squares / 2)[:, None]
+
+
+@pytest.mark.parametrize(("dtype", "size"), [("f4", 1e20), ("f4", 1e30), ("f8", 1e155), ("f8", 2e300)])
+@pytest.mark.parametrize("estimator", ["trigonometric", "phase", "positive"])
+def test_squares_may_overflow_before_they_are_scaled(estimator, dtype, size, backend):
+    phi = ka.random_features(ka.kernels.Softmax(1e-25), 4, 12, estimator, "iid", rng=0)
+    q, k, v = np.zeros((3, 4), dtype), np.full((3, 4), size, dtype), np.ones((3, 2), dtype)
+    for out in (laws.linear(phi, q, k, v, backend=backend), laws.causal(phi, q, k, v, backend=backend)[0]):
+        np.testing.assert_allclose(out, v, rtol=1e-5)

@@ -56,9 +56,13 @@ def packed_with(spec: MapSpec, omega: Float64, frequencies: int, dtype: np.dtype
 
 
 def _reach(kind: Kind, omega: Float64, weights: Float64, dtype: np.dtype[Any]) -> float:
-    """Return c, so that nothing that is computed of rows with sum_i |x_i| c < 1 is near the largest float."""
+    """Return c, so that nothing that is computed of rows with sum_i |x_i| c < 1 is near the largest float.
+
+    With weights, squares x_i^2 are computed too: a loop may form them before it multiplies by a weight below 1.
+    """
     limit = ENDS[dtype.name].held
-    steepest, heaviest = (float(np.abs(x).max(initial=0.0)) for x in (omega, weights))
+    steepest = float(np.abs(omega).max(initial=0.0))
+    heaviest = float(np.abs(weights).max(initial=1.0)) if weights.size else 0.0
     return max(steepest / limit, sqrt(heaviest / limit), 1 / limit if kind.per_feature else 0.0)
 
 
