@@ -13,6 +13,7 @@ D = 5
 PER_ROW = lambda seed: ka.random_features(K.Softmax(), D, 4, "trigonometric", rng=seed)  # noqa: E731
 PER_FEATURE = lambda seed: ka.random_features(K.Softmax(), D, 3, "positive", rng=seed)  # noqa: E731
 PLAIN = lambda seed: ka.random_features(K.ArcCosine(2), D, 4, "arccosine", "iid", rng=seed)  # noqa: E731
+ONE = lambda seed: ka.random_features(K.Softmax(), D, 1, "positive", rng=seed)  # noqa: E731
 COMPOSITES = {
     "rows": lambda: F.concatenate(PER_ROW(1), PER_ROW(2), PLAIN(3)),
     "features": lambda: F.concatenate(PER_FEATURE(1), PER_FEATURE(2)),
@@ -20,6 +21,8 @@ COMPOSITES = {
     "tensor-rows": lambda: F.tensor(PER_ROW(1), PLAIN(2)),
     "tensor-features": lambda: F.tensor(PER_FEATURE(1), PER_FEATURE(2)),
     "tensor-mixed": lambda: F.tensor(PER_FEATURE(1), F.relu(), PER_FEATURE(2)),
+    "tensor-of-mixed": lambda: F.tensor(F.concatenate(F.elu1(), PER_FEATURE(1)), PLAIN(2)),
+    "tensor-of-one": lambda: F.tensor(F.concatenate(F.elu1(), PER_FEATURE(1)), ONE(2), PER_ROW(3)),
     "multiple-fused": lambda: F.multiple(3.0, PER_FEATURE(1)),
     "multiple-plain": lambda: F.multiple(3.0, PLAIN(1)),
     "nested": lambda: F.multiple(

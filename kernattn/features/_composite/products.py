@@ -12,7 +12,7 @@ from typing import Any, final
 
 from kernattn._array import Array, Float64, like, namespace, to_numpy64
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._composite.base import Composite, is_per_feature
+from kernattn.features._composite.base import Composite
 from kernattn.features._moments.pairs import beyond, gap, spread
 from kernattn.ops.spec import ScaledFeatures
 from kernattn.ops.units import balanced
@@ -41,8 +41,8 @@ class Tensor(Composite):
 
     def _join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the products of the members' features."""
-        per_feature = [is_per_feature(part) for part in parts]
-        if any(per_feature) and not all(per_feature):
+        forms = {tuple(array.shape[-1] == 1 for array in part) for part in parts if max(a.shape[-1] for a in part) > 1}
+        if len(forms) > 1:
             parts = [ScaledFeatures(*xp.broadcast_arrays(*part)) for part in parts]
         return reduce(partial(_products, xp), parts)
 
