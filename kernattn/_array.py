@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -19,6 +20,7 @@ __all__ = [
     "accumulation_dtype",
     "anywhere",
     "check_floating",
+    "check_kept",
     "constant",
     "dtype_name",
     "frozen",
@@ -44,7 +46,7 @@ FLOATS = {
 """The dtypes, and the largest number of each: not every library's `finfo` knows those of 16 bits."""
 
 _namespaces: dict[type, ModuleType] = {}
-_tensors: set[type] = set()  # those of PyTorch, which are looked at one by one
+_checks: dict[type, Callable[[str, Array], None]] = {}  # of PyTorch's and JAX's arrays, which are looked at one by one
 _dtype_names: dict[tuple[type, Any], str] = {}
 
 
@@ -55,9 +57,11 @@ def _namespace_of(name: str, array: Array) -> ModuleType:
         with importing:
             _namespaces[kind] = compat.array_namespace(array)
         if compat.is_torch_array(array):
-            _tensors.add(kind)
-    if kind in _tensors:
-        _check_tensor(name, array)
+            _checks[kind] = _check_tensor
+        elif compat.is_jax_array(array) and not isinstance(array, sys.modules["jax"].core.Tracer):
+            _checks[kind] = check_kept
+    if kind in _checks:
+        _checks[kind](name, array)
     return _namespaces[kind]
 
 
@@ -85,6 +89,12 @@ def _check_tensor(name: str, array: Array) -> None:
     if array.is_nested:
         raise DTypeError(f"{name} must be a dense tensor, as {name}.to_padded_tensor(0.0) is; got a nested one")
     raise DTypeError(f"{name} must be a dense tensor, as {name}.to_dense() is; got {array.layout}")
+
+
+def check_kept(name: str, array: Array) -> None:
+    """Raise for an array of JAX that was deleted, or donated to a call."""
+    if array.is_deleted():
+        raise DTypeError(f"{name} must hold numbers; got an array that JAX has deleted, of shape {array.shape}")
 
 
 def namespace(**arrays: Array) -> ModuleType:

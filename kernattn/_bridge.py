@@ -19,7 +19,7 @@ from typing import Any, final
 import array_api_compat as compat
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._array import Array, check_kept
 from kernattn._fork import imported
 
 __all__ = ["Kept", "Library", "library_of"]
@@ -212,7 +212,11 @@ class Jax(Library):
             self.kinds.add(type(array))
         if _one_cpu(array.sharding) is None:
             raise Kept("it is not on one CPU device")
-        lent = np.asarray(array)
+        try:
+            lent = np.asarray(array)
+        except RuntimeError:
+            check_kept("every array", array)
+            raise
         if lent.dtype == np.float64 and not self.jax.config.jax_enable_x64:
             raise Kept("it is float64, which jax_enable_x64 forbids")
         return lent

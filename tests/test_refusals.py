@@ -229,6 +229,36 @@ def test_tensors_without_numbers_in_strides():
             DRAWN(given)
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
+def test_nested_tensors_have_no_shape():
+    torch = pytest.importorskip("torch")
+    nested = torch.nested.nested_tensor([torch.ones(3, 4), torch.ones(2, 4)], layout=torch.strided)
+    state = ka.initial_state(DRAWN, (2,), 4, like=torch.ones(2, 4))
+    for call in (
+        lambda: ka.linear_attention(nested, nested, nested, DRAWN),
+        lambda: ka.softmax_attention(nested, nested, nested),
+        lambda: ka.linear_attention_step(state, nested, nested, nested, DRAWN),
+    ):
+        with refused(errors.DTypeError, "q must be a dense tensor", "to_padded_tensor", "nested"):
+            call()
+
+
+def test_arrays_that_jax_has_deleted():
+    jax = pytest.importorskip("jax")
+    rows, gone = (jax.numpy.asarray(ROWS.astype("f4")) for _ in range(2))
+    for backend in (None, "reference"):
+        ka.linear_attention(rows, rows, rows, DRAWN, backend=backend)  # the form passes from now on
+    gone.delete()
+    for call in (
+        lambda: ka.linear_attention(rows, gone, rows, DRAWN),
+        lambda: ka.linear_attention(rows, gone, rows, DRAWN, backend="reference"),
+        lambda: ka.softmax_attention(gone, gone, gone),
+        lambda: DRAWN(gone),
+    ):
+        with refused(errors.DTypeError, "must hold numbers", "deleted"):
+            call()
+
+
 @pytest.mark.parametrize("draw", [np.int64(3), np.array(3), np.array([3, 3])], ids=str)
 def test_draws_are_compared_whatever_holds_them(draw):
     with refused(errors.StateMismatchError, "fingerprint 3,"):

@@ -203,7 +203,10 @@ def _form(*arrays: Array, names: tuple[Any, ...]) -> tuple[Any, ...] | None:
             places = tuple([(x.device, x.layout) for x in arrays])
         elif not compat.is_jax_array(arrays[0]):
             return None
-    return kind, names, places, *[x.shape for x in arrays], *[x.dtype for x in arrays]
+    try:
+        return kind, names, places, *[x.shape for x in arrays], *[x.dtype for x in arrays]
+    except RuntimeError:  # of nested tensors, which have no shape
+        return None
 
 
 def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_mask: Array | None) -> None:
