@@ -109,7 +109,7 @@ def to_unit(tile, rows, row, features, scales, unit, lifted):
     """
     zero, one, nothing = tile.dtype.type(0), tile.dtype.type(1), tile.dtype.type(-np.inf)
     for j in range(rows):
-        if scales[j] == zero and unit == zero and lifted == zero:
+        if scales[j] == zero and unit == zero:
             continue
         factor = zero if scales[j] == nothing else change_of_unit(scales[j], -unit, absorbed(unit, lifted))
         if factor != one:

@@ -143,6 +143,16 @@ def test_keys_come_to_the_unit_of_the_sums(shared, dtype):
     assert (factor[0] == 1) == (shared == 0)
 
 
+@pytest.mark.parametrize("lifted", [0, 56])
+def test_a_key_without_a_unit_comes_to_that_of_the_sums(lifted):
+    """It is left alone only where the sums have none either."""
+    for shared in (-3, 0, 5):
+        tile = numbers("f4", 2, 4)
+        given, own = tile.copy(), np.array([0, shared], "f4")
+        apply_to_unit(tile.reshape(-1), 2, 4, 4, own, np.float32(shared), np.float32(lifted))
+        np.testing.assert_array_equal(tile, given * np.array([[2.0**-shared], [1]], "f4"))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_queries_that_meet_only_what_is_small_are_raised(dtype):
     """Such as meet a sum, or a key up to their own, by a power of two; not those that meet nothing, nor masked keys."""
