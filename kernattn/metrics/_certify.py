@@ -7,7 +7,7 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import stdtrit
+from scipy.special import ndtri, stdtrit
 
 from kernattn._array import Float64, to_numpy64
 from kernattn._check import finite_number, instance_of, positive_integer
@@ -19,6 +19,8 @@ from kernattn.kernels import Kernel
 __all__ = ["Certificate", "certify"]
 
 RESOLUTION = 1e-10  # of |phi(x)| |phi(y)|: the least standard error, for estimates in which nothing is random
+LEAST = 20  # redraws: fewer say nothing of a skewness
+SKEWNESS = 0.05  # squared, of a mean up to which Hall's transformation frees far quantiles of it
 ROUNDING = 1e-9  # of the kernel's size: below it a bias in closed form is none
 
 
@@ -31,8 +33,9 @@ class Certificate:
 
     Attributes
     ----------
-    passed : bool
-        No z-score is beyond the threshold, and no bias known in closed form is above rounding.
+    passed : bool, or None
+        No z-score that counts is beyond the threshold, and no bias known in closed form is above rounding. None where
+        nothing is known in closed form and the redraws of no pair count: unsettled.
     bias : dict of str to float, or None
         By direction: the largest bias in closed form, with its sign; None where none is known of the map.
     z_scores : dict of str to float
@@ -44,6 +47,8 @@ class Certificate:
         smaller may pass, and takes more redraws to be seen, as their square.
     detectable_common : dict of str to float
         The same of a bias that all pairs of the direction have in common.
+    settled : dict of str to float
+        By direction: the share of pairs whose redraws count.
     threshold : float
         The largest size of a z-score that passes.
     redraws : int
@@ -52,20 +57,23 @@ class Certificate:
         Probability with which biases of the size `detectable` are seen.
     """
 
-    passed: bool
+    passed: bool | None
     bias: dict[str, float] | None
     z_scores: dict[str, float]
     pooled_scores: dict[str, float]
     detectable: dict[str, float]
     detectable_common: dict[str, float]
+    settled: dict[str, float]
     threshold: float
     redraws: int
     power: float
 
     def __str__(self) -> str:
         """Return the table of directions."""
-        verdict = "no bias found" if self.passed else "biased"
+        verdict = {True: "no bias found", False: "biased", None: "unsettled, more redraws are needed"}[self.passed]
         known = "no closed form" if self.bias is None else "closed form and redraws"
+        if min(self.settled.values()) < 1:
+            known += ", too few redraws for tails of " + ", ".join(n for n, part in self.settled.items() if part < 1)
         head = f"{verdict}: {known}, {self.redraws} redraws, |z| <= {self.threshold:.2f} passes"
         lines = [head, f"  {'':<9} {'bias':>9} {'z of a pair':>12} {'z pooled':>9}   seen with power {self.power:g}:"]
         for name, pooled in self.pooled_scores.items():
@@ -100,7 +108,12 @@ def certify(
     - pooled over all G directions in which anything is random, each in units of its noise.
 
     The threshold is that of Bonferroni (1936) over all P + G + 1 together, the quantile of order
-    1 - significance / 2(P + G + 1): an unbiased map fails with a probability of about `significance`, or less.
+    1 - significance / 2(P + G + 1): an unbiased map fails with a probability of about `significance`, or less. A pair
+    counts from 20 redraws on, and, where its skewness is known (`settled`), where its mean has a squared one up to
+    0.05; one without randomness counts always. Other pairs are shown and not judged.
+
+    What is detectable follows from the noncentral law of T, at the T that Hall's transformation takes to the threshold
+    on the worse of its two sides.
 
     Frequencies from a QR factor without the signs of its diagonal, a mistake in much public code, bias positive
     features along the diagonal of space and not along most other directions: hence pairs of every kind.
@@ -167,52 +180,81 @@ def certify(
     estimates, sizes = zip(*(_estimate(phi.redraw(source), x, y) for _ in range(redraws)), strict=True)
     errors, rounding = (np.stack(estimates) - exact) / unit, RESOLUTION * np.mean(sizes, axis=0) / unit
     groups = {name: np.asarray([each == name for each in names]) for name in dict.fromkeys(names)}
-    z, noise = _scores(errors, rounding)
+    z, noise, skewness = _scores(errors, rounding)
+    random = noise > 2 * rounding
+    counted = _counted(phi, x, y, redraws) | ~random
     threshold = float(-stdtrit(redraws - 1, significance / (2 * (len(z) + len(groups) + 1))))
-    seen = threshold + float(stdtrit(redraws - 1, power))
-    pooled, common = _pooled(errors, rounding, groups)
+    judged = [name for name, own in groups.items() if counted[own].any()]
+    settling = {name: own & counted if name in judged else own for name, own in groups.items()}
+    pooled, common = _pooled(errors, rounding, settling, judged, (threshold, power))
+    detectable = noise * _shift(threshold, power, redraws, skewness)
+    fair = [abs(pooled[name]) <= threshold for name in (*judged, "all")] if judged else []
     bias = _bias(phi, x, y, exact, unit)
     return Certificate(
-        passed=bool(
-            (np.abs(z) <= threshold).all()
-            and max(map(abs, pooled.values())) <= threshold
-            and (bias is None or (np.abs(bias) <= ROUNDING).all())
+        passed=None
+        if bias is None and random.any() and not counted[random].any()
+        else bool(
+            (np.abs(z[counted]) <= threshold).all() and all(fair) and (bias is None or (np.abs(bias) <= ROUNDING).all())
         ),
         bias=None if bias is None else {name: float(max(bias[own], key=abs)) for name, own in groups.items()},
         z_scores={name: float(max(z[own], key=abs)) for name, own in groups.items()},
         pooled_scores=pooled,
-        detectable={name: float(seen * np.median(noise[own])) for name, own in groups.items()},
-        detectable_common={name: seen * each for name, each in common.items()},
+        detectable={name: float(np.median(detectable[own])) for name, own in groups.items()},
+        detectable_common=common,
+        settled={name: float(np.mean(counted[own])) for name, own in groups.items()},
         threshold=threshold,
         redraws=redraws,
         power=float(power),
     )
 
 
-def _scores(errors: Float64, rounding: Float64) -> tuple[Float64, Float64]:
-    """Return Student's statistics of columns of errors (R, P), freed of skewness, and the standard errors."""
+def _scores(errors: Float64, rounding: Float64) -> tuple[Float64, Float64, Float64]:
+    """Return Student's statistics of columns of errors (R, P), freed of skewness, standard errors, and Hall's a."""
     root = len(errors) ** 0.5
     mean, sd = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1)
     noise = np.maximum(sd / root, rounding + np.finfo(float).tiny)
     t = mean / noise
     a = np.mean((errors - mean) ** 3, axis=0) / np.maximum(sd, root * noise) ** 3 / root
-    return t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6, noise
+    return t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6, noise, a
+
+
+def _counted(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[np.bool_]:
+    """Return the pairs whose means of so many redraws are near enough to normal, (P,)."""
+    try:
+        tails = phi._tails(x, y)
+    except NoClosedForm:
+        return np.full(len(x), redraws >= LEAST)
+    return np.asarray((redraws >= LEAST) & (tails.squared_skewness <= SKEWNESS * redraws * tails.terms))
+
+
+def _shift(threshold: float, power: float, redraws: int, a: Float64) -> Float64:
+    """Return the bias, in standard errors, that passes the threshold with this power on either side."""
+    a = np.where(np.abs(a) < 1e-6, 1e-6, a)  # undoes ((1 + aT/3)^3 - 1) / a + a/6
+    sides = [abs(3 / a * (np.cbrt(1 + a * (side - a / 6)) - 1)) for side in (-threshold, threshold)]
+    t = np.maximum(*sides)  # the noncentral t as Johnson and Welch (1940) approximate it
+    return np.asarray(t + ndtri(power) * np.sqrt(1 + t**2 / (2 * (redraws - 1))))
 
 
 def _pooled(
-    errors: Float64, rounding: Float64, groups: dict[str, NDArray[np.bool_]]
+    errors: Float64,
+    rounding: Float64,
+    groups: dict[str, NDArray[np.bool_]],
+    judged: list[str],
+    detection: tuple[float, float],
 ) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the statistics of the mean errors of each group and of all, and the standard errors."""
+    """Return the statistics of the mean errors of each group and of all that are judged, and what they detect."""
     means = np.stack([np.mean(errors[:, own], axis=1) for own in groups.values()], axis=1)  # (R, G)
     floors = np.asarray([np.mean(rounding[own]) for own in groups.values()])
-    z, noise = _scores(means, floors)
+    z, noise, skewness = _scores(means, floors)
     random = noise > floors + np.finfo(float).tiny  # the others would have all the weight
-    weights = np.where(random, 1 / noise, 0.0) if random.any() else np.ones(len(noise))
+    own = np.asarray([name in judged or not judged for name in groups])
+    weights = np.where(random & own, 1 / noise, 0.0) if (random & own).any() else np.where(own, 1.0, 0.0)
     weights /= np.sum(weights)
-    total, total_noise = _scores((means @ weights)[:, None], np.atleast_1d(floors @ weights))
+    total = _scores((means @ weights)[:, None], np.atleast_1d(floors @ weights))
+    scores, noises, a = (np.concatenate(pair) for pair in zip((z, noise, skewness), total, strict=True))
+    least = noises * _shift(*detection, len(errors), a)
     names = [*groups, "all"]
-    scores, noises = ([*map(float, part), float(whole[0])] for part, whole in ((z, total), (noise, total_noise)))
-    return dict(zip(names, scores, strict=True)), dict(zip(names, noises, strict=True))
+    return dict(zip(names, map(float, scores), strict=True)), dict(zip(names, map(float, least), strict=True))
 
 
 def _bias(phi: FeatureMap, x: Float64, y: Float64, exact: Float64, unit: Float64) -> Float64 | None:

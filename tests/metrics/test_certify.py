@@ -201,3 +201,28 @@ def test_a_dimension_that_is_none():
     for dim in (np.ones(2), True, "2"):
         with pytest.raises(ParameterError, match="dim must be a positive integer"):
             certify(ka.random_features(ka.kernels.Softmax(), 2, 4), dim=dim, redraws=2)
+
+
+def test_few_features_or_redraws_raise_no_alarm():
+    """Exactly unbiased maps of long tails: their closed form passes them, and redraws alone say that they are few."""
+    phi = ka.random_features(K.Softmax(), 8, 2, "positive", "iid")
+    found = [certify(phi, redraws=r, significance=0.05, rng=seed) for r in (5, 20) for seed in range(60)]
+    assert sum(not each.passed for each in found) <= 8
+    unknown = certify(Own(np.ones((2, D))), K.Softmax(), redraws=10)
+    assert unknown.passed is None
+    assert "unsettled" in str(unknown)
+
+
+def test_skewed_estimates_are_seen_with_the_power_stated():
+    right = ka.random_features(K.Gaussian(), 6, 16, "trigonometric", "iid")
+
+    def biased(b):
+        def draw(rng):
+            phi = right.redraw(rng)
+            return lambda x: np.concatenate([phi(x), np.full((*x.shape[:-1], 1), b**0.5)], axis=-1)
+
+        return ka.features.from_function(factory=draw, dim=6, kernel=K.Gaussian())
+
+    b = np.median([certify(right, redraws=60, rng=100 + i).detectable_common["all"] for i in range(9)])
+    found = [certify(biased(b), redraws=60, rng=i) for i in range(40)]
+    assert np.mean([abs(each.pooled_scores["all"]) > each.threshold for each in found]) >= 0.75
