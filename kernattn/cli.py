@@ -94,7 +94,12 @@ def _add_common(study: argparse.ArgumentParser) -> None:
     add("--seed", type=int, metavar="S", help="root of every random stream (default: 0)")
     add("--quick", action="store_true", help="a small sweep, in seconds")
     add("--precision", type=_share, metavar="P", help="redraw up to 16 times as often, until known to P, as 2%%")
-    add("--workers", type=int, metavar="W", help="processes of one thread each (default: one per core)")
+    add(
+        "--workers",
+        type=int,
+        metavar="W",
+        help="processes of one thread each (default: one per core); 0 measures in this one",
+    )
 
 
 def _add_preset(studies: Any, name: str, about: str) -> None:
@@ -164,7 +169,10 @@ def _warnings() -> Iterator[None]:
 
 def _share(text: str) -> float:
     """Return a part of 1, given as such or in per cent."""
-    return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    try:
+        return float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a share such as 2% or 0.02; got {text!r}") from None
 
 
 def _attention(options: argparse.Namespace) -> None:
@@ -187,10 +195,13 @@ def _attention(options: argparse.Namespace) -> None:
 
 def _preset(options: argparse.Namespace) -> None:
     from kernattn._parallel import threads
+    from kernattn.errors import ParameterError
     from kernattn.studies import PRESETS, study
 
     workers = threads() if options.workers is None else options.workers
     axes, seed = dict(options.set), options.seed or 0
+    if len(axes) < len(options.set):
+        raise ParameterError("--set takes each axis once, as d=4,8; got " + " ".join(name for name, _ in options.set))
     with _warnings():
         records = study(options.study, options.out, options.quick, seed, options.precision, axes, workers, None)
     print(*PRESETS[options.study].verdicts(records), sep="\n")

@@ -137,3 +137,17 @@ def test_commands(tmp_path, capsys):
 def test_refusals(tmp_path):
     with pytest.raises(ParameterError, match=r"name must be one of softmax-kernel, .*; got 'nothing'"):
         study("nothing", tmp_path)
+
+
+@pytest.mark.parametrize("words", [["d=abc"], ["d=0"], ["projection=bogus"], ["estimator=nope"], ["d=4", "d=8"]])
+def test_bad_axes_leave_no_folder(words, tmp_path, capsys):
+    out = tmp_path / "out"
+    assert main(["study", "softmax-kernel", "--quick", "--workers", "0", "--out", str(out), "--set", *words]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert not out.exists()
+
+
+def test_precision_says_what_it_takes(capsys):
+    with pytest.raises(SystemExit):
+        main(["study", "softmax-kernel", "--precision", "abc"])
+    assert "a share such as 2% or 0.02; got 'abc'" in capsys.readouterr().err

@@ -8,8 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from kernattn._check import one_of, shown
 from kernattn.errors import ParameterError
+from kernattn.features import ESTIMATORS
+from kernattn.projections import resolve
 from kernattn.studies._records import Record
+from kernattn.studies._sweep import plain_values
 
 __all__ = ["Figure", "Preset", "coverage", "designed", "per_cent"]
 
@@ -54,7 +58,23 @@ def designed(
     unknown = sorted(set(given or {}) - set(full))
     if unknown:
         raise ParameterError(f"this study has the axes {', '.join(full)}; got {', '.join(unknown)}")
-    return {**full, **(quick or {}), **(given or {})}
+    return {**full, **(quick or {}), **{axis: _like(axis, full[axis], each) for axis, each in (given or {}).items()}}
+
+
+def _like(axis: str, own: Sequence[Any], given: Any) -> tuple[Any, ...]:
+    """Return values of the type of the axis' own: names that kernattn knows, or positive numbers."""
+    values, kind = plain_values(axis, given), type(own[0])
+    if kind is float and all(type(value) in (int, float) for value in values):
+        values = tuple(map(float, values))
+    for value in values:
+        if type(value) is not kind or (kind is not str and value <= 0):
+            what = {int: "positive integers", float: "positive numbers", str: "names"}[kind]
+            raise ParameterError(f"{axis} takes {what}, as {', '.join(map(str, own))}; got {shown(value)}")
+        if axis == "estimator":
+            one_of(axis, value, ESTIMATORS)
+        elif axis == "projection" and value not in own:
+            resolve(value)
+    return plain_values(axis, values)
 
 
 def coverage(records: Sequence[Record], field: str, expected: str) -> tuple[int, int]:

@@ -139,7 +139,14 @@ def variance(records: Sequence[Record], ax: Any, length: float = 1.5) -> None:
         ax.plot(ANGLES, np.where(known, theory, np.nan), **(look | {"marker": ""}))
         ax.plot(ANGLES, np.where(known & seen, points, np.nan), **(look | {"linestyle": "none"}))
         ax.plot([], [], label=f"{record['estimator']}, {record['projection']}", **look)
-    ax.plot(ANGLES, np.asarray(records[0]["exact"])[:, j] ** 2, color=GREY, linewidth=2.4, alpha=0.7, label="SM²")
+    ax.plot(
+        ANGLES,
+        np.asarray(records[0]["exact"])[:, j] ** 2,
+        color=GREY,
+        linewidth=2.4,
+        alpha=0.7,
+        label="SM² (100 % error)",
+    )
 
 
 def ratio(records: Sequence[Record], ax: Any) -> None:
@@ -176,7 +183,9 @@ SOFTMAX_KERNEL = Preset(
     figures={
         **{
             f"variance_{length:g}": Figure(
-                "Where the kernel is small, positive features err little and trigonometric ones much",
+                "Where the kernel is small, positive features err little and trigonometric ones much"
+                if length > 1
+                else "Between short inputs, trigonometric features err less up to 90°",
                 f"Inputs of length {length:g}: closed forms (lines), measurements (points) where redraws settle them",
                 partial(variance, length=length),
                 by="d",
@@ -184,7 +193,7 @@ SOFTMAX_KERNEL = Preset(
             for length in (0.5, 1.5)
         },
         "ratio": Figure(
-            "The longer the inputs and the wider their angle, the more positive features gain",
+            "Beyond 90° positive features gain with length, below it they lose",
             "Variance of trigonometric over that of positive features: closed forms (lines), measurements (points)",
             ratio,
             by="d",
