@@ -16,7 +16,7 @@ from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
 from kernattn.studies._presets.preset import Figure, Preset, designed
 from kernattn.studies._records import Record, names, select
-from kernattn.studies._style import UNIFORM, look_of, uniform
+from kernattn.studies._style import GREY, UNIFORM, look_of, uniform
 from kernattn.studies._sweep import Cell, Stop, Sweep
 
 __all__ = ["ATTENTION_ERROR", "sweep"]
@@ -139,11 +139,13 @@ def error(records: Sequence[Record], ax: Any) -> None:
         found = sorted(found, key=lambda r: r["m"])
         look = look_of(records, estimator, projection)
         m, value, low, high = ([r[name] for r in found] for name in ("m", "mse", "mse_low", "mse_high"))
-        label = f"{estimator.replace('_', ' ')}, {projection}" + (f", length {length}" if len(lengths) > 1 else "")
+        label = f"{estimator.replace('_', ' ')}, {projection}"
         ax.plot(m, value, label=label, **look | {"linewidth": 1.4 + 0.8 * lengths.index(length)})
         ax.fill_between(m, low, high, color=look["color"], alpha=0.12, linewidth=0)
     for length in lengths:
         uniform(ax, select(records, length=length)[0]["uniform"])
+        if len(lengths) > 1:
+            ax.plot([], [], color=GREY, linewidth=1.4 + 0.8 * lengths.index(length), label=f"length {length}")
     ax.plot([], [], label="uniform attention", **UNIFORM)
 
 

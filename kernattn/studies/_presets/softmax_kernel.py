@@ -151,7 +151,8 @@ def variance(records: Sequence[Record], ax: Any, length: float = 1.5) -> None:
 
 def ratio(records: Sequence[Record], ax: Any) -> None:
     """Variance of trigonometric over that of positive features, against the angle, a line per length."""
-    found = {r["estimator"]: r for r in records if r["projection"] == names(records, "projection")[-1]}
+    projection = names(records, "projection")[-1]
+    found = {r["estimator"]: r for r in records if r["projection"] == projection}
     if not {"trigonometric", "positive"} <= set(found):
         return
     pair, seen, settled_here = (
@@ -159,7 +160,12 @@ def ratio(records: Sequence[Record], ax: Any) -> None:
         for field in ("variance_predicted", "variance", "variance_settled")
     )
     both = np.minimum(*settled_here.values()) > 0
-    ax.set(yscale="log", xlabel="angle between x and y, degrees", ylabel="variance ratio", xticks=ANGLES[::2])
+    ax.set(
+        yscale="log",
+        xlabel="angle between x and y, degrees",
+        ylabel=f"variance ratio, {projection}",
+        xticks=ANGLES[::2],
+    )
     for j, (length, marker) in enumerate(zip(LENGTHS, "osD^", strict=True)):
         shade = str(0.75 - 0.22 * j)
         look = {"color": shade, "linewidth": 1.4, "markersize": 4}
