@@ -60,8 +60,8 @@ for _ in range(interrupts):
         timer.start()
         for _ in range(3):
             work(chance)
-        while True:
-            time.sleep(0.01)  # a wait without end is not woken by a signal that another thread raised
+        timer.join()
+        time.sleep(0.01)  # where an interrupt that is late shows; one raised in a finalizer is lost, by Python's rules
     except KeyboardInterrupt:
         pass
     timer.join()
