@@ -15,6 +15,7 @@ import numpy as np
 import kernattn as ka
 
 seed, threads, forks, interrupts = map(int, sys.argv[1:])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins with it ignored
 warnings.simplefilter("ignore", DeprecationWarning)  # of forking beside threads, which is what is tried here
 chance = random.Random(seed)
 q = np.ones((4, 700, 32), np.float32)
