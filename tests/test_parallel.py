@@ -97,6 +97,7 @@ import numpy as np
 import kernattn as ka
 from kernattn import _parallel
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job begins with it ignored
 me, begun, jobs, all_work, freed = threading.get_ident(), [], [], threading.Barrier(3), threading.Event()
 
 class Job(_parallel._Job):
