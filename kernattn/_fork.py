@@ -1,10 +1,12 @@
 """What a fork must not cut in two: a child waits for ever for a lock that another thread held when it was forked.
 
-A fork waits until the threads that import or compile are done, and the child finds these locks open.
+A fork waits until the threads that import or compile are done, and the child finds these locks open. What is registered
+last is called first before a fork: so logging, whose lock Numba takes while it compiles, registers before this module.
 """
 
 from __future__ import annotations
 
+import logging  # noqa: F401
 import os
 import threading
 from importlib import import_module

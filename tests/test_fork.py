@@ -136,3 +136,36 @@ def test_a_fork_waits_for_imports(tmp_path, monkeypatch):
 
 def test_a_fork_waits_for_the_namespace_of_the_first_array():
     assert_fine(CHILDREN + FIRST_ARRAYS)
+
+
+LOGGING = """
+import os, sys, threading
+import kernattn
+from kernattn import _fork
+import logging
+
+compiling, stop = threading.RLock(), []
+_fork.kept_whole(compiling)
+logger = logging.getLogger("compiler")
+
+def compile_and_log():
+    while not stop:
+        with compiling:
+            logger.manager._clear_cache()
+            logger.debug("a pass")
+
+thread = threading.Thread(target=compile_and_log, daemon=True)
+thread.start()
+for _ in range(300):
+    if (pid := os.fork()) == 0:
+        os._exit(0)
+    os.waitpid(pid, 0)
+stop.append(True)
+thread.join()
+print("fine", flush=True)
+"""
+
+
+def test_a_fork_waits_for_compilers_before_it_takes_the_lock_of_logging():
+    """In the other order a thread that logs while it compiles and a fork wait for each other."""
+    assert_fine(LOGGING)
