@@ -32,9 +32,11 @@ def run(quick: bool = False) -> None:
                 ]
                 for m in counts
             ]
-            axis.loglog(counts, np.median(errors, axis=1), "o-", label=f"{estimator}, orthogonal")
+            axis.loglog(
+                counts, np.median(errors, axis=1), label=f"{estimator}, orthogonal", **ka.studies.look(estimator)
+            )
         uniform = np.mean((np.mean(v, axis=0) - exact) ** 2)
-        axis.axhline(uniform, color="grey", linestyle="--", label="uniform attention")
+        axis.axhline(uniform, color="0.5", linewidth=2.4, label="uniform attention")
         axis.set(title=f"queries and keys N(0, {norm}²)", xlabel="features")
         axis.set_xticks(counts, labels=map(str, counts))
         axis.minorticks_off()

@@ -9,6 +9,7 @@ from kernattn._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from kernattn import attention, bench, errors, features, kernels, metrics, projections, studies
+    from kernattn._gradients import vjp
     from kernattn._precision import precision
     from kernattn._warmup import warmup
     from kernattn.attention import (
@@ -45,11 +46,12 @@ __all__ = [
     "random_features",
     "softmax_attention",
     "studies",
+    "vjp",
     "warmup",
 ]
 
 _HOMES = (
-    {"precision": "_precision", "warmup": "_warmup"}
+    {"precision": "_precision", "vjp": "_gradients", "warmup": "_warmup"}
     | dict.fromkeys(("load", "random_features"), "features")
     | dict.fromkeys(
         (

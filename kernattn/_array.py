@@ -31,6 +31,7 @@ __all__ = [
     "placement",
     "to_numpy64",
     "why_not_plain",
+    "without_flags",
     "zeros",
 ]
 
@@ -44,6 +45,9 @@ FLOATS = {
     "float64": float(np.finfo(np.float64).max),
 }
 """The dtypes, and the largest number of each: not every library's `finfo` knows those of 16 bits."""
+
+without_flags = np.errstate(invalid="ignore")
+"""For NumPy's products: BLAS may raise flags for lanes that hold no data. What is not finite is in the answer."""
 
 _namespaces: dict[type, ModuleType] = {}
 _checks: dict[type, Callable[[str, Array], None]] = {}  # of PyTorch's and JAX's arrays, which are looked at one by one

@@ -10,7 +10,6 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -24,8 +23,6 @@ from kernattn._fork import imported
 
 __all__ = ["Kept", "Library", "library_of"]
 
-HOST = nullcontext()
-
 
 class Kept(Exception):
     """What is raised for an array that cannot be lent; says why."""
@@ -36,9 +33,11 @@ class Library(ABC):
 
     backend: str
     kind: type
-    kinds: set[type]  # those known to be of that kind, which it may take long to find
     dtype: type | None = None  # of its dtypes, where they are not NumPy's
-    named: Mapping[Any, np.dtype[Any]]  # NumPy's, by those
+    named: Mapping[Any, np.dtype[Any]] = {}  # NumPy's, by those
+
+    def __init__(self) -> None:
+        self._ways: dict[type, Callable[[Any, dict[int, Array]], Any] | None] = {}
 
     @abstractmethod
     def lend(self, array: Array) -> Array:
@@ -52,45 +51,53 @@ class Library(ABC):
     def unwatched(self) -> None:
         """Raise Kept while the library watches all that is done to any of its arrays."""
 
-    def context(self, like: Array) -> AbstractContextManager[Any]:
-        """Return in which context arrays like this one are lent, the op runs, and its results are taken."""
-        return HOST
-
     @final
     def check(self, array: Array) -> None:
         """Raise Kept where an array cannot be lent."""
         self.unwatched()
         self.lend(array)
 
-    @final
     def call(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
         """Return what `op` makes of the arguments, in kind; raise Kept before it runs where one cannot be lent."""
         self.unwatched()
         own: dict[int, Array] = {}  # by what stands for it: an op may write to an argument, and return it
-        with self.context(like):
-            return self._returned((op(*self._crossed(arguments, own)),), like, own)[0]
+        return self._returned((op(*self._crossed(arguments, own)),), like, own)[0]
 
     def _crossed(self, values: tuple[Any, ...], own: dict[int, Array]) -> tuple[Any, ...]:
-        crossed: list[Any] = []
+        crossed, ways = [], self._ways
         for value in values:
-            kind, lent = type(value), value
-            if kind in self.kinds or (value is not None and isinstance(value, self.kind)):
-                lent = self.lend(value)
-                own[id(lent)] = value
-            elif isinstance(value, tuple):
-                lent = self._crossed(value, own)
-            elif kind is self.dtype:
-                lent = self.named[value]
-            crossed.append(lent)
+            kind = type(value)
+            way = ways[kind] if kind in ways else self._learn(value)
+            crossed.append(value if way is None else way(value, own))
         return tuple.__new__(type(values), crossed)
+
+    def _learn(self, value: Any) -> Callable[[Any, dict[int, Array]], Any] | None:
+        """Return how values of a kind cross, from now on; None where they do as they are."""
+        way: Callable[[Any, dict[int, Array]], Any] | None = None
+        if value is not None and isinstance(value, self.kind):
+            way = self._lent
+        elif isinstance(value, tuple):
+            way = self._crossed
+        elif type(value) is self.dtype:
+            way = self._named
+        self._ways[type(value)] = way
+        return way
+
+    def _lent(self, array: Array, own: dict[int, Array]) -> Array:
+        lent = self.lend(array)
+        own[id(lent)] = array
+        return lent
+
+    def _named(self, dtype: Any, own: dict[int, Array]) -> np.dtype[Any]:
+        return self.named[dtype]
 
     def _returned(self, values: tuple[Any, ...], like: Array, own: dict[int, Array]) -> tuple[Any, ...]:
         returned: list[Any] = []
         for value in values:
-            if isinstance(value, tuple):
-                returned.append(self._returned(value, like, own))
-            elif value is None or id(value) in own:
+            if value is None or id(value) in own:
                 returned.append(own.get(id(value)))
+            elif isinstance(value, tuple):
+                returned.append(self._returned(value, like, own))
             else:
                 returned.append(self.give(value, like))
         return tuple.__new__(type(values), returned)
@@ -102,6 +109,7 @@ class Torch(Library):
     backend = "cpu"
 
     def __init__(self) -> None:
+        super().__init__()
         self.torch = torch = sys.modules["torch"]
         self.kind, self.kinds = torch.Tensor, {torch.Tensor, torch.nn.Parameter}
         self.dtype, self.bfloat16 = torch.dtype, torch.bfloat16
@@ -156,9 +164,10 @@ class Torch(Library):
         """Return the tensor of a NumPy array's memory, which nobody else writes to."""
         if not array.flags.carray:
             array = np.array(array, order="C")
-        if array.dtype.kind == "V":  # bfloat16
+        try:
+            return self.torch.from_numpy(array)
+        except TypeError:  # of bfloat16
             return self.torch.from_numpy(array.view(np.int16)).view(self.bfloat16)
-        return self.torch.from_numpy(array)
 
 
 class TorchCuda(Torch):
@@ -179,25 +188,24 @@ class TorchCuda(Torch):
             return self.torch.from_dlpack(array.view(np.int16)).view(self.bfloat16)
         return self.torch.from_dlpack(array)
 
-    def context(self, like: Array) -> AbstractContextManager[Any]:
-        """Return the context of PyTorch's device and its current stream."""
-        cupy = imported("cupy")
-        stack = ExitStack()
-        stack.enter_context(cupy.cuda.Device(like.device.index))
+    def call(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
+        """Return the same in the context of PyTorch's device and its current stream."""
+        cupy, device = imported("cupy"), like.device.index
         stream = self.torch.cuda.current_stream(like.device)
-        stack.enter_context(cupy.cuda.ExternalStream(stream.cuda_stream, like.device.index))
-        return stack
+        with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream.cuda_stream, device):
+            return super().call(op, like, arguments)
 
 
 class Jax(Library):
     """JAX's arrays in host memory, as read-only NumPy arrays."""
 
     backend = "cpu"
-    named: Mapping[Any, np.dtype[Any]] = {}
 
     def __init__(self) -> None:
+        super().__init__()
         self.jax = jax = sys.modules["jax"]
-        self.kind, self.kinds = jax.Array, set()
+        self.kind = jax.Array
+        self.kinds: set[type] = set()  # those that are no tracers
         self.put = getattr(import_module("jax._src.lib").xla_client, "batched_device_put", None)  # no public name
         self.form = lru_cache(jax.core.ShapedArray)
 
@@ -237,6 +245,9 @@ def _one_cpu(sharding: Any) -> list[Any] | None:
     return devices if [device.platform for device in devices] == ["cpu"] else None
 
 
+_libraries: dict[type, type[Library] | None] = {}
+
+
 @cache
 def _made(library: type[Library]) -> Library:
     return library()
@@ -244,6 +255,10 @@ def _made(library: type[Library]) -> Library:
 
 def library_of(array: Array) -> Library | None:
     """Return the library that may lend an array; None for those that ops take as they are, and for unknown ones."""
-    if compat.is_torch_array(array):
-        return _made(Torch) if array.is_cpu else _made(TorchCuda) if array.is_cuda else None
-    return _made(Jax) if compat.is_jax_array(array) else None
+    kind = type(array)
+    if kind not in _libraries:
+        _libraries[kind] = Torch if compat.is_torch_array(array) else Jax if compat.is_jax_array(array) else None
+    library = _libraries[kind]
+    if library is Torch and not array.is_cpu:
+        library = TorchCuda if array.is_cuda else None
+    return None if library is None else _made(library)

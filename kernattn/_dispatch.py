@@ -11,7 +11,7 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._array import Array, without_flags
 from kernattn._bridge import Kept, Library, library_of
 from kernattn._check import shown
 from kernattn._device import where_its_arrays_are
@@ -92,7 +92,8 @@ class Op:
     def implementation(self, array: Array, backend: str | None = None) -> Callable[..., Any]:
         """Return the implementation that `choose` names; it takes arrays of the library of `array`, where they are."""
         if isinstance(array, np.ndarray):
-            return self._function(self.choose(array, backend))
+            chosen = self.choose(array, backend)
+            return _without_flags(self._function(chosen)) if chosen == "reference" else self._function(chosen)
         library = library_of(array)
         if library is None or backend == "reference" or not self._can_lend(library, backend):
             function = self._function(self.choose(array, backend))
@@ -118,14 +119,24 @@ class Op:
 
 @dataclass(frozen=True)
 class Composed(Op):
-    """Two ops as one, so that arrays cross once: second(first(...), ...), with the first's `count` arguments first."""
+    """Two ops as one, so that arrays cross once: second(first(...), ...), with the first's `count` arguments first.
+
+    Backends in `short` have a way of their own, kernattn.ops.<second>.short, which returns None where that is longer.
+    """
 
     first: Op
     count: int
     second: Op
+    short: tuple[str, ...] = ()
 
     def _function(self, backend: str) -> Callable[..., Any]:
-        return _composed(_load(self.first.name, backend), self.count, _load(self.second.name, backend))
+        both = _composed(_load(self.first.name, backend), self.count, _load(self.second.name, backend))
+        return _tried(_short(self.second.name), both) if backend in self.short else both
+
+
+@cache
+def _without_flags(function: Callable[..., Any]) -> Callable[..., Any]:
+    return without_flags(function)
 
 
 @cache
@@ -134,6 +145,21 @@ def _composed(first: Callable[..., Any], count: int, second: Callable[..., Any])
         return second(first(*given[:count]), *given[count:])
 
     return both
+
+
+@cache
+def _short(name: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = imported(f"kernattn.ops.{name}.short").short
+    return function
+
+
+@cache
+def _tried(short: Callable[..., Any], both: Callable[..., Any]) -> Callable[..., Any]:
+    def either(*given: Any) -> Any:
+        found = short(*given)
+        return both(*given) if found is None else found
+
+    return either
 
 
 @cache

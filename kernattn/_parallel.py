@@ -115,7 +115,11 @@ if hasattr(os, "register_at_fork"):
 
 def share(loop: Callable[[int, int], None], count: int, seconds: float) -> None:
     """Run ``loop(low, high)`` over ranges that cover range(count), in threads where `seconds` of work are worth it."""
-    workers = min(threads(), count) if seconds > WORTH_SHARING else 1
+    if seconds <= WORTH_SHARING:
+        if count:
+            loop(0, count)
+        return
+    workers = min(threads(), count)
     slabs = min(count, max(workers * SLABS_PER_THREAD, int(seconds / LONGEST)))
     if workers <= 1 and (seconds < LONGEST or slabs <= 1):
         if count:

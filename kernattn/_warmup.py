@@ -23,11 +23,12 @@ __all__ = ["warmup"]
 
 
 def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
-    r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: some half a minute for a dtype, once for a machine.
+    r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: within half a minute for a dtype, once for a machine.
 
-    One compilation of attention's loops, cached on disk, serves every map, shape and mask of a dtype, in this process
-    and in later ones. float16 and bfloat16 run on the loops of float32. Hadamard features, sketches and Gram-Schmidt
-    have loops of their own, which their first call compiles.
+    `kernattn bench --start` times it. One compilation of attention's loops, cached on disk, serves every map, shape and
+    mask of a dtype, in this process and in later ones. float16 and bfloat16 run on the loops of float32. Gradients,
+    kernel matrices, Hadamard features, sketches and Gram-Schmidt have loops of their own, which their first call
+    compiles.
 
     Parameters
     ----------

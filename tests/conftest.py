@@ -1,6 +1,8 @@
 """Fixtures every test sees: kinds of array, backends, and poisoned memory."""
 
+import contextlib
 import os
+from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -8,9 +10,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from xp import KINDS, backends
+from xp import JAX, KINDS, backends
 
 HERE = Path(__file__).parent
+USUAL_OF_JAX = 5  # of each test one case in so many: XLA compiles for every shape and dtype
+FIRST = {"ops": 3, "cuda_ops": 2, "studies": 1}  # groups of tests, others 0
 os.environ["NUMBA_CACHE_DIR"] = str(HERE / ".numba_cache")  # what is compiled below is not for users
 os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here need this file in other processes, too
     [str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
@@ -28,24 +32,52 @@ settings.register_profile("thorough", parent=settings.get_profile("fixed"), dera
 settings.load_profile("fixed")  # `pytest --hypothesis-profile=thorough` searches further
 
 
-@pytest.hookimpl(tryfirst=True)
+@pytest.hookimpl(wrapper=True)
 def pytest_collection_modifyitems(config, items):
-    """Slow tests run where they are asked for: `pytest -m slow`.
-
-    What one worker makes once for many tests stays with it: `pytest -n 2 --dist loadgroup`.
-
-    The ops compile every loop, and the others find it on the disk; JAX compiles in memory; a file has what it caches.
-    Large groups come first, so the kernels of CUDA, long tests in small files, are one group too.
-    """
+    """Slow tests run where they are asked for: `pytest -m slow`. So do most of those that JAX compiles for."""
+    cases = Counter()
+    for item in items:
+        if getattr(getattr(item, "callspec", None), "params", {}).get("xp") == JAX:
+            test = item.nodeid.partition("[")[0]
+            if cases[test] % USUAL_OF_JAX:
+                item.add_marker(pytest.mark.slow)
+            cases[test] += 1
     if "slow" not in config.option.markexpr:
         slow = [item for item in items if item.get_closest_marker("slow")]
         config.hook.pytest_deselected(items=slow)
         items[:] = [item for item in items if not item.get_closest_marker("slow")]
-    for item in items:
-        *folder, file = item.path.relative_to(HERE).parts
-        whole = folder[:1] in (["cuda_ops"], ["ops"])
-        name = "jax" if "jax" in item.nodeid else folder[0] if whole else "/".join((*folder, file))
-        item.add_marker(pytest.mark.xdist_group(name))
+    yield  # pytest puts together what shares a fixture
+    if hasattr(config, "workerinput"):
+        sizes = Counter(group(item.nodeid) for item in items)
+        items.sort(key=lambda item: (-FIRST.get(group(item.nodeid), 0), -sizes[group(item.nodeid)]))
+
+
+def group(test):
+    """What one worker makes once for many tests stays with it: `pytest -n 2 --dist loadscope --no-loadscope-reorder`.
+
+    The ops compile every loop, and the others find it on the disk; studies measure each preset once; JAX compiles in
+    memory; a file has what it caches.
+    Workers begin with the ops and with the kernels of CUDA, which need none of these loops, and go on with the studies,
+    then from large groups to small ones.
+    """
+    file = test.partition("::")[0].removeprefix("tests/")
+    if "jax" in test:
+        return "jax"
+    return next((name for name in FIRST if file.startswith(f"{name}/")), file)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Hand groups to the workers, see `group`."""
+    if config.getvalue("dist") != "loadscope":
+        return None
+    from xdist.scheduler import LoadScopeScheduling
+
+    class Groups(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return group(nodeid)
+
+    return Groups(config, log)
 
 
 @pytest.fixture(params=KINDS, ids=repr, scope="session")
@@ -74,10 +106,36 @@ EMPTY, EMPTY_LIKE = np.empty, np.empty_like
 POISONED = {"empty": _poisoned(np.empty), "empty_like": _poisoned(np.empty_like)}
 
 if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among it, gets the plain functions
+    from numba.core.caching import FunctionCache
+    from numba.core.compiler_lock import global_compiler_lock
+    from numba.core.dispatcher import Dispatcher
     from numba.extending import overload
 
     overload(POISONED["empty"])(lambda shape, dtype=float: lambda shape, dtype=float: EMPTY(shape, dtype))
     overload(POISONED["empty_like"])(lambda arr, dtype=None: lambda arr, dtype=None: EMPTY_LIKE(arr, dtype))
+
+    COMPILE = Dispatcher.compile
+
+    def compile_once(self, signature):
+        """Compile, or wait while another worker compiles this loop, and read what it left on the disk."""
+        with global_compiler_lock, _held(self._cache):
+            return COMPILE(self, signature)
+
+    @contextlib.contextmanager
+    def _held(cache):
+        if not isinstance(cache, FunctionCache) or not find_spec("fcntl"):
+            yield
+            return
+        import fcntl
+
+        with Path(f"{cache._cache_file._index_path}.lock").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            try:
+                yield
+            finally:
+                fcntl.flock(file, fcntl.LOCK_UN)  # a child that was forked here may still hold the file open
+
+    Dispatcher.compile = compile_once
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
+from hypothesis import settings
 from hypothesis import strategies as st
 
 import kernattn as ka
@@ -63,6 +64,11 @@ def make(name):
     if tail:
         return ka.random_features(KERNELS[tail](), dim=DIM, num_features=FEATURES, estimator=head, rng=2)
     return getattr(ka.features, head)()
+
+
+def examples(count):
+    """Settings of a test of every map: so few examples each, in the profile that has 20."""
+    return settings(max_examples=-(-count * settings().max_examples // 20))
 
 
 LENGTHS = st.one_of(st.integers(1, 70), st.sampled_from([31, 32, 33, 63, 64, 65, 127, 128, 129, 130]))

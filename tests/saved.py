@@ -76,3 +76,19 @@ MAKERS = {
 def make(name):
     """The map of that name."""
     return MAKERS[name]()
+
+
+def reloaded(phi, folder, *rows):
+    """What a file of the map gives: the same features of these rows, fingerprint, redraws; no array can be written."""
+    phi.save(folder / "map.npz")
+    again = ka.load(folder / "map.npz")
+    assert type(again) is type(phi)
+    assert again.fingerprint == phi.fingerprint
+    for x in rows:
+        for ours, theirs in ((phi, again), (phi.redraw(5), again.redraw(5))):
+            np.testing.assert_array_equal(theirs.query(x), ours.query(x))
+            np.testing.assert_array_equal(theirs.key(x), ours.key(x))
+    for each in (phi, again):
+        for value in vars(each).values():
+            assert not isinstance(value, np.ndarray) or not value.flags.writeable
+    return again

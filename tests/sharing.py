@@ -1,4 +1,4 @@
-"""Threads that share a loop."""
+"""Threads that share a loop, and threads that call at once."""
 
 import threading
 
@@ -19,3 +19,13 @@ def assert_three_share():
 
     share(loop, 3, LONG)
     assert len(who) == 3
+
+
+def at_once(run, count=8):
+    """Call run(0), ..., run(count - 1) in a thread each."""
+    runners = [threading.Thread(target=run, args=(i,)) for i in range(count)]
+    for runner in runners:
+        runner.start()
+    for runner in runners:
+        runner.join(timeout=600)
+    assert not any(runner.is_alive() for runner in runners)

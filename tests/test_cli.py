@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from kernattn.cli import main
+from kernattn.studies import read_records
 
 
 @pytest.fixture
@@ -66,7 +67,7 @@ def test_study_of_own_tokens_and_what_a_folder_refuses(tokens, tmp_path, capsys)
 
 
 def test_a_damaged_record_is_one_line_and_no_end(tokens, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("kernattn.studies._presets.attention.study.write_figures", lambda folder, records: [])
+    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
     out = tmp_path / "out"
     assert main(words(tokens, out, "--draws", "6")) == 0
     first, second = (out / "records.jsonl").read_bytes().splitlines(keepends=True)
@@ -92,6 +93,89 @@ def test_user_errors_are_one_line(options, message, tokens, tmp_path, capsys):
     assert main(words(tokens, tmp_path / "out", *options)) == 2
     assert message in one_line(capsys)
     assert not (tmp_path / "out").exists()
+
+
+MINE = """
+import numpy as np
+import kernattn as ka
+
+def cosines(dim, num_features):
+    def factory(rng):
+        omega = rng.standard_normal((num_features, dim))
+        return lambda x: np.cos(x @ omega.T)
+    return ka.features.from_function(dim=dim, num_features=num_features, factory=factory)
+
+fixed = ka.features.from_function(lambda x: np.concatenate([x + 3, 3 - x], axis=-1))
+short = lambda dim, num_features: ka.features.from_function(lambda x: x[..., :1])
+narrow = lambda dim, num_features: ka.features.from_function(lambda x: x, dim=3)
+none = lambda dim, num_features: None
+number = 7
+"""
+
+
+@pytest.fixture
+def mine(tmp_path, monkeypatch):
+    """A module with maps of one's own, in the working directory."""
+    (tmp_path / "maps_of_mine.py").write_text(MINE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", sys.path[:])
+    yield
+    sys.modules.pop("maps_of_mine", None)
+
+
+@pytest.mark.usefixtures("mine")
+def test_maps_of_ones_own(tokens, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+    options = ["--estimators", "maps_of_mine:cosines", "maps_of_mine:fixed", "--m", "4", "8", "--draws", "6"]
+    assert main(words(tokens, tmp_path / "out", *options)) == 0
+    assert "3 records" in capsys.readouterr().out
+    records = read_records(tmp_path / "out")
+    assert [(r["estimator"], r["projection"], r["m"]) for r in records] == [
+        ("maps_of_mine:cosines", "iid", 4),
+        ("maps_of_mine:cosines", "iid", 8),
+        ("maps_of_mine:fixed", "iid", 8),
+    ]
+    x = np.load(tokens)["q"]
+    features = np.concatenate([x + 3, 3 - x], axis=1)
+    gram, weights = features @ features.T, np.exp(x @ x.T / 2)
+    out, exact = (each / each.sum(axis=1, keepdims=True) @ x for each in (gram, weights))
+    assert records[-1]["attention_mse"] == pytest.approx(np.mean((out - exact) ** 2), rel=1e-6)
+    assert all(r["kernel_relative_mse_low"] is None for r in records)  # nothing is known of their tails
+
+
+@pytest.mark.usefixtures("mine")
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("maps_of_mine:short", "must give 4 features a row; 2 rows got (2, 1)"),
+        ("maps_of_mine:fixed", "makes 8 features: name them as m"),
+        ("maps_of_mine:narrow", "takes rows of 3 columns; the tokens have 4"),
+        ("maps_of_mine:none", "must return a feature map; got None"),
+        ("maps_of_mine:number", "must be a feature map, or a function of dim and num_features"),
+        ("maps_of_mine:nothing", "maps_of_mine:nothing is not there"),
+        ("no_module_here:map", "no_module_here:map is not there"),
+    ],
+)
+def test_wrong_maps_are_found_before_any_work(name, message, tokens, tmp_path, capsys):
+    assert main(words(tokens, tmp_path / "out", "--estimators", name)) == 2
+    assert message in one_line(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("name", ["q", "k", "v"])
+def test_data_that_are_not_finite(name, tmp_path, capsys):
+    arrays = {each: np.ones((5, 4)) for each in "qkv"}
+    arrays[name][2, 1] = np.nan
+    np.savez(tmp_path / "mine.npz", **arrays)
+    assert main(words(tmp_path / "mine.npz", tmp_path / "out")) == 2
+    assert f"mine.npz: {name} has values that are not finite" in one_line(capsys)
+    assert not (tmp_path / "out").exists()
+
+
+def test_every_study_has_a_folder_of_its_own(capsys):
+    with pytest.raises(SystemExit):
+        main(["study", "gaussian-kernel", "--help"])
+    assert "study-gaussian-kernel" in capsys.readouterr().out
 
 
 def test_folder_that_cannot_be_made(tokens, tmp_path, capsys):

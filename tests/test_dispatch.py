@@ -71,7 +71,7 @@ def test_an_unknown_backend(given):
 def calls():
     phi = ka.features.elu1()
     x = np.ones((3, 2), np.float32)
-    state = ka.key_state(x, x, phi)
+    state = ka.key_state(x, x, phi, backend="reference")
     return {
         "linear_attention": lambda backend: ka.linear_attention(x, x, x, phi, backend=backend),
         "causal_linear_attention": lambda backend: ka.causal_linear_attention(x, x, x, phi, backend=backend),

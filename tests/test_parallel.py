@@ -13,7 +13,7 @@ from kernattn import _parallel
 from kernattn._parallel import VARIABLE, share, threads
 from kernattn.errors import ParameterError
 from processes import assert_fine
-from sharing import LONG, assert_three_share
+from sharing import LONG, assert_three_share, at_once
 
 HANG = 600  # seconds
 
@@ -150,11 +150,7 @@ def test_nested_and_from_eight_threads():
 
         share(outer, 40, LONG)
 
-    runners = [threading.Thread(target=run, args=(me,)) for me in range(8)]
-    for runner in runners:
-        runner.start()
-    for runner in runners:
-        runner.join(timeout=600)
+    at_once(run)
     assert (total == 1).all()
 
 

@@ -98,7 +98,7 @@ def to_numpy(x):
     return x if x.dtype == bool or np.issubdtype(x.dtype, np.integer) else x.astype(np.float64)
 
 
-NUMPY = Kind("numpy")
+NUMPY, JAX = Kind("numpy"), Kind("jax")
 KINDS = [NUMPY, Kind("readonly"), Kind("strict")]
 KINDS += [Kind(name) for name in ("torch", "jax") if find_spec(name)]
 KINDS += [Kind("cupy")] * (missing("gpu") is None)  # the last, see backends

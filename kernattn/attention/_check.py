@@ -17,6 +17,7 @@ from kernattn._array import (
     why_not_plain,
 )
 from kernattn._check import instance_of, shown
+from kernattn._forms import Forms, form_of
 from kernattn.errors import (
     DTypeError,
     EmptyInputError,
@@ -26,7 +27,6 @@ from kernattn.errors import (
     StateMismatchError,
 )
 from kernattn.features import FeatureMap
-from kernattn.features._base.map import check_spec
 from kernattn.ops.peaked import LinearState
 
 __all__ = [
@@ -36,49 +36,97 @@ __all__ = [
     "check_map",
     "check_one_dim",
     "check_out",
-    "check_state",
-    "check_step",
+    "check_token",
     "feature_map",
     "leading",
+    "linear_state",
 ]
 
-FORMS = 256
-_passed: set[tuple[Any, ...]] = set()
+_passed = Forms()
+_maps: set[type] = set()
 
 
 def feature_map(phi: Any) -> FeatureMap:
     """Return phi, which must be a feature map."""
-    instance_of("phi", phi, FeatureMap)
+    if type(phi) not in _maps:
+        instance_of("phi", phi, FeatureMap)
+        _maps.add(type(phi))
     return phi  # type: ignore[no-any-return]
 
 
+def linear_state(state: Any) -> LinearState:
+    """Return the state, which must be one."""
+    if type(state) is not LinearState:
+        check_is_state(state=state)
+    return state  # type: ignore[no-any-return]
+
+
 def check_arrays(
+    names: str,
+    *arrays: Array,
+    phi: FeatureMap | None = None,
+    state: Any = None,
     key_mask: Array | None = None,
     segment_ids: Array | None = None,
-    *,
-    phi: FeatureMap | None = None,
     tokens: bool = True,
-    **arrays: Array,
 ) -> None:
-    """Raise unless those given of q, k, v, the mask and the segments fit each other; without `tokens`, (..., d).
+    """Raise unless the arrays named of q, k, v, the mask and the segments fit each other; without `tokens`, (..., d).
 
-    Queries and keys must fit the map, if there is one. What passed once passes again by its form.
+    They must fit the map, if there is one, and a state that it made.
     """
-    extra = {}
-    if key_mask is not None:
-        extra["key_mask"] = key_mask
-    if segment_ids is not None:
-        extra["segment_ids"] = segment_ids
     draw = None if phi is None else phi.fingerprint
-    form = _form(*arrays.values(), *extra.values(), names=(*arrays, *extra, tokens, draw))
+    if state is key_mask is segment_ids is None:
+        form = form_of((names, draw), *arrays)
+    else:
+        form = _form((names, draw, tokens), arrays, state, key_mask, segment_ids)
+    if form in _passed:
+        return
+    given = dict(zip(names, arrays, strict=True))
+    _check_arrays(given, {"key_mask": key_mask, "segment_ids": segment_ids}, tokens)
+    q, k, v = (given.get(name) for name in "qkv")
+    if phi is None:
+        check_one_dim(q, k)
+    else:
+        check_map(phi, q, k)
+        if state is not None:
+            _check_state(state, phi, q, k, v, 2 if tokens else 1)
+    _passed.add(form)
+
+
+def check_token(state: LinearState, q: Array, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None) -> None:
+    """Raise unless a token fits the map and its state: `check_arrays`, by a shorter way for what has passed."""
+    s, z, peak, made_by = state
+    form = None
+    if key_mask is None and type(made_by) is int:
+        form = form_of((phi.fingerprint, made_by), q, k, v, s, z, peak)
     if form not in _passed:
-        _check_arrays(arrays, extra, tokens)
-        if phi is not None:
-            check_map(phi, arrays.get("q"), arrays.get("k"))
-        _keep(form)
+        check_arrays("qkv", q, k, v, phi=phi, state=state, key_mask=key_mask, tokens=False)
+        _passed.add(form)
 
 
-def _check_arrays(arrays: dict[str, Array], extra: dict[str, Array], tokens: bool) -> None:
+def _form(
+    key: tuple[Any, ...],
+    arrays: tuple[Array, ...],
+    state: Any,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+) -> tuple[Any, ...] | None:
+    """Return the form of arrays and of what else there is; None of a state that may be none, or is traced."""
+    made_by = None
+    if state is not None:
+        if type(state) is not LinearState or type(state.fingerprint) is not int:
+            return None
+        s, z, peak, made_by = state
+        arrays = *arrays, s, z, peak
+    if key_mask is not None:
+        arrays = *arrays, key_mask
+    if segment_ids is not None:
+        arrays = *arrays, segment_ids
+    return form_of((*key, made_by, key_mask is None, segment_ids is None), *arrays)
+
+
+def _check_arrays(arrays: dict[str, Array], rows: dict[str, Array | None], tokens: bool) -> None:
+    extra = {name: array for name, array in rows.items() if array is not None}
     axes = 2 if tokens else 1
     namespace(**arrays, **extra)
     dtypes = {name: check_floating(name, array) for name, array in arrays.items()}
@@ -109,8 +157,10 @@ def _check_arrays(arrays: dict[str, Array], extra: dict[str, Array], tokens: boo
 def check_map(phi: FeatureMap, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:
     """Raise unless the map is one for queries q, keys k, or keys like an array."""
     for name, array, dim in (("q", q, phi.query_dim), ("k", k, phi.key_dim), ("like", like, phi.key_dim)):
-        if array is not None and dim is None:
-            check_spec(phi.query_spec if name == "q" else phi.key_spec, array.shape[-1])
+        if array is not None and (spec := phi.query_spec if name == "q" else phi.key_spec) is not None:
+            spec.check_dtype(name, array)
+            if dim is None:
+                spec.check(array.shape[-1])
         if array is not None and dim is not None and array.shape[-1] != dim:
             raise ShapeError(f"{name} must have d = {dim} columns, as phi was drawn; got shape {tuple(array.shape)}")
     if q is not None and k is not None and None in (phi.query_dim, phi.key_dim):
@@ -134,10 +184,8 @@ def check_one_dim(q: Array, k: Array) -> None:
     _equal("the last axis (d)", q=q.shape[-1], k=k.shape[-1])
 
 
-def check_state(
-    state: Any, phi: FeatureMap, q: Array, *, lead: tuple[int, ...] | None = None, v: Array | None = None
-) -> None:
-    """Raise unless the state was made by phi for arrays like q, from keys of leading axes `lead` and values like v."""
+def _check_state(state: Any, phi: FeatureMap, q: Array, k: Array | None, v: Array | None, axes: int) -> None:
+    """Raise unless the state was made by phi for arrays like q, from keys and values like k and v if there are any."""
     check_is_state(state=state)
     namespace(state=state.s, q=q)
     check_draws(state.fingerprint, phi.fingerprint)
@@ -149,64 +197,17 @@ def check_state(
             f"a state of this map is s (..., M = {m}, e), z (..., M = {m}) and peak "
             f"(..., {' or '.join(map(str, counts))}); got shapes {s}, {z} and {peak}"
         )
-    if lead is not None and s[:-2] != lead:
+    if k is None or v is None:
+        _broadcast(q=tuple(q.shape[:-axes]), state=s[:-2])
+    elif s[:-2] != (lead := leading(axes, k=k, v=v)):
         raise StateMismatchError(f"the state must have the leading axes of k and v, {lead}; got s of shape {s}")
-    if v is not None and s[-1] != v.shape[-1]:
+    elif s[-1] != v.shape[-1]:
         raise StateMismatchError(
             f"the state and v must have one last axis (e); got s of shape {s} and v of shape {tuple(v.shape)}"
         )
     wide = "float64" if dtype_name(q) == "float64" else "float32"
     if dtype_name(state.s) != wide:
         raise DTypeError(f"the state of {dtype_name(q)} arrays is {wide}; got {dtype_name(state.s)}")
-
-
-def check_step(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> None:
-    """Raise unless a token fits the state and the map; what passed once passes again by its form."""
-    form = _step_form(state, q, k, v, phi, key_mask)
-    if form in _passed:
-        return
-    check_arrays(key_mask, phi=feature_map(phi), tokens=False, q=q, k=k, v=v)
-    check_state(state, phi, q, lead=leading(1, k=k, v=v), v=v)
-    _keep(form)
-
-
-def _step_form(state: Any, q: Array, k: Array, v: Array, phi: Any, key_mask: Array | None) -> tuple[Any, ...] | None:
-    """Return the same as `_form` of a step and its map; spelt out for NumPy's arrays, for speed."""
-    if not (type(state) is LinearState and isinstance(phi, FeatureMap)):
-        return None
-    s, z, peak, draw = state
-    if type(draw) is not int:
-        return None
-    draws = phi.fingerprint, draw
-    if type(q) is type(k) is type(v) is type(s) is type(z) is type(peak) is np.ndarray and key_mask is None:
-        shapes = q.shape, k.shape, v.shape, s.shape, z.shape, peak.shape
-        return draws, shapes, q.dtype, k.dtype, v.dtype, s.dtype, z.dtype, peak.dtype
-    return _form(q, k, v, s, z, peak, *(() if key_mask is None else (key_mask,)), names=draws)
-
-
-def _keep(form: tuple[Any, ...] | None) -> None:
-    """Remember that arrays of a form have passed."""
-    if form is not None:
-        if len(_passed) >= FORMS:
-            _passed.clear()
-        _passed.add(form)
-
-
-def _form(*arrays: Array, names: tuple[Any, ...]) -> tuple[Any, ...] | None:
-    """Return what decides whether arrays of those names fit each other; None for arrays it does not know."""
-    kind, places = type(arrays[0]), None
-    for x in arrays:
-        if type(x) is not kind:
-            return None
-    if kind is not np.ndarray:
-        if compat.is_torch_array(arrays[0]):
-            places = tuple([(x.device, x.layout) for x in arrays])
-        elif not compat.is_jax_array(arrays[0]):
-            return None
-    try:
-        return kind, names, places, *[x.shape for x in arrays], *[x.dtype for x in arrays]
-    except RuntimeError:  # of nested tensors, which have no shape
-        return None
 
 
 def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_mask: Array | None) -> None:

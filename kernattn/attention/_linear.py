@@ -6,7 +6,7 @@ from typing import Any
 
 from kernattn._array import Array
 from kernattn._dispatch import Composed
-from kernattn.attention._check import check_arrays, check_state, feature_map, leading
+from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
@@ -17,7 +17,7 @@ from kernattn.ops.peaked import LinearState, LogNormaliser
 
 __all__ = ["causal_linear_attention", "causal_with_lse", "linear_attention"]
 
-BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, 4, ATTEND)
+BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, 4, ATTEND, ("cpu",))
 
 
 def linear_attention(
@@ -26,8 +26,9 @@ def linear_attention(
     r"""Return :math:`o_i = \phi(q_i)^T \sum_j \phi(k_j) v_j^T \,/\, \phi(q_i)^T \sum_j \phi(k_j)`.
 
     Katharopoulos et al. (2020), eq. 5: time and memory linear in the number of tokens. It is `key_state` followed by
-    `attend`. There is no epsilon: sums are kept in units of a peak for each feature, and no norm of the inputs
-    overflows or underflows them.
+    `attend`; few tokens in host memory go without the sums, by products of queries and keys. There is no epsilon: sums
+    are kept in units of a peak for each feature, and no norm of the inputs overflows them. The guide on numerics says
+    how many octaves the features of one row may lie apart.
 
     Parameters
     ----------
@@ -64,7 +65,7 @@ def linear_attention(
     >>> ka.linear_attention(q, k, v, ka.features.elu1())
     array([[1.5]])
     """
-    check_arrays(key_mask, phi=feature_map(phi), q=q, k=k, v=v)
+    check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
     run = implementation(BOTH, v, backend, queries, keys)
     out, _ = run(keys, v, k_spec, key_mask, queries, q_spec, q.dtype, False)
@@ -182,14 +183,12 @@ def _causal(
     backend: str | None,
     normaliser: bool,
 ) -> tuple[Array, Any, LinearState]:
-    check_arrays(key_mask, segment_ids, phi=feature_map(phi), q=q, k=k, v=v)
+    check_arrays("qkv", q, k, v, phi=feature_map(phi), state=state, key_mask=key_mask, segment_ids=segment_ids)
     if q.shape[-2] != k.shape[-2]:
         raise ShapeError(
             "causal attention takes as many queries as keys (what came before belongs in `state`); "
             f"got q {tuple(q.shape)} and k {tuple(k.shape)}"
         )
-    if state is not None:
-        check_state(state, phi, q, lead=leading(2, k=k, v=v), v=v)
     before = None if state is None else sums_of(state)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
     run = implementation(CAUSAL, v, backend, queries, keys)

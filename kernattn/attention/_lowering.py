@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernattn._array import Array, namespace
+from kernattn._array import Array, namespace, without_flags
 from kernattn._dispatch import Op
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
@@ -65,13 +65,11 @@ def implementation(op: Op, like: Array, backend: str | None, *sides: Any) -> Cal
     Loops know a log scale beside signed values, or the logs of positive features, but not a sign beside every log.
     Sums and products of signed and exponential maps have both.
     """
-    if backend is None and any(_with_signs(x) for x in sides):
-        backend = "reference"
+    if backend is None:
+        for x in sides:
+            if type(x) is ScaledFeatures and x.values.shape[-1] > 1 and x.log_scale.shape[-1] > 1:
+                backend = "reference"
     return op.implementation(like, backend)
-
-
-def _with_signs(x: Any) -> bool:
-    return isinstance(x, ScaledFeatures) and x.values.shape[-1] > 1 and x.log_scale.shape[-1] > 1
 
 
 def _one(x: Array | ScaledFeatures) -> Array | ScaledFeatures:
@@ -79,6 +77,7 @@ def _one(x: Array | ScaledFeatures) -> Array | ScaledFeatures:
     return ScaledFeatures(*(part[..., 0, :] for part in x)) if isinstance(x, ScaledFeatures) else x[..., 0, :]
 
 
+@without_flags
 def _checked(phi: FeatureMap, method: str, x: Array) -> ScaledFeatures:
     """Return computed features, near 1 in every row, which must be as many as the map says."""
     features: ScaledFeatures = getattr(phi, method)(x)

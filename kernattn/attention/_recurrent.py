@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernattn._array import Array
 from kernattn._check import boolean
-from kernattn.attention._check import check_out, check_step
+from kernattn.attention._check import check_out, check_token, feature_map, linear_state
 from kernattn.attention._lowering import implementation, lowered_token, state_of, sums_of
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState
@@ -79,7 +79,7 @@ def linear_attention_step(
     array([2.])
     """
     reuse_state = boolean("reuse_state", reuse_state)
-    check_step(state, q, k, v, phi, key_mask)
+    check_token(linear_state(state), q, k, v, feature_map(phi), key_mask)
     if out is not None:
         check_out(out, state, q, k, v, key_mask)
     query, key, q_spec, k_spec = lowered_token(phi, q, k)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernattn._array import Array
 from kernattn._check import boolean, finite_number
-from kernattn.attention._check import check_arrays, check_one_dim
+from kernattn.attention._check import check_arrays
 from kernattn.ops.block_softmax import OP
 from kernattn.ops.plan import ALL, CAUSAL
 
@@ -98,8 +98,7 @@ def softmax_with_lse(
     >>> lse.round(4)
     array([1.3863])
     """
-    check_arrays(key_mask, q=q, k=k, v=v)
-    check_one_dim(q, k)
+    check_arrays("qkv", q, k, v, key_mask=key_mask)
     scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     plan = CAUSAL if boolean("causal", causal) else ALL
     run = OP.implementation(q, backend)

@@ -11,9 +11,8 @@ from kernattn.attention._check import (
     check_draws,
     check_is_state,
     check_map,
-    check_state,
     feature_map,
-    leading,
+    linear_state,
 )
 from kernattn.attention._lowering import implementation, lowered_keys, lowered_queries, state_of, sums_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
@@ -113,7 +112,7 @@ def key_state(
     >>> state.s.T, state.z
     (array([[3., 3.]]), array([3., 3.]))
     """
-    check_arrays(key_mask, phi=feature_map(phi), k=k, v=v)
+    check_arrays("kv", k, v, phi=feature_map(phi), key_mask=key_mask)
     keys, spec = lowered_keys(phi, k)
     run = implementation(KEY_STATE, v, backend, keys)
     return state_of(run(keys, v, spec, key_mask), phi.fingerprint)
@@ -187,9 +186,7 @@ def attend_with_lse(
 def _attended(
     state: LinearState, q: Array, phi: FeatureMap, backend: str | None, normaliser: bool
 ) -> tuple[Array, Any]:
-    check_arrays(phi=feature_map(phi), q=q)
-    check_state(state, phi, q)
-    leading(2, q=q, state=state.s)
+    check_arrays("q", q, phi=feature_map(phi), state=linear_state(state))
     queries, spec = lowered_queries(phi, q, state.peak.shape[-1])
     run = implementation(ATTEND, q, backend, queries)
     out, found = run(sums_of(state), queries, spec, q.dtype, normaliser)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from statistics import median, quantiles
 from typing import Any, NamedTuple, Protocol
 
@@ -18,6 +18,10 @@ class Clock(Protocol):
     @property
     def turn(self) -> float:
         """Seconds that a turn takes at least: short calls are repeated inside it."""
+
+    @property
+    def long(self) -> float:
+        """Seconds from which on a call settles the device by itself: it is not made once more for that."""
 
     def settle(self, call: Call) -> None:
         """Bring the device to the state in which a turn begins."""
@@ -39,25 +43,27 @@ class Timing(NamedTuple):
 
 
 def race(
-    calls: Mapping[str, Call], clock: Clock, rounds: int, seconds: float
+    calls: Mapping[str, Call], clock: Clock, rounds: int, seconds: float, rivals: Collection[str] = ()
 ) -> tuple[dict[str, Timing], dict[str, str]]:
     """Time every contestant, and say why one could not run.
 
     Turns alternate `rounds` times, or until `seconds` have passed once each had three. A contestant that runs out of
-    memory leaves.
+    memory leaves, and so does a rival whose first call raises anything.
     """
     repeats: dict[str, int] = {}
+    settling: dict[str, Call] = {}
     failed: dict[str, str] = {}
     for name, call in calls.items():
         try:
             clock.settle(call)
             taken = _timed(call, 1, clock)
         except Exception as error:
-            if not (isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__):
+            if name not in rivals and not _of_memory(error):
                 raise
-            failed[name] = "out of memory"
+            failed[name] = "out of memory" if _of_memory(error) else _in_a_line(error)
             continue
         repeats[name] = max(1, int(clock.turn / max(taken, 1e-7)))
+        settling[name] = call if taken < clock.long else _nothing
     times: dict[str, list[float]] = {name: [] for name in repeats}
     enabled = gc.isenabled()
     gc.disable()
@@ -67,12 +73,24 @@ def race(
             if turn >= 3 and clock.seconds(begin, clock.mark()) > seconds:
                 break
             for name, count in repeats.items():
-                clock.settle(calls[name])
+                clock.settle(settling[name])
                 times[name].append(_timed(calls[name], count, clock) / count)
     finally:
         if enabled:
             gc.enable()
     return {name: _timing(taken) for name, taken in times.items()}, failed
+
+
+def _nothing() -> None:
+    pass
+
+
+def _of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError) or "OutOfMemory" in type(error).__name__
+
+
+def _in_a_line(error: Exception) -> str:
+    return " ".join([f"{type(error).__name__}:", *str(error).partition("\n")[0].replace("|", "/").split()])
 
 
 def _timed(call: Call, count: int, clock: Clock) -> float:

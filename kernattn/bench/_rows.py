@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from math import isfinite
 from typing import Any
 
@@ -39,6 +40,16 @@ class Case:
     make: Callable[[Sizes], Race]
     n: int | None = None
 
+    @property
+    def about(self) -> str:
+        """What is raced, in a line, and the parameters that tell it from its siblings."""
+        make, given = self.make, []
+        while isinstance(make, partial):
+            given += [f"{name} = {value}" for name, value in make.keywords.items() if isinstance(value, bool | tuple)]
+            make = make.func
+        line = (make.__doc__ or "").strip().partition("\n")[0]
+        return f"{line} ({', '.join(given)})" if given else line
+
 
 @dataclass(frozen=True, eq=False)
 class Device:
@@ -65,6 +76,7 @@ def bench(
     seconds: float = 15.0,
     clock: Clock | None = None,
     rates: Rates | None = None,
+    report: Callable[[list[Row]], None] = lambda rows: None,
 ) -> list[Row]:
     r"""Race each case against its peers for every length: a row per contestant, :math:`ratio = t_{peer} / t_{ours}`.
 
@@ -86,6 +98,8 @@ def bench(
         What marks moments; default the device's.
     rates : Rates, optional
         Rates of the floors; default those measured in alternation with each race.
+    report : callable
+        Is told all rows so far after each race, so that they can be kept.
 
     Returns
     -------
@@ -111,6 +125,7 @@ def bench(
             case = device.cases[name]
             for n in lengths if case.n is None else (case.n,):
                 rows += _rows(device, name, replace(sizes, n=n), rates, clock, rounds, seconds)
+                report(rows)
     return rows
 
 
@@ -140,9 +155,11 @@ def _rows(
         yield {"case": name, "skipped": str(error)}
         return
     gauges = device.gauges(sizes, entry.work) if rates is None else {}
-    raced = {**entry.calls, **{_GAUGE + key: gauge.call for key, gauge in gauges.items()}}
-    times, failed = race(raced, clock, rounds, seconds)
-    rates = rates or rates_of(gauges, {key: times.pop(_GAUGE + key).median for key in gauges})
+    raced = {**{_GAUGE + key: gauge.call for key, gauge in gauges.items()}, **entry.calls}
+    rivals = [contestant for contestant in entry.calls if not contestant.startswith("ours")]
+    times, failed = race(raced, clock, rounds, seconds, rivals)
+    # the low quartile: a gauge that something else disturbed would tell of a floor that calls come in under
+    rates = rates or rates_of(gauges, {key: times.pop(_GAUGE + key).low for key in gauges})
     fixed: Row = {"case": name, "sets": entry.sets, **device.facts(clock)}
     fixed |= {key: getattr(sizes, key) for key in ("batch", "heads", "n", "dim", "features", "dtype")}
     fixed |= _floors(entry.work, rates)

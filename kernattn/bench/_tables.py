@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from kernattn._environment import version_of
 from kernattn._files import replace_text
 
-__all__ = ["Column", "machine", "milliseconds", "number", "table", "word", "write"]
+__all__ = ["Column", "impossible", "machine", "milliseconds", "number", "over", "table", "word", "write"]
 
 
 class Column(NamedTuple):
@@ -29,6 +29,16 @@ def word(title: str, key: str, right: bool = False) -> Column:
 def number(title: str, key: str, form: str, unit: float = 1.0) -> Column:
     """Return the column of a number in a unit; empty where a row has none."""
     return Column(title, lambda row: format(row[key] / unit, form) if key in row else "")
+
+
+def impossible(bounds: float) -> bool:
+    """Whether a time of so many lower bounds cannot be."""
+    return bool(bounds < 0.995)  # bounds that NumPy made give its own kind
+
+
+def over(title: str, key: str) -> Column:
+    """Return the column of a time over a bound of it; what lies below 1 cannot be, and gets a question mark."""
+    return Column(title, lambda row: f"{row[key]:.2f}{'?' * impossible(row[key])}" if key in row else "")
 
 
 def milliseconds(row: Mapping[str, Any]) -> str:

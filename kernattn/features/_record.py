@@ -7,10 +7,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache
 from hashlib import blake2b
+from itertools import count
 from math import isfinite
 from os import PathLike
 from types import NoneType, UnionType
 from typing import Any, Union, get_args, get_origin, get_type_hints
+from weakref import ref
 
 import numpy as np
 
@@ -45,10 +47,27 @@ def type_name(cls: type) -> str:
     return ".".join((*cls.__module__.split(".")[1:2], cls.__name__))
 
 
+_turns = count()
+_alive: dict[int, tuple[ref[Any], int]] = {}
+
+
+def _turn(foreign: Any) -> int:
+    """Return what tells an object from one that is gone and had the same address; -1 where Python cannot say."""
+    address = id(foreign)
+    known = _alive.get(address)
+    if known is not None and known[0]() is foreign:
+        return known[1]
+    try:
+        _alive[address] = known = ref(foreign), next(_turns)
+    except TypeError:
+        return -1
+    return known[1]
+
+
 def fingerprint(value: Any) -> int:
     """Return a number below 2**31 that tells maps of different content apart; it fits any integer type."""
     arrays: dict[str, Float64] = {}
-    header = encode(value, arrays, lambda other: f"{type(other).__qualname__} {id(other)}")
+    header = encode(value, arrays, lambda other: f"{type(other).__qualname__} {id(other)} {_turn(other)}")
     digest = blake2b(json.dumps(header).encode(), digest_size=4)
     for array in arrays.values():
         digest.update(np.ascontiguousarray(array).tobytes())

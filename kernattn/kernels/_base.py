@@ -11,10 +11,10 @@ from typing import Any, ClassVar, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, anywhere, namespace, placement
+from kernattn._array import Array, Float64, anywhere, namespace
 from kernattn._check import instance_of, moderate_number, positive_integer, shown
 from kernattn.errors import ParameterError
-from kernattn.kernels._rows import Rows, checked_rows
+from kernattn.kernels._rows import Rows, checked_rows, joined, with_diagonal
 from kernattn.ops.spec import ScaledFeatures
 from kernattn.ops.units import balanced
 
@@ -57,6 +57,11 @@ class Kernel(ABC):
     @abstractmethod
     def _evaluate(self, rows: Rows) -> Array:
         """Return the kernel of scaled rows."""
+
+    @property
+    def _in_one_pass(self) -> bool:
+        """Is `_evaluate` of near rows one function of one measure, `Rows.of`, which a loop may write at once?"""
+        return False
 
     def check_domain(self, name: str, x: Array) -> None:  # noqa: B027
         """Raise where a value of x lies outside of the kernel's domain; most kernels take every number.
@@ -131,14 +136,22 @@ class Kernel(ABC):
             If a value lies outside of the kernel's domain.
         """
         rows = self._rows(x, y, cross=True)
-        xp, n = rows.xp, x.shape[-2]
-        parts = [xp.astype(self._of(block), x.dtype, copy=False) for block in rows.blocks(BLOCK)]
-        matrix = parts[0] if len(parts) == 1 else xp.concat(parts, axis=-2)  # (..., n, k)
-        if y is not None:
-            return matrix
-        i = xp.arange(n, **placement(x))
-        entries = xp.astype(self._of(rows.own()), x.dtype, copy=False)  # (..., n)
-        return xp.where(i[:, None] == i[None, :], entries[..., None], matrix)
+        matrix = self._matrix(rows, x.dtype)
+        return matrix if y is not None else with_diagonal(rows.xp, matrix, self._diagonal(rows, x.dtype))
+
+    @final
+    def _matrix(self, rows: Rows, dtype: Any) -> Array:
+        """Return the matrix (..., n, k): at once where a loop writes it and nothing else, or else in blocks."""
+        xp, at_once = rows.xp, self._in_one_pass and rows.compiled and rows.x.dtype == dtype
+        near = rows.near(self.input_scale(rows.dim)) if at_once else None
+        if near is not None:
+            return self._evaluate(near)
+        parts = (xp.astype(self._of(block), dtype, copy=False) for block in rows.blocks(BLOCK))
+        return joined(xp, parts, rows.x.shape[-2])
+
+    @final
+    def _diagonal(self, rows: Rows, dtype: Any) -> Array:
+        return rows.xp.astype(self._of(rows.own()), dtype, copy=False)  # (..., n)
 
     @final
     def pairs(self, x: Array, y: Array) -> Array:
@@ -171,8 +184,7 @@ class Kernel(ABC):
         (..., n) array
             The diagonal, of the kind, device and dtype of x.
         """
-        rows = self._rows(x, None, cross=True)
-        return rows.xp.astype(self._of(rows.own()), x.dtype, copy=False)
+        return self._diagonal(self._rows(x, None, cross=True), x.dtype)
 
     @final
     def __add__(self, other: Any) -> Sum:

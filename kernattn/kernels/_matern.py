@@ -13,6 +13,8 @@ from kernattn._array import Array, Float64, constant, to_numpy64
 from kernattn._check import moderate_number
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
+from kernattn.ops.pairwise.forms import MATERN, SQUARED, Form
+from kernattn.ops.pairwise.reference import decay
 
 __all__ = ["Matern", "matern"]
 
@@ -59,20 +61,23 @@ class Matern(Stationary):
         object.__setattr__(self, "nu", moderate_number("nu", self.nu))
         super().__post_init__()
 
+    @property
+    def _in_one_pass(self) -> bool:
+        """Whether the order has a closed form."""
+        return self.nu in (0.5, 1.5, 2.5)
+
     def _evaluate(self, rows: Rows) -> Array:
+        if self._in_one_pass and not rows.far and (self.nu > 1 or rows.exact):
+            return rows.of(Form(SQUARED, MATERN, 2 * self.nu, int(self.nu)))
         # below 1 the kernel is too steep at 0 for distances that come out of a cancellation, or whose squares vanish
         z = rows.distance() if self.nu < 1 or rows.far else rows.xp.sqrt(rows.squared_distance())
-        if self.nu not in (0.5, 1.5, 2.5):
+        if not self._in_one_pass:
             z = rows.xp.asarray(z)
             wide = to_numpy64(z)
             s = np.maximum(sqrt(2 * self.nu) * wide, np.where(wide > 0, TINY, 0.0))
             return constant(rows.xp, matern(self.nu, s), z.dtype, z)
         s = sqrt(2 * self.nu) * (rows.xp.minimum(z, rows.reach) if rows.far else z)  # beyond it the kernel is 0
-        if self.nu == 0.5:
-            return rows.xp.exp(-s)
-        if self.nu == 1.5:
-            return (1 + s) * rows.xp.exp(-s)
-        return (1 + s + s**2 / 3) * rows.xp.exp(-s)
+        return decay(rows.xp, s, int(self.nu))
 
 
 def matern(nu: float, s: Float64) -> Float64:

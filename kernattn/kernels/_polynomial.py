@@ -12,6 +12,7 @@ from kernattn._array import Array, Float64
 from kernattn._check import moderate_number, positive_integer
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
+from kernattn.ops.pairwise.forms import DOT, POWER, Form
 from kernattn.ops.units import nearer
 
 __all__ = ["Polynomial"]
@@ -51,6 +52,7 @@ class Polynomial(Kernel):
     degree: int = 2
     gamma: float = 1.0
     coef0: float = 0.0
+    _in_one_pass = True
 
     def __post_init__(self) -> None:
         """Check the parameters."""
@@ -63,7 +65,7 @@ class Polynomial(Kernel):
         return np.full(positive_integer("d", d), self.gamma**0.5)
 
     def _evaluate(self, rows: Rows) -> Array:
-        return (rows.dot() + self.coef0) ** self.degree
+        return rows.of(Form(DOT, POWER, self.coef0, self.degree))
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the kernel over powers of two: of the size of a row of x far from 1, then of that of its products.

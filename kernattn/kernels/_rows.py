@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
-from functools import reduce
+from dataclasses import dataclass, field, replace
 from math import log, prod
-from operator import add, mul
 from types import ModuleType
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
@@ -23,9 +22,14 @@ from kernattn._array import (
     placement,
 )
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
+from kernattn.ops.pairwise import OP
+from kernattn.ops.pairwise.forms import DOT, MANHATTAN, SQUARED, Form
+from kernattn.ops.pairwise.reference import applied, measured, prepared
 from kernattn.ops.units import in_units, shifted
 
-__all__ = ["Rows", "checked_rows"]
+__all__ = ["Rows", "checked_rows", "joined", "with_diagonal"]
+
+KEPT = 16  # numbers of y that are kept for the next block
 
 
 @final
@@ -42,6 +46,7 @@ class Rows:
     y: Array  # (..., k, d), or (..., d) rowwise
     cross: bool
     units: Float64 | None = None  # (d,) of far rows
+    kept: dict[Any, tuple[Array, Any]] = field(default_factory=dict, repr=False)  # what blocks share, made of their y
 
     @property
     def far(self) -> bool:
@@ -77,46 +82,98 @@ class Rows:
         step = max(1, size // prod((*lead, self.y.shape[-2])))
         return (self.block(slice(i, min(i + step, n))) for i in range(0, n, step))
 
+    def _once(self, name: Any, make: Callable[[], Any]) -> Any:
+        """Return what is made of y, once for all blocks of rows."""
+        key = name, id(self.y)  # which no other array can have while it is kept
+        if key not in self.kept:
+            if len(self.kept) >= KEPT:
+                self.kept.clear()
+            self.kept[key] = self.y, make()
+        return self.kept[key][1]
+
+    def near(self, scale: Float64) -> Rows | None:
+        """Return the rows scale * x and scale * y, for a vector (d,); None where one is far."""
+        far = any(some for _, some in self._beyond(scale))
+        return None if far else replace(self, units=None)._times(scale)
+
     def scaled(self, scale: Float64, f: Callable[[Rows], Array]) -> Array:
         """Return f of the rows scale * x and scale * y, for a vector (d,).
 
         Far rows are taken by themselves: no other is computed in another way because of them. Traced arrays cannot be
         looked at: theirs are computed as written.
         """
-        xp = self.xp
-        limit = constant(xp, np.minimum(self.reach / scale, 8 * self.largest), self.x.dtype, self.x)
-        x, y = (xp.any(xp.abs(a) > limit, axis=-1, keepdims=True) for a in (self.x, self.y))  # (..., 1)
-        if not (anywhere(x) or anywhere(y)):
-            return f(replace(self, units=None)._times(scale))
+        xp, near = self.xp, self.near(scale)
+        if near is not None:
+            return f(near)
+        (x, _), (y, _) = self._beyond(scale)
         near = replace(self, units=None, x=xp.where(x, 0.0, self.x), y=xp.where(y, 0.0, self.y))
         far = x | xp.matrix_transpose(y) if self.cross else (x | y)[..., 0]
         units = 2.0 ** np.maximum(0.0, np.ceil(np.log2(scale)))
         return xp.where(far, f(replace(self._times(scale / units), units=units)), f(near._times(scale)))
 
+    def _beyond(self, scale: Float64) -> tuple[tuple[Array, bool], tuple[Array, bool]]:
+        """Return which rows of x, and of y, are far once they are scaled, (..., 1), and whether any is."""
+        limit = constant(self.xp, np.minimum(self.reach / scale, 8 * self.largest), self.x.dtype, self.x)
+
+        def beyond(a: Array) -> tuple[Array, bool]:
+            rows = self.xp.any(self.xp.abs(a) > limit, axis=-1, keepdims=True)
+            return rows, anywhere(rows)
+
+        return beyond(self.x), self._once(("beyond", scale.tobytes()), lambda: beyond(self.y))
+
     def _times(self, scale: Float64) -> Rows:
         if np.all(scale == 1.0):
             return self
         c = constant(self.xp, scale, self.x.dtype, self.x)
-        return replace(self, x=self.x * c, y=self.y * c)
+        return replace(self, x=self.x * c, y=self._once(("times", scale.tobytes()), lambda: self.y * c))
+
+    def of(self, form: Form) -> Array:
+        """Return a function of a measure of the rows, (..., n, k) or rowwise (...)."""
+        if self.far or not self.cross:
+            measure = {DOT: self._dot, SQUARED: self._squared_distance, MANHATTAN: self._manhattan_distance}
+            return applied(self.xp, measure[form.measure](), form)
+        if self.compiled:
+            return OP.implementation(self.x)(self.x, self.y, form)
+        y = self._once(form.measure, lambda: prepared(self.xp, self.y, form.measure))
+        return applied(self.xp, measured(self.xp, self.x, y, form.measure), form)
+
+    @property
+    def compiled(self) -> bool:
+        """Is there a compiled loop for these rows?"""
+        return OP.choose(self.x) != "reference"
+
+    @property
+    def exact(self) -> bool:
+        """Are squared distances sums of squares?"""
+        return self.compiled or not self.cross
 
     def dot(self) -> Array:
         """Return x.y, (..., n, k) or rowwise (...): infinite where it is beyond the dtype."""
-        if self.units is None:
-            return self._products()
-        xp, plain = self.xp, replace(self, units=None)._times(self.units)._products()
+        return self.of(Form(DOT))
+
+    def squared_distance(self) -> Array:
+        """Return |x - y|^2, (..., n, k) or rowwise (...)."""
+        return self.of(Form(SQUARED))
+
+    def _dot(self) -> Array:
+        xp, units = self.xp, self.units
+        if units is None:
+            return xp.sum(self.x * self.y, axis=-1)
+        plain = replace(self, units=None)._times(units).dot()
         (x, a), (y, b) = in_units(xp, self.x), in_units(xp, self.y)
-        products = replace(self, x=x, y=y, units=None)._times(self.units)._products()
+        products = replace(self, x=x, y=y, units=None)._times(units).dot()
         octaves = a + xp.matrix_transpose(b) if self.cross else (a + b)[..., 0]
         return xp.where(xp.isfinite(plain), plain, shifted(xp, products, octaves))
+
+    def _squared_distance(self) -> Array:
+        return self.sum_apart(lambda z: z**2)
+
+    def _manhattan_distance(self) -> Array:
+        return self.sum_apart(self.xp.abs)
 
     def held_dot(self) -> Array:
         """Return x.y within the range of the dtype."""
         return self.xp.clip(self.dot(), min=-self.largest, max=self.largest)
-
-    def _products(self) -> Array:
-        if self.cross:
-            return self.xp.matmul(self.x, self.xp.matrix_transpose(self.y))
-        return self.xp.sum(self.x * self.y, axis=-1)
 
     def _apart(self, x: Array, y: Array, unit: Array | float) -> Array:
         """Return x - y along an axis, held to where its square cannot overflow if rows are far."""
@@ -150,38 +207,24 @@ class Rows:
         size = self._fold(lambda *axis: xp.abs(part(*axis)), xp.max, xp.maximum)
         known = xp.where(xp.isfinite(size) & (size > 0), size, xp.ones_like(size))
         known = known if self.cross else known[..., None]
-        squares = self._fold(lambda *axis: (part(*axis) / known) ** 2, xp.sum, add)
+        squares = self._fold(lambda *axis: (part(*axis) / known) ** 2, xp.sum, xp.add)
         return size, xp.sqrt(xp.clip(squares, min=1.0, max=float(self.dim)))
-
-    def squared_distance(self) -> Array:
-        """Return |x - y|^2, (..., n, k) or rowwise (...)."""
-        xp = self.xp
-        if self.far:
-            return self.sum_apart(lambda z: z**2)
-        if not self.cross:
-            return xp.sum((self.x - self.y) ** 2, axis=-1)
-        # rows far from the origin would cancel; a NaN or an infinity stays in its own row
-        centre = xp.mean(self.y, axis=-2, keepdims=True)
-        centre = xp.where(xp.isfinite(centre), centre, xp.zeros_like(centre))
-        x, y = self.x - centre, self.y - centre
-        norms = xp.sum(x * x, axis=-1)[..., :, None] + xp.sum(y * y, axis=-1)[..., None, :]
-        return xp.clip(norms - 2.0 * xp.matmul(x, xp.matrix_transpose(y)), min=0.0)
 
     def sum(self, f: Callable[[Array, Array], Array]) -> Array:
         """Return sum_i f(x_i, y_i) over the axes, (..., n, k) or rowwise (...), never (..., n, k, d)."""
-        return self._fold(lambda x, y, _: f(x, y), self.xp.sum, add)
+        return self._fold(lambda x, y, _: f(x, y), self.xp.sum, self.xp.add)
 
     def prod(self, f: Callable[[Array, Array], Array]) -> Array:
         """Return prod_i f(x_i, y_i) over the axes, as `sum`."""
-        return self._fold(lambda x, y, _: f(x, y), self.xp.prod, mul)
+        return self._fold(lambda x, y, _: f(x, y), self.xp.prod, self.xp.multiply)
 
     def sum_apart(self, f: Callable[[Array], Array]) -> Array:
         """Return sum_i f(x_i - y_i) over the axes, as `sum`."""
-        return self._fold(lambda *axis: f(self._apart(*axis)), self.xp.sum, add)
+        return self._fold(lambda *axis: f(self._apart(*axis)), self.xp.sum, self.xp.add)
 
     def prod_apart(self, f: Callable[[Array], Array]) -> Array:
         """Return prod_i f(x_i - y_i) over the axes, as `sum`."""
-        return self._fold(lambda *axis: f(self._apart(*axis)), self.xp.prod, mul)
+        return self._fold(lambda *axis: f(self._apart(*axis)), self.xp.prod, self.xp.multiply)
 
     def _fold(
         self, f: Callable[[Array, Array, Array | float], Array], over: Callable[..., Array], op: Callable[..., Array]
@@ -190,8 +233,41 @@ class Rows:
         units = np.ones(self.dim) if self.units is None else self.units
         if not self.cross:
             return over(f(self.x, self.y, constant(self.xp, units, self.x.dtype, self.x)), axis=-1)
-        axes = ((self.x[..., :, None, i], self.y[..., None, :, i], float(unit)) for i, unit in enumerate(units))
-        return reduce(op, (f(*axis) for axis in axes))
+        columns = self._once("columns", lambda: _columns(self.xp, self.y))
+        total = f(self.x[..., :, None, 0], columns[..., 0, None, :], float(units[0]))
+        for i in range(1, self.dim):
+            part = f(self.x[..., :, None, i], columns[..., i, None, :], float(units[i]))
+            total = op(total, part, out=total) if isinstance(total, np.ndarray) else op(total, part)
+        return total
+
+
+def _columns(xp: ModuleType, y: Array) -> Array:
+    """Return y^T, (..., d, k), whose rows NumPy reads for every row of x."""
+    return np.ascontiguousarray(y.swapaxes(-1, -2)) if isinstance(y, np.ndarray) else xp.matrix_transpose(y)
+
+
+def joined(xp: ModuleType, parts: Iterator[Array], n: int) -> Array:
+    """Return the matrix (..., n, k) of blocks of its rows."""
+    first = next(parts)
+    if first.shape[-2] == n:
+        return first
+    if not isinstance(first, np.ndarray):
+        return xp.concat([first, *parts], axis=-2)
+    matrix, low = np.empty((*first.shape[:-2], n, first.shape[-1]), first.dtype), 0
+    for part in itertools.chain([first], parts):  # each in turn, where the one before it lay in the cache
+        matrix[..., low : low + part.shape[-2], :] = part
+        low += part.shape[-2]
+    return matrix
+
+
+def with_diagonal(xp: ModuleType, matrix: Array, entries: Array) -> Array:
+    """Return a new matrix (..., n, n) with the entries (..., n) on its diagonal."""
+    n = entries.shape[-1]
+    if isinstance(matrix, np.ndarray):
+        matrix[..., np.arange(n), np.arange(n)] = entries
+        return matrix
+    i = xp.arange(n, **placement(matrix))
+    return xp.where(i[:, None] == i[None, :], entries[..., None], matrix)
 
 
 def checked_rows(x: Array, y: Array, cross: bool) -> Rows:

@@ -11,6 +11,7 @@ from kernattn._array import Array, Float64
 from kernattn._check import moderate_number, positive_integer
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
+from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, Form
 from kernattn.ops.units import LOW
 
 __all__ = ["Softmax"]
@@ -47,6 +48,7 @@ class Softmax(Kernel):
     scale: float | None = None
     row_exponent: ClassVar[float] = 0.5
     attention_weights: ClassVar[bool] = True
+    _in_one_pass = True
 
     def __post_init__(self) -> None:
         """Check the scale."""
@@ -59,7 +61,7 @@ class Softmax(Kernel):
         return np.full(d, d**-0.25 if self.scale is None else self.scale**0.5)
 
     def _evaluate(self, rows: Rows) -> Array:
-        return rows.xp.exp(rows.dot())
+        return rows.of(Form(DOT, EXPONENTIAL, 1.0))
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return weights over their row's largest, where that is far from 1, and its logarithm."""

@@ -8,11 +8,12 @@ from kernattn.metrics._estimates import (
     bias_and_ci,
     empirical_variance,
     mean_and_ci,
-    median_and_ci,
     variance_ratio,
 )
 from kernattn.metrics._gram import GramErrors, gram_errors
+from kernattn.metrics._quantiles import median_and_ci, proportion_and_ci, quantile_and_ci
 from kernattn.metrics._settled import settled
+from kernattn.metrics._spectral import effective_dimension, spectral_delta
 from kernattn.metrics._tilted import tilted_moment
 
 __all__ = [
@@ -24,13 +25,17 @@ __all__ = [
     "attention_mse",
     "bias_and_ci",
     "certify",
+    "effective_dimension",
     "empirical_variance",
     "gram_errors",
     "mean_and_ci",
     "median_and_ci",
+    "proportion_and_ci",
+    "quantile_and_ci",
     "ratio_delta_method",
     "row_kl",
     "settled",
+    "spectral_delta",
     "tilted_moment",
     "variance_ratio",
 ]

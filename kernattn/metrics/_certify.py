@@ -116,8 +116,7 @@ def certify(
 
     What is detectable follows from the noncentral law of T, as Johnson and Welch (1940) approximate it, at the T that
     Hall's transformation takes to the threshold on the worse of its two sides. The sample's skewness varies, which
-    this leaves out: with few redraws the power is less than it says. Of 16 trigonometric frequencies, pooled biases
-    that it calls visible with power 0.9 are seen with 0.7 to 0.85 at 60 redraws, and with 0.9 at 400.
+    this leaves out: with few redraws of few frequencies the power is less than it says.
 
     Frequencies from a QR factor without the signs of its diagonal, a mistake in much public code, bias positive
     features along the diagonal of space and not along most other directions: hence pairs of every kind.

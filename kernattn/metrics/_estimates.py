@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import numpy as np
-from scipy.special import bdtr, stdtrit
+from scipy.special import stdtrit
 
 from kernattn._array import Array, check_floating, namespace
 from kernattn._check import finite_number
@@ -19,7 +18,7 @@ from kernattn.features._moments.pairs import beyond
 from kernattn.metrics._check import broadcasts, redraws, resized, sized
 from kernattn.ops.units import shifted
 
-__all__ = ["Interval", "bias_and_ci", "empirical_variance", "mean_and_ci", "median_and_ci", "variance_ratio"]
+__all__ = ["Interval", "bias_and_ci", "check_confidence", "empirical_variance", "mean_and_ci", "variance_ratio"]
 
 
 class Interval(NamedTuple):
@@ -80,55 +79,6 @@ def mean_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
     mean = xp.mean(units, axis=0)
     half = _student(count, confidence) * xp.std(units, axis=0, correction=1) / count**0.5
     return Interval(*(resized(xp, each, octaves, samples) for each in (mean, mean - half, mean + half)))
-
-
-def median_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
-    """Median over the first axis, between two order statistics: P(x_(j) <= median <= x_(R+1-j)) >= confidence.
-
-    Source: Thompson (1936). j is the largest with 2 P(Binomial(R, 1/2) < j) <= 1 - confidence. It asks nothing of the
-    law of the samples, and holds where they have no mean: the error of a ratio whose denominator comes near 0 has none.
-
-    Parameters
-    ----------
-    samples : array (R, ...)
-        Independent along the first axis; real floating dtype; R >= 6 at 95%.
-    confidence : float
-        Least probability of the interval, in (0, 1).
-
-    Returns
-    -------
-    Interval
-        Arrays (...), in the kind and dtype of `samples`.
-
-    Raises
-    ------
-    ShapeError
-        Too few samples for this confidence, or no first axis.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError
-        Not an array of real floating dtype.
-    ParameterError
-        `confidence` outside (0, 1).
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from kernattn.metrics import median_and_ci
-    >>> value, low, high = median_and_ci(np.asarray([1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 900.0]))
-    >>> print(value, low, high)
-    5.0 2.0 8.0
-    """
-    xp = namespace(samples=samples)
-    count = redraws("samples", samples)
-    _check_confidence(confidence)
-    j = int(np.sum(bdtr(np.arange(count // 2), count, 0.5) <= (1 - confidence) / 2))
-    if j == 0:
-        raise ShapeError(f"{count} samples give the median no interval of confidence {confidence}; at 95% it takes 6")
-    ordered = xp.sort(samples, axis=0)
-    left, right = ordered[(count - 1) // 2, ...], ordered[count // 2, ...]
-    median = xp.where(left == right, left, left / 2 + right / 2)
-    return Interval(median, ordered[j - 1, ...], ordered[count - j, ...])
 
 
 @beyond
@@ -264,10 +214,11 @@ def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95)
 
 
 def _student(count: int, confidence: float) -> float:
-    _check_confidence(confidence)
+    check_confidence(confidence)
     return float(stdtrit(count - 1, (1 + float(confidence)) / 2))
 
 
-def _check_confidence(confidence: float) -> None:
+def check_confidence(confidence: float) -> None:
+    """Raise unless it lies strictly between 0 and 1."""
     if not 0 < finite_number("confidence", confidence) < 1:
         raise ParameterError(f"confidence must lie strictly between 0 and 1; got {confidence!r}")

@@ -12,7 +12,7 @@ from kernattn.features._moments.pairs import flat_pairs
 
 __all__ = ["settled"]
 
-SKEWNESS = 0.4  # of a mean up to which Student's interval covers 92 to 95 % where it says 95
+SKEWNESS = 0.4  # of a mean up to which Student's 95 % interval covers nearly that (tests/metrics/test_settled.py)
 
 
 def settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.bool_]:
@@ -23,9 +23,8 @@ def settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.boo
     skewness :math:`\gamma(t) / \sqrt{RD}`, and :math:`\gamma(t) = E (t - E t)^3 / \mathrm{Var}(t)^{3/2}` is closed:
 
     - a term of positive features is log-normal, :math:`\gamma^2 = (e^{v^2} + 2)^2 (e^{v^2} - 1)` with v = ``|x + y|``
-      in the kernel's own scale: redraws settle up to v = 0.74, 1.24 and 1.54 at R D = 64, 1000 and 10000. Beyond,
-      they do not reach the tail that carries the mean and the variance: both come out too small, and the interval
-      too short;
+      in the kernel's own scale: the v up to which redraws settle grows slowly with R D (the example). Beyond, they do
+      not reach the tail that carries the mean and the variance: both come out too small, and the interval too short;
     - of a product of two hyperbolic cosines, and of tilted exponentials, the moments are those of
       :class:`~kernattn.features.Hyperbolic` and of :class:`~kernattn.features.OptimalPositive`. Negative tilts cut the
       tail: optimal positive features settle at sums at which positive ones do not;
@@ -34,7 +33,8 @@ def settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.boo
       near to each other apart.
 
     Frequencies that depend on each other count as if they did not, which is right for tails: those are of one term.
-    Moment-matched cosines keep more: their intervals of 8 redraws cover 92 %. A deterministic map is settled.
+    Moment-matched cosines keep more: their intervals of few redraws cover a little less. A deterministic map is
+    settled.
 
     Parameters
     ----------
@@ -74,6 +74,16 @@ def settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.boo
     positive [ True False]
     optimal_positive [ True  True]
     trigonometric [ True  True]
+
+    Lengths :math:`v = |x + y|` on both sides of the limit, for R D = 64, 1000 and 10000:
+
+    >>> phi = ka.random_features(ka.kernels.Softmax(1.0), 1, 1, "positive")
+    >>> for redraws, v in ((64, 0.74), (1000, 1.23), (10000, 1.54)):
+    ...     half = np.array([[v / 2], [v / 2 + 0.005]])
+    ...     print(ka.metrics.settled(phi, half, half, redraws))
+    [ True False]
+    [ True False]
+    [ True False]
     """
     instance_of("phi", phi, FeatureMap)
     redraws = positive_integer("redraws", redraws)

@@ -2,14 +2,20 @@
 
 from kernattn.ops import (
     attend,
+    attend_vjp,
     block_softmax,
+    block_softmax_vjp,
     causal,
+    causal_vjp,
     countsketch,
     features,
+    features_vjp,
     gram,
     hadamard,
     key_state,
+    key_state_vjp,
     orthogonalize,
+    pairwise,
     step,
     tensor_sketch,
 )
@@ -30,5 +36,11 @@ OPS = {
         hadamard,
         gram,
         orthogonalize,
+        pairwise,
+        features_vjp,
+        causal_vjp,
+        key_state_vjp,
+        attend_vjp,
+        block_softmax_vjp,
     )
 }

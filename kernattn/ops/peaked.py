@@ -87,9 +87,15 @@ def empty(
 def merge(xp: ModuleType, a: PeakedSum, b: PeakedSum) -> PeakedSum:
     """Return the sum of both: associative, with the empty sum as its neutral element."""
     peak = xp.maximum(a.peak, b.peak)
-    unit = finite(xp, peak)
-    wa, wb = xp.exp(a.peak - unit), xp.exp(b.peak - unit)  # (..., r | 1)
+    wa, wb = (_lowering(xp, part, finite(xp, peak)) for part in (a, b))  # (..., r)
     return PeakedSum(wa[..., None] * a.s + wb[..., None] * b.s, wa * a.z + wb * b.z, peak)
+
+
+def _lowering(xp: ModuleType, part: PeakedSum, unit: Array) -> Array:
+    """Return e^(peak - unit), and 0 in place of factors that would leave a normaliser few digits or none."""
+    factor = xp.exp(part.peak - unit)
+    faint = xp.abs(factor * part.z) < ENDS[dtype_name(part.z)].faint
+    return xp.where((factor < 1) & (part.z != 0) & faint, 0.0, factor)
 
 
 def summarise(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array | None) -> PeakedSum:

@@ -24,9 +24,9 @@ def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] =
         row = _squared(xp, xp.sum(put(xp, weights, dtype, x) * x * x, axis=-1, keepdims=True), octaves)
     if form is not None:
         centre = put(xp, form.centre, dtype, x) * 2.0**-octaves
-        y = xp.matmul(x - centre, put(xp, form.factor, dtype, x).T)
+        y, more = nearer(xp, xp.matmul(x - centre, put(xp, form.factor, dtype, x).T))
         linear = restored(xp, xp.matmul(x, put(xp, form.linear, dtype, x)[:, None]), octaves)
-        row = row + (linear - _squared(xp, xp.sum(y * y, axis=-1, keepdims=True) / 2, octaves))
+        row = row + (linear - _squared(xp, xp.sum(y * y, axis=-1, keepdims=True) / 2, octaves + more))
     return row
 
 

@@ -7,9 +7,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, Float64
+from kernattn._array import FLOATS, Array, Float64, dtype_name
 from kernattn._check import host_form, instance_of, one_of, positive_number, summary
 from kernattn._lazy import lazy, without_lazy
+from kernattn.errors import DTypeError
 from kernattn.ops.chains import Chains
 from kernattn.ops.kinds import KINDS
 
@@ -102,6 +103,14 @@ class MapSpec:
         """Raise unless the parts are for rows of that dimension: loops read as far as it says."""
         self._check(dim, self.num_features_of(dim))
 
+    def check_dtype(self, name: str, x: Array) -> None:
+        """Raise unless the dtype in which rows x are summed holds the map's numbers."""
+        if (dtype := dtype_name(x)) != "float64" and self.largest > FLOATS["float32"]:
+            raise DTypeError(
+                f"{name} must be float64 for a map whose numbers, up to {self.largest:.1e}, float32 does not hold; "
+                f"got {dtype}"
+            )
+
     def _check(self, dim: int | str, features: int | str) -> None:
         if self.row_weights is not None:
             host_form("row_weights", self.row_weights, (dim,))
@@ -110,6 +119,14 @@ class MapSpec:
         if self.row_form is not None:
             instance_of("row_form", self.row_form, RowForm)
             host_form("factor", self.row_form.factor, ("r", dim))
+
+    @lazy
+    def largest(self) -> float:
+        """The largest size of the map's numbers; of chains, that of a row."""
+        omega = np.sqrt(self.omega.square_norms) if isinstance(self.omega, Chains) else self.omega
+        form = () if self.row_form is None else (self.row_form.factor, self.row_form.centre, self.row_form.linear)
+        parts = [part for part in (omega, self.row_weights, self.offset, *form) if part is not None]
+        return max([self.amplitude, *(float(np.max(np.abs(part), initial=0.0)) for part in parts)])
 
     @property
     def log_amplitude(self) -> Float64:
@@ -130,6 +147,11 @@ class MapSpec:
     def unscaled(self) -> MapSpec:
         """The map without its rows' log scales, which cancel between the features of a query."""
         return replace(self, row_weights=None, row_form=None)
+
+    @lazy
+    def direct(self) -> bool:
+        """Do loops read rows as they are, and compute of them whatever else the map needs?"""
+        return self.row_form is None and not isinstance(self.omega, Chains)
 
     @lazy
     def prepared(self) -> dict[Any, Any]:

@@ -3,7 +3,7 @@
 At a positive argument they are sums of positive terms; summed from the largest one both ways, or by their asymptotic
 series where that has converged, they have a logarithm that does not overflow and is right to about 1e-14 of its size.
 At a negative argument they are averages of numbers in [-1, 1], right to about 1e-14 in absolute terms: SciPy's 1F1 is
-(but takes seconds at 1e12), while its 0F1 is infinite or NaN once b nears 128.
+(but is slow far out), while its 0F1 is infinite or NaN at a large b.
 """
 
 from __future__ import annotations

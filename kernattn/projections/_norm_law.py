@@ -112,8 +112,9 @@ class NormLaw(ABC):
         -------
         numpy.ndarray
             The moments, float64, in the shape of t2: infinite beyond the range of float64, NaN where t2 is not finite.
-            At :math:`t^2 = 0` without tilt they are exactly 1. Measured errors for d up to 512 and :math:`|t^2|` up to
-            1e4: 1e-14 of the moment at 0 for negative :math:`t^2`, 2e-12 of the moment itself for positive.
+            At :math:`t^2 = 0` without tilt they are exactly 1. Errors for d up to 512 and :math:`|t^2|` up to 1e4,
+            as the tests hold them: 1e-14 of the moment at 0 for negative :math:`t^2`, 2e-12 of the moment itself for
+            positive.
 
         Raises
         ------

@@ -12,7 +12,7 @@ from kernattn._array import Float64
 from kernattn._check import shown
 from kernattn.errors import KernattnError, ParameterError
 from kernattn.metrics import mean_and_ci
-from kernattn.studies._records import Record, sealed
+from kernattn.studies._records import ENDS, Record, sealed, with_ends
 from kernattn.studies._sweep import RESERVED, Cell, Stop, Sweep
 
 __all__ = ["TrialFailed", "measure"]
@@ -62,6 +62,7 @@ def _redrawn(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
         rows += [sweep.trial(cell, sweep.generator(cell, draw)) for draw in range(len(rows), wanted)]
         draws = _stacked(sweep, cell, rows)
         found = dict((sweep.reduce or _means)(cell, draws, facts))
+        _check_stop(sweep, cell, found)
         if stopped := _reason(sweep.stop, len(rows), facts | found, next(iter(draws))):
             shape = tuple(len(values) for values in sweep.along.values())
             if twice := sorted(set(facts) & set(found)):
@@ -96,11 +97,8 @@ def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> di
         raise ParameterError(f"a trial must not return {', '.join(ends)}, which are the ends of an interval")
     for name, values in draws.items():
         settled = _settled(facts, name)
-        interval = mean_and_ci(np.asarray(values, np.float64))
-        found[name] = interval.value
-        found[f"{name}_low"], found[f"{name}_high"] = (
-            np.where(settled, end, np.nan) for end in (interval.low, interval.high)
-        )
+        value, *ends = mean_and_ci(np.asarray(values, np.float64))
+        found |= with_ends(name, [value, *(np.where(settled, end, np.nan) for end in ends)])
     return found
 
 
@@ -109,12 +107,23 @@ def _settled(facts: Mapping[str, Any], name: str) -> Any:
     return np.asarray(facts.get(f"{name}_settled", facts.get("settled", True)), bool)
 
 
+def _check_stop(sweep: Sweep, cell: Cell, found: Mapping[str, Any]) -> None:
+    """Raise unless redraws give the field that decides when to stop, and where there is a precision its interval."""
+    name = sweep.stop.of
+    needed = [] if name is None else [name, *([f"{name}_low", f"{name}_high"] if sweep.stop.precision else [])]
+    if missing := [field for field in needed if field not in found]:
+        raise TrialFailed(
+            f"{sweep.name}, cell {cell}: Stop(of={name!r}) needs the fields {', '.join(needed)}; redraws give no "
+            f"{' and no '.join(missing)}, but {', '.join(found)}"
+        )
+
+
 def _reason(stop: Stop, draws: int, found: Mapping[str, Any], first: str) -> str | None:
     """Return why a cell needs no more redraws, or None."""
     if stop.precision is None:
         return "draws"
     name = stop.of or first
-    value, low, high = (np.asarray(found[f"{name}{end}"], np.float64) for end in ("", "_low", "_high"))
+    value, low, high = (np.asarray(found[f"{name}{end}"], np.float64) for end in ENDS)
     settled = np.broadcast_to(_settled(found, name), value.shape)
     if not settled.any():
         return "unsettled"

@@ -23,9 +23,24 @@ from kernattn._files import replace_bytes, replace_text
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 from kernattn.studies._seeds import digest
 
-__all__ = ["Record", "Records", "StudyConflict", "names", "read_records", "sealed", "select", "untimed"]
+__all__ = [
+    "ENDS",
+    "RECORDS",
+    "Record",
+    "Records",
+    "StudyConflict",
+    "names",
+    "read_config",
+    "read_records",
+    "sealed",
+    "select",
+    "spoken",
+    "untimed",
+    "with_ends",
+]
 
 CONFIG, RECORDS, SPARE, REJECTED = "config.json", "records.jsonl", "records.spare.jsonl", "records.rejected.jsonl"
+ENDS = ("", "_low", "_high")  # of the fields of a value and its interval: x, x_low, x_high
 FORMAT = 2  # of a folder; 1 was that of kernattn 0.1, whose records have no checksum
 
 Record = dict[str, Any]
@@ -43,6 +58,16 @@ def names(records: Iterable[Record], field: str) -> list[Any]:
 def select(records: Iterable[Record], **wanted: Any) -> list[Record]:
     """Return the records with these values."""
     return [record for record in records if all(record[key] == value for key, value in wanted.items())]
+
+
+def spoken(name: str) -> str:
+    """Return a name as a sentence has it."""
+    return name.replace("_", " ")
+
+
+def with_ends(name: str, interval: Iterable[Any]) -> dict[str, Any]:
+    """Return the fields of a value and the two ends of its interval."""
+    return {f"{name}{end}": part for end, part in zip(ENDS, interval, strict=True)}
 
 
 def untimed(record: Record) -> Record:
@@ -81,6 +106,11 @@ def read_records(folder: str | PathLike[str]) -> list[Record]:
     if found.bad:
         warnings.warn(f"{folder / RECORDS}: {_reasons(found.bad)}; left out", stacklevel=2)
     return list(found.records.values())
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    """Return the configuration of a study's folder: its axes, its seed, the versions that it ran with."""
+    return _stored(folder) or {}
 
 
 class _Lines(NamedTuple):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+import sys
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, nullcontext
+from contextlib import closing, contextmanager, nullcontext
 from os import PathLike
 from queue import SimpleQueue
+from threading import Timer
 from typing import Any
 
 from kernattn._check import checked_path, shown
@@ -21,10 +23,17 @@ from kernattn.studies._worker import Worker, found, name_of
 
 __all__ = ["run"]
 
+QUIET = 10.0  # seconds before a run without a record says what may take so long
+COMPILES = (
+    f"kernattn: no cell is measured after {QUIET:g} s. A first run compiles its loops, up to a quarter of a minute "
+    "each where the machine is quiet, and keeps them on disk."
+)
+
 
 def run(
     sweep: Sweep | str,
     out: str | PathLike[str],
+    *,
     workers: int = 0,
     progress: bool | None = False,
     settings: Mapping[str, Any] | None = None,
@@ -46,7 +55,8 @@ def run(
         Processes of one thread each, which find the sweep by its name; 0 measures in this process, whose threads may
         change last digits.
     progress : bool or None
-        Show a progress bar on stderr; None shows it on a terminal only.
+        Show a progress bar on stderr; None shows it on a terminal only. Unless it is False, stderr hears that a first
+        run compiles, where no cell is measured for ten seconds.
     settings : mapping, optional
         Plain JSON values, for a sweep that is named as a function.
 
@@ -84,16 +94,22 @@ def run(
     sweep = found(sweep, settings) if isinstance(sweep, str) else sweep
     if not isinstance(sweep, Sweep):
         raise ParameterError(f"sweep must be a Sweep or its name, 'module:object'; got {shown(sweep)}")
+    cells = sweep.cells()
+    config = _config(sweep, home, settings, len(cells))
     if integer("workers", workers, 0) and home is None:
         home = name_of(sweep)
-    cells = sweep.cells()
     if not cells:
         raise ParameterError(f"the sweep {sweep.name} keeps no cell of its axes")
-    with Records(checked_path("out", out), _config(sweep), [cell.name for cell in cells]) as records:
+    with Records(checked_path("out", out), config, [cell.name for cell in cells]) as records:
         todo = [cell for cell in cells if cell.name not in records.done]
         measured = _measured(sweep, todo, home, settings, workers)
-        with _bar(progress, len(cells), len(cells) - len(todo)) as bar, closing(measured):
+        with (
+            _bar(progress, len(cells), len(cells) - len(todo)) as bar,
+            closing(measured),
+            _patience(bar, progress is not False and todo) as first,
+        ):
             for record in measured:
+                first.cancel()
                 records.append(record)
                 if bar is not None:
                     bar.update()
@@ -138,7 +154,7 @@ def _measured(
         raise failures[0]
 
 
-def _config(sweep: Sweep) -> dict[str, Any]:
+def _config(sweep: Sweep, home: str | None, settings: Mapping[str, Any], cells: int) -> dict[str, Any]:
     """Return what a reader should know, beside the records themselves."""
     return {
         "study": sweep.name,
@@ -151,8 +167,24 @@ def _config(sweep: Sweep) -> dict[str, Any]:
         "precision": sweep.stop.precision,
         "most": sweep.stop.limit,
         "seed": sweep.seed,
+        "cells": cells,
+        "sweep": home,
+        "settings": dict(settings),
         "versions": versions(),
     }
+
+
+@contextmanager
+def _patience(bar: Any, told: Any) -> Iterator[Timer]:
+    """Yield a timer that tells why nothing happens, unless it is cancelled in time."""
+    timer = Timer(QUIET, print if bar is None else bar.write, (COMPILES,), {"file": sys.stderr})
+    timer.daemon = True
+    if told:
+        timer.start()
+    try:
+        yield timer
+    finally:
+        timer.cancel()
 
 
 def _bar(progress: bool | None, total: int, initial: int) -> Any:

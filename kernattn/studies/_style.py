@@ -1,201 +1,208 @@
-"""How the figures look: colours that colour-blind readers tell apart, panels, legends, and files written whole."""
+"""How figures are made: sizes, titles and legends that fit, and files written whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+from kernattn._check import one_of
 from kernattn._files import replace_bytes
-from kernattn.studies._records import Record, names
+from kernattn.studies._palette import Look
 
 __all__ = [
     "FORMATS",
-    "GREY",
-    "UNIFORM",
-    "Look",
-    "arrangement",
+    "SIZES",
+    "Size",
     "canvas",
-    "dodged",
     "legend",
-    "look_of",
-    "panels",
+    "rendered",
     "save",
-    "uniform",
+    "style",
 ]
 
-FORMATS = ("png", "svg")
-GREY = "#4d4d4d"
-COLOURS = {  # of Okabe and Ito (2008); the marker tells estimators apart in grey
-    "trigonometric": ("#0072B2", "o"),
-    "phase": ("#56B4E9", "v"),
-    "positive": ("#D55E00", "s"),
-    "hyperbolic": ("#E69F00", "D"),
-    "optimal_positive": ("#009E73", "^"),
-}
-SPARE = (("#CC79A7", "P"), ("#000000", "X"), ("#999933", "p"))
-LINES: dict[str, Any] = {"iid": (0, (3, 1.5)), "orthogonal": "-"}
-SPARE_LINES: tuple[Any, ...] = (":", "-.", (0, (1, 3)), (0, (5, 3, 1, 3)))
-ARRANGEMENTS = {  # where projections are all there is to tell apart
-    "orthogonal": ("#0072B2", "s", "-"),
-    "coupled": ("#56B4E9", "D", (0, (6, 2))),
-    "simplex": ("#009E73", "^", "-."),
-    "hadamard": ("#E69F00", "v", ":"),
-    "sobol": ("#CC79A7", "P", (0, (1, 3))),
-    "halton": ("#999933", "X", (0, (5, 3, 1, 3))),
-    "raw_qr": ("#D55E00", "o", (0, (2, 2))),
-}
-OTHER = ("#000000", "*", (0, (8, 3)))
-Look = dict[str, Any]
-WIDTH = 10.6  # inches: the legend needs them
+FORMATS = ("pdf", "png", "svg")
 
-RC: dict[Any, Any] = {
-    "axes.axisbelow": True,
-    "axes.edgecolor": "#888888",
-    "axes.grid": True,
-    "axes.labelcolor": "#333333",
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "axes.titlesize": 10,
-    "font.family": "DejaVu Sans",
-    "font.size": 9,
-    "grid.color": "#e6e6e6",
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "kernattn",
-    "text.color": "#222222",
-    "xtick.color": "#555555",
-    "ytick.color": "#555555",
+
+class Size(NamedTuple):
+    """Of a figure: inches across, points of its text, panels side by side at most, inches down per panel."""
+
+    width: float
+    font: float
+    columns: int
+    height: float
+    titled: bool  # a paper has the title in its caption
+
+
+SIZES = {
+    "screen": Size(10.6, 9.0, 3, 2.9, titled=True),
+    "page": Size(7.0, 7.5, 3, 2.2, titled=False),  # both columns of a page
+    "column": Size(3.4, 7.0, 1, 2.1, titled=False),
 }
 
 
-def look_of(records: Sequence[Record], estimator: str, projection: str) -> Look:
-    """Return colour and marker (the estimator) and line (the projection); iid is dashed and hollow."""
-    colour, marker = _known_or_spare(estimator, names(records, "estimator"), COLOURS, SPARE)
-    line = _known_or_spare(projection, names(records, "projection"), LINES, SPARE_LINES)
-    return _look(colour, marker, line, hollow=projection == "iid")
+def style(size: str = "screen") -> dict[Any, Any]:
+    """Return the settings of Matplotlib (rcParams) under which the project draws.
 
+    Parameters
+    ----------
+    size : {"screen", "page", "column"}
+        What the text is sized for: a screen, both columns of a page, or one.
 
-def arrangement(projection: str) -> Look:
-    """Return colour, marker and line of a projection, in a figure that compares nothing else."""
-    return _look(*ARRANGEMENTS.get(projection, OTHER), hollow=projection == "raw_qr")
+    Returns
+    -------
+    dict
+        What `matplotlib.rc_context` takes.
 
+    Raises
+    ------
+    ParameterError
+        There is no such size.
 
-def _look(colour: str, marker: str, line: Any, hollow: bool) -> Look:
+    Examples
+    --------
+    >>> from kernattn.studies import style
+    >>> style("column")["font.size"]
+    7.0
+    """
+    points = SIZES[one_of("size", size, SIZES)].font
     return {
-        "color": colour,
-        "linestyle": line,
-        "marker": marker,
-        "markerfacecolor": "white" if hollow else colour,
-        "markeredgecolor": colour,
-        "markersize": 4.0,
-        "markeredgewidth": 1.0,
-        "linewidth": 1.4,
+        "axes.axisbelow": True,
+        "axes.edgecolor": "#888888",
+        "axes.grid": True,
+        "axes.labelcolor": "#333333",
+        "axes.spines.right": False,
+        "axes.spines.top": False,
+        "axes.titlesize": points + 0.5,
+        "axes.titlelocation": "left",
+        "font.family": "DejaVu Sans",
+        "font.size": points,
+        "grid.color": "#e6e6e6",
+        "grid.linewidth": 0.6,
+        "legend.frameon": False,
+        "legend.fontsize": points,
+        "pdf.fonttype": 42,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "kernattn",
+        "text.color": "#222222",
+        "xtick.color": "#555555",
+        "ytick.color": "#555555",
     }
 
 
-def _known_or_spare(name: str, present: Sequence[str], known: dict[str, Any], spare: Sequence[Any]) -> Any:
-    if name in known:
-        return known[name]
-    return spare[[other for other in present if other not in known].index(name) % len(spare)]
-
-
-def dodged(records: Sequence[Record], record: Record) -> float:
-    """Return m, moved a little by the series, so that intervals of one m stand side by side on a log axis."""
-    series = names([{"s": (r["estimator"], r["projection"])} for r in records], "s")
-    place = series.index((record["estimator"], record["projection"])) - (len(series) - 1) / 2
-    return float(record["m"] * 2 ** (0.6 * place / max(len(series), 1)))
-
-
 def canvas(title: str, subtitle: str, width: float, height: float) -> Any:
-    """Return an empty figure, sizes in inches, with its message on top and room for a legend below that."""
+    """Return an empty figure, its panels laid out in width x height inches below a message that breaks where it must.
+
+    Either text may be empty. Room for a legend is made by `legend`.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    figure = Figure(figsize=(width, height))
+    figure = Figure(figsize=(width, height), layout=ConstrainedLayoutEngine(w_pad=0.06, h_pad=0.06))
     FigureCanvasAgg(figure)
-    figure.subplots_adjust(
-        left=0.85 / width, right=1 - 0.2 / width, top=1 - 1.45 / height, bottom=0.55 / height, wspace=0.12, hspace=0.32
+    texts: tuple[tuple[str, Look, float], ...] = (
+        (title, {"fontsize": 13, "fontweight": "bold"}, 0.26),
+        (subtitle, {"fontsize": 9, "color": "#555555"}, 0.18),
     )
-    figure.text(0.25 / width, 1 - 0.3 / height, title, fontsize=13, fontweight="bold", va="center")
-    figure.text(0.25 / width, 1 - 0.6 / height, subtitle, fontsize=9, color="#555555", va="center")
+    for text, look, line in texts:
+        for each in _lines(figure, text, look, width - 0.3):
+            top = _raised(figure, line)
+            figure.text(0.1 / width, 1 - (top + line / 2) / figure.get_figheight(), each, va="center", **look)
     return figure
 
 
-def panels(records: Sequence[Record], title: str, subtitle: str, ylabel: str) -> tuple[Any, dict[str, Any]]:
-    """Return a figure and its axes by dataset: scales down, sources across, log2 m along the bottom."""
-    from matplotlib.ticker import FixedLocator, NullLocator
-
-    sources, scales, ms = names(records, "source"), names(records, "scale"), sorted(names(records, "m"))
-    figure = canvas(title, subtitle, max(3.3 * len(sources) + 1.05, WIDTH), 2.6 * len(scales) + 2.0)
-    grid = figure.subplots(len(scales), len(sources), squeeze=False, sharex=True, sharey="row")
-    axes = {}
-    for i, scale in enumerate(scales):
-        for j, source in enumerate(sources):
-            axis = grid[i][j]
-            found = next(r for r in records if r["source"] == source and r["scale"] == scale)
-            axes[found["dataset"]] = axis
-            axis.set_title(f"{source}, scale {scale:g}   (median v² = {found['v2_median']:.2g})", loc="left")
-            axis.set_xscale("log", base=2)
-            axis.xaxis.set_major_locator(FixedLocator(ms))
-            axis.xaxis.set_minor_locator(NullLocator())
-            axis.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            axis.set_xlim(ms[0] / 1.35, ms[-1] * 1.35)
-            if i == len(scales) - 1:
-                axis.set_xlabel("features m")
-            if j == 0:
-                axis.set_ylabel(ylabel)
-    return figure, axes
-
-
-UNIFORM: Look = {"color": GREY, "linewidth": 2.4, "alpha": 0.7, "zorder": 1.5}
+def legend(figure: Any, labelled: Mapping[str, Any]) -> None:
+    """Put one legend, of handles by label, between message and panels, in as many columns as fit."""
+    if not labelled:
+        return
+    width = figure.get_figwidth()
+    renderer = figure.canvas.get_renderer()
+    for columns in range(min(len(labelled), 8), 0, -1):
+        box = figure.legend(
+            labelled.values(),
+            labelled.keys(),
+            loc="upper left",
+            borderaxespad=0.0,
+            borderpad=0.3,
+            ncols=columns,
+            handlelength=2.6,
+            columnspacing=1.2,
+        )
+        box.set_in_layout(False)
+        extent = box.get_window_extent(renderer)
+        if extent.width / figure.dpi <= 0.92 * width or columns == 1:
+            break
+        box.remove()
+    top = _raised(figure, extent.height / figure.dpi + 0.06)
+    box.set_bbox_to_anchor((0.02 / width, 1 - top / figure.get_figheight()))
 
 
-def uniform(axis: Any, level: float | None) -> None:
-    """Draw the level of uniform attention across a panel; where it is exact, a logarithmic axis says so in words."""
-    if level == 0 and axis.get_yscale() == "log":
-        axis.annotate("uniform attention is exact", (0.03, 0.05), xycoords="axes fraction", color=GREY)
-    elif level is not None:
-        axis.axhline(level, **UNIFORM)
+def _raised(figure: Any, inches: float) -> float:
+    """Make room between the texts of a figure and its panels, and return where it begins, in inches from the top."""
+    engine = figure.get_layout_engine()
+    height = figure.get_figheight()
+    panels = height * engine.get()["rect"][3]
+    for text in figure.texts:
+        text.set_y(1 - (1 - text.get_position()[1]) * height / (height + inches))
+    figure.set_figheight(height + inches)
+    engine.set(rect=(0, 0, 1, panels / (height + inches)))
+    return float(height - panels)
 
 
-def legend(figure: Any, records: Sequence[Record], extra: Sequence[Any] = ()) -> None:
-    """Put one legend above the panels: a colour per estimator, a line per projection, and what is given."""
-    from matplotlib.lines import Line2D
-
-    handles: list[Any] = []
-    for estimator in names(records, "estimator"):
-        look = look_of(records, estimator, "orthogonal") | {"linestyle": "none", "markersize": 6.0}
-        handles.append(Line2D([], [], label=estimator.replace("_", " "), **look))
-    for projection in names(records, "projection"):
-        look = look_of(records, records[0]["estimator"], projection)
-        handles.append(Line2D([], [], label=projection, color=GREY, linestyle=look["linestyle"], linewidth=1.4))
-    handles += [*extra, Line2D([], [], label="uniform attention", **UNIFORM)]
-    width, height = figure.get_size_inches()
-    figure.legend(
-        handles=handles,
-        loc="center left",
-        bbox_to_anchor=(0.15 / width, 1 - 0.92 / height),
-        ncols=min(len(handles), 9),
-        handlelength=2.0,
-        columnspacing=1.2,
-        handletextpad=0.5,
-    )
+def _lines(figure: Any, text: str, look: Look, width: float) -> list[str]:
+    """Break a text into lines of that many inches."""
+    lines: list[str] = []
+    renderer = figure.canvas.get_renderer()
+    for word in text.split():
+        longer = f"{lines[-1]} {word}" if lines else word
+        probe = figure.text(0, 0, longer, **look)
+        fits = probe.get_window_extent(renderer).width / figure.dpi <= width
+        probe.remove()
+        if lines and fits:
+            lines[-1] = longer
+        else:
+            lines.append(word)
+    return lines
 
 
-def save(folder: Path, name: str, draw: Callable[[], Any]) -> list[str]:
-    """Draw a figure under this style and write it in every format; return the names of the files."""
+def save(
+    folder: Path,
+    name: str,
+    draw: Callable[[], Any],
+    size: str = "screen",
+    formats: Sequence[str] = FORMATS,
+    about: str = "",
+) -> list[str]:
+    """Draw a figure under this style and write it in every format; return the names of the files.
+
+    `about` is what the files say of themselves.
+    """
+    files = {f"{name}.{form}": content for form, content in rendered(name, draw, size, formats, about).items()}
+    for file, content in files.items():
+        replace_bytes(folder / file, content)
+    return list(files)
+
+
+def rendered(
+    name: str, draw: Callable[[], Any], size: str, formats: Sequence[str], about: str, dpi: int = 140
+) -> dict[str, bytes]:
+    """Return a figure in every format."""
     import matplotlib as mpl
 
-    files = []
-    with mpl.rc_context(RC):
+    found = {}
+    with mpl.rc_context(style(size)):
         figure = draw()
-        for form in FORMATS:
+        for form in formats:
             buffer = BytesIO()
-            metadata = {"Date": None} if form == "svg" else {}
-            figure.savefig(buffer, format=form, dpi=140, metadata=metadata)
-            replace_bytes(folder / f"{name}.{form}", buffer.getvalue())
-            files.append(f"{name}.{form}")
-    return files
+            figure.savefig(buffer, format=form, dpi=dpi, metadata=_metadata(form, name, about))
+            found[form] = buffer.getvalue()
+    return found
+
+
+def _metadata(form: str, name: str, about: str) -> dict[str, Any]:
+    """Return what a file says of itself: nothing that changes from one run to the next."""
+    told = "Subject" if form == "pdf" else "Description"
+    undated = {"pdf": {"CreationDate": None}, "svg": {"Date": None}}.get(form, {})
+    return {"Title": name, **undated, **({told: about} if about else {})}

@@ -73,7 +73,8 @@ class Stop:
     precision : float, optional
         Largest half-width of the 95% interval of `of`, relative to its value, in (0, 1).
     of : str, optional
-        The field that is to be precise; default the first that a trial returns.
+        The field that is to be precise; default the first that a trial returns. The first cell fails where it is none
+        of the fields that redraws give.
     most : int, optional
         Redraws at which a cell stops in any case; default 16 times `draws`.
     """
@@ -96,6 +97,9 @@ class Stop:
             if not 0 < finite_number("precision", self.precision) < 1:
                 raise ParameterError(f"precision must lie strictly between 0 and 1; got {shown(self.precision)}")
             object.__setattr__(self, "precision", float(self.precision))
+        given: Any = self.of
+        if given is not None and (not isinstance(given, str) or not given):
+            raise ParameterError(f"of must be the name of a field; got {shown(given)}")
 
     @property
     def limit(self) -> int:

@@ -6,6 +6,7 @@ import pytest
 import kernattn as ka
 import laws
 import maps
+from covering import turns
 from xp import Backend
 
 FUTURES = {  # what becomes of q, k and v after token t
@@ -48,8 +49,7 @@ def same(actual, wanted, what):
     )
 
 
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("name", [*maps.MAPS, "taylor2", "nystrom", "sum"])
+@pytest.mark.parametrize(("name", "dtype"), turns([*maps.MAPS, "taylor2", "nystrom", "sum"], ["float32", "float64"]))
 def test_the_past_keeps_every_bit(name, backend, dtype, monkeypatch):
     monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
     phi, rng = maps.make(name), np.random.default_rng(len(name))

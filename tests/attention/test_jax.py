@@ -11,15 +11,15 @@ from xp import to_numpy
 jax = pytest.importorskip("jax")
 jnp = jax.numpy
 
-SOME = [
-    "elu1",
-    "polynomial",
-    "generalized-own",
-    "trigonometric-softmax",
-    "positive-softmax",
-]  # the others take the same paths
-JITTED = ["elu1", "trigonometric-softmax", "positive-softmax"]  # XLA takes a second or two for each
-MORE = ["elu1", "relu", "polynomial", "trigonometric-softmax", "hyperbolic-ard"]
+
+def usual(names, others):
+    """Names, and others where time is given: XLA takes a second or two for each, and they take the same paths."""
+    return [*names, *(pytest.param(name, marks=pytest.mark.slow) for name in others)]
+
+
+SOME = usual(["generalized-own", "positive-softmax"], ["elu1", "polynomial", "trigonometric-softmax"])
+JITTED = usual(["trigonometric-softmax", "positive-softmax"], ["elu1"])
+MORE = usual(["polynomial", "hyperbolic-ard"], ["elu1", "relu", "trigonometric-softmax"])
 
 
 def inputs(n=11, lead=(2,), scale=0.7):

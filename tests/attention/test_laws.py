@@ -2,18 +2,19 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import laws
 import maps
+from maps import examples
 
 every_map = pytest.mark.parametrize("name", maps.MAPS)
 
 
 @every_map
 @given(case=maps.cases(), data=st.data())
-@settings(max_examples=15)
+@examples(5)
 def test_agrees_with_the_oracle(name, backend, case, data):
     q, k, v, mask = case.arrays()
     packed = data.draw(st.sampled_from([None, 3, 40]))
@@ -23,7 +24,7 @@ def test_agrees_with_the_oracle(name, backend, case, data):
 
 @every_map
 @given(case=maps.cases(lengths=st.integers(2, 70)), data=st.data())
-@settings(max_examples=10)
+@examples(4)
 def test_all_forms_agree(name, backend, case, data):
     q, k, v, mask = case.arrays()
     cut = data.draw(st.integers(1, q.shape[-2] - 1))
@@ -32,7 +33,7 @@ def test_all_forms_agree(name, backend, case, data):
 
 @every_map
 @given(case=maps.cases(lengths=maps.LENGTHS.filter(lambda n: n > 1)), data=st.data())
-@settings(max_examples=10)
+@examples(4)
 def test_blind_to_the_future(name, backend, case, data):
     q, k, v, mask = case.arrays()
     t = data.draw(st.integers(0, q.shape[-2] - 2))
@@ -41,7 +42,7 @@ def test_blind_to_the_future(name, backend, case, data):
 
 @every_map
 @given(case=maps.cases())
-@settings(max_examples=8)
+@examples(3)
 def test_the_order_of_keys_is_free(name, backend, case):
     q, k, v, mask = case.arrays()
     laws.order_of_keys_is_free(maps.make(name), q, k, v, backend, key_mask=mask)
@@ -53,7 +54,7 @@ def test_the_order_of_keys_is_free(name, backend, case):
     share=st.sampled_from([0.0, 0.2, 0.7]),
     filling=st.sampled_from([1e4, np.nan, np.inf]),
 )
-@settings(max_examples=8)
+@examples(3)
 def test_a_masked_key_is_a_removed_key(name, backend, case, share, filling):
     q, k, v, _ = case.arrays()
     keep = np.random.default_rng(0).random(q.shape[-2]) < share
@@ -63,7 +64,7 @@ def test_a_masked_key_is_a_removed_key(name, backend, case, share, filling):
 
 @every_map
 @given(case=maps.cases(), data=st.data())
-@settings(max_examples=8)
+@examples(3)
 def test_segments_are_separate_calls(name, backend, case, data):
     q, k, v, mask = case.arrays()
     n = q.shape[-2]
@@ -81,7 +82,7 @@ def test_segments_are_separate_calls(name, backend, case, data):
 
 @every_map
 @given(case=maps.cases(lengths=st.integers(3, 70), masks=False))
-@settings(max_examples=6)
+@examples(3)
 def test_merging_is_a_monoid(name, backend, case):
     q, k, v, _ = case.arrays()
     n = q.shape[-2]
@@ -90,7 +91,7 @@ def test_merging_is_a_monoid(name, backend, case):
 
 @every_map
 @given(case=maps.cases(masks=False))
-@settings(max_examples=6)
+@examples(3)
 def test_linear_in_the_values(name, backend, case):
     q, k, v, _ = case.arrays()
     laws.linear_in_the_values(maps.make(name), q, k, v, backend)

@@ -5,7 +5,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.attention._check import _form
+from kernattn._forms import MOST, Forms, form_of
 
 PHI = ka.features.elu1()
 ROWS = np.ones((7, 4), np.float32)
@@ -60,6 +60,51 @@ def test_another_place():
     """Checked by the form itself: without a second device, later checks refuse what this one would let pass."""
     torch = pytest.importorskip("torch")
     row = torch.ones((7, 4))
-    forms = [_form(each, names=("q",)) for each in (row, row.clone(), row.to("meta"), row.to_sparse())]
+    forms = [form_of("q", each) for each in (row, row.clone(), row.to("meta"), row.to_sparse())]
     assert forms[0] == forms[1]
     assert len(set(forms)) == 3
+
+
+def test_another_state():
+    other = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=1)
+    state, wide = ka.key_state(ROWS, ROWS, PHI), ka.key_state(ROWS, ROWS[:, :3], PHI)
+
+    def attend(**arrays):
+        return ka.attend(**{"state": state, "q": ROWS} | arrays, phi=PHI)
+
+    attend(state=wide)
+    mismatch = errors.StateMismatchError
+    good_then_bad(attend, {}, {"state": ka.key_state(ROWS, ROWS, other)}, mismatch, "from one draw")
+    good_then_bad(attend, {}, {"state": state._replace(z=state.z[:2])}, mismatch, r"got shapes")
+    good_then_bad(attend, {}, {"state": None}, errors.DTypeError, "must be a LinearState")
+    good_then_bad(causal, {"state": state}, {"state": wide}, mismatch, "one last axis")
+    good_then_bad(causal, {"state": None}, {"state": tuple(state)}, errors.DTypeError, "must be a LinearState")
+
+
+def test_softmax_of_another_dimension():
+    def softmax(**arrays):
+        return ka.softmax_attention(**{"q": ROWS, "k": ROWS, "v": ROWS} | arrays)
+
+    good_then_bad(softmax, {}, {"k": ROWS[:, :3]}, errors.ShapeError, "last axis")
+
+
+def test_rows_of_a_map():
+    phi = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=1)
+    good_then_bad(phi, {"x": ROWS}, {"x": ROWS[:, :3]}, errors.ShapeError, "d = 4 columns")
+    good_then_bad(phi, {"x": ROWS}, {"x": ROWS.astype("i4")}, errors.DTypeError, "one of the dtypes")
+    good_then_bad(phi, {"x": ROWS}, {"x": ROWS[0]}, errors.ShapeError, r"\(\.\.\., n, d\)")
+
+
+def test_another_library():
+    torch = pytest.importorskip("torch")
+    good_then_bad(causal, {}, {"k": torch.ones(7, 4)}, errors.MixedLibraryError, "one library")
+
+
+def test_forms_are_forgotten():
+    forms = Forms()
+    for number in range(3 * MOST):
+        forms.add((number,))
+        assert (number,) in forms
+    forms.add(None)
+    assert None not in forms
+    assert sum((number,) in forms for number in range(3 * MOST)) <= MOST

@@ -19,12 +19,14 @@ WIDE = np.finfo(np.longdouble).maxexp > 10_000  # scores of float64 may overflow
 
 
 HOST = [each for each in backends("block_softmax") if each.name in ("cpu", "reference")]
-OTHERS = [Backend("reference", kind) for kind in KINDS if kind.name in ("strict", "torch", "jax")]
+OTHERS = [Backend("reference", kind) for kind in KINDS if kind.name in ("strict", "torch")]
+JAX = [Backend("reference", kind) for kind in KINDS if kind.name == "jax"]  # compiles for seconds each call
+SOME = [pytest.param(each, marks=pytest.mark.slow) for each in JAX]
 
 
-@pytest.fixture(params=[*HOST, *OTHERS], ids=lambda each: f"{each}-{each.kind}", scope="session")
+@pytest.fixture(params=[*HOST, *OTHERS, *SOME], ids=lambda each: f"{each}-{each.kind}", scope="session")
 def softmax_backend(request):
-    """Each backend of the host, and the reference on each kind of array."""
+    """Each backend of the host, and the reference on each kind of array; JAX in whole where slow tests run."""
     with request.param.kind.wide():
         yield request.param
 
@@ -53,14 +55,25 @@ def attention(backend, *arrays, **options):
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", SIZES)
 def test_every_size(dtype, causal, softmax_backend):
+    own = SIZES[dtype] if softmax_backend in HOST else (SIZES[dtype][0], 1, SIZES[dtype][-1])
+    check_sizes(own, dtype, causal, softmax_backend)
+
+
+@pytest.mark.parametrize("jax", JAX, ids=repr)
+def test_sizes_on_jax(jax):
+    check_sizes((1e-30, 1, 1e30), "float32", False, jax)
+
+
+def check_sizes(own, dtype, causal, softmax_backend):
+    """Finite, among the values and right where scores are told apart, for queries and keys of each pair of sizes."""
     if dtype not in softmax_backend.kind.dtypes:
         pytest.skip(f"no {dtype} there")
     kind, rng = numpy_dtype(dtype), np.random.default_rng(5)
     wide = "float64" if dtype == "float64" else "float32"
     largest = LARGEST.get(dtype) or np.finfo(kind).max
     may = np.tri(70, dtype=bool) if causal else np.ones((70, 70), bool)
-    for size in SIZES[dtype]:
-        for other in (size, SIZES[dtype][0], 1):
+    for size in own:
+        for other in dict.fromkeys((size, own[0], 1)):
             for values in (1, largest):
                 given = [
                     (rng.uniform(-1, 1, (70, width)) * factor).astype(kind)

@@ -17,16 +17,33 @@ pytest.importorskip("numba")
 
 from kernattn._parallel import VARIABLE
 from kernattn.bench import Sizes, bench, table, write
+from kernattn.bench._races import Timing
 from kernattn.bench._rates import Gauge, Rates, Work
+from kernattn.bench._rows import Case, Race
 from kernattn.bench.cpu import DEVICE, SCALING, START, _rates, scaling, scaling_figure, start
 from kernattn.bench.cpu._clock import SETTLE, WAKE, HostClock
 from kernattn.cli import main
 from kernattn.errors import ParameterError
 
 TINY = Sizes(n=128, heads=2, dim=16, features=32)
-SAME = ("causal", "full", "softmax", "libraries", "transforms", "chains", "tensor-srht", "compiled")
+SAME = (
+    "causal",
+    "full",
+    "softmax",
+    "libraries",
+    "transforms",
+    "chains",
+    "tensor-srht",
+    "compiled",
+    "kernel",
+    "orthogonal",
+)
 OTHERS = ("performer", "alone", "one map")  # of which the first adds 1e-4 to its features
 RATES = Rates(bytes=1e10, flops=1e11, functions=1e9)
+
+
+def idle(sizes: Sizes, work: Work) -> dict[str, Gauge]:
+    return dict.fromkeys(("bytes", "flops", "functions"), Gauge(lambda: None, 1.0))
 
 
 def test_a_turn_begins_awake(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,6 +110,23 @@ def test_features_of_torch_are_ours_in_another_basis(name: str, dtype: str) -> N
     np.testing.assert_allclose(found @ found.T, ours @ ours.T, atol=1e-5 if dtype == "float32" else 1e-13)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("name", ["gaussian", "laplacian", "polynomial"])
+def test_kernel_matrices_meet_lean_peers(name: str, dtype: str) -> None:
+    """Lean forms compute in the dtype of the rows, as ours does, over several blocks, the last one not whole."""
+    case = DEVICE.cases[f"kernel-{name}"]
+    calls = case.make(replace(TINY, n=300, dtype=dtype)).calls
+    ours = calls["ours"]()
+    lean = {contestant: call for contestant, call in calls.items() if "lean" in contestant}
+    assert ("torch, lean" in lean) == bool(find_spec("torch"))
+    assert ("NumPy, lean" in lean) == (name != "laplacian")
+    for contestant, call in lean.items():
+        found = np.asarray(call())
+        assert found.dtype == ours.dtype == dtype
+        atol = 3e-5 if dtype == "float32" else 1e-12
+        np.testing.assert_allclose(found, ours, rtol=atol, atol=atol, err_msg=contestant)
+
+
 @pytest.mark.parametrize("name", ["causal-elu1", "causal-favor"])
 def test_torch_in_chunks_takes_whole_chunks(name: str) -> None:
     race = DEVICE.cases[name].make(replace(TINY, n=100))
@@ -132,6 +166,41 @@ def test_rows_tables_and_files(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == files
 
 
+def test_every_case_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "--list"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[0] for line in lines] == list(DEVICE.cases)
+    assert all(case.about and "\n" not in case.about for case in DEVICE.cases.values())
+    told = dict(line.split(maxsplit=1) for line in lines)
+    assert told["step"].endswith("(reuse = False)")
+    assert "Pair" not in told["kernel-gaussian"]
+
+
+def test_a_time_below_its_floor_is_marked() -> None:
+    column = next(column for column in DEVICE.columns if column.title == "over the floor")
+    assert [column.cell(row) for row in ({"over_floor": np.float64(0.84)}, {"over_floor": 1.0}, {})] == [
+        "0.84?",
+        "1.00",
+        "",
+    ]
+
+
+def test_a_gauge_counts_at_its_low_quartile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gauge that was slowed down in some turns lowers no floor."""
+    seen: list[str] = []
+
+    def timed(calls: Any, *_: Any) -> Any:
+        seen.extend(calls)
+        return {name: Timing(2.0, 1.0, 3.0, 4) for name in calls}, {}
+
+    monkeypatch.setattr("kernattn.bench._rows.race", timed)
+    rows = bench(DEVICE, ["causal-elu1"], TINY, [64])
+    gauges = DEVICE.gauges(TINY, Work(rows[0]["bytes"], rows[0]["flops"], rows[0]["functions"]))
+    assert rows[0]["product_flops_per_second"] == gauges["flops"].amount
+    assert seen[3] == "ours"  # right after the gauges
+    assert all("gauge" in name for name in seen[:3])
+
+
 def test_memory_of_nothing_is_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     figure = pytest.importorskip("matplotlib.figure").Figure
     made = []
@@ -165,10 +234,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
         fixed = {"method": f"m = {features}", "milliseconds": 1.0, "ns_per_token": 1.0, "extra_mib": 1.0}
         return [{"n": n, "heads": heads, "dim": dim, **fixed} for n in sizes]
 
-    def gauges(sizes: Sizes, work: Work) -> dict[str, Gauge]:
-        return dict.fromkeys(("bytes", "flops", "functions"), Gauge(lambda: None, 1.0))
-
-    monkeypatch.setattr("kernattn.bench.cpu.DEVICE", replace(DEVICE, gauges=gauges))
+    monkeypatch.setattr("kernattn.bench.cpu.DEVICE", replace(DEVICE, gauges=idle))
     monkeypatch.setattr("kernattn.bench.cpu.start", lambda: [{"what": "import kernattn", "seconds": 0.04}])
     monkeypatch.setattr("kernattn.bench.cpu.scaling", growth)
     words = "bench --cases step --asleep --rounds 1 --heads 1 --dim 8 --scaling --start"
@@ -180,6 +246,20 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     stored = json.loads((tmp_path / "bench.json").read_text())
     assert {"machine", "races", "scaling", "start"} == stored.keys()
     assert (tmp_path / "scaling.svg").exists()
+
+
+def test_rows_are_kept_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A case that fails after another one loses none of its rows."""
+    broken = Case(lambda sizes: Race({"ours": lambda: 1 / 0}, Work(bytes=1.0)))
+    monkeypatch.setattr(
+        "kernattn.bench.cpu.DEVICE", replace(DEVICE, gauges=idle, cases={**DEVICE.cases, "broken": broken})
+    )
+    words = "bench --cases step broken --rounds 1 --heads 1 --dim 8"
+    with pytest.raises(ZeroDivisionError):
+        main([*words.split(), "--out", str(tmp_path)])
+    stored = json.loads((tmp_path / "bench.json").read_text())
+    assert {row["case"] for row in stored["races"]} == {"step"}
+    assert "| step | ours | 1 | 1 | float32 |" in (tmp_path / "bench.md").read_text()
 
 
 def test_a_case_without_its_data_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

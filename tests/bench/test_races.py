@@ -13,6 +13,7 @@ class Clock:
 
     now = 0.0
     turn = 5e-3
+    long = 0.5
     settled = 0
 
     def settle(self, call: Call) -> None:
@@ -43,6 +44,36 @@ def test_turns_alternate_and_times_are_those_of_one_call() -> None:
     assert "".join(order) == "aabb" + "aaabb" * 5  # one to settle, then two and one that fill a turn
     stopped, _ = race(calls, clock, rounds=50, seconds=0.0)
     assert {t.turns for t in stopped.values()} == {3}
+
+
+def test_a_long_call_settles_by_itself() -> None:
+    """It is called once to settle at first, when nobody knows how long it takes, and once a turn after that."""
+    clock, called = Clock(), []
+
+    def contestant() -> None:
+        called.append(1)
+        clock.now += 0.5
+
+    times, _ = race({"long": contestant}, clock, rounds=5, seconds=100.0)
+    assert times["long"].turns == 5
+    assert len(called) == 2 + 5
+    assert clock.settled == 1 + 5
+
+
+def test_a_rival_that_fails_leaves_and_says_why() -> None:
+    clock = Clock()
+
+    def broken() -> None:
+        raise RuntimeError("no such | kernel\nmore")
+
+    def sound() -> None:
+        clock.now += 0.1
+
+    times, failed = race({"ours": sound, "rival": broken}, clock, 3, 100.0, rivals=["rival"])
+    assert list(times) == ["ours"]
+    assert failed == {"rival": "RuntimeError: no such / kernel"}
+    with pytest.raises(RuntimeError):
+        race({"ours": broken}, clock, 3, 100.0, rivals=["rival"])
 
 
 def test_who_runs_out_of_memory_leaves() -> None:

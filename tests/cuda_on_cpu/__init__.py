@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cuda_on_cpu.build import BuildError, gxx
+from cuda_on_cpu.build import BuildError, gxx, sanitizing
 from cuda_on_cpu.module import KernelError, RawModule
 
-__all__ = ["BuildError", "KernelError", "RawModule", "gxx"]
+__all__ = ["BuildError", "KernelError", "RawModule", "gxx", "sanitizing"]

@@ -36,6 +36,13 @@ def gxx() -> str | None:
     return shutil.which("g++")
 
 
+def sanitizing() -> dict[str, str]:
+    """The variables of a process that loads sanitized libraries."""
+    command = [str(gxx()), "-print-file-name=libasan.so"]
+    library = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return {"LD_PRELOAD": library, "ASAN_OPTIONS": "detect_leaks=0:detect_stack_use_after_return=0"}
+
+
 def cache_folder() -> Path:
     """Where built libraries are kept between runs."""
     folder = Path(os.environ.get("CUDA_ON_CPU_CACHE", Path(tempfile.gettempdir()) / f"cuda_on_cpu-{os.getuid()}"))

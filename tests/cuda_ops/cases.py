@@ -2,6 +2,7 @@
 
 import ml_dtypes
 import numpy as np
+import pytest
 
 import oracles
 from kernattn.ops import kinds
@@ -9,7 +10,12 @@ from kernattn.ops.spec import MapSpec
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 KINDS = (*kinds.KINDS, "elementwise")
-RARE = ("float64", "float16")  # of whose kinds a few are tried, and all where time is given
+CASES = [  # every kind, and every dtype; each kind in each dtype where time is given
+    pytest.param(kind, dtype, marks=[] if usual else pytest.mark.slow)
+    for dtype in DTYPES
+    for kind in KINDS
+    for usual in [dtype == "float32" or kind == "exp" or (kind, dtype) == ("sincos", "bfloat16")]
+]
 OPERAND_EPS = {
     "float32": 2.0**-24,
     "float64": 2.0**-50,

@@ -26,6 +26,7 @@ class Ticks:
 
     now = 0
     turn = 5e-3
+    long = 1.0
 
     def settle(self, call):
         call()

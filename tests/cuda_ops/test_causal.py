@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 
 import oracles
-from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs, to64
+from cuda_ops.cases import CASES, array, assert_close, specs, to64
 from kernattn.ops._cuda import linear, runtime
 from kernattn.ops._cuda.linear import linear_code
 from kernattn.ops._cuda.maps import map_code
-
-CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]
 
 
 def problem(cupy, seed, kind, dtype, n, d, e, frequencies, lead=(2,), scale=1.0):

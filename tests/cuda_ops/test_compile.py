@@ -33,37 +33,30 @@ def widest(found):
     }
     best = {}
     for x in sorted(found, key=tiles.__getitem__):
-        best[x.op, x.dtype, x.map, "-DMAPS=2" in x.defines] = x
-    return [x for x in found if x.op != "causal" or x in best.values()]
+        best[x.op, x.dtype, x.map] = x  # of one map and two, that of two
+    return list(best.values())
 
 
-WIDE, NARROW = (128, 128), (16, 32)
-USUAL = instances(LIMITS[90], maps=("exp",)) + instances(LIMITS[90], ("bfloat16",), ("sincos",))
-USUAL += [x for x in instances(LIMITS[90], ("float32",), ("sincos",)) if x.op in ("causal", "hadamard")]
-USUAL = list(dict.fromkeys(USUAL))
-USUAL += [
-    x
-    for x in instances(LIMITS[90], ("bfloat16",), ("exp_pair", "relu", "cos", "elementwise", "values", "logs"))
-    if x.op == "causal"
-]
-USUAL += rounded(LIMITS[90], ("exp",))
-USUAL = [
-    x for x in USUAL if "-DMAPS=2" not in x.defines or (x.map, x.dtype) in (("exp", "bfloat16"), ("exp", "float32"))
-]
-USUAL = widest([x for x in USUAL if x.map != "exp"]) + [x for x in USUAL if x.map == "exp"]
-PLAIN = ("countsketch", "tensor_sketch", "orthogonalize", "hadamard")  # without tensor cores
-USUAL = [x for x in USUAL if x.op not in PLAIN or x.dtype == "float32"]
-SIZES = (WIDE, NARROW, (32, 64))
-EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
-OTHER_OPS = {  # the oldest and the newest: each op on one of them, the two with the largest tiles on both
-    80: ("block_softmax", "causal", "features", "key_state", "step"),
-    120: ("block_softmax", "causal", "gram", "attend"),
+PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without tensor cores
+BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a large one and in a small one
+    "bfloat16": {"features", "gram", "key_state", "attend", "causal", "step"},
+    "float16": {"block_softmax", "attend"},
+    "float32": {"block_softmax", "attend", *PLAIN},
+    "float64": {"causal", "attend"},
+    "tf32": {"causal", "attend"},
 }
+SIZES = ((128, 128), (16, 32), (32, 64))
+USUAL = [
+    x for x in widest(instances(LIMITS[90], maps=("exp",)) + rounded(LIMITS[90], ("exp",))) if x.op in BY_DTYPE[x.dtype]
+]
+USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("sincos",)) if x.op in ("features", "step")]
+EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
+OTHER_OPS = {80: ("causal", "features", "key_state", "step"), 120: ("block_softmax", "attend")}  # oldest and newest
 OTHERS = [
     (arch, x)
     for arch, ops in OTHER_OPS.items()
     for x in widest(instances(LIMITS[arch], ("bfloat16",), ("exp",)))
-    if x.op in ops and "-DMAPS=2" not in x.defines
+    if x.op in ops
 ]
 EVERY_OTHER = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch]) if (arch, x) not in OTHERS]
 EVERY_OTHER += [(arch, x) for arch in (80, 100, 120) for x in rounded(LIMITS[arch])]

@@ -4,15 +4,9 @@ import numpy as np
 import pytest
 
 import oracles
-from cuda_ops.cases import DTYPES, KINDS, OPERAND_EPS, RARE, array, specs, to64
+from cuda_ops.cases import CASES, OPERAND_EPS, array, specs, to64
 from kernattn.ops._cuda.constants import two_parts
 from kernattn.ops.spec import MapSpec
-
-CASES = [
-    pytest.param(kind, dtype, marks=[pytest.mark.slow] * (dtype in RARE and kind not in ("exp", "sincos")))
-    for dtype in DTYPES
-    for kind in KINDS
-]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)

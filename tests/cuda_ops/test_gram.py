@@ -31,8 +31,7 @@ def test_gram(cupy, monkeypatch, kind, dtype):
         np.testing.assert_array_equal(to64(outer), np.swapaxes(to64(outer), -1, -2))
 
 
-@pytest.mark.parametrize(("dtype", "frequencies"), [("bfloat16", 150), ("float64", 70)])
-@pytest.mark.parametrize("kind", ["sincos", None])
+@pytest.mark.parametrize(("dtype", "frequencies", "kind"), [("bfloat16", 150, "sincos"), ("float64", 70, None)])
 def test_many_tiles_and_parts(cupy, dtype, frequencies, kind):
     """More features than a tile has, and more rows than a part."""
     from kernattn.ops.gram.gpu import gram, launch

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 import oracles
-from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs
+from cuda_ops.cases import CASES, array, assert_close, specs
 from kernattn.ops._cuda import linear
-
-CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]
 
 
 def problem(cupy, seed, kind, dtype, n, length, d, e, frequencies, lead=(2,)):

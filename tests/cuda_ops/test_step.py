@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 import oracles
-from cuda_ops.cases import DTYPES, KINDS, array, assert_close, specs, to64
+from cuda_ops.cases import CASES, array, assert_close, specs, to64
 from kernattn.ops._cuda.linear import empty_state
-
-CASES = [(kind, "float32") for kind in KINDS] + [(kind, dtype) for kind in ("exp", "sincos") for dtype in DTYPES[1:]]
 
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)

@@ -10,11 +10,12 @@ import pytest
 
 import kernattn as ka
 import laws
+from covering import turns
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._choose import table
 from kernattn.features._choose.families import FAMILIES, Family, by_rows
-from kernattn.features._exponential.positive import _exponential_moments, _folded
+from kernattn.features._exponential.positive import _exponential_moments
 from kernattn.features._spectral.spectra import ISOTROPIC, PRODUCT, has_normal_frequencies
 from kernattn.kernels import KERNELS
 from kernattn.kernels._stationary import Stationary
@@ -34,8 +35,7 @@ class Mirrored(ka.features.RandomFeatureMap):
 
     @property
     def spec(self):
-        folded = _folded(self, -1.0)
-        return MapSpec("exp", **folded, amplitude=len(self.omega) ** -0.5)
+        return MapSpec("exp", omega=self._folded(-1.0), **self._row_logs(), amplitude=len(self.omega) ** -0.5)
 
     def _moments(self, x, y):
         return _exponential_moments(self, x, y, tilt=0.0)
@@ -298,8 +298,10 @@ def test_a_kernel_without_either():
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("norms", NORM_LAWS)
-@pytest.mark.parametrize("estimator", ["trigonometric", "phase", "positive", "hyperbolic", "optimal_positive"])
+@pytest.mark.parametrize(
+    ("estimator", "norms"),
+    turns(["trigonometric", "phase", "positive", "hyperbolic", "optimal_positive"], NORM_LAWS),
+)
 def test_a_projection(estimator, norms, opposite, tmp_path):
     phi = ka.random_features(K.Gaussian(1.3), D, 12, estimator, Opposite(norms), rng=1)
     check_moments(phi)

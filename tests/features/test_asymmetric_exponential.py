@@ -11,6 +11,7 @@ from kernattn import errors
 from kernattn.features._data import checked
 from kernattn.features._exponential.asymmetric import balance
 from laws import arrays
+from saved import reloaded
 from xp import KINDS, to_numpy
 
 K, P = ka.kernels, ka.projections
@@ -167,10 +168,7 @@ def test_in_attention_saved_and_redrawn(tmp_path):
     np.testing.assert_allclose(ka.linear_attention(q, k, v, phi), expected, rtol=1e-9)
     out, _ = ka.causal_linear_attention(q, k[:6], v[:6], phi)
     np.testing.assert_allclose(out[-1], ka.linear_attention(q, k[:6], v[:6], phi)[-1], rtol=1e-9)
-    phi.save(tmp_path / "map.npz")
-    again = ka.load(tmp_path / "map.npz")
-    assert again.fingerprint == phi.fingerprint
-    np.testing.assert_array_equal(again.key(k), phi.key(k))
+    reloaded(phi, tmp_path, k)
     other = phi.redraw(3)
     assert other.fingerprint != phi.fingerprint
     np.testing.assert_array_equal(other.query_transform, phi.query_transform)

@@ -5,6 +5,7 @@ import pytest
 
 import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError
+from saved import reloaded
 from xp import dtype_name, to_numpy
 
 K = ka.kernels
@@ -75,8 +76,7 @@ def test_additive_refusals(tmp_path):
         ka.random_features(K.AdditiveChi2(), D, D, projection="iid")
     with pytest.raises(ParameterError, match="one of sampled"):
         ka.random_features(K.AdditiveChi2(), D, D, "trigonometric")
-    phi.save(tmp_path / "map.npz")
-    assert ka.load(tmp_path / "map.npz").fingerprint == phi.fingerprint
+    reloaded(phi, tmp_path)
 
 
 # ---- skewed ----
@@ -111,10 +111,7 @@ def test_skewed_features(xp, tmp_path):
     got = phi(xp.asarray(x, "float32"))
     assert xp.holds(got)
     np.testing.assert_allclose(to_numpy(got), np.concatenate([np.cos(u), np.sin(u)], axis=-1) / 2, atol=2e-5)
-    phi.save(tmp_path / "map.npz")
-    again = ka.load(tmp_path / "map.npz")
-    assert again.fingerprint == phi.fingerprint
-    np.testing.assert_array_equal(again.redraw(3)(x), phi.redraw(3)(x))
+    reloaded(phi, tmp_path, x)
 
 
 def test_skewed_refusals():

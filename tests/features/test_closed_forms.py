@@ -4,11 +4,13 @@ Only at |x + y|^2 <= 1/2, where the fourth moments of exponential terms are far 
 """
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 import pytest
 
 import kernattn as ka
+from covering import turns
 from laws import arrays
 
 D, DRAWS, TILT = 6, 4000, -0.15
@@ -72,10 +74,10 @@ def drawn_map(estimator, kernel, projection, m):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("softmax", [True, False], ids=["softmax", "gaussian"])
-@pytest.mark.parametrize("m", NUMBERS)
-@pytest.mark.parametrize("projection", PROJECTIONS)
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("estimator", "projection", "m", "softmax"),
+    turns(product(ESTIMATORS, PROJECTIONS), product(NUMBERS, [True, False])),
+)
 def test_mean_and_variance(estimator, projection, m, softmax):
     kernel = ka.kernels.Softmax() if softmax else ka.kernels.Gaussian(np.linspace(0.5, 2.0, D))
     phi = drawn_map(estimator, kernel, projection, m)
@@ -98,9 +100,10 @@ def test_mean_and_variance(estimator, projection, m, softmax):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("kernel", [ka.kernels.Softmax(), ka.kernels.Gaussian(0.7)], ids=["softmax", "gaussian"])
-@pytest.mark.parametrize("projection", ["iid", "orthogonal"])
-@pytest.mark.parametrize("estimator", ESTIMATORS)
+@pytest.mark.parametrize(
+    ("estimator", "projection", "kernel"),
+    turns(ESTIMATORS, product(["iid", "orthogonal"], [ka.kernels.Softmax(), ka.kernels.Gaussian(0.7)])),
+)
 def test_redraws_are_unbiased_in_any_direction(estimator, projection, kernel):
     draws, d = 800, 16
     u = np.stack([np.eye(d)[0], np.ones(d) / 4.0, arrays(3, (d,))[0].astype(float)])

@@ -6,6 +6,7 @@ import pytest
 import kernattn as ka
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from laws import arrays
+from saved import reloaded
 from xp import backends, to_numpy
 
 K, F = ka.kernels, ka.features
@@ -163,11 +164,7 @@ def test_redraw_and_files(name, tmp_path):
     assert type(a) is type(phi)
     np.testing.assert_array_equal(a(x), phi.redraw(4)(x))
     assert len({phi.fingerprint, a.fingerprint, phi.redraw(5).fingerprint}) == 3
-    phi.save(tmp_path / "map.npz")
-    again = ka.load(tmp_path / "map.npz")
-    assert again.fingerprint == phi.fingerprint
-    np.testing.assert_array_equal(again(x), phi(x))
-    np.testing.assert_array_equal(again.redraw(5)(x), phi.redraw(5)(x))
+    reloaded(phi, tmp_path, x)
 
 
 def test_members_are_drawn_apart():

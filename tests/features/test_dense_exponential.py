@@ -8,6 +8,7 @@ import pytest
 import kernattn as ka
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from laws import arrays
+from saved import reloaded
 
 K, P = ka.kernels, ka.projections
 D = 5
@@ -148,8 +149,7 @@ def test_in_attention_saved_and_redrawn(tmp_path):
     np.testing.assert_allclose(
         ka.linear_attention(q, k, v, phi), weights @ v / weights.sum(axis=1, keepdims=True), rtol=1e-9
     )
-    phi.save(tmp_path / "map.npz")
-    assert ka.load(tmp_path / "map.npz").fingerprint == phi.fingerprint
+    reloaded(phi, tmp_path)
     other = phi.redraw(3)
     assert other.fingerprint != phi.fingerprint
     np.testing.assert_array_equal(other.tilt, phi.tilt)

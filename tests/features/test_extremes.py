@@ -118,3 +118,39 @@ def test_the_moments_of_nan_are_nan(name):
     phi = maps.make(name)
     for found in (phi.mean(x, y), phi.bias(x, y), phi.variance(x, y)):
         np.testing.assert_array_equal(np.isnan(found), [True] + [False] * 4)
+
+
+SCALES = (1e-29, 1e-20, 1e20, [1e-20, 1e20])
+EXPONENTIAL = ("positive", "hyperbolic", "optimal_positive", "favor_sharp")
+
+
+@pytest.mark.parametrize("lengthscale", SCALES, ids=str)
+@pytest.mark.parametrize("estimator", EXPONENTIAL)
+def test_lengthscales_whose_squares_float32_does_not_hold(estimator, lengthscale, backend):
+    rows, v = np.random.default_rng(0).uniform(-1, 1, (2, 6, 2))
+    x = rows * lengthscale
+    phi = ka.random_features(ka.kernels.Gaussian(lengthscale), 2, 8, estimator, "iid", x, rng=0)
+    wanted = ka.linear_attention(x, x, v, phi, backend="reference")
+    unit = ka.random_features(ka.kernels.Gaussian(), 2, 8, estimator, "iid", rows, rng=0)
+    np.testing.assert_allclose(wanted, ka.linear_attention(rows, rows, v, unit, backend="reference"), rtol=1e-9)
+    x, v = x.astype(np.float32), v.astype(np.float32)
+    np.testing.assert_allclose(ka.linear_attention(x, x, v, phi, backend=backend.name), wanted, atol=2e-5)
+
+
+def test_maps_beyond_float32_take_float64_rows(backend):
+    x = np.random.default_rng(0).uniform(-1, 1, (6, 2))
+    phi = ka.random_features(ka.kernels.Gaussian(1e-25), 2, 8, "favor_sharp", "iid", x, rng=0)
+    assert np.isfinite(ka.linear_attention(x, x, x, phi, backend=backend.name)).all()
+    low = x.astype(np.float32)
+    calls = {
+        "q": lambda: ka.linear_attention(low, low, low, phi, backend=backend.name),
+        "k": lambda: ka.key_state(low, low, phi, backend=backend.name),
+        "x": lambda: phi(low, backend=backend.name),
+        "like": lambda: ka.initial_state(phi, (), 2, like=low),
+    }
+    for name, call in calls.items():
+        with pytest.raises(ka.errors.DTypeError, match=f"^{name} must be float64 for a map whose numbers, up to .*e"):
+            call()
+    both = ka.features.concatenate(phi, phi)
+    with pytest.raises(ka.errors.DTypeError, match="must be float64 for a map"):
+        ka.linear_attention(low, low, low, both, backend=backend.name)

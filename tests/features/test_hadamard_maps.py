@@ -12,6 +12,7 @@ from kernattn.ops import OPS
 from kernattn.ops.chains import Chains
 from kernattn.ops.features.crossover import FASTER_ABOVE
 from kernattn.ops.peaked import PeakedSum
+from saved import reloaded
 from xp import to_numpy
 
 ESTIMATORS = ("trigonometric", "phase", "positive", "hyperbolic", "optimal_positive")
@@ -176,13 +177,8 @@ def test_a_draw_does_not_write_the_matrix():
 @pytest.mark.parametrize("estimator", ["trigonometric", "optimal_positive"])
 def test_files(estimator, tmp_path):
     phi = make(100, 300, estimator)
-    phi.save(tmp_path / "map.npz")
-    again = ka.load(tmp_path / "map.npz")
-    assert isinstance(again.omega, Chains)
+    assert isinstance(reloaded(phi, tmp_path, rows(100)).omega, Chains)
     assert not is_made(phi.omega)
-    assert again.fingerprint == phi.fingerprint
-    np.testing.assert_array_equal(again(rows(100)), phi(rows(100)))
-    np.testing.assert_array_equal(again.redraw(5)(rows(100)), phi.redraw(5)(rows(100)))
     assert (tmp_path / "map.npz").stat().st_size < np.asarray(phi.omega).nbytes / 4
     dense(phi).save(tmp_path / "dense.npz")  # as maps were written before there were chains
     np.testing.assert_allclose(ka.load(tmp_path / "dense.npz")(rows(100)), phi(rows(100)), rtol=1e-11, atol=1e-13)
@@ -238,11 +234,7 @@ def test_neurons_by_chains(always, name, tmp_path):
     again = phi.redraw(4)
     assert isinstance(again.omega, Chains)
     assert again.fingerprint != phi.fingerprint
-    phi.save(tmp_path / "map.npz")
-    loaded = ka.load(tmp_path / "map.npz")
-    assert loaded.fingerprint == phi.fingerprint
-    np.testing.assert_array_equal(loaded(x), phi(x))
-    np.testing.assert_array_equal(loaded.redraw(4)(x), again(x))
+    reloaded(phi, tmp_path, x)
 
 
 def test_neurons_have_the_frequencies_that_they_had():

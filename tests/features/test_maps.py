@@ -38,11 +38,12 @@ def test_spec_says_the_sizes(name):
         assert phi.spec.num_features_of(maps.DIM) == m
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 2.0, True, "3", None, 2**31, (3,)], ids=repr)
 @pytest.mark.parametrize("name", saved.MAKERS)
-def test_a_number_of_features_of_what_is_no_dimension(name, wrong):
-    with pytest.raises(ParameterError, match="dim must be a positive integer"):
-        saved.make(name).num_features_of(wrong)
+def test_a_number_of_features_of_what_is_no_dimension(name):
+    phi = saved.make(name)
+    for wrong in (0, -1, 2.0, True, "3", None, 2**31, (3,)):
+        with pytest.raises(ParameterError, match="dim must be a positive integer"):
+            phi.num_features_of(wrong)
 
 
 @pytest.mark.parametrize("name", saved.MAKERS)

@@ -11,6 +11,7 @@ import kernattn as ka
 from kernattn import errors
 from kernattn.features._deterministic.fit import nonnegative
 from laws import arrays
+from saved import reloaded
 from xp import KINDS, to_numpy
 
 K = ka.kernels
@@ -189,10 +190,7 @@ def test_in_attention_and_saved(tmp_path):
     weights = phi.query(q) @ np.swapaxes(phi.key(k), -1, -2)
     expected = weights @ v / weights.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(ka.linear_attention(q, k, v, phi), expected, rtol=1e-9)
-    phi.save(tmp_path / "map.npz")
-    again = ka.load(tmp_path / "map.npz")
-    assert again.fingerprint == phi.fingerprint
-    np.testing.assert_array_equal(again.key(k), phi.key(k))
+    reloaded(phi, tmp_path, k)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)

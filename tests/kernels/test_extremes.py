@@ -182,7 +182,8 @@ def test_the_formula_at_every_size(name, dtype, xp):
     tolerance, largest = (1e-4, 1e37) if dtype == "float32" else (1e-8, 1e307)
     rng = np.random.default_rng(0)
     with xp.wide():
-        for size in [1e-36, 1e-20, 1.0, 1e10, 1e20, 1e30, 1e37] + [1e-300, 1e200, 1e307] * (dtype == "float64"):
+        sizes = [1e-36, 1e-20, 1.0, 1e10, 1e20, 1e30, 1e37] + [1e-300, 1e200, 1e307] * (dtype == "float64")
+        for size in sizes[:: 4 if xp.name == "jax" else 1]:  # JAX compiles for each call
             for other in (size, 1.0):
                 x, y = (rng.uniform(0.1, 1, (4, 3)) * each for each in (size, other))
                 x, y = x.astype(dtype), y.astype(dtype)

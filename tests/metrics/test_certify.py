@@ -4,10 +4,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
+from scipy.stats import t as student
 
 import kernattn as ka
+from covering import turns
 from kernattn.errors import DTypeError, ParameterError, ShapeError
+from kernattn.features._moments.tails import Tails
 from kernattn.metrics import certify
+from kernattn.metrics._certify import _scores, _shift
 
 pytestmark = pytest.mark.statistical
 K, P = ka.kernels, ka.projections
@@ -65,7 +69,7 @@ class Own(ka.features.FeatureMap):
         return replace(self, omega=np.random.default_rng(rng).standard_normal(self.omega.shape))
 
 
-@pytest.mark.parametrize("d", [4, 16, 64])
+@pytest.mark.parametrize("d", [4, 16, pytest.param(64, marks=pytest.mark.slow)])
 def test_the_published_qr_bug_is_caught(d):
     wrong = ka.random_features(K.Softmax(), d, d, "positive", UnsignedQR())
     certificate = certify(wrong)
@@ -85,8 +89,10 @@ SPECS = {
 }
 
 
-@pytest.mark.parametrize("estimator", ["trigonometric", "phase", "positive", "hyperbolic", "optimal_positive"])
-@pytest.mark.parametrize("projection", SPECS)
+ESTIMATORS = ["trigonometric", "positive", "optimal_positive", "phase", "hyperbolic"]
+
+
+@pytest.mark.parametrize(("projection", "estimator"), turns(SPECS, ESTIMATORS))
 def test_maps_are_what_they_claim(projection, estimator):
     kernel = K.Gaussian((0.5, 1.0, 2.0, 3.0)) if estimator in ("trigonometric", "hyperbolic") else K.Softmax()
     phi = ka.random_features(kernel, D, 8, estimator, SPECS[projection])
@@ -141,10 +147,11 @@ def test_few_false_alarms(kernel, seeds):
     assert failed <= (seeds * 0.05 if seeds > 100 else 3 + 4.5 * np.sqrt(60 * 0.05 * 0.95))
 
 
-@pytest.mark.parametrize("projection", [P.Iid(norms="sqrt_d"), P.Orthogonal(norms="sqrt_d")], ids=["iid", "orthogonal"])
-@pytest.mark.parametrize(("d", "m"), [(16, 16), (64, 64), (64, 256), (256, 1024)])
+@pytest.mark.parametrize(
+    ("d", "m", "projection"), turns([(16, 16), (64, 64), (64, 256), (256, 1024)], [P.Iid, P.Orthogonal])
+)
 def test_the_regularised_kernel_is_another_one_at_every_size(d, m, projection):
-    phi = ka.random_features(K.Softmax(), d, m, "positive", projection)
+    phi = ka.random_features(K.Softmax(), d, m, "positive", projection(norms="sqrt_d"))
     certificate = certify(phi, redraws=2)
     assert not certificate.passed
     assert certificate.bias["random"] < 0
@@ -171,6 +178,72 @@ def test_what_is_detectable_is_detected():
     assert abs(seen - 0.8) < 4.5 * (0.8 * 0.2 / 40) ** 0.5
     assert not np.any([abs(each.z_scores["equal"]) > each.threshold for each in found[:3]])
     assert right.detectable["equal"] > 2 * right.detectable_common["equal"]
+
+
+@pytest.mark.parametrize(("redraws", "significance"), [(400, 1e-5), (60, 0.01)])
+def test_the_threshold_is_bonferroni_s(redraws, significance):
+    """38 pairs and their mirror images, 5 directions and all of them: 82 scores, of two sides."""
+    found = certify(Own(np.ones((16, D))), K.Softmax(), redraws=redraws, significance=significance)
+    assert len(found.z_scores) == 5
+    assert found.threshold == pytest.approx(student.isf(significance / 164, redraws - 1), rel=1e-6)
+    unsettled = replace(found, settled=dict.fromkeys(found.settled, 0.5))
+    assert "too few redraws for tails of random, diagonal" in str(unsettled)
+
+
+def test_scores_by_hand():
+    """T = 1 and a = 3/8: T + a T^2 / 3 + a^2 T^3 / 27 + a / 6."""
+    z, noise, a = _scores(np.array([[0.0], [0.0], [0.0], [4.0]]), np.zeros(1))
+    assert (noise[0], a[0]) == (1.0, 0.375)
+    assert z[0] == pytest.approx(1 + 1 / 8 + 1 / 192 + 1 / 16, rel=1e-12)
+    z, noise, _ = _scores(np.array([[0.0], [0.0], [0.0], [4.0]]), np.full(1, 8.0))
+    assert (noise[0], z[0]) == (8.0, pytest.approx(1 / 8 + 0.375 / 512 * (1 / 3 / 64 + 1 / 6), rel=1e-8))
+    shift = _shift(4.0, 0.9, 401, np.zeros(1))[0]
+    assert shift == pytest.approx(4 + 1.2815515655446004 * 1.02**0.5, rel=1e-5)
+
+
+@dataclass(frozen=True, eq=False)
+class Tailed(Own):
+    """The same, with tails of one term that it claims to know, and a mean that is off by a share of the kernel."""
+
+    squared_skewness: float = 0.0
+    bias: float = 0.0
+
+    def _tails(self, x, y):
+        return Tails(np.full(len(x), self.squared_skewness), 16)
+
+    def mean(self, x, y):
+        return K.Softmax().pairs(x, y) * (1 + self.bias)
+
+
+def share(counts):
+    """Return the share of pairs that count; of opposite rows nothing is random."""
+    return dict.fromkeys(("random", "diagonal", "axis", "equal"), counts) | {"opposite": 1}
+
+
+@pytest.mark.parametrize(
+    ("redraws", "squared_skewness", "counts"),
+    [(20, 0.999 * 16, 1), (20, 1.001 * 16, 0), (40, 1.999 * 16, 1), (40, 2.001 * 16, 0), (19, 0.0, 0), (20, np.nan, 0)],
+)
+def test_which_redraws_count(redraws, squared_skewness, counts):
+    """Those of 20 and more whose mean has a squared skewness up to 1/20: that of R redraws of 16 terms is 1 / 16 R."""
+    phi = Tailed(np.ones((16, D)), squared_skewness=squared_skewness)
+    assert certify(phi, K.Softmax(), redraws=redraws).settled == share(counts)
+
+
+@pytest.mark.parametrize(("redraws", "counts"), [(59, 0), (60, 1)])
+def test_which_redraws_of_unknown_tails_count(redraws, counts):
+    found = certify(Own(np.ones((16, D))), K.Softmax(), redraws=redraws)
+    assert found.settled == share(counts)
+    assert found.passed is (True if counts else None)
+
+
+@pytest.mark.parametrize("sign", [-1, 1])
+def test_a_known_bias_is_one_above_rounding(sign):
+    right, wrong = (Tailed(np.ones((16, D)), bias=sign * bias) for bias in (0.9e-9, 1.1e-9))
+    assert certify(right, K.Softmax(), redraws=2).passed is True
+    found = certify(wrong, K.Softmax(), redraws=2)
+    assert found.passed is False
+    assert found.bias["equal"] == pytest.approx(sign * 1.1e-9, rel=1e-3)
 
 
 def test_seeds():

@@ -9,6 +9,7 @@ from xp import to_numpy
 M = ka.metrics
 RNG = np.random.default_rng(0)
 X, Y, Z = RNG.standard_normal((3, 8, 4, 3))
+GRAMS = X[:2] @ np.swapaxes(X[:2], 1, 2)
 POSITIVE = np.abs(X[..., 0]) + 1
 CALLS = {  # name: (call of arrays and their size, the powers of the size that its numbers are)
     "mean_and_ci": (lambda xp, s: M.mean_and_ci(xp(X * s)), 1),
@@ -19,6 +20,7 @@ CALLS = {  # name: (call of arrays and their size, the powers of the size that i
     "attention_mse": (lambda xp, s: [M.attention_mse(xp(X * s), xp(Y * s))], 2),
     "ratio_delta_method": (lambda xp, s: M.ratio_delta_method(xp(X * s), xp(POSITIVE * s)), 0),
     "gram_errors": (lambda xp, s: M.gram_errors(xp(X[0] * s), xp(Y[0] * s))[2:], 0),
+    "spectral": (lambda xp, s: [M.spectral_delta(xp(GRAMS[0] * s), xp(GRAMS[1] * s), 0.5 * s)], 0),
     "gram_errors, squared": (lambda xp, s: M.gram_errors(xp(X[0] * s), xp(Y[0] * s))[:1], 2),
 }
 SIZES = {"float32": [2.0**-140, 2.0**-70, 2.0**50, 2.0**70, 2.0**124], "float64": [2.0**-1060, 2.0**600, 2.0**1020]}
@@ -27,6 +29,8 @@ SIZES = {"float32": [2.0**-140, 2.0**-70, 2.0**50, 2.0**70, 2.0**124], "float64"
 @pytest.mark.parametrize("dtype", SIZES)
 @pytest.mark.parametrize("name", CALLS)
 def test_sizes_come_out_as_factors(name, dtype, xp):
+    if xp.name == "jax" and dtype == "float64":
+        pytest.skip("JAX compiles for each call: float32 has the narrower range")
     with xp.wide():
         compare(*CALLS[name], dtype, xp)
 

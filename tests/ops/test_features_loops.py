@@ -39,6 +39,17 @@ def test_formula(kind, shape, dtype, elementwise):
     assert (np.abs(phi - wanted.values) <= 40 * EPS[dtype] * (scale + 0.01)).all()
 
 
+@pytest.mark.parametrize("elementwise", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_elu1_is_the_reference_down_to_the_least_number(dtype, elementwise):
+    info = np.finfo(dtype)
+    x = np.random.default_rng(2).uniform(np.log(info.tiny) - 20, 2, (50, 33)).astype(dtype)
+    spec = MapSpec("elu1", None if elementwise else np.eye(33))
+    wanted = np.where(x > 0, x + 1, np.exp(x.astype(np.longdouble)))
+    for phi, units in ((features(x, spec), 2), (reference.features(x, spec), 100)):  # which rounds logarithms
+        assert (np.abs(phi - wanted) <= units * info.eps * wanted + 2 * info.smallest_subnormal).all()
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["cos", "sincos"])
 def test_phases_beyond_the_range_reduction(kind, dtype):

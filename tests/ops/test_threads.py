@@ -1,7 +1,6 @@
 """Compiled linear attention on threads: several callers at once, forked children, and when work is shared."""
 
 import os
-import threading
 
 import numpy as np
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from kernattn._parallel import VARIABLE
 from kernattn.ops.spec import MapSpec
 from processes import assert_fine
+from sharing import at_once
 
 pytest.importorskip("numba")
 
@@ -34,11 +34,7 @@ def test_eight_threads_at_once(monkeypatch):
         for _ in range(10):
             results[i].append(causal(*cases[i], spec, spec, None, None, None, False)[0])
 
-    runners = [threading.Thread(target=run, args=(i,)) for i in range(8)]
-    for runner in runners:
-        runner.start()
-    for runner in runners:
-        runner.join(timeout=600)
+    at_once(run)
     for got, want in zip(results, wanted, strict=True):
         assert len(got) == 10
         for out in got:

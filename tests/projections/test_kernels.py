@@ -5,6 +5,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
+from saved import reloaded
 from structured import CLOSED, SPECS, UNIFORM, z_score
 
 P = ka.projections
@@ -29,11 +30,7 @@ def test_isotropic_kernels_are_unbiased(name, kernel):
 def test_maps_with_every_projection(name, tmp_path):
     kernel, x = ka.kernels.Softmax(), np.random.default_rng(0).standard_normal((30, 6))
     phi = ka.random_features(kernel, 6, 16, projection=name, data=x, rng=2)
-    phi.save(tmp_path / "map.npz")
-    again = ka.load(tmp_path / "map.npz")
-    assert again.projection == phi.projection == P.PROJECTIONS[name]()
-    np.testing.assert_array_equal(again(x), phi(x))
-    np.testing.assert_array_equal(again.redraw(1)(x), phi.redraw(1)(x))
+    assert reloaded(phi, tmp_path, x).projection == phi.projection == P.PROJECTIONS[name]()
     ka.random_features(ka.kernels.ArcCosine(1), 6, 16, projection=name)
     ka.features.generalized("relu", 6, 16, projection=name)
 

@@ -8,6 +8,7 @@ from scipy import stats
 
 import kernattn as ka
 from kernattn import errors
+from saved import reloaded
 
 K, P = ka.kernels, ka.projections
 D = 3
@@ -198,6 +199,4 @@ def test_auto_takes_what_the_size_allows():
 def test_a_value_that_is_saved(tmp_path):
     assert eval(repr(MATCHED), vars(P)) == MATCHED == P.resolve("moment_matched")
     phi = ka.random_features(K.Softmax(), 4, 8, "positive", "moment_matched")
-    phi.save(tmp_path / "map.npz")
-    assert ka.load(tmp_path / "map.npz").fingerprint == phi.fingerprint
-    assert not phi.omega.flags.writeable
+    reloaded(phi, tmp_path)

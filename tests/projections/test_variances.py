@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
+from covering import turns
 from structured import CLOSED, SPECS, redraws, unit, z_score
 
 P = ka.projections
@@ -47,15 +48,13 @@ def check_moments(estimator, name, omega):
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("estimator", ESTIMATORS)
-@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize(("name", "estimator"), turns(CLOSED, ESTIMATORS))
 def test_mean_and_variance(name, estimator):
     check_moments(estimator, name, redraws(name, 2 * SMALL, SMALL, 10_000))
 
 
 @pytest.mark.statistical
-@pytest.mark.parametrize("estimator", ["trigonometric", "positive"])
-@pytest.mark.parametrize("name", CLOSED)
+@pytest.mark.parametrize(("name", "estimator"), turns(CLOSED, ["trigonometric", "positive"]))
 def test_mean_and_variance_of_part_of_a_block(name, estimator):
     """Six rows: of two blocks of five, or of three and their opposites."""
     rng = np.random.default_rng(5)

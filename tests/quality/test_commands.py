@@ -14,7 +14,7 @@ pytest.importorskip("numba")
 from kernattn.bench.cpu import DEVICE as CPU
 from kernattn.bench.cpu._runs import PARTS
 from kernattn.bench.gpu import DEVICE as GPU
-from kernattn.cli import _parser
+from kernattn.cli._main import parser
 from quality.tree import ROOT
 
 FILES = [
@@ -35,7 +35,7 @@ def commands(text: str) -> Iterator[str]:
 
 
 def check(arguments: str) -> None:
-    options = _parser().parse_args(["bench", *shlex.split(arguments)])
+    options = parser().parse_args(["bench", *shlex.split(arguments)])
     known = {"cpu": CPU, "gpu": GPU}[options.device].cases
     assert set(options.cases or []) <= set(known), arguments
 

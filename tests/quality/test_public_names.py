@@ -107,6 +107,6 @@ def test_functions_are_documented_formula_first(name: str) -> None:
     assert FORMULA.search(opening) or name == "load", f"kernattn.{name}: no formula before its parameters"
     for section in ("Returns", "Raises", "Examples"):
         assert f"\n{section}\n---" in rest, f"kernattn.{name}: no section {section}"
-    documented = set(re.findall(r"\w+", " ".join(re.findall(r"^([\w, ]+) :", rest, re.MULTILINE))))
+    documented = set(re.findall(r"\w+", " ".join(re.findall(r"^([\w*, ]+) :", rest, re.MULTILINE))))
     missing = set(inspect.signature(function).parameters) - documented
     assert not missing, f"kernattn.{name} does not document {sorted(missing)}"

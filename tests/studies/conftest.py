@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernattn.studies import preset
+from kernattn.studies import AttentionSettings, study
 
 
 @pytest.fixture(scope="session")
@@ -19,10 +19,25 @@ def tokens_file(tmp_path_factory):
 @pytest.fixture
 def small():
     """Settings: 5 estimators x 2 projections x 2 numbers of features."""
-    return preset(sources=(), scales=(1.0,), num_features=(4, 16), draws=16)
+    return AttentionSettings(sources=(), scales=(1.0,), num_features=(4, 16), draws=16)
 
 
 @pytest.fixture
 def no_figures(monkeypatch):
     """Leave the drawing out, where it is not what is tested."""
-    monkeypatch.setattr("kernattn.studies._presets.attention.study.write_figures", lambda folder, records: [])
+    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+
+
+@pytest.fixture(scope="session")
+def found(tmp_path_factory):
+    """Records, page and files of each preset's quick form, made when first asked for."""
+    made = {}
+
+    def find(name):
+        if name not in made:
+            folder = tmp_path_factory.mktemp(name)
+            records = study(name, folder, quick=True)
+            made[name] = (records, (folder / "summary.md").read_text(), {path.name for path in folder.iterdir()})
+        return made[name]
+
+    return find

@@ -1,40 +1,59 @@
 """Every study that kernattn brings, in its quick form: what it finds, its figures, its verdicts."""
 
+import copy
+import re
+
 import numpy as np
 import pytest
 
-from kernattn.cli import STUDIES, main
+from kernattn.cli import main
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, read_records, study
+from kernattn.studies._presets.preset import Figure
+from kernattn.studies._worker import named
 
 pytest.importorskip("matplotlib")
 
 
-@pytest.fixture(scope="module")
-def found(tmp_path_factory):
-    """Records and page of each preset, made when first asked for."""
-    made = {}
-
-    def find(name):
-        if name not in made:
-            folder = tmp_path_factory.mktemp(name)
-            records = study(name, folder, quick=True)
-            made[name] = (records, (folder / "summary.md").read_text(), {path.name for path in folder.iterdir()})
-        return made[name]
-
-    return find
-
-
-@pytest.mark.parametrize("name", PRESETS)
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "attention"])  # whose page is its own
 def test_page(found, name):
     records, page, files = found(name)
     assert f"# {PRESETS[name].title}\n" in page
     assert PRESETS[name].claim in page
-    for verdict in PRESETS[name].verdicts(records):
+    verdicts = PRESETS[name].verdicts(records)
+    for verdict in verdicts:
         assert f"- {verdict}\n" in page
-    for figure in PRESETS[name].figures:
-        assert {f"{figure}.png", f"{figure}.svg"} <= files
-        assert f"]({figure}.png)" in page
+    for stem, figure in PRESETS[name].figures.items():
+        assert {f"{stem}.png", f"{stem}.svg"} <= files
+        assert f"]({stem}.png)" in page
+        assert figure.shows is None or any(re.search(figure.shows, verdict) for verdict in verdicts), stem
+
+
+def test_what_a_figure_shows_is_what_its_verdicts_say():
+    figure = Figure("Title", "subtitle", lambda records, ax: None, shows="in b")
+    told = ["Holds in a: x.", "Does not hold in b (Yu et al. 2016): y. It is 3.5 times.", "Holds in part in b: z. No."]
+    assert figure.found(told) == "Does not hold in b (Yu et al. 2016): y. Holds in part in b: z."
+    assert figure.found(2 * told) == "Of its 4 verdicts: holds in part 2, does not hold 2."
+    assert figure.found(told[:1]) == figure.found(4 * ["Of rows in b."]) == ""
+    assert figure._replace(shows=None).found(told) == ""
+    assert figure._replace(shows=r"in (\w)").found(told) == "Holds in a: x."  # of the first, as the figure is
+
+
+@pytest.mark.parametrize(("first", "last"), [("softmax", "gaussian"), ("gaussian", "softmax")])
+def test_captions_of_the_first_kernel_tell_of_no_other(found, first, last):
+    records = [{**r, "kernel": kernel} for kernel in (first, last) for r in found("estimators")[0]]
+    preset = PRESETS["estimators"]
+    told = preset.figures["rank"].found([v for v in preset.verdicts(records) if "trigonometric" in v])
+    assert f"for the {first.replace('gaussian', 'Gaussian')} kernel" in told
+    assert f"for the {last.replace('gaussian', 'Gaussian')} kernel" not in told
+
+
+def test_the_caption_of_the_smallest_scale_tells_of_no_other(found):
+    records = [{**r, "scale": scale} for scale in (2.0, 0.25) for r in found("time-to-error")[0]]
+    preset = PRESETS["time-to-error"]
+    told = preset.figures["error_over_time"].found(preset.verdicts(records))
+    assert "at scale 0.25:" in told
+    assert "at scale 2:" not in told
 
 
 def at(record, field, **where):
@@ -64,6 +83,18 @@ def test_softmax_kernel(found):
     assert at(positive, "variance", **opposite) < 1e-20 < 1 < at(trig, "variance", **opposite)
     assert at(positive, "variance", angle=30.0, length=1.0) > at(trig, "variance", angle=30.0, length=1.0)
     assert "Holds at d = m = 16, orthogonal" in page
+
+
+@pytest.mark.parametrize(("name", "column"), [("trigonometric", 0.0), ("positive", 9.0)])
+def test_softmax_kernel_verdict_can_fail(found, name, column):
+    """The claim fails where trigonometric features vanish with the kernel, and where positive ones do not."""
+    records, _, _ = found("softmax-kernel")
+    forged = copy.deepcopy(records)
+    for record in forged:
+        if record["estimator"] == name:
+            record["variance_predicted"][-1] = [column] * 4
+    told = PRESETS["softmax-kernel"].verdicts(forged)
+    assert [each.startswith("Does not hold at d = m = 16") for each in told] == [True, True, False]
 
 
 def test_gaussian_kernel(found):
@@ -113,15 +144,16 @@ def test_attention_error(found):
     assert len(told) == 2 * len(PRESETS["attention-error"].verdicts(records))
 
 
-def test_commands(tmp_path, capsys):
-    assert set(STUDIES) == set(PRESETS)
+def test_commands(tmp_path, capsys, no_figures):
     with pytest.raises(SystemExit) as ended:
         main(["study", "--list"])
     assert ended.value.code == 0
     printed = capsys.readouterr().out
-    for name in (*PRESETS, "attention"):
+    assert printed.count("\n") == 2 * len(PRESETS)
+    for name, preset in PRESETS.items():
         assert f"{name} " in printed
-    assert printed.count("quick") == len(PRESETS) + 1
+        assert f"{preset.title}\n" in printed
+        assert f"{preset.cost}\n" in printed
     words = ["study", "softmax-kernel", "--quick", "--workers", "0", "--out", str(tmp_path), "--set", "projection=iid"]
     assert main([*words, "d=4"]) == 0
     assert "2 records, summary.md and figures" in capsys.readouterr().out
@@ -135,7 +167,7 @@ def test_commands(tmp_path, capsys):
 
 
 def test_refusals(tmp_path):
-    with pytest.raises(ParameterError, match=r"name must be one of softmax-kernel, .*; got 'nothing'"):
+    with pytest.raises(ParameterError, match=r"name must be one of attention, .*; got 'nothing'"):
         study("nothing", tmp_path)
 
 
@@ -145,6 +177,13 @@ def test_bad_axes_leave_no_folder(words, tmp_path, capsys):
     assert main(["study", "softmax-kernel", "--quick", "--workers", "0", "--out", str(out), "--set", *words]) == 2
     assert capsys.readouterr().err.count("\n") == 1
     assert not out.exists()
+
+
+@pytest.mark.parametrize("name", [name for name in PRESETS if name != "attention"])
+def test_precision_takes_redraws_enough(name):
+    """Fewer than eight give an interval that misses; each form takes a precision."""
+    for quick in (True, False):
+        assert named(PRESETS[name].sweep)(quick=quick, precision=0.02).stop.draws >= 8
 
 
 def test_precision_says_what_it_takes(capsys):

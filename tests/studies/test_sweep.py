@@ -8,8 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dice import cast, sweep, trial
+from kernattn._version import __version__
 from kernattn.errors import ParameterError
 from kernattn.studies import Stop, Sweep, TrialFailed, run
+from kernattn.studies._seeds import spawn_key
+from kernattn.studies._sweep import Cell
 
 
 def test_cells_are_the_product_and_what_keep_leaves_of_it():
@@ -56,6 +59,27 @@ def test_paired_axes_share_random_numbers():
     np.testing.assert_array_equal(numbers[0], numbers[2])
     np.testing.assert_array_equal(numbers[1], numbers[3])
     assert len({each[0] for each in numbers}) == 4
+
+
+def test_streams_are_those_of_ever():
+    """SHA-256 of a text: `printf dice | sha256sum` begins with e1e025805cd63af3eaf1de7c010a537d."""
+    assert spawn_key("dice") == (0xE1E02580, 0x5CD63AF3, 0xEAF1DE7C, 0x010A537D)
+    for how in ("left", "right"):
+        cell = sweep.cell({"faces": 6, "how": how, "dice": 3})
+        name = '["dice",{"dice":3,"faces":6}]'  # what is paired, and what runs along, is no part of it
+        assert sweep.streams(cell) == {"entropy": 0, "spawn_key": list(spawn_key(name))}
+        assert sweep.generator(cell, 0).integers(2**32, size=2).tolist() == [3408417359, 1956140401]
+
+
+def test_names_of_cells_are_those_of_ever():
+    """Records are found again by them: `printf '{"cell":{"faces":6},"seed":0,"study":"dice"}' | sha256sum`."""
+    assert Cell({"faces": 6}, {"study": "dice", "seed": 0}).name == "0996e15a1ae5d0dc"
+    setting = {
+        "study": "dice", "version": 1, "kernattn": __version__, "seed": 0, "paired": ["how"],
+        "stop": [4, None, None, 64],
+    }  # fmt: skip
+    values = {"faces": 6, "how": "left", "dice": 3}
+    assert sweep.cell(values).name == Cell(values | {"end": (0.0, 1.0)}, setting).name
 
 
 def test_record(tmp_path):
@@ -107,6 +131,42 @@ def test_what_is_not_settled_has_no_interval_and_is_not_waited_for(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("facts", "missing"),
+    [
+        ({"low_settled": False}, {"low"}),
+        ({"settled": False, "high_settled": True}, {"low"}),
+        ({"high_settled": False, "settled": True}, {"high"}),
+        ({"low_settled": False, "high_settled": False}, {"low", "high"}),
+    ],
+    ids=lambda value: repr(sorted(value)),  # a set has no order
+)
+def test_a_field_may_be_unsettled_alone(facts, missing, tmp_path):
+    axes, draw = {"a": (1,)}, lambda cell, rng: {"low": 1 + rng.random(), "high": 2 + rng.random()}
+    for of in ("low", "high"):
+        stop = Stop(8, precision=0.5, of=of)
+        record = run(Sweep("two", axes, draw, lambda cell: facts, stop=stop), tmp_path / of)[0]
+        assert record["stopped"] == ("unsettled" if of in missing else "precision")
+        for name in ("low", "high"):
+            assert {record[f"{name}_low"] is None, record[f"{name}_high"] is None} == {name in missing}
+
+
+@pytest.mark.parametrize("more", [{}, {"precision": 0.1}, {"precision": 0.1, "of": "x_low"}], ids=str)
+def test_what_is_to_be_precise_must_be_there(more, tmp_path):
+    measured = []
+
+    def draw(cell, rng):
+        measured.append(cell["a"])
+        return {"x": rng.random()}
+
+    stop = Stop(8, **{"of": "y", **more})
+    with pytest.raises(
+        TrialFailed, match=rf"^s, cell a = 1: Stop\(of='{stop.of}'\) needs the fields {stop.of}.*; redr"
+    ):
+        run(Sweep("s", {"a": (1, 2)}, draw, stop=stop), tmp_path)
+    assert measured == [1] * 8
+
+
+@pytest.mark.parametrize(
     ("made", "message"),
     [
         (lambda: Sweep("", {"a": (1,)}, trial), "name of a sweep must be a string; got ''"),
@@ -125,6 +185,8 @@ def test_what_is_not_settled_has_no_interval_and_is_not_waited_for(tmp_path):
         (lambda: Stop(1), "draws must be an integer, at least 2; got 1"),
         (lambda: Stop(9, most=8), "most must be at least draws = 9; got 8"),
         (lambda: Stop(7, precision=0.1), "precision needs draws of at least 8, .*; got 7"),
+        (lambda: Stop(of=3), "of must be the name of a field; got 3"),
+        (lambda: Stop(of=""), "of must be the name of a field; got ''"),
         (lambda: run(cast(), "never", settings={"faces": [4]}), "settings are for a sweep that is named"),
         (lambda: Stop(precision=1.0), "precision must lie strictly between 0 and 1; got 1.0"),
         (lambda: run(Sweep("s", {"a": (1,)}, trial, keep=lambda cell: False), "never"), "keeps no cell"),

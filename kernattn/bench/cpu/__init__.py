@@ -9,7 +9,7 @@ from kernattn._parallel import threads
 from kernattn.bench._races import Clock
 from kernattn.bench._rows import Device, Row
 from kernattn.bench._sizes import Sizes
-from kernattn.bench._tables import Column, machine, milliseconds, number, word
+from kernattn.bench._tables import Column, machine, milliseconds, number, over, word
 from kernattn.bench.cpu._cases import CASES
 from kernattn.bench.cpu._clock import HostClock
 from kernattn.bench.cpu._page import make_page
@@ -54,7 +54,7 @@ DEVICE = Device(
         word("dtype", "dtype", right=True),
         Column("ms", milliseconds),
         number("times ours", "ratio", ".2f"),
-        number("over the floor", "over_floor", ".2f"),
+        over("over the floor", "over_floor"),
         number("over its parts in turn", "over_parts", ".2f"),
         number("squared error", "squared_error", ".2e"),
     ),

@@ -11,6 +11,7 @@ __all__ = ["HostClock"]
 
 SETTLE = 0.05  # seconds between turns: the threads of BLAS and OpenMP go on spinning after a call, on everyone's cores
 WAKE = 0.02  # seconds of uncounted calls: cores that slept are slow, or share what they should not, for milliseconds
+LONG = 0.25  # seconds of a call of which the slow ones are a small part
 
 
 class HostClock:
@@ -18,6 +19,8 @@ class HostClock:
 
     A turn begins awake; or asleep, after a rest in which every thread went to sleep, and is then a single call.
     """
+
+    long = LONG
 
     def __init__(self, asleep: bool = False) -> None:
         self.asleep = asleep

@@ -37,6 +37,8 @@ COLUMNS = (
     word("turns begin", "begins"),
 )
 
+LONGEST = 600  # seconds of a run
+
 _MARKED = re.compile(r"<!-- table: (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
 _FIGURE = re.compile(r"\]\((\S*scaling\.png)\)")
 
@@ -44,8 +46,8 @@ _FIGURE = re.compile(r"\]\((\S*scaling\.png)\)")
 def make_page(page: Path, race_columns: tuple[Column, ...], report: Callable[[str], None]) -> None:
     """Make every table anew that a page has marks for, `<!-- table: name -->` and `<!-- end -->`, in one go.
 
-    The page is written whole after each table, so that an interrupt leaves those that are done. A run that fails
-    leaves its error in place of its rows.
+    The page is written whole after each run, so that an interrupt leaves those that are done. A run that fails, or
+    takes too long, leaves its error beside the rows that it had.
 
     Parameters
     ----------
@@ -106,31 +108,35 @@ def _fill(
 def _found(
     names: Sequence[str], folder: Path, switch: Mapping[str, str], report: Callable[[str], None]
 ) -> Iterator[tuple[str, list[Result]]]:
-    """Yield the tables by name, with what their runs gave, in the order of the page."""
+    """Yield the tables by name, with what their runs gave so far, in the order of the page."""
     begin, count, total = perf_counter(), 0, sum(len(PARTS[name]) for name in names)
     for name in names:
-        results = []
+        results: list[Result] = []
         for run in PARTS[name]:
             count += 1
             report(f"{perf_counter() - begin:4.0f} s, {count} of {total}: {run}")
             results.append(_result(run, folder / str(count), switch))
-        yield name, results
+            yield name, results
 
 
 def _result(run: Run, folder: Path, switch: Mapping[str, str]) -> Result:
-    """Return what a run wrote, or its last words."""
+    """Return what a run wrote, and its last words if it failed."""
     words = [sys.executable, "-m", "kernattn", "bench", *run.arguments.split(), "--out", str(folder)]
     variables = {**os.environ, **switch, **run.environment}
-    done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False)
-    if done.returncode:
-        return {"failed": (done.stderr.strip().splitlines() or ["no word"])[-1]}
-    result: Result = json.loads((folder / "bench.json").read_text())
-    picture = folder / "scaling.png"
-    return result | ({"figure": picture.read_bytes()} if picture.exists() else {})
+    try:
+        done = subprocess.run(words, env=variables, capture_output=True, text=True, check=False, timeout=LONGEST)
+        failed = (done.stderr.strip().splitlines() or ["no word"])[-1] if done.returncode else None
+    except subprocess.TimeoutExpired:
+        failed = f"stopped after {LONGEST} seconds"
+    written, picture = folder / "bench.json", folder / "scaling.png"
+    result: Result = json.loads(written.read_text()) if written.exists() else {}
+    result |= {"figure": picture.read_bytes()} if picture.exists() else {}
+    return result if failed is None else result | {"failed": failed}
 
 
 def _part(runs: Sequence[Run], results: Sequence[Result], race_columns: Sequence[Column]) -> str:
-    """Return the runs of a table, and their rows in one; a column that no row fills is left out."""
+    """Return the runs of a table so far, and their rows in one; a column that no row fills is left out."""
+    runs = runs[: len(results)]
     failed = [f"Failed: `{run}`: {r['failed']}" for run, r in zip(runs, results, strict=True) if "failed" in r]
     tables = []
     for kind, shown in (("races", (*race_columns, *COLUMNS)), ("scaling", SCALING), ("start", START)):

@@ -88,9 +88,9 @@ def gauges(sizes: Sizes, work: Work) -> dict[str, Gauge]:
         _exponentials(falling, side[job, 0], LOOPS)
 
     return {
-        "flops": Gauge(_on_every_thread(products, jobs), jobs * LOOPS * 2.0 * TILE**3),
-        "functions": Gauge(_on_every_thread(functions, jobs), jobs * LOOPS * float(TILE**2)),
         "bytes": _traffic(work),
+        "functions": Gauge(_on_every_thread(functions, jobs), jobs * LOOPS * float(TILE**2)),
+        "flops": Gauge(_on_every_thread(products, jobs), jobs * LOOPS * 2.0 * TILE**3),
     }
 
 

@@ -62,27 +62,33 @@ def _everywhere(*arguments: str, threads: Sequence[int] = (2, 1)) -> tuple[Run, 
 
 
 _WHOLE = "--rounds 5 --cases softmax softmax-causal causal-elu1 causal-favor full-favor"
-_STEPS = ("--rounds 9 --cases step step-in-place --heads 256", "--rounds 9 --cases step step-in-place")
+_STEPS = ("--rounds 7 --cases step step-in-place --heads 256", "--rounds 7 --cases step step-in-place")
 
 PARTS: dict[str, tuple[Run, ...]] = {
     "attention": _everywhere(_WHOLE),
-    "asleep": _everywhere("--rounds 7 --asleep --cases causal-elu1 causal-favor full-favor", threads=(2,)),
+    "asleep": _everywhere("--rounds 5 --asleep --cases causal-elu1 causal-favor full-favor", threads=(2,)),
     "steps": _everywhere(*_STEPS),
-    "short": (Run("--rounds 5 --cases causal-elu1 causal-favor full-favor --n 16 64 256"),),
-    "lengths": (Run("--rounds 5 --cases causal-elu1 --n 16384"), Run("--rounds 5 --cases one-head")),
-    "maps": (Run("--rounds 5 --cases causal-two-maps full-two-maps"),),
-    "libraries": (Run(f"--rounds 5 --cases {' '.join(LIBRARIES)}"),),
+    "short": (Run("--rounds 5 --cases causal-elu1 causal-favor full-favor --n 1 16 64 256"),),
+    "lengths": (Run("--rounds 3 --cases causal-elu1 --n 16384"), Run("--rounds 3 --cases one-head causal-strided")),
+    "maps": (Run("--rounds 3 --cases causal-two-maps full-two-maps"),),
+    "libraries": (Run(f"--rounds 3 --cases {' '.join(LIBRARIES)}"),),
     "features": (
-        Run("--rounds 5 --cases gaussian-features hadamard-features tensor-sketch gram"),
-        Run("--rounds 5 --cases gaussian-features hadamard-features tensor-sketch gram --dtype float64"),
-        *((Run("--rounds 5 --cases gaussian-features tensor-sketch", avx2=True),) if VECTOR == 64 else ()),
+        Run("--rounds 3 --cases gaussian-features hadamard-features tensor-sketch gram"),
+        Run("--rounds 3 --cases gaussian-features hadamard-features tensor-sketch gram --dtype float64"),
+        *((Run("--rounds 3 --cases gaussian-features tensor-sketch", avx2=True),) if VECTOR == 64 else ()),
     ),
-    "data": (Run("--rounds 5 --cases digits patches"), Run("--rounds 5 --cases digits patches --dtype float64")),
-    "compiled": (Run("--rounds 5 --cases compiled-causal-elu1 compiled-full-favor"),),
+    "kernels": tuple(
+        Run(f"--rounds 3 --cases kernel-gaussian kernel-laplacian kernel-polynomial --dim {dim} --dtype {dtype}", 1)
+        for dim in (8, 64)
+        for dtype in ("float32", "float64")
+    ),
+    "data": (Run("--rounds 3 --cases digits patches"), Run("--rounds 3 --cases digits patches --dtype float64")),
+    "compiled": (Run("--rounds 3 --cases compiled-causal-elu1 compiled-full-favor"),),
     "choices": (
         Run("--rounds 5 --cases product-64-64-64 product-256-48-64 product-256-64-48 product-48-64-256", 1),
-        Run("--rounds 5 --cases transforms chains-drawn", 1),
-        *(Run(f"--rounds 3 --cases chains tensor-srht causal-hadamard --dim {dim}", 1) for dim in (32, 64)),
+        Run("--rounds 3 --cases transforms chains-drawn", 1),
+        Run("--rounds 3 --cases orthogonalize --dtype float64", 1),
+        *(Run(f"--rounds 3 --cases chains tensor-srht causal-hadamard --dim {dim}", 1) for dim in (64, 128)),
     ),
     "start": (Run("--start"),),
     "scaling": (Run("--scaling"),),

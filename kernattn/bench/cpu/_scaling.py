@@ -20,6 +20,7 @@ from kernattn.bench._tables import number, word
 from kernattn.bench.cpu._clock import HostClock
 from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
+from kernattn.studies._palette import series
 
 __all__ = ["SCALING", "scaling", "scaling_figure"]
 
@@ -72,7 +73,10 @@ def scaling(
             if method in slow:
                 continue
             run = partial(call, q, k, v)
-            times, _ = race({method: run}, HostClock(), 5, seconds)
+            times, failed = race({method: run}, HostClock(), 5, seconds)
+            if failed:  # for want of memory
+                slow.add(method)
+                continue
             time = times[method].median
             row: Row = {"method": method, "n": n, "heads": heads, "dim": dim}
             row |= {"milliseconds": 1e3 * time, "ns_per_token": 1e9 * time / (n * heads)}
@@ -114,10 +118,10 @@ def scaling_figure(folder: Path, growth: Sequence[Mapping[str, Any]]) -> None:
         (left, "milliseconds", 0.0, "milliseconds"),
         (right, "extra_mib", 2.0**-10, "MiB beyond inputs and output"),
     ):
-        for colour, method in enumerate(dict.fromkeys(row["method"] for row in growth)):
+        for place, method in enumerate(dict.fromkeys(row["method"] for row in growth)):
             points = [row for row in growth if row["method"] == method and row[field] >= least]
             x, y = ([row[key] for row in points] for key in ("n", field))
-            axis.loglog(x, y, "o-", color=f"C{colour}", markersize=3, label=method)
+            axis.loglog(x, y, label=method, **series(place))
         axis.set(xlabel="tokens n", ylabel=label)
         axis.set_xscale("log", base=2)
         axis.grid(alpha=0.3)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernattn.bench._rows import Row
-from kernattn.bench._tables import Column, word
+from kernattn.bench._tables import Column, impossible, word
 
 __all__ = ["TARGETS", "Target", "columns", "reached"]
 
@@ -31,20 +31,26 @@ class Target:
         return self.measure in row and all(row.get(key) == value for key, value in wanted.items())
 
     def met(self, row: Row) -> bool:
-        """Whether a row keeps the bound."""
+        """Whether a row keeps the bound; one below its floor, which cannot be, tells of its gauges and keeps none."""
         value = float(row[self.measure])
-        return value <= self.bound if self.most else value >= self.bound
+        return value <= self.bound and not impossible(value) if self.most else value >= self.bound
+
+    def verdict(self, row: Row) -> str:
+        """Return the measure, with a question mark where it cannot be, and whether it keeps the bound."""
+        value = float(row[self.measure])
+        shown = f"{value:.2f}{'?' * (self.most and impossible(value))}"
+        return f"{shown}, {'met' if self.met(row) else '**missed**'}"
 
     def __str__(self) -> str:
         asked = f"at {'most' if self.most else 'least'} {self.bound:g}"
         return f"{asked} {_MEASURES[self.measure]}" if self.most else f"{asked} times ours: {self.contestant}"
 
 
-_MEASURES = {"over_parts": "times its parts in turn", "over_traffic": "times its traffic"}
+_MEASURES = {"over_floor": "times its floor", "over_traffic": "times its traffic"}
 
 
 def _floor(case: str, **where: Any) -> Target:
-    return Target(case, "ours", "over_parts", 1.15, True, {"n": 4096, **where})
+    return Target(case, "ours", "over_floor", 1.15, True, {"n": 4096, **where})
 
 
 def _peer(case: str, contestant: str, bound: float, **where: Any) -> Target:
@@ -79,8 +85,7 @@ def _reached(rows: Sequence[Row]) -> Iterator[Row]:
             found: Row = {"case": target.case, "asked": str(target), "threads": threads, "begins": begins}
             for row in fitting:
                 if (row["threads"], row["begins"]) == (threads, begins):
-                    verdict = "met" if target.met(row) else "**missed**"
-                    found[f"vectors_{row['vector_bits']}"] = f"{row[target.measure]:.2f}, {verdict}"
+                    found[f"vectors_{row['vector_bits']}"] = target.verdict(row)
             yield found
 
 

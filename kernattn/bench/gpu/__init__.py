@@ -7,7 +7,7 @@ from typing import Any
 
 from kernattn.bench._rows import Device
 from kernattn.bench._sizes import DTYPES, Sizes
-from kernattn.bench._tables import Column, machine, milliseconds, number, word
+from kernattn.bench._tables import Column, machine, milliseconds, number, over, word
 from kernattn.bench.gpu._cases import CASES
 from kernattn.bench.gpu._clock import EventClock
 from kernattn.bench.gpu._products import gauges
@@ -57,7 +57,7 @@ DEVICE = Device(
         number("GFLOP", "flops", ".4g", 1e9),
         _floor("traffic, ms", "traffic_floor_ms"),
         _floor("products, ms", "product_floor_ms"),
-        number("over the floor", "over_floor", ".2f"),
+        over("over the floor", "over_floor"),
     ),
 )
 

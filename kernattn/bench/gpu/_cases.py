@@ -59,6 +59,7 @@ def _favor(sizes: Sizes) -> Any:
 
 
 def _causal(sizes: Sizes, project: bool) -> Race:
+    """Causal FAVOR+ where rows are projected, else elu + 1; maps included."""
     phi: Any = _favor(sizes) if project else elu1()
     omega, features = (phi.omega, sizes.features) if project else (None, sizes.dim)
     work = counts.causal_work(sizes, features, project)
@@ -98,6 +99,7 @@ def _features(sizes: Sizes) -> Race:
 
 
 def _step(sizes: Sizes, project: bool) -> Race:
+    """A token of every head, in place: FAVOR+ where it is projected, else elu + 1."""
     import cupy
 
     phi: FeatureMap = _favor(sizes) if project else elu1()
@@ -140,6 +142,7 @@ def _torch_graph(torch: Any, call: Call) -> Call:
 
 
 def _softmax(sizes: Sizes, causal: bool) -> Race:
+    """Exact attention, full or causal."""
     work = counts.attention_work(sizes, causal)
     inputs = _arrays(sizes, work, [(sizes.n, sizes.dim)] * 3)
     found = {}

@@ -6,8 +6,9 @@ from abc import ABC, abstractmethod
 from os import PathLike
 from typing import Self, final
 
-from kernattn._array import Array, Float64, check_floating, namespace
+from kernattn._array import Array, Float64, check_floating, namespace, without_flags
 from kernattn._check import MOST, positive_integer, summary
+from kernattn._forms import Forms, form_of
 from kernattn._lazy import lazy, without_lazy
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
@@ -19,7 +20,7 @@ from kernattn.ops.features import OP, scaled
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.units import multiplied
 
-__all__ = ["FeatureMap", "SpecMap", "check_number", "check_spec"]
+__all__ = ["FeatureMap", "SpecMap", "check_number"]
 
 
 class FeatureMap(ABC):
@@ -96,8 +97,21 @@ class FeatureMap(ABC):
         return fingerprint(self)
 
     @final
+    @lazy
+    def _passed(self) -> Forms:
+        """Forms of the arrays that this map has taken."""
+        return Forms()
+
+    @final
     def _check(self, x: Array, name: str = "x", *, key: bool = False) -> None:
         """Raise unless x is a floating (..., n, d) array of this map's dimension for queries, or for keys."""
+        form = form_of(key, x)
+        if form not in self._passed:
+            self._check_rows(x, name, key)
+            self._passed.add(form)
+
+    @final
+    def _check_rows(self, x: Array, name: str, key: bool) -> None:
         dim = self.key_dim if key else self.query_dim
         namespace(**{name: x})
         check_floating(name, x)
@@ -107,9 +121,13 @@ class FeatureMap(ABC):
             raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
         if dim is not None and x.shape[-1] != dim:
             raise ShapeError(f"{name} must have d = {dim} columns, as the map was drawn; got shape {tuple(x.shape)}")
+        spec = self.key_spec if key else self.query_spec
+        if spec is not None:
+            spec.check_dtype(name, x)
         if dim is None:
             check_number(self, x.shape[-1])
-            check_spec(self.key_spec if key else self.query_spec, x.shape[-1])
+            if spec is not None:
+                spec.check(x.shape[-1])
 
     @final
     def query(self, x: Array, *, backend: str | None = None) -> Array:
@@ -127,6 +145,7 @@ class FeatureMap(ABC):
         return self._features(x, False, backend)
 
     @final
+    @without_flags
     def scaled(self, x: Array) -> ScaledFeatures:
         """Return the features as values and a log scale, which no norm of x overflows."""
         self._check(x)
@@ -138,6 +157,10 @@ class FeatureMap(ABC):
         if spec is not None:
             return OP.implementation(x, backend)(x, spec)
         OP.choose(x, backend)
+        return self._computed(x, key)
+
+    @without_flags
+    def _computed(self, x: Array, key: bool) -> Array:
         return multiplied(self.scaled_key(x) if key else self.scaled_query(x), x)
 
     def mean(self, x: Array, y: Array) -> Array:
@@ -222,12 +245,6 @@ def check_number(phi: FeatureMap, dim: int) -> None:
     """Raise where a map gives more features than an axis can have."""
     if phi.num_features_of(dim) > MOST:
         raise ParameterError(f"{type(phi).__name__} must give less than 2**31 features; it gives more at d = {dim}")
-
-
-def check_spec(spec: MapSpec | None, dim: int) -> None:
-    """Raise unless the spec of a map of any dimension is one for rows of `dim`."""
-    if spec is not None:
-        spec.check(dim)
 
 
 class SpecMap(FeatureMap):

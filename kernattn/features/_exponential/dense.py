@@ -72,7 +72,7 @@ class DenseExponential(RandomFeatureMap):
         return MapSpec(
             "exp",
             omega=(self.omega * np.sqrt(1 - 4 * self.tilt)) @ self.basis.T * scale,
-            row_weights=(self.kernel.row_exponent - 1) * scale**2,
+            **self._row_logs(),
             offset=self.omega**2 @ self.tilt + np.sum(np.log1p(-4 * self.tilt)) / 4,
             amplitude=len(self.omega) ** -0.5,
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import final
 
 import numpy as np
 
@@ -44,7 +44,7 @@ class Positive(RandomFeatureMap):
     @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
-        return MapSpec("exp", **_folded(self), amplitude=len(self.omega) ** -0.5)
+        return MapSpec("exp", omega=self._folded(), **self._row_logs(), amplitude=len(self.omega) ** -0.5)
 
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
@@ -75,7 +75,7 @@ class Hyperbolic(RandomFeatureMap):
     @lazy
     def spec(self) -> MapSpec:
         """The map as plain numbers."""
-        return MapSpec("exp_pair", **_folded(self), amplitude=(2 * len(self.omega)) ** -0.5)
+        return MapSpec("exp_pair", omega=self._folded(), **self._row_logs(), amplitude=(2 * len(self.omega)) ** -0.5)
 
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
@@ -124,7 +124,8 @@ class OptimalPositive(RandomFeatureMap):
         stretch, dim = np.sqrt(1 - 4 * self.tilt), self.omega.shape[1]
         squares = self.omega.square_norms if isinstance(self.omega, Chains) else np.sum(self.omega**2, axis=-1)
         offset = self.tilt * squares + dim / 2 * np.log(stretch)
-        return MapSpec("exp", **_folded(self, stretch), offset=offset, amplitude=len(self.omega) ** -0.5)
+        amplitude = len(self.omega) ** -0.5
+        return MapSpec("exp", omega=self._folded(stretch), **self._row_logs(), offset=offset, amplitude=amplitude)
 
     def _moments(self, x: Float64, y: Float64) -> Moments:
         """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
@@ -144,11 +145,6 @@ def optimal_tilt(p: float) -> float:
     if not 0 <= (p := finite_number("p", p)) <= HUGE:
         raise ParameterError(f"p must lie from 0 to {HUGE:g}; got {p!r}")
     return float((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
-
-
-def _folded(phi: RandomFeatureMap, stretch: float = 1.0) -> dict[str, Any]:
-    weights = (phi.kernel.row_exponent - 1) * phi._input_scale**2
-    return {"omega": phi._folded(stretch), "row_weights": weights}
 
 
 def _row_log(phi: RandomFeatureMap, x: Float64, y: Float64) -> Float64:

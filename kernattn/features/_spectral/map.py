@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from kernattn._array import Array, Float64, like, to_numpy64
-from kernattn._check import host_array, instance_of, shown
+from kernattn._check import MODERATE, host_array, instance_of, shown
 from kernattn._random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._base.map import SpecMap
@@ -20,6 +20,7 @@ from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.spectra import Spectrum, has_normal_frequencies, spectrum
 from kernattn.kernels import Kernel
 from kernattn.ops.chains import Chains
+from kernattn.ops.spec import RowForm
 from kernattn.projections import NORM_LAWS, Iid, Projection
 
 __all__ = ["IMMENSE", "RandomFeatureMap", "check_exponential", "check_frequencies"]
@@ -86,6 +87,16 @@ class RandomFeatureMap(SpecMap):
         if isinstance(self.omega, Chains):
             return self.omega.scaled(self._input_scale, stretch)
         return self.omega * (stretch * self._input_scale)
+
+    @final
+    def _row_logs(self) -> dict[str, Any]:
+        """Return -(1 - c)|x'|^2 of unscaled inputs for a spec: by weights, or a form where float32 has no weights."""
+        scale = self._input_scale
+        weights, (low, high) = (self.kernel.row_exponent - 1) * scale**2, MODERATE
+        if low <= -np.max(weights) and -np.min(weights) <= high:
+            return {"row_weights": weights}
+        nothing = np.zeros_like(scale)
+        return {"row_form": RowForm(np.diag(np.sqrt(2 - 2 * self.kernel.row_exponent) * scale), nothing, nothing)}
 
     @property
     def _spectrum(self) -> Spectrum:

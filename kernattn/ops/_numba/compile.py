@@ -12,14 +12,18 @@ from numba.core.caching import IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
 
 from kernattn._fork import kept_whole
+from kernattn.ops._numba.parts import Part
 
-__all__ = ["EXACT", "FASTMATH", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
+__all__ = ["EXACT", "FASTMATH", "OPTIONS", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
 
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 """Sums may be reordered; infinities and NaN keep their meaning."""
 
 EXACT = {"nsz", "contract"}
 """For code whose rounding is designed: (x + c) - c must stay as it is."""
+
+OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
+"""No interpreter lock, and division by zero as in IEEE 754."""
 
 PARTS = ("_numba/*.py", "*/*loops.py", "ends.py", "kinds.py")
 """Where code stands that loops of other files compile, seen from `kernattn/ops`."""
@@ -31,29 +35,24 @@ kept_whole(global_compiler_lock)
 
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a loop that Python calls: no interpreter lock, cached on disk, division by zero as in IEEE 754."""
-    return _jit(loop, FASTMATH)
+    """Compile a loop that Python calls, and keep it on disk."""
+    try:
+        result: Any = numba.njit(cache=True, fastmath=FASTMATH, **OPTIONS)(loop)
+    except RuntimeError:  # there is no directory that a cache could be written to
+        result = numba.njit(fastmath=FASTMATH, **OPTIONS)(loop)
+    else:
+        _date(result)
+    return result  # type: ignore[no-any-return]
 
 
 def inner(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a part of a loop, which compiled code alone calls."""
-    return _jit(loop, FASTMATH, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+    return Part(loop, fastmath=FASTMATH, **OPTIONS)
 
 
 def inner_exact(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a part of a loop whose rounding is designed."""
-    return _jit(loop, EXACT, no_cpython_wrapper=True, no_cfunc_wrapper=True)
-
-
-def _jit(loop: Callable[..., Any], fastmath: set[str], **wrappers: bool) -> Callable[..., Any]:
-    options: dict[str, Any] = {"nogil": True, "error_model": "numpy", "fastmath": fastmath, **wrappers}
-    try:
-        result: Any = numba.njit(cache=True, **options)(loop)
-    except RuntimeError:  # there is no directory that a cache could be written to
-        result = numba.njit(**options)(loop)
-    else:
-        _date(result)
-    return result  # type: ignore[no-any-return]
+    return Part(loop, fastmath=EXACT, **OPTIONS)
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:

@@ -17,7 +17,8 @@ class Single:
 
     mantissa, sign = 23, 31
     magic = np.float32(1.5 * 2**23)  # x + magic - magic rounds x to an integer, whose low bits are those of x + magic
-    flush, overflow = np.float32(-87.0), np.float32(88.72283)
+    normal, bottom, overflow = np.float32(-87.0), np.float32(-103.98), np.float32(88.72283)
+    lift, lifted = np.float32(64.0), np.float32(2.0**-64)  # by which powers of two stay normal from bottom on
     lowest, biased = np.float32(-125.0), np.float32(1.5 * 2**23 + 126)
     infinity, zero, half, one, two = (np.float32(c) for c in (np.inf, 0.0, 0.5, 1.0, 2.0))
     log2e, log2_high, log2_low = (np.float32(c) for c in (1.4426950408889634, 0.693145751953125, 1.428606765330187e-06))
@@ -48,7 +49,8 @@ class Double:
 
     mantissa, sign = 52, 63
     magic = 1.5 * 2**52
-    flush, overflow = -708.0, 709.782712893384
+    normal, bottom, overflow = -708.0, -745.14, 709.782712893384
+    lift, lifted = 128.0, 2.0**-128
     lowest, biased = -1021.0, 1.5 * 2**52 + 1022
     infinity, zero, half, one, two = np.inf, 0.0, 0.5, 1.0, 2.0
     log2e, log2_high, log2_low = 1.4426950408889634, 0.6931471805582987, 1.6465949582897082e-12

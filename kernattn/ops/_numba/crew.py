@@ -79,7 +79,7 @@ def _pause(context):
 
 
 def offer_of(slab):
-    """Return the intrinsic that puts ``slab(arguments, low, high)`` and its arguments on a board.
+    """Return the intrinsic that puts a part of loops, ``slab(arguments, low, high)``, and its arguments on a board.
 
     They lie in the frame of the function that calls the intrinsic, which must not return before `close` has.
     """
@@ -89,7 +89,8 @@ def offer_of(slab):
         inside = types.void(arguments, types.intp, types.intp)
 
         def codegen(context, builder, signature, args):
-            subroutine = context.compile_subroutine(builder, slab, inside)
+            subroutine = slab.get_compile_result(inside)
+            context.add_linking_libs([subroutine.library])
             function = ir.Function(builder.module, _SLAB, name=f"{builder.function.name}.slab")
             function.linkage = "internal"
             body = ir.IRBuilder(function.append_basic_block())

@@ -1,7 +1,7 @@
 """exp, cos and sincos without branches or calls, so that LLVM vectorises the loops around them.
 
-Range reduction by Cody and Waite, minimax polynomials (relative error below 4e-9 in float32, 4e-18 in float64),
-exponents put together in the bits.
+Range reduction by Cody and Waite, minimax polynomials whose error is below the rounding, exponents put
+together in the bits.
 
 Sums of exponentials are kept in units of 2^u, u whole: e^x = 2^n p(r) with n = rint(x / ln 2), so that
 `weight(x, up, down)`, 2^(n + up - down) p(r), has the same digits under every unit.
@@ -18,9 +18,10 @@ import numpy as np
 from numba import types
 
 from kernattn.ops._numba.bits import add, and_, bits, floor, rint, shift_left, xor
-from kernattn.ops._numba.compile import EXACT, overload
+from kernattn.ops._numba.compile import EXACT, OPTIONS, overload
 from kernattn.ops._numba.constants import Single, constants
-from kernattn.ops._numba.vectors import every, where
+from kernattn.ops._numba.parts import PartCompiler
+from kernattn.ops._numba.vectors import Vector, every, some, where
 
 __all__ = [
     "change_of_unit",
@@ -31,11 +32,12 @@ __all__ = [
     "octaves",
     "sine_cosine",
     "unit_of",
+    "vanishing",
     "weight",
     "within_reach",
 ]
 
-_OPTIONS: dict[str, Any] = {"fastmath": EXACT, "error_model": "numpy", "nogil": True}
+_OPTIONS: dict[str, Any] = {"fastmath": EXACT, "pipeline_class": PartCompiler, **OPTIONS}
 
 
 def _polynomial(r, coefficients):
@@ -57,34 +59,40 @@ def _(r, coefficients):
 
 
 def exponential(x):
-    """Return e^x; 0 where it is below the normal numbers."""
+    """Return e^x, down to the least number of the dtype."""
     return np.exp(x)
 
 
 @overload(exponential, jit_options=_OPTIONS)
 def _(x):
     c = constants(x)
-    mantissa, magic, flush, overflow, infinity, zero, one = (
-        c.mantissa,
-        c.magic,
-        c.flush,
-        c.overflow,
-        c.infinity,
-        c.zero,
-        c.one,
-    )
+    mantissa, magic, normal, bottom, overflow = c.mantissa, c.magic, c.normal, c.bottom, c.overflow
+    infinity, zero, one, lift, lifted = c.infinity, c.zero, c.one, c.lift, c.lifted
     log2e, high, low, coefficients = c.log2e, c.log2_high, c.log2_low, c.exp
 
-    def exponential(x):
+    def of_number(x):
+        t = x * log2e + magic
+        count = t - magic
+        r = (x - count * high) - count * low
+        p = _polynomial(r, coefficients) * (r * r) + r + one
+        faint = x < normal
+        y = bits(add(bits(p), shift_left(bits(where(faint, t + lift, t)), mantissa)))
+        y = where(x > bottom, where(faint, y * lifted, y), zero)
+        return y if x < overflow else x + infinity
+
+    def of_vector(x):
         t = x * log2e + magic
         count = t - magic
         r = (x - count * high) - count * low
         p = _polynomial(r, coefficients) * (r * r) + r + one
         y = bits(add(bits(p), shift_left(bits(t), mantissa)))
-        y = y if x > flush else zero
-        return y if x < overflow else x + infinity
+        faint = x < normal
+        if some(faint):
+            small = bits(add(bits(p), shift_left(bits(t + lift), mantissa))) * lifted
+            y = where(faint, where(x > bottom, small, zero), y)
+        return where(x < overflow, y, x + infinity)
 
-    return exponential
+    return of_vector if isinstance(x, Vector) else of_number
 
 
 def octaves(x):
@@ -189,6 +197,29 @@ def _(x):
         return _polynomial((x - n * high) - n * low, coefficients) * power
 
     return decayed
+
+
+def vanishing(x):
+    """Return e^x for x <= 0, down to the least number: the same digits as those of `decayed`."""
+    return np.exp(x)
+
+
+@overload(vanishing, jit_options=_OPTIONS)
+def _(x):
+    c = constants(x)
+    mantissa, biased, log2e, high, low = c.mantissa, c.biased, c.log2e, c.log2_high, c.log2_low
+    lowest, lift, lifted, bottom = c.lowest, c.lift, c.lifted, c.bottom - c.one
+    coefficients = tuple(c.two * a for a in (c.one, c.one, *c.exp))
+
+    def vanishing(x):
+        x = where(x < bottom, bottom, x)
+        n = rint(x * log2e)
+        faint = n < lowest
+        power = bits(shift_left(bits(where(faint, n + lift, n) + biased), mantissa))  # 2^(n - 1), lifted where faint
+        y = _polynomial((x - n * high) - n * low, coefficients) * power
+        return where(faint, y * lifted, y)
+
+    return vanishing
 
 
 def change_of_unit(peak, up, down):

@@ -52,13 +52,13 @@ def without_faint(values):
 
 
 @inner
-def _meet(tile, row, i, features, z, keys, row_k, scales):
-    """Does query i share a feature with the sums, or with a key up to its own?"""
+def _meet(tile, row, i, features, z, keys, row_k, scales, count):
+    """Does query i share a feature with the sums, or with one of the first keys?"""
     zero, nothing = tile.dtype.type(0), tile.dtype.type(-np.inf)
     for a in range(features):
         if tile[a * row + i] > zero and z[a] > zero:
             return True
-    for j in range(min(i + 1, scales.size)):
+    for j in range(count):
         if scales[j] > nothing:
             for a in range(features):
                 if tile[a * row + i] > zero and keys[j * row_k + a] > zero:
@@ -67,15 +67,17 @@ def _meet(tile, row, i, features, z, keys, row_k, scales):
 
 
 @inner
-def raise_queries(tile, row, rows, features, z, keys, row_k, scales, den, inside, octaves):
+def raise_queries(tile, row, rows, features, z, keys, row_k, scales, all_seen, den, inside, octaves):
     """Raise queries (M, C) that meet nothing but what is small, so that products keep their digits; return how many.
 
-    Their large features meet zeros. den is that over z, `inside` that over keys (C, M) of the chunk with these scales.
+    Their large features meet zeros. den is that over z, `inside` that over keys (C, M) of the chunk with these scales,
+    of which a query sees those up to its own, or all.
     """
     zero, low = tile.dtype.type(0), low_normaliser(tile)
-    count = 0
+    raised = 0
     for i in range(rows):
-        if den[i] + inside[i] < low and _meet(tile, row, i, features, z, keys, row_k, scales):
+        count = min(rows if all_seen else i + 1, scales.size)
+        if den[i] + inside[i] < low and _meet(tile, row, i, features, z, keys, row_k, scales, count):
             up = _octaves_up(den[i] + inside[i], tile)
             factor = weight(zero, up, zero)
             den[i] = zero
@@ -83,8 +85,8 @@ def raise_queries(tile, row, rows, features, z, keys, row_k, scales, den, inside
                 tile[a * row + i] *= factor
                 den[i] += tile[a * row + i] * z[a]
             octaves[i] -= up
-            count += 1
-    return count
+            raised += 1
+    return raised
 
 
 @inner

@@ -9,11 +9,13 @@ import numpy as np
 from kernattn.ops._numba.compile import inner, inner_exact
 from kernattn.ops._numba.elementary import exponential
 from kernattn.ops._numba.held import far_scale, finite, largest_log, within
-from kernattn.ops._numba.kinds import angular, row_logs, row_values
+from kernattn.ops._numba.kinds import angular, positive_values, row_logs, row_values
 from kernattn.ops._numba.memory import window
+from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.stream import STREAMED, settle, stream
+from kernattn.ops._numba.vectors import load, store
 
-__all__ = ["far_scales", "finish_features", "limit_of"]
+__all__ = ["far_scales", "finish_features", "finish_numbers", "limit_of"]
 
 
 @inner
@@ -25,8 +27,6 @@ def limit_of(phi, like):
 @inner
 def far_scales(phi, tile, rows, row, reach, scales):
     """Renew the log scales of rows (C, d) that are far: infinite where they are beyond the floats, or were held."""
-    if reach == 0 or within(window(tile, 0, rows * row), reach):
-        return
     infinity = tile.dtype.type(np.inf)
     for j in range(rows):
         x = window(tile, j * row, phi.dim)
@@ -40,23 +40,43 @@ def far_scales(phi, tile, rows, row, reach, scales):
 @inner
 def _exponentials(tile, rows, row, count, scales, offset):
     """Turn logs of features (C, M) into features."""
+    width = lanes(tile)
+    last = count // width * width
     for j in range(rows):
         x, scale = window(tile, j * row, count), scales[j]
-        for a in range(count):
+        for a in range(0, last, width):
+            store(exponential((load(x, a) + scale) + load(offset, a)), x, a)
+        for a in range(last, count):
             x[a] = exponential((x[a] + scale) + offset[a])
 
 
 @inner_exact
 def _scaled_values(phi, tile, at, begin, count, scale, parts):
     """Turn projections of one token into features; e^scale comes in halves where it may overflow before they do."""
-    zero = tile.dtype.type(0)
-    if scale < 70:  # an amplitude is at most 2^16
-        row_values(phi, tile, at, begin, count, phi.amplitude * exponential(scale))
-        return
-    row_values(phi, tile, at, begin, count, phi.amplitude)
-    x, half = window(tile, at, parts * count), exponential(scale / 2)
-    for a in range(parts * count):
-        x[a] = zero if x[a] == zero else x[a] * half * half
+    zero, whole = tile.dtype.type(0), scale < 70  # an amplitude is at most 2^16
+    row_values(phi, tile, at, begin, count, phi.amplitude * exponential(scale if whole else zero))
+    if not whole:
+        x, half = window(tile, at, parts * count), exponential(scale / 2)
+        for a in range(parts * count):
+            x[a] = zero if x[a] == zero else x[a] * half * half
+
+
+@inner
+def finish_numbers(phi, x, at, rows, tile, row, out, out_at, out_row):
+    """Write the features of numbers of x one by one, without projections or scales: rows that adjoin are one row."""
+    count, streamed = phi.dim, out.size * out.itemsize >= STREAMED
+    if out_row == count:
+        count, rows = rows * count, 1
+    for j in range(rows):
+        for begin in range(0, count, row):
+            size = min(row, count - begin)
+            source, target = window(x, at + j * count + begin, size), window(out, out_at + j * out_row + begin, size)
+            values = window(tile, 0, size) if streamed else target
+            positive_values(phi.kind, source, values, phi.amplitude)
+            if streamed:
+                stream(target, values)
+    if streamed:
+        settle()
 
 
 @inner

@@ -7,12 +7,24 @@ from __future__ import annotations
 import math
 
 from kernattn.ops._numba.compile import inner, inner_exact
-from kernattn.ops._numba.elementary import cosine, decayed, sine_cosine, within_reach
+from kernattn.ops._numba.elementary import cosine, decayed, sine_cosine, vanishing, within_reach
 from kernattn.ops._numba.memory import window
-from kernattn.ops._numba.vectors import where
+from kernattn.ops._numba.registers import lanes
+from kernattn.ops._numba.vectors import load, store, where
 from kernattn.ops.kinds import KINDS
 
-__all__ = ["ELU1", "angular", "column_logs", "column_values", "elu1", "moderate", "row_logs", "row_values"]
+__all__ = [
+    "ELU1",
+    "angular",
+    "column_logs",
+    "column_pull",
+    "column_values",
+    "moderate",
+    "moderate_elu1",
+    "positive_values",
+    "row_logs",
+    "row_values",
+]
 
 ELU1, RELU, COS, SINCOS = (KINDS[name].number for name in ("elu1", "relu", "cos", "sincos"))
 
@@ -73,26 +85,45 @@ def _sines_cosines(x, other, factor):
 
 
 @inner_exact
-def elu1(x, zero):
-    """Return elu(x) + 1 of a number or a vector: e^min(x, 0) + max(x, 0)."""
+def moderate_elu1(x, zero):
+    """Return elu(x) + 1 of a number or a vector, e^min(x, 0) + max(x, 0); 0 where it is below the normal numbers."""
     return decayed(where(x > zero, zero, x)) + where(x > zero, x, zero)
+
+
+@inner_exact
+def _elu1(x, zero):
+    """Return elu(x) + 1 of a number or a vector, down to the least number: of moderate ones the same digits."""
+    return vanishing(where(x > zero, zero, x)) + where(x > zero, x, zero)
+
+
+@inner_exact
+def positive_values(kind, x, y, factor):
+    """Write elu1 or relu of x times factor to y, which may be x."""
+    zero, width = x.dtype.type(0), lanes(x)
+    last = x.size // width * width
+    if kind == ELU1:
+        for i in range(0, last, width):
+            store(_elu1(load(x, i), zero) * factor, y, i)
+        for i in range(last, x.size):
+            y[i] = _elu1(x[i], zero) * factor
+    else:
+        for i in range(0, last, width):
+            u = load(x, i)
+            store(where(u > zero, u, zero) * factor, y, i)
+        for i in range(last, x.size):
+            y[i] = where(x[i] > zero, x[i], zero) * factor
 
 
 @inner_exact
 def _values(kind, x, other, shift, factor):
     """Apply the nonlinearity of a kind in place, times factor; of a pair, write the second part to `other`."""
-    zero, one = x.dtype.type(0), x.dtype.type(1)
-    if kind == ELU1:
-        for i in range(x.size):
-            x[i] = factor * elu1(x[i], zero)
-    elif kind == RELU:
-        for i in range(x.size):
-            x[i] = factor * (x[i] if x[i] > zero else zero)
+    if kind in (ELU1, RELU):
+        positive_values(kind, x, x, factor)
     elif kind == COS:
         _cosines(x, shift, factor)
     elif kind == SINCOS:
         _sines_cosines(x, other, factor)
-    elif factor != one:
+    elif factor != x.dtype.type(1):
         for i in range(x.size):
             x[i] = factor * x[i]
 
@@ -141,3 +172,49 @@ def column_logs(phi, tile, row):
     count = phi.frequencies * row
     if phi.features > phi.frequencies:
         _negated(tile, 0, count, count)
+
+
+@inner
+def column_pull(phi, f, weights, angles, factor, left, right, row, totals):
+    """Turn cotangents f + left_a right_i (M, C) of features over a factor of each token into those of projections.
+
+    Weights are the features times the factor, and totals become their sums with f; angles are the projections of a kind
+    of cosines, and are lost.
+    """
+    count, zero, one, quarter = phi.frequencies, f.dtype.type(0), f.dtype.type(1), f.dtype.type(math.pi / 2)
+    width = lanes(f)
+    for i in range(0, row, width):
+        share, most = load(right, i), load(factor, i)
+        total = share * zero
+        if phi.kind in (ELU1, RELU):
+            for a in range(phi.features):
+                w = load(weights, a * row + i)
+                slope = where(w < most, w, most) if phi.kind == ELU1 else where(w > zero, most, zero)
+                store((load(f, a * row + i) + share * left[a]) * slope, f, a * row + i)
+        elif angular(phi.kind):
+            for a in range(phi.features):
+                y = load(f, a * row + i) + share * left[a]
+                total = total + y * load(weights, a * row + i)
+                store(y, f, a * row + i)
+        else:
+            for a in range(phi.features):
+                y = (load(f, a * row + i) + share * left[a]) * load(weights, a * row + i)
+                total = total + y
+                store(y, f, a * row + i)
+        store(total, totals, i)
+    if phi.kind == COS:
+        for a in range(count):
+            x, sines = window(f, a * row, row), window(angles, a * row, row)
+            _cosines(sines, phi.offset[a] - quarter, one)
+            for i in range(row):
+                x[i] *= -factor[i] * sines[i]
+    elif phi.features > count:
+        for a in range(count):
+            x, y = window(f, a * row, row), window(f, (count + a) * row, row)
+            w, v = window(weights, a * row, row), window(weights, (count + a) * row, row)
+            if phi.kind == SINCOS:
+                for i in range(row):
+                    x[i] = y[i] * w[i] - x[i] * v[i]
+            else:
+                for i in range(row):
+                    x[i] -= y[i]

@@ -44,7 +44,9 @@ def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray
 
     One that is not flat tells a loop its sizes.
     """
-    result = np.ascontiguousarray(array, dtype=dtype).reshape(shape)
+    if type(array) is not np.ndarray or array.dtype is not dtype:
+        array = np.ascontiguousarray(array, dtype)
+    result: NDArray[Any] = array.ravel() if shape == -1 else array.ravel().reshape(shape)
     result.setflags(write=False)
     return result
 

@@ -16,7 +16,7 @@ from numba.core import cgutils
 from kernattn.ops._numba.compile import inner, intrinsic
 from kernattn.ops._numba.registers import LINE, ROWS, lanes
 
-__all__ = ["aligned", "pad", "tile_rows", "whole", "window"]
+__all__ = ["aligned", "copy", "pad", "tile_rows", "whole", "window"]
 
 
 @intrinsic
@@ -60,6 +60,14 @@ def aligned(size, like):
     memory = np.zeros(size + unit, like.dtype)
     skip = (LINE - memory.ctypes.data % LINE) % LINE // like.itemsize
     return memory[skip : skip + size]
+
+
+@inner
+def copy(source, at, count, target, to):
+    """Write elements at to at + count of a flat array to another, from `to` on."""
+    x, y = window(source, at, count), window(target, to, count)
+    for i in range(count):
+        y[i] = x[i]
 
 
 @inner

@@ -1,11 +1,11 @@
-"""elu + 1 of moderate numbers in one pass: the features, their sums, and whether no row needs a unit of its own."""
+"""elu + 1 of moderate numbers and their sums in one pass, where no row needs a unit of its own."""
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
 from __future__ import annotations
 
 from kernattn.ops._numba.compile import inner_exact
-from kernattn.ops._numba.kinds import ELU1, elu1
+from kernattn.ops._numba.kinds import ELU1, moderate_elu1
 from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.vectors import all_of, every, load, store
 
@@ -27,8 +27,8 @@ def moderate_keys(phi, k, at, rows, tile, row, scales, sums):
             x, target = at + j * features, j * row
             x_a, x_b, x_c, x_d = load(k, x + a), load(k, x + b), load(k, x + c), load(k, x + d)
             inside = inside & (x_a * x_a < limit) & (x_b * x_b < limit) & (x_c * x_c < limit) & (x_d * x_d < limit)
-            x_a, x_b = elu1(x_a, zero) * factor, elu1(x_b, zero) * factor
-            x_c, x_d = elu1(x_c, zero) * factor, elu1(x_d, zero) * factor
+            x_a, x_b = moderate_elu1(x_a, zero) * factor, moderate_elu1(x_b, zero) * factor
+            x_c, x_d = moderate_elu1(x_c, zero) * factor, moderate_elu1(x_d, zero) * factor
             store(x_a, tile, target + a)
             store(x_b, tile, target + b)
             store(x_c, tile, target + c)
@@ -62,7 +62,7 @@ def moderate_queries(phi, tile, row, rows, z, normalisers):
             a, weight = b * row, z[b]
             x_i, x_j, x_k = load(tile, a + i), load(tile, a + j), load(tile, a + k)
             inside = inside & (x_i * x_i < limit) & (x_j * x_j < limit) & (x_k * x_k < limit)
-            x_i, x_j, x_k = elu1(x_i, zero), elu1(x_j, zero), elu1(x_k, zero)
+            x_i, x_j, x_k = moderate_elu1(x_i, zero), moderate_elu1(x_j, zero), moderate_elu1(x_k, zero)
             store(x_i, tile, a + i)
             store(x_j, tile, a + j)
             store(x_k, tile, a + k)

@@ -2,8 +2,8 @@
 
 A register block of a few rows by one or two vectors is accumulated over the inner index: the compiler sees nothing but
 multiply-adds of whole vectors. 32 registers hold 8 rows of two vectors; 16 hold 6, or 4, and every even height from 4
-on is a sum of these. A cell is one chain of multiply-adds in the order of the inner index, whatever block it falls
-into: no row's bits depend on the rows beside it.
+on is a sum of these; a last row alone has a block of its own. A cell is one chain of multiply-adds in the order of the
+inner index, whatever block it falls into: no row's bits depend on the rows beside it.
 
 Small products through a BLAS are slower (`kernattn bench --cases product-48-64-256`), cannot skip the half of a causal
 product that is zero, and start threads of their own when they grow.
@@ -19,11 +19,19 @@ from numba import types
 from kernattn.ops._numba.compile import inner, intrinsic
 from kernattn.ops._numba.registers import LINE, ROWS, TALL, Block, lanes
 
-__all__ = ["FULL", "LOWER", "UPPER", "panel_product", "product", "transpose"]
+__all__ = ["FULL", "LOWER", "UPPER", "panel_product", "product", "register_block", "transpose"]
 
 
-def _register_block(height, vectors):
-    """Return the intrinsic that adds height x vectors of a product: c[i, j] (+)= sum_k a[i, k] b[k, j]."""
+def _multiplied(k, a, b, total):
+    """Return total + a b."""
+    return k.builder.call(k.multiply_add(), [a, b, total])
+
+
+def register_block(height, vectors, add=_multiplied):
+    """Return the intrinsic that adds height x vectors of a product: c[i, j] (+)= sum_k a[i, k] b[k, j].
+
+    `add` returns the code of another sum, total + f(a, b), of vectors.
+    """
 
     @intrinsic
     def block(context, a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, inner, accumulate):
@@ -55,9 +63,8 @@ def _register_block(height, vectors):
             right = k.at(b_data, b_at, builder.mul(step, b_inner))
             b_vectors = [k.load(k.at(right, j * k.width)) for j in range(vectors)]
             a_vectors = [k.splat(builder.load(k.at(left, row))) for row in rows]
-            add = k.multiply_add()
             for i, j in cells:
-                total[i, j].add_incoming(builder.call(add, [a_vectors[i], b_vectors[j], total[i, j]]), body)
+                total[i, j].add_incoming(add(k, a_vectors[i], b_vectors[j], total[i, j]), body)
             step.add_incoming(builder.add(step, k.number(1)), body)
             builder.branch(head)
 
@@ -83,7 +90,8 @@ def _register_block(height, vectors):
     return block
 
 
-_narrow, _wide, _tall = _register_block(ROWS, 1), _register_block(ROWS, 2), _register_block(TALL, 2)
+_narrow, _wide, _tall = register_block(ROWS, 1), register_block(ROWS, 2), register_block(TALL, 2)
+_row, _row_wide = register_block(1, 1), register_block(1, 2)
 
 FULL, UPPER, LOWER = 0, 1, 2
 """Shapes of a product: everything; only cells i <= j are wanted; a is lower triangular, a[i, k] = 0 for k > i."""
@@ -104,20 +112,26 @@ def product(a, a_at, a_row, a_inner, b, b_at, b_inner, c, c_at, c_row, m, n, inn
         while i < pairs:
             left = pairs - i
             tall = TALL > ROWS and (left > 2 * ROWS or ROWS < left <= TALL)
-            height = TALL if tall else ROWS
+            height = TALL if tall else ROWS if left > 1 else 1
             depth = min(inner, i + height) if shape == LOWER else inner
             x, y = a_at + i * a_row, c_at + i * c_row + j
             if tall:
                 _tall(a, x, a_row, a_inner, b, b_at + j, b_inner, c, y, c_row, depth, accumulate)
+            elif left == 1:
+                _row_wide(a, x, a_row, a_inner, b, b_at + j, b_inner, c, y, c_row, depth, accumulate)
             else:
                 _wide(a, x, a_row, a_inner, b, b_at + j, b_inner, c, y, c_row, depth, accumulate)
             i += height
         last = j if pairs == 0 else j + width
         while i < rows:
-            depth = min(inner, i + ROWS) if shape == LOWER else inner
+            height = ROWS if rows - i > 1 else 1
+            depth = min(inner, i + height) if shape == LOWER else inner
             x, y = a_at + i * a_row, c_at + i * c_row + last
-            _narrow(a, x, a_row, a_inner, b, b_at + last, b_inner, c, y, c_row, depth, accumulate)
-            i += ROWS
+            if height == 1:
+                _row(a, x, a_row, a_inner, b, b_at + last, b_inner, c, y, c_row, depth, accumulate)
+            else:
+                _narrow(a, x, a_row, a_inner, b, b_at + last, b_inner, c, y, c_row, depth, accumulate)
+            i += height
 
 
 @inner

@@ -11,9 +11,9 @@ import numpy as np
 from kernattn.ops._numba.compile import inner
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves, weight
 from kernattn.ops._numba.lifts import absorbed
-from kernattn.ops._numba.memory import window
+from kernattn.ops._numba.memory import copy, window
 
-__all__ = ["Sums", "clear", "lift_sums", "load_sums", "rescale", "store_sums"]
+__all__ = ["Sums", "clear", "lift_sums", "load_sums", "load_units", "rescale", "store_sums"]
 
 
 class Sums(NamedTuple):
@@ -40,29 +40,35 @@ def _scale_row(sums, a, factor):
 
 @inner
 def clear(sums):
-    """Forget every key."""
+    """Forget every key. Sums with values are left as they lie: the next keys write over them."""
     for a in range(sums.tops):
         sums.units[a] = sums.reached[a] = sums.z.dtype.type(-np.inf)
     for a in range(sums.features):
         sums.z[a] = 0
-    for i in range(sums.features * sums.row):
-        sums.s[i] = 0
+
+
+@inner
+def load_units(sums, given, start):
+    """Read the sums of features and the units of head `start`; are its peaks whole units, so that no sum changes?"""
+    _, z, peak = given
+    units, logs, others = window(sums.units, 0, sums.tops), window(peak, start * sums.tops, sums.tops), 0
+    for a in range(sums.tops):
+        units[a] = octaves(logs[a])
+        others += 0 if log_of(units[a]) == logs[a] else 1
+    copy(units, 0, sums.tops, sums.reached, 0)
+    copy(z, start * sums.features, sums.features, sums.z, 0)
+    return others == 0
 
 
 @inner
 def load_sums(sums, given, start):
-    """Read the sums (s, z, peak) of head `start`, or none for -1, in whole units: others are met by a factor."""
-    if start < 0:
-        clear(sums)
-        return
-    s, z, peak = given
+    """Read the sums (s, z, peak) of head `start`, in whole units: others are met by a factor."""
+    whole = load_units(sums, given, start)
+    s, _, peak = given
     features, e, row, tops = sums.features, sums.e, sums.row, sums.tops
-    for a in range(tops):
-        sums.units[a] = sums.reached[a] = octaves(peak[start * tops + a])
     for a in range(features):
-        sums.z[a] = z[start * features + a]
-        for c in range(e):
-            sums.s[a * row + c] = s[(start * features + a) * e + c]
+        copy(s, (start * features + a) * e, e, sums.s, a * row)
+    for a in range(0 if whole else features):
         top = a if tops > 1 else 0
         factor = change_of_unit(peak[start * tops + top], -sums.units[top], sums.z.dtype.type(0))
         if factor != 1 and sums.units[top] > -np.inf:
@@ -79,8 +85,7 @@ def store_sums(sums, result, at, least):
         peak[at * tops + a] = log_of(sums.units[a])
     for a in range(features):
         z[at * features + a] = sums.z[a]
-        for c in range(e):
-            s[(at * features + a) * e + c] = sums.s[a * sums.row + c]
+        copy(sums.s, a * sums.row, e, s, (at * features + a) * e)
 
 
 @inner

@@ -22,7 +22,16 @@ from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.row_units import balance_queries, own_values, take_off_largest, to_unit
 from kernattn.ops._numba.vectors import every, load, store, where
 
-__all__ = ["in_unit", "key_values", "key_weights", "load_rows", "project_keys", "query_features", "row_scales"]
+__all__ = [
+    "column_sums",
+    "in_unit",
+    "key_values",
+    "key_weights",
+    "load_rows",
+    "project_keys",
+    "query_features",
+    "row_scales",
+]
 
 
 @inner
@@ -77,7 +86,7 @@ def key_values(phi, k, at, rows, tile, row, scales, before, bound, lifted, spare
     own_values(phi, k, at, rows, tile, row, scales, spare)
     rows, unit, reached = _unit_of_rows(scales, rows, before, bound, lifted)
     in_unit(phi, tile, rows, row, scales, unit, lifted)
-    _column_sums(tile, rows, row, phi.features, sums)
+    column_sums(tile, rows, row, phi.features, sums)
     return rows, unit, reached
 
 
@@ -195,7 +204,7 @@ def key_weights(phi, rows, tile, row, scales, before, bound, lifted, units, reac
 
 
 @inner
-def _column_sums(tile, rows, row, features, sums):
+def column_sums(tile, rows, row, features, sums):
     """Set sums_a to the sum of column a."""
     for a in range(features):
         sums[a] = 0
@@ -206,13 +215,17 @@ def _column_sums(tile, rows, row, features, sums):
 
 
 @inner
-def _query_projections(x, at, rows, width, omega, frequencies, tile, row, scratch, scratch_row):
+def _query_projections(phi, x, at, rows, tile, row, packed, spare):
     """Write the projections of rows of x, features-major (D, C)."""
-    if omega.size == 0:
-        transpose(x, at, width, rows, width, tile, 0, row)
+    dim, frequencies = phi.dim, phi.frequencies
+    if phi.omega.size == 0:
+        transpose(x, at, dim, rows, dim, tile, 0, row)
+    elif rows == 1:
+        panel_product(window(x, at, dim), 1, dim, phi.omega_t, 0, frequencies, spare, frequencies)
+        transpose(spare, 0, frequencies, 1, frequencies, tile, 0, row)
     else:
-        transpose(x, at, width, rows, width, scratch, 0, scratch_row)
-        product(omega, 0, width, 1, scratch, 0, scratch_row, tile, 0, row, frequencies, rows, width, False, FULL)
+        transpose(x, at, dim, rows, dim, packed, 0, row)
+        product(phi.omega, 0, dim, 1, packed, 0, row, tile, 0, row, frequencies, rows, dim, False, FULL)
 
 
 @inner
@@ -234,12 +247,34 @@ def _query_values(phi, tile, row, rows, z, totals, normalisers):
 
 
 @inner_exact
+def _last_query_weights(phi, tile, row, i, units, z, highest, normalisers):
+    """Do as `_query_weights` for the one vector of columns from i on."""
+    features, offset = phi.features, phi.offset
+    nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
+    top = every(load(highest, i), nothing)
+    for a in range(features):
+        x = octaves(load(tile, a * row + i) + offset[a]) + units[a]
+        top = where(x > top, x, top)
+    top = where(top == nothing, zero, top)
+    store(top, highest, i)
+    total = load(normalisers, i)
+    for a in range(features):
+        x = weight(load(tile, a * row + i) + offset[a], units[a], top)
+        store(x, tile, a * row + i)
+        total = total + x * z[a]
+    store(total, normalisers, i)
+
+
+@inner_exact
 def _query_weights(phi, tile, row, rows, units, z, highest, normalisers):
     """Turn logs of features (M, C) into e^log 2^(unit - highest), whole powers, and add their products with z."""
     features, offset = phi.features, phi.offset
     nothing, zero, width = tile.dtype.type(-np.inf), tile.dtype.type(0), lanes(tile)
-    for i in range(0, rows, 2 * width):  # two vectors of columns at a time, the last one twice if it is alone
-        j = min(i + width, row - width)
+    for i in range(0, rows, 2 * width):  # two vectors of columns at a time
+        j = i + width
+        if j >= rows:
+            _last_query_weights(phi, tile, row, i, units, z, highest, normalisers)
+            return
         top = top_too = every(load(highest, i), nothing)
         for a in range(features):
             x, y = load(tile, a * row + i), load(tile, a * row + j)
@@ -286,13 +321,13 @@ def query_features(phi, q, at, rows, units, z, packed, tile, row, highest, own, 
     Weights of query i are its features times e^-own_i 2^-highest_i.
     """
     dim, frequencies = phi.dim, phi.frequencies
-    _query_projections(q, at, rows, dim, phi.omega, frequencies, tile, row, packed, row)
+    _query_projections(phi, q, at, rows, tile, row, packed, spare)
     if phi.moderate > 0:
         if moderate_queries(phi, tile, row, rows, z, den):
             for i in range(rows):
                 highest[i] = own[i] = 0
             return
-        _query_projections(q, at, rows, dim, phi.omega, frequencies, tile, row, packed, row)
+        _query_projections(phi, q, at, rows, tile, row, packed, spare)
     far = phi.precise > 0 and not within(window(q, at, rows * dim), phi.precise)
     for i in range(rows):
         own[i] = den[i] = 0

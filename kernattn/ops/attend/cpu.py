@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,26 +27,41 @@ def attend(
 ) -> tuple[Array, LogNormaliser | None]:
     """Return the output of each query, and its normaliser where it is wanted."""
     s, z, peak = state
-    *lead, features, e = s.shape
-    readers = queries(q, q_spec, s.dtype, normaliser)
-    phi, n = readers.phi, readers.n
-    chunk = min(CHUNK, n)
-    reads, out_lead = _reads(readers.lead, tuple(lead))
-    out = room((*out_lead, n, e), s.dtype)
-    found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
-    logarithms = (unwritten(s.dtype),) * 2 if found is None else tuple(x.reshape(-1) for x in found)
-    sums = flat(s, s.dtype), flat(z, s.dtype), flat(peak, s.dtype)
+    e, wide = s.shape[-1], s.dtype
+    phi, x, given, q_lead, n = queries(q, q_spec, wide, normaliser)
+    how = _planned(q_lead, s.shape, n, phi.dim * phi.projects, wide.itemsize)
+    chunk, reads = how.chunk, how.reads
+    out = room(how.out, wide)
+    answers, found = (out.reshape(-1), unwritten(wide), unwritten(wide)), None
+    if normaliser:
+        found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0]))
+        answers = answers[0], found.log.reshape(-1), found.sign.reshape(-1)
+    sums = flat(s, wide), flat(z, wide), flat(peak, wide)
 
     def blocks(low: int, high: int) -> None:
-        answer(
-            phi.arrays, e, readers.x, readers.given, sums, reads, n, (out.reshape(-1), *logarithms), chunk, low, high
-        )
+        answer(phi.arrays, e, x, given, sums, reads, n, answers, chunk, low, high)
 
-    count = len(reads) * -(-n // chunk)
-    flops = 2.0 * features * (e + (phi.dim if phi.projects else 0))
-    seconds = len(reads) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * s.itemsize / 4
-    share(blocks, count, seconds)
+    share(blocks, how.pieces, how.seconds)
     return narrowed(out, dtype), found
+
+
+class _Plan(NamedTuple):
+    """What shapes tell: it is made once for all calls of one form."""
+
+    out: tuple[int, ...]
+    reads: NDArray[np.int64]  # (R, 3) heads of q, of the state and of out that meet
+    chunk: int
+    pieces: int  # as many chunks of queries
+    seconds: float
+
+
+@lru_cache(maxsize=32)
+def _planned(q: tuple[int, ...], state: tuple[int, ...], n: int, products: int, itemsize: int) -> _Plan:
+    """Return the plan for n queries of leading axes q, projected in so many products a feature."""
+    *lead, features, e = state
+    (reads, out_lead), chunk = _reads(q, tuple(lead)), min(CHUNK, n)
+    seconds = 2.0 * features * (e + products) / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE
+    return _Plan((*out_lead, n, e), reads, chunk, len(reads) * -(-n // chunk), len(reads) * n * seconds * itemsize / 4)
 
 
 @lru_cache(maxsize=32)

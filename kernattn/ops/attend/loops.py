@@ -10,7 +10,7 @@ from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.outputs import log_normalisers, write
 from kernattn.ops._numba.products import FULL, product
-from kernattn.ops._numba.sums import Sums, load_sums
+from kernattn.ops._numba.sums import Sums, load_sums, load_units
 from kernattn.ops._numba.tiles import query_features
 
 __all__ = ["answer"]
@@ -49,13 +49,16 @@ def answer(phi, e, q, scales, given, reads, n, answers, chunk, low, high):
     )
     no_keys = window(q, 0, 0)
     blocks = (n + chunk - 1) // chunk
-    loaded, positive = -1, False
+    loaded, positive, s = -1, False, no_keys
     for b in range(low, high):
         r, t = b // blocks, b % blocks * chunk
         head = reads[r, 1]
         if head != loaded:
             loaded = head
-            load_sums(sums, given, head)
+            s = window(given[0], head * features * e, features * e)
+            if not load_units(sums, given, head) or row_e > e:
+                load_sums(sums, given, head)
+                s = whole(sums.s)
             positive = phi.positive and _may_be_positive(window(sums.z, 0, features))
         rows = min(chunk, n - t)
         query_features(
@@ -74,8 +77,8 @@ def answer(phi, e, q, scales, given, reads, n, answers, chunk, low, high):
             spare,
         )
         if positive:
-            raise_queries(queries, size, rows, features, sums.z, no_keys, 0, no_keys, den, inside, highest)
-        product(queries, 0, 1, size, sums.s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
+            raise_queries(queries, size, rows, features, sums.z, no_keys, 0, no_keys, False, den, inside, highest)
+        product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
         write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)
         if logs.size > 0:
             unit = q.dtype.type(0) if per_feature else sums.units[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,27 +25,46 @@ def block_softmax(
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
     dtype, causal = accumulation(q), plan.kind == "causal"
-    (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q.shape, k.shape, v.shape
-    reads, lead, out_lead = _reads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
-    mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, (*lead, length)), bool)
-    out, lse = room((*out_lead, n, e), dtype), np.empty((*out_lead, n), dtype)
-    queries, keys, values = (
-        flat(q, dtype, (-1, n, dim)),
-        flat(k, dtype, (-1, length, dim)),
-        flat(v, dtype, (-1, length, e)),
-    )
-    block = min(QUERIES, n)
+    how = _planned(q.shape, k.shape, v.shape, causal, dtype.itemsize)
+    mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, how.mask), bool)
+    out, lse = room(how.out, dtype), np.empty(how.out[:-1], dtype)
+    queries, keys, values = flat(q, dtype, how.q), flat(k, dtype, how.k), flat(v, dtype, how.v)
+    flat_out, flat_lse, reads, (block, of_keys) = out.reshape(-1), lse.reshape(-1), how.reads, how.blocks
 
     def blocks(low: int, high: int) -> None:
         online_softmax(
-            queries, keys, values, mask, float(scale), causal, reads, out.reshape(-1), lse.reshape(-1),
-            block, min(KEYS, length), low, high,
+            queries, keys, values, mask, float(scale), causal, reads, flat_out, flat_lse, block, of_keys, low, high
         )  # fmt: skip
 
-    pairs = len(reads) * n * length * (0.5 if causal else 1.0)
-    seconds = pairs * (2.0 * (dim + e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * dtype.itemsize / 4
-    share(blocks, len(reads) * -(-n // block), seconds)
+    share(blocks, how.pieces, how.seconds)
     return out.astype(q.dtype, copy=False), lse
+
+
+class _Plan(NamedTuple):
+    """What shapes tell: it is made once for all calls of one form."""
+
+    q: tuple[int, ...]  # (heads, n, d), as the loop sees queries
+    k: tuple[int, ...]
+    v: tuple[int, ...]
+    mask: tuple[int, ...]
+    out: tuple[int, ...]
+    reads: NDArray[np.int64]  # (R, 5) heads of q, k, v, the mask and out that meet
+    blocks: tuple[int, int]  # queries and keys in a block
+    pieces: int  # as many blocks
+    seconds: float
+
+
+@lru_cache(maxsize=32)
+def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, itemsize: int) -> _Plan:
+    (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
+    reads, lead, out_lead = _reads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
+    pairs = len(reads) * n * length * (0.5 if causal else 1.0)
+    seconds = pairs * (2.0 * (dim + e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * itemsize / 4
+    block = min(QUERIES, n)
+    return _Plan(
+        (-1, n, dim), (-1, length, dim), (-1, length, e), (*lead, length), (*out_lead, n, e),
+        reads, (block, min(KEYS, length)), len(reads) * -(-n // block), seconds,
+    )  # fmt: skip
 
 
 @lru_cache(maxsize=32)

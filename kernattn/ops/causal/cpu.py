@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation, narrowed, room, unwritten
+from kernattn.ops._numba.layout import accumulation, narrowed, room
 from kernattn.ops.features.sides import Side, keys, queries
-from kernattn.ops.key_state.recurrence import Work, at, nobody, runs_of, shaped, stretches, work_of
+from kernattn.ops.key_state.recurrence import Work, at, runs_of, shaped, stretches, work_of
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, empty, merge
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -57,31 +57,28 @@ def _attended(
     one answers.
     """
     work = work_of(queries, keys, v, key_mask, segment_ids, min(CHUNK, v.shape[-2]))
-    count, parts = len(work.heads.k), stretches(work)
-    out = room((*work.heads.out_lead, work.n, work.e), work.dtype)
+    plan = work.plan
+    parts, n, who = stretches(plan), plan.n, plan.heads
+    out = room((*who.out_lead, n, plan.e), work.dtype)
     found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
-    before = None if state is None else PeakedSum(*(x.reshape(count, *x.shape[len(work.heads.lead) :]) for x in state))
-    cuts: tuple[int, ...] = (0, work.n)
-    if parts > 1:
-        pieces = -(-8 // parts)
-        cuts = tuple([work.n * i // (parts * pieces) for i in range(parts * pieces + 1)])
-        before = _before_each(work, before, cuts[: (parts - 1) * pieces + 1], pieces)
-        cuts = cuts[::pieces]
-    after = work.run(*runs_of(work, cuts, before is not None), before, out, found)
-    if parts > 1:
-        after = at(shaped(after, (count, parts)), np.s_[:, -1])
-    return out, found, shaped(after, work.heads.lead)
+    if parts == 1:
+        return out, found, work.run(runs_of(plan, (0, n), state is not None), who.lead, state, out, found)
+    count, pieces = len(who.k), -(-8 // parts)
+    before = None if state is None else PeakedSum(*(x.reshape(count, *x.shape[len(who.lead) :]) for x in state))
+    cuts = tuple([n * i // (parts * pieces) for i in range(parts * pieces + 1)])
+    before = _before_each(work, before, cuts[: (parts - 1) * pieces + 1], pieces)
+    after = work.run(runs_of(plan, cuts[::pieces], True), (count, parts), before, out, found)
+    return out, found, shaped(at(after, np.s_[:, -1]), who.lead)
 
 
 def _before_each(work: Work, before: PeakedSum | None, cuts: tuple[int, ...], pieces: int) -> PeakedSum:
     """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e)."""
-    count, stretches = len(work.heads.k), len(cuts) - 1
-    runs, _ = runs_of(work, cuts, False)
-    found = work.run(runs, nobody(len(runs)), None, unwritten(work.dtype))
-    found = shaped(found, (count, stretches))
+    plan, stretches = work.plan, len(cuts) - 1
+    count, runs = len(plan.heads.k), runs_of(plan, cuts, False)
+    found = work.run(runs._replace(reads=runs.reads[:, :0]), (count, stretches), None)
     if before is None:
-        before = empty(np, (count,), work.keys.phi.features, work.peaks, work.e, work.dtype, found.s)
-    fresh = work.fresh.reshape(count, work.n) if work.fresh.size else None
+        before = empty(np, (count,), plan.features, plan.peaks, plan.e, work.dtype, found.s)
+    fresh = work.fresh.reshape(count, plan.n) if work.fresh.size else None
     total, parts = before, [before]
     for i in range(stretches):
         own = at(found, np.s_[:, i])

@@ -26,7 +26,7 @@ from kernattn.ops.peaked import (
 )
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["causal"]
+__all__ = ["causal", "count_segments", "side_of"]
 
 CHUNK = 64
 
@@ -49,7 +49,7 @@ def causal(
     n = v.shape[-2]
     size = min(CHUNK, 1 << (n - 1).bit_length())
     mask = _all_true(xp, n, v) if key_mask is None else key_mask
-    segment = zeros(xp, (n,), xp.int32, v) if segment_ids is None else _count_segments(xp, segment_ids)
+    segment = zeros(xp, (n,), xp.int32, v) if segment_ids is None else count_segments(xp, segment_ids)
 
     queries = ScaledFeatures(*(_fold(xp, x, size) for x in queries))  # (..., N, C, M | 1)
     keys = ScaledFeatures(*(_fold(xp, x, size) for x in keys))
@@ -83,7 +83,7 @@ def _all_true(xp: ModuleType, n: int, beside: Array) -> Array:
     return zeros(xp, (n,), xp.int32, beside) == 0
 
 
-def _count_segments(xp: ModuleType, ids: Array) -> Array:
+def count_segments(xp: ModuleType, ids: Array) -> Array:
     """Number the runs of equal ids: 0 for the first."""
     starts = xp.astype(ids[..., 1:] != ids[..., :-1], xp.int32)
     starts = xp.concat([xp.zeros_like(ids[..., :1], dtype=xp.int32), starts], axis=-1)
@@ -162,11 +162,11 @@ def _left_half(
     xp: ModuleType, queries: ScaledFeatures, keys: ScaledFeatures, v: Array, mask: Array, segment: Array, half: int
 ) -> PeakedSum:
     """Return, for each run of 2 * half tokens, the sums of its right half's queries over its left half's keys."""
-    q = ScaledFeatures(*(_side(xp, x, half, 1) for x in queries))  # (..., C / 2h, h, M | 1)
-    k = ScaledFeatures(*(_side(xp, x, half, 0) for x in keys))
-    left, right = (_side(xp, segment[..., None], half, side)[..., 0] for side in (0, 1))
+    q = ScaledFeatures(*(side_of(xp, x, half, 1) for x in queries))  # (..., C / 2h, h, M | 1)
+    k = ScaledFeatures(*(side_of(xp, x, half, 0) for x in keys))
+    left, right = (side_of(xp, segment[..., None], half, side)[..., 0] for side in (0, 1))
     crossing = right[..., :1]  # of one run of tokens, only the segment at its middle crosses it
-    seen = _side(xp, mask[..., None], half, 0)[..., 0] & (left == crossing)
+    seen = side_of(xp, mask[..., None], half, 0)[..., 0] & (left == crossing)
 
     k_log = xp.where(seen[..., None], k.log_scale, -xp.inf)
     unit = xp.max(k_log, axis=-2, keepdims=True)  # (..., 1, M | 1)
@@ -176,7 +176,7 @@ def _left_half(
     peak = xp.max(q_log, axis=-1, keepdims=True)  # (..., h, 1)
     q_weights = q.values * xp.exp(q_log - finite(xp, peak))
     products = xp.matmul(q_weights, xp.matrix_transpose(k_weights))  # (..., h, h)
-    values, factor, rise = lowered_values(xp, xp.where(seen[..., None], _side(xp, v, half, 0), 0.0), (-2, -1))
+    values, factor, rise = lowered_values(xp, xp.where(seen[..., None], side_of(xp, v, half, 0), 0.0), (-2, -1))
     products = xp.where(sees[..., None], products, xp.zeros_like(products))  # of NaN, too
     s = xp.where(sees[..., None], xp.matmul(products, values), 0.0)
     z = xp.sum(products, axis=-1) * factor[..., 0]
@@ -188,7 +188,7 @@ def _left_half(
     )
 
 
-def _side(xp: ModuleType, x: Array, half: int, side: int) -> Array:
+def side_of(xp: ModuleType, x: Array, half: int, side: int) -> Array:
     """Return one half of each run of 2 * half rows: (..., C, c) -> (..., C / 2h, h, c)."""
     return xp.reshape(x, (*x.shape[:-2], -1, 2, half, x.shape[-1]))[..., side, :, :]
 

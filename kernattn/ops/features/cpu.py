@@ -44,5 +44,7 @@ def features(x: Array, spec: MapSpec) -> Array:
         -(-n // ROWS),
         n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4,
     )
+    if out.dtype is x.dtype:
+        return out
     with np.errstate(over="ignore"):  # infinite where 16 bits cannot say it
         return out.astype(x.dtype, copy=False)

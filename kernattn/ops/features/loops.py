@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.finish import far_scales, finish_features, limit_of
+from kernattn.ops._numba.finish import far_scales, finish_features, finish_numbers, limit_of
 from kernattn.ops._numba.held import far_form, far_scale, finite, largest_log, project_far, within
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
@@ -19,11 +19,10 @@ __all__ = ["block_features", "span_row", "write_features", "write_scales"]
 @inner
 def _renew_far(phi, x, rows, begin, count, tile, row):
     """Project rows that are far once more, in float64."""
-    if phi.reach > 0 and not within(window(x, 0, rows * phi.dim), phi.reach):
-        for j in range(rows):
-            own = window(x, j * phi.dim, phi.dim)
-            if not within(own, phi.reach) and finite(own):
-                project_far(phi.omega_t, own, begin, limit_of(phi, own), window(tile, j * row, count))
+    for j in range(rows):
+        own = window(x, j * phi.dim, phi.dim)
+        if not within(own, phi.reach) and finite(own):
+            project_far(phi.omega_t, own, begin, limit_of(phi, own), window(tile, j * row, count))
 
 
 @inner
@@ -32,9 +31,14 @@ def block_features(
 ):  # fmt: skip
     """Write the features of a block of rows, `span` frequencies at a time: they stay in cache until written."""
     dim, frequencies = phi.dim, phi.frequencies
+    if given.size == 0 and phi.positive and phi.omega_t.size == 0:
+        finish_numbers(phi, x, at, rows, tile, row, out, out_at, out_row)
+        return
     load_rows(x, at, rows, dim, no_mask, 0, packed, dim)
     row_scales(phi.weights, packed, rows, dim, dim, given, given_at, no_mask, 0, scales)
-    far_scales(phi, packed, rows, dim, phi.reach, scales)
+    near = phi.reach == 0 or within(window(packed, 0, rows * dim), phi.reach)
+    if not near:
+        far_scales(phi, packed, rows, dim, phi.reach, scales)
     for begin in range(0, frequencies, span):
         count = min(span, frequencies - begin)
         if phi.omega_t.size > 0:
@@ -44,7 +48,8 @@ def block_features(
                 source, target = window(packed, j * dim + begin, count), window(tile, j * row, count)
                 for i in range(count):
                     target[i] = source[i]
-        _renew_far(phi, packed, rows, begin, count, tile, row)
+        if not near:
+            _renew_far(phi, packed, rows, begin, count, tile, row)
         finish_features(phi, tile, rows, row, begin, count, scales, out, out_at, out_row)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import log
+
 from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
 from kernattn.ops.chains import Chains
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
@@ -12,7 +14,7 @@ from kernattn.ops.row_scale import row_scale
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.units import LOW, balanced, multiplied, nearer, restored
 
-__all__ = ["computed", "features", "projected", "relative", "scaled"]
+__all__ = ["arguments", "computed", "features", "projected", "relative", "scaled"]
 
 
 def features(x: Array, spec: MapSpec) -> Array:
@@ -47,18 +49,29 @@ def projected(x: Array, omega: Float64 | Chains) -> Array:
     return xp.matmul(x, constant(xp, omega.T, dtype, x)) if chains is None else hadamard(x, chains)
 
 
+def arguments(x: Array, spec: MapSpec) -> Array:
+    """Return what the nonlinearity is taken of, (..., n, D): projections of x (..., n, d), and phases if it has any."""
+    xp = namespace(x=x)
+    rows, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
+    u = restored(xp, rows if spec.omega is None else projected(rows, spec.omega), octaves)
+    if KINDS[spec.kind].offset == "phase" and spec.offset is not None:
+        u = u + constant(xp, spec.offset, u.dtype, x)
+    return u
+
+
 def scaled(x: Array, spec: MapSpec) -> ScaledFeatures:
     """Return the features of x (..., n, d) with their log scale kept apart, in the accumulation dtype."""
+    spec.check_dtype("x", x)
     xp = namespace(x=x)
     dtype = accumulation_dtype(xp, x)
     x = xp.astype(x, dtype, copy=False)
-    rows, octaves = nearer(xp, x)
-    u = restored(xp, rows if spec.omega is None else projected(rows, spec.omega), octaves)  # (..., n, D)
-    row = row_scale(xp, x, spec)
-    kind = KINDS[spec.kind]
-    offset = None if spec.offset is None else constant(xp, spec.offset, dtype, x)
-    if kind.offset == "phase" and offset is not None:
-        u = u + offset
+    kind, row = KINDS[spec.kind], row_scale(xp, x, spec)
+    if kind.homogeneous:
+        rows, octaves = nearer(xp, x, tiny=True)
+        u = rows if spec.omega is None else projected(rows, spec.omega)  # (..., n, D)
+        row = row + octaves * log(2)
+    else:
+        u = arguments(x, spec)
     if kind.exponential_tail:
         top = xp.max(u, axis=-1, keepdims=True)
         row = xp.where(top < LOW, top, xp.zeros_like(top))
@@ -68,6 +81,6 @@ def scaled(x: Array, spec: MapSpec) -> ScaledFeatures:
         u, row = balanced(ScaledFeatures(u, row))
     if not kind.per_feature:
         return ScaledFeatures(u * spec.amplitude, row)
-    if offset is not None:
-        u = u + offset
+    if spec.offset is not None:
+        u = u + constant(xp, spec.offset, dtype, x)
     return ScaledFeatures(xp.ones_like(row), u + (row + constant(xp, spec.log_amplitude, dtype, x)))

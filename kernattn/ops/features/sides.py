@@ -40,7 +40,9 @@ Token = tuple[tuple[NDArray[np.int64], NDArray[Any]], NDArray[Any], tuple[int, .
 
 def keys(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     """Return keys (..., n, d), or computed features where spec is None."""
-    return _computed(x, dtype) if spec is None else _rows(x, spec, _key_scales(x, spec, dtype), dtype)
+    if spec is None:
+        return _computed(x, dtype)
+    return _rows(x, spec, nothing(dtype) if spec.direct else _key_scales(x, spec, dtype), dtype)
 
 
 def queries(x: Any, spec: MapSpec | None, dtype: np.dtype[Any], scaled: bool) -> Side:
@@ -57,7 +59,7 @@ def tokens(
     q: Any, k: Any, q_spec: MapSpec | None, k_spec: MapSpec | None, dtype: np.dtype[Any]
 ) -> tuple[Token, Token, NDArray[Any]]:
     """Return a query and a key a head, (..., d), or their computed features, and the keys' log scales, if any."""
-    if k_spec is not None and k_spec is q_spec and k_spec.row_form is None and not _by_chains(k_spec):
+    if k_spec is not None and k_spec is q_spec and k_spec.direct:
         phi = packed_map(k_spec, dtype, k.shape[-1]).arrays  # one map, plain: looked up once
         return (phi, plain(q, dtype), q.shape[:-1]), (phi, plain(k, dtype), k.shape[:-1]), nothing(dtype)
     query = _computed_token(q, dtype)[0] if q_spec is None else _token(q, q_spec, dtype)
@@ -87,8 +89,10 @@ def _projected(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpe
 
 
 def _rows(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> Side:
-    x, spec = _projected(x, spec, dtype)
-    return Side(packed_map(spec, dtype, x.shape[-1]), flat(x, dtype), given, x.shape[:-2], x.shape[-2])
+    if not spec.direct:
+        x, spec = _projected(x, spec, dtype)
+    shape = x.shape
+    return Side(packed_map(spec, dtype, shape[-1]), flat(x, dtype), given, shape[:-2], shape[-2])
 
 
 def _token(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> Token:

@@ -9,7 +9,7 @@ from numba import types
 
 from kernattn.ops._numba.compile import compiled, inner, intrinsic
 from kernattn.ops._numba.finish import far_scales, finish_features, limit_of
-from kernattn.ops._numba.held import lower_far, raise_far
+from kernattn.ops._numba.held import lower_far, raise_far, within
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, whole, window
 from kernattn.ops._numba.products import transpose
@@ -107,9 +107,11 @@ def write_chains(arrays, dim, diagonals, links, p, norms, x, n, out, no_mask, lo
         rows = min(width, n - first)
         load_rows(x, first * dim, rows, dim, no_mask, 0, packed, dim)
         row_scales(phi.weights, packed, rows, dim, dim, no_scales, 0, no_mask, 0, scales)
-        far_scales(phi, packed, rows, dim, far, scales)
+        near = within(window(packed, 0, rows * dim), far)
+        if not near:
+            far_scales(phi, packed, rows, dim, far, scales)
         for j in range(rows):
-            lowered[j] = lower_far(window(packed, j * dim, dim), far)
+            lowered[j] = 0 if near else lower_far(window(packed, j * dim, dim), far)
         transpose(packed, 0, dim, width, dim, upright, 0, width)
         for begin in range(0, frequencies, p):
             for i in range(p * width):

@@ -10,14 +10,14 @@ from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.faint import faint, raise_queries
 from kernattn.ops._numba.lifts import USUAL, alike_rows, lift_of, rise_of
 from kernattn.ops._numba.maps import unpacked
-from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
+from kernattn.ops._numba.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.moderate import moderate_keys
 from kernattn.ops._numba.outputs import log_normalisers, write
 from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
 from kernattn.ops._numba.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.stream import fetch
 from kernattn.ops._numba.sums import Sums, clear, lift_sums, load_sums, rescale, store_sums
-from kernattn.ops._numba.tiles import key_values, key_weights, load_rows, project_keys, query_features
+from kernattn.ops._numba.tiles import column_sums, key_values, key_weights, load_rows, project_keys, query_features
 
 __all__ = ["recur"]
 
@@ -62,6 +62,9 @@ def recur(
 
     A chunk stands in the unit of what its first row sees. Keys may rise above it, by fewer octaves beside large values,
     before the chunk ends early.
+
+    Where no sums are wanted after them, queries see all tokens of their run, which are to be one chunk. Return whether
+    no such chunk had to end early.
     """
     phi_q, phi_k = unpacked(phi_q), unpacked(phi_k)
     features = phi_k.features
@@ -72,12 +75,14 @@ def recur(
     # an odd number of lines: rows fall into different cache sets
     row_k = pad(max(features, phi_k.frequencies), lanes(v)) + lanes(v)
     size = tile_rows(chunk, v)
+    all_seen = after[0].size == 0
     wide = tile_rows(max(features, phi_q.frequencies, phi_k.frequencies), v)
     groups = reads.shape[1]
     tops = features if phi_k.per_feature else 1
     sums = Sums(
-        aligned(wide * row_e, v), aligned(wide, v), aligned(wide, v), aligned(wide, v), features, e, row_e, tops
-    )
+        aligned(0 if all_seen else wide * row_e, v), aligned(wide, v), aligned(wide, v), aligned(wide, v),
+        features, e, row_e, tops,
+    )  # fmt: skip
     base, reached, totals, spare = aligned(wide, v), aligned(wide, v), aligned(wide, v), aligned(2 * wide, v)
     scales, highest, own = aligned(size, v), aligned(size, v), aligned(size, v)
     den, inside = aligned(size, v), aligned(size, v)
@@ -92,7 +97,10 @@ def recur(
     for r in range(low, high):
         head, head_v, head_m = runs[r, 0], runs[r, 1], runs[r, 2]
         start, t, end = runs[r, 3], runs[r, 4], runs[r, 5]
-        load_sums(sums, before, start)
+        if start >= 0:
+            load_sums(sums, before, start)
+        else:
+            clear(sums)
         seen, size_v, lifted = start >= 0, USUAL, zero
         while t < end:
             at_k, at_v, at_m, rows = head * n + t, head_v * n + t, head_m * n + t, min(chunk, end - t)
@@ -104,7 +112,8 @@ def recur(
             rows, size_v = alike_rows(v, at_v * e, rows, e, mask, at_m, size_v)
             if lift_of(size_v, v) > lifted:
                 lifted = lift_of(size_v, v)
-                lift_sums(sums, lifted)
+                if seen:  # there may be no room for sums otherwise
+                    lift_sums(sums, lifted)
             alone = lifted == 0 and mask.size == 0 and given_k.size == 0 and not sums.reached[0] > 0
             if alone and moderate_keys(phi_k, k, at_k * phi_k.dim, rows, keys, row_k, scales, totals):
                 base[0] = sums.reached[0] = zero
@@ -122,7 +131,12 @@ def recur(
                         phi_k, k, at_k * phi_k.dim, rows, keys, row_k, scales,
                         sums.reached[0], above, lifted, spare, totals,
                     )  # fmt: skip
-            rescale(sums, base, least)
+            if all_seen and rows < end - t:
+                return False
+            if seen:
+                rescale(sums, base, least)
+            else:
+                copy(base, 0, tops, sums.units, 0)
             values, row_v = window(v, at_v * e, rows * e), e
             if mask.size > 0 or e % lanes(v) > 0:
                 values, row_v = window(packed_v, 0, packed_v.size), row_e
@@ -132,11 +146,15 @@ def recur(
                     phi_q, q, (reads[r, g, 0] * n + t) * phi_q.dim, rows, sums.units, sums.z,
                     packed, queries, size, highest, own, den, spare,
                 )  # fmt: skip
-                for again in range(2):  # products[j, i] = phi(k_j) . phi(q_i) for j <= i
-                    product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, UPPER)
-                    _cut_triangle(products, rows, size, inside)
+                for again in range(2):  # products[j, i] = phi(k_j) . phi(q_i) for j <= i, or for all
+                    upper = FULL if all_seen else UPPER
+                    product(keys, 0, row_k, 1, queries, 0, size, products, 0, size, rows, rows, features, False, upper)
+                    if all_seen:
+                        column_sums(products, rows, size, rows, inside)
+                    else:
+                        _cut_triangle(products, rows, size, inside)
                     if again > 0 or not positive or not raise_queries(
-                        queries, size, rows, features, sums.z, keys, row_k, scales, den, inside, highest
+                        queries, size, rows, features, sums.z, keys, row_k, scales, all_seen, den, inside, highest
                     ):  # fmt: skip
                         break
                 for i in range(rows):
@@ -144,9 +162,10 @@ def recur(
                 for i in range(0, rows, PIECE):
                     some, to = min(PIECE, rows - i), i * row_e
                     fetch(q, (reads[r, g, 0] * n + t + rows + i) * phi_q.dim, some * phi_q.dim)
-                    if seen:  # else the sums are zeros
+                    if seen:
                         product(queries, i, 1, size, sums.s, 0, row_e, num, to, row_e, some, e, features, False, FULL)
-                product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, seen, LOWER)
+                lower = FULL if all_seen else LOWER
+                product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, seen, lower)
                 write(num, row_e, rows, e, den, out, (reads[r, g, 1] * n + t) * e)
                 if logs.size > 0:
                     unit = sums.units[0] if tops == 1 else zero
@@ -154,6 +173,8 @@ def recur(
                         den, unit, highest, own, rows, given_q, reads[r, g, 0] * n + t,
                         logs, signs, reads[r, g, 1] * n + t,
                     )  # fmt: skip
+            if all_seen:
+                break
             for a in range(features):
                 sums.z[a] += totals[a]
             each_k, each_v = rows * phi_k.dim // features, rows * e // features
@@ -161,7 +182,9 @@ def recur(
                 some, to = min(PIECE, features - i), i * row_e
                 fetch(k, (at_k + rows) * phi_k.dim + each_k * i, each_k * some)
                 fetch(v, (at_v + rows) * e + each_v * i, each_v * some)
-                product(keys, i, 1, row_k, values, 0, row_v, sums.s, to, row_e, some, e, rows, True, FULL)
+                product(keys, i, 1, row_k, values, 0, row_v, sums.s, to, row_e, some, e, rows, seen, FULL)
             seen = True
             t += rows
-        store_sums(sums, after, r, least)
+        if not all_seen:
+            store_sums(sums, after, r, least)
+    return True

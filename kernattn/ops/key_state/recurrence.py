@@ -24,7 +24,7 @@ from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import recur
 from kernattn.ops.peaked import LogNormaliser, PeakedSum, merge
 
-__all__ = ["Work", "at", "nobody", "runs_of", "shaped", "stretches", "summarised", "work_of"]
+__all__ = ["Plan", "Runs", "Work", "at", "runs_of", "shaped", "stretches", "summarised", "work_of"]
 
 
 KEPT = 1024
@@ -34,101 +34,135 @@ Leads = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]
 """Leading axes of q, None without queries, of k and of v."""
 
 
+class Plan(NamedTuple):
+    """What shapes and dtypes tell: it is made once for all calls of one form."""
+
+    who: Leads
+    heads: Heads
+    n: int
+    e: int
+    chunk: int
+    features: int
+    peaks: int  # of a state
+    seconds: float  # that one core needs for a head
+
+
+class Runs(NamedTuple):
+    """Stretches of tokens, one after the other for each head."""
+
+    table: NDArray[np.int64]  # (R, 6), as `recur` takes it
+    reads: NDArray[np.int64]  # (R, G, 2) who reads each
+    tokens: int  # of all
+
+
 class Work(NamedTuple):
     """Everything but the runs: what `recur` reads."""
 
     keys: Side
     queries: Side | None
     v: NDArray[Any]
-    e: int
-    n: int
     mask: NDArray[np.bool_]
     fresh: NDArray[np.bool_]
-    who: Leads
-    heads: Heads
-    chunk: int
+    plan: Plan
     dtype: np.dtype[Any]
-
-    @property
-    def seconds(self) -> float:
-        """What one core needs for a head."""
-        features, groups, flops = self.keys.phi.features, self.heads.reads.shape[1], 0.0
-        for side, times in ((self.keys, 1), (self.queries, groups)):
-            if side is not None:
-                projected = side.phi.dim if side.phi.projects else 0
-                flops += times * 2.0 * features * (projected + self.e)
-        flops += groups * self.chunk * (features + self.e)
-        seconds = flops / FLOPS_PER_SECOND + (1 + groups) * features * SECONDS_PER_FEATURE
-        return float(self.n * seconds * self.dtype.itemsize / 4)
-
-    @property
-    def peaks(self) -> int:
-        """Return the number of peaks of a state."""
-        return self.keys.phi.features if self.keys.phi.kind.per_feature else 1
 
     def run(
         self,
-        runs: NDArray[np.int64],
-        reads: NDArray[np.int64],
+        runs: Runs,
+        lead: tuple[int, ...],
         before: PeakedSum | None,
-        out: NDArray[Any],
+        out: NDArray[Any] | None = None,
         normaliser: LogNormaliser | None = None,
     ) -> PeakedSum:
-        """Take the runs and return the sums after each, (R, M, e)."""
-        phi, count = self.keys.phi, len(runs)
-        q = self.keys if self.queries is None else self.queries
-        s = np.empty((count, phi.features, self.e), self.dtype)
-        z = np.empty((count, phi.features), self.dtype)
-        peak = np.empty((count, self.peaks), self.dtype)
-        none, unwanted = nothing(self.dtype), unwritten(self.dtype)
-        answers = (
-            out.reshape(-1),
-            *((unwanted, unwanted) if normaliser is None else (x.reshape(-1) for x in normaliser)),
-        )
-        old = (none, none, none) if before is None else tuple(flat(x, self.dtype) for x in before)
-        new = s.reshape(-1), z.reshape(-1), peak.reshape(-1)
-        given_q = none if normaliser is None else q.given
-        rows, masks = (q.x, self.keys.x, self.v, given_q, self.keys.given), (self.mask, self.fresh)
+        """Take the runs and return the sums after each, (*lead, M, e)."""
+        plan, dtype = self.plan, self.dtype
+        s, z = np.empty((*lead, plan.features, plan.e), dtype), np.empty((*lead, plan.features), dtype)
+        peak = np.empty((*lead, plan.peaks), dtype)
+        self._recur(runs, before, out, normaliser, (s.reshape(-1), z.reshape(-1), peak.reshape(-1)))
+        return PeakedSum(s, z, peak)
+
+    def answer(self, runs: Runs, out: NDArray[Any], normaliser: LogNormaliser | None) -> bool:
+        """Answer queries that see all tokens of their runs, each a chunk; False where one had to end early."""
+        return self._recur(runs, None, out, normaliser, (unwritten(self.dtype),) * 3)
+
+    def _recur(
+        self,
+        runs: Runs,
+        before: PeakedSum | None,
+        out: NDArray[Any] | None,
+        normaliser: LogNormaliser | None,
+        after: tuple[NDArray[Any], ...],
+    ) -> bool:
+        keys, queries, v, mask, fresh, (_, _, n, e, chunk, _, _, seconds), dtype = self
+        q = keys if queries is None else queries
+        none, unwanted = nothing(dtype), unwritten(dtype)
+        answers, given_q = (unwanted if out is None else out.reshape(-1), unwanted, unwanted), none
+        if normaliser is not None:
+            answers, given_q = (answers[0], normaliser.log.reshape(-1), normaliser.sign.reshape(-1)), q.given
+        old = (none, none, none) if before is None else tuple([flat(x, dtype) for x in before])
+        rows, masks, maps = (q.x, keys.x, v, given_q, keys.given), (mask, fresh), (q.phi.arrays, keys.phi.arrays)
+        table, reads, tokens = runs
+        whole: list[bool] = []
 
         def slab(low: int, high: int) -> None:
-            recur(
-                q.phi.arrays, phi.arrays, self.e, rows, masks, old, runs, reads, self.n, answers, new,
-                self.chunk, low, high,
-            )  # fmt: skip
+            whole.append(recur(*maps, e, rows, masks, old, table, reads, n, answers, after, chunk, low, high))
 
-        tokens = int((runs[:, 5] - runs[:, 4]).sum())
-        share(slab, count, self.seconds * tokens / self.n)
-        return PeakedSum(s, z, peak)
+        share(slab, len(table), seconds * tokens / n)
+        return all(whole)
 
 
 def work_of(
     queries: Side | None, keys: Side, v: Array, key_mask: Array | None, segment_ids: Array | None, chunk: int
 ) -> Work:
     """Return the arrays as the loop reads them, and who reads what."""
-    dtype, (*v_lead, n, e) = accumulation(v), v.shape
-    leads = None if queries is None else queries.lead, keys.lead, tuple(v_lead)
-    who = heads(*leads)
+    dtype, shape, phi = accumulation(v), v.shape, keys.phi
+    q_lead, q_products = None, 0
+    if queries is not None:
+        q_lead, q_products = queries.lead, queries.phi.dim * queries.phi.projects
+    leads = q_lead, keys.lead, shape[:-2]
+    peaks = phi.features if phi.kind.per_feature else 1
+    plan = _plan(leads, shape[-2:], chunk, phi.features, peaks, phi.dim * phi.projects, q_products, dtype.itemsize)
     mask = fresh = NO_MASK
     if key_mask is not None:
-        mask = flat(np.broadcast_to(key_mask, (*who.lead, n)), bool)
+        mask = flat(np.broadcast_to(key_mask, (*plan.heads.lead, plan.n)), bool)
     if segment_ids is not None:
-        starts = np.zeros((*who.lead, n), bool)
+        starts = np.zeros((*plan.heads.lead, plan.n), bool)
         starts[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
         fresh = flat(starts, bool)
-    return Work(keys, queries, flat(v, dtype), e, n, mask, fresh, leads, who, chunk, dtype)
+    return Work(keys, queries, flat(v, dtype), mask, fresh, plan, dtype)
 
 
-def runs_of(work: Work, cuts: tuple[int, ...], begun: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Return a run for each head and each stretch between cuts, (B * S, 6), and who reads it, (B * S, G, 2).
+@lru_cache(maxsize=32)
+def _plan(
+    who: Leads,
+    tokens: tuple[int, int],
+    chunk: int,
+    features: int,
+    peaks: int,
+    k_products: int,
+    q_products: int,
+    itemsize: int,
+) -> Plan:
+    """Return the plan for values of n tokens by e, and projections that take so many products a feature."""
+    (n, e), found = tokens, heads(*who)
+    groups = found.reads.shape[1]
+    flops = 2.0 * features * (k_products + e) + groups * 2.0 * features * (q_products + e)
+    flops += groups * chunk * (features + e)
+    seconds = n * (flops / FLOPS_PER_SECOND + (1 + groups) * features * SECONDS_PER_FEATURE) * itemsize / 4
+    return Plan(who, found, n, e, chunk, features, peaks, seconds)
+
+
+def runs_of(plan: Plan, cuts: tuple[int, ...], begun: bool) -> Runs:
+    """Return a run for each head and each stretch between cuts.
 
     Where `begun`, sums came before every one of them. Small tables are kept: short calls ask for the same ones again.
     """
-    few = (len(work.heads.k) + len(work.heads.q)) * len(cuts) <= KEPT
-    return (_kept_runs if few else _kept_runs.__wrapped__)(work.who, cuts, begun)
+    few = (len(plan.heads.k) + len(plan.heads.q)) * len(cuts) <= KEPT
+    return (_kept_runs if few else _kept_runs.__wrapped__)(plan.who, cuts, begun)
 
 
 @lru_cache(maxsize=256)
-def _kept_runs(who: Leads, cuts: tuple[int, ...], begun: bool) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _kept_runs(who: Leads, cuts: tuple[int, ...], begun: bool) -> Runs:
     found, stretches = heads(*who), len(cuts) - 1
     count = len(found.k)
     runs = np.empty((count, stretches, 6), np.int64)
@@ -136,15 +170,14 @@ def _kept_runs(who: Leads, cuts: tuple[int, ...], begun: bool) -> tuple[NDArray[
     runs[..., 2] = np.arange(count)[:, None]
     runs[..., 3] = np.arange(count * stretches).reshape(count, stretches) if begun else -1
     runs[..., 4], runs[..., 5] = cuts[:-1], cuts[1:]
-    return runs.reshape(-1, 6), np.repeat(found.reads, stretches, axis=0)
+    return Runs(runs.reshape(-1, 6), np.repeat(found.reads, stretches, axis=0), count * (cuts[-1] - cuts[0]))
 
 
-def stretches(work: Work) -> int:
+def stretches(plan: Plan) -> int:
     """Into how many parts each head is cut: one where there are heads enough, or little to do."""
-    count = len(work.heads.k)
-    if work.seconds < 5 * WORTH_SHARING or work.n < 24 * work.chunk:
+    if plan.seconds < 5 * WORTH_SHARING or plan.n < 24 * plan.chunk:
         return 1
-    return max(1, threads() // count)
+    return max(1, threads() // len(plan.heads.k))
 
 
 def shaped(sums: PeakedSum, lead: tuple[int, ...]) -> PeakedSum:
@@ -160,18 +193,13 @@ def at(sums: PeakedSum, index: Any) -> PeakedSum:
 def summarised(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> PeakedSum:
     """Return the sums over all keys."""
     work = work_of(None, keys, v, key_mask, None, chunk)
-    count, parts = len(work.heads.k), stretches(work)
-    runs, _ = runs_of(work, tuple([work.n * i // parts for i in range(parts + 1)]), False)
-    sums = work.run(runs, nobody(len(runs)), None, unwritten(work.dtype))
+    plan = work.plan
+    parts, lead, n = stretches(plan), plan.heads.lead, plan.n
     if parts == 1:
-        return shaped(sums, work.heads.lead)
-    sums = shaped(sums, (count, parts))
+        return work.run(runs_of(plan, (0, n), False), lead, None)
+    cuts = tuple([n * i // parts for i in range(parts + 1)])
+    sums = work.run(runs_of(plan, cuts, False), (len(plan.heads.k), parts), None)
     total = at(sums, np.s_[:, 0])
     for part in range(1, parts):
         total = merge(np, total, at(sums, np.s_[:, part]))
-    return shaped(total, work.heads.lead)
-
-
-def nobody(runs: int) -> NDArray[np.int64]:
-    """Return that no query reads the runs."""
-    return np.empty((runs, 0, 2), np.int64)
+    return shaped(total, lead)

@@ -217,6 +217,7 @@ def _advance(phi_q, phi_k, tokens, mask, table, before, out, after, low, high):
         block += count
 
 
+@inner
 def _slab(arguments, low, high):
     _advance(*(arguments + (low, high)))  # noqa: RUF005
 

@@ -12,7 +12,7 @@ import numpy as np
 from kernattn.ops._numba.compile import inner
 from kernattn.ops._numba.faint import low_normaliser
 from kernattn.ops._numba.held import ends
-from kernattn.ops._numba.kinds import ELU1, elu1
+from kernattn.ops._numba.kinds import ELU1, moderate_elu1
 from kernattn.ops._numba.memory import whole, window
 from kernattn.ops._numba.outputs import write
 from kernattn.ops._numba.registers import lanes
@@ -61,7 +61,7 @@ def moderate_heads(phi_q, phi_k, tokens, table, before, out, after, memory, low,
         for a in range(0, features, width):
             x = load(k, at_k + a)
             inside = inside & (x * x < few)
-            x = elu1(x, zero) * factor
+            x = moderate_elu1(x, zero) * factor
             store(x, key, a)
             store(load(z, b * features + a) + x, total_z, a)
         for c in range(0, e, width):
@@ -73,7 +73,7 @@ def moderate_heads(phi_q, phi_k, tokens, table, before, out, after, memory, low,
             for a in range(0, features, width):
                 x = load(q, at_q + a)
                 inside = inside & (x * x < few)
-                x = elu1(x, zero)
+                x = moderate_elu1(x, zero)
                 store(x, memory, reader + a)
                 sum_ = sum_ + x * load(total_z, a)
             store(sum_, memory, reader + features)

@@ -14,16 +14,17 @@ from kernattn.attention import linear_attention, softmax_attention
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
+from kernattn.studies._palette import GREY, UNIFORM, look_of
+from kernattn.studies._panels import banded, clipped, key, numbered, uniform
 from kernattn.studies._presets.preset import Figure, Preset, designed
-from kernattn.studies._records import Record, names, select
-from kernattn.studies._style import GREY, UNIFORM, look_of, uniform
+from kernattn.studies._records import ENDS, Record, names, select, spoken, with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
 
 __all__ = ["ATTENTION_ERROR", "sweep"]
 
 DIM = 16
 KERNEL = Softmax()
-ENDS = ("", "_low", "_high")
+MOST = 100  # errors that a figure shows, over that of uniform attention
 
 
 def sweep(
@@ -69,11 +70,10 @@ def sweep(
 def _medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Medians with intervals of order statistics: a ratio whose normaliser comes near 0 has no mean error."""
     del cell, facts
-    wanted = {"mse": draws["mse"], "over_uniform": draws["mse"] / draws["uniform"], "uniform": draws["uniform"]}
     return {
-        f"{name}{end}": part
-        for name, values in wanted.items()
-        for end, part in zip(ENDS, median_and_ci(values), strict=True)
+        **with_ends("mse", median_and_ci(draws["mse"])),
+        **with_ends("over_uniform", median_and_ci(draws["mse"] / draws["uniform"])),
+        **with_ends("uniform", median_and_ci(draws["uniform"])),
     }
 
 
@@ -98,7 +98,7 @@ def verdicts(records: Sequence[Record]) -> list[str]:
                 found.append(
                     f"{_word(pair['orthogonal'], pair['iid'])} {where}: at m = {most} the error of orthogonal "
                     f"frequencies is {pair['orthogonal']['mse'] / pair['iid']['mse']:.2g} times that of independent "
-                    f"ones, {estimator.replace('_', ' ')} features."
+                    f"ones, {spoken(estimator)} features."
                 )
         better = [r for r in last if r["over_uniform_high"] < 1]
         least = min(last, key=lambda r: r["mse"])
@@ -119,7 +119,7 @@ def _word(low: Record, high: Record) -> str:
 
 
 def _name(record: Record) -> str:
-    return f"{record['estimator'].replace('_', ' ')}, {record['projection']}"
+    return f"{spoken(record['estimator'])}, {record['projection']}"
 
 
 def _times(record: Record) -> str:
@@ -128,24 +128,21 @@ def _times(record: Record) -> str:
 
 
 def error(records: Sequence[Record], ax: Any) -> None:
-    """Median error over the redraws against m, with its 95% interval as a band, and the error of uniform attention."""
-    ax.set(xscale="log", yscale="log", xlabel="features m", ylabel="MSE of attention outputs")
-    ax.set_xticks(sorted(names(records, "m")))
-    ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-    ax.minorticks_off()
+    """Median error over that of uniform attention against m, with its 95% interval as a band."""
+    ax.set(xscale="log", yscale="log", xlabel="features m", ylabel="error over that of uniform attention")
+    numbered(ax.xaxis, sorted(names(records, "m")))
     lengths = names(records, "length")
     for length, estimator, projection in product(lengths, names(records, "estimator"), names(records, "projection")):
         found = select(records, length=length, estimator=estimator, projection=projection)
         found = sorted(found, key=lambda r: r["m"])
         look = look_of(records, estimator, projection)
-        m, value, low, high = ([r[name] for r in found] for name in ("m", "mse", "mse_low", "mse_high"))
-        label = f"{estimator.replace('_', ' ')}, {projection}"
-        ax.plot(m, value, label=label, **look | {"linewidth": 1.4 + 0.8 * lengths.index(length)})
-        ax.fill_between(m, low, high, color=look["color"], alpha=0.12, linewidth=0)
-    for length in lengths:
-        uniform(ax, select(records, length=length)[0]["uniform"])
-        if len(lengths) > 1:
-            ax.plot([], [], color=GREY, linewidth=1.4 + 0.8 * lengths.index(length), label=f"length {length}")
+        value, low, high = (clipped([r[f"over_uniform{end}"] for r in found], MOST) for end in ENDS)
+        interval = value, low, np.where(np.isnan(high), MOST, high)
+        banded(ax, [r["m"] for r in found], interval, look | {"linewidth": 1.4 + 0.8 * lengths.index(length)})
+    uniform(ax, 1.0)
+    key(records, ax)
+    for i, length in enumerate(lengths if len(lengths) > 1 else ()):
+        ax.plot([], [], color=GREY, linewidth=1.4 + 0.8 * i, label=f"length {length}")
     ax.plot([], [], label="uniform attention", **UNIFORM)
 
 
@@ -157,12 +154,16 @@ ATTENTION_ERROR = Preset(
     cost="quick 3, full 20 CPU seconds, after the first run has compiled",
     sweep="kernattn.studies._presets.attention_error:sweep",
     verdicts=verdicts,
+    formula=r"\frac{\sum_i |\hat{A}_i - A_i|^2}{\sum_i |\frac{1}{L} \sum_j v_j - A_i|^2}, \quad "
+    r"A_i = \frac{\sum_j e^{q_i \cdot k_j / \sqrt{d}} v_j}{\sum_j e^{q_i \cdot k_j / \sqrt{d}}}",
     figures={
         "error": Figure(
-            "Below the grey line, random features beat uniform attention: at small inputs, by many features",
-            "Median over the redraws, band: its 95% interval; queries and keys normal, times the scale",
+            "Below the grey line, random features beat uniform attention",
+            "Median over the redraws, band: its 95% interval; queries and keys normal, times the scale. Not shown: "
+            f"above {MOST}",
             error,
             by="scale",
+            shows="times that of",
         )
     },
 )

@@ -1,20 +1,17 @@
-"""Running a preset: its records, its figures and its page of verdicts."""
+"""Running a preset."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import partial
 from os import PathLike
 from typing import Any
 
 from kernattn._check import boolean, checked_path, one_of
 from kernattn._extras import require
-from kernattn._files import replace_text
-from kernattn.studies._presets.preset import Figure, Preset
+from kernattn.studies._presets.draw import write
 from kernattn.studies._presets.table import PRESETS
-from kernattn.studies._records import Record, names, select
+from kernattn.studies._records import Record
 from kernattn.studies._run import run
-from kernattn.studies._style import canvas, save
 
 __all__ = ["study"]
 
@@ -22,6 +19,7 @@ __all__ = ["study"]
 def study(
     name: str,
     out: str | PathLike[str],
+    *,
     quick: bool = False,
     seed: int = 0,
     precision: float | None = None,
@@ -90,52 +88,6 @@ def study(
         "axes": {axis: list(values) for axis, values in (axes or {}).items()},
     }
     require("matplotlib", "matplotlib", "the study's figures")
-    records = run(preset.sweep, out, workers, progress, settings)
-    files = [
-        file for stem, figure in preset.figures.items() for file in save(out, stem, partial(_drawn, figure, records))
-    ]
-    replace_text(out / "summary.md", _page(preset, records, files))
+    records = run(preset.sweep, out, workers=workers, progress=progress, settings=settings)
+    write(preset, out, records)
     return records
-
-
-def _drawn(figure: Figure, records: Sequence[Record]) -> Any:
-    """Return the figure with all its panels, and one legend above them."""
-    values = [None] if figure.by is None else names(records, figure.by)
-    columns = min(len(values), 3)
-    rows = -(-len(values) // columns)
-    whole = canvas(figure.title, figure.subtitle, max(3.6 * columns + 1.05, 10.6), 3.4 * rows + 2.1)
-    grid = whole.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    for panel, value in zip(grid, values, strict=False):
-        figure.draw(records if figure.by is None else select(records, **{figure.by: value}), ax=panel)
-        if figure.by is not None:
-            panel.set_title(f"{figure.by} = {value}".replace("_", " "), loc="left")
-        panel.label_outer()
-    for panel in grid[len(values) :]:
-        panel.set_visible(False)
-    labelled: dict[str, Any] = {}
-    for panel in grid[: len(values)]:
-        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
-            labelled.setdefault(label, handle)
-    width, height = whole.get_size_inches()
-    if labelled:
-        whole.legend(
-            labelled.values(),
-            labelled.keys(),
-            loc="center left",
-            bbox_to_anchor=(0.15 / width, 1 - 1.02 / height),
-            ncols=min(len(labelled), 5),
-            handlelength=2.6,
-            columnspacing=1.2,
-        )
-    return whole
-
-
-def _page(preset: Preset, records: Sequence[Record], files: Sequence[str]) -> str:
-    first = records[0]
-    stops = {reason: sum(record["stopped"] == reason for record in records) for reason in names(records, "stopped")}
-    why = ", ".join(f"{count} by {reason}" for reason, count in stops.items())
-    lines = [f"# {preset.title}", "", f"**The field's claim.** {preset.claim}", "", "**Verdict.**", ""]
-    lines += [f"- {verdict}" for verdict in preset.verdicts(records)]
-    lines += ["", f"{len(records)} cells, seed {first['seed']['entropy']}; they stopped {why}.", ""]
-    lines += [f"![{file.removesuffix('.png')}]({file})\n" for file in files if file.endswith(".png")]
-    return "\n".join(lines)

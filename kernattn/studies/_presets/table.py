@@ -2,15 +2,37 @@
 
 from __future__ import annotations
 
+from kernattn.studies._presets.attention.preset import ATTENTION
 from kernattn.studies._presets.attention_error import ATTENTION_ERROR
+from kernattn.studies._presets.dtype import DTYPE
+from kernattn.studies._presets.estimators import ESTIMATORS
 from kernattn.studies._presets.gaussian_kernel import GAUSSIAN_KERNEL
+from kernattn.studies._presets.nystrom import NYSTROM
+from kernattn.studies._presets.polynomial_sketch.preset import POLYNOMIAL_SKETCH
 from kernattn.studies._presets.preset import Preset
+from kernattn.studies._presets.redraw import REDRAW
+from kernattn.studies._presets.regression import REGRESSION
 from kernattn.studies._presets.softmax_kernel import SOFTMAX_KERNEL
+from kernattn.studies._presets.spectral import SPECTRAL
+from kernattn.studies._presets.tails.preset import TAILS
+from kernattn.studies._presets.time_to_error import TIME_TO_ERROR
+from kernattn.studies._presets.uniform import UNIFORM_ERROR
 
 __all__ = ["PRESETS"]
 
 PRESETS: dict[str, Preset] = {
+    "attention": ATTENTION,
     "softmax-kernel": SOFTMAX_KERNEL,
     "gaussian-kernel": GAUSSIAN_KERNEL,
     "attention-error": ATTENTION_ERROR,
+    "dtype": DTYPE,
+    "uniform": UNIFORM_ERROR,
+    "tails": TAILS,
+    "spectral": SPECTRAL,
+    "polynomial-sketch": POLYNOMIAL_SKETCH,
+    "nystrom": NYSTROM,
+    "regression": REGRESSION,
+    "redraw": REDRAW,
+    "estimators": ESTIMATORS,
+    "time-to-error": TIME_TO_ERROR,
 }

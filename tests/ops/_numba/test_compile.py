@@ -6,7 +6,7 @@ from processes import assert_fine
 
 pytest.importorskip("numba")
 
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.compile import compiled, inner
 
 
 def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
@@ -18,6 +18,22 @@ def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
         loop = compiled(double)
         assert loop(1.5) == 3
         assert sum(loop.stats.cache_hits.values()) == hits
+
+
+def test_parts_are_compiled_once_whatever_is_constant_and_kept_in_their_loops_alone():
+    @inner
+    def power(x, n):
+        return x**n
+
+    @compiled
+    def both(x, n):
+        return power(x, 2) + power(x, n)
+
+    assert both(1.5, 3) == 1.5**2 + 1.5**3
+    assert len(power.overloads) == 1
+    assert power.stats.cache_path is None
+    with pytest.raises(TypeError):
+        power(1.5, 2)
 
 
 @pytest.mark.parametrize(("features", "size"), [("", 16), ("+avx,+avx2,+fma", 32)])

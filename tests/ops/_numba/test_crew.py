@@ -1,7 +1,6 @@
 """Loops shared with helpers that wait awake: the same results, every slab once, threads and forks are safe."""
 
 import multiprocessing
-import threading
 
 import numpy as np
 import pytest
@@ -11,10 +10,10 @@ pytest.importorskip("numba")
 import kernattn as ka
 from kernattn._parallel import VARIABLE
 from kernattn.ops._numba import crew as module
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.crew import close, crew, offer_of, open_, taken
 from processes import assert_fine
-from sharing import LONG, assert_three_share
+from sharing import LONG, assert_three_share, at_once
 
 LOOKS = 1 << 28  # at a number that another thread is to change, some tenths of a second
 TRIES = 100
@@ -27,6 +26,7 @@ def three_threads(monkeypatch):
     monkeypatch.setattr(module, "_crew", module._Crew())
 
 
+@inner
 def _slab(arguments, low, high):
     seen, arrived, met, wanted = arguments
     seen[low:high] += 1
@@ -155,11 +155,7 @@ def test_eight_threads_decode_at_once(monkeypatch):
         for _ in range(20):
             found[me] = decoded(16, me, False, 6)[0]
 
-    runners = [threading.Thread(target=run, args=(me,)) for me in range(8)]
-    for runner in runners:
-        runner.start()
-    for runner in runners:
-        runner.join(timeout=600)
+    at_once(run)
     for mine, theirs in zip(found, expected, strict=True):
         np.testing.assert_array_equal(mine, theirs)
 

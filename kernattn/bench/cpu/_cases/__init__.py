@@ -14,8 +14,9 @@ from kernattn.bench.cpu._cases.attention import (
     full_favor,
     one_head,
     softmax,
+    strided,
 )
-from kernattn.bench.cpu._cases.choices import PRODUCTS, chains, drawn, tensor_srht, tiles, transforms
+from kernattn.bench.cpu._cases.choices import PRODUCTS, chains, drawn, frames, tensor_srht, tiles, transforms
 from kernattn.bench.cpu._cases.decoding import step
 from kernattn.bench.cpu._cases.features import (
     digits,
@@ -25,6 +26,7 @@ from kernattn.bench.cpu._cases.features import (
     patches,
     tensor_sketch,
 )
+from kernattn.bench.cpu._cases.kernels import KERNELS, matrix
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
 
 __all__ = ["CASES"]
@@ -39,10 +41,12 @@ CASES = {
     "compiled-causal-elu1": Case(partial(compiled, causal=True)),
     "compiled-full-favor": Case(partial(compiled, causal=False)),
     "one-head": Case(one_head),
+    "causal-strided": Case(strided),
     "step": Case(partial(step, reuse=False), n=1),
     "step-in-place": Case(partial(step, reuse=True), n=1),
     "gaussian-features": Case(gaussian_features, n=5000),
     "hadamard-features": Case(hadamard_features, n=2000),
+    **{f"kernel-{name}": Case(partial(matrix, pair=pair), n=2048) for name, pair in KERNELS.items()},
     "digits": Case(digits, n=1797),
     "patches": Case(patches, n=1796),
     "tensor-sketch": Case(tensor_sketch, n=2000),
@@ -54,5 +58,6 @@ CASES = {
     "chains-drawn": Case(drawn, n=1),
     "transforms": Case(transforms, n=2000),
     "tensor-srht": Case(tensor_srht, n=2000),
+    "orthogonalize": Case(frames),
     **{f"product-{name}": Case(partial(tiles, shape=shape), n=shape[0]) for name, shape in PRODUCTS.items()},
 }

@@ -29,6 +29,7 @@ __all__ = [
     "full_favor",
     "one_head",
     "softmax",
+    "strided",
 ]
 
 
@@ -51,11 +52,14 @@ def _quadratic(q: Any, k: Any, v: Any, omega: Any, causal: bool) -> dict[str, Ca
 
 
 def _work(o: Sizes, features: int, project: bool, inside: bool) -> Work:
-    """Return the work of maps and sums; inside the chunks of our loop the products that are not masked."""
+    """Return the work of maps and sums, or of queries with keys where that is less.
+
+    Causal, of sums, and inside the chunks of our loop of the products that are not masked.
+    """
     tokens, size = o.heads * o.n, np.dtype(o.dtype).itemsize
-    flops = 4.0 * features * o.dim + (4.0 * features * o.dim if project else 0.0)
-    if inside:
-        flops += (OURS + 1.0) * (features + o.dim)
+    sums, pairs = 4.0 * features * o.dim, 2.0 * o.n * (features + o.dim)
+    flops = sums + (OURS + 1.0) * (features + o.dim) if inside else min(sums, pairs)
+    flops += 4.0 * features * o.dim if project else 0.0
     moved = tokens * 4.0 * o.dim * size
     return Work(moved, tokens * flops, tokens * 2.0 * features, written=moved / 4)
 
@@ -138,6 +142,19 @@ def one_head(o: Sizes) -> Race:
 
     call = partial(causal_linear_attention, q, k, v, elu1())
     return Race({"ours": call, "ours, one thread": one_thread(call)}, _work(o, o.dim, False, True))
+
+
+def strided(o: Sizes) -> Race:
+    """Causal FAVOR+ of views of (n, heads, d), as projections of a layer leave them, against (heads, n, d)."""
+    q, k, v = (x.transpose(1, 0, 2) for x in normal(o, *3 * [(o.n, o.heads, o.dim)]))
+    phi, copies = _favor(o), [np.ascontiguousarray(x) for x in (q, k, v)]
+    calls: dict[str, Call] = {
+        "ours": partial(causal_linear_attention, q, k, v, phi),
+        "ours, contiguous": lambda: causal_linear_attention(copies[0], copies[1], copies[2], phi),
+    }
+    if peers.have("torch") and o.n % CHUNK == 0:
+        calls["torch, lean loop"] = peers.torch_lean_favor(q, k, v, phi.omega)
+    return Race(calls, _work(o, o.features, True, True))
 
 
 def softmax(o: Sizes, causal: bool) -> Race:

@@ -25,8 +25,9 @@ from kernattn.ops._numba.registers import LINE, ROWS
 from kernattn.ops.hadamard.cpu import chain_features
 from kernattn.ops.hadamard.cpu import hadamard as by_numba
 from kernattn.ops.hadamard.reference import hadamard
+from kernattn.projections import orthogonalize
 
-__all__ = ["PRODUCTS", "chains", "drawn", "tensor_srht", "tiles", "transforms"]
+__all__ = ["PRODUCTS", "chains", "drawn", "frames", "tensor_srht", "tiles", "transforms"]
 
 LOOPS = 200
 
@@ -103,16 +104,19 @@ def _by_sums(x: Float64, phi: Any) -> Array:
 
 
 def tensor_srht(o: Sizes) -> Race:
-    """TensorSRHT of degree 3, rows of d numbers -> 4096: what it chooses, transforms, and products with its weights."""
+    """TensorSRHT of degree 3, rows of d numbers -> 4096: what it chooses, transforms, and products with its weights.
+
+    All of them take as many rows at once as the map does.
+    """
     peers.limit_blas()
     (x,) = normal(o, (o.n, o.dim))
     m, degree = 4096, 3
     phi: Any = random_features(Polynomial(degree), o.dim, m, "tensor_srht", rng=o.seed)
     calls: dict[str, Call] = {
         "ours": partial(phi, x),
-        "transforms by Numba": partial(_transformed, phi, x, by_numba),
-        "transforms by the reference": partial(_transformed, phi, x, hadamard),
-        "products with the weights": partial(products, x, phi.omega),
+        "transforms by Numba": partial(_in_blocks, partial(_transformed, phi, by_numba), phi, x),
+        "transforms by the reference": partial(_in_blocks, partial(_transformed, phi, hadamard), phi, x),
+        "products with the weights": partial(_in_blocks, lambda rows: products(rows, phi.omega), phi, x),
     }
     blocks = -(-m // o.dim)
     written = o.n * m * float(x.itemsize)
@@ -120,7 +124,27 @@ def tensor_srht(o: Sizes) -> Race:
     return Race(calls, Work(x.nbytes + written, flops, written=written))
 
 
-def _transformed(phi: Any, x: Float64, transform: Callable[[Array, Any], Array]) -> Array:
+def frames(o: Sizes) -> Race:
+    """Orthonormal rows of n / d blocks of d: Gram-Schmidt by Numba and in NumPy, and NumPy's QR."""
+    peers.limit_blas()
+    (blocks,) = normal(o, (max(1, o.n // o.dim), o.dim, o.dim))
+    calls: dict[str, Call] = {
+        "ours": partial(orthogonalize, blocks, "gram_schmidt"),
+        "Gram-Schmidt in NumPy": partial(orthogonalize, blocks, "gram_schmidt", backend="reference"),
+        "NumPy's QR": partial(orthogonalize, blocks, "qr"),
+    }
+    return Race(calls, Work(2.0 * blocks.nbytes, 2.0 * blocks.size * o.dim, written=float(blocks.nbytes)))
+
+
+def _in_blocks(features: Callable[[Float64], Array], phi: Any, x: Float64) -> Array:
+    out = np.empty((len(x), phi.num_features_of(phi.dim)), x.dtype)
+    for start in range(0, len(x), phi._block_rows):
+        rows = slice(start, start + phi._block_rows)
+        out[rows] = features(x[rows])
+    return out
+
+
+def _transformed(phi: Any, transform: Callable[[Array, Any], Array], x: Float64) -> Array:
     """Return the products over the factors of what features read of each factor's transforms."""
     factors = (np.take(transform(x, each), places, axis=-1) for each, places in phi._factors)
     return reduce(np.multiply, factors)

@@ -101,7 +101,7 @@ def digits(o: Sizes) -> Race:
 
 
 def patches(o: Sizes) -> Race:
-    """The same for patches of 8 x 8 of scikit-learn's photographs, their brightness and contrast taken out: n x 64."""
+    """Maps as for digits, for patches of 8 x 8 of photographs, their brightness and contrast taken out: n x 64."""
     return _draw_and_apply(o, real_rows("patches", o.n, np.random.default_rng(o.seed + 1)))
 
 

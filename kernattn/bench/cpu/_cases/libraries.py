@@ -37,9 +37,9 @@ def _of(function: Callable[..., Any], given: list[Any], phi: Any) -> Callable[[]
     return partial(function, *given, phi)
 
 
-def _step(o: Sizes, given: list[Any], reuse: bool) -> Callable[[], Any]:
+def _step(o: Sizes, given: list[Any], reuse: bool, make: Callable[[Sizes], Any] = _favor) -> Callable[[], Any]:
     q, k, v = given
-    phi = _favor(o)
+    phi = make(o)
     state = key_state(k, v, phi)
     return partial(linear_attention_step, state, q[:, -1], k[:, -1], v[:, -1], phi, reuse_state=reuse)
 
@@ -47,10 +47,13 @@ def _step(o: Sizes, given: list[Any], reuse: bool) -> Callable[[], Any]:
 _FORMS: dict[str, _Form] = {
     "causal-elu1": lambda o, given: _of(causal_linear_attention, given, elu1()),
     "causal-favor": lambda o, given: _of(causal_linear_attention, given, _favor(o)),
+    "full-elu1": lambda o, given: _of(linear_attention, given, elu1()),
     "full-favor": lambda o, given: _of(linear_attention, given, _favor(o)),
+    "features-elu1": lambda o, given: partial(elu1(), given[0]),
     "features": lambda o, given: partial(_favor(o), given[0]),
     "softmax": lambda o, given: partial(softmax_attention, *given),
     "step": partial(_step, reuse=False),
+    "step-elu1": partial(_step, reuse=False, make=lambda o: elu1()),
     "step-in-place": partial(_step, reuse=True),
 }
 
@@ -64,6 +67,7 @@ def _kinds(host: list[Any]) -> Iterator[tuple[str, list[Any]]]:
 
 
 def _race(o: Sizes, form: _Form) -> Race:
+    """The same call on arrays of NumPy, PyTorch and JAX."""
     host = normal(o, *3 * [(o.heads, o.n, o.dim)])
     moved = 4.0 * host[0].nbytes
     return Race({name: form(o, given) for name, given in _kinds(host)}, Work(moved))

@@ -25,11 +25,11 @@ from kernattn.ops.walsh import padded
 
 __all__ = ["FASTER_ABOVE", "TensorSRHT"]
 
-FASTER_ABOVE = {"cpu": 48, "gpu": 256, "reference": 96}
+FASTER_ABOVE = {"cpu": 96, "gpu": 256, "reference": 128}
 """Length of a row above which transforms are faster than products with the weights.
 
-`kernattn bench --cases tensor-srht`, on one thread and with a `--dim`, races the transforms of Numba and of the
-reference against the products. On a GPU nothing was timed: the bound is that of the op `hadamard`.
+`kernattn bench --cases tensor-srht`, on one thread and with a `--dim` of 64, 128 or more, races the transforms of Numba
+and of the reference against the products. On a GPU nothing was timed: the bound is that of the op `hadamard`.
 """
 
 

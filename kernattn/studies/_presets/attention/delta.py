@@ -12,6 +12,7 @@ from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features import FeatureMap, RandomFeatureMap, random_features
 from kernattn.metrics import DeltaMethod, attention_delta_method, attention_mse, empirical_variance, ratio_delta_method
 from kernattn.projections import Iid
+from kernattn.studies._presets.attention.own import is_own
 from kernattn.studies._presets.attention.problem import Problem
 
 __all__ = ["Independent", "delta_fields"]
@@ -32,6 +33,8 @@ class Independent(NamedTuple):
         q, k, v = problem.tokens.q, problem.tokens.k, problem.tokens.v
         count = min(QUERIES, len(q))
         rows = np.arange(count) * len(q) // count
+        if is_own(estimator):
+            return cls(1, rows, None)
         data = np.concatenate([q, k])
         phi = random_features(problem.kernel, q.shape[1], 2, estimator, "iid", data=data, rng=0)
         try:

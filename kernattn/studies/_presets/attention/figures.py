@@ -3,159 +3,154 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from functools import partial
-from pathlib import Path
 from typing import Any
 
-from kernattn.studies._records import Record, names
-from kernattn.studies._style import GREY, UNIFORM, WIDTH, Look, canvas, dodged, legend, look_of, panels, save, uniform
+import numpy as np
 
-__all__ = ["write_figures"]
+from kernattn.studies._palette import GREY, UNIFORM, Look, look_of
+from kernattn.studies._panels import banded, clipped, dodged, key, numbered, uniform
+from kernattn.studies._presets.preset import Figure
+from kernattn.studies._records import ENDS, Record, names, spoken
 
-UNSEEN: Look = {"marker": "x", "alpha": 0.45, "markersize": 4.0}
-SEEN = ("variance_seen", "variance_seen_predicted")
+__all__ = ["FIGURES"]
+
+UNSETTLED: Look = {"linestyle": "none", "marker": "x", "markersize": 3.6, "alpha": 0.55}
 CEILING = 10_000  # kernel errors, in units of that of uniform attention
+MOST = 100  # attention errors, likewise
+FACTOR = 3  # between measured and predicted variance, at which points are clipped
 
 
-def write_figures(folder: Path, records: Sequence[Record]) -> list[str]:
-    """Write every figure as PNG and SVG into the folder; return the names of the files."""
-    figures = {
-        "attention_mse": _attention_mse,
-        "kernel_mse": _kernel_mse,
-        "bias": _bias,
-        "variance": _variance,
-    }
-    return [file for name, draw in figures.items() for file in save(folder, name, partial(draw, records))]
+def attention_mse(records: Sequence[Record], ax: Any) -> None:
+    """Error of attention outputs over that of uniform attention against m: median, and its 95% interval as a band."""
+    _by_m(records, ax, "error over that of uniform attention")
+    ax.set_yscale("log")
+    level = records[0]["uniform_attention_mse"]
+    if not level:
+        ax.annotate("uniform attention is exact", (0.03, 0.05), xycoords="axes fraction", color=GREY)
+    for found, look in _series(records) if level else ():
+        known = [r for r in found if all(r[f"attention_mse{end}"] for end in ENDS)]
+        m = [r["m"] for r in known]
+        value, low, high = ([r[f"attention_mse{end}"] / level for r in known] for end in ENDS)
+        value, low, high = (clipped(each, MOST) for each in (value, low, high))
+        banded(ax, m, (value, low, np.where(np.isnan(high), MOST, high)), look)
+    uniform(ax, 1.0 if level else None)
+    _labelled(records, ax)
 
 
-def _series(records: Sequence[Record], dataset: str) -> Iterator[tuple[list[Record], Look]]:
-    """Yield the records of each estimator and projection on one dataset, by m, with their look."""
+def kernel_mse(records: Sequence[Record], ax: Any) -> None:
+    """Error of the kernel: closed forms as lines, measurements as points, crosses where redraws miss the tail."""
+    _by_m(records, ax, "MSE of kernel / mean k²")
+    ax.set_yscale("log")
+    level = records[0]["uniform_kernel_relative_mse"]
+    for found, look in _series(records):
+        shown = [r for r in _positive(found, "kernel_relative_mse_predicted") if _below(r, "_predicted", level)]
+        line = {name: look[name] for name in ("color", "linestyle", "linewidth")}
+        ax.plot([r["m"] for r in shown], [r["kernel_relative_mse_predicted"] for r in shown], **line)
+        for r in _positive(found, "kernel_relative_mse"):
+            if _below(r, "", level):
+                seen = r["kernel_relative_mse_low"] is not None
+                style = look | ({"linestyle": "none"} if seen else UNSETTLED)
+                ax.plot(r["m"], r["kernel_relative_mse"], **style)
+    uniform(ax, level)
+    _labelled(records, ax)
+    ax.plot([], [], color=GREY, label="not settled", **UNSETTLED)
+
+
+def bias(records: Sequence[Record], ax: Any) -> None:
+    """Bias of the mean kernel entry, with 95% intervals, over the entries that redraws settle."""
+    _by_m(records, ax, "relative bias of k'")
+    ax.set_yscale("symlog", linthresh=0.1, linscale=1.5)
+    for series, look in _series(records):
+        found = [r for r in series if r.get("bias") is not None]
+        ax.errorbar(
+            [dodged(records, r) for r in found],
+            [r["bias"] for r in found],
+            yerr=[[r["bias"] - r["bias_low"] for r in found], [r["bias_high"] - r["bias"] for r in found]],
+            **(look | {"linestyle": "none", "markersize": 3.2}),
+            elinewidth=1.0,
+        )
+    uniform(ax, records[0]["uniform_bias"])
+    ax.axhline(0, color="#222222", linewidth=0.8, zorder=1.4)
+    _labelled(records, ax)
+
+
+def variance(records: Sequence[Record], ax: Any) -> None:
+    """Measured over predicted variance against the predicted one, with 95% intervals, over entries that settle."""
+    ax.set(xscale="log", yscale="log", xlabel="predicted, over uniform's error", ylabel="measured / predicted")
+    ax.set_title(spoken(records[0]["estimator"]), loc="left")
+    ax.set_ylim(0.9 / FACTOR, FACTOR / 0.9)
+    numbered(ax.yaxis, [0.5, 0.8, 1, 1.25, 2])
+    for projection in names(records, "projection"):
+        look = look_of(records, records[0]["estimator"], projection) | {"linestyle": "none"}
+        found = [r for r in records if r["projection"] == projection and r.get("variance_ratio_low") is not None]
+        found = _positive(found, "variance_seen_predicted")
+        value, low, high = (np.clip([r[f"variance_ratio{end}"] for r in found], 1 / FACTOR, FACTOR) for end in ENDS)
+        x = [r["variance_seen_predicted"] for r in found]
+        ax.errorbar(x, value, yerr=[value - low, high - value], elinewidth=0.8, **look)
+        ax.plot([], [], label=projection, **(look | {"color": GREY, "markeredgecolor": GREY, "marker": "o"}))
+    ax.axhline(1, color="#222222", linewidth=0.8, zorder=1.4)
+    ax.axvline(1.0, label="uniform attention", **UNIFORM)
+
+
+def _by_m(records: Sequence[Record], ax: Any, ylabel: str) -> None:
+    """Name a panel of one dataset, and lay m along its bottom."""
+    first, ms = records[0], sorted(names(records, "m"))
+    ax.set_title(f"{first['source']}, scale {first['scale']:g} (median v² = {first['v2_median']:.2g})", loc="left")
+    ax.set_xscale("log", base=2)
+    numbered(ax.xaxis, ms)
+    ax.set(xlim=(ms[0] / 1.35, ms[-1] * 1.35), xlabel="features m", ylabel=ylabel)
+
+
+def _labelled(records: Sequence[Record], ax: Any) -> None:
+    key(records, ax)
+    ax.plot([], [], label="uniform attention", **UNIFORM)
+
+
+def _series(records: Sequence[Record]) -> Iterator[tuple[list[Record], Look]]:
+    """Yield the records of each estimator and projection, by m, with their look."""
     for estimator in names(records, "estimator"):
         for projection in names(records, "projection"):
-            found = [
-                record
-                for record in records
-                if (record["dataset"], record["estimator"], record["projection"]) == (dataset, estimator, projection)
-            ]
+            found = [r for r in records if (r["estimator"], r["projection"]) == (estimator, projection)]
             if found:
-                yield sorted(found, key=lambda record: record["m"]), look_of(records, estimator, projection)
-
-
-def _level(records: Sequence[Record], dataset: str, field: str) -> float | None:
-    """Return what uniform attention has on a dataset."""
-    level: float | None = next(record[field] for record in records if record["dataset"] == dataset)
-    return level
-
-
-def _known(records: Sequence[Record], *fields: str) -> list[Record]:
-    return [record for record in records if all(record.get(field) is not None for field in fields)]
+                yield sorted(found, key=lambda r: r["m"]), look_of(records, estimator, projection)
 
 
 def _positive(records: Sequence[Record], field: str) -> list[Record]:
     """Return the records that a logarithmic axis can show."""
-    return [record for record in _known(records, field) if record[field] > 0]
+    return [r for r in records if r.get(field) is not None and r[field] > 0]
 
 
-def _attention_mse(records: Sequence[Record]) -> Any:
-    figure, axes = panels(
-        records,
+def _below(record: Record, end: str, level: float | None) -> bool:
+    return not level or record[f"kernel_relative_mse{end}"] < CEILING * level
+
+
+FIGURES = {
+    "attention_mse": Figure(
         "Below the grey line, random features beat uniform attention",
-        "Squared error of attention outputs against exact softmax attention: median over the redraws",
-        "MSE of attention",
-    )
-    for dataset, axis in axes.items():
-        axis.set_yscale("log")
-        for series, look in _series(records, dataset):
-            found = _positive(series, "attention_mse")
-            axis.plot([r["m"] for r in found], [r["attention_mse"] for r in found], **look)
-        uniform(axis, _level(records, dataset, "uniform_attention_mse"))
-    legend(figure, records)
-    return figure
-
-
-def _kernel_mse(records: Sequence[Record]) -> Any:
-    from matplotlib.lines import Line2D
-
-    figure, axes = panels(
-        records,
+        "Squared error of attention outputs against exact softmax attention, over that of uniform attention: median "
+        f"over the redraws, band: its 95% interval. Not shown: above {MOST}",
+        attention_mse,
+        by="dataset",
+    ),
+    "kernel_mse": Figure(
         "Error of the kernel matrix: as the closed form predicts (lines), and measured (points)",
-        "Points off their line: redraws do not reach the tail that carries the variance. Not shown: errors of more "
-        f"than {CEILING:,} times that of uniform attention",
-        "MSE of kernel / mean k²",
-    )
-    for dataset, axis in axes.items():
-        axis.set_yscale("log")
-        level = _level(records, dataset, "uniform_kernel_relative_mse")
-        for series, look in _series(records, dataset):
-            line = {key: look[key] for key in ("color", "linestyle", "linewidth")} | {"alpha": 0.75}
-            for field, style in (
-                ("kernel_relative_mse_predicted", line),
-                ("kernel_relative_mse", look | {"linestyle": "none"}),
-            ):
-                found = [r for r in _positive(series, field) if not level or r[field] < CEILING * level]
-                axis.plot([r["m"] for r in found], [r[field] for r in found], **style)
-        uniform(axis, level)
-    legend(figure, records, [Line2D([], [], color=GREY, linewidth=1.4, label="predicted", alpha=0.75)])
-    return figure
-
-
-def _bias(records: Sequence[Record]) -> Any:
-    figure, axes = panels(
-        records,
+        "Crosses are not settled: redraws miss the tail that carries the error, and say little about it. Not shown: "
+        f"errors of more than {CEILING:,} times that of uniform attention",
+        kernel_mse,
+        by="dataset",
+    ),
+    "bias": Figure(
         "Where the interval meets 0, the redraws show no bias of the kernel",
         "Mean k' / mean k − 1 over the entries whose mean the redraws settle, 95% intervals, logarithmic beyond ±0.1",
-        "relative bias of k'",
-    )
-    for dataset, axis in axes.items():
-        axis.set_yscale("symlog", linthresh=0.1, linscale=1.5)
-        for series, look in _series(records, dataset):
-            found = _known(series, "bias", "bias_low", "bias_high")
-            axis.errorbar(
-                [dodged(records, r) for r in found],
-                [r["bias"] for r in found],
-                yerr=[[r["bias"] - r["bias_low"] for r in found], [r["bias_high"] - r["bias"] for r in found]],
-                **(look | {"linestyle": "none", "markersize": 3.2}),
-                elinewidth=1.0,
-            )
-        uniform(axis, _level(records, dataset, "uniform_bias"))
-        axis.axhline(0, color="#222222", linewidth=0.8, zorder=1.4)
-    legend(figure, records)
-    return figure
-
-
-def _variance(records: Sequence[Record]) -> Any:
-    from matplotlib.lines import Line2D
-
-    estimators = names(records, "estimator")
-    columns = min(len(estimators), 3)
-    rows = -(-len(estimators) // columns)
-    figure = canvas(
-        "On the diagonal, the measured variance is the predicted one",
-        "In units of the squared error of uniform attention; one point per dataset, m and projection. "
-        "Crosses: all entries, unseen tails included",
-        max(3.3 * columns + 1.05, WIDTH),
-        2.9 * rows + 2.0,
-    )
-    grid = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
-    seen = [r[field] for r in _known(records, *SEEN) for field in SEEN if r[field] > 0]
-    shown = (min([*seen, 1.0]) / 3, max([*seen, 1.0]) * 10)
-    for i, (axis, estimator) in enumerate(zip(grid, estimators, strict=False)):
-        axis.set_title(estimator.replace("_", " "), loc="left")
-        axis.set(xscale="log", yscale="log", xlim=shown, ylim=shown)
-        for record in (r for r in records if r["estimator"] == estimator):
-            look = look_of(records, estimator, record["projection"]) | {"linestyle": "none"}
-            for field, style in (("variance", look | UNSEEN), ("variance_seen", look)):
-                if _positive([record], field) and _positive([record], f"{field}_predicted"):
-                    axis.plot(record[f"{field}_predicted"], record[field], **style)
-        axis.axline((1, 1), (10, 10), color="#222222", linewidth=0.8, zorder=1.4)
-        uniform(axis, 1.0)
-        axis.axvline(1.0, **UNIFORM)
-        if i % columns == 0:
-            axis.set_ylabel("measured")
-        if i + columns >= len(estimators):
-            axis.set_xlabel("predicted")
-            axis.xaxis.set_tick_params(labelbottom=True)
-    for axis in grid[len(estimators) :]:
-        axis.set_visible(False)
-    legend(figure, records, [Line2D([], [], linestyle="none", marker="x", color=GREY, label="all entries")])
-    return figure
+        bias,
+        by="dataset",
+    ),
+    "variance": Figure(
+        "Measured variances over the predicted ones",
+        "Over the entries whose variance the redraws settle, 95% intervals, clipped at a factor of "
+        f"{FACTOR}; one point per dataset, m and projection. "
+        "Right of the grey line, the error is above that of uniform attention",
+        variance,
+        by="estimator",
+    ),
+}

@@ -12,18 +12,18 @@ from numpy.typing import NDArray
 from kernattn._array import Float64
 from kernattn.attention import linear_attention
 from kernattn.errors import NoClosedForm
-from kernattn.features import FeatureMap, random_features
+from kernattn.features import FeatureMap
 from kernattn.metrics import (
     attention_mse,
     empirical_variance,
     mean_and_ci,
     median_and_ci,
     row_kl,
-    settled,
     variance_ratio,
 )
 from kernattn.ops.kinds import KINDS
 from kernattn.studies._presets.attention.delta import Independent, delta_fields
+from kernattn.studies._presets.attention.own import known_settled, map_of
 from kernattn.studies._presets.attention.problem import Problem, without_rounding
 from kernattn.studies._sweep import Cell
 
@@ -60,15 +60,8 @@ class Task:
     def __init__(self, problem: Problem, cell: Cell, independent: Independent) -> None:
         self.problem, self.independent = problem, independent
         tokens = problem.tokens
-        self.phi = random_features(
-            problem.kernel,
-            tokens.q.shape[1],
-            cell["m"],
-            estimator=cell["estimator"],
-            projection=cell["projection"],
-            data=np.concatenate([tokens.q, tokens.k]),
-            rng=0,
-        )
+        data = np.concatenate([tokens.q, tokens.k])
+        self.phi = map_of(problem.kernel, data, cell["m"], cell["estimator"], cell["projection"])
 
     def trial(self, rng: np.random.Generator) -> dict[str, Any]:
         """Estimate with one redraw of the map."""
@@ -116,7 +109,7 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     square = np.mean(exact**2)
     rows, columns = problem.pairs
     q, k = problem.tokens.q[rows], problem.tokens.k[columns]
-    sure, seen = settled(phi, q, k, len(found.entries)), _seen(problem, phi, len(found.entries))
+    sure, seen = known_settled(phi, q, k, len(found.entries)), _seen(phi, q, k, len(found.entries))
     mse = mean_and_ci(np.mean((found.entries - exact) ** 2, axis=1))
     result: dict[str, Number] = {
         "bias": None,
@@ -143,14 +136,14 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     }
 
 
-def _seen(problem: Problem, phi: FeatureMap, redraws: int) -> NDArray[np.bool_]:
-    """Return of which entries the redraws see the squares: those of bounded features, and where 4 v^2 <= log(R D)."""
+def _seen(phi: FeatureMap, q: Float64, k: Float64, redraws: int) -> NDArray[np.bool_]:
+    """Return of which pairs the redraws see the squares: of bounded features all, else where rows twice as long settle.
+
+    The square of an exponential term is the term of rows twice as long.
+    """
     if phi.spec is not None and KINDS[phi.spec.kind].bounded:
-        return np.ones(len(problem.entries), bool)
-    frequencies = phi.num_features_of(problem.tokens.q.shape[1])
-    if phi.spec is not None and phi.spec.omega is not None:
-        frequencies = len(phi.spec.omega)
-    return np.asarray(4 * problem.square_sums <= np.log(redraws * frequencies))
+        return np.ones(len(q), bool)
+    return known_settled(phi, 2 * q, 2 * k, redraws)
 
 
 def _variance(
@@ -158,9 +151,8 @@ def _variance(
 ) -> dict[str, Number]:
     """Variance over redraws, measured and predicted, in units of the squared error of the best constant kernel.
 
-    A sample variance of exponential features settles only where e^{4 v^2}, their kurtosis, is below the number of
-    frequencies seen. Bounded features settle everywhere. Entries of no variance (x = y for cosines) have no ratio.
-    The fields named "seen" are over the entries that settle; their unit too.
+    A sample variance is held against theory where the redraws see the squares (`_seen`). Entries of no variance
+    (x = y for cosines) have no ratio. The fields named "seen" are over the entries that settle; their unit too.
     """
     exact = problem.entries
     seen = seen & np.isfinite(predicted) & (predicted > NEGLIGIBLE * exact**2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from kernattn.studies._presets.attention.verdicts import beats_uniform, best, number, verdicts
+from kernattn.studies._presets.attention.verdicts import beats_uniform, best, number, verdicts, worse_than_uniform
 from kernattn.studies._records import Record, names, select
 
 __all__ = ["summary"]
@@ -20,10 +20,10 @@ of order statistics, for a ratio whose normaliser comes near 0 has no mean error
 - **kernel error**: mean of (k' - k)² over mean of k², measured and by the closed form.
 - **bias**: of the mean entry, mean k' / mean k - 1, over the entries whose mean the redraws settle (`metrics.settled`):
   elsewhere they miss the tail that carries it, and so they do for kernel errors without an interval, *unsettled*.
-- **variance ratio**: measured over predicted variance, a mean over the entries whose sample variance can settle. For
-  exponential features these are the ones with 4 v² ≤ log(redraws × frequencies), v² = |q' + k'|², their kurtosis being
-  about e^(4 v²). Beyond, redraws miss the tail that carries the variance: a measured error below its prediction says
-  something about the number of redraws, not about the formula.
+- **variance ratio**: measured over predicted variance, a mean over the entries whose sample variance can settle: all of
+  bounded features; of exponential features those that would settle for rows twice as long, for the square of such a
+  term is the term of rows twice as long. Beyond, redraws miss the tail that carries the variance: a measured error
+  below its prediction says something about the number of redraws, not about the formula.
 - **ms**: milliseconds of one call of `linear_attention`, the median.
 """
 RATIO = """Unbiased kernel entries do not make unbiased attention, which is a ratio N/Z. The delta method predicts the
@@ -111,7 +111,8 @@ def _winner(records: list[Record]) -> str:
     leader = best(records)
     if leader is None:
         return "—"
-    mark = "" if beats_uniform(leader) else " (no better than uniform)"
+    lost = " (no better than uniform)" if worse_than_uniform(leader) else " (open against uniform)"
+    mark = "" if beats_uniform(leader) else lost
     return f"{leader['estimator']}, {leader['projection']}{mark}"
 
 

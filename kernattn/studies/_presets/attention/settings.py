@@ -1,27 +1,28 @@
-"""What a study sweeps: the settings, their presets, and the check that comes before any work."""
+"""What the attention study sweeps, and the check that comes before any work."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, final
+from typing import Any, Self, final
 
-from kernattn._check import boolean, positive_number, shown
+from kernattn._check import positive_number, shown
 from kernattn.errors import ParameterError
 from kernattn.features import estimators
 from kernattn.kernels import Softmax
 from kernattn.projections import PROJECTIONS
+from kernattn.studies._presets.attention.own import checked_own, is_own
 from kernattn.studies._sweep import integer
 
-__all__ = ["Settings", "preset"]
+__all__ = ["AttentionSettings"]
 
 PAIRS = 32768  # kernel entries that a cell keeps of every redraw
 
 
 @final
 @dataclass(frozen=True)
-class Settings:
+class AttentionSettings:
     """Everything that the records of an attention study depend on, besides the tokens.
 
     Parameters
@@ -30,8 +31,11 @@ class Settings:
         Names of the shipped tokens; empty where the user brings their own.
     scales : tuple of float
         Factors on queries and keys; the logits grow with their square.
-    estimators, projections : tuple of str
-        Names of the softmax kernel's estimators and of `kernattn.projections.PROJECTIONS`.
+    estimators : tuple of str
+        Names of the softmax kernel's estimators; one's own are named as ``module:object``: a feature map, measured at
+        its own size and under the first projection's name, or a function of `dim` and `num_features` that makes one.
+    projections : tuple of str
+        Names of `kernattn.projections.PROJECTIONS`.
     num_features : tuple of int
         Output dimensions m.
     draws : int
@@ -61,23 +65,23 @@ class Settings:
         keep = partial(object.__setattr__, self)
         keep("sources", _list("sources", self.sources, partial(_name, "sources"), least=0))
         keep("scales", _list("scales", self.scales, _scale))
-        keep("estimators", _list("estimators", self.estimators, partial(_among, "estimators", estimators(Softmax()))))
+        keep("estimators", _list("estimators", self.estimators, _estimator))
         keep("projections", _list("projections", self.projections, partial(_among, "projections", PROJECTIONS)))
         keep("num_features", _list("m", self.num_features, _even))
         for name, least in (("draws", 6), ("queries", 1), ("keys", 2), ("seed", 0)):
             keep(name, integer(name, getattr(self, name), least))
 
-
-def preset(quick: bool = False, **given: Any) -> Settings:
-    """Return the default settings, or the quick ones, with what was given in place of theirs."""
-    small: dict[str, Any] = {
-        "sources": ("china", "flower"),
-        "scales": (0.5, 2.0),
-        "num_features": (16, 64),
-        "queries": 32,
-        "keys": 128,
-    }
-    return replace(Settings(), **((small if boolean("quick", quick) else {}) | given))
+    @classmethod
+    def quick(cls, **given: Any) -> Self:
+        """Return settings for seconds of work, with what was given in place of theirs."""
+        small: dict[str, Any] = {
+            "sources": ("china", "flower"),
+            "scales": (0.5, 2.0),
+            "num_features": (16, 64),
+            "queries": 32,
+            "keys": 128,
+        }
+        return cls(**(small | given))
 
 
 def _list(name: str, values: Any, checked: Callable[[Any], Any], least: int = 1) -> tuple[Any, ...]:
@@ -102,6 +106,12 @@ def _among(name: str, allowed: Collection[str], value: Any) -> str:
     if not isinstance(value, str) or value not in allowed:
         raise ParameterError(f"{name} must be among {', '.join(allowed)}; got {shown(value)}")
     return value
+
+
+def _estimator(value: Any) -> str:
+    if isinstance(value, str) and is_own(value):
+        return checked_own(value)
+    return _among("estimators", estimators(Softmax()), value)
 
 
 def _scale(value: Any) -> float:

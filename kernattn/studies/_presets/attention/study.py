@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict
 from functools import lru_cache
 from os import PathLike
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from kernattn._check import checked_path, instance_of
 from kernattn._extras import require
-from kernattn._files import replace_text
+from kernattn.errors import ParameterError
+from kernattn.kernels import Softmax
 from kernattn.studies._presets.attention.delta import Independent
-from kernattn.studies._presets.attention.figures import write_figures
 from kernattn.studies._presets.attention.measure import Task
+from kernattn.studies._presets.attention.own import is_own, map_of, measured_at
+from kernattn.studies._presets.attention.preset import ATTENTION
 from kernattn.studies._presets.attention.problem import Problem
-from kernattn.studies._presets.attention.report import summary
-from kernattn.studies._presets.attention.settings import Settings
+from kernattn.studies._presets.attention.settings import AttentionSettings
 from kernattn.studies._presets.attention.tokens import Tokens, own_tokens, shipped_tokens
+from kernattn.studies._presets.draw import write
 from kernattn.studies._run import run
 from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._worker import named
 
-__all__ = ["attention_study", "sweep"]
+__all__ = ["attention_study", "by_axes", "sweep"]
+
+AXES = {
+    "source": "sources",
+    "scale": "scales",
+    "estimator": "estimators",
+    "projection": "projections",
+    "m": "num_features",
+}
 
 
 def attention_study(
     out: str | PathLike[str],
-    settings: Settings,
+    settings: AttentionSettings,
     data: str | PathLike[str] | None = None,
-    progress: bool | None = False,
+    *,
     workers: int = 0,
+    progress: bool | None = False,
 ) -> list[dict[str, Any]]:
     """Sweep estimator x projection x m, each cell by its errors against softmax attention softmax(q k^T / sqrt(d)) v.
 
@@ -41,14 +56,14 @@ def attention_study(
     ----------
     out : str or PathLike
         Folder of the study, created if needed.
-    settings : Settings
+    settings : AttentionSettings
         What to sweep.
     data : str or PathLike, optional
         The user's tokens, an .npz with q (n, d), k (l, d), v (l, e), in place of the shipped ones.
-    progress : bool or None
-        Show a progress bar on stderr; None shows it on a terminal only.
     workers : int
         Processes of one thread each; 0 measures in this process.
+    progress : bool or None
+        Show a progress bar on stderr; None shows it on a terminal only.
 
     Returns
     -------
@@ -69,28 +84,42 @@ def attention_study(
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> import numpy as np
-    >>> from kernattn.studies import attention_study, preset
+    >>> from kernattn.studies import AttentionSettings, attention_study
     >>> x = np.random.default_rng(0).standard_normal((20, 4))
     >>> with TemporaryDirectory() as folder:
     ...     np.savez(Path(folder) / "mine.npz", q=x, k=x, v=x)
-    ...     settings = preset(sources=(), scales=(1.0,), estimators=("positive",), num_features=(8,), draws=6)
+    ...     chosen = {"estimators": ("positive",), "num_features": (8,), "draws": 6}
+    ...     settings = AttentionSettings(sources=(), scales=(1.0,), **chosen)
     ...     records = attention_study(Path(folder) / "out", settings, data=Path(folder) / "mine.npz")
     >>> [(record["dataset"], record["projection"], record["m"]) for record in records]
     [('mine@1', 'iid', 8), ('mine@1', 'orthogonal', 8)]
     """
     out, data = checked_path("out", out), None if data is None else checked_path("data", data).absolute()
-    instance_of("settings", settings, Settings, "as preset() gives them")
+    instance_of("settings", settings, AttentionSettings)
     require("matplotlib", "matplotlib", "the study's figures")
     require("tqdm", "tqdm", "the study's progress bar")
     words = {"data": None if data is None else str(data), **asdict(settings)}
-    records = run("kernattn.studies._presets.attention.study:sweep", out, workers, progress, words)
-    replace_text(out / "summary.md", summary(records, write_figures(out, records)))
+    name = "kernattn.studies._presets.attention.study:sweep"
+    records = run(name, out, workers=workers, progress=progress, settings=words)
+    write(ATTENTION, out, records)
     return records
+
+
+def by_axes(
+    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
+) -> Sweep:
+    """Return the design as every preset does."""
+    if unknown := sorted(set(axes or {}) - set(AXES)):
+        raise ParameterError(f"this study has the axes {', '.join(AXES)}; got {', '.join(unknown)}")
+    given: dict[str, Any] = {AXES[axis]: tuple(values) for axis, values in (axes or {}).items()}
+    make = AttentionSettings.quick if quick else AttentionSettings
+    return sweep(**asdict(make(seed=seed, precision=precision, **given)))
 
 
 def sweep(data: str | None = None, **settings: Any) -> Sweep:
     """Return the study's design: its tokens are read here, so that what is wrong with them shows before any work."""
-    given = Settings(**settings)
+    given = AttentionSettings(**settings)
+    own = [estimator for estimator in given.estimators if is_own(estimator)]
     sources = {tokens.source: tokens for tokens in _sources(given, None if data is None else Path(data))}
 
     @lru_cache(maxsize=1)
@@ -110,6 +139,14 @@ def sweep(data: str | None = None, **settings: Any) -> Sweep:
         exact = task(cell).problem
         return {"dataset": exact.tokens.name, "description": exact.tokens.description, **exact.facts}
 
+    def keep(cell: Cell) -> bool:
+        tokens, estimator = sources[cell["source"]], cell["estimator"]
+        if is_own(estimator) and cell["projection"] != given.projections[0]:
+            return False
+        return tokens.digest == cell["tokens"] and measured_at(estimator, tokens.q.shape[1], cell["m"])
+
+    for estimator in own:
+        _try(estimator, given, sources.values())
     return Sweep(
         name="attention",
         axes={
@@ -120,18 +157,29 @@ def sweep(data: str | None = None, **settings: Any) -> Sweep:
             "projection": given.projections,
             "m": given.num_features,
         },
-        keep=lambda cell: bool(sources[cell["source"]].digest == cell["tokens"]),
+        keep=keep,
         facts=facts,
         trial=lambda cell, rng: task(cell).trial(rng),
         reduce=lambda cell, draws, facts: task(cell).numbers(draws),
         paired=("tokens", "estimator", "projection"),
         stop=Stop(given.draws, given.precision, of="attention_mse"),
-        version=3,
+        version=4,
         seed=given.seed,
     )
 
 
-def _sources(settings: Settings, data: Path | None) -> list[Tokens]:
+def _try(estimator: str, given: AttentionSettings, sources: Iterable[Tokens]) -> None:
+    """Try a map of one's own before any work."""
+    for tokens in sources:
+        dim = tokens.q.shape[1]
+        sizes = [m for m in given.num_features if measured_at(estimator, dim, m)]
+        if not sizes:
+            raise ParameterError(f"{estimator} makes {named(estimator).num_features_of(dim)} features: name them as m")
+        for m in sizes:
+            map_of(Softmax(), np.concatenate([tokens.q, tokens.k]), m, estimator, given.projections[0])
+
+
+def _sources(settings: AttentionSettings, data: Path | None) -> list[Tokens]:
     if data is not None:
         return [own_tokens(data, settings.queries, settings.seed)]
     return [shipped_tokens(source, settings.queries, settings.keys, settings.seed) for source in settings.sources]

@@ -5,17 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from math import exp
 
-from kernattn._check import shown
-from kernattn.errors import ParameterError
-from kernattn.studies._records import Record, names, select
+from kernattn.studies._records import ENDS, Record, names, select
 
 __all__ = ["beats_uniform", "best", "number", "verdicts"]
-
-
-FIELDS = {
-    *("dataset", "estimator", "projection", "m", "v2_median", "uniform_attention_mse"),
-    *("attention_mse", "attention_mse_low", "attention_mse_high"),
-}
 
 
 def beats_uniform(record: Record) -> bool:
@@ -51,30 +43,11 @@ def number(value: float | None) -> str:
 
 
 def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say of every dataset whether random features beat uniform attention, out_i = mean of the values, and which do.
+    """Say of every dataset whether random features beat uniform attention, and which do.
 
-    Parameters
-    ----------
-    records : sequence of dict
-        Records of one attention study.
-
-    Returns
-    -------
-    list of str
-        One entry per dataset. A cell is better than uniform attention where the whole 95% interval of its median
-        squared error over the redraws lies below the error of uniform attention, worse where it lies above, and open
-        where it holds it.
-
-    Raises
-    ------
-    ParameterError
-        If records is no list of records.
+    A cell is better where the whole 95% interval of its median squared error over the redraws lies below the error of
+    uniform attention, worse where it lies above, and open where it holds it.
     """
-    given: object = records
-    if not isinstance(given, list | tuple) or not all(
-        isinstance(each, dict) and each.keys() >= FIELDS for each in given
-    ):
-        raise ParameterError(f"records must be a list of records, as read_records gives it; got {shown(given)}")
     return [_verdict(select(records, dataset=dataset)) for dataset in names(records, "dataset")]
 
 
@@ -96,7 +69,7 @@ def _verdict(records: list[Record]) -> str:
     if hopeless == ms:
         lost = all(map(worse_than_uniform, records))
         advice = ": use exact attention here" if lost else f"; open at m = {ms[-1]}: {_group(unsure)}" if unsure else ""
-        times, low, high = (number(leader[f"attention_mse{end}"] / level) for end in ("", "_low", "_high"))
+        times, low, high = (number(leader[f"attention_mse{end}"] / level) for end in ENDS)
         return (
             f"{head}no approximation is shown to be better than uniform attention at m = {_list(ms)}{advice}. "
             f"At m = {ms[-1]} the least bad, {_label(leader)}, has {times} times the error of uniform "

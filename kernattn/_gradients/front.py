@@ -1,0 +1,87 @@
+"""The front of the pullbacks: which functions there are, and how they are called."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+from kernattn._check import shown
+from kernattn._gradients.rules import RULES, Rule, of_features
+from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap
+
+__all__ = ["vjp"]
+
+
+def vjp(
+    function: Callable[..., Any], *args: Any, learn: tuple[str, ...] = (), **kwargs: Any
+) -> tuple[Any, Callable[[Any], Any]]:
+    r"""Return y = f(x) and its pullback :math:`g \mapsto g^T \partial f / \partial x`, which takes a cotangent of y.
+
+    Gradients of attention in plain arrays, without a framework. What is kept for the pullback is the inputs, the output
+    and one float a row, :math:`\log Z_i`; with it, :math:`\hat g_i = [g_i, -g_i^T o_i]` and
+    :math:`\hat v_j = [v_j, 1]`, the logarithms of features have the cotangents
+    :math:`\phi_a(q_i) Z_i^{-1} \hat g_i^T \sum_j \phi_a(k_j) \hat v_j` and
+    :math:`\phi_a(k_j) \hat v_j^T \sum_i \phi_a(q_i) Z_i^{-1} \hat g_i`, sums that are linear attention themselves.
+
+    Parameters
+    ----------
+    function : callable
+        `linear_attention`, `causal_linear_attention`, `key_state`, `attend`, `softmax_attention`, or a feature map
+        (also its `query` and `key`). Maps must have a spec.
+    *args, **kwargs : object
+        What the function takes. `backend` chooses for the pullback, too.
+    learn : tuple of str
+        Numbers of the map whose cotangents are wanted: "omega", "offset" and "row_weights" of its spec;
+        "lengthscale", or "scale" of the softmax kernel, with everything that was drawn held.
+
+    Returns
+    -------
+    out : object
+        What the function returns.
+    pullback : callable
+        It takes a cotangent like `out`, None in place of an array or a state that has none, and returns a named tuple
+        with the cotangent of each argument by its name. That of `phi` holds what is learnt, summed over all rows, in
+        float64 for float64 inputs, else float32. States have cotangents of s and z in the units of their peak, which is
+        held: it changes nothing that is read from a state.
+
+    Raises
+    ------
+    ParameterError
+        If the function is none of these, the map has no spec, or not the numbers to be learnt.
+    ShapeError, DTypeError, MixedLibraryError, StateMismatchError, BackendUnavailable
+        Before any work, if an argument does not fit; by the pullback, if a cotangent does not.
+
+    Notes
+    -----
+    A row whose normaliser is exactly 0, one whose cotangent is 0, and a masked key have no gradient and give none,
+    whatever stands there. relu counts as flat at 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> q, k, v = np.zeros((1, 2)), np.ones((4, 2)), np.arange(4.0)[:, None]
+    >>> out, pullback = ka.vjp(ka.linear_attention, q, k, v, ka.features.elu1())
+    >>> pullback(np.ones_like(out)).v.T
+    array([[0.25, 0.25, 0.25, 0.25]])
+    """
+    rule, called = _rule(function)
+    bound = inspect.signature(called).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return rule(learn, **bound.arguments)
+
+
+def _rule(function: Any) -> tuple[Rule, Callable[..., Any]]:
+    """Return the rule of a function, and what says how it is called."""
+    if isinstance(function, FeatureMap):
+        function = function.query
+    phi = getattr(function, "__self__", None)
+    if isinstance(phi, FeatureMap) and function in (phi.query, phi.key):
+        return of_features(phi, function == phi.key), function
+    try:
+        return RULES[function], function
+    except (KeyError, TypeError):
+        names = ", ".join(known.__name__ for known in RULES)
+        raise ParameterError(f"function must be one of {names}, or a feature map; got {shown(function)}") from None

@@ -1,0 +1,241 @@
+"""How cotangents flow back through each function: its rule returns what it returns, and the pullback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from kernattn import attention
+from kernattn._array import Array, dtype_name, namespace
+from kernattn._check import shown
+from kernattn._gradients.maps import MapGradients, checked_map, learnt, map_gradients, spec_of
+from kernattn.attention._check import check_arrays
+from kernattn.errors import DTypeError, ParameterError, ShapeError
+from kernattn.features import FeatureMap
+from kernattn.ops.attend_vjp import OP as ATTEND
+from kernattn.ops.block_softmax_vjp import OP as SOFTMAX
+from kernattn.ops.causal_vjp import OP as CAUSAL
+from kernattn.ops.features_vjp import OP as FEATURES
+from kernattn.ops.key_state_vjp import OP as KEY_STATE
+from kernattn.ops.peaked import LinearState, PeakedSum
+from kernattn.ops.plan import ALL
+from kernattn.ops.plan import CAUSAL as UPTO
+
+__all__ = ["RULES", "of_features"]
+
+Pullback = Callable[[Any], Any]
+Rule = Callable[..., tuple[Any, Pullback]]
+"""Takes the names of what is learnt, and the function's arguments; returns its result, and the pullback."""
+
+
+class LinearGradients(NamedTuple):
+    """Of `linear_attention`."""
+
+    q: Array
+    k: Array
+    v: Array
+    phi: MapGradients
+
+
+class CausalGradients(NamedTuple):
+    """Of `causal_linear_attention`."""
+
+    q: Array
+    k: Array
+    v: Array
+    phi: MapGradients
+    state: LinearState | None
+
+
+class KeyStateGradients(NamedTuple):
+    """Of `key_state`."""
+
+    k: Array
+    v: Array
+    phi: MapGradients
+
+
+class AttendGradients(NamedTuple):
+    """Of `attend`."""
+
+    state: LinearState
+    q: Array
+    phi: MapGradients
+
+
+class SoftmaxGradients(NamedTuple):
+    """Of `softmax_attention`."""
+
+    q: Array
+    k: Array
+    v: Array
+    scale: Array
+
+
+class FeatureGradients(NamedTuple):
+    """Of a feature map."""
+
+    x: Array
+    phi: MapGradients
+
+
+def _linear(
+    learn: Any, q: Array, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None, backend: str | None
+) -> tuple[Array, Pullback]:
+    names = checked_map(phi, learn)
+    check_arrays("qkv", q, k, v, phi=phi, key_mask=key_mask)
+    attend, key_state = ATTEND.implementation(q, backend), KEY_STATE.implementation(k, backend)
+    state = attention.key_state(k, v, phi, key_mask=key_mask, backend=backend)
+    out, normaliser = attention.attend_with_lse(state, q, phi, backend=backend)
+    sums = PeakedSum(*state[:3])
+
+    def pullback(cotangent: Any) -> LinearGradients:
+        g = _like("the cotangent", cotangent, out)
+        found, dq = attend(sums, q, spec_of(phi, False), out, normaliser, g, learnt(names))
+        dk, dv = key_state(k, v, spec_of(phi, True), key_mask, found._replace(peak=sums.peak), learnt(names))
+        return LinearGradients(dq.x, dk.x, dv, map_gradients(phi, names, (q, dq), (k, dk)))
+
+    return out, pullback
+
+
+def _causal(
+    learn: Any,
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    state: LinearState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    backend: str | None,
+) -> tuple[tuple[Array, LinearState], Pullback]:
+    names = checked_map(phi, learn)
+    run = CAUSAL.implementation(v, backend)
+    out, normaliser, last = attention.causal_with_lse(
+        q, k, v, phi, state=state, key_mask=key_mask, segment_ids=segment_ids, backend=backend
+    )
+    before = None if state is None else PeakedSum(*state[:3])
+
+    def pullback(cotangent: Any) -> CausalGradients:
+        if not isinstance(cotangent, tuple) or len(cotangent) != 2:
+            raise ParameterError(
+                f"the cotangent must be a pair, of the outputs and of the state, None where there is none; "
+                f"got {shown(cotangent)}"
+            )
+        g, after = _like("the cotangent of the outputs", cotangent[0], out), _like_state(cotangent[1], last)
+        dq, dk, dv, found = run(
+            q, k, v, spec_of(phi, False), spec_of(phi, True), before, key_mask, segment_ids,
+            out, normaliser, g, after, learnt(names),
+        )  # fmt: skip
+        of_state = None if found is None else _state(found, last)
+        return CausalGradients(dq.x, dk.x, dv, map_gradients(phi, names, (q, dq), (k, dk)), of_state)
+
+    return (out, last), pullback
+
+
+def _key_state(
+    learn: Any, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None, backend: str | None
+) -> tuple[LinearState, Pullback]:
+    names = checked_map(phi, learn)
+    run = KEY_STATE.implementation(k, backend)
+    state = attention.key_state(k, v, phi, key_mask=key_mask, backend=backend)
+
+    def pullback(cotangent: Any) -> KeyStateGradients:
+        sums = _like_state(cotangent, state)
+        if sums is None:
+            xp = namespace(s=state.s)
+            sums = PeakedSum(xp.zeros_like(state.s), xp.zeros_like(state.z), state.peak)
+        dk, dv = run(k, v, spec_of(phi, True), key_mask, sums, learnt(names))
+        return KeyStateGradients(dk.x, dv, map_gradients(phi, names, (k, dk)))
+
+    return state, pullback
+
+
+def _attend(learn: Any, state: LinearState, q: Array, phi: FeatureMap, backend: str | None) -> tuple[Array, Pullback]:
+    names = checked_map(phi, learn)
+    run = ATTEND.implementation(q, backend)
+    out, normaliser = attention.attend_with_lse(state, q, phi, backend=backend)
+
+    def pullback(cotangent: Any) -> AttendGradients:
+        g = _like("the cotangent", cotangent, out)
+        sums, dq = run(PeakedSum(*state[:3]), q, spec_of(phi, False), out, normaliser, g, learnt(names))
+        return AttendGradients(_state(sums, state), dq.x, map_gradients(phi, names, (q, dq)))
+
+    return out, pullback
+
+
+def _softmax(
+    learn: Any,
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float | None,
+    causal: bool,
+    key_mask: Array | None,
+    backend: str | None,
+) -> tuple[Array, Pullback]:
+    if learn != ():
+        raise ParameterError(f"learn must be () for softmax_attention, which has no map; got {shown(learn)}")
+    run = SOFTMAX.implementation(q, backend)
+    out, lse = attention.softmax_with_lse(q, k, v, scale=scale, causal=causal, key_mask=key_mask, backend=backend)
+    factor, plan = q.shape[-1] ** -0.5 if scale is None else float(scale), UPTO if causal else ALL
+
+    def pullback(cotangent: Any) -> SoftmaxGradients:
+        g = _like("the cotangent", cotangent, out)
+        return SoftmaxGradients(*run(q, k, v, factor, plan, key_mask, out, lse, g))
+
+    return out, pullback
+
+
+def of_features(phi: FeatureMap, key: bool) -> Rule:
+    """Return the rule of the features of queries, or of keys."""
+
+    def rule(learn: Any, x: Array, backend: str | None) -> tuple[Array, Pullback]:
+        names = checked_map(phi, learn)
+        run = FEATURES.implementation(x, backend)
+        out = phi.key(x, backend=backend) if key else phi.query(x, backend=backend)
+
+        def pullback(cotangent: Any) -> FeatureGradients:
+            found = run(x, spec_of(phi, key), _like("the cotangent", cotangent, out), learnt(names))
+            return FeatureGradients(found.x, map_gradients(phi, names, (x, found)))
+
+        return out, pullback
+
+    return rule
+
+
+RULES: dict[Any, Rule] = {
+    attention.linear_attention: _linear,
+    attention.causal_linear_attention: _causal,
+    attention.key_state: _key_state,
+    attention.attend: _attend,
+    attention.softmax_attention: _softmax,
+}
+
+
+def _like(what: str, cotangent: Any, result: Array) -> Array:
+    """Return a cotangent, zeros where it is None; it must be an array like the result."""
+    xp = namespace(result=result)
+    if cotangent is None:
+        return xp.zeros_like(result)
+    namespace(result=result, cotangent=cotangent)
+    if tuple(cotangent.shape) != tuple(result.shape):
+        raise ShapeError(f"{what} must have the result's shape {tuple(result.shape)}; got {tuple(cotangent.shape)}")
+    if dtype_name(cotangent) != dtype_name(result):
+        raise DTypeError(f"{what} must have the result's dtype {dtype_name(result)}; got {dtype_name(cotangent)}")
+    return cotangent
+
+
+def _like_state(cotangent: Any, state: LinearState) -> PeakedSum | None:
+    """Return the cotangents of a state's sums beside its peak; those of peak and draw are not looked at."""
+    if cotangent is None:
+        return None
+    if not isinstance(cotangent, tuple) or len(cotangent) != len(state):
+        raise DTypeError(f"the cotangent of a state must be a LinearState; got {shown(cotangent)}")
+    s, z = (_like(f"the state's {name}", x, y) for name, x, y in zip("sz", cotangent[:2], state[:2], strict=True))
+    return PeakedSum(s, z, state.peak)
+
+
+def _state(sums: PeakedSum, like: LinearState) -> LinearState:
+    """Return cotangents of sums as those of a state."""
+    return LinearState(sums.s, sums.z, sums.peak, like.fingerprint)

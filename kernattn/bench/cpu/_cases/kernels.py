@@ -1,0 +1,48 @@
+"""Exact kernel matrices, against scikit-learn's, and against the fewest passes of NumPy and torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from kernattn.bench._races import Call
+from kernattn.bench._rates import Work
+from kernattn.bench._rows import Race
+from kernattn.bench._sizes import Sizes
+from kernattn.bench.cpu import _kernel_peers as others
+from kernattn.bench.cpu import _peers as peers
+from kernattn.bench.cpu._cases.inputs import normal
+from kernattn.kernels import Gaussian, Kernel, Laplacian, Polynomial
+
+__all__ = ["KERNELS", "matrix"]
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A kernel for rows of d numbers, its peers of x and y; flops and functions of an entry."""
+
+    kernel: Callable[[int], Kernel]
+    peers: Callable[[Any, Any], dict[str, Call]]
+    flops: Callable[[int], float]
+    functions: float
+
+
+KERNELS = {
+    "gaussian": Pair(lambda d: Gaussian(d**0.5), others.gaussian, lambda d: 2.0 * d, 1.0),
+    "laplacian": Pair(Laplacian, others.laplacian, lambda d: 3.0 * d, 1.0),
+    "polynomial": Pair(
+        lambda d: Polynomial(3, gamma=1 / d, coef0=1.0), others.polynomial, lambda d: 2.0 * d + 2.0, 0.0
+    ),
+}
+
+
+def matrix(o: Sizes, pair: Pair) -> Race:
+    """A kernel matrix of n and n rows of d numbers."""
+    peers.limit_blas()
+    x, y = normal(o, *2 * [(o.n, o.dim)])
+    calls: dict[str, Call] = {"ours": partial(pair.kernel(o.dim), x, y), **pair.peers(x, y)}
+    entries, written = float(o.n) ** 2, float(o.n) ** 2 * x.itemsize
+    work = Work(2.0 * x.nbytes + written, entries * pair.flops(o.dim), entries * pair.functions, written=written)
+    return Race(calls, work)

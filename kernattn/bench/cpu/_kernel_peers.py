@@ -1,0 +1,149 @@
+"""Peers of kernel matrices: whole functions of scikit-learn, and the fewest passes of NumPy, SciPy and torch.
+
+Where a kernel is a function of a product, both arrays get columns whose product does the rest: one product a block of
+rows, then one function in place. Rows are not centred, which is unsafe far from zero.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from importlib import import_module
+from typing import Any, cast
+
+import numpy as np
+
+from kernattn._parallel import threads
+from kernattn.bench._races import Call
+from kernattn.bench.cpu._peers import have, torch_of
+
+__all__ = ["gaussian", "laplacian", "polynomial"]
+
+BLOCK = 256  # rows of a block of products
+SUMS = 32  # rows of a block of distances, which stay in cache over all axes
+
+_Factors = Callable[[], tuple[Any, Any]]
+
+
+def gaussian(x: Any, y: Any) -> dict[str, Call]:
+    """Return peers of exp(-|x - y|^2 / 2 d), by name."""
+    gamma = x.dtype.type(0.5 / x.shape[1])
+
+    def factors() -> tuple[Any, Any]:
+        a, b = (-gamma * np.einsum("ij,ij->i", z, z)[:, None] for z in (x, y))
+        return np.hstack((2 * gamma * x, a, np.ones_like(a))), np.hstack((y, np.ones_like(b), b))
+
+    calls = _of_sklearn("rbf", x, y, gamma=float(gamma)) | {"NumPy, lean": partial(_by_numpy, factors, _exponential)}
+    if have("torch"):
+        calls |= {"torch, lean": _by_torch(factors, lambda u: u.exp_(), x)}
+    return calls
+
+
+def polynomial(x: Any, y: Any) -> dict[str, Call]:
+    """Return peers of (x y / d + 1)^3, by name; scikit-learn takes a power, slower than products."""
+    gamma = x.dtype.type(1 / x.shape[1])
+
+    def factors() -> tuple[Any, Any]:
+        a, b = (np.ones((len(z), 1), z.dtype) for z in (x, y))
+        return np.hstack((gamma * x, a)), np.hstack((y, b))
+
+    calls = _of_sklearn("polynomial", x, y, degree=3, gamma=float(gamma), coef0=1.0)
+    square = np.empty((BLOCK, len(y)), x.dtype)
+    calls |= {"NumPy, lean": partial(_by_numpy, factors, partial(_cube, square))}
+    if have("torch"):
+        calls |= {"torch, lean": _by_torch(factors, lambda u: u.pow_(3), x)}
+    return calls
+
+
+def laplacian(x: Any, y: Any) -> dict[str, Call]:
+    """Return peers of exp(-|x - y|_1 / d), by name; scikit-learn's and SciPy's give float64 for float32."""
+    calls = _of_sklearn("laplacian", x, y, gamma=1 / x.shape[1])
+    if have("scipy"):
+        calls["SciPy's cdist, in place"] = partial(_by_cdist, import_module("scipy.spatial.distance").cdist, x, y)
+    if have("torch"):
+        calls["torch, lean"] = (_torch_laplacian if x.dtype == np.float32 else _torch_cdist)(x, y)
+    return calls
+
+
+def _of_sklearn(metric: str, x: Any, y: Any, **parameters: float) -> dict[str, Call]:
+    """Return scikit-learn's function; its columns are shared among as many threads as ours take."""
+    if not have("sklearn"):
+        return {}
+    function = import_module("sklearn.metrics.pairwise").pairwise_kernels
+    call = partial(function, x, y, metric=metric, n_jobs=threads(), **parameters)
+    return {f"scikit-learn's {metric}_kernel": call}
+
+
+def _exponential(u: Any) -> None:
+    np.exp(u, out=u)
+
+
+def _cube(room: Any, u: Any) -> None:
+    u *= np.multiply(u, u, out=room[: len(u)])
+
+
+def _by_numpy(factors: _Factors, function: Callable[[Any], None]) -> Any:
+    a, b = factors()
+    out = np.empty((len(a), len(b)), a.dtype)
+    for low in range(0, len(a), BLOCK):
+        function(np.matmul(a[low : low + BLOCK], b.T, out=out[low : low + BLOCK]))
+    return out
+
+
+def _room(torch: Any, x: Any, y: Any) -> Any:
+    """Return a new tensor in NumPy's memory, which asks for large pages: torch's own costs a fault every 4096 bytes."""
+    return torch.from_numpy(np.empty((len(x), len(y)), x.dtype))
+
+
+def _by_torch(factors: _Factors, function: Callable[[Any], Any], x: Any) -> Call:
+    torch, _ = torch_of(x)
+
+    def call() -> Any:
+        a, b = factors()
+        out = _room(torch, a, b)
+        a, b = torch.from_numpy(a), torch.from_numpy(b).t()
+        for low in range(0, len(a), BLOCK):
+            function(torch.mm(a[low : low + BLOCK], b, out=out[low : low + BLOCK]))
+        return out
+
+    return cast(Call, torch.inference_mode()(call))
+
+
+def _by_cdist(cdist: Callable[..., Any], x: Any, y: Any) -> Any:
+    out = cdist(x, y, "cityblock")
+    out *= -1 / x.shape[1]
+    return np.exp(out, out=out)
+
+
+def _torch_cdist(x: Any, y: Any) -> Call:
+    """Distances of a block of rows, which stay in cache for what is left to do."""
+    torch, (rows, columns) = torch_of(x, y)
+
+    def call() -> Any:
+        out = _room(torch, x, y)
+        for low in range(0, len(rows), SUMS):
+            block = torch.cdist(rows[low : low + SUMS], columns, p=1).mul_(-1 / x.shape[1])
+            torch.exp(block, out=out[low : low + SUMS])
+        return out
+
+    return cast(Call, torch.inference_mode()(call))
+
+
+def _torch_laplacian(x: Any, y: Any) -> Call:
+    """-|x - y| is 2 min(x, y) - x - y: two passes an axis over a block in cache; in float32 faster than `cdist`."""
+    torch, (rows, columns) = torch_of(x, y)
+    scale = 2 / x.shape[1]
+
+    def call() -> Any:
+        out = _room(torch, x, y)
+        a, b = rows * scale, (columns * scale).t().contiguous()
+        of_rows, of_columns = a.sum(1, keepdim=True).mul_(-0.5), b.sum(0).mul_(-0.5)
+        for low in range(0, len(a), SUMS):
+            block = torch.add(of_rows[low : low + SUMS], of_columns, out=out[low : low + SUMS])
+            least = torch.empty_like(block)
+            for axis, of_axis in zip(a[low : low + SUMS].t().contiguous().unsqueeze(-1), b, strict=True):
+                block.add_(torch.minimum(axis, of_axis, out=least))
+            block.exp_()
+        return out
+
+    return cast(Call, torch.inference_mode()(call))

@@ -1,0 +1,90 @@
+"""``kernattn bench``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add_bench"]
+
+
+def add_bench(commands: Any) -> None:
+    bench = commands.add_parser(
+        "bench",
+        help="race the ops against their floor and their peers",
+        description="Times our ops, and every peer that can be imported, in alternation in one process, and sets each "
+        "beside the floor measured in the same run. Sizes default to those of the device.",
+    )
+    bench.set_defaults(run=_bench)
+    add = bench.add_argument
+    add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
+    add("--cases", nargs="+", metavar="NAME", help="cases to race (default: all, or none with --scaling or --start)")
+    add("--list", action="store_true", help="say what each case races, and race nothing")
+    add("--n", type=int, nargs="+", metavar="N", help="tokens, one or several (default: 4096; gpu: 2048 to 65536)")
+    add("--batch", type=int, metavar="B", help="gpu: batch (default: 4)")
+    add("--heads", type=int, metavar="H", help="heads (default: 8; gpu: 16)")
+    add("--dim", type=int, metavar="D", help="dimension of queries, keys and values (default: 64; gpu: 128)")
+    add("--features", type=int, default=256, metavar="M", help="features of FAVOR+ (default: %(default)s)")
+    add("--dtype", help="float32 or float64; gpu: also bfloat16, float16, tf32 (default: float32; gpu: bfloat16)")
+    add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
+    add("--asleep", action="store_true", help="cpu: turns begin after a rest, and are one call each")
+    add("--scaling", action="store_true", help="cpu: time and memory for n from 2^10 to 2^20, and their figure")
+    add("--start", action="store_true", help="cpu: what a new process waits for, and the compilation of the loops")
+    add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
+    add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
+
+
+def _bench(options: argparse.Namespace) -> None:
+    from kernattn.bench import bench, device, table, write
+    from kernattn.errors import ParameterError
+
+    on = device(options.device)
+    if options.list:
+        width = max(map(len, on.cases))
+        print(*(f"{name:{width}}  {case.about}" for name, case in on.cases.items()), sep="\n")
+        return
+    if on.name != "cpu" and (options.scaling or options.start or options.asleep or options.page):
+        raise ParameterError("--scaling, --start, --asleep and --page are for device 'cpu'; on a GPU, give several --n")
+    if options.page is not None:
+        from kernattn.bench.cpu import make_page
+
+        make_page(options.page, on.columns, lambda line: print(line, file=sys.stderr, flush=True))
+        return
+    given = {name: getattr(options, name) for name in ("batch", "heads", "dim", "features", "dtype")}
+    sizes = replace(on.sizes, **{name: value for name, value in given.items() if value is not None})
+    clock = None
+    if options.asleep:
+        from kernattn.bench.cpu import HostClock
+
+        clock = HostClock(asleep=True)
+    none = options.cases is None and (options.scaling or options.start)
+
+    def keep(rows: list[dict[str, Any]], parts: list[str], more: dict[str, Any]) -> None:
+        if options.out is not None:
+            write(options.out, "bench" if on.name == "cpu" else "bench-gpu", on.machine(), rows, parts, **more)
+
+    def so_far(rows: list[dict[str, Any]]) -> None:
+        keep(rows, [table(rows, on.columns)], {})
+
+    names = [] if none else options.cases
+    rows = bench(on, names, sizes, options.n, options.rounds, clock=clock, report=so_far)
+    parts, more = [] if none else [table(rows, on.columns)], {}
+    if options.scaling:
+        from kernattn.bench.cpu import SCALING, scaling
+
+        more["scaling"] = scaling([2**i for i in range(10, 21)], sizes.heads, sizes.dim, sizes.features)
+        parts.append(table(more["scaling"], SCALING))
+    if options.start:
+        from kernattn.bench.cpu import START, start
+
+        more["start"] = start()
+        parts.append(table(more["start"], START))
+    print(*parts, sep="\n")
+    keep(rows, parts, more)
+    if options.scaling and options.out is not None:
+        from kernattn.bench.cpu import scaling_figure
+
+        scaling_figure(options.out, more["scaling"])

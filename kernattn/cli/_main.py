@@ -1,0 +1,67 @@
+"""All commands, and how one ends."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from kernattn._version import __version__
+from kernattn.cli._arguments import Parser
+from kernattn.cli._bench import add_bench
+from kernattn.cli._studies import add_studies
+from kernattn.errors import KernattnError
+
+__all__ = ["main", "parser"]
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    whole = Parser(prog="kernattn", description="Random-feature kernels and linear attention: studies and facts.")
+    whole.add_argument("--version", action="version", version=f"kernattn {__version__}")
+    commands = whole.add_subparsers(metavar="command", required=True)
+    add_studies(commands)
+    add_bench(commands)
+    commands.add_parser("info", help="versions, threads, backends, and what each op would run on").set_defaults(
+        run=_info
+    )
+    return whole
+
+
+def _info(options: argparse.Namespace) -> None:
+    from kernattn._environment import describe
+
+    print(describe())
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command: argv -> exit status, 0 = done, 2 = a user's error in one line on stderr, 130 = interrupted.
+
+    Parameters
+    ----------
+    argv : sequence of str, optional
+        Arguments; default those of the process.
+
+    Returns
+    -------
+    int
+        Exit status.
+
+    Examples
+    --------
+    >>> from kernattn.cli import main
+    >>> main(["info"])  # doctest: +ELLIPSIS
+    Versions
+    ...
+    0
+    """
+    options = parser().parse_args(argv)
+    try:
+        options.run(options)
+    except (KernattnError, OSError) as error:
+        print(f"kernattn: error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("kernattn: interrupted; a study goes on when its command is run again", file=sys.stderr)
+        return 130
+    return 0

@@ -1,0 +1,201 @@
+"""``kernattn study``, ``report`` and ``figures``."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kernattn.cli._arguments import Parser, axis, plain, share
+
+__all__ = ["add_studies"]
+
+
+def add_studies(commands: Any) -> None:
+    """Add ``study``, ``report`` and ``figures``."""
+    study = commands.add_parser("study", help="sweep settings, write records, a summary and figures")
+    study.fill = _add_each
+    study.add_argument("--list", action=_List, help="print every study, what it asks and what it costs")
+    report = commands.add_parser(
+        "report",
+        help="one HTML file of a study, or of a folder of studies",
+        description="Writes verdicts, figures, tables and records of a study as one page that loads nothing.",
+    )
+    report.set_defaults(run=_report)
+    report.add_argument("folder", type=Path, metavar="DIR", help="folder of a study, or one that holds such folders")
+    report.add_argument("--out", type=Path, metavar="FILE.html", help="(default: report.html in the folder)")
+
+    figures = commands.add_parser(
+        "figures",
+        help="draw figures of a study again, for a screen or for a page",
+        description="Draws figures from the records of a study, in the sizes of a paper.",
+    )
+    figures.set_defaults(run=_figures)
+    figures.add_argument("folder", type=Path, metavar="DIR", help="folder of a study")
+    figures.add_argument("only", nargs="*", metavar="NAME", help="figures (default: all)")
+    figures.add_argument("--size", default="screen", help="screen, page (both columns) or column (default: screen)")
+    figures.add_argument("--formats", nargs="+", metavar="F", help="of pdf, png, svg (default: all)")
+    figures.add_argument("--out", type=Path, metavar="DIR", help="where to (default: the folder)")
+
+
+def _add_each(study: Parser) -> None:
+    """Add a command for each study: the table is read here, for it takes most of a second."""
+    from kernattn.studies import PRESETS
+
+    studies = study.add_subparsers(metavar="study", required=True)
+    for name, preset in PRESETS.items():
+        (_add_attention if name == "attention" else _add_preset)(studies, name, preset)
+
+
+def _add_attention(studies: Any, name: str, preset: Any) -> None:
+    attention = studies.add_parser(
+        name,
+        help=plain(preset.title),
+        description="Sweeps estimator x projection x m on real tokens and holds each against exact softmax attention "
+        "and against uniform attention. Run again to go on after an interruption.",
+    )
+    attention.set_defaults(run=_attention)
+    add = attention.add_argument
+    add(
+        "--data",
+        type=Path,
+        metavar="FILE.npz",
+        help="your own q (n, d), k (l, d), v (l, e); default: photographs and digits",
+    )
+    _add_common(attention, name)
+    add("--m", type=int, nargs="+", metavar="M", dest="num_features", help="numbers of features, even")
+    add(
+        "--estimators",
+        nargs="+",
+        metavar="NAME",
+        help="estimators, or your own as module:object (default: the five of the softmax kernel)",
+    )
+    add("--projections", nargs="+", metavar="NAME", help="projections (default: iid orthogonal)")
+    add("--scales", type=float, nargs="+", metavar="X", help="factors on queries and keys; logits grow with the square")
+    add("--draws", type=int, metavar="N", help="redraws of every map")
+
+
+def _add_preset(studies: Any, name: str, preset: Any) -> None:
+    parser = studies.add_parser(name, help=plain(preset.title), description=preset.claim)
+    parser.set_defaults(run=_preset, study=name)
+    _add_common(parser, name)
+    parser.add_argument(
+        "--set",
+        type=axis,
+        nargs="+",
+        default=[],
+        metavar="AXIS=A,B",
+        help="values of an axis, in place of the study's own; the folder keeps the cells that it has",
+    )
+
+
+def _add_common(study: argparse.ArgumentParser, name: str) -> None:
+    add = study.add_argument
+    folder = Path(f"study-{name}")
+    add("--out", type=Path, default=folder, metavar="DIR", help="folder of the study (default: %(default)s)")
+    add("--seed", type=int, metavar="S", help="root of every random stream (default: 0)")
+    add("--quick", action="store_true", help="a small sweep, in seconds")
+    add("--precision", type=share, metavar="P", help="redraw up to 16 times as often, until known to P, as 2%%")
+    add(
+        "--workers",
+        type=int,
+        metavar="W",
+        help="processes of one thread each (default: one per core); 0 measures in this one",
+    )
+
+
+class _List(argparse.Action):
+    """Print the studies and end."""
+
+    def __init__(self, option_strings: Sequence[str], dest: str, help: str | None = None) -> None:  # noqa: A002
+        super().__init__(option_strings, dest, nargs=0, help=help)
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: Any) -> None:
+        """Print."""
+        from kernattn.studies import PRESETS
+
+        width = max(map(len, PRESETS)) + 2
+        for name, preset in PRESETS.items():
+            print(f"{name:<{width}}{preset.title}\n{'':<{width}}{preset.cost}")
+        parser.exit()
+
+
+def _attention(options: argparse.Namespace) -> None:
+    from kernattn.studies import AttentionSettings, attention_study
+
+    given: dict[str, Any] = {} if options.data is None else {"sources": (), "scales": (1.0,)}
+    if any(":" in name for name in options.estimators or ()):
+        sys.path.insert(0, str(Path.cwd()))  # a module that lies here, as for python -m
+    for name in ("num_features", "estimators", "projections", "scales"):
+        if getattr(options, name) is not None:
+            given[name] = tuple(getattr(options, name))
+    for name in ("seed", "draws", "precision"):
+        if getattr(options, name) is not None:
+            given[name] = getattr(options, name)
+    with _warnings():
+        settings = (AttentionSettings.quick if options.quick else AttentionSettings)(**given)
+        records = attention_study(options.out, settings, options.data, workers=_workers(options), progress=None)
+    _tell("attention", records, options.out)
+
+
+def _preset(options: argparse.Namespace) -> None:
+    from kernattn.errors import ParameterError
+    from kernattn.studies import study
+
+    axes = dict(options.set)
+    if len(axes) < len(options.set):
+        raise ParameterError("--set takes each axis once, as d=4,8; got " + " ".join(name for name, _ in options.set))
+    with _warnings():
+        records = study(
+            options.study,
+            options.out,
+            quick=options.quick,
+            seed=options.seed or 0,
+            precision=options.precision,
+            axes=axes,
+            workers=_workers(options),
+            progress=None,
+        )
+    _tell(options.study, records, options.out)
+
+
+def _workers(options: argparse.Namespace) -> int:
+    from kernattn._parallel import threads
+
+    return threads() if options.workers is None else int(options.workers)
+
+
+def _tell(study: str, records: Sequence[Any], out: Path) -> None:
+    from kernattn.studies import PRESETS
+
+    print(*PRESETS[study].verdicts(records), sep="\n")
+    print(f"{len(records)} records, summary.md and figures are in {out}")
+
+
+def _report(options: argparse.Namespace) -> None:
+    from kernattn.studies import report
+
+    with _warnings():
+        print(f"the report is {report(options.folder, options.out)}")
+
+
+def _figures(options: argparse.Namespace) -> None:
+    from kernattn.studies import figures
+
+    given = {} if options.formats is None else {"formats": options.formats}
+    with _warnings():
+        files = figures(options.folder, options.only or None, options.out, options.size, **given)
+    print(*files, sep="\n")
+
+
+@contextmanager
+def _warnings() -> Iterator[None]:
+    """Print each warning as one line."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: print(f"kernattn: warning: {message}", file=sys.stderr)
+        warnings.simplefilter("always", UserWarning)
+        yield

@@ -1,0 +1,148 @@
+"""How far a Gram matrix is from the exact one for whoever adds a ridge to it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernattn._array import Array, Float64, namespace, to_numpy64
+from kernattn._check import positive_number
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.features._moments.pairs import beyond
+from kernattn.metrics._check import filled, sized
+from kernattn.ops.units import shifted
+
+__all__ = ["effective_dimension", "spectral_delta"]
+
+ROUNDING = 1e-3  # of the size, up to which a matrix counts as symmetric and positive semidefinite
+
+
+@beyond
+def effective_dimension(exact: Array, ridge: float) -> float:
+    r"""Statistical dimension of a kernel matrix, :math:`s_\lambda = \mathrm{tr}\, K (K + \lambda I)^{-1}`.
+
+    Source: Zhang (2005); Avron et al. (2017), section 2. It lies between 0 and n, and counts the directions that a
+    ridge leaves standing. Computed on the host in float64 from the eigenvalues, O(n^3).
+
+    Parameters
+    ----------
+    exact : array (n, n)
+        K, symmetric and positive semidefinite up to rounding, of real floating dtype.
+    ridge : float
+        :math:`\lambda`, above 0.
+
+    Returns
+    -------
+    float
+        On the host.
+
+    Raises
+    ------
+    ShapeError
+        Not a square matrix.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError
+        Not an array of real floating dtype.
+    ParameterError
+        A ridge that is not a positive number, or a matrix that is not finite, symmetric and positive semidefinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import effective_dimension
+    >>> effective_dimension(np.diag([3.0, 1.0, 0.0]), ridge=1.0)
+    1.25
+    """
+    namespace(exact=exact)
+    _check_square("exact", exact)
+    ridge = positive_number("ridge", ridge)
+    (k,), octaves = sized(np, to_numpy64(exact), axis=(0, 1))
+    values = _positive("exact", np.asarray(np.linalg.eigvalsh(_symmetric("exact", k)), np.float64))
+    return float(np.sum(values / (values + _in_units(ridge, octaves))))
+
+
+@beyond
+def spectral_delta(estimate: Array, exact: Array, ridge: float) -> float:
+    r"""Spectral approximation: the least :math:`\Delta` with :math:`(1 - \Delta) A \preceq B \preceq (1 + \Delta) A`.
+
+    Here :math:`A = K + \lambda I` and :math:`B = K' + \lambda I`; it is :math:`|A^{-1/2} (K' - K) A^{-1/2}|_2`. Source:
+    Avron et al. (2017), definition 1. Below 1 it bounds the risk of ridge regression with K' in place of K, and B
+    preconditions A with condition number :math:`(1 + \Delta) / (1 - \Delta)`. Computed on the host in float64 by two
+    decompositions, O(n^3); a ridge near the rounding of the largest eigenvalue, 1e-16 of it, drowns in that.
+
+    Parameters
+    ----------
+    estimate : array (n, n)
+        K', symmetric up to rounding, of real floating dtype.
+    exact : array (n, n)
+        K, symmetric and positive semidefinite up to rounding.
+    ridge : float
+        :math:`\lambda`, above 0.
+
+    Returns
+    -------
+    float
+        On the host.
+
+    Raises
+    ------
+    ShapeError
+        Not two square matrices of one shape.
+    EmptyInputError
+        An axis of length 0.
+    DTypeError, MixedLibraryError
+        Not arrays of real floating dtype, or not of one library.
+    ParameterError
+        A ridge that is not a positive number, or matrices that are not finite, symmetric and, the exact one, positive
+        semidefinite.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.metrics import spectral_delta
+    >>> print(f"{spectral_delta(np.diag([3.5, 0.5]), np.diag([3.0, 1.0]), ridge=1.0):.3f}")
+    0.250
+    """
+    namespace(estimate=estimate, exact=exact)
+    for name, matrix in (("estimate", estimate), ("exact", exact)):
+        _check_square(name, matrix)
+    if tuple(estimate.shape) != tuple(exact.shape):
+        raise ShapeError(
+            f"estimate and exact must have one shape; got {tuple(estimate.shape)} and {tuple(exact.shape)}"
+        )
+    ridge = positive_number("ridge", ridge)
+    (estimated, k), octaves = sized(np, to_numpy64(estimate), to_numpy64(exact), axis=(0, 1))
+    difference = _symmetric("estimate", estimated) - _symmetric("exact", k)
+    values, vectors = np.linalg.eigh(_symmetric("exact", k))
+    white = vectors / np.sqrt(_positive("exact", values) + _in_units(ridge, octaves))
+    return float(np.max(np.abs(np.linalg.eigvalsh(white.T @ difference @ white))))
+
+
+def _check_square(name: str, matrix: Array) -> None:
+    filled(name, matrix)
+    if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
+        raise ShapeError(f"{name} must be a square matrix (n, n); got shape {tuple(matrix.shape)}")
+
+
+def _symmetric(name: str, matrix: Float64) -> Float64:
+    """Return the symmetric part, which must be nearly all of it."""
+    if not np.all(np.isfinite(matrix)):
+        raise ParameterError(f"{name} must be finite")
+    if np.max(np.abs(matrix - matrix.T)) > ROUNDING * np.max(np.abs(matrix)):
+        raise ParameterError(f"{name} must be symmetric; entries differ from their mirror images beyond rounding")
+    return np.asarray((matrix + matrix.T) / 2)
+
+
+def _positive(name: str, values: Float64) -> Float64:
+    """Return eigenvalues, ascending, without the rounding below 0."""
+    if values[0] < -ROUNDING * abs(values[-1]):
+        raise ParameterError(
+            f"{name} must be positive semidefinite; its eigenvalues go from {values[0]:.3g} to {values[-1]:.3g} of its "
+            "own size"
+        )
+    return np.maximum(values, 0.0)
+
+
+def _in_units(ridge: float, octaves: Array) -> Float64:
+    """Return the ridge in the units of a matrix, above 0: eigenvalues of 0 stay so."""
+    return np.asarray(np.maximum(shifted(np, np.asarray(ridge), -octaves), np.finfo(np.float64).tiny))

@@ -1,0 +1,52 @@
+"""Full attention of few tokens by Numba: products of queries and keys, which are fewer than those with their sums."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn.ops._numba.layout import accumulation, narrowed, room
+from kernattn.ops.features.sides import keys, queries
+from kernattn.ops.key_state.recurrence import runs_of, work_of
+from kernattn.ops.peaked import LogNormaliser
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["short"]
+
+LONGEST = 128  # tokens whose features lie in the second-level cache
+FEWER = 2  # products with the sums that a product of queries and keys, and one with values, are worth
+
+
+def short(
+    k: Array | ScaledFeatures,
+    v: Array,
+    k_spec: MapSpec | None,
+    key_mask: Array | None,
+    q: Array | ScaledFeatures,
+    q_spec: MapSpec | None,
+    dtype: Any,
+    normaliser: bool,
+) -> tuple[Array, LogNormaliser | None] | None:
+    """Return what `attend` makes of the `key_state`, or None where that is to be made.
+
+    It is where there are many tokens, other queries than keys in number, or keys so far apart that they share no unit.
+    """
+    n, e = v.shape[-2:]
+    if n > LONGEST:
+        return None
+    wide = accumulation(v)
+    known = keys(k, k_spec, wide)
+    features = known.phi.features
+    if n * (features + e) > FEWER * features * e:
+        return None
+    readers = queries(q, q_spec, wide, normaliser)
+    if readers.n != n:
+        return None
+    work = work_of(readers, known, v, key_mask, None, n)
+    out = room((*work.plan.heads.out_lead, n, e), wide)
+    found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
+    if not work.answer(runs_of(work.plan, (0, n), False), out, found):
+        return None
+    return narrowed(out, dtype), found

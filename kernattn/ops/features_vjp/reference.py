@@ -1,0 +1,77 @@
+r"""Cotangents of rows in array-API.
+
+With f the cotangent of the features and c = phi f: dx = Omega^T du + dr (2 w x + form'), where du is what the kind
+makes of f, or of c where features have logs of their own, and dr = sum_a c_a; dOmega = sum du x^T, doffset = sum du or
+sum c, and dw = sum dr x^2.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernattn._array import Array, accumulation_dtype, constant, namespace
+from kernattn.ops.cotangents import MapCotangent
+from kernattn.ops.features.reference import arguments, scaled
+from kernattn.ops.kinds import KINDS
+from kernattn.ops.peaked import finite
+from kernattn.ops.spec import MapSpec
+from kernattn.ops.units import multiplied
+
+__all__ = ["features_vjp", "pulled"]
+
+
+def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:
+    """Return the cotangents of x and, where they are learnt, of the map's numbers."""
+    xp = namespace(x=x)
+    features = scaled(x, spec)
+    g = xp.astype(g, features.log_scale.dtype, copy=False)
+    return pulled(x, spec, multiplied(features._replace(values=g), g), True, learn)
+
+
+def pulled(x: Array, spec: MapSpec, f: Array, scale: bool, learn: bool) -> MapCotangent:
+    """Return cotangents of rows x (..., n, d) from f (..., n, M), those of `scaled`: of its values, or of logs.
+
+    Without `scale` the row's log scale counts for nothing: that of a query cancels.
+    """
+    xp, kind, dtype = namespace(x=x), KINDS[spec.kind], x.dtype
+    x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
+    u = arguments(x, spec)
+    phi, log_scale = scaled(x, spec)
+    one = xp.full_like(log_scale[..., :1], spec.amplitude)
+    if kind.scale == "none":
+        grows = xp.max(u, axis=-1, keepdims=True) > 0
+        one = one * xp.exp(-xp.where(grows, finite(xp, log_scale), xp.zeros_like(one)))
+    assert kind.pull is not None
+    du = kind.pull(xp, u, phi, one, f)  # (..., n, D)
+    dx = du if spec.omega is None else xp.matmul(du, constant(xp, np.asarray(spec.omega), x.dtype, x))
+    dr = xp.sum(f if kind.per_feature else f * phi, axis=-1, keepdims=True)  # (..., n, 1)
+    if scale and kind.scale != "none":
+        dx = dx + dr * _slope(x, spec)
+    else:
+        dr = xp.zeros_like(dr)
+    dx = xp.astype(dx, dtype, copy=False)
+    return MapCotangent(dx, *_numbers(x, spec, f, du, dr)) if learn else MapCotangent(dx)
+
+
+def _slope(x: Array, spec: MapSpec) -> Array:
+    """Return the derivative of each row's log scale, (..., n, d)."""
+    xp = namespace(x=x)
+    slope = xp.zeros_like(x)
+    if spec.row_weights is not None:
+        slope = slope + 2 * constant(xp, spec.row_weights, x.dtype, x) * x
+    if spec.row_form is not None:
+        form = spec.row_form
+        factor, centre, linear = (constant(xp, part, x.dtype, x) for part in (form.factor, form.centre, form.linear))
+        slope = slope + linear - xp.matmul(xp.matmul(x - centre, factor.T), factor)
+    return slope
+
+
+def _numbers(x: Array, spec: MapSpec, f: Array, du: Array, dr: Array) -> tuple[Array | None, ...]:
+    """Return the cotangents of omega, offset and row_weights, each None where the map has none."""
+    xp, kind = namespace(x=x), KINDS[spec.kind]
+    x, f, du, dr = (xp.reshape(y, (-1, y.shape[-1])) for y in (x, f, du, dr))
+    return (
+        None if spec.omega is None else xp.matmul(du.T, x),
+        None if spec.offset is None else xp.sum(du if kind.offset == "phase" else f, axis=0),
+        None if spec.row_weights is None else xp.sum(dr * x * x, axis=0),
+    )

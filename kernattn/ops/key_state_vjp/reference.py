@@ -1,0 +1,52 @@
+r"""Cotangents of keys and values in array-API.
+
+With vhat = [v, 1] and R_a the cotangent of [S, z]_a, the log of feature a has the cotangent phi_a(k) R_a.vhat, and v
+has sum_a phi_a(k) R_a without its last column.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from kernattn._array import Array, accumulation_dtype, namespace
+from kernattn.ops.cotangents import MapCotangent, beside, onto
+from kernattn.ops.features.reference import scaled
+from kernattn.ops.features_vjp.reference import pulled
+from kernattn.ops.peaked import PeakedSum, finite
+from kernattn.ops.spec import MapSpec, ScaledFeatures
+
+__all__ = ["admitted", "key_state_vjp", "onto_keys", "summed_back"]
+
+
+def key_state_vjp(
+    k: Array, v: Array, k_spec: MapSpec, key_mask: Array | None, sums: PeakedSum, learn: bool
+) -> tuple[MapCotangent, Array]:
+    """Return the cotangents of keys and values."""
+    xp = namespace(k=k)
+    if key_mask is None:
+        key_mask = xp.zeros_like(v[..., 0]) == 0
+    k, keys, values = admitted(xp, k, v, k_spec, key_mask)
+    f, dv = summed_back(xp, keys, values, key_mask, sums)
+    return onto_keys(xp, k, k_spec, f, learn), xp.astype(onto(xp, dv, tuple(v.shape)), v.dtype, copy=False)
+
+
+def admitted(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array) -> tuple[Array, ScaledFeatures, Array]:
+    """Return keys, their features, and values in the accumulation dtype; what the mask leaves out is 0."""
+    some = onto(xp, xp.astype(mask, xp.float32), tuple(k.shape[:-1])) > 0
+    k = xp.where(some[..., None], k, xp.zeros_like(k))
+    v = xp.astype(v, accumulation_dtype(xp, v), copy=False)
+    return k, scaled(k, k_spec), xp.where(mask[..., None], v, xp.zeros_like(v))
+
+
+def summed_back(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, sums: PeakedSum) -> tuple[Array, Array]:
+    """Return the cotangents of the keys' features, (..., n, M), and of the values; see `peaked.summarise`."""
+    log_scale = xp.where(mask[..., None], keys.log_scale - finite(xp, sums.peak)[..., None, :], -xp.inf)
+    factor = xp.exp(log_scale)
+    both = xp.concat([v, xp.ones_like(v[..., :1])], axis=-1)
+    f = factor * xp.matmul(both, xp.matrix_transpose(beside(xp, sums.s, sums.z)))
+    return f, xp.matmul(keys.values * factor, sums.s)
+
+
+def onto_keys(xp: ModuleType, k: Array, k_spec: MapSpec, f: Array, learn: bool) -> MapCotangent:
+    """Return the cotangents of keys from those of their features, whose leading axes may be more."""
+    return pulled(k, k_spec, onto(xp, f, (*k.shape[:-1], f.shape[-1])), True, learn)

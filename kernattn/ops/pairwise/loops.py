@@ -1,0 +1,135 @@
+"""Kernel matrices in one pass: a block of measures in the first-level cache, a function of them, and out."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import math
+
+from llvmlite import ir
+from numba.core import cgutils
+
+from kernattn.ops._numba.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.elementary import exponential
+from kernattn.ops._numba.memory import aligned, copy, whole, window
+from kernattn.ops._numba.products import register_block, transpose
+from kernattn.ops._numba.registers import TALL, lanes
+from kernattn.ops._numba.stream import STREAMED, settle, stream
+from kernattn.ops._numba.vectors import load, store
+from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED
+
+__all__ = ["write_pairs"]
+
+DEPTH = 64
+"""Axes in one chain of additions: rounding grows with its length."""
+
+
+def _square(k, a, b, total):
+    """Return total + (a - b)^2."""
+    apart = k.builder.fsub(a, b)
+    return k.builder.call(k.multiply_add(), [apart, apart, total])
+
+
+def _absolute(k, a, b, total):
+    """Return total + |a - b|."""
+    kind = ir.FunctionType(k.vector, [k.vector])
+    function = cgutils.get_or_insert_function(k.builder.module, kind, f"llvm.fabs.v{k.width}f{8 * k.align}")
+    return k.builder.fadd(total, k.builder.call(function, [k.builder.fsub(a, b)]))
+
+
+_dots = register_block(TALL, 2)
+_squares, _absolutes = register_block(TALL, 2, _square), register_block(TALL, 2, _absolute)
+
+
+@inner
+def _measures(measure, x, y, dim, chain, tile, row, columns):
+    """Write the measures of a block of rows x (d, TALL) and panels y of columns (d, 2 lanes) to tile (TALL, row).
+
+    Sums run over `chain` axes, then over those sums: rounding grows with the length of a chain of additions.
+    """
+    wide = 2 * lanes(tile)
+    for j in range(0, columns, wide):
+        for low in range(0, dim, chain):
+            a, b, depth = low * TALL, j * dim + low * wide, min(chain, dim - low)
+            if measure == DOT:
+                _dots(x, a, 1, TALL, y, b, wide, tile, j, row, depth, low > 0)
+            elif measure == SQUARED:
+                _squares(x, a, 1, TALL, y, b, wide, tile, j, row, depth, low > 0)
+            else:
+                _absolutes(x, a, 1, TALL, y, b, wide, tile, j, row, depth, low > 0)
+
+
+@inner
+def _powers(u, shift, degree, base):
+    """Replace u by (u + shift)^degree, by squares."""
+    for i in range(u.size):
+        base[i] = u[i] = u[i] + shift
+    bit = 1
+    while 2 * bit <= degree:
+        bit *= 2
+    while bit > 1:
+        bit //= 2
+        if degree & bit:
+            for i in range(u.size):
+                u[i] = u[i] * u[i] * base[i]
+        else:
+            for i in range(u.size):
+                u[i] = u[i] * u[i]
+
+
+@inner_exact
+def _exponentials(u, factor):
+    """Replace u, and what lies behind in its last vector, by e^(factor u)."""
+    for i in range(0, u.size, lanes(u)):
+        store(exponential(load(u, i) * factor), u, i)
+
+
+@inner_exact
+def _materns(u, number, degree):
+    """Replace u by p(s) e^-s, s^2 = number u."""
+    one, a, b = u.dtype.type(1), u.dtype.type(LINEAR[degree]), u.dtype.type(QUADRATIC[degree])
+    for i in range(u.size):
+        s = math.sqrt(number * u[i])
+        u[i] = (one + s * (a + s * b)) * exponential(-s)
+
+
+@compiled
+def write_pairs(x, y, n, k, dim, who, measure, function, number, degree, out, chain, columns, rows, low, high):
+    """Write blocks low to high of rows of f(m(x_i, y_j)) to out (B, n, k), with `columns` of y at a time.
+
+    who (B, 2): heads of x and y. Blocks have `rows` rows, the last one of a head fewer.
+    """
+    x, y, out = whole(x), whole(y), whole(out)
+    wide, blocks = 2 * lanes(x), (n + rows - 1) // rows
+    panels, some = aligned(columns * dim, x), aligned(TALL * dim, x)
+    tile, base = aligned(TALL * columns, x), aligned(columns, x)
+    streamed = out.size * out.itemsize >= STREAMED
+    at = low
+    while at < high:
+        head, first = at // blocks, at % blocks * rows
+        last = min(n, first + (high - at) * rows)
+        at += (last - first + rows - 1) // rows
+        for begin in range(0, k, columns):
+            count = min(columns, k - begin)
+            for j in range(0, count, wide):
+                source = (who[head, 1] * k + begin + j) * dim
+                transpose(y, source, dim, min(wide, count - j), dim, panels, j * dim, wide)
+            for i in range(first, last, TALL):
+                height = min(TALL, last - i)
+                transpose(x, (who[head, 0] * n + i) * dim, dim, height, dim, some, 0, TALL)
+                _measures(measure, some, panels, dim, chain, tile, columns, count)
+                for r in range(height):
+                    u = window(tile, r * columns, count)
+                    if function == EXPONENTIAL:
+                        _exponentials(u, number)
+                    elif function == MATERN:
+                        _materns(u, number, degree)
+                    else:
+                        _powers(u, number, degree, base)
+                    target = window(out, (head * n + i + r) * k + begin, count)
+                    if streamed:
+                        stream(target, u)
+                    else:
+                        copy(u, 0, count, target, 0)
+    if streamed:
+        settle()

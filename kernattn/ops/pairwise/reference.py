@@ -1,0 +1,77 @@
+"""Functions of measures of pairs in array-API; what is made of y alone serves many blocks of x."""
+
+from __future__ import annotations
+
+from math import sqrt
+from types import ModuleType
+
+from kernattn._array import Array, namespace
+from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED, Form
+
+__all__ = ["applied", "decay", "measured", "pairwise", "prepared"]
+
+SOME = 64  # rows of y, or up to twice as many, whose median is amid all of them
+
+
+def pairwise(x: Array, y: Array, form: Form) -> Array:
+    """Return f(m(x_i, y_j)), (..., n, k)."""
+    xp = namespace(x=x, y=y)
+    return applied(xp, measured(xp, x, prepared(xp, y, form.measure), form.measure), form)
+
+
+def applied(xp: ModuleType, u: Array, form: Form) -> Array:
+    """Return the function of measures u."""
+    if form.function == EXPONENTIAL:
+        return xp.exp(form.number * u)
+    if form.function == MATERN:
+        return decay(xp, sqrt(form.number) * xp.sqrt(u), form.degree)
+    return _power(u + form.number if form.number else u, form.degree)
+
+
+def decay(xp: ModuleType, s: Array, degree: int) -> Array:
+    """Return p(s) e^-s with p of a Matern kernel."""
+    p = 1 + s * (LINEAR[degree] + s * QUADRATIC[degree]) if degree else 1
+    return p * xp.exp(-s)
+
+
+def _power(u: Array, degree: int) -> Array:
+    """Return u^degree by squares: libraries take a logarithm for a whole power too."""
+    if degree == 1:
+        return u
+    half = _power(u, degree // 2)
+    return half * half * u if degree % 2 else half * half
+
+
+def prepared(xp: ModuleType, y: Array, measure: int) -> tuple[Array, ...]:
+    """Return what `measured` takes of y."""
+    return _centred(xp, y) if measure == SQUARED else (xp.matrix_transpose(y),)
+
+
+def measured(xp: ModuleType, x: Array, y: tuple[Array, ...], measure: int) -> Array:
+    """Return m(x_i, y_j), (..., n, k), for what was prepared of y."""
+    if measure == DOT:
+        return xp.matmul(x, y[0])
+    if measure == SQUARED:
+        centre, across, norms = y
+        x = x - centre
+        norms = xp.sum(x * x, axis=-1, keepdims=True) + norms  # by themselves: rounded alike for K_ij and K_ji
+        return xp.clip(norms + xp.matmul(-2.0 * x, across), min=0.0)
+    total = xp.abs(x[..., :, None, 0] - y[0][..., 0, None, :])
+    for i in range(1, x.shape[-1]):
+        total = total + xp.abs(x[..., :, None, i] - y[0][..., i, None, :])
+    return total
+
+
+def _centred(xp: ModuleType, y: Array) -> tuple[Array, Array, Array]:
+    """Return a centre c amid y, (y - c)^T and |y - c|^2, (..., 1, k).
+
+    Rows far from the origin would cancel. Medians of some rows: an outlier or a NaN among y would move a mean, and
+    all other rows would cancel because of it.
+    """
+    some = xp.sort(y[..., :: max(1, y.shape[-2] // SOME), :], axis=-2)
+    middle = some.shape[-2] // 2
+    centre = some[..., middle : middle + 1, :]
+    centre = xp.where(xp.isfinite(centre), centre, xp.zeros_like(centre))
+    y = y - centre
+    norms = xp.sum(y * y, axis=-1, keepdims=True)
+    return centre, xp.matrix_transpose(y), xp.matrix_transpose(norms)

@@ -1,0 +1,66 @@
+"""Estimators of one's own, named as module:object: a feature map, or a function that makes one of any size."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Float64
+from kernattn._check import shown
+from kernattn.errors import NoClosedForm, ParameterError, ShapeError
+from kernattn.features import FeatureMap, random_features
+from kernattn.kernels import Kernel
+from kernattn.metrics import settled
+from kernattn.studies._worker import named
+
+__all__ = ["checked_own", "is_own", "known_settled", "map_of", "measured_at"]
+
+
+def is_own(estimator: str) -> bool:
+    """Whether an estimator is named as module:object."""
+    return ":" in estimator
+
+
+def checked_own(estimator: str) -> str:
+    """Return the name of an estimator of one's own, behind which a map or a function must stand."""
+    value = named(estimator)
+    if not (isinstance(value, FeatureMap) or callable(value)):
+        raise ParameterError(
+            f"{estimator} must be a feature map, or a function of dim and num_features that returns one; "
+            f"got {shown(value)}"
+        )
+    return estimator
+
+
+def measured_at(estimator: str, dim: int, num_features: int) -> bool:
+    """Whether there is such a map: one that is made already has one size."""
+    value = named(estimator) if is_own(estimator) else None
+    return not isinstance(value, FeatureMap) or value.num_features_of(dim) == num_features
+
+
+def map_of(kernel: Kernel, data: Float64, num_features: int, estimator: str, projection: str) -> FeatureMap:
+    """Return a map for such rows, (n, d): kernattn's, or one's own, which is tried on two of them."""
+    dim = data.shape[1]
+    if not is_own(estimator):
+        return random_features(kernel, dim, num_features, estimator, projection, data=data, rng=0)
+    value: Any = named(estimator)
+    phi: Any = value if isinstance(value, FeatureMap) else value(dim=dim, num_features=num_features)
+    if not isinstance(phi, FeatureMap):
+        raise ParameterError(f"{estimator} must return a feature map; got {shown(phi)}")
+    if phi.dim not in (None, dim):
+        raise ShapeError(f"{estimator} takes rows of {phi.dim} columns; the tokens have {dim}")
+    for side in (phi.query, phi.key):
+        features = np.asarray(side(data[:2]))
+        if features.shape != (2, num_features):
+            raise ShapeError(f"{estimator} must give {num_features} features a row; 2 rows got {features.shape}")
+    return phi
+
+
+def known_settled(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[np.bool_]:
+    """Return what `metrics.settled` says; nothing is settled of a map whose tails are not known."""
+    try:
+        return settled(phi, x, y, redraws)
+    except NoClosedForm:
+        return np.zeros(len(x), bool)

@@ -1,0 +1,103 @@
+"""Figures of a preset and its page, from the records alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from kernattn._files import replace_text
+from kernattn.studies._presets.preset import Figure, Preset
+from kernattn.studies._records import Record, names, read_config, select, spoken
+from kernattn.studies._style import FORMATS, SIZES, canvas, legend, save
+
+__all__ = ["caption", "drawn", "write", "write_figures"]
+
+MANY = 6  # values of an axis that a caption lists
+
+
+def drawn(figure: Figure, records: Sequence[Record], size: str = "screen") -> Any:
+    """Return the figure with all its panels, and one legend above them."""
+    room = SIZES[size]
+    values = [None] if figure.by is None else names(records, figure.by)
+    columns = min(len(values), room.columns, 2 if len(values) == 4 else len(values))
+    rows = -(-len(values) // columns)
+    told = (figure.title, figure.subtitle) if room.titled else ("", "")
+    whole = canvas(*told, room.width, room.height * rows + 0.3)
+    grid = whole.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
+    labelled: dict[str, Any] = {}
+    for i, (panel, value) in enumerate(zip(grid, values, strict=False)):
+        figure.draw(records if figure.by is None else select(records, **{figure.by: value}), ax=panel)
+        if figure.by is not None and not panel.get_title(loc="left"):
+            panel.set_title(spoken(f"{figure.by} = {value}"), loc="left")
+        if i % columns:
+            panel.set_ylabel("")
+        if i + columns < len(values):
+            panel.set_xlabel("")
+        else:
+            panel.xaxis.set_tick_params(labelbottom=True)
+        for handle, label in zip(*panel.get_legend_handles_labels(), strict=True):
+            labelled.setdefault(label, handle)
+    for panel in grid[len(values) :]:
+        panel.remove()
+    legend(whole, labelled)
+    return whole
+
+
+def caption(figure: Figure, records: Sequence[Record], config: Mapping[str, Any], verdicts: Sequence[str]) -> str:
+    """Return what stands below a figure: what is drawn, what was found, what was varied, how often it was redrawn."""
+    axes = {axis: values for axis, values in config["axes"].items() if axis != "tokens"}
+    varied = "; ".join(f"{spoken(axis)} {_listed(values)}" for axis, values in axes.items())
+    draws = sorted(names(records, "draws"))
+    redraws = f"{draws[0]}" if len(draws) == 1 else f"{draws[0]} to {draws[-1]}"
+    parts = (
+        f"{figure.title}. {figure.subtitle}.",
+        figure.found(verdicts),
+        f"{varied[0].upper()}{varied[1:]}.",
+        f"{len(records)} cells of {redraws} redraws, seed {config['seed']}, kernattn {config['kernattn']}.",
+    )
+    return " ".join(filter(None, parts))
+
+
+def _listed(values: Sequence[Any]) -> str:
+    shown = [f"{value:g}" if isinstance(value, float) else spoken(str(value)) for value in values]
+    if len(shown) > MANY and not isinstance(values[0], str):
+        return f"{shown[0]} to {shown[-1]} in {len(shown)} steps"
+    return ", ".join(shown)
+
+
+def write(preset: Preset, out: Path, records: Sequence[Record]) -> None:
+    """Write figures and summary.md into the folder of a study."""
+    files = write_figures(preset, out, records, read_config(out))
+    text = preset.page(records, files) if preset.page is not None else _page(preset, records, files)
+    replace_text(out / "summary.md", text)
+
+
+def write_figures(
+    preset: Preset,
+    out: Path,
+    records: Sequence[Record],
+    config: Mapping[str, Any],
+    stems: Sequence[str] | None = None,
+    size: str = "screen",
+    formats: Sequence[str] = FORMATS,
+) -> list[str]:
+    """Write figures of a preset, all of them by default; return the names of the files."""
+    files, verdicts = [], preset.verdicts(records)
+    for stem in preset.figures if stems is None else stems:
+        figure = preset.figures[stem]
+        about = caption(figure, records, config, verdicts)
+        files += save(out, stem, partial(drawn, figure, records, size), size, formats, about)
+    return files
+
+
+def _page(preset: Preset, records: Sequence[Record], files: Sequence[str]) -> str:
+    first = records[0]
+    stops = {reason: sum(record["stopped"] == reason for record in records) for reason in names(records, "stopped")}
+    why = ", ".join(f"{count} by {reason}" for reason, count in stops.items())
+    lines = [f"# {preset.title}", "", f"**The field's claim.** {preset.claim}", "", "**Verdict.**", ""]
+    lines += [f"- {verdict}" for verdict in preset.verdicts(records)]
+    lines += ["", f"{len(records)} cells, seed {first['seed']['entropy']}; they stopped {why}.", ""]
+    lines += [f"![{file.removesuffix('.png')}]({file})\n" for file in files if file.endswith(".png")]
+    return "\n".join(lines)

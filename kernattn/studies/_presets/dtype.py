@@ -1,0 +1,173 @@
+"""Whether the running sums of causal linear attention lose digits with the length, in each dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+import numpy as np
+
+from kernattn.attention import causal_linear_attention
+from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap, elu1, random_features
+from kernattn.kernels import Softmax
+from kernattn.studies._palette import BLUE, GREY, SKY, VERMILION
+from kernattn.studies._panels import banded
+from kernattn.studies._presets.preset import Figure, Preset, designed, judged
+from kernattn.studies._records import ENDS, Record, names, select
+from kernattn.studies._sweep import Cell, Stop, Sweep
+
+__all__ = ["DTYPE", "naive", "sweep"]
+
+DIM, FEATURES = 16, 32
+MAPS = ("elu1", "favor+")
+SUMS = ("naive", "reference", "cpu")
+ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}  # half the gap between 1 and the next number
+
+
+def sweep(
+    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
+) -> Sweep:
+    """Return the design: normal queries and keys, values about 1; the error of the last half of the rows."""
+    known = tuple(name for name in ROUNDOFF if name != "bfloat16" or find_spec("ml_dtypes") is not None)
+    full = {
+        "map": MAPS,
+        "dtype": known,
+        "sums": SUMS,
+        "n": (2**7, 2**9, 2**11, 2**13, 2**15, 2**17),
+    }
+    small = {"sums": ("naive", "reference"), "n": (2**6, 2**10)}
+
+    @lru_cache(maxsize=8)
+    def phi(name: str) -> FeatureMap:
+        if name == "elu1":
+            return elu1()
+        return random_features(Softmax(), DIM, FEATURES, "positive", "orthogonal", rng=0)
+
+    def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
+        dtype, feature_map, n = _dtype(cell["dtype"]), phi(cell["map"]), cell["n"]
+        q, k = (0.7 * rng.standard_normal((2, n, DIM))).astype(dtype)
+        v = (1 + rng.standard_normal((n, 1))).astype(dtype)
+        q64, k64, v64 = (x.astype(np.float64) for x in (q, k, v))
+        exact, _ = causal_linear_attention(q64, k64, v64, feature_map, backend="reference")
+        if cell["sums"] == "naive":
+            out = naive(q, k, v, feature_map)
+        else:
+            out, _ = causal_linear_attention(q, k, v, feature_map, backend=cell["sums"])
+        late = slice(n // 2, None)
+        difference = out[late].astype(np.float64) - exact[late]
+        return {"error": np.sqrt(np.mean(difference**2) / np.mean(exact[late] ** 2))}
+
+    def facts(cell: Cell) -> dict[str, Any]:
+        return {"where": f"{cell['map']}, {cell['dtype']}", "roundoff": ROUNDOFF[cell["dtype"]]}
+
+    chosen = designed(full, small if quick else None, axes, {"map": MAPS, "dtype": ROUNDOFF, "sums": SUMS})
+    if "bfloat16" in chosen["dtype"] and "bfloat16" not in known:
+        raise ParameterError("bfloat16 arrays take the package ml_dtypes, which is not installed")
+    if min(chosen["n"]) < 2:
+        raise ParameterError(f"n must be at least 2; got {min(chosen['n'])}")
+    stop = Stop(8 if precision is not None else 4 if quick else 5, precision)
+    return Sweep("dtype", chosen, trial, facts, paired=("map", "dtype", "sums"), stop=stop, seed=seed)
+
+
+def _dtype(name: str) -> Any:
+    return np.dtype(import_module("ml_dtypes").bfloat16 if name == "bfloat16" else name)
+
+
+def naive(q: Any, k: Any, v: Any, phi: FeatureMap) -> Any:
+    """Causal attention whose running sums are kept in the dtype of the inputs; products over features in float32."""
+    features, rows = phi(k), phi(q).astype(np.float32)
+    s = np.cumsum(features * v, axis=0, dtype=v.dtype).astype(np.float32)
+    z = np.cumsum(features, axis=0, dtype=v.dtype).astype(np.float32)
+    quotient = np.sum(rows * s, axis=1) / np.sum(rows * z, axis=1)
+    return quotient[:, None].astype(v.dtype)
+
+
+def verdicts(records: Sequence[Record]) -> list[str]:
+    """Say whose sums lose digits with n."""
+    told = []
+    for where in names(records, "where"):
+        for sums in names(records, "sums"):
+            found = sorted(select(records, where=where, sums=sums), key=lambda r: r["n"])
+            if len(found) > 1:
+                told.append(_verdict(where, sums, found))
+    if "bfloat16" not in names(records, "dtype"):
+        told.append("bfloat16 was left out: its arrays take the package ml_dtypes, or it was not asked for.")
+    return told
+
+
+SPOKEN = {"naive": "a running sum in that dtype", "reference": "kernattn's reference", "cpu": "kernattn's CPU loop"}
+
+
+def _verdict(where: str, sums: str, found: Sequence[Record]) -> str:
+    """Whether the error grows with n: between the shortest and the longest sequence, by more than a factor of 2."""
+    known = [r for r in found if r["error"] is not None]
+    lost = [r["n"] for r in found if r["error"] is None]
+    broken = f"from n = {min(lost)} on the sums overflow" if lost else ""
+    if len(known) < 2:
+        return f"Holds for {SPOKEN[sums]}, {where}: {broken}."
+    first, last = known[0], known[-1]
+    growth = last["error"] / first["error"]
+    exponent = float(np.log(growth) / np.log(last["n"] / first["n"]))
+    ends = [None if r["error_low"] is None else (r["error_low"], r["error_high"]) for r in (first, last)]
+    told_apart = ends[0] is None or ends[1] is None or ends[1][0] > ends[0][1]
+    begins = "Holds" if lost or (growth > 2 and told_apart) else "Open" if growth > 2 else "Does not hold"
+    return (
+        f"{judged(f'{begins} for {SPOKEN[sums]}, {where}', 'errors grow with n')}. The error is "
+        f"{first['error'] / first['roundoff']:.2g} u at n = {first['n']} and {last['error'] / last['roundoff']:.2g} u "
+        f"at n = {last['n']}, that is as n^{exponent:.2f}{broken and f'; {broken}'}."
+    )
+
+
+LOOKS: dict[str, dict[str, Any]] = {
+    "naive": {"color": VERMILION, "marker": "s", "linestyle": "-"},
+    "reference": {"color": SKY, "marker": "o", "linestyle": (0, (3, 1.5)), "markerfacecolor": "white"},
+    "cpu": {"color": BLUE, "marker": "D", "linestyle": "-"},
+}
+
+
+def error(records: Sequence[Record], ax: Any) -> None:
+    """Relative error against n with 95% intervals, and lines of u, u sqrt(n) and u n."""
+    ax.set(xscale="log", yscale="log", xlabel="length n", ylabel="relative error of the outputs", ylim=(1e-8, 3))
+    ax.set_xscale("log", base=2)
+    lengths = np.array(sorted(names(records, "n")), float)
+    u = records[0]["roundoff"]
+    ax.set_title(records[0]["where"])
+    for line, level, label in (
+        (":", u * np.ones_like(lengths), "u"),
+        ("--", u * np.sqrt(lengths), "u √n"),
+        ("-.", u * lengths, "u n"),
+    ):
+        ax.plot(lengths, np.where(level < 1, level, np.nan), color=GREY, linewidth=1.0, linestyle=line, label=label)
+    for sums in names(records, "sums"):
+        found = sorted(select(records, sums=sums), key=lambda r: r["n"])
+        interval = [np.array([r[f"error{end}"] for r in found], float) for end in ENDS]
+        look = {"markersize": 4.0, "linewidth": 1.4} | LOOKS[sums]
+        banded(ax, [r["n"] for r in found], interval, look, SPOKEN[sums].removesuffix(" in that dtype"))
+
+
+DTYPE = Preset(
+    title="Digits that running sums lose",
+    claim="Rounding errors of a sum of n terms grow with n: by u n at most and like u √n as a rule, u the unit "
+    "roundoff (Higham and Mary 2019), so a running sum in half precision loses its digits, and stagnates once terms "
+    "are below half a unit in its last place. Here the sums of causal linear attention: kept in the dtype of the "
+    "inputs, and as kernattn keeps them.",
+    cost="quick 3, full 85 CPU seconds, after the first run has compiled",
+    sweep="kernattn.studies._presets.dtype:sweep",
+    verdicts=verdicts,
+    formula=r"|\hat{s} - s| \le \gamma_{n - 1} \sum_{i \le n} |x_i|, "
+    r"\quad \gamma_n = \frac{n u}{1 - n u}, \quad n u < 1",
+    figures={
+        "error": Figure(
+            "The error of a running sum and of kernattn's sums, over the length",
+            "Relative error of the last half of the rows against float64 on the same inputs; u: unit roundoff of the "
+            "dtype",
+            error,
+            by="where",
+            shows="errors grow with n",
+        )
+    },
+)

@@ -1,0 +1,49 @@
+"""The folder of a study, read for its figures or its report."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from kernattn.errors import FileFormatError, ParameterError
+from kernattn.studies._presets.preset import Preset
+from kernattn.studies._presets.table import PRESETS
+from kernattn.studies._records import Record, read_config, read_records
+
+__all__ = ["Study", "of_this_version", "read_study"]
+
+
+class Study(NamedTuple):
+    """What a folder holds; a sweep of one's own has no preset."""
+
+    folder: Path
+    name: str
+    preset: Preset | None
+    config: Mapping[str, Any]
+    records: list[Record]
+
+
+def read_study(folder: Path) -> Study:
+    """Return the study of a folder: all of it, for verdicts and figures of a preset speak of the whole design."""
+    records, config = read_records(folder), read_config(folder)
+    if not records:
+        raise ParameterError(f"{folder} holds no record yet: run its study first")
+    name = str(records[0]["study"])
+    ours = (config.get("sweep") or "").startswith("kernattn.")  # any sweep may have the name of a preset
+    preset, cells = PRESETS.get(name) if ours else None, config.get("cells", len(records))
+    if preset is not None and len(records) < cells:
+        raise ParameterError(f"{folder} holds {len(records)} of {cells} cells: run its study again, which goes on")
+    return Study(folder, name, preset, config, records)
+
+
+@contextmanager
+def of_this_version(folder: Path) -> Iterator[None]:
+    """Say what it means that records lack a field."""
+    try:
+        yield
+    except KeyError as error:
+        raise FileFormatError(
+            f"{folder}: records lack the field {error}: another version measured them; run the study again"
+        ) from error

@@ -1,0 +1,318 @@
+"""Nystrom landmarks against random features at equal m, on real rows, beside the best error that any rank m has."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn._array import Float64
+from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap, nystrom, random_features
+from kernattn.kernels import Gaussian
+from kernattn.metrics import mean_and_ci
+from kernattn.studies._images import REAL_ROWS, real_rows
+from kernattn.studies._palette import GREY, UNIFORM, Look, arrangement, series
+from kernattn.studies._panels import banded, numbered
+from kernattn.studies._presets.preset import Figure, Preset, at_once, designed, judged, word
+from kernattn.studies._records import ENDS, Record, names, select, with_ends
+from kernattn.studies._sweep import Cell, Stop, Sweep
+
+__all__ = ["NYSTROM", "sweep"]
+
+ROWS, FEW_ROWS = 512, 256
+LANDMARKS = ("uniform", "kmeans", "leverage", "rpcholesky", "greedy")
+FEATURES = ("iid", "orthogonal")
+MAPS = LANDMARKS + FEATURES
+SPOKEN = {"trace": "trace", "frobenius": "Frobenius", "operator": "operator"}
+NORMS = tuple(SPOKEN)
+AT = 0.5  # the lengthscale of the figures
+MATTERS = 0.9  # a ratio of errors above it is a gain of less than a tenth
+
+
+class Problem(NamedTuple):
+    """Rows, their kernel, its matrix and the eigenvalues of that, the largest first."""
+
+    x: Float64
+    kernel: Gaussian
+    matrix: Float64
+    eigenvalues: Float64
+
+
+def sweep(
+    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
+) -> Sweep:
+    """Return the design: other rows and another choice in every redraw, common to all maps and m."""
+    full = {
+        "rows": REAL_ROWS,
+        "lengthscale": (0.25, 0.5, 1.0),
+        "map": MAPS,
+        "m": (16, 32, 64, 128, 256),
+    }
+    small = {
+        "rows": ("digits", "pixels"),
+        "lengthscale": (AT,),
+        "map": ("uniform", "kmeans", "rpcholesky", "orthogonal"),
+        "m": (16, 64),
+    }
+    chosen = designed(full, small if quick else None, axes, {"rows": REAL_ROWS, "map": MAPS})
+    count = FEW_ROWS if quick else ROWS
+    if wrong := [m for m in chosen["m"] if m % 2 or m >= count]:
+        raise ParameterError(f"m must be even and below the {count} rows; got {wrong[0]}")
+
+    @lru_cache(maxsize=32)
+    def problem(seed: int, rows: str, lengthscale: float) -> Problem:
+        from scipy.spatial.distance import pdist
+
+        x = real_rows(rows, count, seed)
+        kernel = Gaussian(lengthscale * float(np.median(pdist(x))))
+        matrix = kernel(x)
+        return Problem(x, kernel, matrix, np.maximum(np.linalg.eigvalsh(matrix)[::-1], 0.0))
+
+    @lru_cache(maxsize=256)
+    def errors(name: str, m: int, draw: int, *which: Any) -> Float64:
+        given = problem(*which)
+        return _norms(np.linalg.eigvalsh(_residual(given, name, m, draw))) / _norms(given.eigenvalues)
+
+    def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
+        which, draw = (int(part) for part in rng.integers(2**63, size=2))
+        key = which, cell["rows"], cell["lengthscale"]
+        eigenvalues = problem(*key).eigenvalues
+        found = {
+            "error": errors(cell["map"], cell["m"], draw, *key),
+            "uniform": errors("uniform", cell["m"], draw, *key),
+            "best": _norms(eigenvalues[cell["m"] :]) / _norms(eigenvalues),
+        }
+        vectors = {f"{norm}_{what}": value[i] for what, value in found.items() for i, norm in enumerate(NORMS)}
+        return vectors | {"bound": rpcholesky_bound(eigenvalues, cell["m"])}
+
+    return Sweep(
+        "nystrom",
+        chosen,
+        trial,
+        paired=("map", "m"),
+        stop=Stop(8 if quick else 12, precision, of="trace"),
+        seed=seed,
+        reduce=_reduced,
+    )
+
+
+def _residual(given: Problem, name: str, m: int, draw: int) -> Float64:
+    """Return K - K' of a map of m features."""
+    phi: FeatureMap
+    if name in FEATURES:
+        phi = random_features(given.kernel, given.x.shape[1], m, "trigonometric", name, rng=draw)
+    else:
+        phi = nystrom(given.kernel, given.x, m, name, rng=draw)
+    features = phi(given.x, backend="reference")
+    residual: Float64 = given.matrix - features @ features.T
+    return residual
+
+
+def _norms(eigenvalues: Any) -> Float64:
+    """Return the trace norm, the Frobenius norm and the operator norm of a symmetric matrix."""
+    sizes = np.abs(eigenvalues)
+    return np.array([np.sum(sizes), np.sqrt(np.sum(sizes**2)), np.max(sizes)])
+
+
+def rpcholesky_bound(eigenvalues: Float64, m: int) -> float:
+    r"""Return the least of :math:`(1 + \epsilon) \eta_r` over the r and :math:`\epsilon` that m pivots are enough for.
+
+    Chen, Epperly, Tropp and Webber (2023), theorem 2.3: :math:`m \geq r / \epsilon + r \log(1 / (\epsilon \eta_r))`,
+    with :math:`\eta_r` the relative trace error of the best rank r. Their bound is on the expected one of rpcholesky.
+    """
+    best = 1 - np.cumsum(eigenvalues) / np.sum(eigenvalues)
+    r = np.arange(1, m + 1)[:, None]
+    eta = np.maximum(best[:m, None], 1e-15)
+    epsilon = np.geomspace(1e-2, 1e3, 400)
+    enough = r / epsilon + r * np.log(np.maximum(1 / (epsilon * eta), 1.0)) <= m
+    return min(1.0, float(np.min(np.where(enough, (1 + epsilon) * eta, np.inf))))
+
+
+def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Mean errors, and geometric means of their ratios to those of uniform landmarks and of the best rank m."""
+    del cell, facts
+    found: dict[str, Any] = {"bound": np.mean(draws["bound"])}
+    for norm in NORMS:
+        error = draws[f"{norm}_error"]
+        found |= with_ends(norm, mean_and_ci(error))
+        found[f"{norm}_best"] = np.mean(draws[f"{norm}_best"])
+        for other in ("uniform", "best"):
+            logs = mean_and_ci(np.log(error / draws[f"{norm}_{other}"]))
+            found |= with_ends(f"{norm}_over_{other}", np.exp(logs))
+    return found
+
+
+def verdicts(records: Sequence[Record]) -> list[str]:
+    """Say which landmarks beat uniform ones where, how near to the best they are, and how random features fare."""
+    found = []
+    digits = select(records, rows="digits", map="rpcholesky")
+    if digits:
+        found.append(_known_result(digits))
+    for name, source in (
+        ("rpcholesky", "Chen et al. 2023"),
+        ("leverage", "Musco and Musco 2017"),
+        ("kmeans", "Zhang et al. 2008"),
+    ):
+        found += [
+            _beats(cells, f"{name} landmarks beat uniform ones on {rows}", source)
+            for rows in names(records, "rows")
+            if (cells := select(records, map=name, rows=rows))
+        ]
+    if pivoted := select(records, map="rpcholesky"):
+        above = sum(r["trace_low"] > r["bound"] for r in pivoted)
+        nearest, farthest = (pick(r["trace_over_best"] for r in pivoted) for pick in (min, max))
+        found.append(
+            f"{'Does not hold' if above else 'Holds'}: the mean error of rpcholesky stays below its bound (Chen et al. "
+            f"2023, theorem 2.3). It is surely above at {above} of {len(pivoted)} settings, and {nearest:.2f} to "
+            f"{farthest:.2f} times the least error of any rank m."
+        )
+    found += [told for norm in NORMS if (told := _landmarks_or_features(records, norm))]
+    return found
+
+
+def _known_result(records: Sequence[Record]) -> str:
+    """Judge the known result that rpcholesky gains nothing on digits."""
+    low, high = _ratios(records)
+    better, much = int(np.sum(high < 1)), int(np.sum(high < MATTERS))
+    begins = "Does not hold" if much else "Holds in part" if better else "Holds" if np.all(low > MATTERS) else "Open"
+    least = min(records, key=lambda r: r["trace_over_uniform"])
+    others = [f"{min(r[f'{norm}_over_uniform'] for r in records):.2f} in the {SPOKEN[norm]} norm" for norm in NORMS[1:]]
+    return (
+        f"{judged(begins, 'rpcholesky gains nothing over uniform landmarks on digits')}. Its trace error is surely "
+        f"lower at {better} of {len(records)} settings, by more than a tenth at {much}. The least ratio is "
+        f"{_ratio(least)}, at {_setting(least)}; it is {' and '.join(others)}."
+    )
+
+
+def _beats(records: Sequence[Record], what: str, source: str) -> str:
+    """Judge the claim that some landmarks beat uniform ones, by the trace error's ratio in every setting."""
+    low, high = _ratios(records)
+    lower, higher = int(np.sum(high < 1)), int(np.sum(low > 1))
+    undecided = len(records) - lower - higher
+    least, most = (pick(records, key=lambda r: r["trace_over_uniform"]) for pick in (min, max))
+    return (
+        f"{judged(word(lower, higher, undecided), what)} ({source}). The trace error is surely lower at {lower}, "
+        f"surely higher at {higher} and open at {undecided} of {len(records)} settings; the ratio to that of uniform "
+        f"ones runs from {_ratio(least)} at {_setting(least)} to {_ratio(most)} at {_setting(most)}."
+    )
+
+
+def _ratios(records: Sequence[Record]) -> tuple[Float64, Float64]:
+    """Return the ends of intervals of the trace errors' ratios to uniform landmarks, which hold at once."""
+    low, high = (np.log([r[f"trace_over_uniform{end}"] for r in records]) for end in ENDS[1:])
+    low, high = at_once(low, high, records[0]["draws"], len(records))
+    return np.exp(low), np.exp(high)
+
+
+def _landmarks_or_features(records: Sequence[Record], norm: str) -> str | None:
+    """Judge whether uniform landmarks err less than the better of the random features, in one norm."""
+    better = worse = 0
+    ratios = []
+    for record in select(records, map="uniform"):
+        where = {axis: record[axis] for axis in ("rows", "lengthscale", "m")}
+        others = [r for r in select(records, **where) if r["map"] in FEATURES]
+        if others:
+            least = min(others, key=lambda r: r[norm])
+            better += record[f"{norm}_high"] < least[f"{norm}_low"]
+            worse += record[f"{norm}_low"] > least[f"{norm}_high"]
+            ratios.append(record[norm] / least[norm])
+    if not ratios:
+        return None
+    begins = word(better, worse, len(ratios) - better - worse)
+    return (
+        f"{judged(begins, 'Nystrom maps err less than random Fourier features of equal m')} (Yang et al. 2012), in the "
+        f"{SPOKEN[norm]} norm. Uniform landmarks err surely less than the better of the random features at {better} of "
+        f"{len(ratios)} settings and surely more at {worse}; their error is {min(ratios):.2g} to {max(ratios):.2g} "
+        f"times as large."
+    )
+
+
+def _ratio(record: Record) -> str:
+    value, low, high = (f"{record[f'trace_over_uniform{end}']:.3g}" for end in ENDS)
+    return f"{value} ({low} to {high})"
+
+
+def _setting(record: Record) -> str:
+    return f"lengthscale {record['lengthscale']:g}, m = {record['m']}"
+
+
+def _axes_of(ax: Any, records: Sequence[Record], ylabel: str) -> None:
+    ax.set(xscale="log", yscale="log", xlabel="features m", ylabel=ylabel)
+    numbered(ax.xaxis, sorted(names(records, "m")))
+    numbered(ax.yaxis)
+    ax.yaxis.minorticks_off()
+
+
+def error(records: Sequence[Record], ax: Any, norm: str) -> None:
+    """Relative error against m at one lengthscale, the best of any rank m as a line."""
+    at = AT if AT in names(records, "lengthscale") else names(records, "lengthscale")[0]
+    found = select(records, lengthscale=at)
+    _axes_of(ax, found, f"{norm} error of K, relative")
+    for name in names(found, "map"):
+        _banded(ax, select(found, map=name), norm, arrangement(name), name)
+    floor = sorted(select(found, map=names(found, "map")[0]), key=lambda r: r["m"])
+    m = [r["m"] for r in floor]
+    ax.plot(m, [r[f"{norm}_best"] for r in floor], label="best rank m", **UNIFORM)
+    if norm == "trace":
+        ax.plot(m, [r["bound"] for r in floor], color=GREY, linewidth=1.4, linestyle=":", label="bound of rpcholesky")
+
+
+def gain(records: Sequence[Record], ax: Any) -> None:
+    """Trace error of rpcholesky over that of uniform landmarks, a line for each lengthscale."""
+    found = select(records, map="rpcholesky")
+    if not found:
+        return
+    _axes_of(ax, found, "trace error over uniform")
+    ax.set_yticks([0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 1.0])
+    for place, lengthscale in enumerate(sorted(names(found, "lengthscale"))):
+        cells = select(found, lengthscale=lengthscale)
+        _banded(ax, cells, "trace_over_uniform", series(place), f"lengthscale {lengthscale:g}")
+    ax.axhline(1.0, color=GREY, linewidth=1.2, label="below: rpcholesky is better")
+
+
+def _banded(ax: Any, records: Sequence[Record], field: str, look: Look, label: str) -> None:
+    ordered = sorted(records, key=lambda r: r["m"])
+    interval = [[r[f"{field}{end}"] for r in ordered] for end in ENDS]
+    banded(ax, [r["m"] for r in ordered], interval, look, label)
+
+
+NYSTROM = Preset(
+    title="Nystrom landmarks and random features on real rows",
+    claim="Randomly pivoted Cholesky comes near the best rank m and beats uniform landmarks (Chen, Epperly, Tropp "
+    "and Webber 2023), as leverage scores (Musco and Musco 2017) and centres of k-means (Zhang, Tsang and Kwok 2008) "
+    "do; Nystrom maps err less than random Fourier features where the spectrum falls fast (Yang et al. 2012). Known, "
+    "and to be shown or refuted: rpcholesky does not beat uniform landmarks on digits.",
+    cost="quick 4, full 280 CPU seconds, after the first run has compiled",
+    sweep="kernattn.studies._presets.nystrom:sweep",
+    verdicts=verdicts,
+    formula=r"\mathrm{E} \operatorname{tr}(K - \hat{K}_m) \le (1 + \epsilon) \sum_{i > r} \lambda_i "
+    r"\quad \mathrm{by} \quad m \ge \frac{r}{\epsilon} + r \log \frac{1}{\epsilon \eta_r}, "
+    r"\quad \eta_r = \frac{\sum_{i > r} \lambda_i}{\sum_i \lambda_i}",
+    figures={
+        "gain": Figure(
+            "Landmarks of rpcholesky against uniform ones",
+            "Ratio to uniform landmarks of the same redraw, geometric mean, band: its 95% interval. Lengthscale in "
+            "median distances",
+            gain,
+            by="rows",
+            shows="rpcholesky landmarks beat uniform ones",
+        ),
+        "trace": Figure(
+            "Landmarks and random features against the best rank m, in the trace norm",
+            f"Relative to that of K; lengthscale {AT:g} median distances, or the first; band: 95% interval",
+            lambda records, ax: error(records, ax, "trace"),
+            by="rows",
+            shows=r"2012\), in the trace norm",
+        ),
+        "operator": Figure(
+            "Landmarks and random features against the best rank m, in the operator norm",
+            f"Relative to that of K; lengthscale {AT:g} median distances, or the first; band: 95% interval",
+            lambda records, ax: error(records, ax, "operator"),
+            by="rows",
+            shows=r"2012\), in the operator norm",
+        ),
+    },
+)

@@ -1,0 +1,279 @@
+"""The largest error over a compact set, and over an attention matrix: how it falls with m and grows with d."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from scipy.optimize import brentq
+
+from kernattn._array import Float64
+from kernattn.errors import ParameterError
+from kernattn.features import random_features
+from kernattn.kernels import Softmax
+from kernattn.metrics import median_and_ci
+from kernattn.projections import resolve
+from kernattn.studies._palette import look_of
+from kernattn.studies._panels import banded, numbered
+from kernattn.studies._presets.exponents import begins, exponent
+from kernattn.studies._presets.preset import Figure, Preset, designed, judged
+from kernattn.studies._records import ENDS, Record, names, select, with_ends
+from kernattn.studies._sweep import Cell, Stop, Sweep
+
+__all__ = ["UNIFORM_ERROR", "sweep", "uniform_bound"]
+
+WHERE = ("ball", "attention")
+KNOWN = ("trigonometric", "positive")
+DIAMETER = 4.0  # of the compact set, in lengthscales
+TOKENS = 256
+RADIUS = 1.0  # of queries and keys, times d^(1/4)
+STARTS, CLIMBERS, STEPS = 512, 16, 8
+
+
+def sweep(
+    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
+) -> Sweep:
+    """Return the design: the Gaussian kernel over a ball, or exp(q.k / sqrt(d)) over all pairs of tokens."""
+    full = {
+        "over": WHERE,
+        "estimator": KNOWN,
+        "projection": ("iid", "orthogonal"),
+        "d": (2, 4, 8, 16, 32),
+        "m": (64, 256, 1024, 4096),
+    }
+    small = {"d": (2, 8), "m": (64, 256, 1024)}
+
+    def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
+        return {"largest": (_over_ball if cell["over"] == "ball" else _over_tokens)(cell, rng)}
+
+    def facts(cell: Cell) -> dict[str, Any]:
+        proved = cell["over"] == "ball" and cell["projection"] == "iid"
+        return {
+            "bound": uniform_bound(cell["d"], cell["m"] // 2, refined=True) if proved else None,
+            "bound_2007": uniform_bound(cell["d"], cell["m"] // 2, refined=False) if proved else None,
+        }
+
+    chosen = designed(full, small if quick else None, axes, {"over": WHERE, "estimator": KNOWN})
+    if odd := [m for m in chosen["m"] if m % 2]:
+        raise ParameterError(f"m must be even, for trigonometric features come in pairs; got {odd[0]}")
+    return Sweep(
+        "uniform",
+        chosen,
+        trial,
+        facts,
+        keep=lambda cell: cell["over"] != "ball" or cell["estimator"] == "trigonometric",
+        paired=("estimator", "projection", "m"),
+        stop=Stop(16 if quick else 40, precision, of="largest"),
+        seed=seed,
+        reduce=_medians,
+    )
+
+
+SPOKEN = {"ball": "Gaussian kernel", "attention": "attention matrix"}
+
+
+def _over_ball(cell: Cell, rng: np.random.Generator) -> float:
+    """Return max ``|mean_l cos(omega_l t) - exp(-|t|^2 / 2)|`` over ``|t| <= DIAMETER``: all differences of the set."""
+    return largest_error(resolve(cell["projection"]).draw(cell["m"] // 2, cell["d"], rng), rng)
+
+
+def largest_error(omega: Float64, rng: np.random.Generator) -> float:
+    """Climb from the best of many points in the ball of differences; what is found is below the supremum, if anything.
+
+    At a peak of the error its second derivatives are near minus its height times I, for those of a Gaussian field with
+    this kernel are: so the step is gradient over height.
+    """
+    d = omega.shape[1]
+    t = rng.standard_normal((STARTS, d))
+    t *= DIAMETER * rng.random((STARTS, 1)) ** (1 / d) / np.linalg.norm(t, axis=1, keepdims=True)
+    best = t[np.argsort(-np.abs(_error(omega, t)[0]))[:CLIMBERS]]
+    found = 0.0
+    for _ in range(STEPS):
+        error, gradient = _error(omega, best)
+        found = max(found, float(np.max(np.abs(error))))
+        step = gradient / error[:, None]
+        best = best + step / np.maximum(1, np.linalg.norm(step, axis=1, keepdims=True))
+        best = best * np.minimum(1, DIAMETER / np.linalg.norm(best, axis=1, keepdims=True))
+    return max(found, float(np.max(np.abs(_error(omega, best)[0]))))
+
+
+def _error(omega: Float64, t: Float64) -> tuple[Float64, Float64]:
+    """Return the error at differences t (P, d), and its gradient."""
+    u = t @ omega.T
+    exact = np.exp(-np.sum(t**2, axis=1) / 2)
+    gradient = exact[:, None] * t - np.sin(u) @ omega / len(omega)
+    return np.asarray(np.mean(np.cos(u), axis=1) - exact), np.asarray(gradient)
+
+
+def _over_tokens(cell: Cell, rng: np.random.Generator) -> float:
+    """Return the largest error of exp(q.k / sqrt(d)) over all pairs of tokens on a sphere."""
+    d = cell["d"]
+    tokens = np.random.default_rng(d).standard_normal((2, TOKENS, d))
+    q, k = RADIUS * d**0.25 * tokens / np.linalg.norm(tokens, axis=-1, keepdims=True)
+    kernel = Softmax()
+    phi = random_features(kernel, d, cell["m"], cell["estimator"], cell["projection"], rng=rng)
+    return float(np.max(np.abs(phi(q) @ phi(k).T - kernel(q, k))))
+
+
+def uniform_bound(d: int, number: int, refined: bool, probability: float = 0.5) -> float:
+    """Return the error that so many frequencies exceed at most with this probability, over a set of DIAMETER.
+
+    Rahimi and Recht (2007), claim 1, with sigma_p^2 = d and l the diameter: P is at most 2^8 (sigma_p l / e)^2
+    exp(-D e^2 / (4 (d + 2))). Refined by Sutherland and Schneider (2015), proposition 1, for pairs of cosine and sine:
+    beta_d (sigma_p l / e)^(2 d / (d + 2)) exp(-D e^2 / (4 (d + 2) alpha_e)), alpha_e = min(1, 1/2 + e / 3) for the
+    Gaussian kernel, beta_d = ((d/2)^(-d/(d+2)) + (d/2)^(2/(d+2))) 2^((6d+2)/(d+2)). Errors above 2 are none.
+    """
+    half = d / 2
+
+    def log_excess(log_error: float) -> float:
+        error = np.exp(log_error)
+        power, alpha, constant = 2.0, 1.0, 8 * np.log(2)
+        if refined:
+            power, alpha = 2 * d / (d + 2), min(1.0, 0.5 + error / 3)
+            constant = np.log(half ** (-d / (d + 2)) + half ** (2 / (d + 2))) + (6 * d + 2) / (d + 2) * np.log(2)
+        decay = number * error**2 / (4 * (d + 2) * alpha)
+        return float(constant + power * np.log(d**0.5 * DIAMETER / error) - decay - np.log(probability))
+
+    return float(np.exp(brentq(log_excess, np.log(1e-9), np.log(1e6))))
+
+
+def _medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Median over the redraws, with the interval of order statistics: a maximum over exponentials has long tails."""
+    del cell, facts
+    return with_ends("largest", median_and_ci(draws["largest"]))
+
+
+def _exponent(found: Sequence[Record], field: str, axis: str) -> float:
+    """Return the slope of log field over log axis by least squares."""
+    x, y = (np.log([float(r[name]) for r in found]) for name in (axis, field))
+    return float(np.polyfit(x, y, 1)[0])
+
+
+def verdicts(records: Sequence[Record]) -> list[str]:
+    """Say whether the m-rate is right, how loose the constants are, and what attention matrices do."""
+    ball = select(records, over="ball", projection="iid")
+    told = _bound(ball) if ball else []
+    for over, estimator in dict.fromkeys((r["over"], r["estimator"]) for r in records):
+        mine = select(records, over=over, estimator=estimator)
+        told += _rate(f"{SPOKEN[over]}, {estimator} features", select(mine, projection="iid"))
+        told += _orthogonal(f"{SPOKEN[over]}, {estimator} features", mine)
+    return told
+
+
+def _bound(ball: Sequence[Record]) -> list[str]:
+    broken = [r for r in ball if r["largest_low"] > min(r["bound"], r["bound_2007"])]
+    idle = [r for r in ball if r["bound"] >= 1]
+    new, old = (np.array([r[name] / r["largest"] for r in ball]) for name in ("bound", "bound_2007"))
+    text = (
+        f"{'Does not hold' if broken else 'Holds'}: the median of the largest error found over a ball exceeds its "
+        f"bound in {len(broken)} of {len(ball)} cells. The bound of 2015 is {new.min():.2g} to "
+        f"{new.max():.2g} times the median, that of 2007 {old.min():.2g} to {old.max():.2g} times."
+    )
+    told = [text]
+    if idle:
+        where = ", ".join(f"at d = {d} up to m = {max(r['m'] for r in select(idle, d=d))}" for d in names(idle, "d"))
+        told.append(
+            f"In {len(idle)} of {len(ball)} cells the bound of 2015 is 1 or more, as large as the kernel itself, and "
+            f"says nothing: {where}."
+        )
+    most = [r for r in ball if r["m"] == max(names(ball, "m"))]
+    if len(most) > 2:
+        told.append(
+            f"At m = {most[0]['m']} the largest error grows as d^{_exponent(most, 'largest', 'd'):.2f}, the bound as "
+            f"d^{_exponent(most, 'bound', 'd'):.2f}."
+        )
+    return told
+
+
+def _rate(what: str, alone: Sequence[Record]) -> list[str]:
+    """Whether the largest error falls as m^-1/2, by least squares at each d."""
+    if len(names(alone, "m")) < 2:
+        return []
+    dims = names(alone, "d")
+    found = [exponent(select(alone, d=d), "largest", "m") for d in dims]
+    word, against, undecided = begins(found, -0.5)
+    text = (
+        f"It falls as m^{min(found).value:.2f} to m^{max(found).value:.2f} over d = {', '.join(map(str, dims))}; the "
+        f"exponent is surely another at {against} of them, and too uncertain to tell at {undecided}"
+    )
+    return [f"{judged(f'{word} for the {what}', 'the largest error falls as m^-1/2')}. {text}."]
+
+
+def _orthogonal(what: str, mine: Sequence[Record]) -> list[str]:
+    """Where orthogonal frequencies have the smaller largest error."""
+    pairs = [{r["projection"]: r for r in select(mine, d=d, m=m)} for d in names(mine, "d") for m in names(mine, "m")]
+    pairs = [pair for pair in pairs if {"iid", "orthogonal"} <= set(pair)]
+    if not pairs:
+        return []
+    less = sum(pair["orthogonal"]["largest_high"] < pair["iid"]["largest_low"] for pair in pairs)
+    more = sum(pair["orthogonal"]["largest_low"] > pair["iid"]["largest_high"] for pair in pairs)
+    ratios = [pair["orthogonal"]["largest"] / pair["iid"]["largest"] for pair in pairs]
+    text = (
+        f"Orthogonal frequencies, {what}: the largest error is {min(ratios):.2g} to {max(ratios):.2g} times that of "
+        f"independent ones, surely smaller in {less} of {len(pairs)} cells, surely larger in {more}, and open in the "
+        f"rest."
+    )
+    return [text]
+
+
+def over_m(records: Sequence[Record], ax: Any) -> None:
+    """Median of the largest error against m, its interval as a band, and the bounds."""
+    ax.set(xscale="log", yscale="log", xlabel="features m", ylabel="largest error")
+    numbered(ax.xaxis, sorted(names(records, "m")))
+    numbered(ax.yaxis)
+    for estimator in names(records, "estimator"):
+        for projection in names(records, "projection"):
+            found = sorted(select(records, estimator=estimator, projection=projection), key=lambda r: r["m"])
+            if found:
+                look = look_of(records, estimator, projection)
+                interval = [[r[f"largest{end}"] for r in found] for end in ENDS]
+                banded(ax, [r["m"] for r in found], interval, look, f"{estimator}, {projection}")
+    proved = sorted((r for r in records if r["bound"] is not None), key=lambda r: r["m"])
+    for name, line, label in (
+        ("bound", ":", "bound, Sutherland and Schneider"),
+        ("bound_2007", "-.", "bound, Rahimi and Recht"),
+    ):
+        if proved:
+            at, level = [r["m"] for r in proved], [r[name] for r in proved]
+            ax.plot(at, level, color="black", linestyle=line, linewidth=1.1, label=label)
+
+
+def _of(over: str) -> Any:
+    def draw(records: Sequence[Record], ax: Any) -> None:
+        if found := select(records, over=over):
+            over_m(found, ax)
+
+    return draw
+
+
+UNIFORM_ERROR = Preset(
+    title="Uniform convergence: the largest error",
+    claim="Over a compact set of diameter l the largest error of D random Fourier frequencies exceeds ε with a "
+    "probability of at most 2^8 (σ_p l / ε)^2 exp(-D ε^2 / (4(d + 2))) (Rahimi and Recht 2007, claim 1; constants of "
+    "Sutherland and Schneider 2015, proposition 1), so that ε is of the order of (d log m / m)^1/2; and attention "
+    "matrices of bounded queries and keys are approximated to ε by about d / ε^2 trigonometric features of orthogonal "
+    "frequencies, up to logarithms and a factor of the norms (Choromanski et al. 2021, theorem 4).",
+    cost="quick 4, full 70 CPU seconds, after the first run has compiled",
+    sweep="kernattn.studies._presets.uniform:sweep",
+    verdicts=verdicts,
+    formula=r"P(\max_{|t| \le l} |\hat{k}(t) - k(t)| > \epsilon) \le 2^8 (\frac{\sigma_p l}{\epsilon})^2 "
+    r"e^{-D \epsilon^2 / (4 (d + 2))}",
+    figures={
+        "ball": Figure(
+            "The largest error over a ball, and its bounds",
+            "Gaussian kernel, inputs 4 lengthscales apart at most; median of the largest error found, band: its 95% "
+            "interval",
+            _of("ball"),
+            by="d",
+            shows="over a ball exceeds|for the Gaussian kernel, .* falls as",
+        ),
+        "attention": Figure(
+            "The largest error over an attention matrix",
+            "That of exp(q.k / d^1/2) over 256 queries and keys of norm d^1/4: median, band: its 95% interval",
+            _of("attention"),
+            by="d",
+            shows="for the attention matrix, .* falls as",
+        ),
+    },
+)

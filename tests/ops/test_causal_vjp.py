@@ -1,0 +1,74 @@
+"""Compiled pullbacks against those of array operations, for every kind, shape and way to broadcast."""
+
+import numpy as np
+import pytest
+
+from kernattn.ops.attend.reference import attend
+from kernattn.ops.attend_vjp import reference as reference_attend
+from kernattn.ops.causal.reference import causal
+from kernattn.ops.causal_vjp import reference as reference_causal
+from kernattn.ops.key_state.reference import key_state
+from kernattn.ops.key_state_vjp import reference as reference_key_state
+from kernattn.ops.kinds import KINDS
+from kernattn.ops.peaked import PeakedSum
+from linear_ops import spec_of
+
+pytest.importorskip("numba")
+
+from kernattn.ops.attend_vjp.cpu import attend_vjp
+from kernattn.ops.causal_vjp.cpu import causal_vjp
+from kernattn.ops.key_state_vjp.cpu import key_state_vjp
+
+ATTEND, CAUSAL = reference_attend.attend_vjp, reference_causal.causal_vjp
+KEY_STATE = reference_key_state.key_state_vjp
+
+# leading axes of q, of k and v; n, d, e, D
+SHAPES = [
+    ((2,), (2,), 70, 16, 16, 32),
+    ((2, 3, 2), (3, 1), 131, 7, 5, 11),
+    ((), (4,), 3, 3, 2, 5),
+    ((2,), (), 200, 64, 64, 128),
+]
+
+
+def cotangent(sums, rng):
+    """A random cotangent of sums, beside their peak."""
+    return PeakedSum(rng.standard_normal(sums.s.shape), rng.standard_normal(sums.z.shape), sums.peak)
+
+
+def agree(found, wanted):
+    """Compare pullbacks part by part, each to the size of its largest number."""
+    assert len(found) == len(wanted)
+    for x, y in zip(found, wanted, strict=True):
+        assert (x is None) == (y is None)
+        if isinstance(x, tuple):
+            agree(x, y)
+        elif x is not None:
+            assert x.shape == y.shape
+            assert x.dtype == y.dtype
+            np.testing.assert_allclose(x, y, rtol=0, atol=1e-8 * np.abs(y).max(initial=1e-3))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("shape", SHAPES, ids=str)
+def test_every_kind_and_shape(kind, shape, monkeypatch):
+    q_lead, lead, n, d, e, frequencies = shape
+    rng = np.random.default_rng(3)
+    q, k = 0.5 * rng.standard_normal((*q_lead, n, d)), 0.5 * rng.standard_normal((*lead, n, d))
+    v, past = rng.standard_normal((*lead, n, e)), rng.standard_normal((*lead, 6, d + e))
+    mask, ids = rng.random((*lead, n)) < 0.7, np.sort(rng.integers(0, 3, (*lead, n)), axis=-1)
+    for op in (ATTEND, CAUSAL, KEY_STATE):
+        monkeypatch.delattr(f"{op.__module__}.{op.__name__}")  # the loops leave nothing to them
+    for elementwise, given in ((False, (mask, ids)), (True, (None, None))):
+        spec = spec_of(kind, d, frequencies, elementwise=elementwise)
+        state = key_state(past[..., :d], past[..., d:], spec, None)
+        out, normaliser, after = causal(q, k, v, spec, spec, state, *given, True)
+        g = rng.standard_normal(out.shape) * (normaliser.log > np.median(normaliser.log))[..., None]  # none near 0
+        arguments = (q, k, v, spec, spec, state, *given, out, normaliser, g, cotangent(after, rng), False)
+        agree(causal_vjp(*arguments), CAUSAL(*arguments))
+        sums = key_state(k, v, spec, given[0])
+        arguments = k, v, spec, given[0], cotangent(sums, rng), False
+        agree(key_state_vjp(*arguments), KEY_STATE(*arguments))
+        out, normaliser = attend(sums, q, spec, q.dtype, True)
+        arguments = sums, q, spec, out, normaliser, rng.standard_normal(out.shape), False
+        agree(attend_vjp(*arguments), ATTEND(*arguments))

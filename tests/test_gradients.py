@@ -1,0 +1,358 @@
+"""Pullbacks against central differences, against PyTorch, and where nothing is seen."""
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+import maps
+from kernattn.features import MapSpec
+from kernattn.features._base.deterministic import ExactMap
+from kernattn.features._base.map import SpecMap
+from laws import arrays
+from xp import backends, to_numpy
+
+BACKENDS = backends("causal_vjp")
+NAMES = [
+    "elu1", "relu", "exp", "trigonometric-softmax", "phase-ard", "positive-softmax", "hyperbolic-ard",
+    "optimal_positive-softmax", "favor_sharp", "favor_sharp_asymmetric",
+]  # fmt: skip
+STEP = 1e-6
+D = maps.DIM
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plain(SpecMap, ExactMap):
+    """A map that is its spec."""
+
+    plain: MapSpec
+
+    @property
+    def spec(self):
+        return self.plain
+
+
+def inputs(n=9, e=3, dtype="float64", scale=0.7):
+    """q of grouped heads, k, v; what came before; a mask and segments."""
+    shapes = (2, 3, n, D), (2, 1, n, D), (2, 1, n, e)
+    q, k, v = arrays(1, *shapes, dtype=dtype, scale=scale)
+    history = arrays(2, (2, 1, 4, D), (2, 1, 4, e), dtype=dtype, scale=scale)
+    mask, ids = np.arange(n) % 4 != 2, np.arange(n) * 3 // n
+    return q, k, v, history, mask, ids
+
+
+def agrees(f, given, gradients, what):
+    """<gradient, t> is the derivative of the number f(*given) along t, one argument after the other."""
+    for at, (x, gradient) in enumerate(zip(given, gradients, strict=True)):
+        gradient = to_numpy(gradient)
+        assert gradient.shape == x.shape, f"{what}: shape of argument {at}"
+        assert gradient.dtype == np.float64
+        t = np.random.default_rng(at).standard_normal(x.shape)
+        up, down = ([*given[:at], x + step * t, *given[at + 1 :]] for step in (STEP, -STEP))
+        wanted, found = (f(*up) - f(*down)) / (2 * STEP), np.sum(gradient * t)
+        size = np.sqrt(np.sum(gradient**2)) + abs(f(*given)) * 1e-3
+        assert abs(found - wanted) <= 1e-6 * size, f"{what}: {found} of argument {at}, wanted {wanted}"
+
+
+def weights(shape):
+    return np.random.default_rng(9).standard_normal(shape)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=repr)
+@pytest.mark.parametrize("name", NAMES)
+def test_causal_attention_and_its_states(name, backend):
+    """Through both states, which are made by one call and read by another one."""
+    phi = maps.make(name)
+    q, k, v, (past_k, past_v), mask, ids = inputs()
+    late = q[..., :2, :] + 0.1
+    options = {"key_mask": mask, "segment_ids": ids * 0, "backend": backend.name}
+
+    def run(past_k, past_v, q, k, v, late):
+        before, back_before = ka.vjp(ka.key_state, past_k, past_v, phi, backend=backend.name)
+        (out, after), back = ka.vjp(ka.causal_linear_attention, q, k, v, phi, state=before, **options)
+        rows, back_rows = ka.vjp(ka.attend, after, late, phi, backend=backend.name)
+        return (out, rows), (back_before, back, back_rows)
+
+    given = past_k, past_v, q, k, v, late
+    (out, rows), (back_before, back, back_rows) = run(*given)
+    g, h = weights(out.shape), weights(rows.shape)
+    of_after, of_late, _ = back_rows(h)
+    found = back((g, of_after))
+    of_past = back_before(found.state)
+    gradients = of_past.k, of_past.v, found.q, found.k, found.v, of_late
+
+    def number(*given):
+        (out, rows), _ = run(*given)
+        return np.sum(g * out) + np.sum(h * rows)
+
+    agrees(number, given, gradients, "causal")
+    assert (found.k[..., ~mask, :] == 0).all()
+    assert (found.v[..., ~mask, :] == 0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=repr)
+@pytest.mark.parametrize("name", ["elu1", "phase-ard", "positive-softmax"])
+@pytest.mark.parametrize("n", [1, 2, 150])
+def test_segments(name, n, backend):
+    """Each segment's gradients are those of a call of its own; what came before belongs to the first of them."""
+    phi = maps.make(name)
+    q, k, v, history, mask, ids = inputs(n)
+    past, options = ka.key_state(*history, phi), {"key_mask": mask, "segment_ids": ids, "backend": backend.name}
+    (out, after), back = ka.vjp(ka.causal_linear_attention, q, k, v, phi, state=past, **options)
+    g, of_after = weights(out.shape), after._replace(s=weights(after.s.shape), z=weights(after.z.shape))
+    found = back((g, of_after))
+    before = past
+    for segment in np.unique(ids):
+        own = (..., ids == segment, slice(None))
+        (_, last), single = ka.vjp(
+            ka.causal_linear_attention, q[own], k[own], v[own], phi, state=before, key_mask=mask[ids == segment]
+        )
+        final = segment == ids[-1]
+        scale = np.exp(after.peak - last.peak)[..., None] if final else None
+        of_last = of_after._replace(s=of_after.s / scale, z=of_after.z / scale[..., 0]) if final else None
+        alone = single((g[own], of_last))
+        for name_, x in alone._asdict().items():
+            if name_ in "qkv":
+                np.testing.assert_allclose(getattr(found, name_)[own], x, rtol=1e-8, atol=1e-9, err_msg=name_)
+        if before is not None:
+            for x, y in zip(found.state[:2], alone.state[:2], strict=True):
+                np.testing.assert_allclose(x, y, rtol=1e-8, atol=1e-9)
+        before = None
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=repr)
+@pytest.mark.parametrize("name", NAMES)
+def test_linear_attention_and_features(name, backend):
+    phi = maps.make(name)
+    q, k, v, _, mask, _ = inputs()
+    options = {"key_mask": mask, "backend": backend.name}
+
+    def number(q, k, v):
+        return np.sum(g * ka.linear_attention(q, k, v, phi, **options))
+
+    out, back = ka.vjp(ka.linear_attention, q, k, v, phi, **options)
+    g = weights(out.shape)
+    agrees(number, (q, k, v), back(g)[:3], "linear")
+    for side in (phi, phi.query, phi.key):
+        features, back = ka.vjp(side, q)
+        h = weights(features.shape)
+        agrees(lambda x, side=side, h=h: np.sum(h * side(x)), (q,), back(h)[:1], "features")
+
+
+@pytest.mark.parametrize("length", [9, 12, 4])
+@pytest.mark.parametrize("causal", [False, True])
+def test_softmax_attention(causal, length):
+    q, k, v = arrays(3, (2, 3, 9, D), (2, 1, length, D), (2, 1, length, 3), dtype="float64")
+    mask = np.arange(length) != 2
+    options = {"causal": causal, "key_mask": mask}
+
+    def number(q, k, v, scale):
+        return np.sum(g * ka.softmax_attention(q, k, v, scale=float(scale), **options))
+
+    out, back = ka.vjp(ka.softmax_attention, q, k, v, scale=0.6, **options)
+    g = weights(out.shape)
+    agrees(number, (q, k, v, np.asarray(0.6)), back(g), "softmax")
+
+
+@pytest.mark.parametrize("name", ["phase-ard", "trigonometric-softmax", "hyperbolic-ard", "optimal_positive-softmax"])
+def test_numbers_of_a_map_are_learnt(name):
+    spec = maps.make(name).spec
+    q, k, v, _, mask, _ = inputs()
+    names = tuple(part for part in ("omega", "offset", "row_weights") if getattr(spec, part) is not None)
+
+    def call(*numbers):
+        return ka.linear_attention(
+            q, k, v, Plain(replace(spec, **dict(zip(names, numbers, strict=True)))), key_mask=mask
+        )
+
+    def causal(*numbers):
+        phi = Plain(replace(spec, **dict(zip(names, numbers, strict=True))))
+        return ka.causal_linear_attention(q, k, v, phi, key_mask=mask)[0]
+
+    given = [getattr(spec, part) for part in names]
+    out, back = ka.vjp(ka.linear_attention, q, k, v, Plain(spec), key_mask=mask, learn=names)
+    g = weights(out.shape)
+    agrees(lambda *x: np.sum(g * call(*x)), given, [getattr(back(g).phi, part) for part in names], "linear")
+    _, back = ka.vjp(ka.causal_linear_attention, q, k, v, Plain(spec), key_mask=mask, learn=names)
+    agrees(lambda *x: np.sum(g * causal(*x)), given, [getattr(back((g, None)).phi, x) for x in names], "causal")
+    features, back = ka.vjp(Plain(spec), q, learn=names)
+    h = weights(features.shape)
+    agrees(
+        lambda *x: np.sum(h * Plain(replace(spec, **dict(zip(names, x, strict=True))))(q)),
+        given, [getattr(back(h).phi, x) for x in names], "features",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("positive-ard", "lengthscale"), ("trigonometric-softmax", "scale"), ("positive-one", "lengthscale")],
+)
+def test_scales_of_kernels_are_learnt(name, number):
+    phi = maps.random(ka.kernels.Gaussian(1.3), "positive") if name == "positive-one" else maps.make(name)
+    q, k, v, _, mask, _ = inputs()
+    value = np.asarray(D**-0.5 if number == "scale" else phi.kernel.lengthscale)
+
+    def attention(x):
+        kernel = type(phi.kernel)(**{number: float(x) if x.ndim == 0 else x})
+        return np.sum(g * ka.linear_attention(q, k, v, replace(phi, kernel=kernel), key_mask=mask))
+
+    out, back = ka.vjp(ka.linear_attention, q, k, v, phi, key_mask=mask, learn=(number,))
+    g = weights(out.shape)
+    agrees(attention, [value], [getattr(back(g).phi, number)], number)
+
+
+@pytest.mark.parametrize("name", ["elu1", "relu", "trigonometric-softmax", "hyperbolic-ard"])
+def test_pytorch_finds_the_same(name):
+    torch = pytest.importorskip("torch")
+    phi = maps.make(name)
+    q, k, v, _, mask, ids = inputs(150, scale=2.0)
+    tensors = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    out, _ = ka.causal_linear_attention(*tensors, phi, key_mask=torch.tensor(mask), segment_ids=torch.tensor(ids))
+    g = weights(out.shape)
+    wanted = torch.autograd.grad(torch.sum(out * torch.tensor(g)), tensors)
+    plain = [x.detach() for x in tensors]
+    _, back = ka.vjp(
+        ka.causal_linear_attention, *plain, phi, key_mask=torch.tensor(mask), segment_ids=torch.tensor(ids)
+    )
+    for x, y in zip(back((torch.tensor(g), None))[:3], wanted, strict=True):
+        assert isinstance(x, torch.Tensor)
+        np.testing.assert_allclose(to_numpy(x), to_numpy(y), rtol=1e-7, atol=1e-9 * float(y.abs().max()))
+
+
+def test_pytorch_differentiates_pullbacks():
+    torch = pytest.importorskip("torch")
+    phi = maps.make("positive-softmax")
+    tensors = [torch.tensor(x, requires_grad=True) for x in inputs(3)[:3]]
+
+    def gradients(*tensors):
+        (out, _), back = ka.vjp(ka.causal_linear_attention, *tensors, phi)
+        return back((torch.sin(out), None))[:3]
+
+    assert torch.autograd.gradcheck(gradients, tensors, fast_mode=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=repr)
+@pytest.mark.parametrize("name", ["elu1", "relu", "phase-ard", "positive-softmax"])
+def test_what_is_not_seen_leaves_no_trace(name, backend):
+    """Masked keys, and queries that nobody asks for, may hold NaN; rows that see nothing have no gradient."""
+    phi = maps.make(name)
+    q, k, v, _, _, _ = inputs()
+    mask = np.arange(9) >= 3  # the first rows see nothing
+    mask[5] = False
+    options = {"key_mask": mask, "backend": backend.name}
+    (out, _), back = ka.vjp(ka.causal_linear_attention, q, k, v, phi, **options)
+    g = weights(out.shape)
+    g[..., 6, :] = 0
+    clean = back((g, None))
+    assert (clean.q[..., :3, :] == 0).all()
+    assert (clean.q[..., 6, :] == 0).all()
+    spoilt = [x.copy() for x in (q, k, v)]
+    spoilt[0][..., 6, :] = np.nan
+    for x in spoilt[1:]:
+        x[..., ~mask, :] = np.nan
+    with np.errstate(invalid="ignore"):
+        _, back = ka.vjp(ka.causal_linear_attention, *spoilt, phi, **options)
+        for x, y in zip(back((g, None))[:3], clean[:3], strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
+        _, back = ka.vjp(ka.linear_attention, *spoilt, phi, **options)
+        assert all(np.isfinite(x).all() for x in back(g)[:3])
+        _, back = ka.vjp(ka.softmax_attention, *spoilt, causal=True, key_mask=mask)
+        found = back(g)
+    assert all(np.isfinite(x).all() for x in found)
+    assert (found.q[..., :3, :] == 0).all()
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=repr)
+@pytest.mark.parametrize("name", ["elu1", "positive-softmax"])
+def test_keys_of_other_sizes_in_float32(name, backend):
+    """Early keys far larger than later ones, or the reverse, leave gradients as exact as float32 is."""
+    phi = maps.make(name)
+    q, k, v = arrays(4, (70, D), (70, D), (70, 3), dtype="float64")
+    for factor in (20.0, 1 / 20):
+        q2, k2 = (x * np.where(np.arange(70) < 30, factor, 1.0)[:, None] for x in (q, k))
+        (out, _), back = ka.vjp(ka.causal_linear_attention, q2, k2, v, phi)
+        g = weights(out.shape)
+        wanted = back((g, None))[:3]
+        single = [x.astype(np.float32) for x in (q2, k2, v)]
+        _, back = ka.vjp(ka.causal_linear_attention, *single, phi, backend=backend.name)
+        for x, y in zip(back((g.astype(np.float32), None))[:3], wanted, strict=True):
+            assert np.abs(x - y).max() <= 2e-3 * np.abs(y).max()
+
+
+@pytest.mark.parametrize("name", ["elu1", "relu", "trigonometric-softmax", "phase-ard", "hyperbolic-ard"])
+def test_loops_take_what_is_ordinary_and_leave_the_rest(name, monkeypatch):
+    pytest.importorskip("numba")
+    phi = maps.make(name)
+    q, k, v, history, mask, _ = inputs()
+
+    def found(q, k, v):
+        past = ka.key_state(*history, phi)
+        (out, after), back = ka.vjp(ka.causal_linear_attention, q, k, v, phi, state=past, key_mask=mask, backend="cpu")
+        linear, back_linear = ka.vjp(ka.linear_attention, q, k, v, phi, backend="cpu")
+        gradients = back((weights(out.shape), after))
+        return [*gradients[:3], *gradients.state[:2], *back_linear(weights(linear.shape))[:3]]
+
+    wanted = found(q, k, v)
+    for far in (1e7, 1e-30):
+        assert all(np.isfinite(x).all() for x in found(far * q, far * k, v))
+    for op in ("causal_vjp", "attend_vjp", "key_state_vjp"):
+        monkeypatch.delattr(f"kernattn.ops.{op}.reference.{op}")
+    for x, y in zip(found(q, k, v), wanted, strict=True):
+        np.testing.assert_array_equal(x, y)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+def test_gradients_have_the_dtype_of_their_arguments(dtype):
+    phi = maps.make("positive-softmax")
+    wide = inputs(20)[:3]
+    narrow = [x.astype(dtype) for x in wide]
+    (out, after), back = ka.vjp(ka.causal_linear_attention, *narrow, phi, learn=("omega",))
+    g = weights(out.shape)
+    found = back((g.astype(dtype), after))
+    assert [x.dtype.name for x in found[:3]] == [dtype] * 3
+    assert found.phi.omega.dtype == np.float32
+    assert found.phi.offset is None
+    assert found.state is None
+    (_, after), back = ka.vjp(ka.causal_linear_attention, *wide, phi)
+    for x, y in zip(found[:3], back((g, after))[:3], strict=True):
+        np.testing.assert_allclose(x, y, atol=(2e-2 if dtype == "float16" else 1e-4) * np.abs(y).max())
+
+
+def test_what_is_refused_is_named():
+    q, k, v, *_ = inputs()
+    phi = maps.make("positive-softmax")
+    error = ka.errors.ParameterError
+    for call, words in [
+        (lambda: ka.vjp(ka.linear_attention_step, q, k, v, phi), "function must be one of linear_attention"),
+        (lambda: ka.vjp(ka.linear_attention, q, k, v, maps.make("polynomial")), "a map with a spec"),
+        (lambda: ka.vjp(ka.linear_attention, q, k, v, phi, learn=("offset",)), "a map with one spec that has offset"),
+        (lambda: ka.vjp(ka.linear_attention, q, k, v, phi, learn=("lengthscale",)), "kernel with a lengthscale"),
+        (lambda: ka.vjp(ka.linear_attention, q, k, v, phi, learn="omega"), "a tuple of names"),
+        (lambda: ka.vjp(ka.linear_attention, q, k, v, phi, learn=("kernel",)), "one of omega, offset"),
+        (lambda: ka.vjp(ka.softmax_attention, q, k, v, learn=("scale",)), "which has no map"),
+        (lambda: ka.vjp(ka.causal_linear_attention, q, k, v, phi)[1](q), "must be a pair"),
+    ]:
+        with pytest.raises(error, match=words):
+            call()
+    out, back = ka.vjp(ka.linear_attention, q, k, v, phi)
+    with pytest.raises(ka.errors.ShapeError, match="the result's shape"):
+        back(out[..., :1])
+    with pytest.raises(ka.errors.DTypeError, match="the result's dtype"):
+        back(out.astype(np.float32))
+    with pytest.raises(ka.errors.DTypeError, match="must be a LinearState"):
+        ka.vjp(ka.key_state, k, v, phi)[1](v)
+    with pytest.raises(TypeError, match="phi"):
+        ka.vjp(ka.linear_attention, q, k, v)
+    with pytest.raises(ka.errors.BackendUnavailable, match="features_vjp"):
+        ka.vjp(phi, q, backend="cpu")
+
+
+def test_no_cotangent_is_zero():
+    q, k, v, *_ = inputs()
+    phi = maps.make("elu1")
+    for function, given in [(ka.linear_attention, (q, k, v, phi)), (ka.softmax_attention, (q, k, v))]:
+        assert all((x == 0).all() for x in ka.vjp(function, *given)[1](None)[:3])
+    for x in ka.vjp(ka.causal_linear_attention, q, k, v, phi)[1]((None, None))[:3]:
+        assert (x == 0).all()
+    assert (ka.vjp(ka.key_state, k, v, phi)[1](None).v == 0).all()
