@@ -30,11 +30,13 @@ def vjp(
     function : callable
         `linear_attention`, `causal_linear_attention`, `key_state`, `attend`, `softmax_attention`, or a feature map
         (also its `query` and `key`). Maps must have a spec.
-    *args, **kwargs : object
-        What the function takes. `backend` chooses for the pullback, too.
+    *args : object
+        What the function takes.
     learn : tuple of str
         Numbers of the map whose cotangents are wanted: "omega", "offset" and "row_weights" of its spec;
         "lengthscale", or "scale" of the softmax kernel, with everything that was drawn held.
+    **kwargs : object
+        What the function takes by name. `backend` chooses for the pullback, too.
 
     Returns
     -------
