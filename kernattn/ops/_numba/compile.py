@@ -1,20 +1,23 @@
-"""How every loop of the package is compiled, and when a compiled one is out of date."""
+"""How every loop of the package is compiled, kept on disk and loaded, and when a kept one is out of date."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import numba
 import numba.extending
-from numba.core.caching import IndexDataCacheFile
+from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
 
 from kernattn._fork import kept_whole
 from kernattn.ops._numba.parts import Part
 
-__all__ = ["EXACT", "FASTMATH", "OPTIONS", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
+__all__ = ["EXACT", "FASTMATH", "OPTIONS", "LoopCache", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
 
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 """Sums may be reordered; infinities and NaN keep their meaning."""
@@ -36,12 +39,9 @@ kept_whole(global_compiler_lock)
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a loop that Python calls, and keep it on disk."""
-    try:
-        result: Any = numba.njit(cache=True, fastmath=FASTMATH, **OPTIONS)(loop)
-    except RuntimeError:  # there is no directory that a cache could be written to
-        result = numba.njit(fastmath=FASTMATH, **OPTIONS)(loop)
-    else:
-        _date(result)
+    result: Any = numba.njit(fastmath=FASTMATH, **OPTIONS)(loop)
+    with suppress(RuntimeError):  # there is no directory that a cache could be written to
+        result._cache = LoopCache(loop)
     return result  # type: ignore[no-any-return]
 
 
@@ -65,13 +65,36 @@ def _stamp() -> tuple[tuple[str, int, int], ...]:
 _PARTS = _stamp()
 
 
-def _date(dispatcher: Any) -> None:
-    """Let a cached loop be out of date when any of its possible parts is; Numba looks at the loop's own file only.
+class LoopCache(FunctionCache):  # type: ignore[misc]
+    """What is kept of a loop, out of date when any of its possible parts is; Numba looks at the loop's own file only.
 
     The stamp is put beside Numba's version, which is read before the rest: that may name types which are no more.
     """
-    cache = dispatcher._cache
-    stamp = (cache._impl.locator.get_source_stamp(), _PARTS)
-    file = IndexDataCacheFile(cache.cache_path, cache._impl.filename_base, stamp)
-    file._version = (file._version, stamp)
-    cache._cache_file = file
+
+    def __init__(self, loop: Callable[..., Any]) -> None:
+        super().__init__(loop)
+        stamp = (self._impl.locator.get_source_stamp(), _PARTS)
+        self._cache_file = IndexDataCacheFile(self.cache_path, self._impl.filename_base, stamp)
+        self._cache_file._version = (self._cache_file._version, stamp)
+
+    def load_overload(self, signature: Any, target: Any) -> Any:
+        """Load a loop whole: an interrupt amid Numba's tables would leave them closed for good."""
+        with _interrupts_wait():
+            return super().load_overload(signature, target)
+
+
+@contextmanager
+def _interrupts_wait() -> Iterator[None]:
+    """Let an interrupt (SIGINT) wait until the block has ended."""
+    handler = signal.getsignal(signal.SIGINT)
+    if not callable(handler) or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    waiting: list[int] = []
+    signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, handler)
+        if waiting:
+            signal.raise_signal(signal.SIGINT)

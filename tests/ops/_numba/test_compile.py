@@ -1,10 +1,14 @@
 """What is compiled, when it is out of date, and for which vectors."""
 
+import signal
+
 import pytest
 
 from processes import assert_fine
 
 pytest.importorskip("numba")
+
+from numba.core.caching import FunctionCache
 
 from kernattn.ops._numba.compile import compiled, inner
 
@@ -18,6 +22,25 @@ def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
         loop = compiled(double)
         assert loop(1.5) == 3
         assert sum(loop.stats.cache_hits.values()) == hits
+
+
+def test_an_interrupt_waits_until_a_loop_is_loaded(monkeypatch):
+    steps = []
+
+    def load(self, signature, target):
+        steps.append("begun")
+        signal.raise_signal(signal.SIGINT)
+        steps.append("ended")
+
+    monkeypatch.setattr(FunctionCache, "load_overload", load)
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without one
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            compiled(lambda: None)()
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert steps == ["begun", "ended"]
 
 
 def test_parts_are_compiled_once_whatever_is_constant_and_kept_in_their_loops_alone():
