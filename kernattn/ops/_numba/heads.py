@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import lru_cache
 from math import prod
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from kernattn.ops._numba.kept import kept_while_small
 
 __all__ = ["Heads", "heads"]
 
@@ -26,7 +27,7 @@ class Heads(NamedTuple):
     table: NDArray[np.int64]  # k, v, q and out one after the other
 
 
-@lru_cache(maxsize=32)
+@kept_while_small
 def heads(q: tuple[int, ...] | None, k: tuple[int, ...], v: tuple[int, ...]) -> Heads:
     """Return how leading axes broadcast; q None stands for no queries."""
     lead = np.broadcast_shapes(k, v)

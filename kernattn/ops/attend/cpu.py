@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.heads import heads
+from kernattn.ops._numba.kept import kept_while_small
 from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, narrowed, room, unwritten
 from kernattn.ops.attend.loops import answer
 from kernattn.ops.features.sides import queries
@@ -55,7 +55,7 @@ class _Plan(NamedTuple):
     seconds: float
 
 
-@lru_cache(maxsize=32)
+@kept_while_small
 def _planned(q: tuple[int, ...], state: tuple[int, ...], n: int, products: int, itemsize: int) -> _Plan:
     """Return the plan for n queries of leading axes q, projected in so many products a feature."""
     *lead, features, e = state
@@ -64,7 +64,7 @@ def _planned(q: tuple[int, ...], state: tuple[int, ...], n: int, products: int, 
     return _Plan((*out_lead, n, e), reads, chunk, len(reads) * -(-n // chunk), len(reads) * n * seconds * itemsize / 4)
 
 
-@lru_cache(maxsize=32)
+@kept_while_small
 def _reads(q: tuple[int, ...], state: tuple[int, ...]) -> tuple[NDArray[np.int64], tuple[int, ...]]:
     """Return the heads of q, of the state and of out that meet, (R, 3), and the leading axes of out."""
     who = heads(q, state, state)

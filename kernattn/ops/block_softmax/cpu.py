@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.heads import heads
+from kernattn.ops._numba.kept import kept_while_small
 from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
 from kernattn.ops.block_softmax.loops import online_softmax
 from kernattn.ops.plan import Plan
@@ -54,7 +54,7 @@ class _Plan(NamedTuple):
     seconds: float
 
 
-@lru_cache(maxsize=32)
+@kept_while_small
 def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, itemsize: int) -> _Plan:
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
     reads, lead, out_lead = _reads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
@@ -67,7 +67,7 @@ def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal:
     )  # fmt: skip
 
 
-@lru_cache(maxsize=32)
+@kept_while_small
 def _reads(
     q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]
 ) -> tuple[NDArray[np.int64], tuple[int, ...], tuple[int, ...]]:

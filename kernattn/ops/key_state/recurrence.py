@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from kernattn._array import Array
 from kernattn._parallel import WORTH_SHARING, share, threads
 from kernattn.ops._numba.heads import Heads, heads
+from kernattn.ops._numba.kept import kept_while_small
 from kernattn.ops._numba.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
@@ -26,9 +26,6 @@ from kernattn.ops.peaked import LogNormaliser, PeakedSum, merge
 
 __all__ = ["Plan", "Runs", "Work", "at", "runs_of", "shaped", "stretches", "summarised", "work_of"]
 
-
-KEPT = 1024
-"""Heads, of keys and of queries, of the largest table of runs that is kept: less than 64 kB."""
 
 Leads = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]
 """Leading axes of q, None without queries, of k and of v."""
@@ -132,7 +129,7 @@ def work_of(
     return Work(keys, queries, flat(v, dtype), mask, fresh, plan, dtype)
 
 
-@lru_cache(maxsize=32)
+@kept_while_small
 def _plan(
     who: Leads,
     tokens: tuple[int, int],
@@ -155,14 +152,13 @@ def _plan(
 def runs_of(plan: Plan, cuts: tuple[int, ...], begun: bool) -> Runs:
     """Return a run for each head and each stretch between cuts.
 
-    Where `begun`, sums came before every one of them. Small tables are kept: short calls ask for the same ones again.
+    Where `begun`, sums came before every one of them.
     """
-    few = (len(plan.heads.k) + len(plan.heads.q)) * len(cuts) <= KEPT
-    return (_kept_runs if few else _kept_runs.__wrapped__)(plan.who, cuts, begun)
+    return _runs(plan.who, cuts, begun)
 
 
-@lru_cache(maxsize=256)
-def _kept_runs(who: Leads, cuts: tuple[int, ...], begun: bool) -> Runs:
+@kept_while_small
+def _runs(who: Leads, cuts: tuple[int, ...], begun: bool) -> Runs:
     found, stretches = heads(*who), len(cuts) - 1
     count = len(found.k)
     runs = np.empty((count, stretches, 6), np.int64)
