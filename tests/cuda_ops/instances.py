@@ -13,6 +13,8 @@ from kernattn.ops.block_softmax import gpu as block_softmax
 from kernattn.ops.causal import gpu as causal
 from kernattn.ops.countsketch import gpu as countsketch
 from kernattn.ops.features import gpu as features
+from kernattn.ops.features_vjp import gpu as features_vjp
+from kernattn.ops.features_vjp.pulled import pulled_code
 from kernattn.ops.gram import gpu as gram
 from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
@@ -47,7 +49,7 @@ class Instance:
 
     @property
     def uses_tensor_cores(self):
-        projects = self.op != "features" or "-DPROJECT=1" in self.defines
+        projects = self.op not in ("features", "features_vjp") or "-DPROJECT=1" in self.defines
         return self.dtype in ("float16", "bfloat16", "tf32") and self.op not in WITHOUT_PRODUCTS and projects
 
 
@@ -82,6 +84,8 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                 code = map_code(dtype, name, d, limits)
                 if name not in ("values", "logs"):
                     add("features", dtype, name, code.defines, features.launch(4096, d, 256, code, limits).shared_bytes)
+                    pulled = features_vjp.launch(4096, d, pulled_code(code, d, limits), code.input, True, limits)
+                    add("features_vjp", dtype, name, pulled.defines, pulled.shared_bytes)
                 if name != "logs":
                     sums = gram.launch(64, 4096, 256, 1, code, limits)
                     add("gram", dtype, name, sums.defines, sums.shared_bytes)

@@ -6,6 +6,7 @@ import numpy as np
 
 import oracles
 from cuda_ops.cases import array, features_of, specs, to64
+from cuda_ops.pullbacks import differences, wide
 from cuda_ops.test_hadamard import dense
 from cuda_ops.test_tensor_sketch import problem
 from cuda_ops.test_tensor_sketch import wanted as sketch_features
@@ -15,6 +16,8 @@ from kernattn.ops.causal.gpu import causal
 from kernattn.ops.chains import Chains
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.features.gpu import features
+from kernattn.ops.features_vjp import reference as features_vjp_reference
+from kernattn.ops.features_vjp.gpu import features_vjp
 from kernattn.ops.gram.gpu import gram
 from kernattn.ops.hadamard.gpu import chain_features
 from kernattn.ops.key_state.gpu import key_state
@@ -175,8 +178,18 @@ def run_orthogonalize(cupy, d=70, e=0, frequencies=40):
     yield frames @ frames.swapaxes(-1, -2), np.eye(frequencies), 1.0
 
 
+def run_features_vjp(cupy, d=70, e=0, frequencies=80, bare="without projection"):
+    for kind in ("exp_pair", bare):
+        spec, x, *_ = arrays(cupy, kind, 150, d, 5, frequencies)
+        g = array(cupy, np.random.default_rng(1).normal(size=(2, 150, spec.num_features_of(d))), "float32")
+        for learn in (True, False):
+            wanted = features_vjp_reference.features_vjp(wide(x), spec, wide(g), learn)
+            yield from differences(features_vjp(x, spec, g, learn), wanted)
+
+
 RUNS = {
     "features": run_features,
+    "features_vjp": run_features_vjp,
     "key_state": run_key_state,
     "attend": run_key_state,
     "causal": run_causal,

@@ -14,8 +14,9 @@ SEEDS = (1, 2, 3, 5)
 
 # whose barriers an op's kernels run into
 USES = {op: {f"{op}/kernels.cu"} for op in RUNS}
-for _op in ("features", "gram", "key_state", "attend", "causal"):
+for _op in ("features", "features_vjp", "gram", "key_state", "attend", "causal"):
     USES[_op].add("_cuda/maps.cuh")
+USES["features_vjp"].add("features_vjp/pulled.cuh")
 USES["causal"].add("causal/chunk.cuh")
 USES["step"].add("_cuda/tile.cuh")
 for _op in ("features", "gram"):

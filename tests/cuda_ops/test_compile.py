@@ -13,6 +13,7 @@ SPILL_BUDGET = {"float64": 512}  # bytes stored, and loaded
 FEW = 16  # of the other types
 KERNELS = {
     "features": {"features"},
+    "features_vjp": {"features_vjp"},
     "key_state": {"summarise", "scan"},
     "attend": {"attend"},
     "causal": {"walk"},
@@ -39,7 +40,7 @@ def widest(found):
 
 PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without tensor cores
 BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a large one and in a small one
-    "bfloat16": {"features", "gram", "key_state", "attend", "causal", "step"},
+    "bfloat16": {"features", "features_vjp", "gram", "key_state", "attend", "causal", "step"},
     "float16": {"block_softmax", "attend"},
     "float32": {"block_softmax", "attend", *PLAIN},
     "float64": {"causal", "attend"},

@@ -24,13 +24,14 @@ __device__ __forceinline__ double sine(double u, int quarters) { return quarters
 namespace kinds {
 
 // Of a projection u, shifted by the feature's offset, in the first or second part of the features of a frequency: value() where the log
-// scale is per row, log() where it is per feature.
+// scale is per row, log() where it is per feature; pull() is what that part adds to the cotangent of u, f being that of the value or log.
 struct Kind {
     static constexpr int parts = 1;  // features made of one frequency
     static constexpr bool scaled = false;  // is there a log scale, of the row or per feature?
     static constexpr bool per_feature = false;
     static __device__ __forceinline__ Acc value(int, Acc u, Acc) { return u; }
     static __device__ __forceinline__ Acc log(int, Acc u, Acc) { return u; }
+    static __device__ __forceinline__ Acc pull(int, Acc, Acc, Acc f) { return f; }
 };
 
 struct values : Kind {
@@ -42,18 +43,22 @@ struct logs : Kind {
 };
 struct elu1 : Kind {
     static __device__ __forceinline__ Acc value(int, Acc u, Acc) { return u > Acc(0) ? u + Acc(1) : exponential(u); }
+    static __device__ __forceinline__ Acc pull(int, Acc u, Acc, Acc f) { return u > Acc(0) ? f : f * exponential(u); }
 };
 struct relu : Kind {
     static __device__ __forceinline__ Acc value(int, Acc u, Acc) { return u > Acc(0) ? u : Acc(0); }
+    static __device__ __forceinline__ Acc pull(int, Acc u, Acc, Acc f) { return u > Acc(0) ? f : Acc(0); }
 };
 struct cos : Kind {
     static constexpr bool scaled = true;
     static __device__ __forceinline__ Acc value(int, Acc u, Acc offset) { return sine(u + offset, 1); }
+    static __device__ __forceinline__ Acc pull(int, Acc u, Acc offset, Acc f) { return -f * sine(u + offset, 0); }
 };
 struct sincos : Kind {
     static constexpr int parts = 2;
     static constexpr bool scaled = true;
     static __device__ __forceinline__ Acc value(int part, Acc u, Acc) { return sine(u, 1 - part); }
+    static __device__ __forceinline__ Acc pull(int part, Acc u, Acc, Acc f) { return (part ? f : -f) * sine(u, part); }
 };
 struct exp : Kind {
     static constexpr bool scaled = true;
@@ -65,6 +70,7 @@ struct exp_pair : Kind {
     static constexpr bool scaled = true;
     static constexpr bool per_feature = true;
     static __device__ __forceinline__ Acc log(int part, Acc u, Acc offset) { return (part ? -u : u) + offset; }
+    static __device__ __forceinline__ Acc pull(int part, Acc, Acc, Acc f) { return part ? -f : f; }
 };
 
 }  // namespace kinds

@@ -2,15 +2,6 @@
 
 constexpr int s_row = EB + 8;  // accumulators of a row of the state; 8 more keep the banks apart
 
-// Calls put(row, column, p) for the accumulators of a lane: element p of group j of a (16, FB) tile stands at that row and column.
-template <class Put> __device__ __forceinline__ void for_each_of_features(Put put) {
-    const int g = lane_index() / 4, t = lane_index() % 4;
-#pragma unroll
-    for (int j = 0; j < FB / 8; ++j)
-#pragma unroll
-        for (int p = 0; p < 4; ++p) put(j, p, warp_index() * 16 + g + p / 2 * 8, 8 * j + 2 * t + p % 2);
-}
-
 // The log features of keys from their projections, -infinity where a key is not visible; each warp's largest of every column goes to
 // column_top (WARPS, FB), NaN if one is, and those of row 0 to row_top (FB), unless null. A barrier must follow.
 __device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (&u)[FB / 8][4], int tile, const Map& map,

@@ -27,6 +27,11 @@ struct Map {
     __device__ __forceinline__ Acc log(int part, Acc u, Acc row, int feature) const {
         return Nonlinearity::log(part, u, shift(feature)) + (row + log_amplitude);
     }
+    // What f, the cotangent of that value or of that log, adds to the cotangent of u.
+    __device__ __forceinline__ Acc pull(int part, Acc u, int feature, Acc f) const {
+        const Acc y = Nonlinearity::pull(part, u, shift(feature), f);
+        return per_feature ? y : amplitude * y;
+    }
     // phi itself, the log scale multiplied in.
     __device__ __forceinline__ Acc whole(int part, Acc u, Acc row, int feature) const {
         if (per_feature) return exponential(log(part, u, row, feature));
@@ -34,6 +39,15 @@ struct Map {
         return Nonlinearity::scaled && row_weights ? y * exponential(row) : y;
     }
 };
+
+// Calls put(j, p, row, column) for the accumulators of a lane: element p of group j of a (16, FB) tile stands at that row and column.
+template <class Put> __device__ __forceinline__ void for_each_of_features(Put put) {
+    const int g = lane_index() / 4, t = lane_index() % 4;
+#pragma unroll
+    for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+        for (int p = 0; p < 4; ++p) put(j, p, warp_index() * 16 + g + p / 2 * 8, 8 * j + 2 * t + p % 2);
+}
 
 // Rows of omega as operands: rounding them costs nothing with SPLIT, where both parts are multiplied.
 __device__ __forceinline__ void load_omega(E* high, E* low, const Map& map, int first, int d0) {

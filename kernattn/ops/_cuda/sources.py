@@ -14,6 +14,7 @@ LINEAR = (*TYPES, "_cuda/octaves.cuh", "_cuda/output.cuh", "_cuda/kinds.cuh", "_
 HEADERS = {
     "features": (*MAPS, "_cuda/features.cuh"),
     "gram": (*MAPS, "_cuda/features.cuh"),
+    "features_vjp": (*MAPS, "features_vjp/pulled.cuh"),
     "hadamard": MAPS,
     "countsketch": (*TYPES, "_cuda/sketch.cuh"),
     "tensor_sketch": (*TYPES, "_cuda/sketch.cuh"),

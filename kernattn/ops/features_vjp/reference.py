@@ -17,7 +17,7 @@ from kernattn.ops.peaked import finite
 from kernattn.ops.spec import MapSpec
 from kernattn.ops.units import multiplied
 
-__all__ = ["features_vjp", "pulled"]
+__all__ = ["features_vjp", "pulled", "slope"]
 
 
 def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:
@@ -46,14 +46,14 @@ def pulled(x: Array, spec: MapSpec, f: Array, scale: bool, learn: bool) -> MapCo
     dx = du if spec.omega is None else xp.matmul(du, constant(xp, np.asarray(spec.omega), x.dtype, x))
     dr = xp.sum(f if kind.per_feature else f * phi, axis=-1, keepdims=True)  # (..., n, 1)
     if scale and kind.scale != "none":
-        dx = dx + dr * _slope(x, spec)
+        dx = dx + dr * slope(x, spec)
     else:
         dr = xp.zeros_like(dr)
     dx = xp.astype(dx, dtype, copy=False)
     return MapCotangent(dx, *_numbers(x, spec, f, du, dr)) if learn else MapCotangent(dx)
 
 
-def _slope(x: Array, spec: MapSpec) -> Array:
+def slope(x: Array, spec: MapSpec) -> Array:
     """Return the derivative of each row's log scale, (..., n, d)."""
     xp = namespace(x=x)
     slope = xp.zeros_like(x)

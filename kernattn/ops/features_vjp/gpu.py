@@ -1,0 +1,58 @@
+"""Cotangents of rows in CUDA: a tile of rows a block, projected again, their cotangents summed in registers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from kernattn._array import Array, dtype_name
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.inputs import map_input
+from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
+from kernattn.ops._cuda.sizes import ceil_div, pieces, row_length
+from kernattn.ops.cotangents import MapCotangent
+from kernattn.ops.features_vjp.pulled import pulled_code, pulled_room, result_type, workers
+from kernattn.ops.spec import MapSpec
+
+__all__ = ["Launch", "features_vjp", "launch"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch of the kernel `features_vjp`."""
+
+    defines: tuple[str, ...]
+    grid: tuple[int, int]
+    shared_bytes: int
+
+
+def launch(rows: int, d: int, code: MapCode, result: str, learn: bool, limits: runtime.Limits) -> Launch:
+    """Return the launch for x (rows, d)."""
+    shared_bytes = map_bytes(code, 1) + pieces(
+        (code.rows * row_length(code.operand, FB), code.operand),
+        (code.rows, code.accumulator),
+        (code.warps * FB, code.accumulator),
+    )
+    blocks = workers(ceil_div(rows, code.rows), learn, limits)
+    columns = ceil_div(d, code.db) if code.project else 1
+    return Launch((*code.defines, f"-DRESULT={result}"), (blocks, columns), shared_bytes)
+
+
+def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:
+    """Return the cotangents of x and, where they are learnt, of the map's numbers."""
+    import cupy
+
+    device = runtime.limits()
+    (n, d), lead = x.shape[-2:], tuple(x.shape[:-2])
+    code = pulled_code(map_code(dtype_name(x), spec, spec.per_feature, d, device), d, device)
+    rows = map_input(x, spec, code.accumulator)
+    result, count = result_type(x, spec, lead, code.accumulator), math.prod(lead) * n
+    how = launch(count, d, code, result, learn, device)
+    room = pulled_room(x, spec, lead, code, result, how.grid[0], learn)
+    function = runtime.kernel("features_vjp", "features_vjp", how.defines)
+    inputs = (rows.x, cupy.ascontiguousarray(g), rows.scale)
+    arguments = (*inputs, *room.arguments, *map_arguments(spec, code, d), np.int64(count))
+    runtime.start(function, how.grid, code.threads, how.shared_bytes, arguments)
+    return room.cotangent(x, spec, True, learn)

@@ -1,0 +1,47 @@
+"""Pullbacks on the emulation against those of array operations in float64."""
+
+import numpy as np
+import pytest
+
+from cuda_ops.cases import DTYPES, KINDS, OPERAND_EPS, to64
+from kernattn.ops.peaked import LogNormaliser, PeakedSum
+
+CASES = [  # test_kinds.py has the derivatives of all kinds
+    pytest.param(kind, dtype, marks=[] if (kind, dtype) in usual else pytest.mark.slow)
+    for usual in [{("exp_pair", "float32"), ("sincos", "bfloat16")}]
+    for dtype in DTYPES
+    for kind in KINDS
+]
+TOLERANCE = {dtype: 16 * eps + (2.0**-17 if dtype != "float64" else 2.0**-44) for dtype, eps in OPERAND_EPS.items()}
+
+
+def wide(x):
+    """An argument of an op with its arrays in float64."""
+    if isinstance(x, (PeakedSum, LogNormaliser)):
+        return type(x)(*map(to64, x))
+    return to64(x) if hasattr(x, "get") and x.dtype.kind not in "bi" else x.get() if hasattr(x, "get") else x
+
+
+def parts(found):
+    """The arrays of a pullback, None where there is none."""
+    for x in found:
+        if isinstance(x, tuple):
+            yield from parts(x)
+        else:
+            yield x
+
+
+def differences(found, wanted):
+    """What came out, what is wanted, and the largest size of that, part by part."""
+    for x, y in zip(parts(found), parts(wanted), strict=True):
+        assert (x is None) == (y is None)
+        if x is not None:
+            assert x.shape == y.shape
+            yield to64(x), to64(y), max(float(np.max(np.abs(to64(y)), initial=0.0)), 1e-3)
+
+
+def agree(found, wanted, dtype, factor=1.0):
+    for at, (x, y, size) in enumerate(differences(found, wanted)):
+        assert np.isfinite(x).all(), at
+        error = float(np.max(np.abs(x - y), initial=0.0)) / size
+        assert error <= factor * TOLERANCE[dtype], f"part {at}: {error}"

@@ -1,0 +1,38 @@
+"""The kernel `features_vjp` on the emulation against array operations in float64."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cuda_ops.cases import array, specs
+from cuda_ops.pullbacks import CASES, agree, wide
+from kernattn.ops.features_vjp import reference
+from kernattn.ops.spec import RowForm
+
+
+@pytest.mark.parametrize(("kind", "dtype"), CASES)
+def test_features_vjp(cupy, kind, dtype):
+    from kernattn.ops.features_vjp.gpu import features_vjp
+
+    for seed, (n, d, frequencies) in enumerate([(330, 5, 37), (3, 70, 16)]):
+        rng = np.random.default_rng(seed)
+        spec = specs(rng, kind, d, frequencies)
+        x = array(cupy, 0.5 * rng.normal(size=(2, n, d)), dtype)
+        g = array(cupy, rng.normal(size=(2, n, spec.num_features_of(d))), dtype)
+        found = features_vjp(x, spec, g, True)
+        assert found.x.dtype == x.dtype
+        wanted = reference.features_vjp(wide(x), spec, wide(g), True)
+        agree(found, wanted, dtype, 2.0)
+        np.testing.assert_array_equal(features_vjp(x, spec, g, False).x.get(), found.x.get())
+
+
+@pytest.mark.slow
+def test_a_quadratic_form(cupy):
+    from kernattn.ops.features_vjp.gpu import features_vjp
+
+    rng = np.random.default_rng(2)
+    form = RowForm(rng.normal(size=(3, 5)), rng.normal(size=5), rng.normal(size=5))
+    spec = replace(specs(rng, "exp", 5, 20), row_form=form)
+    x, g = (array(cupy, 0.5 * rng.normal(size=(40, c)), "float32") for c in (5, 20))
+    agree(features_vjp(x, spec, g, True), reference.features_vjp(wide(x), spec, wide(g), True), "float32")
