@@ -30,6 +30,7 @@ __all__ = [
     "positive_number",
     "shown",
     "summary",
+    "whole_number",
 ]
 
 HUGE = 1e100  # the largest size of a map's numbers: their squares and products do not overflow
@@ -93,6 +94,13 @@ def positive_integer(name: str, value: Any) -> int:
     """Return `value` as an int, which must be a positive integer."""
     if isinstance(value, bool) or not isinstance(value, Integral) or not 1 <= int(value) <= MOST:
         raise ParameterError(f"{name} must be a positive integer below 2**31; got {shown(value)}")
+    return int(value)
+
+
+def whole_number(name: str, value: Any) -> int:
+    """Return `value` as an int, which must be a non-negative integer, such as a seed."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < 0:
+        raise ParameterError(f"{name} must be a non-negative integer; got {shown(value)}")
     return int(value)
 
 

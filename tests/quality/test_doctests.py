@@ -11,12 +11,12 @@ import pytest
 from quality.tree import modules
 
 NEEDS = {"cpu": "numba"}
-EDGES = {"kernattn.dask": "dask", "kernattn.jax": "jax", "kernattn.sklearn": "sklearn", "kernattn.torch": "torch"}
+EDGES = {"dask": "dask", "huggingface": "transformers", "jax": "jax", "sklearn": "sklearn", "torch": "torch"}
 
 
 @pytest.mark.parametrize("module", modules())
 def test_docstring_examples(module: str) -> None:
-    needed = EDGES.get(module, NEEDS.get(module.rpartition(".")[2]))
+    needed = EDGES.get(".".join(module.split(".")[1:2]), NEEDS.get(module.rpartition(".")[2]))
     if needed and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed")
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

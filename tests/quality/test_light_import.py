@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 
-HEAVY = ("cupy", "dask", "jax", "llvmlite", "matplotlib", "numba", "sklearn", "torch", "tqdm")
+import pytest
+
+HEAVY = ("cupy", "dask", "jax", "llvmlite", "matplotlib", "numba", "sklearn", "torch", "tqdm", "transformers")
 
 
 def loaded_by(statement: str) -> set[str]:
@@ -35,3 +37,12 @@ def test_reference_path_is_light() -> None:
 
 def test_command_line_is_light() -> None:
     assert loaded_by("import kernattn.cli") == set()
+
+
+@pytest.mark.parametrize("absent", ["torch", "transformers"])
+def test_hugging_face_says_which_extra_it_needs(absent: str) -> None:
+    script = f"import sys; sys.modules[{absent!r}] = None; import kernattn.huggingface"
+    run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    last = run.stderr.splitlines()[-1]
+    assert last.startswith("kernattn.errors.MissingExtra: kernattn.huggingface needs ")
+    assert last.endswith("pip install 'kernattn[huggingface]'")

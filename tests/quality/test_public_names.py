@@ -15,7 +15,8 @@ from quality.tree import is_public, modules, syntax
 PUBLIC = [name for name in modules() if is_public(name)]
 ROOMS = ["kernattn.bench.cpu", "kernattn.bench.gpu"]
 ROOMS += [
-    f"kernattn.{room}" for room in ("attention", "bench", "features", "kernels", "metrics", "projections", "studies")
+    f"kernattn.{room}"
+    for room in ("attention", "bench", "features", "huggingface", "kernels", "metrics", "projections", "studies")
 ]
 
 

@@ -1,0 +1,131 @@
+"""Attention as models of transformers call it: exact, and by random features."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from kernattn.attention import (
+    LinearState,
+    causal_linear_attention,
+    key_state,
+    linear_attention,
+    linear_attention_step,
+    softmax_attention,
+)
+from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap, random_features
+from kernattn.huggingface._cache import layer_of
+from kernattn.huggingface._call import Call, read
+from kernattn.huggingface._heads import joined
+from kernattn.kernels import Softmax
+
+__all__ = ["Favor", "softmax"]
+
+
+def softmax(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    **kwargs: Any,
+) -> tuple[Tensor, None]:
+    """Return exact attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
+    if layer_of(key) is not None:
+        raise ParameterError("a StateCache needs the attention 'kernattn_favor'; exact attention keeps all keys")
+    q, k, v, mask, causal, scale = read(module, query, key, value, attention_mask, scaling, dropout, is_causal, kwargs)
+    out = softmax_attention(q, k, v, scale=scale, causal=causal, key_mask=mask)
+    return joined(out).transpose(1, 2).contiguous(), None
+
+
+class Favor:
+    r"""Attention by random features of the softmax kernel, :math:`\phi(q)^T \phi(k) \approx e^{s q^T k}`.
+
+    FAVOR+, Choromanski et al. (2021), as :func:`register` hands it to transformers. Every layer has a draw of its own,
+    which follows from the seed, the number of redraws and the layer's index: the same calls make the same model.
+
+    Attributes
+    ----------
+    num_features : int
+        The number of features.
+    estimator, projection : str
+        Which features, and how their frequencies are arranged.
+    seed : int
+        Seed of all draws.
+    draws : int
+        How many times all layers were redrawn.
+    """
+
+    def __init__(self, num_features: int, estimator: str, projection: str, seed: int) -> None:
+        self.num_features, self.estimator, self.projection, self.seed = num_features, estimator, projection, seed
+        self.draws = 0
+        self._maps: dict[tuple[int, int, float], FeatureMap] = {}
+
+    def redraw(self) -> None:
+        """Give every layer a fresh draw. A StateCache filled before belongs to the old one, and is refused."""
+        self.draws += 1
+        self._maps.clear()
+
+    def draw(self, layer: int, dim: int, scale: float) -> FeatureMap:
+        """Return the map of a layer: of its index, of the dimension of its heads, and of the scale of its scores."""
+        key = layer, dim, scale
+        if key not in self._maps:
+            rng = np.random.default_rng([self.seed, self.draws, layer])
+            self._maps[key] = random_features(
+                Softmax(scale=scale), dim, self.num_features,
+                estimator=self.estimator, projection=self.projection, rng=rng,
+            )  # fmt: skip
+        return self._maps[key]
+
+    def __call__(
+        self,
+        module: nn.Module,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        attention_mask: Tensor | None,
+        scaling: float | None = None,
+        dropout: float = 0.0,
+        is_causal: bool | None = None,
+        **kwargs: Any,
+    ) -> tuple[Tensor, None]:
+        """Return linear attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
+        layer = layer_of(key)
+        call = read(module, query, key, value, attention_mask, scaling, dropout, is_causal, kwargs)
+        phi = self.draw(getattr(module, "layer_idx", None) or 0, call.q.shape[-1], call.scale)
+        if layer is not None:
+            if not call.causal:
+                raise ParameterError("a StateCache is for causal attention; got attention of all tokens to all")
+            out = layer.read(lambda state: _continued(state, call, phi))
+        elif call.causal:
+            out = _last_queries(call, phi)
+        else:
+            out = linear_attention(call.q, call.k, call.v, phi, key_mask=call.key_mask)
+        return joined(out).transpose(1, 2).contiguous(), None
+
+
+def _continued(state: LinearState | None, call: Call, phi: FeatureMap) -> tuple[Tensor, LinearState]:
+    """Return causal attention after a state, and the state after it."""
+    q, k, v, mask = call[:4]
+    if state is None or q.shape[-2] > 1:
+        return causal_linear_attention(q, k, v, phi, state=state, key_mask=mask)
+    row = None if mask is None else mask[..., 0]
+    out, state = linear_attention_step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], phi, key_mask=row)
+    return out[..., None, :], state
+
+
+def _last_queries(call: Call, phi: FeatureMap) -> Tensor:
+    """Return causal attention of n queries, the last of l tokens: the keys before them are a state."""
+    q, k, v, mask = call[:4]
+    first = k.shape[-2] - q.shape[-2]
+    if not first:
+        return causal_linear_attention(q, k, v, phi, key_mask=mask)[0]
+    early, late = (None, None) if mask is None else (mask[..., :first], mask[..., first:])
+    state = key_state(k[..., :first, :], v[..., :first, :], phi, key_mask=early)
+    return causal_linear_attention(q, k[..., first:, :], v[..., first:, :], phi, state=state, key_mask=late)[0]

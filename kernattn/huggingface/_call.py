@@ -1,0 +1,68 @@
+"""What a model of transformers hands to its attention, as kernattn takes it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from kernattn.errors import ParameterError
+from kernattn.huggingface._heads import grouped
+from kernattn.huggingface._masks import keys_seen
+
+__all__ = ["Call", "read"]
+
+UNKNOWN = {
+    "sliding_window": "attention within a sliding window",
+    "softcap": "soft caps on scores",
+    "position_bias": "biases of positions",
+    "s_aux": "attention sinks",
+    "head_mask": "masks of heads",
+    "cache": "paged caches",
+}
+
+
+class Call(NamedTuple):
+    """One call of attention, grouped: q (..., n, d), k (..., l, d), v (..., l, e) and key_mask (..., l)."""
+
+    q: Tensor
+    k: Tensor
+    v: Tensor
+    key_mask: Tensor | None
+    causal: bool
+    scale: float
+
+
+def read(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    scaling: float | None,
+    dropout: float,
+    is_causal: bool | None,
+    others: dict[str, Any],
+) -> Call:
+    """Return the call, or raise where it asks for what linear and exact attention of kernattn do not do."""
+    for name, what in UNKNOWN.items():
+        if others.get(name) is not None:
+            raise ParameterError(f"{name} must be None: kernattn has no {what}; got it from {type(module).__name__}")
+    if others.get("output_attentions"):
+        raise ParameterError("output_attentions must be False: kernattn forms no matrix of attention; got True")
+    if dropout:
+        raise ParameterError(
+            f"dropout of attention must be 0: no weights are formed that could be dropped; got {dropout} from "
+            f"{type(module).__name__} (set attn_pdrop, attention_dropout or the like to 0 in the config)"
+        )
+    kept, alike = keys_seen(attention_mask)
+    if torch.is_autocast_enabled(query.device.type):
+        low = torch.get_autocast_dtype(query.device.type)
+        query, key, value = (x if x.dtype == torch.float64 else x.to(low) for x in (query, key, value))
+    if kept is not None:
+        kept = kept[:, -key.shape[2] :]
+    if is_causal is None:
+        is_causal = getattr(module, "is_causal", True)
+    scale = query.shape[-1] ** -0.5 if scaling is None else float(scaling)
+    return Call(*grouped(query, key, value, kept), causal=is_causal and not alike, scale=scale)

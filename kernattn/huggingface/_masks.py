@@ -1,0 +1,66 @@
+"""Masks as transformers makes them: which keys there are, one row for all queries, and never a matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers.masking_utils import bidirectional_mask_function, causal_mask_function
+
+from kernattn.errors import ParameterError
+
+__all__ = ["key_mask", "keys_seen"]
+
+
+def key_mask(
+    batch_size: int,
+    q_length: int,
+    kv_length: int,
+    q_offset: int | Tensor = 0,
+    kv_offset: int = 0,
+    mask_function: Callable[..., Any] = causal_mask_function,
+    attention_mask: Tensor | None = None,
+    device: torch.device | str = "cpu",
+    **_: Any,
+) -> Tensor | None:
+    """Return the keys that a model's attention sees, True where there is one, or raise where no such row says it.
+
+    Its form tells the two kinds of attention apart: (batch, kv_length), or None for all, where it is causal, and
+    (batch, 1, 1, kv_length) where every query sees every key.
+    """
+    if mask_function not in (causal_mask_function, bidirectional_mask_function):
+        raise ParameterError(
+            "attention by kernattn must be causal or bidirectional, with a mask of padded tokens; this model asks for "
+            "another pattern, such as a sliding window, chunks or packed sequences"
+        )
+    kept = None if attention_mask is None else attention_mask[:, kv_offset : kv_offset + kv_length]
+    if kept is not None and kept.shape[1] != kv_length:
+        raise ParameterError(
+            f"attention_mask must have an entry for each of the {kv_offset + kv_length} tokens so far; "
+            f"got shape {tuple(attention_mask.shape)}"  # type: ignore[union-attr]
+        )
+    if mask_function is bidirectional_mask_function:
+        if kept is None:
+            kept = torch.ones((batch_size, kv_length), dtype=torch.bool, device=device)
+        return kept[:, None, None]
+    if isinstance(q_offset, Tensor) or q_offset + q_length != kv_offset + kv_length:
+        raise ParameterError("the cache must grow with its tokens, as DynamicCache and StateCache do; got a static one")
+    if kept is None or (not torch.compiler.is_compiling() and bool(kept.all())):
+        return None
+    return kept
+
+
+def keys_seen(mask: Tensor | None) -> tuple[Tensor | None, bool]:
+    """Return the mask (batch, l) that a model hands to its attention, and whether it is one of all queries alike."""
+    if mask is None:
+        return None, False
+    if mask.dtype == torch.bool and mask.ndim == 2:
+        return mask, False
+    if mask.dtype == torch.bool and mask.ndim == 4 and mask.shape[1] == mask.shape[2] == 1:
+        return mask[:, 0, 0], True
+    raise ParameterError(
+        "attention_mask must be (batch, l), True or 1 for tokens, which kernattn combines with causal attention "
+        f"itself; got a mask of shape {tuple(mask.shape)} and {mask.dtype}"
+    )

@@ -1,0 +1,82 @@
+"""The names under which transformers finds attention by kernattn."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from transformers import AttentionInterface, AttentionMaskInterface
+
+from kernattn._check import positive_integer, shown, whole_number
+from kernattn.errors import ParameterError
+from kernattn.huggingface._attention import Favor, softmax
+from kernattn.huggingface._masks import key_mask
+
+__all__ = ["register"]
+
+
+def register(
+    num_features: int = 256,
+    *,
+    estimator: str = "positive",
+    projection: str = "orthogonal",
+    seed: int = 0,
+    name: str = "kernattn_favor",
+) -> Favor:
+    r"""Make :math:`\phi(q)^T \phi(k) \approx e^{s q^T k}` the attention of any model that asks for it by name.
+
+    ``model.set_attn_implementation("kernattn")`` swaps a model's attention for exact attention by kernattn, and
+    "kernattn_favor" for FAVOR+ (Choromanski et al. 2021). The model is not modified, and any other name swaps back.
+    Causal and bidirectional attention are served, masks of padded tokens, grouped queries, the caches that grow, and
+    :class:`StateCache`, which does not. Dropout of attention, sliding windows, packed sequences, soft caps, biases of
+    positions, sinks and static caches are refused when a model asks for them.
+
+    Parameters
+    ----------
+    num_features : int
+        The number of features.
+    estimator : str
+        Which features, as :func:`kernattn.random_features` names them, of those that need no data.
+    projection : str
+        How frequencies are arranged, as in :func:`kernattn.random_features`.
+    seed : int
+        Seed of all draws. One of a layer follows from it, the layer's index and the number of redraws.
+    name : str
+        The name of this attention, which begins with "kernattn_". Models that ask for different names can have
+        different numbers of features; a name that is registered again changes for the models that use it.
+
+    Returns
+    -------
+    Favor
+        What was registered; its `redraw` gives all layers fresh features.
+
+    Raises
+    ------
+    ParameterError
+        If an argument does not fit, or the estimator needs data.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from transformers import GPT2Config, GPT2LMHeadModel
+    >>> from kernattn.huggingface import register
+    >>> favor = register(num_features=64)
+    >>> model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, n_positions=64, vocab_size=9)).eval()
+    >>> tokens = torch.tensor([[1, 2, 3, 4]])
+    >>> with torch.no_grad():
+    ...     own = model(tokens).logits
+    ...     model.set_attn_implementation("kernattn")
+    ...     exact = model(tokens).logits
+    ...     model.set_attn_implementation("kernattn_favor")
+    ...     approximate = model(tokens).logits
+    >>> bool((exact - own).abs().max() < 1e-5), bool((approximate - own).abs().max() < 0.1)
+    (True, True)
+    """
+    given: Any = name
+    if not isinstance(given, str) or not given.startswith("kernattn_") or given == "kernattn_":
+        raise ParameterError(f"name must begin with 'kernattn_' and go on; got {shown(name)}")
+    favor = Favor(positive_integer("num_features", num_features), estimator, projection, whole_number("seed", seed))
+    favor.draw(0, 64, 0.125)
+    for key, attention in (("kernattn", softmax), (name, favor)):
+        AttentionInterface.register(key, attention)
+        AttentionMaskInterface.register(key, key_mask)
+    return favor

@@ -1,0 +1,47 @@
+"""Small models of three kinds, with random weights: no file is loaded."""
+
+import torch
+from transformers import BertConfig, BertModel, GPT2Config, GPT2LMHeadModel, LlamaConfig, LlamaForCausalLM
+
+WORDS = 61
+SMALL = {"vocab_size": WORDS, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
+
+
+def gpt2(**changes):
+    config = {"n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 128, "attn_pdrop": 0.0}
+    torch.manual_seed(1)
+    return GPT2LMHeadModel(GPT2Config(**SMALL, **config | changes)).eval()
+
+
+def llama(**changes):
+    """Grouped queries and rotary positions."""
+    config = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    torch.manual_seed(2)
+    return LlamaForCausalLM(LlamaConfig(**SMALL, intermediate_size=64, **config | changes)).eval()
+
+
+def bert(**changes):
+    config = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+    torch.manual_seed(3)
+    return BertModel(BertConfig(**SMALL, **config | changes)).eval()
+
+
+MODELS = {"gpt2": gpt2, "llama": llama, "bert": bert}
+
+
+def tokens(batch, length, seed=0):
+    return torch.randint(1, WORDS, (batch, length), generator=torch.Generator().manual_seed(seed))
+
+
+def padded(batch, length, left):
+    """A mask whose first row has so many padded tokens, on the left or on the right."""
+    mask = torch.ones((batch, length), dtype=torch.long)
+    mask[0, slice(left) if left > 0 else slice(left, None)] = 0
+    return mask
+
+
+def answers(model, attention, x, **inputs):
+    """What a model says with an attention: logits, or the last hidden states."""
+    model.set_attn_implementation(attention)
+    with torch.no_grad():
+        return model(x, **inputs)[0]

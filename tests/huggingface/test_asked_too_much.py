@@ -1,0 +1,105 @@
+"""What a model may ask of its attention that kernattn does not do: each is refused by its name."""
+
+import pytest
+import torch
+from transformers import MistralConfig, MistralForCausalLM, StaticCache
+
+from huggingface.models import SMALL, gpt2, llama, tokens
+from kernattn.errors import ParameterError
+from kernattn.huggingface import StateCache, register
+
+BOTH = pytest.mark.parametrize("attention", ["kernattn", "kernattn_favor"])
+
+
+@pytest.fixture(autouse=True)
+def _favor():
+    register(16)
+
+
+def asked(model, attention, message, x=None, **inputs):
+    model.set_attn_implementation(attention)
+    with torch.no_grad(), pytest.raises(ParameterError, match=message):
+        model(tokens(1, 9) if x is None else x, **inputs)
+
+
+@BOTH
+def test_dropout(attention):
+    made = gpt2(attn_pdrop=0.1)
+    asked(made.train(), attention, "dropout of attention must be 0.*got 0.1 from GPT2Attention")
+    made.eval()
+    with torch.no_grad():
+        made(tokens(1, 9))
+
+
+@BOTH
+def test_sliding_windows(attention):
+    sizes = {"num_hidden_layers": 1, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 2}
+    made = MistralForCausalLM(MistralConfig(**SMALL, **sizes, intermediate_size=16, sliding_window=4))
+    asked(made, attention, "a sliding window")
+
+
+@BOTH
+def test_packed_sequences(attention):
+    positions = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3, 4]])
+    asked(llama(), attention, "packed sequences", position_ids=positions, use_cache=False)
+
+
+@BOTH
+def test_masks_of_pairs(attention):
+    mask = torch.ones((1, 1, 9, 9), dtype=torch.bool).tril()
+    asked(llama(), attention, r"attention_mask must be \(batch, l\)", attention_mask=mask)
+    asked(llama(), attention, "torch.float32", attention_mask=torch.zeros((1, 1, 9, 9)))
+
+
+@BOTH
+def test_static_caches(attention):
+    made = llama()
+    asked(made, attention, "got a static one", past_key_values=StaticCache(made.config, max_cache_len=20))
+
+
+@BOTH
+@pytest.mark.parametrize("name", ["softcap", "position_bias", "s_aux", "cache", "sliding_window"])
+def test_other_kinds_of_scores(attention, name):
+    asked(llama(), attention, f"{name} must be None", **{name: 1.0})
+
+
+@BOTH
+def test_matrices_of_attention(attention):
+    asked(llama(), attention, "output_attentions must be False", output_attentions=True)
+
+
+def test_a_state_for_exact_attention():
+    asked(llama(), "kernattn", "'kernattn_favor'", past_key_values=StateCache())
+
+
+def test_a_state_for_attention_that_does_not_know_it():
+    made, cache = llama(), StateCache()
+    made.set_attn_implementation("sdpa")
+    with torch.no_grad():
+        made(tokens(1, 9), past_key_values=cache)
+    asked(made, "sdpa", "what ran in this model did not", tokens(1, 1), past_key_values=cache)
+
+
+def test_a_state_for_attention_of_all_to_all():
+    asked(llama(is_causal=False), "kernattn_favor", "is for causal attention", past_key_values=StateCache())
+
+
+def test_a_state_of_another_draw():
+    made, cache, favor = llama(), StateCache(), register(16)
+    made.set_attn_implementation("kernattn_favor")
+    with torch.no_grad():
+        made(tokens(1, 9), past_key_values=cache)
+    favor.redraw()
+    with torch.no_grad(), pytest.raises(ValueError, match="one draw"):
+        made(tokens(1, 1), past_key_values=cache)
+
+
+def test_a_state_cannot_forget_the_last_tokens():
+    cache = StateCache()
+    made = llama()
+    made.set_attn_implementation("kernattn_favor")
+    with torch.no_grad():
+        made(tokens(1, 9), past_key_values=cache)
+    assert not cache.is_croppable
+    with pytest.raises(ParameterError, match=r"crop\(-2\)"):
+        cache.crop(-2)

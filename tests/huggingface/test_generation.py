@@ -1,0 +1,83 @@
+"""Generation with the caches of transformers, and with states, which do not grow."""
+
+import pytest
+import torch
+from transformers import DynamicCache
+
+from huggingface.models import gpt2, llama, padded, tokens
+from kernattn.huggingface import StateCache, register
+
+DECODERS = pytest.mark.parametrize("model", [gpt2, llama])
+
+
+@pytest.fixture(autouse=True)
+def _favor():
+    register(64)
+
+
+def logits(model, x, cache=None, **inputs):
+    with torch.no_grad():
+        return model(x, past_key_values=cache, use_cache=cache is not None, **inputs).logits
+
+
+@DECODERS
+@pytest.mark.parametrize(
+    ("attention", "cache"),
+    [("kernattn", DynamicCache), ("kernattn_favor", DynamicCache), ("kernattn_favor", StateCache)],
+)
+def test_parts_of_a_text_give_what_the_whole_gives(model, attention, cache):
+    made, x, mask = model(), tokens(3, 24), padded(3, 24, 4)
+    made.set_attn_implementation(attention)
+    positions = (mask.cumsum(-1) - 1).clamp(min=0)
+    whole = logits(made, x, attention_mask=mask, position_ids=positions)
+    kept, parts = cache(), []
+    for start, end in ((0, 9), (9, 15), (15, 16), (16, 17), (17, 24)):
+        at = slice(start, end)
+        inputs = {"attention_mask": mask[:, :end], "position_ids": positions[:, at]}
+        parts.append(logits(made, x[:, at], kept, **inputs))
+    found = torch.cat(parts, dim=1)
+    torch.testing.assert_close(found[mask.bool()], whole[mask.bool()], rtol=0, atol=2e-5)
+    assert kept.get_seq_length() == 24
+
+
+@DECODERS
+@pytest.mark.parametrize("beams", [1, 3])
+def test_greedy_text_is_that_without_a_cache(model, beams):
+    made, x, mask = model(), tokens(2, 11), padded(2, 11, 3)
+    made.set_attn_implementation("kernattn_favor")
+    settings = {"attention_mask": mask, "max_new_tokens": 12, "do_sample": False, "num_beams": beams}
+    caches = {"use_cache": False}, {"past_key_values": DynamicCache()}, {"past_key_values": StateCache()}
+    alone, grown, constant = (made.generate(x, **settings, **cache) for cache in caches)
+    assert alone.shape == (2, 23)
+    assert torch.equal(grown, alone)
+    assert torch.equal(constant, alone)
+
+
+@DECODERS
+def test_memory_does_not_grow(model):
+    made, cache, sizes = model(), StateCache(), []
+    made.set_attn_implementation("kernattn_favor")
+    for length in (1, 40, 1, 1):
+        logits(made, tokens(2, length), cache)
+        sizes.append(cache.nbytes)
+    assert cache.get_seq_length() == 43
+    kv_heads, dim = getattr(made.config, "num_key_value_heads", 2), 32 // made.config.num_attention_heads
+    assert sizes == [4 * 2 * 2 * kv_heads * 64 * (dim + 2)] * 4
+
+
+def test_sequences_are_chosen_repeated_and_forgotten():
+    made, x = llama(), tokens(3, 10)
+    made.set_attn_implementation("kernattn_favor")
+    whole = logits(made, x)
+    cache = StateCache()
+    assert cache.nbytes == 0
+    logits(made, x[:, :8], cache)
+    assert cache.batch_size == 3
+    cache.batch_select_indices(torch.tensor([2, 0]))
+    cache.batch_repeat_interleave(2)
+    cache.reorder_cache(torch.tensor([3, 0]))
+    assert cache.batch_size == 2
+    torch.testing.assert_close(logits(made, x[[0, 2], 8:], cache), whole[[0, 2], 8:], rtol=0, atol=1e-5)
+    cache.reset()
+    assert (cache.nbytes, cache.get_seq_length()) == (0, 0)
+    torch.testing.assert_close(logits(made, x, cache), whole, rtol=0, atol=1e-5)

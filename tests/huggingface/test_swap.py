@@ -1,0 +1,164 @@
+"""Models of transformers whose attention is swapped by name."""
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional
+from transformers import AttentionInterface
+
+from covering import turns
+from huggingface.models import MODELS, answers, bert, gpt2, llama, padded, tokens
+from kernattn.errors import ParameterError
+from kernattn.huggingface import register
+
+PADDINGS = [None, 5, -4]
+
+
+def relative(approximate, exact, mask=None):
+    """The Frobenius norm of an error over that of what it is an error of, at the tokens that count."""
+    kept = slice(None) if mask is None else mask.bool()
+    return float((approximate - exact)[kept].norm() / exact[kept].norm())
+
+
+@pytest.fixture(autouse=True)
+def _favor():
+    register(64)
+
+
+@pytest.mark.parametrize(("model", "left"), turns(MODELS, PADDINGS))
+def test_exact_attention_is_the_models_own(model, left):
+    made, x = MODELS[model](), tokens(2, 23)
+    mask = None if left is None else padded(2, 23, left)
+    own, ours = (answers(made, name, x, attention_mask=mask) for name in ("eager", "kernattn"))
+    kept = slice(None) if mask is None else mask.bool()
+    assert float((ours - own)[kept].abs().max()) <= 1e-6 * max(1.0, float(own.abs().max()))
+
+
+@pytest.mark.parametrize(("model", "left"), turns(MODELS, PADDINGS))
+def test_padded_tokens_change_nothing(model, left):
+    made, x = MODELS[model](), tokens(2, 23)
+    mask = padded(2, 23, left or 3)
+    other = torch.where(mask.bool(), x, torch.flip(x, (1,)))
+    first, second = (answers(made, "kernattn_favor", each, attention_mask=mask) for each in (x, other))
+    torch.testing.assert_close(first[mask.bool()], second[mask.bool()], rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_favor_nears_the_model_as_features_grow(model):
+    made, x = MODELS[model](), tokens(2, 48)
+    exact = answers(made, "eager", x)
+    errors = []
+    for m in (16, 1024):
+        redraws = []
+        for seed in range(4):
+            register(m, seed=seed)
+            redraws.append(relative(answers(made, "kernattn_favor", x), exact))
+        errors.append(np.mean(redraws))
+    assert errors[1] < errors[0] / 5  # 8 for iid features; 5.1 to 9.3 measured
+
+
+@pytest.mark.parametrize("model", [gpt2, llama])
+def test_favor_is_blind_to_the_future(model):
+    made, x = model(), tokens(1, 20)
+    later = x.clone()
+    later[:, 12:] = 1
+    first, second = (answers(made, "kernattn_favor", each) for each in (x, later))
+    torch.testing.assert_close(first[:, :12], second[:, :12], rtol=0, atol=0)
+    assert not torch.equal(first[:, 12:], second[:, 12:])
+
+
+def test_bert_sees_the_future():
+    x = tokens(1, 20)
+    later = x.clone()
+    later[:, 12:] = 1
+    made = bert()
+    first, second = (answers(made, "kernattn_favor", each)[:, 0] for each in (x, later))
+    assert not torch.equal(first, second)
+
+
+def test_a_decoder_told_to_see_everything_does():
+    made, x = llama(is_causal=False), tokens(2, 12)
+    mask = padded(2, 12, 3)
+    own, ours = (answers(made, name, x, attention_mask=mask)[mask.bool()] for name in ("eager", "kernattn"))
+    torch.testing.assert_close(ours, own, rtol=0, atol=1e-6)
+
+
+def test_heads_have_the_scale_that_the_model_says():
+    made, x = gpt2(scale_attn_by_inverse_layer_idx=True, scale_attn_weights=False), tokens(2, 30)
+    own, ours = (answers(made, name, x) for name in ("eager", "kernattn"))
+    torch.testing.assert_close(ours, own, rtol=0, atol=1e-6)
+    register(2048)
+    assert relative(answers(made, "kernattn_favor", x), own) < 0.02
+
+
+def test_redraws_are_fresh_and_repeat():
+    made, x = gpt2(), tokens(1, 20)
+    favor = register(32, seed=3)
+    first = answers(made, "kernattn_favor", x)
+    favor.redraw()
+    second = answers(made, "kernattn_favor", x)
+    assert not torch.equal(first, second)
+    again = register(32, seed=3)
+    assert torch.equal(answers(made, "kernattn_favor", x), first)
+    again.redraw()
+    assert torch.equal(answers(made, "kernattn_favor", x), second)
+    assert favor.draws == again.draws == 1
+
+
+def test_layers_have_draws_of_their_own():
+    favor = register(32)
+    assert favor.draw(0, 8, 1.0) is favor.draw(0, 8, 1.0)
+    assert not np.array_equal(favor.draw(0, 8, 1.0).omega, favor.draw(1, 8, 1.0).omega)
+
+
+def test_names_stand_apart():
+    made, x = gpt2(), tokens(1, 20)
+    register(16, name="kernattn_few")
+    few, many = (answers(made, name, x) for name in ("kernattn_few", "kernattn_favor"))
+    assert not torch.equal(few, many)
+
+
+@pytest.mark.parametrize("model", [gpt2, bert])
+@pytest.mark.parametrize("attention", ["kernattn", "kernattn_favor"])
+def test_bfloat16(model, attention):
+    made, x = model(), tokens(2, 20)
+    exact = answers(made, "eager", x)
+    register(1024)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        ours = answers(made, attention, x)
+    assert ours.dtype == torch.bfloat16 or model is bert
+    assert relative(ours.float(), exact) < 0.05
+    whole = answers(made.bfloat16(), attention, x)
+    assert whole.dtype == torch.bfloat16
+    assert relative(whole.float(), exact) < 0.05
+
+
+def test_gradients_are_the_models_own():
+    made, x = llama().train(), tokens(2, 20)
+    found = []
+    for attention in ("eager", "kernattn"):
+        made.set_attn_implementation(attention)
+        made.zero_grad()
+        functional.cross_entropy(made(x).logits[:, :-1].flatten(0, 1), x[:, 1:].flatten()).backward()
+        found.append([p.grad.clone() for p in made.parameters()])
+    for own, ours in zip(*found, strict=True):
+        torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_features": 0}, "num_features must be a positive integer"),
+        ({"estimator": "best"}, "estimator must be"),
+        ({"projection": "best"}, "projection must be"),
+        ({"seed": -1}, "seed must be a non-negative integer; got -1"),
+        ({"name": "sdpa"}, "name must begin with 'kernattn_'"),
+        ({"name": None}, "name must begin with 'kernattn_'"),
+        ({"estimator": "favor_sharp"}, "data"),
+    ],
+)
+def test_arguments_are_checked(arguments, message):
+    before = AttentionInterface()["kernattn_favor"]
+    with pytest.raises(ParameterError, match=message):
+        register(**arguments)
+    assert AttentionInterface()["kernattn_favor"] is before
