@@ -84,7 +84,8 @@ def map_gradients(phi: FeatureMap, names: tuple[str, ...], *sides: tuple[Array, 
     found: dict[str, Array] = {}
     for name in names:
         if name in NUMBERS:
-            found[name] = sum(getattr(cotangent, name) for _, cotangent in sides[1:]) + getattr(sides[0][1], name)
+            parts = [part for _, cotangent in sides if (part := getattr(cotangent, name)) is not None]
+            found[name] = sum(parts[1:], parts[0])  # queries give none of row_weights, which cancel
             continue
         x = sides[0][0]
         xp, total = namespace(x=x), sum(_products(*side) for side in sides)

@@ -10,11 +10,14 @@ from kernattn._array import Array, dtype_name, namespace
 from kernattn._check import shown
 from kernattn._gradients.maps import MapGradients, checked_map, learnt, map_gradients, spec_of
 from kernattn.attention._check import check_arrays
+from kernattn.attention._linear import causal_normalised
+from kernattn.attention._states import attend_normalised
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend_vjp import OP as ATTEND
 from kernattn.ops.block_softmax_vjp import OP as SOFTMAX
 from kernattn.ops.causal_vjp import OP as CAUSAL
+from kernattn.ops.cotangents import in_units_of
 from kernattn.ops.features_vjp import OP as FEATURES
 from kernattn.ops.key_state_vjp import OP as KEY_STATE
 from kernattn.ops.peaked import LinearState, PeakedSum
@@ -86,13 +89,13 @@ def _linear(
     check_arrays("qkv", q, k, v, phi=phi, key_mask=key_mask)
     attend, key_state = ATTEND.implementation(q, backend), KEY_STATE.implementation(k, backend)
     state = attention.key_state(k, v, phi, key_mask=key_mask, backend=backend)
-    out, normaliser = attention.attend_with_lse(state, q, phi, backend=backend)
+    out, normaliser = attend_normalised(state, q, phi, backend)
     sums = PeakedSum(*state[:3])
 
     def pullback(cotangent: Any) -> LinearGradients:
         g = _like("the cotangent", cotangent, out)
-        found, dq = attend(sums, q, spec_of(phi, False), out, normaliser, g, learnt(names))
-        dk, dv = key_state(k, v, spec_of(phi, True), key_mask, found._replace(peak=sums.peak), learnt(names))
+        found, dq = attend(sums, q, spec_of(phi, False).unscaled, out, normaliser, g, learnt(names))
+        dk, dv = key_state(k, v, spec_of(phi, True), key_mask, found, learnt(names))
         return LinearGradients(dq.x, dk.x, dv, map_gradients(phi, names, (q, dq), (k, dk)))
 
     return out, pullback
@@ -111,9 +114,7 @@ def _causal(
 ) -> tuple[tuple[Array, LinearState], Pullback]:
     names = checked_map(phi, learn)
     run = CAUSAL.implementation(v, backend)
-    out, normaliser, last = attention.causal_with_lse(
-        q, k, v, phi, state=state, key_mask=key_mask, segment_ids=segment_ids, backend=backend
-    )
+    out, normaliser, last = causal_normalised(q, k, v, phi, state, key_mask, segment_ids, backend)
     before = None if state is None else PeakedSum(*state[:3])
 
     def pullback(cotangent: Any) -> CausalGradients:
@@ -124,7 +125,7 @@ def _causal(
             )
         g, after = _like("the cotangent of the outputs", cotangent[0], out), _like_state(cotangent[1], last)
         dq, dk, dv, found = run(
-            q, k, v, spec_of(phi, False), spec_of(phi, True), before, key_mask, segment_ids,
+            q, k, v, spec_of(phi, False).unscaled, spec_of(phi, True), before, key_mask, segment_ids,
             out, normaliser, g, after, learnt(names),
         )  # fmt: skip
         of_state = None if found is None else _state(found, last)
@@ -154,12 +155,13 @@ def _key_state(
 def _attend(learn: Any, state: LinearState, q: Array, phi: FeatureMap, backend: str | None) -> tuple[Array, Pullback]:
     names = checked_map(phi, learn)
     run = ATTEND.implementation(q, backend)
-    out, normaliser = attention.attend_with_lse(state, q, phi, backend=backend)
+    out, normaliser = attend_normalised(state, q, phi, backend)
 
     def pullback(cotangent: Any) -> AttendGradients:
         g = _like("the cotangent", cotangent, out)
-        sums, dq = run(PeakedSum(*state[:3]), q, spec_of(phi, False), out, normaliser, g, learnt(names))
-        return AttendGradients(_state(sums, state), dq.x, map_gradients(phi, names, (q, dq)))
+        sums = PeakedSum(*state[:3])
+        found, dq = run(sums, q, spec_of(phi, False).unscaled, out, normaliser, g, learnt(names))
+        return AttendGradients(_state(in_units_of(sums, found), state), dq.x, map_gradients(phi, names, (q, dq)))
 
     return out, pullback
 

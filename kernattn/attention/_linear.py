@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernattn._array import Array
+from kernattn._array import Array, namespace
 from kernattn._dispatch import Composed
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
@@ -13,9 +13,9 @@ from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.causal import OP as CAUSAL
 from kernattn.ops.key_state import OP as KEY_STATE
-from kernattn.ops.peaked import LinearState, LogNormaliser
+from kernattn.ops.peaked import LinearState, LogNormaliser, Normaliser, log_normaliser
 
-__all__ = ["causal_linear_attention", "causal_with_lse", "linear_attention"]
+__all__ = ["causal_linear_attention", "causal_normalised", "causal_with_lse", "linear_attention"]
 
 BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, 4, ATTEND, ("cpu",))
 
@@ -169,7 +169,22 @@ def causal_with_lse(
     >>> (normaliser.sign * np.exp(normaliser.log)).round(4)  # two features of 1 for every key seen
     array([2., 4., 6.])
     """
-    return _causal(q, k, v, phi, state, key_mask, segment_ids, backend, True)
+    out, found, after = _causal(q, k, v, phi, state, key_mask, segment_ids, backend, True)
+    return out, log_normaliser(namespace(out=out), found), after
+
+
+def causal_normalised(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    state: LinearState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    backend: str | None,
+) -> tuple[Array, Normaliser, LinearState]:
+    """Return the same for a map with specs, and normalisers of queries without their log scales, which cancel."""
+    return _causal(q, k, v, phi, state, key_mask, segment_ids, backend, True, scaled=False)
 
 
 def _causal(
@@ -182,6 +197,8 @@ def _causal(
     segment_ids: Array | None,
     backend: str | None,
     normaliser: bool,
+    *,
+    scaled: bool = True,
 ) -> tuple[Array, Any, LinearState]:
     check_arrays("qkv", q, k, v, phi=feature_map(phi), state=state, key_mask=key_mask, segment_ids=segment_ids)
     if q.shape[-2] != k.shape[-2]:
@@ -192,5 +209,7 @@ def _causal(
     before = None if state is None else sums_of(state)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
     run = implementation(CAUSAL, v, backend, queries, keys)
+    if q_spec is not None and not scaled:
+        q_spec = q_spec.unscaled
     out, found, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
     return out, found, state_of(after, phi.fingerprint)

@@ -19,9 +19,9 @@ from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.key_state import OP as KEY_STATE
-from kernattn.ops.peaked import LinearState, LogNormaliser, empty, merge
+from kernattn.ops.peaked import LinearState, LogNormaliser, Normaliser, empty, log_normaliser, merge
 
-__all__ = ["attend", "attend_with_lse", "initial_state", "key_state", "merge_states"]
+__all__ = ["attend", "attend_normalised", "attend_with_lse", "initial_state", "key_state", "merge_states"]
 
 
 def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int, like: Array) -> LinearState:
@@ -180,15 +180,23 @@ def attend_with_lse(
     >>> (normaliser.sign * np.exp(normaliser.log)).round(4)  # three keys, two features of 1
     array([6.])
     """
-    return _attended(state, q, phi, backend, True)
+    out, found = _attended(state, q, phi, backend, True)
+    return out, log_normaliser(namespace(out=out), found)
+
+
+def attend_normalised(state: LinearState, q: Array, phi: FeatureMap, backend: str | None) -> tuple[Array, Normaliser]:
+    """Return the same for a map with specs, and normalisers of queries without their log scales, which cancel."""
+    return _attended(state, q, phi, backend, True, scaled=False)
 
 
 def _attended(
-    state: LinearState, q: Array, phi: FeatureMap, backend: str | None, normaliser: bool
+    state: LinearState, q: Array, phi: FeatureMap, backend: str | None, normaliser: bool, *, scaled: bool = True
 ) -> tuple[Array, Any]:
     check_arrays("q", q, phi=feature_map(phi), state=linear_state(state))
     queries, spec = lowered_queries(phi, q, state.peak.shape[-1])
     run = implementation(ATTEND, q, backend, queries)
+    if spec is not None and not scaled:
+        spec = spec.unscaled
     out, found = run(sums_of(state), queries, spec, q.dtype, normaliser)
     return out, found
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._array import Array, dtype_name, namespace
+from kernattn.ops.peaked import PeakedSum, finite
+from kernattn.ops.units import SAFE
 
-__all__ = ["MapCotangent", "beside", "onto"]
+__all__ = ["MapCotangent", "beside", "in_units_of", "onto", "onto_sums", "weight"]
 
 
 class MapCotangent(NamedTuple):
@@ -26,9 +29,30 @@ def beside(xp: ModuleType, s: Array, z: Array) -> Array:
     return xp.concat([s, z[..., None]], axis=-1)
 
 
-def onto(xp: ModuleType, y: Array, shape: tuple[int, ...]) -> Array:
-    """Return y summed over the axes along which an array of that shape was broadcast to it."""
+def onto(xp: ModuleType, y: Array, shape: tuple[int, ...], take: Callable[..., Array] | None = None) -> Array:
+    """Return y summed, or what `take` does, over the axes along which an array of that shape was broadcast to it."""
     y = xp.broadcast_to(y, np.broadcast_shapes(tuple(y.shape), shape))
     padded = (1,) * (y.ndim - len(shape)) + shape
     axes = tuple(axis for axis, size in enumerate(padded) if size < y.shape[axis])
-    return xp.reshape(xp.sum(y, axis=axes, keepdims=True) if axes else y, shape)
+    return xp.reshape((take or xp.sum)(y, axis=axes, keepdims=True) if axes else y, shape)
+
+
+def weight(xp: ModuleType, log: Array) -> Array:
+    """Return e^log, held where only logs without digits after the point can lead: over a normaliser it is near 1."""
+    return xp.exp(xp.minimum(log, xp.full_like(log, SAFE[dtype_name(log)][1])))
+
+
+def onto_sums(xp: ModuleType, found: PeakedSum, sums: PeakedSum) -> PeakedSum:
+    """Return cotangents of sums summed to their shape; beside peaks, +inf where there are none."""
+    peak = onto(xp, found.peak, tuple(sums.peak.shape), xp.min)
+    factor = xp.exp(finite(xp, peak) - found.peak)
+    s, z = onto(xp, found.s * factor[..., None], tuple(sums.s.shape)), onto(xp, found.z * factor, tuple(sums.z.shape))
+    return PeakedSum(s, z, finite(xp, peak))
+
+
+def in_units_of(sums: PeakedSum, found: PeakedSum) -> PeakedSum:
+    """Return cotangents of `sums`, told beside a peak of their own, in the units of that of the sums; its own is 0."""
+    xp = namespace(s=found.s)
+    factor = xp.exp(finite(xp, sums.peak) - finite(xp, found.peak))
+    factor = xp.where(xp.isinf(sums.peak), xp.zeros_like(factor), factor)
+    return PeakedSum(found.s * factor[..., None], found.z * factor, xp.zeros_like(sums.peak))

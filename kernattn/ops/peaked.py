@@ -18,6 +18,7 @@ from kernattn.ops.spec import ScaledFeatures
 __all__ = [
     "LinearState",
     "LogNormaliser",
+    "Normaliser",
     "PeakedSum",
     "empty",
     "finite",
@@ -26,6 +27,7 @@ __all__ = [
     "merge",
     "quotient",
     "read",
+    "row_normaliser",
     "summarise",
 ]
 
@@ -50,6 +52,17 @@ class LinearState(NamedTuple):
     z: Array  # (..., M)
     peak: Array  # (..., M) for log scales per feature, (..., 1) for log scales per row
     fingerprint: int  # of the map that made it
+
+
+class Normaliser(NamedTuple):
+    """Normalisers of rows as Z = z e^peak: a logarithm of Z would lose digits in proportion to its size.
+
+    Of compiled loops the peak is the log of a power of two, as a state's is. Of array operations it is rounded, and z
+    makes up for that: Z = z e^(own + (peak - own)), where `own` is what the logs of the query's features had taken off.
+    """
+
+    peak: Array  # (..., n)
+    z: Array  # (..., n), 0 where nothing was seen
 
 
 class LogNormaliser(NamedTuple):
@@ -139,8 +152,16 @@ def quotient(xp: ModuleType, total: PeakedSum, dtype: Any) -> Array:
     return xp.astype(xp.where(nothing, xp.zeros_like(s), s / z), dtype, copy=False)
 
 
-def log_normaliser(xp: ModuleType, total: PeakedSum) -> LogNormaliser:
-    """Return the normalisers of sums that have a row for each query."""
-    nothing, size = total.z == 0, xp.abs(total.z)
-    log = total.peak + xp.log(xp.where(nothing, xp.ones_like(size), size))
-    return LogNormaliser(xp.where(nothing, -xp.inf, log), xp.sign(total.z))
+def row_normaliser(xp: ModuleType, z: Array, peak: Array, own: Array) -> Normaliser:
+    """Return the normalisers z e^(own + peak) of queries (..., n), which had `own` taken off their logs."""
+    rise = finite(xp, peak)
+    peak = own + rise
+    lost = rise - (peak - own)
+    return Normaliser(peak, z * xp.exp(xp.where(xp.abs(lost) < 1, lost, xp.zeros_like(lost))))
+
+
+def log_normaliser(xp: ModuleType, found: Normaliser) -> LogNormaliser:
+    """Return the logarithms and signs of normalisers."""
+    nothing, size = found.z == 0, xp.abs(found.z)
+    log = found.peak + xp.log(xp.where(nothing, xp.ones_like(size), size))
+    return LogNormaliser(xp.where(nothing, -xp.inf, log), xp.sign(found.z))

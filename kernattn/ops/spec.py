@@ -146,6 +146,8 @@ class MapSpec:
     @lazy
     def unscaled(self) -> MapSpec:
         """The map without its rows' log scales, which cancel between the features of a query."""
+        if self.row_weights is None and self.row_form is None:
+            return self
         return replace(self, row_weights=None, row_form=None)
 
     @lazy

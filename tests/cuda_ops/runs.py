@@ -59,13 +59,13 @@ def run_features(cupy, d=70, e=40, frequencies=80, bare="without projection"):
 
 
 def normalisers(found, q, k, spec, may):
-    """sign e^log of normalisers, in units of the sums of sizes that they are: (..., n)."""
+    """z e^peak of normalisers, in units of the sums of sizes that they are: (..., n)."""
     fq, fk = (features_of(to64(x), spec) for x in (q, k))
     wanted, size = (
         np.sum((a @ np.swapaxes(b, -1, -2)) * may, axis=-1)
         for a, b in ((fq.values, fk.values), (np.exp(fq.size), np.exp(fk.size)))
     )
-    return to64(found.sign) * np.exp(to64(found.log)), wanted, np.maximum(size, 1e-30)
+    return to64(found.z) * np.exp(to64(found.peak)), wanted, np.maximum(size, 1e-30)
 
 
 def in_other_units(cupy, state):
@@ -103,7 +103,7 @@ def run_causal(cupy, d=70, e=40, frequencies=40, bare="without projection"):
     may = oracles.allowed(80, 80, causal=True)
     yield plain(out, oracles.linear_attention(fq, fk, to64(v), may)[0])
     z = np.sum((fq.values @ np.swapaxes(fk.values, -1, -2)) * may, axis=-1)
-    yield np.exp(to64(found.log)), z, z
+    yield to64(found.z) * np.exp(to64(found.peak)), z, z
     # chunks that end before keys that lie far above those before, and before values that are no numbers
     spec, q, k, v, *_ = arrays(cupy, "exp_pair", 70, d, e, frequencies)
     spec = replace(spec, row_weights=None)

@@ -7,10 +7,11 @@ from kernattn.ops.attend.reference import attend
 from kernattn.ops.attend_vjp import reference as reference_attend
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.causal_vjp import reference as reference_causal
+from kernattn.ops.cotangents import in_units_of
 from kernattn.ops.key_state.reference import key_state
 from kernattn.ops.key_state_vjp import reference as reference_key_state
 from kernattn.ops.kinds import KINDS
-from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.peaked import PeakedSum, log_normaliser
 from linear_ops import spec_of
 
 pytest.importorskip("numba")
@@ -62,13 +63,15 @@ def test_every_kind_and_shape(kind, shape, monkeypatch):
     for elementwise, given in ((False, (mask, ids)), (True, (None, None))):
         spec = spec_of(kind, d, frequencies, elementwise=elementwise)
         state = key_state(past[..., :d], past[..., d:], spec, None)
-        out, normaliser, after = causal(q, k, v, spec, spec, state, *given, True)
-        g = rng.standard_normal(out.shape) * (normaliser.log > np.median(normaliser.log))[..., None]  # none near 0
-        arguments = (q, k, v, spec, spec, state, *given, out, normaliser, g, cotangent(after, rng), False)
+        out, normaliser, after = causal(q, k, v, spec.unscaled, spec, state, *given, True)
+        log = log_normaliser(np, normaliser).log
+        g = rng.standard_normal(out.shape) * (log > np.median(log))[..., None]  # none near 0
+        arguments = (q, k, v, spec.unscaled, spec, state, *given, out, normaliser, g, cotangent(after, rng), False)
         agree(causal_vjp(*arguments), CAUSAL(*arguments))
         sums = key_state(k, v, spec, given[0])
         arguments = k, v, spec, given[0], cotangent(sums, rng), False
         agree(key_state_vjp(*arguments), KEY_STATE(*arguments))
-        out, normaliser = attend(sums, q, spec, q.dtype, True)
-        arguments = sums, q, spec, out, normaliser, rng.standard_normal(out.shape), False
-        agree(attend_vjp(*arguments), ATTEND(*arguments))
+        out, normaliser = attend(sums, q, spec.unscaled, q.dtype, True)
+        arguments = sums, q, spec.unscaled, out, normaliser, rng.standard_normal(out.shape), False
+        (found, dq), (wanted, of_q) = attend_vjp(*arguments), ATTEND(*arguments)
+        agree((in_units_of(sums, found), dq), (in_units_of(sums, wanted), of_q))

@@ -11,7 +11,7 @@ from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput, map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_code
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, power_of_two, row_length
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = [
@@ -142,11 +142,11 @@ def _map_code(rows: MapInput, spec: MapSpec | None, dtype: str, d: int, limits: 
     return map_code(dtype if spec is None else rows.dtype, spec, rows.per_feature, d, limits, rows.dtype)
 
 
-def normalisers(shape: tuple[int, ...], dtype: Any, wanted: bool) -> LogNormaliser | None:
-    """Return room for the normalisers of rows, where they are wanted."""
+def normalisers(shape: tuple[int, ...], dtype: Any, wanted: bool) -> Normaliser | None:
+    """Return room for the normalisers of rows, where they are wanted: logs of their sizes, and signs."""
     import cupy
 
-    return LogNormaliser(cupy.empty(shape, dtype=dtype), cupy.empty(shape, dtype=dtype)) if wanted else None
+    return Normaliser(cupy.empty(shape, dtype=dtype), cupy.empty(shape, dtype=dtype)) if wanted else None
 
 
 def pointers(parts: tuple[Array, ...] | None, count: int) -> tuple[Any, ...]:

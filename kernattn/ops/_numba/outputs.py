@@ -12,7 +12,7 @@ from kernattn.ops._numba.compile import inner_exact
 from kernattn.ops._numba.elementary import log_of
 from kernattn.ops._numba.memory import window
 
-__all__ = ["log_normalisers", "write"]
+__all__ = ["normalisers", "write"]
 
 
 @inner_exact
@@ -30,15 +30,18 @@ def write(num, row, rows, e, den, out, at):
 
 
 @inner_exact
-def log_normalisers(den, unit, units, own, rows, given, given_at, logs, signs, at):
-    """Write the logarithm of the size of den 2^(unit + units) e^own times the given log scales, and its sign."""
-    zero, one, nothing = den.dtype.type(0), den.dtype.type(1), den.dtype.type(-np.inf)
+def normalisers(phi, den, unit, units, own, rows, given, given_at, peaks, z, at):
+    """Write den 2^(unit + units) e^own times the given log scales as z e^peak: the same whatever the unit.
+
+    Without log scales the peak is the log of a power of two.
+    """
+    zero, amplitude = den.dtype.type(0), den.dtype.type(1) if phi.per_feature else phi.amplitude
     for i in range(rows):
-        d = den[i]
-        log = nothing
-        if d != zero:
-            log = log_of(unit + units[i]) + math.log(abs(d)) + own[i]
+        rest, octave = math.frexp(den[i])
+        peak = zero
+        if den[i] != zero:
+            peak = log_of(unit + units[i] + den.dtype.type(octave)) + own[i]
             if given.size > 0:
-                log += given[given_at + i]
-        logs[at + i] = log
-        signs[at + i] = one if d > zero else -one if d < zero else d
+                peak += given[given_at + i]
+        peaks[at + i] = peak
+        z[at + i] = rest * amplitude

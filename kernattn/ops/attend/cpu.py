@@ -14,7 +14,7 @@ from kernattn.ops._numba.kept import kept_while_small
 from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, narrowed, room, unwritten
 from kernattn.ops.attend.loops import answer
 from kernattn.ops.features.sides import queries
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["attend"]
@@ -24,7 +24,7 @@ CHUNK = 64
 
 def attend(
     state: PeakedSum, q: Array | ScaledFeatures, q_spec: MapSpec | None, dtype: Any, normaliser: bool
-) -> tuple[Array, LogNormaliser | None]:
+) -> tuple[Array, Normaliser | None]:
     """Return the output of each query, and its normaliser where it is wanted."""
     s, z, peak = state
     e, wide = s.shape[-1], s.dtype
@@ -34,8 +34,8 @@ def attend(
     out = room(how.out, wide)
     answers, found = (out.reshape(-1), unwritten(wide), unwritten(wide)), None
     if normaliser:
-        found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0]))
-        answers = answers[0], found.log.reshape(-1), found.sign.reshape(-1)
+        found = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0]))
+        answers = answers[0], found.peak.reshape(-1), found.z.reshape(-1)
     sums = flat(s, wide), flat(z, wide), flat(peak, wide)
 
     def blocks(low: int, high: int) -> None:

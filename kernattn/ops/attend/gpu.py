@@ -14,7 +14,7 @@ from kernattn.ops._cuda.axes import batch, merged_lead
 from kernattn.ops._cuda.linear import LinearCode, linear_code, normalisers, pointers, side
 from kernattn.ops._cuda.maps import FB, map_bytes
 from kernattn.ops._cuda.sizes import ceil_div, pieces
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["Launch", "attend", "launch"]
@@ -43,7 +43,7 @@ def launch(entries: int, n: int, e: int, code: LinearCode) -> Launch:
 
 def attend(
     state: PeakedSum, q: Array | ScaledFeatures, q_spec: MapSpec | None, dtype: Any, normaliser: bool
-) -> tuple[Array, LogNormaliser | None]:
+) -> tuple[Array, Normaliser | None]:
     """Return the output of each query, and its normaliser where it is wanted."""
     import cupy
 

@@ -8,7 +8,7 @@ from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.faint import raise_queries
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, tile_rows, whole, window
-from kernattn.ops._numba.outputs import log_normalisers, write
+from kernattn.ops._numba.outputs import normalisers, write
 from kernattn.ops._numba.products import FULL, product
 from kernattn.ops._numba.sums import Sums, load_sums, load_units
 from kernattn.ops._numba.tiles import query_features
@@ -33,7 +33,7 @@ def answer(phi, e, q, scales, given, reads, n, answers, chunk, low, high):
     out; answers: as in `recur`.
     """
     phi, q, scales = unpacked(phi), whole(q), whole(scales)
-    out, logs, signs = answers
+    out, peaks, z = answers
     features, per_feature = phi.features, phi.per_feature
     row_e = tile_rows(e, q)
     size = tile_rows(chunk, q)
@@ -80,8 +80,6 @@ def answer(phi, e, q, scales, given, reads, n, answers, chunk, low, high):
             raise_queries(queries, size, rows, features, sums.z, no_keys, 0, no_keys, False, den, inside, highest)
         product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
         write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)
-        if logs.size > 0:
+        if peaks.size > 0:
             unit = q.dtype.type(0) if per_feature else sums.units[0]
-            log_normalisers(
-                den, unit, highest, own, rows, scales, reads[r, 0] * n + t, logs, signs, reads[r, 2] * n + t
-            )
+            normalisers(phi, den, unit, highest, own, rows, scales, reads[r, 0] * n + t, peaks, z, reads[r, 2] * n + t)

@@ -6,7 +6,7 @@ from typing import Any
 
 from kernattn._array import Array, namespace
 from kernattn.ops.features.reference import relative
-from kernattn.ops.peaked import LogNormaliser, PeakedSum, log_normaliser, quotient, read
+from kernattn.ops.peaked import Normaliser, PeakedSum, quotient, read, row_normaliser
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["attend"]
@@ -14,7 +14,7 @@ __all__ = ["attend"]
 
 def attend(
     state: PeakedSum, q: Array | ScaledFeatures, q_spec: MapSpec | None, dtype: Any, normaliser: bool
-) -> tuple[Array, LogNormaliser | None]:
+) -> tuple[Array, Normaliser | None]:
     """Return the output of each query, and its normaliser where it is wanted."""
     xp = namespace(s=state.s)
     queries, own = relative(q, q_spec, normaliser)
@@ -22,5 +22,4 @@ def attend(
     out = quotient(xp, total, dtype)
     if not normaliser:
         return out, None
-    log, sign = log_normaliser(xp, total)
-    return out, LogNormaliser(log + own, sign)
+    return out, row_normaliser(xp, total.z, total.peak, own)

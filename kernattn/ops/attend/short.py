@@ -10,7 +10,7 @@ from kernattn._array import Array
 from kernattn.ops._numba.layout import accumulation, narrowed, room
 from kernattn.ops.features.sides import keys, queries
 from kernattn.ops.key_state.recurrence import runs_of, work_of
-from kernattn.ops.peaked import LogNormaliser
+from kernattn.ops.peaked import Normaliser
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["short"]
@@ -28,7 +28,7 @@ def short(
     q_spec: MapSpec | None,
     dtype: Any,
     normaliser: bool,
-) -> tuple[Array, LogNormaliser | None] | None:
+) -> tuple[Array, Normaliser | None] | None:
     """Return what `attend` makes of the `key_state`, or None where that is to be made.
 
     It is where there are many tokens, other queries than keys in number, or keys so far apart that they share no unit.
@@ -46,7 +46,7 @@ def short(
         return None
     work = work_of(readers, known, v, key_mask, None, n)
     out = room((*work.plan.heads.out_lead, n, e), wide)
-    found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
+    found = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
     if not work.answer(runs_of(work.plan, (0, n), False), out, found):
         return None
     return narrowed(out, dtype), found

@@ -1,8 +1,10 @@
 r"""Cotangents of queries, and of the summary of keys that they read, from those of their outputs.
 
-``attend_vjp(state, q, q_spec, out, normaliser, g, learn)`` -> (state, q). The first four and the normaliser are what
-the op `attend` took and gave; g (..., n, e) is the cotangent of out. Returned are a
-:class:`kernattn.ops.peaked.PeakedSum` of cotangents, whose peak has none and is 0, and a
+``attend_vjp(state, q, q_spec, out, normaliser, g, learn)`` -> (state, q). The first three are what the op `attend`
+took, for a spec without log scales of rows, which cancel (`MapSpec.unscaled`); out and normaliser, a
+:class:`kernattn.ops.peaked.Normaliser` with Z = z e^peak, what it gave; g (..., n, e) is the cotangent of out. Returned
+are a :class:`kernattn.ops.peaked.PeakedSum` of the cotangents of s and z, if these were in units of its peak
+(`kernattn.ops.cotangents.in_units_of` brings them to those of the state), and a
 :class:`kernattn.ops.cotangents.MapCotangent`.
 """
 

@@ -8,15 +8,15 @@ from kernattn._array import Array, without_flags
 from kernattn.ops._numba.layout import narrowed
 from kernattn.ops.attend_vjp import reference
 from kernattn.ops.cotangents import MapCotangent, onto
-from kernattn.ops.key_state_vjp.walks import fused, in_units_of, queries, walked
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.key_state_vjp.walks import fused, onto_state, queries, walked
+from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["attend_vjp"]
 
 
 def attend_vjp(
-    state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: LogNormaliser, g: Array, learn: bool
+    state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: Normaliser, g: Array, learn: bool
 ) -> tuple[PeakedSum, MapCotangent]:
     """Return the cotangents of the sums, and of the queries.
 
@@ -31,7 +31,7 @@ def attend_vjp(
 
 
 def _walked(
-    state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: LogNormaliser, g: Array
+    state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: Normaliser, g: Array
 ) -> tuple[PeakedSum, MapCotangent] | None:
     """Return the cotangents, None where a number is too large or too small for the loops."""
     side, lead, heads = queries(q, q_spec, out, normaliser, g, state.s.dtype), state.s.shape[:-2], g.shape[:-2]
@@ -39,4 +39,4 @@ def _walked(
     told = None if asked is None else walked(side, None, lead, heads, None, keeps=True)
     if asked is None or told is None:
         return None
-    return in_units_of(state, told), MapCotangent(narrowed(onto(np, asked.dx, q.shape), q.dtype))
+    return onto_state(state, told), MapCotangent(narrowed(onto(np, asked.dx, q.shape), q.dtype))

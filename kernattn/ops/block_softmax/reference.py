@@ -8,7 +8,7 @@ import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, namespace, placement
 from kernattn.ops.block_softmax.far_reference import answer_far_rows, far_rows, hidden
-from kernattn.ops.peaked import PeakedSum, empty, finite, log_normaliser, merge, quotient
+from kernattn.ops.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
 from kernattn.ops.plan import Plan
 
 __all__ = ["block_softmax"]
@@ -46,7 +46,7 @@ def _answer(
         for low in range(0, n, BLOCK)
     ]
     out = xp.concat([quotient(xp, total, v.dtype) for total in totals], axis=-2)
-    lse = xp.concat([log_normaliser(xp, total).log for total in totals], axis=-1)
+    lse = xp.concat([log_normaliser(xp, Normaliser(total.peak, total.z)).log for total in totals], axis=-1)
     return out, lse
 
 

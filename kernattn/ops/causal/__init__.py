@@ -5,7 +5,7 @@ q (..., n, d_q) and k (..., n, d_k), or their :class:`kernattn.ops.spec.ScaledFe
 (..., n, e); state the :class:`kernattn.ops.peaked.PeakedSum` of what came before, or None; key_mask None or (..., n)
 bool; segment_ids None or (..., n) integers, whose runs of equal values do not see each other: the incoming state
 belongs to the first run, the outgoing one to the last. With `normaliser` the
-:class:`kernattn.ops.peaked.LogNormaliser` of every row's denominator in the accumulation dtype, else None.
+:class:`kernattn.ops.peaked.Normaliser` of every row's denominator in the accumulation dtype, else None.
 """
 
 from kernattn._dispatch import Op

@@ -16,7 +16,7 @@ from kernattn._array import Array
 from kernattn.ops._numba.layout import accumulation, narrowed, room
 from kernattn.ops.features.sides import Side, keys, queries
 from kernattn.ops.key_state.recurrence import Work, at, runs_of, shaped, stretches, work_of
-from kernattn.ops.peaked import LogNormaliser, PeakedSum, empty, merge
+from kernattn.ops.peaked import Normaliser, PeakedSum, empty, merge
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["causal"]
@@ -34,7 +34,7 @@ def causal(
     key_mask: Array | None,
     segment_ids: Array | None,
     normaliser: bool,
-) -> tuple[Array, LogNormaliser | None, PeakedSum]:
+) -> tuple[Array, Normaliser | None, PeakedSum]:
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     dtype = accumulation(v)
     readers = queries(q, q_spec, dtype, normaliser)
@@ -50,7 +50,7 @@ def _attended(
     key_mask: Array | None,
     segment_ids: Array | None,
     normaliser: bool,
-) -> tuple[NDArray[Any], LogNormaliser | None, PeakedSum]:
+) -> tuple[NDArray[Any], Normaliser | None, PeakedSum]:
     """Return causal outputs, their normalisers where they are wanted, and the sums after the last token.
 
     With fewer heads than threads, each head is cut into parts: one pass summarises the keys before each part, a second
@@ -60,7 +60,7 @@ def _attended(
     plan = work.plan
     parts, n, who = stretches(plan), plan.n, plan.heads
     out = room((*who.out_lead, n, plan.e), work.dtype)
-    found = LogNormaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
+    found = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
     if parts == 1:
         return out, found, work.run(runs_of(plan, (0, n), state is not None), who.lead, state, out, found)
     count, pieces = len(who.k), -(-8 // parts)

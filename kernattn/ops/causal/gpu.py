@@ -29,7 +29,7 @@ from kernattn.ops._cuda.maps import FB, map_bytes
 from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces, row_length
 from kernattn.ops.features.reference import computed
 from kernattn.ops.key_state import gpu as summaries
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["Launch", "causal", "defines", "launch", "narrowed"]
@@ -142,7 +142,7 @@ def causal(
     key_mask: Array | None,
     segment_ids: Array | None,
     normaliser: bool,
-) -> tuple[Array, LogNormaliser | None, PeakedSum]:
+) -> tuple[Array, Normaliser | None, PeakedSum]:
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     import cupy
 

@@ -13,15 +13,15 @@ from types import ModuleType
 from kernattn._array import Array, accumulation_dtype, namespace, zeros
 from kernattn.ops.features.reference import computed, relative
 from kernattn.ops.peaked import (
-    LogNormaliser,
+    Normaliser,
     PeakedSum,
     empty,
     finite,
-    log_normaliser,
     lowered_values,
     merge,
     quotient,
     read,
+    row_normaliser,
     summarise,
 )
 from kernattn.ops.spec import MapSpec, ScaledFeatures
@@ -41,7 +41,7 @@ def causal(
     key_mask: Array | None,
     segment_ids: Array | None,
     normaliser: bool,
-) -> tuple[Array, LogNormaliser | None, PeakedSum]:
+) -> tuple[Array, Normaliser | None, PeakedSum]:
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     xp = namespace(v=v)
     (queries, own), keys = relative(q, q_spec, normaliser), computed(k, k_spec)
@@ -69,8 +69,8 @@ def causal(
     out = _unfold_chunks(xp, quotient(xp, total, v.dtype), n)
     found = None
     if normaliser:
-        log, sign = (_unfold_chunks(xp, x[..., None], n)[..., 0] for x in log_normaliser(xp, total))
-        found = LogNormaliser(log + own, sign)
+        z, peak = (_unfold_chunks(xp, x[..., None], n)[..., 0] for x in (total.z, total.peak))
+        found = row_normaliser(xp, z, peak, own)
     return out, found, after
 
 

@@ -7,9 +7,9 @@ import numpy as np
 from kernattn._array import Array, without_flags
 from kernattn.ops._numba.layout import accumulation, narrowed
 from kernattn.ops.causal_vjp import reference
-from kernattn.ops.cotangents import MapCotangent, onto
-from kernattn.ops.key_state_vjp.walks import fused, in_units_of, keys, queries, walked
-from kernattn.ops.peaked import LogNormaliser, PeakedSum, finite
+from kernattn.ops.cotangents import MapCotangent, in_units_of, onto
+from kernattn.ops.key_state_vjp.walks import fused, keys, onto_state, queries, walked
+from kernattn.ops.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["causal_vjp"]
@@ -27,7 +27,7 @@ def causal_vjp(
     key_mask: Array | None,
     segment_ids: Array | None,
     out: Array,
-    normaliser: LogNormaliser,
+    normaliser: Normaliser,
     g: Array,
     after: PeakedSum | None,
     learn: bool,
@@ -56,7 +56,7 @@ def _walked(
     key_mask: Array | None,
     segment_ids: Array | None,
     out: Array,
-    normaliser: LogNormaliser,
+    normaliser: Normaliser,
     g: Array,
     after: PeakedSum | None,
 ) -> Found | None:
@@ -81,5 +81,5 @@ def _walked(
     dq, dk, dv = (
         narrowed(onto(np, dx, x.shape), x.dtype) for dx, x in ((ahead.dx, q), (behind.dx, k), (behind.read, v))
     )
-    before = None if state is None else in_units_of(state, behind)
+    before = None if state is None else in_units_of(state, onto_state(state, behind))
     return MapCotangent(dq), MapCotangent(dk), dv, before

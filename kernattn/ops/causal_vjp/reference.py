@@ -12,12 +12,12 @@ from types import ModuleType
 from typing import NamedTuple
 
 from kernattn._array import Array, namespace, zeros
-from kernattn.ops.attend_vjp.reference import onto_sums, read_back, readers
+from kernattn.ops.attend_vjp.reference import read_back, readers
 from kernattn.ops.causal.reference import count_segments, side_of
-from kernattn.ops.cotangents import MapCotangent, onto
+from kernattn.ops.cotangents import MapCotangent, in_units_of, onto, onto_sums, weight
 from kernattn.ops.features_vjp.reference import pulled
 from kernattn.ops.key_state_vjp.reference import admitted, onto_keys, summed_back
-from kernattn.ops.peaked import LogNormaliser, PeakedSum, finite, summarise
+from kernattn.ops.peaked import Normaliser, PeakedSum, finite, summarise
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
 __all__ = ["causal_vjp"]
@@ -50,7 +50,7 @@ def causal_vjp(
     key_mask: Array | None,
     segment_ids: Array | None,
     out: Array,
-    normaliser: LogNormaliser,
+    normaliser: Normaliser,
     g: Array,
     after: PeakedSum | None,
     learn: bool,
@@ -76,7 +76,7 @@ def causal_vjp(
     before = None
     if state is not None:
         f, sums = read_back(xp, queries, ghat, state, segment == 0)
-        of_queries, before = of_queries + f, onto_sums(xp, sums, state)
+        of_queries, before = of_queries + f, in_units_of(state, onto_sums(xp, sums, state))
     if after is not None:
         last = mask & (segment == segment[..., -1:])
         f, more = summed_back(xp, keys, values, last, after)
@@ -91,10 +91,10 @@ def causal_vjp(
 def _own_key(queries: ScaledFeatures, ghat: Array, keys: ScaledFeatures, v: Array, mask: Array) -> Cotangents:
     """Return the cotangents from each query's meeting with the key of its own token."""
     xp = namespace(v=v)
-    factor = xp.exp(xp.where(mask[..., None], queries.log_scale + keys.log_scale, -xp.inf))  # (..., n, M | 1)
+    factor = weight(xp, xp.where(mask[..., None], queries.log_scale + keys.log_scale, -xp.inf))  # (..., n, M | 1)
     d = xp.sum(ghat[..., :-1] * v, axis=-1, keepdims=True) + ghat[..., -1:]  # (..., n, 1)
-    weight = xp.sum(queries.values * keys.values * factor, axis=-1, keepdims=True)
-    return d * keys.values * factor, d * queries.values * factor, weight * ghat[..., :-1]
+    total = xp.sum(queries.values * keys.values * factor, axis=-1, keepdims=True)
+    return d * keys.values * factor, d * queries.values * factor, total * ghat[..., :-1]
 
 
 def _padded(xp: ModuleType, tokens: Tokens) -> Tokens:
@@ -143,7 +143,7 @@ def _pairs(
     k_log = xp.where(seen[..., None], keys.log_scale, -xp.inf)
     unit = xp.max(k_log, axis=-2, keepdims=True)
     k_factor = xp.exp(k_log - finite(xp, unit))
-    q_factor = xp.exp(xp.where(sees[..., None], queries.log_scale + unit, -xp.inf))
+    q_factor = weight(xp, xp.where(sees[..., None], queries.log_scale + unit, -xp.inf))
     k_weights, q_weights = keys.values * k_factor, queries.values * q_factor
     both = xp.concat([v, xp.ones_like(v[..., :1])], axis=-1)
     d = xp.matmul(ghat, xp.matrix_transpose(both))  # (..., h, h), query by key

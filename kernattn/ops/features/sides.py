@@ -49,10 +49,8 @@ def queries(x: Any, spec: MapSpec | None, dtype: np.dtype[Any], scaled: bool) ->
     """Return the same of queries, whose log scales per row cancel unless `scaled`: then all of them are given."""
     if spec is None:
         return _computed(x, dtype)
-    if not scaled:
-        return _rows(x, spec, nothing(dtype), dtype)
-    left_out = 0.0 if spec.per_feature else spec.log_amplitude
-    return _rows(x, spec, flat(_scales(x, spec, dtype) + left_out, dtype), dtype)
+    given = _scales(x, spec, dtype) if scaled and spec.unscaled is not spec else nothing(dtype)
+    return _rows(x, spec, given, dtype)
 
 
 def tokens(

@@ -12,7 +12,7 @@ from kernattn.ops._numba.lifts import USUAL, alike_rows, lift_of, rise_of
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.moderate import moderate_keys
-from kernattn.ops._numba.outputs import log_normalisers, write
+from kernattn.ops._numba.outputs import normalisers, write
 from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
 from kernattn.ops._numba.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.stream import fetch
@@ -58,7 +58,7 @@ def recur(
 
     reads (R, G, 2) are the heads of q that look at it, and of out. Everything is flat: tokens are q, k, v and the
     log scales of q and k that are given; masks that of the keys, and where sequences begin; before and after (s, z,
-    peak); answers out, and unless these are empty logarithm and sign of every normaliser.
+    peak); answers out, and unless these are empty peak and z of every normaliser.
 
     A chunk stands in the unit of what its first row sees. Keys may rise above it, by fewer octaves beside large values,
     before the chunk ends early.
@@ -70,7 +70,7 @@ def recur(
     features = phi_k.features
     q, k, v = whole(tokens[0]), whole(tokens[1]), whole(tokens[2])
     given_q, given_k = whole(tokens[3]), whole(tokens[4])
-    (mask, fresh), (out, logs, signs) = masks, answers
+    (mask, fresh), (out, peaks, z) = masks, answers
     row_e = tile_rows(e, v)
     # an odd number of lines: rows fall into different cache sets
     row_k = pad(max(features, phi_k.frequencies), lanes(v)) + lanes(v)
@@ -167,11 +167,11 @@ def recur(
                 lower = FULL if all_seen else LOWER
                 product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, seen, lower)
                 write(num, row_e, rows, e, den, out, (reads[r, g, 1] * n + t) * e)
-                if logs.size > 0:
+                if peaks.size > 0:
                     unit = sums.units[0] if tops == 1 else zero
-                    log_normalisers(
-                        den, unit, highest, own, rows, given_q, reads[r, g, 0] * n + t,
-                        logs, signs, reads[r, g, 1] * n + t,
+                    normalisers(
+                        phi_q, den, unit, highest, own, rows, given_q, reads[r, g, 0] * n + t,
+                        peaks, z, reads[r, g, 1] * n + t,
                     )  # fmt: skip
             if all_seen:
                 break

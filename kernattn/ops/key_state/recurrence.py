@@ -22,7 +22,7 @@ from kernattn.ops._numba.layout import (
 )
 from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import recur
-from kernattn.ops.peaked import LogNormaliser, PeakedSum, merge
+from kernattn.ops.peaked import Normaliser, PeakedSum, merge
 
 __all__ = ["Plan", "Runs", "Work", "at", "runs_of", "shaped", "stretches", "summarised", "work_of"]
 
@@ -69,7 +69,7 @@ class Work(NamedTuple):
         lead: tuple[int, ...],
         before: PeakedSum | None,
         out: NDArray[Any] | None = None,
-        normaliser: LogNormaliser | None = None,
+        normaliser: Normaliser | None = None,
     ) -> PeakedSum:
         """Take the runs and return the sums after each, (*lead, M, e)."""
         plan, dtype = self.plan, self.dtype
@@ -78,7 +78,7 @@ class Work(NamedTuple):
         self._recur(runs, before, out, normaliser, (s.reshape(-1), z.reshape(-1), peak.reshape(-1)))
         return PeakedSum(s, z, peak)
 
-    def answer(self, runs: Runs, out: NDArray[Any], normaliser: LogNormaliser | None) -> bool:
+    def answer(self, runs: Runs, out: NDArray[Any], normaliser: Normaliser | None) -> bool:
         """Answer queries that see all tokens of their runs, each a chunk; False where one had to end early."""
         return self._recur(runs, None, out, normaliser, (unwritten(self.dtype),) * 3)
 
@@ -87,7 +87,7 @@ class Work(NamedTuple):
         runs: Runs,
         before: PeakedSum | None,
         out: NDArray[Any] | None,
-        normaliser: LogNormaliser | None,
+        normaliser: Normaliser | None,
         after: tuple[NDArray[Any], ...],
     ) -> bool:
         keys, queries, v, mask, fresh, (_, _, n, e, chunk, _, _, seconds), dtype = self
@@ -95,7 +95,7 @@ class Work(NamedTuple):
         none, unwanted = nothing(dtype), unwritten(dtype)
         answers, given_q = (unwanted if out is None else out.reshape(-1), unwanted, unwanted), none
         if normaliser is not None:
-            answers, given_q = (answers[0], normaliser.log.reshape(-1), normaliser.sign.reshape(-1)), q.given
+            answers, given_q = (answers[0], normaliser.peak.reshape(-1), normaliser.z.reshape(-1)), q.given
         old = (none, none, none) if before is None else tuple([flat(x, dtype) for x in before])
         rows, masks, maps = (q.x, keys.x, v, given_q, keys.given), (mask, fresh), (q.phi.arrays, keys.phi.arrays)
         table, reads, tokens = runs

@@ -76,7 +76,7 @@ def _copied(x, at, step, rows, width, mask, mask_at, tile, row, reach):
 @inner
 def _loaded(phi, tokens, e, heads, mask, n, position, step, rows, tile):
     """Read tokens of a chunk; return how many are not ordinary."""
-    x, v, out, sign, given = tokens
+    x, v, out, z, peaks = tokens
     dim, zero, one, nothing = phi.dim, x.dtype.type(0), x.dtype.type(1), x.dtype.type(-np.inf)
     at_x, at_v = heads[0] * n + position, heads[1] * n + position
     at_out, at_m = heads[2] * n + position, heads[3] * n + position
@@ -91,16 +91,14 @@ def _loaded(phi, tokens, e, heads, mask, n, position, step, rows, tile):
             o, h = window(out, (at_out + step * j) * e, e), zero
             for i in range(e):
                 h -= values[i] * o[i]
-        if sign.size > 0:
-            s = sign[at_out + step * j]
-            if s != one:
-                h *= s
-                for i in range(e):
-                    values[i] *= s
+        if z.size > 0:
+            scale, s = -peaks[at_out + step * j], z[at_out + step * j]
+            scale, s = (nothing, s) if s == zero else (scale, one / s)
+            h *= s
+            for i in range(e):
+                values[i] *= s
         if mask.size > 0 and not mask[at_m + step * j]:
             scale = nothing
-        elif given.size > 0:
-            scale = given[at_out + step * j]
         elif phi.weights.size > 0:
             row = window(tile.x, j * dim, dim)
             for i in range(dim):
@@ -201,8 +199,8 @@ def walk(
 ):  # fmt: skip
     """Take runs low to high, each of them n tokens of one head, the last one first where step is -1.
 
-    writers and readers are x, v, outputs, signs and given log scales, all flat, and empty where there are none: with
-    outputs o, the row [v, h] has h = -v.o, else 1, and signs multiply both. runs (R, 10): of a writer the heads of x,
+    writers and readers are x, v, outputs, and z and peaks of normalisers, flat, and empty where there are none: with
+    outputs o, the row [v, h] has h = -v.o, else 1, and both are divided by z. runs (R, 10): of a writer the heads of x,
     of v, of outputs, signs and scales, and of the mask; the same of a reader; of what came before or -1, and of the
     results. masks are those of writers and readers, and where sequences begin in the order of the walk. results are
     the cotangents of a reader's x, and of what it reads. modes: are there writers? readers? Is what they

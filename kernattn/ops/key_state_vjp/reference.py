@@ -9,7 +9,7 @@ from __future__ import annotations
 from types import ModuleType
 
 from kernattn._array import Array, accumulation_dtype, namespace
-from kernattn.ops.cotangents import MapCotangent, beside, onto
+from kernattn.ops.cotangents import MapCotangent, beside, onto, weight
 from kernattn.ops.features.reference import scaled
 from kernattn.ops.features_vjp.reference import pulled
 from kernattn.ops.peaked import PeakedSum, finite
@@ -41,7 +41,7 @@ def admitted(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array) -
 def summed_back(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, sums: PeakedSum) -> tuple[Array, Array]:
     """Return the cotangents of the keys' features, (..., n, M), and of the values; see `peaked.summarise`."""
     log_scale = xp.where(mask[..., None], keys.log_scale - finite(xp, sums.peak)[..., None, :], -xp.inf)
-    factor = xp.exp(log_scale)
+    factor = weight(xp, log_scale)
     both = xp.concat([v, xp.ones_like(v[..., :1])], axis=-1)
     f = factor * xp.matmul(both, xp.matrix_transpose(beside(xp, sums.s, sums.z)))
     return f, xp.matmul(keys.values * factor, sums.s)

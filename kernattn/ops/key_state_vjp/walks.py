@@ -20,14 +20,13 @@ from kernattn.ops._numba.layout import (
     unwritten,
 )
 from kernattn.ops._numba.packing import PackedMap, packed_map
-from kernattn.ops.cotangents import onto
+from kernattn.ops.cotangents import onto_sums
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
-from kernattn.ops.features.sides import queries as readers_of
 from kernattn.ops.key_state_vjp.loops import walk
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["Side", "Walk", "fused", "in_units_of", "keys", "queries", "walked"]
+__all__ = ["Side", "Walk", "fused", "keys", "onto_state", "queries", "walked"]
 
 CHUNK = 64
 
@@ -36,7 +35,7 @@ class Side(NamedTuple):
     """Tokens of a walk, flat, and the leading axes of each part."""
 
     phi: PackedMap
-    parts: tuple[NDArray[Any], ...]  # x, v, outputs, signs and given log scales, as `walk` takes them
+    parts: tuple[NDArray[Any], ...]  # x, v, outputs, and z and peaks of normalisers, as `walk` takes them
     leads: tuple[tuple[int, ...], ...]  # of x, of v, of the three others, and of the mask
     mask: NDArray[np.bool_]
 
@@ -63,18 +62,10 @@ def keys(k: Array, v: Array, spec: MapSpec, key_mask: Array | None, dtype: np.dt
     return Side(packed_map(spec, dtype, k.shape[-1]), parts, (k.shape[:-2], v.shape[:-2], (), lead), mask)
 
 
-def queries(q: Array, spec: MapSpec, out: Array, normaliser: LogNormaliser, g: Array, dtype: np.dtype[Any]) -> Side:
+def queries(q: Array, spec: MapSpec, out: Array, normaliser: Normaliser, g: Array, dtype: np.dtype[Any]) -> Side:
     """Return queries over their normalisers with [g, -g.o]."""
-    log, sign = normaliser
-    own: Any = 0.0
-    if spec.row_weights is not None:
-        own = readers_of(q, spec, dtype, True).given.reshape(q.shape[:-1])
-        own = own if spec.per_feature else own - dtype.type(spec.log_amplitude)
-    plain = bool((sign == 1).all())
-    given = own - log if plain else np.where(sign == 0, -np.inf, own - np.where(sign == 0, 0, log))
-    signs = nothing(dtype) if plain else flat(sign, dtype)
-    parts = flat(q, dtype), flat(g, dtype), flat(out, dtype), signs, flat(given, dtype)
     lead = g.shape[:-2]
+    parts = tuple(flat(x, dtype) for x in (q, g, out, normaliser.z, normaliser.peak))
     return Side(packed_map(spec, dtype, q.shape[-1]), parts, (q.shape[:-2], lead, lead, ()), NO_MASK)
 
 
@@ -142,13 +133,11 @@ def walked(
     return Walk(dx, read, None if sums is None else PeakedSum(*(x.reshape(*out, *x.shape[1:]) for x in sums)))
 
 
-def in_units_of(state: PeakedSum, found: Walk) -> PeakedSum:
-    """Return the cotangents of a state's sums, in the units of its peak, from what queries have written."""
+def onto_state(state: PeakedSum, found: Walk) -> PeakedSum:
+    """Return the cotangents of a state's sums from what queries have written for each of their heads."""
     assert found.sums is not None
     s, z, peak = found.sums
-    factor = np.exp(peak + state.peak)
-    s, z = onto(np, s * factor[..., None], state.s.shape), onto(np, z * factor, state.z.shape)
-    return PeakedSum(s, z, np.zeros_like(state.peak))
+    return onto_sums(np, PeakedSum(s, z, -peak), state)
 
 
 def _seconds(writer: PackedMap, reader: PackedMap, e: int, modes: tuple[bool, ...]) -> float:
