@@ -23,6 +23,15 @@ class Work:
     written: float = 0.0
     in_place: bool = False
 
+    def __add__(self, other: Work) -> Work:
+        return Work(
+            self.bytes + other.bytes,
+            self.flops + other.flops,
+            self.functions + other.functions,
+            self.written + other.written,
+            self.in_place and other.in_place,
+        )
+
 
 class Gauge(NamedTuple):
     """A call that does nothing but so much of one kind of work, as fast as the machine can."""

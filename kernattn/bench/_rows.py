@@ -25,30 +25,36 @@ _GAUGE = "gauge of "  # a contestant that no row tells of
 
 @dataclass(frozen=True, eq=False)
 class Race:
-    """Calls by contestant, "ours" among them, each over `sets` sets of inputs; the work of one set; squared errors."""
+    """Calls by contestant, "ours" among them, each over `sets` sets of inputs; the work of one set; squared errors.
+
+    `works` has the work of contestants that do something else, which stands beside what "ours" does.
+    """
 
     calls: Mapping[str, Call]
     work: Work
     sets: int = 1
     errors: Mapping[str, Callable[[], float]] = field(default_factory=dict)
+    works: Mapping[str, Work] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What makes a race of some sizes, and its number of rows where that is always the same."""
+    """What makes a race of some sizes, its n where that is always the same, and what tells it from its siblings."""
 
     make: Callable[[Sizes], Race]
     n: int | None = None
+    told: str = ""
 
     @property
     def about(self) -> str:
-        """What is raced, in a line, and the parameters that tell it from its siblings."""
+        """What is raced, in a line, and what tells it from its siblings: a word of its own, or its parameters."""
         make, given = self.make, []
         while isinstance(make, partial):
             given += [f"{name} = {value}" for name, value in make.keywords.items() if isinstance(value, bool | tuple)]
             make = make.func
         line = (make.__doc__ or "").strip().partition("\n")[0]
-        return f"{line} ({', '.join(given)})" if given else line
+        told = self.told or ", ".join(given)
+        return f"{line} ({told})" if told else line
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,21 +168,23 @@ def _rows(
     rates = rates or rates_of(gauges, {key: times.pop(_GAUGE + key).low for key in gauges})
     fixed: Row = {"case": name, "sets": entry.sets, **device.facts(clock)}
     fixed |= {key: getattr(sizes, key) for key in ("batch", "heads", "n", "dim", "features", "dtype")}
-    fixed |= _floors(entry.work, rates)
     ours = times["ours"].median / entry.sets if "ours" in times else None
     for contestant, time in times.items():
         median, low, high = (1e3 * taken / entry.sets for taken in (time.median, time.low, time.high))
-        row: Row = {"contestant": contestant, **fixed, "median_ms": median, "low_ms": low, "high_ms": high}
-        row |= {"turns": time.turns, "over_floor": median / fixed["floor_ms"], "over_parts": median / fixed["parts_ms"]}
-        if fixed["traffic_floor_ms"] > 0:
-            row["over_traffic"] = median / fixed["traffic_floor_ms"]
+        floors = _floors(entry.works.get(contestant, entry.work), rates)
+        row: Row = {"contestant": contestant, **fixed, **floors, "median_ms": median, "low_ms": low, "high_ms": high}
+        row |= {"turns": time.turns}
+        row |= {"over_floor": median / floors["floor_ms"], "over_parts": median / floors["parts_ms"]}
+        if floors["traffic_floor_ms"] > 0:
+            row["over_traffic"] = median / floors["traffic_floor_ms"]
         if ours is not None:
             row["ratio"] = 1e-3 * median / ours
         if contestant in entry.errors:
             row["squared_error"] = entry.errors[contestant]()
         yield row
     for contestant, why in failed.items():
-        yield {"contestant": contestant, **fixed, "failed": why}
+        floors = _floors(entry.works.get(contestant, entry.work), rates)
+        yield {"contestant": contestant, **fixed, **floors, "failed": why}
 
 
 def _floors(work: Work, rates: Rates) -> Row:

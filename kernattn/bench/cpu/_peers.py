@@ -21,6 +21,7 @@ from kernattn.bench._torch import CHUNK, bidirectional, chunked, projection, who
 
 __all__ = [
     "compiles",
+    "elu1",
     "have",
     "limit_blas",
     "performer",
@@ -33,6 +34,7 @@ __all__ = [
     "torch_of",
     "torch_quadratic",
     "torch_softmax",
+    "weighted",
 ]
 
 LEAN = 32  # tokens of a chunk of the causal lean loop
@@ -83,7 +85,7 @@ def torch_softmax(q: Any, k: Any, v: Any, causal: bool) -> Call:
     return partial(attention, *(tensor[None] for tensor in tensors), is_causal=causal)
 
 
-def _elu1(x: Any) -> Any:
+def elu1(x: Any) -> Any:
     """elu + 1, put together as exp(min(x, 0)) + max(x, 0): torch's elu and a sum are slower."""
     return x.clamp(max=0).exp_().add_(x.clamp(min=0))
 
@@ -104,7 +106,7 @@ def torch_lean_elu1(q: Any, k: Any, v: Any) -> Call:
         z = torch.zeros(heads, dim, 1, dtype=q.dtype)
         out = torch.empty_like(v)
         for begin in range(0, n, SPAN):
-            of_queries, of_keys = (_elu1(x[:, begin : begin + SPAN]) for x in (q, k))
+            of_queries, of_keys = (elu1(x[:, begin : begin + SPAN]) for x in (q, k))
             for low in range(begin, min(n, begin + SPAN), LEAN):
                 chunk = slice(low, low + LEAN)
                 a, b = (x[:, low - begin : low - begin + LEAN] for x in (of_queries, of_keys))
@@ -119,7 +121,7 @@ def torch_lean_elu1(q: Any, k: Any, v: Any) -> Call:
     return cast(Call, torch.inference_mode()(call))
 
 
-def _weighted(torch: Any, k: Any, v: Any, weight: float) -> Any:
+def weighted(torch: Any, k: Any, v: Any, weight: float) -> Any:
     """Return [c v, c] with c = exp(-weight |k|^2): keys' norms cost e + 1 columns here, in the features all m."""
     c = (k * k).sum(-1, keepdim=True).mul_(-weight).exp_()
     return torch.cat((v * c, c), -1)
@@ -142,7 +144,7 @@ def torch_lean_favor(q: Any, k: Any, v: Any, omega: Float64) -> Call:
         out = torch.empty_like(v)
         for low in range(0, n, LEAN):
             chunk = slice(low, low + LEAN)
-            values = _weighted(torch, k[:, chunk], v[:, chunk], weight)
+            values = weighted(torch, k[:, chunk], v[:, chunk], weight)
             a, b = (torch.bmm(x[:, chunk], w).exp_() for x in (q, k))
             inside = torch.bmm(a, b.transpose(1, 2)).mul_(mask)
             found = torch.bmm(a, s).baddbmm_(inside, values)
@@ -167,7 +169,7 @@ def torch_lean_all(q: Any, k: Any, v: Any, omega: Float64) -> Call:
         blocks = [slice(low, low + BLOCK) for low in range(0, q.shape[1], BLOCK)]
         for of_queries, of_keys, of_values, rows in zip(q, k, v, out, strict=True):
             s = torch.zeros(w.shape[-1], e + 1, dtype=q.dtype)
-            values = _weighted(torch, of_keys, of_values, weight)
+            values = weighted(torch, of_keys, of_values, weight)
             for block in blocks:
                 s.addmm_(torch.mm(of_keys[block], w).exp_().t(), values[block])
             for block in blocks:
@@ -188,8 +190,8 @@ def torch_quadratic(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool)
     e = v.shape[-1]
     w, weight = (None, 0.0) if omega is None else projection(torch, omega, q)
 
-    def elu1() -> Any:
-        a, b = _elu1(q), _elu1(k)
+    def with_elu1() -> Any:
+        a, b = elu1(q), elu1(k)
         turned = b.transpose(1, 2)
         weights = torch.bmm(a, turned)
         if causal:
@@ -197,9 +199,9 @@ def torch_quadratic(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool)
         out = torch.bmm(weights, v).div_(weights.sum(-1, keepdim=True))
         return (out, torch.bmm(turned, v), b.sum(1)) if causal else out
 
-    def favor() -> Any:
+    def with_favor() -> Any:
         a, turned = torch.matmul(q, w).exp_(), torch.matmul(k, w).exp_().transpose(1, 2)
-        weights, values = torch.bmm(a, turned), _weighted(torch, k, v, weight)
+        weights, values = torch.bmm(a, turned), weighted(torch, k, v, weight)
         if causal:
             weights.mul_(mask)
         found = torch.bmm(weights, values)
@@ -209,7 +211,7 @@ def torch_quadratic(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool)
         sums = torch.bmm(turned, values)
         return out, sums[..., :e], sums[..., e]
 
-    return cast(Call, torch.inference_mode()(elu1 if omega is None else favor))
+    return cast(Call, torch.inference_mode()(with_elu1 if omega is None else with_favor))
 
 
 def _performer_pytorch() -> Any:

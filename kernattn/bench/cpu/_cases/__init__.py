@@ -26,6 +26,7 @@ from kernattn.bench.cpu._cases.features import (
     patches,
     tensor_sketch,
 )
+from kernattn.bench.cpu._cases.gradients import GRADIENTS
 from kernattn.bench.cpu._cases.kernels import KERNELS, matrix
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
 
@@ -46,14 +47,15 @@ CASES = {
     "step-in-place": Case(partial(step, reuse=True), n=1),
     "gaussian-features": Case(gaussian_features, n=5000),
     "hadamard-features": Case(hadamard_features, n=2000),
-    **{f"kernel-{name}": Case(partial(matrix, pair=pair), n=2048) for name, pair in KERNELS.items()},
+    **{f"kernel-{name}": Case(partial(matrix, pair=pair), n=2048, told=name) for name, pair in KERNELS.items()},
     "digits": Case(digits, n=1797),
     "patches": Case(patches, n=1796),
     "tensor-sketch": Case(tensor_sketch, n=2000),
     "gram": Case(gram, n=20000),
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),
-    **{name: Case(make) for name, make in LIBRARIES.items()},
+    **GRADIENTS,
+    **LIBRARIES,
     "chains": Case(chains, n=2000),
     "chains-drawn": Case(drawn, n=1),
     "transforms": Case(transforms, n=2000),

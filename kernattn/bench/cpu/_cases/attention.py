@@ -15,7 +15,8 @@ from kernattn.bench._rows import Race
 from kernattn.bench._sizes import Sizes
 from kernattn.bench._torch import CHUNK
 from kernattn.bench.cpu import _peers as peers
-from kernattn.bench.cpu._cases.inputs import normal, one_thread
+from kernattn.bench.cpu._cases import counts
+from kernattn.bench.cpu._cases.inputs import favor, normal, one_thread
 from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.ops.causal.cpu import CHUNK as OURS
@@ -40,28 +41,11 @@ def _inputs(o: Sizes) -> list[Any]:
     return normal(o, *3 * [(o.heads, o.n, o.dim)])
 
 
-def _favor(o: Sizes) -> Any:
-    return random_features(Softmax(), o.dim, o.features, "positive", rng=o.seed)
-
-
 def _quadratic(q: Any, k: Any, v: Any, omega: Any, causal: bool) -> dict[str, Call]:
     """Return torch's quadratic form by name, where there is torch and sequences are short."""
     if q.shape[1] > SHORT or not peers.have("torch"):
         return {}
     return {"torch, quadratic": peers.torch_quadratic(q, k, v, omega, causal)}
-
-
-def _work(o: Sizes, features: int, project: bool, inside: bool) -> Work:
-    """Return the work of maps and sums, or of queries with keys where that is less.
-
-    Causal, of sums, and inside the chunks of our loop of the products that are not masked.
-    """
-    tokens, size = o.heads * o.n, np.dtype(o.dtype).itemsize
-    sums, pairs = 4.0 * features * o.dim, 2.0 * o.n * (features + o.dim)
-    flops = sums + (OURS + 1.0) * (features + o.dim) if inside else min(sums, pairs)
-    flops += 4.0 * features * o.dim if project else 0.0
-    moved = tokens * 4.0 * o.dim * size
-    return Work(moved, tokens * flops, tokens * 2.0 * features, written=moved / 4)
 
 
 def causal_elu1(o: Sizes) -> Race:
@@ -71,13 +55,15 @@ def causal_elu1(o: Sizes) -> Race:
     if peers.have("torch") and o.n % CHUNK == 0:
         others |= {"torch, lean loop": peers.torch_lean_elu1(q, k, v)}
         others |= {"torch, chunked": peers.torch_chunked(q, k, v, None)}
-    return Race({"ours": partial(causal_linear_attention, q, k, v, elu1()), **others}, _work(o, o.dim, False, True))
+    return Race(
+        {"ours": partial(causal_linear_attention, q, k, v, elu1()), **others}, counts.linear(o, o.dim, False, True)
+    )
 
 
 def causal_favor(o: Sizes) -> Race:
     """Causal FAVOR+: positive orthogonal features, maps included."""
     q, k, v = _inputs(o)
-    phi = _favor(o)
+    phi = favor(o)
     others = _quadratic(q, k, v, phi.omega, True)
     if peers.have("torch") and o.n % CHUNK == 0:
         others |= {"torch, lean loop": peers.torch_lean_favor(q, k, v, phi.omega)}
@@ -85,7 +71,9 @@ def causal_favor(o: Sizes) -> Race:
     if peers.have("performer_pytorch") and o.n % CHUNK == 0:
         others |= {"performer-pytorch's maps, chunked": peers.performer_maps_and_chunks(q, k, v, phi.omega)}
         others |= {"performer-pytorch": peers.performer(q, k, v, phi.omega, causal=True)}
-    return Race({"ours": partial(causal_linear_attention, q, k, v, phi), **others}, _work(o, o.features, True, True))
+    return Race(
+        {"ours": partial(causal_linear_attention, q, k, v, phi), **others}, counts.linear(o, o.features, True, True)
+    )
 
 
 def causal_hadamard(o: Sizes) -> Race:
@@ -107,32 +95,32 @@ def asymmetric(o: Sizes, causal: bool) -> Race:
     data = q[0, : 4 * o.dim], k[0, : 4 * o.dim]
     phi = random_features(Softmax(), o.dim, o.features, "favor_sharp_asymmetric", data=data, rng=o.seed)
     run: Any = causal_linear_attention if causal else linear_attention
-    calls = {name: partial(run, q, k, v, each) for name, each in (("ours", phi), ("ours, one map", _favor(o)))}
-    return Race(calls, _work(o, o.features, True, causal))
+    calls = {name: partial(run, q, k, v, each) for name, each in (("ours", phi), ("ours, one map", favor(o)))}
+    return Race(calls, counts.linear(o, o.features, True, causal))
 
 
 def full_favor(o: Sizes) -> Race:
     """Bidirectional FAVOR+, maps included."""
     q, k, v = _inputs(o)
-    phi = _favor(o)
+    phi = favor(o)
     others = _quadratic(q, k, v, phi.omega, False)
     if peers.have("torch"):
         others |= {"torch, lean": peers.torch_lean_all(q, k, v, phi.omega)}
     if peers.have("performer_pytorch"):
         others |= {"performer-pytorch": peers.performer(q, k, v, phi.omega, causal=False)}
-    return Race({"ours": partial(linear_attention, q, k, v, phi), **others}, _work(o, o.features, True, False))
+    return Race({"ours": partial(linear_attention, q, k, v, phi), **others}, counts.linear(o, o.features, True, False))
 
 
 def compiled(o: Sizes, causal: bool) -> Race:
     """Causal elu + 1, or bidirectional FAVOR+, against whole-array torch, compiled; apart: that takes long."""
     q, k, v = _inputs(o)
-    phi: Any = elu1() if causal else _favor(o)
+    phi: Any = elu1() if causal else favor(o)
     omega = None if causal else phi.omega
     run: Any = causal_linear_attention if causal else linear_attention
     calls: dict[str, Call] = {"ours": partial(run, q, k, v, phi)}
     if peers.compiles() and o.n % CHUNK == 0:
         calls["torch, compiled"] = peers.torch_compiled(q, k, v, omega, causal)
-    return Race(calls, _work(o, o.dim if causal else o.features, not causal, causal))
+    return Race(calls, counts.linear(o, o.dim if causal else o.features, not causal, causal))
 
 
 def one_head(o: Sizes) -> Race:
@@ -141,20 +129,20 @@ def one_head(o: Sizes) -> Race:
     q, k, v = _inputs(o)
 
     call = partial(causal_linear_attention, q, k, v, elu1())
-    return Race({"ours": call, "ours, one thread": one_thread(call)}, _work(o, o.dim, False, True))
+    return Race({"ours": call, "ours, one thread": one_thread(call)}, counts.linear(o, o.dim, False, True))
 
 
 def strided(o: Sizes) -> Race:
     """Causal FAVOR+ of views of (n, heads, d), as projections of a layer leave them, against (heads, n, d)."""
     q, k, v = (x.transpose(1, 0, 2) for x in normal(o, *3 * [(o.n, o.heads, o.dim)]))
-    phi, copies = _favor(o), [np.ascontiguousarray(x) for x in (q, k, v)]
+    phi, copies = favor(o), [np.ascontiguousarray(x) for x in (q, k, v)]
     calls: dict[str, Call] = {
         "ours": partial(causal_linear_attention, q, k, v, phi),
         "ours, contiguous": lambda: causal_linear_attention(copies[0], copies[1], copies[2], phi),
     }
     if peers.have("torch") and o.n % CHUNK == 0:
         calls["torch, lean loop"] = peers.torch_lean_favor(q, k, v, phi.omega)
-    return Race(calls, _work(o, o.features, True, True))
+    return Race(calls, counts.linear(o, o.features, True, True))
 
 
 def softmax(o: Sizes, causal: bool) -> Race:
@@ -163,6 +151,4 @@ def softmax(o: Sizes, causal: bool) -> Race:
     others: dict[str, Call] = {}
     if peers.have("torch"):
         others["torch's scaled_dot_product_attention"] = peers.torch_softmax(q, k, v, causal)
-    pairs = o.heads * o.n * (o.n + 1) / 2 if causal else o.heads * o.n * float(o.n)
-    work = Work(4.0 * q.nbytes, 4.0 * pairs * o.dim, pairs, written=float(q.nbytes))
-    return Race({"ours": partial(softmax_attention, q, k, v, causal=causal), **others}, work)
+    return Race({"ours": partial(softmax_attention, q, k, v, causal=causal), **others}, counts.softmax(o, causal))

@@ -1,4 +1,4 @@
-"""Inputs of the cases, and a call on one thread."""
+"""Inputs of the cases, the map of FAVOR+, and a call on one thread."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from kernattn._array import Float64
 from kernattn._parallel import VARIABLE
 from kernattn.bench._races import Call
 from kernattn.bench._sizes import Sizes
+from kernattn.features import random_features
+from kernattn.kernels import Softmax
 
-__all__ = ["normal", "one_thread"]
+__all__ = ["favor", "normal", "one_thread"]
 
 
 def normal(o: Sizes, *shapes: tuple[int, ...]) -> list[Float64]:
     """Return arrays of standard normal numbers, in the dtype of the sizes."""
     rng = np.random.default_rng(o.seed)
     return [rng.standard_normal(shape).astype(o.dtype) for shape in shapes]
+
+
+def favor(o: Sizes) -> Any:
+    """Return positive orthogonal features of the softmax kernel."""
+    return random_features(Softmax(), o.dim, o.features, "positive", rng=o.seed)
 
 
 def one_thread(call: Call) -> Call:

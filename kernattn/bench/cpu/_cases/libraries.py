@@ -17,44 +17,39 @@ from kernattn.attention import (
     softmax_attention,
 )
 from kernattn.bench._rates import Work
-from kernattn.bench._rows import Race
+from kernattn.bench._rows import Case, Race
 from kernattn.bench._sizes import Sizes
 from kernattn.bench.cpu import _peers as peers
-from kernattn.bench.cpu._cases.inputs import normal
-from kernattn.features import elu1, random_features
-from kernattn.kernels import Softmax
+from kernattn.bench.cpu._cases.inputs import favor, normal
+from kernattn.features import elu1
 
 __all__ = ["LIBRARIES"]
 
 _Form = Callable[[Sizes, list[Any]], Callable[[], Any]]  # sizes and q, k, v of one library -> a call
 
 
-def _favor(o: Sizes) -> Any:
-    return random_features(Softmax(), o.dim, o.features, "positive", rng=o.seed)
-
-
 def _of(function: Callable[..., Any], given: list[Any], phi: Any) -> Callable[[], Any]:
     return partial(function, *given, phi)
 
 
-def _step(o: Sizes, given: list[Any], reuse: bool, make: Callable[[Sizes], Any] = _favor) -> Callable[[], Any]:
+def _step(o: Sizes, given: list[Any], reuse: bool, make: Callable[[Sizes], Any] = favor) -> Callable[[], Any]:
     q, k, v = given
     phi = make(o)
     state = key_state(k, v, phi)
     return partial(linear_attention_step, state, q[:, -1], k[:, -1], v[:, -1], phi, reuse_state=reuse)
 
 
-_FORMS: dict[str, _Form] = {
-    "causal-elu1": lambda o, given: _of(causal_linear_attention, given, elu1()),
-    "causal-favor": lambda o, given: _of(causal_linear_attention, given, _favor(o)),
-    "full-elu1": lambda o, given: _of(linear_attention, given, elu1()),
-    "full-favor": lambda o, given: _of(linear_attention, given, _favor(o)),
-    "features-elu1": lambda o, given: partial(elu1(), given[0]),
-    "features": lambda o, given: partial(_favor(o), given[0]),
-    "softmax": lambda o, given: partial(softmax_attention, *given),
-    "step": partial(_step, reuse=False),
-    "step-elu1": partial(_step, reuse=False, make=lambda o: elu1()),
-    "step-in-place": partial(_step, reuse=True),
+_FORMS: dict[str, tuple[str, _Form]] = {
+    "causal-elu1": ("causal, elu + 1", lambda o, given: _of(causal_linear_attention, given, elu1())),
+    "causal-favor": ("causal, FAVOR+", lambda o, given: _of(causal_linear_attention, given, favor(o))),
+    "full-elu1": ("bidirectional, elu + 1", lambda o, given: _of(linear_attention, given, elu1())),
+    "full-favor": ("bidirectional, FAVOR+", lambda o, given: _of(linear_attention, given, favor(o))),
+    "features-elu1": ("features of elu + 1", lambda o, given: partial(elu1(), given[0])),
+    "features": ("positive features", lambda o, given: partial(favor(o), given[0])),
+    "softmax": ("exact attention", lambda o, given: partial(softmax_attention, *given)),
+    "step": ("a decode step, FAVOR+", partial(_step, reuse=False)),
+    "step-elu1": ("a decode step, elu + 1", partial(_step, reuse=False, make=lambda o: elu1())),
+    "step-in-place": ("a decode step in place, FAVOR+", partial(_step, reuse=True)),
 }
 
 
@@ -73,6 +68,4 @@ def _race(o: Sizes, form: _Form) -> Race:
     return Race({name: form(o, given) for name, given in _kinds(host)}, Work(moved))
 
 
-LIBRARIES: dict[str, Callable[[Sizes], Race]] = {
-    f"libraries-{name}": partial(_race, form=form) for name, form in _FORMS.items()
-}
+LIBRARIES = {f"libraries-{name}": Case(partial(_race, form=form), told=told) for name, (told, form) in _FORMS.items()}
