@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import signal
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from concurrent.futures import Future
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-import numba
 import numba.extending
 from numba.core.caching import FunctionCache, IndexDataCacheFile
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.registry import CPUDispatcher
 
 from kernattn._fork import kept_whole
 from kernattn.ops._numba.parts import Part
 
-__all__ = ["EXACT", "FASTMATH", "OPTIONS", "LoopCache", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
+__all__ = ["EXACT", "FASTMATH", "OPTIONS", "Loop", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
 
 FASTMATH = {"nsz", "arcp", "contract", "afn", "reassoc"}
 """Sums may be reordered; infinities and NaN keep their meaning."""
@@ -39,10 +39,7 @@ kept_whole(global_compiler_lock)
 
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
     """Compile a loop that Python calls, and keep it on disk."""
-    result: Any = numba.njit(fastmath=FASTMATH, **OPTIONS)(loop)
-    with suppress(RuntimeError):  # there is no directory that a cache could be written to
-        result._cache = LoopCache(loop)
-    return result  # type: ignore[no-any-return]
+    return Loop(loop, targetoptions={"nopython": True, "fastmath": FASTMATH, **OPTIONS})
 
 
 def inner(loop: Callable[..., Any]) -> Callable[..., Any]:
@@ -65,6 +62,34 @@ def _stamp() -> tuple[tuple[str, int, int], ...]:
 _PARTS = _stamp()
 
 
+class Loop(CPUDispatcher):  # type: ignore[misc]
+    """A loop that Python calls, compiled or loaded in a thread that no interrupt reaches.
+
+    An interrupt comes to the main thread, wherever it is: within Numba it can leave a lock that nobody opens, or tables
+    that are read by half.
+    """
+
+    def __init__(self, loop: Callable[..., Any], **options: Any) -> None:
+        super().__init__(loop, **options)
+        with suppress(RuntimeError):  # there is no directory that a cache could be written to
+            self._cache = LoopCache(loop)
+
+    def _compile_for_args(self, *args: Any, **none: Any) -> Any:
+        compiles = super()._compile_for_args
+        if threading.current_thread() is not threading.main_thread():
+            return compiles(*args, **none)
+        done: Future[Any] = Future()
+
+        def work() -> None:
+            try:
+                done.set_result(compiles(*args, **none))
+            except BaseException as error:
+                done.set_exception(error)
+
+        threading.Thread(target=work, name="kernattn compiles").start()
+        return done.result()
+
+
 class LoopCache(FunctionCache):  # type: ignore[misc]
     """What is kept of a loop, out of date when any of its possible parts is; Numba looks at the loop's own file only.
 
@@ -76,25 +101,3 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
         stamp = (self._impl.locator.get_source_stamp(), _PARTS)
         self._cache_file = IndexDataCacheFile(self.cache_path, self._impl.filename_base, stamp)
         self._cache_file._version = (self._cache_file._version, stamp)
-
-    def load_overload(self, signature: Any, target: Any) -> Any:
-        """Load a loop whole: an interrupt amid Numba's tables would leave them closed for good."""
-        with _interrupts_wait():
-            return super().load_overload(signature, target)
-
-
-@contextmanager
-def _interrupts_wait() -> Iterator[None]:
-    """Let an interrupt (SIGINT) wait until the block has ended."""
-    handler = signal.getsignal(signal.SIGINT)
-    if not callable(handler) or threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    waiting: list[int] = []
-    signal.signal(signal.SIGINT, lambda number, _: waiting.append(number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, handler)
-        if waiting:
-            signal.raise_signal(signal.SIGINT)

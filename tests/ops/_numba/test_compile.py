@@ -1,6 +1,7 @@
 """What is compiled, when it is out of date, and for which vectors."""
 
 import signal
+import threading
 
 import pytest
 
@@ -9,6 +10,7 @@ from processes import assert_fine
 pytest.importorskip("numba")
 
 from numba.core.caching import FunctionCache
+from numba.core.errors import TypingError
 
 from kernattn.ops._numba.compile import compiled, inner
 
@@ -24,23 +26,31 @@ def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
         assert sum(loop.stats.cache_hits.values()) == hits
 
 
-def test_an_interrupt_waits_until_a_loop_is_loaded(monkeypatch):
-    steps = []
+def test_an_interrupt_comes_through_while_a_loop_goes_on_loading(monkeypatch):
+    begun, waited = threading.Event(), threading.Event()
 
     def load(self, signature, target):
-        steps.append("begun")
-        signal.raise_signal(signal.SIGINT)
-        steps.append("ended")
+        begun.set()
+        assert waited.wait(60)
 
     monkeypatch.setattr(FunctionCache, "load_overload", load)
+    loop = compiled(lambda: 3)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without one
+    threading.Thread(target=lambda: (begun.wait(60), signal.raise_signal(signal.SIGINT))).start()
     try:
         with pytest.raises(KeyboardInterrupt):
-            compiled(lambda: None)()
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+            loop()
+        assert not loop.signatures, "it is still loading"
     finally:
         signal.signal(signal.SIGINT, handler)
-    assert steps == ["begun", "ended"]
+        waited.set()
+    assert loop() == 3
+    assert len(loop.signatures) == 1
+
+
+def test_what_cannot_be_compiled_says_so():
+    with pytest.raises(TypingError, match="object_of_no_type"):
+        compiled(lambda: object_of_no_type)()  # noqa: F821
 
 
 def test_parts_are_compiled_once_whatever_is_constant_and_kept_in_their_loops_alone():
