@@ -7,23 +7,24 @@ WORDS = 61
 SMALL = {"vocab_size": WORDS, "bos_token_id": None, "eos_token_id": None, "pad_token_id": 0}
 
 
-def gpt2(**changes):
+def gpt2(seed=1, **changes):
     config = {"n_layer": 2, "n_head": 2, "n_embd": 32, "n_positions": 128, "attn_pdrop": 0.0}
-    torch.manual_seed(1)
-    return GPT2LMHeadModel(GPT2Config(**SMALL, **config | changes)).eval()
+    torch.manual_seed(seed)
+    return GPT2LMHeadModel(GPT2Config(**SMALL | config | changes)).eval()
 
 
 def llama(**changes):
     """Grouped queries and rotary positions."""
     config = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "num_key_value_heads": 2}
+    config["intermediate_size"] = 64
     torch.manual_seed(2)
-    return LlamaForCausalLM(LlamaConfig(**SMALL, intermediate_size=64, **config | changes)).eval()
+    return LlamaForCausalLM(LlamaConfig(**SMALL | config | changes)).eval()
 
 
 def bert(**changes):
     config = {"num_hidden_layers": 2, "hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
     torch.manual_seed(3)
-    return BertModel(BertConfig(**SMALL, **config | changes)).eval()
+    return BertModel(BertConfig(**SMALL | config | changes)).eval()
 
 
 MODELS = {"gpt2": gpt2, "llama": llama, "bert": bert}
