@@ -31,7 +31,9 @@ def beside(xp: ModuleType, s: Array, z: Array) -> Array:
 
 def onto(xp: ModuleType, y: Array, shape: tuple[int, ...], take: Callable[..., Array] | None = None) -> Array:
     """Return y summed, or what `take` does, over the axes along which an array of that shape was broadcast to it."""
-    y = xp.broadcast_to(y, np.broadcast_shapes(tuple(y.shape), shape))
+    full = np.broadcast_shapes(tuple(y.shape), shape)
+    if tuple(y.shape) != full:  # a view would be read-only
+        y = xp.broadcast_to(y, full)
     padded = (1,) * (y.ndim - len(shape)) + shape
     axes = tuple(axis for axis, size in enumerate(padded) if size < y.shape[axis])
     return xp.reshape((take or xp.sum)(y, axis=axes, keepdims=True) if axes else y, shape)

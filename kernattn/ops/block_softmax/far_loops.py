@@ -15,7 +15,7 @@ from kernattn.ops._numba.compile import inner, inner_exact
 from kernattn.ops._numba.held import finite
 from kernattn.ops._numba.memory import window
 
-__all__ = ["answer_far_row"]
+__all__ = ["answer_far_row", "far_dot", "far_weights"]
 
 HALF = 500  # octaves: rows of q and k end below 2^500, so that a sum of their products is finite
 
@@ -34,10 +34,11 @@ def _scaled(x, y):
 
 
 @inner
-def _dot(x, y):
+def far_dot(x, y):
+    """Return the product of two rows in float64."""
     total = 0.0
     for i in range(x.size):
-        total += x[i] * y[i]
+        total += float(x[i]) * float(y[i])
     return total
 
 
@@ -59,6 +60,19 @@ def _weights(scores, octaves):
 
 
 @inner_exact
+def far_weights(q, k, seen, scale, scores):
+    """Write the exponentials of the scores of the `seen` keys, the largest off; return its log, and their sum."""
+    dim = q.size
+    mantissa, octave = math.frexp(scale)
+    x, y, octaves = np.empty(dim), np.empty(dim), np.empty(seen.size, np.int64)
+    octave += _scaled(q, x)
+    for i in range(seen.size):
+        octaves[i] = octave + _scaled(window(k, seen[i] * dim, dim), y)
+        scores[i] = mantissa * far_dot(x, y)
+    return _weights(scores, octaves)
+
+
+@inner_exact
 def answer_far_row(q, k, v, e, mask, mask_at, count, scale, out, lse, at):
     """Write the answer of a row that sees the first `count` keys of k; leave it where any of its inputs is not finite.
 
@@ -74,13 +88,8 @@ def answer_far_row(q, k, v, e, mask, mask_at, count, scale, out, lse, at):
                 return
     if keys == 0 or not finite(q):
         return
-    mantissa, octave = math.frexp(scale)
-    x, y, scores, octaves = np.empty(dim), np.empty(dim), np.empty(keys), np.empty(keys, np.int64)
-    octave += _scaled(q, x)
-    for i in range(keys):
-        octaves[i] = octave + _scaled(window(k, seen[i] * dim, dim), y)
-        scores[i] = mantissa * _dot(x, y)
-    log, total = _weights(scores, octaves)
+    scores = np.empty(keys)
+    log, total = far_weights(q, k, seen[:keys], scale, scores)
     sums, low, high = np.zeros(e), np.full(e, np.inf), np.full(e, -np.inf)
     for i in range(keys):
         share, values = scores[i] / total, window(v, seen[i] * e, e)

@@ -15,7 +15,7 @@ from kernattn._array import Array, anywhere, dtype_name, placement
 from kernattn.ops.peaked import finite
 from kernattn.ops.units import SAFE, in_units, shifted
 
-__all__ = ["answer_far_rows", "far_rows", "hidden"]
+__all__ = ["answer_far_rows", "far_rows", "far_weights", "hidden"]
 
 ENTRIES = 2**20  # of a block of scores
 APART = 2.0**14  # more octaves than there are in any score
@@ -74,9 +74,6 @@ def answer_far_rows(
 ) -> tuple[Array, Array]:
     """Return outputs among the values that a row sees, and log normalisers among the floats, where all is finite."""
     n, length = q.shape[-2], k.shape[-2]
-    mantissa, octave = frexp(scale)
-    (q, q_octaves), (k, k_octaves) = in_units(xp, q), in_units(xp, k)
-    q, octaves, across = q * mantissa, xp.matrix_transpose(k_octaves) + octave, xp.matrix_transpose(k)
     there = xp.isfinite(v) if mask is None else xp.isfinite(v) & mask[..., None]
     known = xp.where(there, v, xp.zeros_like(v))
     high, low = (_upto(xp, xp.where(there, x, -xp.inf), n, before) for x in (v, -v))
@@ -86,13 +83,26 @@ def answer_far_rows(
     for first in range(0, n, step):
         rows = (..., slice(first, min(first + step, n)), slice(None))
         position = None if before is None else before + first
-        share, log = _shares(xp, xp.matmul(q[rows], across), q_octaves[rows] + octaves, position, mask)
+        share, log = far_weights(xp, q[rows], k, scale, position, mask)
         shares.append(xp.matmul(share, known))
         logs.append(xp.broadcast_to(log, (*lead, log.shape[-1])))
     out, lse = xp.concat(shares, axis=-2), xp.concat(logs, axis=-1)
     limit = float(xp.finfo(lse.dtype).max)
     out = xp.where(xp.isinf(lse)[..., None], xp.zeros_like(out), xp.minimum(xp.maximum(out, -low), high))
     return out, xp.where(xp.isinf(lse), lse, xp.clip(lse, min=-limit, max=limit))
+
+
+def far_weights(
+    xp: ModuleType, q: Array, k: Array, scale: float, position: int | None, mask: Array | None
+) -> tuple[Array, Array]:
+    """Return the softmax of the scores of rows q (..., n, d), (..., n, l), and its log normaliser.
+
+    Row 0 sees the keys up to `position`, as `hidden` has it.
+    """
+    mantissa, octave = frexp(scale)
+    (q, q_octaves), (k, k_octaves) = in_units(xp, q), in_units(xp, k)
+    scores = xp.matmul(q * mantissa, xp.matrix_transpose(k))
+    return _shares(xp, scores, q_octaves + xp.matrix_transpose(k_octaves) + octave, position, mask)
 
 
 def _shares(

@@ -11,7 +11,7 @@ from kernattn.ops.block_softmax.far_reference import answer_far_rows, far_rows, 
 from kernattn.ops.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
 from kernattn.ops.plan import Plan
 
-__all__ = ["block_softmax"]
+__all__ = ["block_softmax", "cut_product"]
 
 BLOCK = 512
 
@@ -67,13 +67,13 @@ def _rows(xp: ModuleType, q: Array, k: Array, v: Array, position: int | None, ma
             values = xp.where(mask[..., low:high, None], values, 0.0)
         peak = xp.max(scores, axis=-1, keepdims=True)
         weights = xp.exp(scores - finite(xp, peak))
-        s = xp.matmul(weights, values) if last is None else _cut_product(xp, weights, values, last)
+        s = xp.matmul(weights, values) if last is None else cut_product(xp, weights, values, last)
         part = PeakedSum(s, xp.sum(weights, axis=-1), peak[..., 0])
         total = merge(xp, total, part)
     return total
 
 
-def _cut_product(xp: ModuleType, weights: Array, values: Array, last: int) -> Array:
+def cut_product(xp: ModuleType, weights: Array, values: Array, last: int) -> Array:
     """Return weights values, where row i sees the first last + i + 1 values: the others may be NaN or infinite."""
     there, zero = xp.isfinite(values), xp.zeros_like(values)
     rough = xp.cumulative_sum(xp.where(there, zero, values), axis=-2)  # (..., b, e): what is not finite, up to each key

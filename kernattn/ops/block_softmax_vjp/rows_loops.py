@@ -1,0 +1,68 @@
+"""What is told of each row before the way back begins."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.held import finite
+from kernattn.ops._numba.memory import whole, window
+
+__all__ = ["judge_rows"]
+
+PRECISE = 2.0**-10  # the relative error of a weight, from the rounding of its log normaliser
+
+
+@inner
+def _largest(x):
+    top = x.dtype.type(0)
+    for c in range(x.size):
+        top = max(top, abs(x[c]))
+    return top
+
+
+@compiled
+def judge_rows(q, k, mask, scale, causal, states, reads, out, lse, g, shifts, dots, far, low, high):
+    """Set shift_i to lse_i and dot_i to g_i.out_i, for the queries of states low to high.
+
+    A shift is inf, and the dot 0, for a row without a gradient, as its g is 0 or it sees nothing, and for a far one,
+    whose scores may overflow or have no digits after the point: far_i is set for these.
+    """
+    (_, n, dim), (_, length, _), (_, _, e) = q.shape, k.shape, g.shape
+    q, k, g, factor = whole(q), whole(k), whole(g), q.dtype.type(scale)
+    kind = np.finfo(q.dtype)
+    limit, precise = q.dtype.type(kind.max / 64), q.dtype.type(PRECISE / kind.eps)
+    coarse = scale != 0 and not kind.tiny <= abs(factor) < np.inf
+    tops, zero, infinity = np.zeros(length, q.dtype), q.dtype.type(0), q.dtype.type(np.inf)
+    for b in range(low, high):
+        top = zero
+        for j in range(length):  # the largest number of the keys up to j; infinite where one is not finite
+            if mask.size == 0 or mask[b * length + j]:
+                x = window(k, (states[b, 0] * length + j) * dim, dim)
+                top = max(top, _largest(x)) if finite(x) else infinity
+            tops[j] = top
+        for r in range(reads.shape[1]):
+            for i in range(n):
+                at = reads[b, r, 1] * n + i
+                x, y = window(g, at * e, e), window(out, at * e, e)
+                shift, dot, some = lse[at], zero, False
+                for c in range(e):
+                    dot += x[c] * y[c]
+                    some = some or x[c] != zero
+                last = min(length - 1, i + length - n) if causal else length - 1
+                far[at] = 0
+                if not some or shift == -infinity or last < 0:
+                    shift, dot = infinity, zero
+                else:
+                    x, reach = window(q, (reads[b, r, 0] * n + i) * dim, dim), zero
+                    for c in range(dim):
+                        reach += abs(x[c] * factor)
+                    if finite(x) and tops[last] < infinity and (
+                        coarse or not (reach * max(tops[last], q.dtype.type(1)) < limit and abs(shift) < precise)
+                    ):
+                        far[at], shift, dot = 1, infinity, zero
+                shifts[at], dots[at] = shift, dot
