@@ -140,12 +140,13 @@ def test_linear_attention_and_features(name, backend):
         agrees(lambda x, side=side, h=h: np.sum(h * side(x)), (q,), back(h)[:1], "features")
 
 
+@pytest.mark.parametrize("backend", backends("block_softmax_vjp"), ids=repr)
 @pytest.mark.parametrize("length", [9, 12, 4])
 @pytest.mark.parametrize("causal", [False, True])
-def test_softmax_attention(causal, length):
+def test_softmax_attention(causal, length, backend):
     q, k, v = arrays(3, (2, 3, 9, D), (2, 1, length, D), (2, 1, length, 3), dtype="float64")
     mask = np.arange(length) != 2
-    options = {"causal": causal, "key_mask": mask}
+    options = {"causal": causal, "key_mask": mask, "backend": backend.name}
 
     def number(q, k, v, scale):
         return np.sum(g * ka.softmax_attention(q, k, v, scale=float(scale), **options))
@@ -257,7 +258,7 @@ def test_what_is_not_seen_leaves_no_trace(name, backend):
             np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
         _, back = ka.vjp(ka.linear_attention, *spoilt, phi, **options)
         assert all(np.isfinite(x).all() for x in back(g)[:3])
-        _, back = ka.vjp(ka.softmax_attention, *spoilt, causal=True, key_mask=mask)
+        _, back = ka.vjp(ka.softmax_attention, *spoilt, causal=True, **options)
         found = back(g)
     assert all(np.isfinite(x).all() for x in found)
     assert (found.q[..., :3, :] == 0).all()

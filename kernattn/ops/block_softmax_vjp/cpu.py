@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import isqrt, prod
 from typing import NamedTuple
 
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.heads import heads
+from kernattn.ops._numba.kept import kept_while_small
 from kernattn.ops._numba.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
@@ -76,9 +76,7 @@ def block_softmax_vjp(
 
         share(pull_far, len(ds), how.seconds * how.splits)
         ds[:, 0] += own
-    dq, dk, dv = (
-        narrowed(onto(np, dx, x.shape), x.dtype) for dx, x in ((dq, q), (dk, k), (dv, v))
-    )
+    dq, dk, dv = (narrowed(onto(np, dx, x.shape), x.dtype) for dx, x in ((dq, q), (dk, k), (dv, v)))
     return dq, dk, dv, np.asarray(ds.sum(), dtype)
 
 
@@ -101,7 +99,7 @@ class _Plan(NamedTuple):
     seconds_to_judge: float
 
 
-@lru_cache(maxsize=32)
+@kept_while_small
 def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, itemsize: int) -> _Plan:
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
     who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))

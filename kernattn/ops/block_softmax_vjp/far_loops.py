@@ -24,7 +24,10 @@ def pull_far_rows(q, k, v, g, mask, scale, causal, states, reads, far, dq, dk, d
     seen, weights, slopes = np.empty(length, np.int64), np.empty(length), np.empty(length)
     own = np.empty(dim)
     for b in range(low, high):
-        k_b, v_b = (window(k, states[b, 0] * length * dim, length * dim), window(v, states[b, 1] * length * e, length * e))
+        k_b, v_b = (
+            window(k, states[b, 0] * length * dim, length * dim),
+            window(v, states[b, 1] * length * e, length * e),
+        )
         for r in range(reads.shape[1]):
             for i in range(n):
                 at = reads[b, r, 1] * n + i

@@ -180,10 +180,10 @@ def pull_blocks(
 ):  # fmt: skip
     """Add what pieces low to high tell: of state b the s-th part of its keys, and the part of the queries after it.
 
-    q (heads, n, D), k (heads, l, D), v (heads, l, e) and g (heads, n, e); the rest is flat. states (B, 2): head of k, of
-    v. reads (B, G, 2): head of q, of g. `splits` is the number of parts, and the part of the queries is s + phase, so
-    that no two pieces of a phase write to the same rows. dq has a head for each of g, dk and dv one for each state, ds
-    a number for each piece.
+    q (heads, n, D), k (heads, l, D), v (heads, l, e) and g (heads, n, e); the rest is flat. states (B, 2): head of k,
+    of v. reads (B, G, 2): head of q, of g. `splits` is the number of parts, and the part of the queries is s + phase,
+    so that no two pieces of a phase write to the same rows. dq has a head for each of g, dk and dv one for each state,
+    ds a number for each piece.
     """
     (_, n, dim), (_, length, e) = q.shape, v.shape
     q, k, v, g, factor, one = whole(q), whole(k), whole(v), whole(g), q.dtype.type(scale), q.dtype.type(1)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from types import ModuleType
 
+import numpy as np
+
 from kernattn._array import Array, accumulation_dtype, anywhere, namespace
 from kernattn.ops.block_softmax.far_reference import far_rows, far_weights, hidden
 from kernattn.ops.block_softmax.reference import cut_product
@@ -50,7 +52,8 @@ def block_softmax_vjp(
         of_weights = xp.matmul(g[rows], xp.matrix_transpose(v))
         if far is not None:
             there = far[..., None][rows]
-            shares, _ = far_weights(xp, q[rows], k, scale, position, key_mask)
+            with np.errstate(over="ignore", under="ignore", invalid="ignore"):
+                shares, _ = far_weights(xp, q[rows], k, scale, position, key_mask)
             weights, seen = xp.where(there, shares, weights), seen | (shares > 0)
             dot = xp.where(there, xp.sum(weights * of_weights, axis=-1, keepdims=True), dot)
         slopes = xp.where(seen, weights * (of_weights - dot), xp.zeros_like(weights))
@@ -69,7 +72,7 @@ def block_softmax_vjp(
 def _far(
     xp: ModuleType, q: Array, k: Array, scale: float, before: int | None, mask: Array | None, lse: Array, alive: Array
 ) -> Array | None:
-    """Return which rows (..., n) may overflow, or have normalisers whose rounding is felt; None where there are none."""
+    """Return which rows (..., n) may overflow, or feel the rounding of their normaliser; None where there are none."""
     far = xp.isfinite(lse) & (xp.abs(lse) >= PRECISE / float(xp.finfo(lse.dtype).eps))
     may_overflow = far_rows(xp, q, k, xp.zeros_like(k[..., :1]), scale, before, mask)
     far = alive & (far if may_overflow is None else far | may_overflow)

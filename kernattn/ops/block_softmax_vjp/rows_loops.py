@@ -4,8 +4,6 @@
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner
@@ -61,8 +59,10 @@ def judge_rows(q, k, mask, scale, causal, states, reads, out, lse, g, shifts, do
                     x, reach = window(q, (reads[b, r, 0] * n + i) * dim, dim), zero
                     for c in range(dim):
                         reach += abs(x[c] * factor)
-                    if finite(x) and tops[last] < infinity and (
-                        coarse or not (reach * max(tops[last], q.dtype.type(1)) < limit and abs(shift) < precise)
+                    if (
+                        finite(x)
+                        and tops[last] < infinity
+                        and (coarse or not (reach * max(tops[last], q.dtype.type(1)) < limit and abs(shift) < precise))
                     ):
                         far[at], shift, dot = 1, infinity, zero
                 shifts[at], dots[at] = shift, dot
