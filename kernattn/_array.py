@@ -153,9 +153,11 @@ def zeros(xp: ModuleType, shape: tuple[int, ...], dtype: Any, beside: Array) -> 
 
 
 def constant(xp: ModuleType, values: NDArray[Any], dtype: Any, beside: Array) -> Array:
-    """Return host values as an array of `dtype` on the device of `beside`."""
+    """Return host values, or those of a tensor, as an array of `dtype` on the device of `beside`."""
     if isinstance(beside, np.ndarray):
         return values.astype(dtype, copy=False)
+    if compat.is_torch_array(values):
+        return values.to(beside.device, dtype)
     return xp.asarray(values.copy(), dtype=dtype, **placement(beside))
 
 

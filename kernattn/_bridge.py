@@ -33,6 +33,7 @@ class Library(ABC):
 
     backend: str
     kind: type
+    edge: str | None = None  # the room that takes what cannot be lent: its `handed`
     dtype: type | None = None  # of its dtypes, where they are not NumPy's
     named: Mapping[Any, np.dtype[Any]] = {}  # NumPy's, by those
 
@@ -47,6 +48,12 @@ class Library(ABC):
     def give(self, array: Array, like: Array) -> Array:
         """Return a result in kind."""
 
+    def handed(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
+        """Return what the library's edge makes of what cannot be lent; NotImplemented where it does nothing of it."""
+        if self.edge is None:
+            return NotImplemented
+        return imported(f"{self.edge}._edge").handed(self, name, backend, arguments)
+
     @abstractmethod
     def unwatched(self) -> None:
         """Raise Kept while the library watches all that is done to any of its arrays."""
@@ -57,9 +64,14 @@ class Library(ABC):
         self.unwatched()
         self.lend(array)
 
+    @final
     def call(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
         """Return what `op` makes of the arguments, in kind; raise Kept before it runs where one cannot be lent."""
         self.unwatched()
+        return self.run(op, like, arguments)
+
+    def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
+        """Return the same for a library that tells its edge what is done to its arrays, whatever it watches."""
         own: dict[int, Array] = {}  # by what stands for it: an op may write to an argument, and return it
         return self._returned((op(*self._crossed(arguments, own)),), like, own)[0]
 
@@ -80,6 +92,8 @@ class Library(ABC):
             way = self._crossed
         elif type(value) is self.dtype:
             way = self._named
+        elif getattr(value, "of_tensors", False):
+            way = self._kept
         self._ways[type(value)] = way
         return way
 
@@ -87,6 +101,9 @@ class Library(ABC):
         lent = self.lend(array)
         own[id(lent)] = array
         return lent
+
+    def _kept(self, value: Any, own: dict[int, Array]) -> Any:
+        raise Kept("its map holds tensors")
 
     def _named(self, dtype: Any, own: dict[int, Array]) -> np.dtype[Any]:
         return self.named[dtype]
@@ -107,13 +124,14 @@ class Torch(Library):
     """PyTorch's tensors in host memory, as NumPy arrays."""
 
     backend = "cpu"
+    edge = "kernattn.torch"
 
     def __init__(self) -> None:
         super().__init__()
         self.torch = torch = sys.modules["torch"]
         self.kind, self.kinds = torch.Tensor, {torch.Tensor, torch.nn.Parameter}
         self.dtype, self.bfloat16 = torch.dtype, torch.bfloat16
-        self.compiling, self.traced = torch.compiler.is_compiling, torch._C._is_tracing
+        self.compiling, self.scripted = torch.compiler.is_compiling, torch._C._is_tracing
         self.compiler = torch._C._dynamo.eval_frame.get_eval_frame_callback
         self.modes = torch._C._len_torch_dispatch_stack
         self.forwards = torch.autograd.forward_ad
@@ -124,11 +142,19 @@ class Torch(Library):
 
             self.named[torch.bfloat16] = np.dtype(bfloat16)
 
+    def traced(self) -> bool:
+        """Is what is done to tensors put down in a graph?"""
+        return bool(self.compiling() or self.compiler() or self.modes())
+
+    def differentiated_forwards(self) -> bool:
+        """Do tensors carry tangents?"""
+        return bool(self.forwards._current_level >= 0)
+
     def unwatched(self) -> None:
         """Raise Kept while a call is traced, or differentiated forwards."""
-        if self.compiling() or self.compiler() or self.modes() or self.traced():
+        if self.traced() or self.scripted():
             raise Kept("the call is being traced")
-        if self.forwards._current_level >= 0:
+        if self.differentiated_forwards():
             raise Kept("the call is differentiated forwards")
 
     def plain(self, array: Array) -> Array:
@@ -188,12 +214,12 @@ class TorchCuda(Torch):
             return self.torch.from_dlpack(array.view(np.int16)).view(self.bfloat16)
         return self.torch.from_dlpack(array)
 
-    def call(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
+    def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
         """Return the same in the context of PyTorch's device and its current stream."""
         cupy, device = imported("cupy"), like.device.index
         stream = self.torch.cuda.current_stream(like.device)
         with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream.cuda_stream, device):
-            return super().call(op, like, arguments)
+            return super().run(op, like, arguments)
 
 
 class Jax(Library):

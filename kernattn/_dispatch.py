@@ -93,27 +93,32 @@ class Op:
         """Return the implementation that `choose` names; it takes arrays of the library of `array`, where they are."""
         if isinstance(array, np.ndarray):
             chosen = self.choose(array, backend)
-            return _without_flags(self._function(chosen)) if chosen == "reference" else self._function(chosen)
+            return _without_flags(self.function(chosen)) if chosen == "reference" else self.function(chosen)
         library = library_of(array)
-        if library is None or backend == "reference" or not self._can_lend(library, backend):
-            function = self._function(self.choose(array, backend))
+        if library is None or backend == "reference" or not self.can_lend(library, backend):
+            function = self.function(self.choose(array, backend))
             return where_its_arrays_are(function) if compat.is_cupy_array(array) else function
         return partial(self._lent, library, array, backend)
 
-    def _can_lend(self, library: Library, backend: str | None) -> bool:
+    def can_lend(self, library: Library, backend: str | None) -> bool:
         """Whether the op may run on what a library lends."""
         return backend in (None, library.backend) and library.backend in self.backends and not missing(library.backend)
 
     def _lent(self, library: Library, like: Array, backend: str | None, *arguments: Any) -> Any:
-        """Return what the op makes of arrays lent to it; where one is kept, what the reference makes of them."""
+        """Return what the op makes of arrays lent to it; where one is kept, what the edge or the reference makes."""
         try:
-            return library.call(self._function(library.backend), like, arguments)
-        except Kept as why:
-            if backend is not None:
-                raise BackendUnavailable(f"backend {backend!r} {_kept(like, why)}") from None
-        return self._function("reference")(*arguments)
+            return library.call(self.function(library.backend), like, arguments)
+        except Kept as kept:
+            why = kept
+        found = library.handed(self.name, backend, arguments)
+        if found is not NotImplemented:
+            return found
+        if backend is not None:
+            raise BackendUnavailable(f"backend {backend!r} {_kept(like, why)}")
+        return self.function("reference")(*arguments)
 
-    def _function(self, backend: str) -> Callable[..., Any]:
+    def function(self, backend: str) -> Callable[..., Any]:
+        """Return the implementation of one backend."""
         return _load(self.name, backend)
 
 
@@ -129,7 +134,7 @@ class Composed(Op):
     second: Op
     short: tuple[str, ...] = ()
 
-    def _function(self, backend: str) -> Callable[..., Any]:
+    def function(self, backend: str) -> Callable[..., Any]:
         both = _composed(_load(self.first.name, backend), self.count, _load(self.second.name, backend))
         return _tried(_short(self.second.name), both) if backend in self.short else both
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from hashlib import blake2b
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -84,6 +86,7 @@ class MapSpec:
     offset: Float64 | None = None
     amplitude: float = 1.0
     row_form: RowForm | None = None
+    of_tensors: ClassVar[bool] = False  # True of a framework's own, which no loop reads
 
     def __post_init__(self) -> None:
         """Check the parts, against each other where the frequencies tell the dimension."""
@@ -156,6 +159,14 @@ class MapSpec:
         return self.row_form is None and not isinstance(self.omega, Chains)
 
     @lazy
+    def content(self) -> str:
+        """A name by which equal maps are equal."""
+        digest = blake2b(digest_size=16)
+        for part in _parts(self):
+            digest.update(part)
+        return digest.hexdigest()
+
+    @lazy
     def prepared(self) -> dict[Any, Any]:
         """What compiled ops have made of the map, by what they ask with: it is kept as long as the map."""
         return {}
@@ -174,6 +185,17 @@ class MapSpec:
     def per_feature(self) -> bool:
         """Is there a log scale for every feature, or one for the row?"""
         return KINDS[self.kind].per_feature
+
+
+def _parts(value: Any) -> Iterator[bytes]:
+    """Return what tells a value of a spec from others."""
+    if is_dataclass(value):
+        for field in fields(value):
+            yield from _parts(getattr(value, field.name))
+    elif isinstance(value, np.ndarray):
+        yield from (str(value.shape).encode(), value.tobytes())
+    else:
+        yield repr(value).encode()
 
 
 class ScaledFeatures(NamedTuple):

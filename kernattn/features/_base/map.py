@@ -98,6 +98,12 @@ class FeatureMap(ABC):
 
     @final
     @lazy
+    def _content(self) -> tuple[str | None, ...]:
+        """What a graph knows of the map: the names of its specs, None for a side whose features are computed."""
+        return tuple(None if spec is None else spec.content for spec in (self.query_spec, self.key_spec))
+
+    @final
+    @lazy
     def _passed(self) -> Forms:
         """Forms of the arrays that this map has taken."""
         return Forms()

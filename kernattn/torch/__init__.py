@@ -1,0 +1,33 @@
+r"""Attention and feature maps on PyTorch's tensors: :math:`o = \phi(q) S / \phi(q) z`, with compiled gradients."""
+
+from kernattn._extras import require as _require
+
+_require("torch", "PyTorch", "kernattn.torch", extra="torch")
+
+from kernattn.torch import _library as _library  # noqa: E402
+from kernattn.torch._attention import (  # noqa: E402
+    attend,
+    causal_linear_attention,
+    features,
+    key_state,
+    linear_attention,
+    linear_attention_step,
+    softmax_attention,
+)
+from kernattn.torch._maps import TensorMap, with_numbers  # noqa: E402
+
+__all__ = [
+    "TensorMap",
+    "attend",
+    "causal_linear_attention",
+    "features",
+    "key_state",
+    "linear_attention",
+    "linear_attention_step",
+    "softmax_attention",
+    "with_numbers",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

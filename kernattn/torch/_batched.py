@@ -1,0 +1,74 @@
+"""`torch.vmap` of the ops: a batch is one more leading axis."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from kernattn.torch._pairs import Pair
+from kernattn.torch._specs import NUMBERS
+
+__all__ = ["batched"]
+
+AXES = {
+    "x": 2, "q": 2, "k": 2, "v": 2, "s": 2, "z": 1, "peak": 1, "key_mask": 1, "segment_ids": 1,
+    "phi": 2, "out": 2, "row_peak": 1, "row_z": 1, "lse": 1,
+}  # fmt: skip
+"""The axes of one item of each, leading axes apart."""
+
+OF_KEYS = "k", "v", "s", "z", "peak", "key_mask", "segment_ids"
+
+
+def batched(
+    pair: Pair, pullback: bool, run: Callable[..., Any], info: Any, dims: tuple[int | None, ...], *inputs: Any
+) -> Any:
+    """Return what `run`, a way to an op or its pullback, makes of batches, and their axes there: all the first."""
+    names = pair.taken if pullback else pair.names
+    of_numbers = any(dim is not None for name, dim in zip(names, dims, strict=True) if name in NUMBERS)
+    if of_numbers or (pullback and inputs[-1]):  # cotangents of numbers are sums over one call
+        return _one_by_one(run, info.batch_size, dims, inputs)
+    axes = [AXES.get(name.removeprefix("kept_").removeprefix("g_")) for name in names]
+    items = [x if dim is None else x.movedim(dim, 0)[0] for x, dim in zip(inputs, dims, strict=True)]
+    leads = {
+        name: x.ndim - count
+        for name, x, count in zip(names, items, axes, strict=True)
+        if isinstance(x, torch.Tensor) and count is not None
+    }
+    most = max(leads.values())
+    results = run(
+        *(
+            _spread(x, dim, info.batch_size, most - leads[name]) if name in leads else x
+            for name, x, dim in zip(names, inputs, dims, strict=True)
+        )
+    )
+    if pullback:
+        wanted = pair.differentiated(items[: len(pair.names)], False)
+        shapes = [x.shape for x, some in zip(items, wanted, strict=False) if some]
+    else:
+        results = (results,) if len(pair.outputs) == 1 else results
+        extra = most - max((leads[name] for name in OF_KEYS if name in leads), default=most)
+        shapes = [x.shape[1 + extra * (name in OF_KEYS) :] for name, x in zip(pair.outputs, results, strict=True)]
+    found = [x.reshape(info.batch_size, *shape) for x, shape in zip(results, shapes, strict=True)]
+    if pullback:
+        return found, [0] * len(found)
+    return (found[0], 0) if len(found) == 1 else (tuple(found), (0,) * len(found))
+
+
+def _spread(x: torch.Tensor, dim: int | None, size: int, more: int) -> torch.Tensor:
+    """Return the items of a batch along the first axis, each with so many leading axes more."""
+    x = x.expand(size, *x.shape) if dim is None else x.movedim(dim, 0)
+    return x[(slice(None), *(None,) * more)]
+
+
+def _one_by_one(run: Callable[..., Any], size: int, dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> Any:
+    """Return the same by a call for each item."""
+    calls = [
+        run(*(x if dim is None else x.select(dim, at) for x, dim in zip(inputs, dims, strict=True)))
+        for at in range(size)
+    ]
+    if isinstance(calls[0], torch.Tensor):
+        return torch.stack(calls), 0
+    found = [torch.stack(parts) for parts in zip(*calls, strict=True)]
+    return (found, [0] * len(found)) if isinstance(calls[0], list) else (tuple(found), (0,) * len(found))
