@@ -3,9 +3,9 @@
 constexpr int s_row = EB + 8;  // accumulators of a row of the state; 8 more keep the banks apart
 
 // The log features of keys from their projections, -infinity where a key is not visible; each warp's largest of every column goes to
-// column_top (WARPS, FB), NaN if one is, and those of row 0 to row_top (FB), unless null. A barrier must follow.
+// column_top (WARPS, FB), NaN if one is, and those of row `first` to row_top (FB), unless null. A barrier must follow.
 __device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (&u)[FB / 8][4], int tile, const Map& map,
-                                             const Acc* log_row, const int* visible, Acc* column_top, Acc* row_top = nullptr) {
+                                             const Acc* log_row, const int* visible, Acc* column_top, Acc* row_top = nullptr, int first = 0) {
     const Acc lowest = Limits<Acc>::lowest();
     Acc top[FB / 8][2];
 #pragma unroll
@@ -14,7 +14,7 @@ __device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (
         const int feature = map.feature(tile, column);
         logs[j][p] = feature >= 0 && visible[row] ? map.log(tile % parts, u[j][p], log_row[row], feature) : lowest;
         top[j][p % 2] = larger_or_nan(top[j][p % 2], logs[j][p]);
-        if (row_top && row == 0) row_top[column] = logs[j][p];
+        if (row_top && row == first) row_top[column] = logs[j][p];
     });
 #pragma unroll
     for (int j = 0; j < FB / 8; ++j)

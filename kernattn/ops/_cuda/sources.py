@@ -11,6 +11,7 @@ OPS = Path(__file__).parents[1]
 TYPES = ("_cuda/device.cuh", "_cuda/tile.cuh", "_cuda/types.cuh")
 MAPS = (*TYPES, "_cuda/kinds.cuh", "_cuda/maps.cuh")
 LINEAR = (*TYPES, "_cuda/octaves.cuh", "_cuda/output.cuh", "_cuda/kinds.cuh", "_cuda/maps.cuh", "_cuda/linear.cuh")
+BACK = (*LINEAR, "features_vjp/pulled.cuh", "key_state_vjp/back.cuh")
 HEADERS = {
     "features": (*MAPS, "_cuda/features.cuh"),
     "gram": (*MAPS, "_cuda/features.cuh"),
@@ -21,6 +22,9 @@ HEADERS = {
     "orthogonalize": TYPES,
     "key_state": LINEAR,
     "attend": LINEAR,
+    "key_state_vjp": BACK,
+    "attend_vjp": LINEAR,
+    "causal_vjp": BACK,
     "causal": (*LINEAR, "causal/chunk.cuh"),
     "step": LINEAR,
     "block_softmax": (*TYPES, "_cuda/output.cuh"),

@@ -32,7 +32,7 @@ from kernattn.ops.key_state import gpu as summaries
 from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Launch", "causal", "defines", "launch", "narrowed"]
+__all__ = ["Launch", "causal", "defines", "launch", "narrowed", "resident", "run_numbers", "slabs_for"]
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,8 @@ def launch(entries: int, n: int, e: int, frequencies: int, code: LinearCode, lim
     e_blocks = ceil_div(e, code.eb)
     state, phi = _rooms(code, frequencies)
     shared_bytes, state_inside, phi_inside = _shared(code, frequencies, limits)
-    room = _resident(shared_bytes, limits) * limits.multiprocessors  # blocks that run at a time
-    slabs = cut(n, _slabs(entries * e_blocks, room), code.map.rows)
+    room = resident(shared_bytes, limits) * limits.multiprocessors  # blocks that run at a time
+    slabs = cut(n, slabs_for(entries * e_blocks, room), code.map.rows)
     workers = entries * slabs.count
     if not (state_inside and phi_inside):
         workers = min(workers, max(1, room // e_blocks))
@@ -73,7 +73,7 @@ def narrowed(code: LinearCode, frequencies: int, limits: runtime.Limits) -> Line
 
     def worth(code: LinearCode) -> tuple[bool, bool, int]:
         shared_bytes, state_inside, phi_inside = _shared(code, frequencies, limits)
-        return state_inside, phi_inside, _resident(shared_bytes, limits)
+        return state_inside, phi_inside, resident(shared_bytes, limits)
 
     if code.map.project:
         less = replace(code, map=replace(code.map, db=min(code.map.db, 64)))
@@ -115,12 +115,12 @@ def _shared(code: LinearCode, frequencies: int, limits: runtime.Limits) -> tuple
     return next((c for c in choices if c[0] <= limits.shared_bytes), choices[-1])
 
 
-def _resident(shared_bytes: int, limits: runtime.Limits) -> int:
+def resident(shared_bytes: int, limits: runtime.Limits) -> int:
     """Return how many blocks a multiprocessor holds, two at most for their registers; each takes another 1 KiB."""
     return max(1, min(2, (limits.shared_bytes + 1024) // (shared_bytes + 1024)))
 
 
-def _slabs(blocks: int, room: int) -> int:
+def slabs_for(blocks: int, room: int) -> int:
     """Return into how many slabs to cut sequences that take `blocks` blocks uncut, when `room` run at a time.
 
     The time is that of the rounds of blocks, each shorter the more slabs there are. All slabs but the last are

@@ -12,4 +12,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("causal_vjp", ("reference", "cpu"))
+OP = Op("causal_vjp", ("reference", "cpu", "gpu"))

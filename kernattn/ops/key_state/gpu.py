@@ -67,24 +67,39 @@ def launch(
 
 
 def summarise(
-    how: Launch, rows: MapInput, v: Array, arguments: tuple[Any, ...], mask: Any, segments: Any, into: PeakedSum
+    how: Launch,
+    rows: MapInput,
+    v: Array,
+    arguments: tuple[Any, ...],
+    mask: Any,
+    segments: Any,
+    into: PeakedSum,
+    h: Any = NULL,
+    reverse: bool = False,
 ) -> None:
-    """Launch `summarise`: `into` holds a state for every slab."""
+    """Launch `summarise`: `into` holds a state for every slab, z the sums of features times h (..., n), or 1."""
     function = runtime.kernel("key_state", "summarise", how.code.defines)
     n, e = v.shape[-2:]
     slabs = (np.int32(how.slabs.count), np.int32(how.summarised), np.int64(how.slabs.rows))
-    sizes = (np.int64(n), np.int32(e), *slabs)
+    sizes = (np.int64(n), np.int32(e), *slabs, np.int32(reverse))
     runtime.start(
         function,
         how.grid,
         how.code.map.threads,
         how.shared_bytes,
-        (rows.x, v, rows.scale, *arguments, mask, segments, *into, *sizes),
+        (rows.x, v, rows.scale, h, *arguments, mask, segments, *into, *sizes),
     )
 
 
 def scan(
-    how: Launch, parts: PeakedSum, before: Any, start: PeakedSum | None, end: PeakedSum | None, segments: Any, n: int
+    how: Launch,
+    parts: PeakedSum,
+    before: Any,
+    start: PeakedSum | None,
+    end: PeakedSum | None,
+    segments: Any,
+    n: int,
+    reverse: bool = False,
 ) -> None:
     """Launch `scan`: all slabs merged into `end`, or without it what each finds before it into `parts` and `before`."""
     function = runtime.kernel("key_state", "scan", how.code.defines)
@@ -97,6 +112,7 @@ def scan(
         np.int32(parts.peak.shape[-1]),
         np.int32(end is None),
         np.int32(how.scan_blocks),
+        np.int32(reverse),
     )
     blocks = how.entries * how.scan_blocks
     runtime.start(function, (blocks,), SCAN_THREADS, 0, (*parts, before, *states, segments, *sizes, *shape))

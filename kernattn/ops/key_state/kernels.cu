@@ -1,12 +1,12 @@
 // Summaries of keys and values. `summarise`: S, z and peaks of each slab of rows. `scan`: their running merge over the slabs.
 
 // One tile of FB features, EB columns of v and one slab: blockIdx.x = (piece * tiles + tile) * e_blocks + e block, where a piece is an entry
-// and one of its first `summarised` slabs, piece = entry * summarised + slab: blocks that read the same rows run side by side.
-// With segment numbers only the slab's last segment counts. s (entries, slabs, M, e), z (.., M), peak (.., M) or (.., 1).
+// and one of its first `summarised` slabs, in reverse the last ones, piece = entry * summarised + slab: blocks that read the same rows run side by side.
+// With segment numbers only the slab's last segment counts, in reverse the first. z sums features times h, or 1 where that is null. s (entries, slabs, M, e), z (.., M), peak (.., M) or (.., 1).
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
-summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
+summarise(const X* k, const V* v, const Acc* k_scale, const Acc* h, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
           Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, Acc* s, Acc* z, Acc* peak,
-          long long n, int e, int slabs, int summarised, long long slab_rows) {
+          long long n, int e, int slabs, int summarised, long long slab_rows, int reverse) {
     constexpr int strips = FB / 16, groups = WARPS / strips, width = EB / groups;
     const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
     Carver carver{shared_bytes};
@@ -22,14 +22,17 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E*
     Acc* tile_z = carver.take<Acc>(FB);
 
     const int e_blocks = (e + EB - 1) / EB, column0 = blockIdx.x % e_blocks * EB, columns = min(EB, e - column0);
-    const int tile = blockIdx.x / e_blocks % map.tiles(), piece = blockIdx.x / e_blocks / map.tiles(), slab = piece % summarised;
-    const long long entry = piece / summarised, state = entry * slabs + slab, stop = min(n, (slab + 1) * slab_rows);
+    const int tile = blockIdx.x / e_blocks % map.tiles(), piece = blockIdx.x / e_blocks / map.tiles(), slab = piece % summarised + (reverse ? slabs - summarised : 0);
+    const long long entry = piece / summarised, state = entry * slabs + slab;
     const X* const keys = k + entry * n * d;
-    long long row0 = slab * slab_rows;
+    long long row0 = slab * slab_rows, stop = min(n, row0 + slab_rows);
     if (segments) {
+        const int* const ids = segments + entry * n;
         int same = 0;
-        for (long long i = row0 + threadIdx.x; i < stop; i += blockDim.x) same += segments[entry * n + i] == segments[entry * n + stop - 1];
-        row0 = stop - block_sum(same, reinterpret_cast<int*>(column_top));
+        for (long long i = row0 + threadIdx.x; i < stop; i += blockDim.x) same += ids[i] == ids[reverse ? row0 : stop - 1];
+        same = block_sum(same, reinterpret_cast<int*>(column_top));
+        if (reverse) stop = row0 + same;
+        else row0 = stop - same;
     }
 
     const int g = lane_index() / 4, t = lane_index() % 4, strip = warp_index() % strips, group = warp_index() / strips;
@@ -76,7 +79,7 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E*
 #pragma unroll
             for (int p = 0; p < 4; ++p) sum[j][p] *= per_feature ? tile_decay[strip * 16 + g + p / 2 * 8] : decay;
         product<width, C, true, false>(sum, phi + strip * 16, phi_row, values + group * width, v_row);
-        column_sums<Acc>(FB, rows, phi_row, nullptr, [=](int i) { return phi + i; },
+        column_sums<Acc>(FB, rows, phi_row, h ? h + entry * n + row0 : nullptr, [=](int i) { return phi + i; },
                          [&](int i, Acc total) { tile_z[i] = tile_z[i] * (per_feature ? tile_decay[i] : decay) + total; });
     }
     __syncthreads();
@@ -102,10 +105,11 @@ summarise(const X* k, const V* v, const Acc* k_scale, const Acc* omega, const E*
 }
 
 // A thread an element (feature, column), column e standing for z; `blocks` blocks an entry. With `prefixes` s and z become what each slab finds before
-// it, and before gets its peaks: the last slab's own sums are not read. Else end gets the total. The slabs' own peaks are only read.
+// it, and before gets its peaks: the last slab's own sums are not read. Else end gets the total. The slabs' own peaks are only read. In reverse
+// the last slab comes first.
 extern "C" __global__ void scan(Acc* s, Acc* z, const Acc* peak, Acc* before, const Acc* start_s, const Acc* start_z, const Acc* start_peak,
                                 Acc* end_s, Acc* end_z, Acc* end_peak, const int* segments, long long n, int slabs, long long slab_rows,
-                                int features, int e, int peaks, int prefixes, int blocks) {
+                                int features, int e, int peaks, int prefixes, int blocks, int reverse) {
     const long long i = blockIdx.x % blocks * static_cast<long long>(blockDim.x) + threadIdx.x, entry = blockIdx.x / blocks;
     if (i >= features * static_cast<long long>(e + 1)) return;
     const int feature = int(i / (e + 1)), column = int(i % (e + 1)), lane = peaks == 1 ? 0 : feature;
@@ -117,10 +121,11 @@ extern "C" __global__ void scan(Acc* s, Acc* z, const Acc* peak, Acc* before, co
         total = (is_z ? start_z[row] : start_s[row * e + column]) * rest_of_log(start);
         unit = unit_of_log(start);
     }
-    for (int slab = 0; slab < slabs; ++slab) {
+    for (int turn = 0; turn < slabs; ++turn) {
+        const int slab = reverse ? slabs - 1 - turn : turn;
         const long long here = (entry * slabs + slab) * features + feature, peak_at = (entry * slabs + slab) * peaks + lane;
         Acc* const at = is_z ? z + here : s + here * e + column;
-        const bool read = !prefixes || slab < slabs - 1;
+        const bool read = !prefixes || turn < slabs - 1;
         const Acc part = read ? *at : Acc(0), part_unit = read ? unit_of_log(peak[peak_at]) : Limits<Acc>::lowest();
         if (prefixes) {
             *at = total;
@@ -129,7 +134,8 @@ extern "C" __global__ void scan(Acc* s, Acc* z, const Acc* peak, Acc* before, co
         }
         if (segments) {
             const long long first = slab * slab_rows, last = min(n, first + slab_rows) - 1;
-            if (segments[entry * n + last] != segments[entry * n + (first > 0 ? first - 1 : 0)]) total = Acc(0), unit = Limits<Acc>::lowest();
+            const long long end = reverse ? first : last, neighbour = reverse ? min(n, last + 2) - 1 : max(0ll, first - 1);
+            if (segments[entry * n + end] != segments[entry * n + neighbour]) total = Acc(0), unit = Limits<Acc>::lowest();
         }
         const Acc top = larger(unit, part_unit);
         total = total * change(unit, top) + part * change(part_unit, top);

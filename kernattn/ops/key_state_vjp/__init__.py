@@ -9,4 +9,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("key_state_vjp", ("reference", "cpu"))
+OP = Op("key_state_vjp", ("reference", "cpu", "gpu"))

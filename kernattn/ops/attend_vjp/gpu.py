@@ -1,0 +1,91 @@
+"""Cotangents of queries against a summary of keys in CUDA: the queries read it, and are summarised as keys are."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernattn._array import Array, dtype_name, namespace
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.axes import batch
+from kernattn.ops._cuda.constants import NULL
+from kernattn.ops._cuda.inputs import MapInput
+from kernattn.ops._cuda.linear import LinearCode, Side, empty_state, linear_code, side
+from kernattn.ops._cuda.sizes import ceil_div
+from kernattn.ops.cotangents import MapCotangent, onto
+from kernattn.ops.features_vjp.pulled import pulled_room, result_type
+from kernattn.ops.key_state import gpu as summaries
+from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
+from kernattn.ops.kinds import KINDS
+from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.spec import MapSpec
+
+__all__ = ["asked", "attend_vjp", "in_units_of", "written"]
+
+
+def attend_vjp(
+    state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: LogNormaliser, g: Array, learn: bool
+) -> tuple[PeakedSum, MapCotangent]:
+    """Return the cotangents of the sums, and of the queries."""
+    device, dtype = runtime.limits(), dtype_name(g)
+    lead, (n, e) = tuple(g.shape[:-2]), g.shape[-2:]
+    queries, map_code = side(q, q_spec, dtype, device)
+    tokens = asked(queries, q_spec, linear_code(map_code, dtype, e, device), out, normaliser, g)
+    result = result_type(q, q_spec, lead, map_code.accumulator)
+    code = back_code(map_code, q.shape[-1], dtype, e, result, False, device)
+    how = launch(math.prod(lead), n, code, learn, device)
+    room = pulled_room(q, q_spec, lead, code.linear.map, result, how.grid[0], learn)
+    read_back(how, tokens, state, room, NULL)
+    sums = summarised(tokens, linear_code(map_code, dtype, e, device), queries.frequencies, device)
+    return in_units_of(state, sums), room.cotangent(q, q_spec, False, learn)
+
+
+def asked(queries: Side, spec: MapSpec, code: LinearCode, out: Array, normaliser: LogNormaliser, g: Array) -> Tokens:
+    """Return queries over their normalisers with [g, -g.o]."""
+    import cupy
+
+    lead, (n, e) = tuple(g.shape[:-2]), g.shape[-2:]
+    real = normaliser.log.dtype
+    scale, h = (cupy.empty((*lead, n), dtype=real) for _ in range(2))
+    mask = cupy.empty((*lead, n), dtype=cupy.uint8)
+    g = cupy.ascontiguousarray(g)
+    signed = cupy.empty_like(g) if KINDS[spec.kind].bounded else NULL
+    rows = math.prod(lead) * n
+    given = tuple(cupy.ascontiguousarray(x) for x in (out, g, *normaliser))
+    inputs = (queries.rows.x, queries.rows.scale, given[0], g, *given[2:])
+    sizes = (np.int64(n), np.int32(e), np.int64(rows), *batch(lead, queries.lead, queries.lead))
+    arguments = (*inputs, scale, h, mask, signed, *queries.arguments, *sizes)
+    function = runtime.kernel("attend_vjp", "ask", code.defines)
+    runtime.start(function, (max(1, ceil_div(rows, code.map.warps)),), code.map.threads, 0, arguments)
+    return Tokens(queries.rows, queries.arguments, g if signed is NULL else signed, scale, h, mask)
+
+
+def summarised(tokens: Tokens, code: LinearCode, frequencies: int, device: runtime.Limits) -> PeakedSum:
+    """Return the sums that tokens write, a sum for each entry."""
+    lead, (n, e) = tuple(tokens.v.shape[:-2]), tokens.v.shape[-2:]
+    rows = written(tokens)
+    how = summaries.launch(math.prod(lead), n, e, frequencies, code, None, device)
+    features, peaks = frequencies * code.map.parts, frequencies * code.map.parts if code.map.per_feature else 1
+    total = empty_state(lead, features, peaks, e, code.map.accumulator)
+    several = how.slabs.count > 1
+    parts = empty_state((*lead, how.slabs.count), features, peaks, e, code.map.accumulator) if several else total
+    summaries.summarise(how, rows, tokens.v, tokens.arguments, tokens.mask, NULL, parts, tokens.h)
+    if several:
+        summaries.scan(how, parts, NULL, None, total, NULL, n)
+    return total
+
+
+def written(tokens: Tokens) -> MapInput:
+    """Return the rows of queries with what their features are multiplied by, for every entry of the outputs."""
+    rows = tokens.rows.broadcast(tuple(tokens.v.shape[:-2]))
+    return MapInput(rows.x, tokens.scale, rows.per_feature, rows.dtype)
+
+
+def in_units_of(state: PeakedSum, found: PeakedSum) -> PeakedSum:
+    """Return the cotangents of a state's sums, in the units of its peak, from what queries have written."""
+    xp = namespace(s=state.s)
+    factor = xp.exp(found.peak + state.peak)
+    factor = xp.where(xp.isnan(factor), xp.zeros_like(factor), factor)
+    s, z = onto(xp, found.s * factor[..., None], tuple(state.s.shape)), onto(xp, found.z * factor, tuple(state.z.shape))
+    return PeakedSum(s, z, xp.zeros_like(state.peak))

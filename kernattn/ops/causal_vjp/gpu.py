@@ -1,0 +1,189 @@
+"""Cotangents of causal linear attention in CUDA: a walk forwards for the queries, and one backwards for the rest.
+
+Slabs of rows are summarised and scanned first, as in `causal`: keys in their order, queries in the reverse one.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array, dtype_name, namespace
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
+from kernattn.ops._cuda.constants import NULL
+from kernattn.ops._cuda.linear import (
+    LinearCode,
+    Slabs,
+    alike,
+    both_sides,
+    cut,
+    empty_state,
+    linear_code,
+    pointers,
+)
+from kernattn.ops._cuda.sizes import pieces
+from kernattn.ops.attend_vjp.gpu import asked, in_units_of, written
+from kernattn.ops.causal.gpu import resident, run_numbers, slabs_for
+from kernattn.ops.causal_vjp import reference
+from kernattn.ops.cotangents import MapCotangent
+from kernattn.ops.features_vjp.pulled import Pulled, pulled_room, result_type
+from kernattn.ops.key_state import gpu as summaries
+from kernattn.ops.key_state_vjp.back import BackCode, Tokens, back_code, walking
+from kernattn.ops.key_state_vjp.gpu import values_like
+from kernattn.ops.peaked import LogNormaliser, PeakedSum, finite
+from kernattn.ops.spec import MapSpec
+
+__all__ = ["Launch", "causal_vjp", "launch"]
+
+
+@dataclass(frozen=True)
+class Launch:
+    """The launch of `walk_back`, after the slabs' summaries where there is more than one slab."""
+
+    code: BackCode
+    slabs: Slabs
+    grid: tuple[int]
+    shared_bytes: int
+    room: int  # accumulators of device memory for sums; 0: in shared memory
+
+
+def launch(
+    entries: int, n: int, e: int, frequencies: int, code: BackCode, learn: bool, limits: runtime.Limits
+) -> Launch:
+    """Return the launch for tokens (entries, n, d) with values (entries, n, e)."""
+    m = code.linear.map
+    sums = frequencies * m.parts * (e + 3)
+    whole = code.shared_bytes + pieces((sums, m.accumulator))
+    inside = whole <= limits.shared_bytes
+    shared_bytes = whole if inside else code.shared_bytes
+    together = resident(shared_bytes, limits) * limits.multiprocessors  # blocks that run at a time
+    slabs = cut(n, slabs_for(entries, together), m.rows)
+    blocks = entries * slabs.count
+    if learn or not inside:
+        blocks = min(blocks, together)
+    return Launch(code, slabs, (blocks,), shared_bytes, 0 if inside else blocks * sums)
+
+
+@dataclass(frozen=True, eq=False)
+class Walks:
+    """What both walks are given: queries over their normalisers, keys, and where sequences end."""
+
+    queries: Tokens  # (*lead, n, c)
+    keys: Tokens  # (*key_lead, n, c)
+    segments: Any  # (*key_lead, n), or a null pointer
+    lead: tuple[int, ...]
+    key_lead: tuple[int, ...]
+    linear: LinearCode  # of summaries
+    frequencies: int
+
+    def starts(self, how: Launch, start: PeakedSum | None, reverse: bool) -> PeakedSum | None:
+        """Return what each slab finds before it, in the order of the walk."""
+        import cupy
+
+        if how.slabs.count == 1:
+            return start
+        tokens, lead = (self.queries, self.lead) if reverse else (self.keys, self.key_lead)
+        (n, e), m = tokens.v.shape[-2:], self.linear.map
+        plan = summaries.launch(math.prod(lead), n, e, self.frequencies, self.linear, how.slabs, runtime.limits())
+        features = self.frequencies * m.parts
+        parts = empty_state((*lead, how.slabs.count), features, features if m.per_feature else 1, e, m.accumulator)
+        segments = self.segments if self.segments is NULL else broadcast(self.segments, lead, 1)
+        before = cupy.empty_like(parts.peak)
+        rows = written(tokens) if reverse else tokens.rows
+        summaries.summarise(plan, rows, tokens.v, tokens.arguments, tokens.mask, segments, parts, tokens.h, reverse)
+        summaries.scan(plan, parts, before, start, None, segments, n, reverse)
+        return parts._replace(peak=before)
+
+    def run(self, how: Launch, start: PeakedSum | None, room: Pulled, read: Any, end: PeakedSum | None) -> None:
+        """Launch a walk."""
+        import cupy
+
+        starts = self.starts(how, start, how.code.keys)
+        several, m = how.slabs.count > 1, how.code.linear.map
+        (n, e), q, k = self.keys.v.shape[-2:], self.queries, self.keys
+        sums = cupy.empty(how.room, dtype=np.float64 if m.accumulator == "double" else np.float32) if how.room else NULL
+        inputs = (q.rows.x, k.rows.x, q.v, k.v, q.scale, q.h, q.mask, k.scale, k.mask, self.segments)
+        states = (*pointers(starts, 3), np.int32(several), *pointers(end, 3), sums)
+        slabs = (np.int32(math.prod(self.lead)), np.int32(how.slabs.count), np.int64(how.slabs.rows))
+        sizes = (np.int64(n), np.int32(e), *slabs, *batch(self.lead, tuple(q.rows.x.shape[:-2]), self.key_lead))
+        arguments = (*inputs, *room.arguments, read, *q.arguments, *k.arguments, *states, *sizes)
+        function = runtime.kernel("causal_vjp", "walk_back", how.code.defines)
+        runtime.start(function, how.grid, m.threads, how.shared_bytes, arguments)
+
+
+def causal_vjp(
+    q: Array,
+    k: Array,
+    v: Array,
+    q_spec: MapSpec,
+    k_spec: MapSpec,
+    state: PeakedSum | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    out: Array,
+    normaliser: LogNormaliser,
+    g: Array,
+    after: PeakedSum | None,
+    learn: bool,
+) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
+    """Return the cotangents of queries, keys, values and the incoming state.
+
+    Two maps of which one kernel cannot make the features are left to array operations.
+    """
+    import cupy
+
+    if not alike(q_spec, k_spec):
+        return reference.causal_vjp(
+            q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn
+        )
+    device, dtype = runtime.limits(), dtype_name(v)
+    queries, keys, map_code, maps = both_sides(q, k, q_spec, k_spec, dtype, device, True)
+    (n, e), lead = g.shape[-2:], tuple(g.shape[:-2])
+    key_lead = merged_lead(keys.lead, v.shape[:-2], *(lead_of(x, 1) for x in (key_mask, segment_ids)))
+    linear, frequencies = linear_code(map_code, dtype, e, device), keys.frequencies
+    rows = keys.rows.broadcast(key_lead)
+    walks = Walks(
+        asked(queries, q_spec, linear, out, normaliser, g),
+        Tokens(rows, keys.arguments, broadcast(v, key_lead, 2), rows.scale, mask=key_arguments(key_mask, key_lead)),
+        NULL if segment_ids is None else broadcast(run_numbers(segment_ids), key_lead, 1),
+        lead,
+        key_lead,
+        linear,
+        frequencies,
+    )
+    d, accumulator = max(q.shape[-1], k.shape[-1]), map_code.accumulator
+
+    def planned(x: Array, like: Array, spec: MapSpec, of_keys: bool) -> tuple[Launch, Pulled]:
+        result = result_type(like, spec, lead, accumulator)
+        code = walking(back_code(map_code, d, dtype, e, result, of_keys, device), maps)
+        how = launch(math.prod(lead), n, e, frequencies, code, learn, device)
+        return how, pulled_room(x, spec, lead, code.linear.map, result, how.grid[0], learn)
+
+    how, of_queries = planned(q, q, q_spec, False)
+    start = None if state is None else PeakedSum(*(cupy.ascontiguousarray(part) for part in state))
+    walks.run(how, start, of_queries, NULL, None)
+
+    how, of_keys = planned(k, v if k.shape[:-2] == lead else k, k_spec, True)
+    features = frequencies * map_code.parts
+    peaks = features if map_code.per_feature else 1
+    end = None if state is None else empty_state(lead, features, peaks, e, accumulator)
+    read = cupy.empty((*lead, n, e), dtype=of_keys.dx.dtype)
+    walks.run(how, shared_out(after, lead, key_lead), of_keys, read, end)
+    before = None if state is None or end is None else in_units_of(state, end)
+    dq, dk = of_queries.cotangent(q, q_spec, False, learn), of_keys.cotangent(k, k_spec, True, learn)
+    return dq, dk, values_like(read, v), before
+
+
+def shared_out(after: PeakedSum | None, lead: tuple[int, ...], key_lead: tuple[int, ...]) -> PeakedSum | None:
+    """Return the cotangents of a state as sums that every entry of the outputs begins with: an equal share of them."""
+    if after is None:
+        return None
+    share = math.prod(key_lead) / math.prod(lead)
+    peak = -finite(namespace(s=after.s), after.peak)
+    return PeakedSum(
+        *(broadcast(x, lead, inner) for x, inner in ((after.s * share, 2), (after.z * share, 1), (peak, 1)))
+    )

@@ -1,0 +1,43 @@
+"""Cotangents of keys and values in CUDA: a tile of keys a block, which reads the cotangents of their summary."""
+
+from __future__ import annotations
+
+import math
+
+from kernattn._array import Array, dtype_name, namespace
+from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda.axes import broadcast, key_arguments
+from kernattn.ops._cuda.linear import side
+from kernattn.ops.cotangents import MapCotangent, onto
+from kernattn.ops.features_vjp.pulled import pulled_room, result_type
+from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
+from kernattn.ops.peaked import PeakedSum, finite
+from kernattn.ops.spec import MapSpec
+
+__all__ = ["key_state_vjp", "values_like"]
+
+
+def key_state_vjp(
+    k: Array, v: Array, k_spec: MapSpec, key_mask: Array | None, sums: PeakedSum, learn: bool
+) -> tuple[MapCotangent, Array]:
+    """Return the cotangents of keys and values."""
+    import cupy
+
+    device, dtype, xp = runtime.limits(), dtype_name(v), namespace(v=v)
+    lead, (n, e) = tuple(sums.s.shape[:-2]), v.shape[-2:]
+    keys, map_code = side(k, k_spec, dtype, device)
+    result = result_type(v if k.shape[:-2] == lead else k, k_spec, lead, map_code.accumulator)
+    code = back_code(map_code, k.shape[-1], dtype, e, result, True, device)
+    how = launch(math.prod(lead), n, code, learn, device)
+    rows = keys.rows.broadcast(lead)
+    tokens = Tokens(rows, keys.arguments, broadcast(v, lead, 2), rows.scale, mask=key_arguments(key_mask, lead))
+    room = pulled_room(k, k_spec, lead, code.linear.map, result, how.grid[0], learn)
+    read = cupy.empty((*lead, n, e), dtype=room.dx.dtype)
+    read_back(how, tokens, sums._replace(peak=-finite(xp, sums.peak)), room, read)
+    return room.cotangent(k, k_spec, True, learn), values_like(read, v)
+
+
+def values_like(found: Array, v: Array) -> Array:
+    """Return cotangents of values, whose leading axes may be more, as those of v."""
+    xp = namespace(v=v)
+    return xp.astype(onto(xp, found, tuple(v.shape)), v.dtype, copy=False)
