@@ -11,6 +11,7 @@ from kernattn.ops._cuda.maps import map_code as code_of
 from kernattn.ops.attend import gpu as attend
 from kernattn.ops.block_softmax import gpu as block_softmax
 from kernattn.ops.causal import gpu as causal
+from kernattn.ops.causal_vjp import gpu as causal_vjp
 from kernattn.ops.countsketch import gpu as countsketch
 from kernattn.ops.features import gpu as features
 from kernattn.ops.features_vjp import gpu as features_vjp
@@ -18,6 +19,8 @@ from kernattn.ops.features_vjp.pulled import pulled_code
 from kernattn.ops.gram import gpu as gram
 from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
+from kernattn.ops.key_state_vjp.back import back_code, walking
+from kernattn.ops.key_state_vjp.back import launch as back_launch
 from kernattn.ops.kinds import KINDS
 from kernattn.ops.orthogonalize import gpu as orthogonalize
 from kernattn.ops.spec import MapSpec
@@ -32,7 +35,7 @@ LIMITS = {
 }
 DTYPES = ("float16", "bfloat16", "float32", "float64")
 MAPS = (*KINDS, "elementwise", "values", "logs")
-WITHOUT_PRODUCTS = ("step", "hadamard", "countsketch", "tensor_sketch", "orthogonalize")
+WITHOUT_PRODUCTS = ("step", "attend_vjp", "hadamard", "countsketch", "tensor_sketch", "orthogonalize")
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,9 @@ class Instance:
     shared_bytes: int
 
     def __str__(self):
-        sizes = "-".join(x[2:].replace("=", "") for x in self.defines if x.startswith(("-DDB", "-DEB", "-DMAPS")))
+        sizes = "-".join(
+            x[2:].replace("=", "") for x in self.defines if x.startswith(("-DDB", "-DEB", "-DMAPS", "-DKEYS"))
+        )
         return f"{self.op}-{self.dtype}-{self.map}-{sizes}"
 
     @property
@@ -105,6 +110,15 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                     key_state.launch(64, 4096, e, 256, linear, slabs, limits).shared_bytes,
                 )
                 add("attend", dtype, name, linear.defines, attend.launch(64, 4096, e, linear).shared_bytes)
+                if name not in ("values", "logs"):
+                    add("attend_vjp", dtype, name, linear.defines, 0)
+                    for keys in (False, True):
+                        back = back_code(code, d, dtype, e, code.input, keys, limits)
+                        read = back_launch(64, 4096, back, True, limits)
+                        add("key_state_vjp", dtype, name, back.defines, read.shared_bytes)
+                        for count in (1, 2):
+                            way = causal_vjp.launch(64, 4096, e, 256, walking(back, count), True, limits)
+                            add("causal_vjp", dtype, name, way.code.defines, way.shared_bytes)
                 for m in (64, 128, 256):
                     walk = causal.narrowed(linear, m, limits)
                     shared_bytes = causal.launch(64, 4096, e, m, walk, limits).shared_bytes

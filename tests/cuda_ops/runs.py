@@ -7,12 +7,17 @@ import numpy as np
 import oracles
 from cuda_ops.cases import array, features_of, specs, to64
 from cuda_ops.pullbacks import differences, wide
+from cuda_ops.test_attend_vjp import problem as attended
+from cuda_ops.test_attend_vjp import pullbacks
+from cuda_ops.test_causal_vjp import problem as caused
 from cuda_ops.test_hadamard import dense
 from cuda_ops.test_tensor_sketch import problem
 from cuda_ops.test_tensor_sketch import wanted as sketch_features
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal
+from kernattn.ops.causal_vjp import reference as causal_vjp_reference
+from kernattn.ops.causal_vjp.gpu import causal_vjp
 from kernattn.ops.chains import Chains
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.features.gpu import features
@@ -187,9 +192,28 @@ def run_features_vjp(cupy, d=70, e=0, frequencies=80, bare="without projection")
             yield from differences(features_vjp(x, spec, g, learn), wanted)
 
 
+def run_attend_vjp(cupy, d=70, e=40, frequencies=40, bare="without projection"):
+    for kind in ("exp_pair", bare):
+        spec, *_ = arrays(cupy, kind, 1, d, e, frequencies)
+        yield from differences(*pullbacks(cupy, *attended(cupy, spec, "float32", (2,), (2,), 150, d, e), True))
+
+
+def run_causal_vjp(cupy, d=70, e=70, frequencies=40, bare="without projection"):
+    for kind in ("exp_pair", bare):
+        spec, *_ = arrays(cupy, kind, 1, d, e, frequencies)
+        for segments in (0, 3):
+            options = {"masked": True, "segments": segments, "resumed": True}
+            given = caused(cupy, spec, "float32", (2,), (2,), 150, d, e, **options)
+            wanted = causal_vjp_reference.causal_vjp(*map(wide, given), True)
+            yield from differences(causal_vjp(*given, True), wanted)
+
+
 RUNS = {
     "features": run_features,
     "features_vjp": run_features_vjp,
+    "key_state_vjp": run_attend_vjp,
+    "attend_vjp": run_attend_vjp,
+    "causal_vjp": run_causal_vjp,
     "key_state": run_key_state,
     "attend": run_key_state,
     "causal": run_causal,

@@ -8,15 +8,14 @@ from cuda_ops.pullbacks import CASES, agree, wide
 from kernattn.ops._cuda import linear
 from kernattn.ops.attend_vjp import reference as attend_reference
 from kernattn.ops.key_state_vjp import reference as key_state_reference
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.peaked import PeakedSum
 
 
-def problem(cupy, kind, dtype, lead, key_lead, n, d, e, frequencies):
+def problem(cupy, spec, dtype, lead, key_lead, n, d, e):
     from kernattn.ops.attend.gpu import attend
     from kernattn.ops.key_state.gpu import key_state
 
     rng = np.random.default_rng(n)
-    spec = specs(rng, kind, d, frequencies)
     q, k = (array(cupy, 0.5 * rng.normal(size=(*axes, n, d)), dtype) for axes in (lead, key_lead))
     v = array(cupy, rng.normal(size=(*key_lead, n, e)), dtype)
     mask = cupy.asarray(rng.random((*key_lead, n)) < 0.7)
@@ -27,23 +26,25 @@ def problem(cupy, kind, dtype, lead, key_lead, n, d, e, frequencies):
     return spec, q, k, v, mask, state, out, normaliser, array(cupy, g, dtype)
 
 
-@pytest.mark.parametrize(("kind", "dtype"), CASES)
-def test_pullbacks(cupy, monkeypatch, kind, dtype):
+def pullbacks(cupy, spec, q, k, v, mask, state, out, normaliser, g, learn):
+    """What both ops find, and what is wanted."""
     from kernattn.ops.attend_vjp.gpu import attend_vjp
     from kernattn.ops.key_state_vjp.gpu import key_state_vjp
 
+    given = q, spec, out, normaliser, g, learn
+    found, of_q = attend_vjp(state, *given)
+    wanted = attend_reference.attend_vjp(wide(state), *map(wide, given))
+    sums = PeakedSum(found.s, found.z, state.peak)
+    of_keys = key_state_vjp(k, v, spec, mask, sums, learn)
+    assert [of_q.x.dtype, of_keys[0].x.dtype, of_keys[1].dtype] == [x.dtype for x in (q, k, v)]
+    right = key_state_reference.key_state_vjp(wide(k), wide(v), spec, wide(mask), wide(sums), learn)
+    return (found, of_q, *of_keys), (*wanted, *right)
+
+
+@pytest.mark.parametrize(("kind", "dtype"), CASES)
+def test_pullbacks(cupy, monkeypatch, kind, dtype):
     monkeypatch.setattr(linear, "SLAB_TILES", 1)
     for shape in (((2, 2), (2, 1), 150, 5, 7, 37), ((), (), 3, 70, 70, 16)):
-        spec, q, k, v, mask, state, out, normaliser, g = problem(cupy, kind, dtype, *shape)
+        given = problem(cupy, specs(np.random.default_rng(0), kind, *shape[-3::2]), dtype, *shape[:-1])
         for learn in (True, False):
-            given = q, spec, out, normaliser, g, learn
-            found, of_q = attend_vjp(state, *given)
-            wanted = attend_reference.attend_vjp(wide(state), *map(wide, given))
-            agree((found, of_q), wanted, dtype)
-            assert of_q.x.dtype == q.dtype
-            sums = PeakedSum(found.s, found.z, state.peak)
-            of_keys = key_state_vjp(k, v, spec, mask, sums, learn)
-            agree(
-                of_keys, key_state_reference.key_state_vjp(wide(k), wide(v), spec, wide(mask), wide(sums), learn), dtype
-            )
-            assert of_keys[1].dtype == v.dtype
+            agree(*pullbacks(cupy, *given, learn), dtype)

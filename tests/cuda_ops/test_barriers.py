@@ -14,9 +14,12 @@ SEEDS = (1, 2, 3, 5)
 
 # whose barriers an op's kernels run into
 USES = {op: {f"{op}/kernels.cu"} for op in RUNS}
-for _op in ("features", "features_vjp", "gram", "key_state", "attend", "causal"):
+for _op in ("features", "gram", "key_state", "attend", "causal"):
     USES[_op].add("_cuda/maps.cuh")
-USES["features_vjp"].add("features_vjp/pulled.cuh")
+for _op in ("features_vjp", "key_state_vjp", "causal_vjp"):
+    USES[_op] |= {"_cuda/maps.cuh", "features_vjp/pulled.cuh"}
+for _op in ("key_state_vjp", "causal_vjp"):
+    USES[_op].add("key_state_vjp/back.cuh")
 USES["causal"].add("causal/chunk.cuh")
 USES["step"].add("_cuda/tile.cuh")
 for _op in ("features", "gram"):

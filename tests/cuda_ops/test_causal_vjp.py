@@ -5,7 +5,7 @@ import pytest
 
 from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, wide
-from kernattn.ops._cuda import linear, runtime
+from kernattn.ops._cuda import linear
 from kernattn.ops.causal_vjp import reference
 from kernattn.ops.peaked import PeakedSum
 

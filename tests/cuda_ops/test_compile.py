@@ -16,6 +16,9 @@ KERNELS = {
     "features_vjp": {"features_vjp"},
     "key_state": {"summarise", "scan"},
     "attend": {"attend"},
+    "attend_vjp": {"ask"},
+    "key_state_vjp": {"read_back"},
+    "causal_vjp": {"walk_back"},
     "causal": {"walk"},
     "step": {"prepare", "stream"},
     "block_softmax": {"block_softmax"},
@@ -41,7 +44,7 @@ def widest(found):
 PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without tensor cores
 BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a large one and in a small one
     "bfloat16": {"features", "features_vjp", "gram", "key_state", "attend", "causal", "step"},
-    "float16": {"block_softmax", "attend"},
+    "float16": {"block_softmax", "attend", "attend_vjp", "key_state_vjp"},
     "float32": {"block_softmax", "attend", *PLAIN},
     "float64": {"causal", "attend"},
     "tf32": {"causal", "attend"},
@@ -51,6 +54,7 @@ USUAL = [
     x for x in widest(instances(LIMITS[90], maps=("exp",)) + rounded(LIMITS[90], ("exp",))) if x.op in BY_DTYPE[x.dtype]
 ]
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("sincos",)) if x.op in ("features", "step")]
+USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("relu",), ((32, 32),)) if x.op == "causal_vjp"][:1]
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
 OTHER_OPS = {80: ("causal", "features", "key_state", "step"), 120: ("block_softmax", "attend")}  # oldest and newest
 OTHERS = [

@@ -21,6 +21,9 @@ FEW, MANY = range(1, 5), range(1, 17)
 SMALL = {  # shapes and maps that other tests compile the kernels for
     "features": (5, 7, 80, "elementwise"),
     "features_vjp": (5, 0, 37, "exp_pair"),
+    "key_state_vjp": (5, 7, 37, "exp_pair"),
+    "attend_vjp": (5, 7, 37, "exp_pair"),
+    "causal_vjp": (5, 7, 37, "exp_pair"),
     "key_state": (5, 7, 40, "elementwise"),
     "attend": (5, 7, 40, "elementwise"),
     "causal": (5, 7, 40, "elementwise"),
