@@ -10,6 +10,7 @@ from kernattn.ops._cuda.linear import Slabs, linear_code
 from kernattn.ops._cuda.maps import map_code as code_of
 from kernattn.ops.attend import gpu as attend
 from kernattn.ops.block_softmax import gpu as block_softmax
+from kernattn.ops.block_softmax_vjp import gpu as block_softmax_vjp
 from kernattn.ops.causal import gpu as causal
 from kernattn.ops.causal_vjp import gpu as causal_vjp
 from kernattn.ops.countsketch import gpu as countsketch
@@ -85,6 +86,9 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
         for d, e in sizes:
             how = block_softmax.launch(64, 4096, d, e, dtype, limits)
             add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
+            for keys in (False, True):
+                back = block_softmax_vjp.launch(64, 4096, d, e, dtype, keys, True, limits)
+                add("block_softmax_vjp", dtype, "none", back.defines, back.shared_bytes)
             for name in maps:
                 code = map_code(dtype, name, d, limits)
                 if name not in ("values", "logs"):
@@ -113,12 +117,12 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                 if name not in ("values", "logs"):
                     add("attend_vjp", dtype, name, linear.defines, 0)
                     for keys in (False, True):
-                        back = back_code(code, d, dtype, e, code.input, keys, limits)
-                        read = back_launch(64, 4096, back, True, limits)
-                        add("key_state_vjp", dtype, name, back.defines, read.shared_bytes)
+                        way = back_code(code, d, dtype, e, code.input, keys, limits)
+                        read = back_launch(64, 4096, way, True, limits)
+                        add("key_state_vjp", dtype, name, way.defines, read.shared_bytes)
                         for count in (1, 2):
-                            way = causal_vjp.launch(64, 4096, e, 256, walking(back, count), True, limits)
-                            add("causal_vjp", dtype, name, way.code.defines, way.shared_bytes)
+                            walk = causal_vjp.launch(64, 4096, e, 256, walking(way, count), True, limits)
+                            add("causal_vjp", dtype, name, walk.code.defines, walk.shared_bytes)
                 for m in (64, 128, 256):
                     walk = causal.narrowed(linear, m, limits)
                     shared_bytes = causal.launch(64, 4096, e, m, walk, limits).shared_bytes

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import DTYPES, KINDS, OPERAND_EPS, to64
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.peaked import Normaliser, PeakedSum
 
 CASES = [  # test_kinds.py has the derivatives of all kinds
     pytest.param(kind, dtype, marks=[] if (kind, dtype) in usual else pytest.mark.slow)
@@ -17,7 +17,7 @@ TOLERANCE = {dtype: 16 * eps + (2.0**-14 if dtype != "float64" else 2.0**-44) fo
 
 def wide(x):
     """An argument of an op with its arrays in float64."""
-    if isinstance(x, (PeakedSum, LogNormaliser)):
+    if isinstance(x, (PeakedSum, Normaliser)):
         return type(x)(*map(to64, x))
     return to64(x) if hasattr(x, "get") and x.dtype.kind not in "bi" else x.get() if hasattr(x, "get") else x
 

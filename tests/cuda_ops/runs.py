@@ -9,12 +9,15 @@ from cuda_ops.cases import array, features_of, specs, to64
 from cuda_ops.pullbacks import differences, wide
 from cuda_ops.test_attend_vjp import problem as attended
 from cuda_ops.test_attend_vjp import pullbacks
+from cuda_ops.test_block_softmax_vjp import problem as softmaxed
 from cuda_ops.test_causal_vjp import problem as caused
 from cuda_ops.test_hadamard import dense
 from cuda_ops.test_tensor_sketch import problem
 from cuda_ops.test_tensor_sketch import wanted as sketch_features
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.block_softmax.gpu import block_softmax
+from kernattn.ops.block_softmax_vjp import reference as block_softmax_vjp_reference
+from kernattn.ops.block_softmax_vjp.gpu import block_softmax_vjp
 from kernattn.ops.causal.gpu import causal
 from kernattn.ops.causal_vjp import reference as causal_vjp_reference
 from kernattn.ops.causal_vjp.gpu import causal_vjp
@@ -141,6 +144,12 @@ def run_block_softmax(cupy, d=70, e=70, frequencies=0):
         yield plain(out, wanted)
 
 
+def run_block_softmax_vjp(cupy, d=70, e=70, frequencies=0):
+    given = softmaxed(cupy, "float32", (2,), (2,), 150, 150, d, e, CAUSAL, True)
+    wanted = block_softmax_vjp_reference.block_softmax_vjp(*map(wide, given))
+    yield from differences(block_softmax_vjp(*given)[:3], wanted[:3])
+
+
 def run_gram(cupy, d=70, e=40, frequencies=40, bare="without projection"):
     for kind in ("exp_pair", bare):
         spec, x, _, y, *_ = arrays(cupy, kind, 150, d, e, frequencies)
@@ -219,6 +228,7 @@ RUNS = {
     "causal": run_causal,
     "step": run_step,
     "block_softmax": run_block_softmax,
+    "block_softmax_vjp": run_block_softmax_vjp,
     "gram": run_gram,
     "hadamard": run_hadamard,
     "countsketch": run_countsketch,

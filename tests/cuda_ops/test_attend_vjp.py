@@ -7,8 +7,8 @@ from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, wide
 from kernattn.ops._cuda import linear
 from kernattn.ops.attend_vjp import reference as attend_reference
+from kernattn.ops.cotangents import in_units_of
 from kernattn.ops.key_state_vjp import reference as key_state_reference
-from kernattn.ops.peaked import PeakedSum
 
 
 def problem(cupy, spec, dtype, lead, key_lead, n, d, e):
@@ -20,7 +20,7 @@ def problem(cupy, spec, dtype, lead, key_lead, n, d, e):
     v = array(cupy, rng.normal(size=(*key_lead, n, e)), dtype)
     mask = cupy.asarray(rng.random((*key_lead, n)) < 0.7)
     state = key_state(k, v, spec, mask)
-    out, normaliser = attend(state, q, spec, v.dtype, True)
+    out, normaliser = attend(state, q, spec.unscaled, v.dtype, True)
     g = rng.normal(size=out.shape)
     g[..., n // 2, :] = 0
     return spec, q, k, v, mask, state, out, normaliser, array(cupy, g, dtype)
@@ -31,14 +31,14 @@ def pullbacks(cupy, spec, q, k, v, mask, state, out, normaliser, g, learn):
     from kernattn.ops.attend_vjp.gpu import attend_vjp
     from kernattn.ops.key_state_vjp.gpu import key_state_vjp
 
-    given = q, spec, out, normaliser, g, learn
+    given = q, spec.unscaled, out, normaliser, g, learn
     found, of_q = attend_vjp(state, *given)
     wanted = attend_reference.attend_vjp(wide(state), *map(wide, given))
-    sums = PeakedSum(found.s, found.z, state.peak)
-    of_keys = key_state_vjp(k, v, spec, mask, sums, learn)
+    of_keys = key_state_vjp(k, v, spec, mask, found, learn)
     assert [of_q.x.dtype, of_keys[0].x.dtype, of_keys[1].dtype] == [x.dtype for x in (q, k, v)]
-    right = key_state_reference.key_state_vjp(wide(k), wide(v), spec, wide(mask), wide(sums), learn)
-    return (found, of_q, *of_keys), (*wanted, *right)
+    right = key_state_reference.key_state_vjp(wide(k), wide(v), spec, wide(mask), wide(found), learn)
+    sums = (in_units_of(wide(state), wide(x)) for x in (found, wanted[0]))
+    return (next(sums), of_q, *of_keys), (next(sums), wanted[1], *right)
 
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)

@@ -23,13 +23,13 @@ def problem(cupy, spec, dtype, lead, key_lead, n, d, e, *, masked, segments, res
     past = None
     if resumed:
         past = key_state(*(array(cupy, 0.5 * rng.normal(size=(*key_lead, 9, c)), dtype) for c in (d, e)), spec, None)
-    out, normaliser, after = causal(q, k, v, spec, spec, past, mask, ids, True)
+    out, normaliser, after = causal(q, k, v, spec.unscaled, spec, past, mask, ids, True)
     g = rng.normal(size=out.shape)
     g[..., n // 2, :] = 0
     last = None
     if resumed:
         last = PeakedSum(*(array(cupy, rng.normal(size=x.shape), x.dtype.name) for x in after[:2]), after.peak)
-    return q, k, v, spec, spec, past, mask, ids, out, normaliser, array(cupy, g, dtype), last
+    return q, k, v, spec.unscaled, spec, past, mask, ids, out, normaliser, array(cupy, g, dtype), last
 
 
 def check(given, learn, dtype, factor=1.0):

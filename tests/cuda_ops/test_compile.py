@@ -22,6 +22,7 @@ KERNELS = {
     "causal": {"walk"},
     "step": {"prepare", "stream"},
     "block_softmax": {"block_softmax"},
+    "block_softmax_vjp": {"ask", "back"},
     "gram": {"slab_features", "outer", "collect"},
     "hadamard": {"hadamard"},
     "orthogonalize": {"orthogonalize"},
@@ -44,7 +45,7 @@ def widest(found):
 PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without tensor cores
 BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a large one and in a small one
     "bfloat16": {"features", "features_vjp", "gram", "key_state", "attend", "causal", "step"},
-    "float16": {"block_softmax", "attend", "attend_vjp", "key_state_vjp"},
+    "float16": {"block_softmax", "attend", "attend_vjp", "key_state_vjp", "block_softmax_vjp"},
     "float32": {"block_softmax", "attend", *PLAIN},
     "float64": {"causal", "attend"},
     "tf32": {"causal", "attend"},

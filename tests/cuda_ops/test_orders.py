@@ -29,6 +29,7 @@ SMALL = {  # shapes and maps that other tests compile the kernels for
     "causal": (5, 7, 40, "elementwise"),
     "step": (5, 7, 300),
     "block_softmax": (5, 7),
+    "block_softmax_vjp": (5, 7),
     "gram": (5, 7, 40, "elementwise"),
     "hadamard": (100,),
     "countsketch": (300,),

@@ -28,6 +28,7 @@ HEADERS = {
     "causal": (*LINEAR, "causal/chunk.cuh"),
     "step": LINEAR,
     "block_softmax": (*TYPES, "_cuda/output.cuh"),
+    "block_softmax_vjp": (*TYPES, "_cuda/output.cuh"),
 }
 
 

@@ -13,19 +13,19 @@ from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
 from kernattn.ops._cuda.linear import LinearCode, Side, empty_state, linear_code, side
 from kernattn.ops._cuda.sizes import ceil_div
-from kernattn.ops.cotangents import MapCotangent, onto
+from kernattn.ops.cotangents import MapCotangent, onto_sums
 from kernattn.ops.features_vjp.pulled import pulled_room, result_type
 from kernattn.ops.key_state import gpu as summaries
 from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
 from kernattn.ops.kinds import KINDS
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["asked", "attend_vjp", "in_units_of", "written"]
+__all__ = ["asked", "attend_vjp", "written"]
 
 
 def attend_vjp(
-    state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: LogNormaliser, g: Array, learn: bool
+    state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: Normaliser, g: Array, learn: bool
 ) -> tuple[PeakedSum, MapCotangent]:
     """Return the cotangents of the sums, and of the queries."""
     device, dtype = runtime.limits(), dtype_name(g)
@@ -38,15 +38,15 @@ def attend_vjp(
     room = pulled_room(q, q_spec, lead, code.linear.map, result, how.grid[0], learn)
     read_back(how, tokens, state, room, NULL)
     sums = summarised(tokens, linear_code(map_code, dtype, e, device), queries.frequencies, device)
-    return in_units_of(state, sums), room.cotangent(q, q_spec, False, learn)
+    return onto_sums(namespace(q=q), sums._replace(peak=-sums.peak), state), room.cotangent(q, q_spec, False, learn)
 
 
-def asked(queries: Side, spec: MapSpec, code: LinearCode, out: Array, normaliser: LogNormaliser, g: Array) -> Tokens:
+def asked(queries: Side, spec: MapSpec, code: LinearCode, out: Array, normaliser: Normaliser, g: Array) -> Tokens:
     """Return queries over their normalisers with [g, -g.o]."""
     import cupy
 
     lead, (n, e) = tuple(g.shape[:-2]), g.shape[-2:]
-    real = normaliser.log.dtype
+    real = normaliser.peak.dtype
     scale, h = (cupy.empty((*lead, n), dtype=real) for _ in range(2))
     mask = cupy.empty((*lead, n), dtype=cupy.uint8)
     g = cupy.ascontiguousarray(g)
@@ -80,12 +80,3 @@ def written(tokens: Tokens) -> MapInput:
     """Return the rows of queries with what their features are multiplied by, for every entry of the outputs."""
     rows = tokens.rows.broadcast(tuple(tokens.v.shape[:-2]))
     return MapInput(rows.x, tokens.scale, rows.per_feature, rows.dtype)
-
-
-def in_units_of(state: PeakedSum, found: PeakedSum) -> PeakedSum:
-    """Return the cotangents of a state's sums, in the units of its peak, from what queries have written."""
-    xp = namespace(s=state.s)
-    factor = xp.exp(found.peak + state.peak)
-    factor = xp.where(xp.isnan(factor), xp.zeros_like(factor), factor)
-    s, z = onto(xp, found.s * factor[..., None], tuple(state.s.shape)), onto(xp, found.z * factor, tuple(state.z.shape))
-    return PeakedSum(s, z, xp.zeros_like(state.peak))

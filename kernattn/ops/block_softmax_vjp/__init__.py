@@ -9,4 +9,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("block_softmax_vjp", ("reference", "cpu"))
+OP = Op("block_softmax_vjp", ("reference", "cpu", "gpu"))

@@ -26,15 +26,15 @@ from kernattn.ops._cuda.linear import (
     pointers,
 )
 from kernattn.ops._cuda.sizes import pieces
-from kernattn.ops.attend_vjp.gpu import asked, in_units_of, written
+from kernattn.ops.attend_vjp.gpu import asked, written
 from kernattn.ops.causal.gpu import resident, run_numbers, slabs_for
 from kernattn.ops.causal_vjp import reference
-from kernattn.ops.cotangents import MapCotangent
+from kernattn.ops.cotangents import MapCotangent, in_units_of, onto_sums
 from kernattn.ops.features_vjp.pulled import Pulled, pulled_room, result_type
 from kernattn.ops.key_state import gpu as summaries
 from kernattn.ops.key_state_vjp.back import BackCode, Tokens, back_code, walking
 from kernattn.ops.key_state_vjp.gpu import values_like
-from kernattn.ops.peaked import LogNormaliser, PeakedSum, finite
+from kernattn.ops.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["Launch", "causal_vjp", "launch"]
@@ -125,7 +125,7 @@ def causal_vjp(
     key_mask: Array | None,
     segment_ids: Array | None,
     out: Array,
-    normaliser: LogNormaliser,
+    normaliser: Normaliser,
     g: Array,
     after: PeakedSum | None,
     learn: bool,
@@ -141,7 +141,7 @@ def causal_vjp(
             q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn
         )
     device, dtype = runtime.limits(), dtype_name(v)
-    queries, keys, map_code, maps = both_sides(q, k, q_spec, k_spec, dtype, device, True)
+    queries, keys, map_code, _ = both_sides(q, k, q_spec, k_spec, dtype, device, True)
     (n, e), lead = g.shape[-2:], tuple(g.shape[:-2])
     key_lead = merged_lead(keys.lead, v.shape[:-2], *(lead_of(x, 1) for x in (key_mask, segment_ids)))
     linear, frequencies = linear_code(map_code, dtype, e, device), keys.frequencies
@@ -159,7 +159,9 @@ def causal_vjp(
 
     def planned(x: Array, like: Array, spec: MapSpec, of_keys: bool) -> tuple[Launch, Pulled]:
         result = result_type(like, spec, lead, accumulator)
-        code = walking(back_code(map_code, d, dtype, e, result, of_keys, device), maps)
+        code = walking(
+            back_code(map_code, d, dtype, e, result, of_keys, device), 1 if q_spec.omega is k_spec.omega else 2
+        )
         how = launch(math.prod(lead), n, e, frequencies, code, learn, device)
         return how, pulled_room(x, spec, lead, code.linear.map, result, how.grid[0], learn)
 
@@ -173,7 +175,9 @@ def causal_vjp(
     end = None if state is None else empty_state(lead, features, peaks, e, accumulator)
     read = cupy.empty((*lead, n, e), dtype=of_keys.dx.dtype)
     walks.run(how, shared_out(after, lead, key_lead), of_keys, read, end)
-    before = None if state is None or end is None else in_units_of(state, end)
+    before = None
+    if state is not None and end is not None:
+        before = in_units_of(state, onto_sums(namespace(v=v), end._replace(peak=-end.peak), state))
     dq, dk = of_queries.cotangent(q, q_spec, False, learn), of_keys.cotangent(k, k_spec, True, learn)
     return dq, dk, values_like(read, v), before
 

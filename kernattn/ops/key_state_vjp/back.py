@@ -30,7 +30,7 @@ class BackCode:
     result: str  # C type of what it returns
     keys: bool  # are the readers keys?
     walk: bool = False
-    maps: int = 1
+    maps: int = 1  # 2 where queries and keys are projected apart
 
     @property
     def defines(self) -> tuple[str, ...]:
