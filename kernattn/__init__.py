@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         linear_attention,
         linear_attention_step,
         merge_states,
+        patterns,
         softmax_attention,
     )
     from kernattn.features import load, random_features
@@ -41,6 +42,7 @@ __all__ = [
     "load",
     "merge_states",
     "metrics",
+    "patterns",
     "precision",
     "projections",
     "random_features",
@@ -63,6 +65,7 @@ _HOMES = (
             "linear_attention",
             "linear_attention_step",
             "merge_states",
+            "patterns",
             "softmax_attention",
         ),
         "attention",

@@ -239,3 +239,74 @@ def recurrent(fq, fk, v, *, key_mask=None, segment_ids=None):
         den = np.einsum("...m,...m->...", phi_q[..., t, :], z)[..., None]
         rows.append(np.where(den == 0, 0.0, num / np.where(den == 0, 1.0, den)))
     return np.stack(rows, axis=-2)
+
+
+# ---- patterns: does row i see key j, both tokens ----
+
+
+def local(i, j, left, right, dilation=1):
+    return (-left <= j - i) & (j - i <= right) & ((j - i) % dilation == 0)
+
+
+def strided(i, j, window, stride):
+    return ((-window < j - i) & (j <= i)) | ((j <= i) & ((i - j) % stride == 0))
+
+
+def fixed(i, j, block, columns):
+    return (j <= i) & ((i // block == j // block) | (j % block >= block - columns))
+
+
+def block_permutation(i, j, block, permutation):
+    return np.asarray(permutation)[i // block] == j // block
+
+
+def longformer(i, j, left, right, tokens, dilation=1):
+    return local(i, j, left, right, dilation) | np.isin(i, tokens) | np.isin(j, tokens)
+
+
+def bigbird_always(i, j, block, length):
+    """All but the random blocks."""
+    a, b, last = i // block, j // block, (length - 1) // block
+    return (abs(a - b) <= 1) | (b == 0) | (b == last) | (a == 0) | (a == last)
+
+
+def image_1d(i, j, block, memory):
+    begin = i // block * block
+    return (j // block == i // block) | ((begin - memory <= j) & (j < begin))
+
+
+def image_2d(i, j, shape, block, flange, order):
+    (_, width), (tall, wide), (left, right, top) = shape, block, flange
+    (y, x), (v, u) = divmod(i, width), divmod(j, width)
+    a, b = y // tall * tall, x // wide * wide
+    near = (a - top <= v) & (v < a + tall) & (b - left <= u) & (u < b + wide + right)
+    if order == "raster":
+        return near
+    across = -(-width // wide)
+    own, other = y // tall * across + x // wide, v // tall * across + u // wide
+    return near & ((other < own) | ((other == own) & (j <= i)))
+
+
+def axial(i, j, shape, axis):
+    at, other = np.unravel_index(i, shape), np.unravel_index(j, shape)
+    return np.all([a == b for n, (a, b) in enumerate(zip(at, other, strict=True)) if n != axis], axis=0)
+
+
+def neighborhood(i, j, shape, size):
+    found = True
+    for a, b, whole, wide in zip(np.unravel_index(i, shape), np.unravel_index(j, shape), shape, size, strict=True):
+        begin = np.clip(a - wide // 2, 0, whole - wide)
+        found = found & (begin <= b) & (b < begin + wide)
+    return found
+
+
+def sinks(i, j, count):
+    return (j < count) & (i >= 0)
+
+
+def prefix(i, j, length):
+    return (j < length) | (j <= i)
+
+
+def documents(i, j, ids):
+    return np.asarray(ids)[i] == np.asarray(ids)[j]

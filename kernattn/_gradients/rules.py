@@ -174,8 +174,13 @@ def _softmax(
     scale: float | None,
     causal: bool,
     key_mask: Array | None,
+    key_bias: Array | None,
+    pattern: Any,
     backend: str | None,
 ) -> tuple[Array, Pullback]:
+    for name, value in (("key_bias", key_bias), ("pattern", pattern)):
+        if value is not None:
+            raise ParameterError(f"{name} must be None for vjp of softmax_attention; got {shown(value)}")
     if learn != ():
         raise ParameterError(f"learn must be () for softmax_attention, which has no map; got {shown(learn)}")
     run = SOFTMAX.implementation(q, backend)

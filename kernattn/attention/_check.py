@@ -68,21 +68,24 @@ def check_arrays(
     state: Any = None,
     key_mask: Array | None = None,
     segment_ids: Array | None = None,
+    key_bias: Array | None = None,
     tokens: bool = True,
 ) -> None:
-    """Raise unless the arrays named of q, k, v, the mask and the segments fit each other; without `tokens`, (..., d).
+    """Raise unless the arrays named of q, k, v, and those of rows, fit each other; without `tokens`, (..., d).
 
     They must fit the map, if there is one, and a state that it made.
     """
     draw = None if phi is None else phi.fingerprint
-    if state is key_mask is segment_ids is None:
+    rows: dict[str, Array | None] = {}
+    if state is key_mask is segment_ids is key_bias is None:
         form = form_of((names, draw), *arrays)
     else:
-        form = _form((names, draw, tokens), arrays, state, key_mask, segment_ids)
+        rows = {"key_mask": key_mask, "segment_ids": segment_ids, "key_bias": key_bias}
+        form = _form((names, draw, tokens), arrays, state, rows)
     if form in _passed:
         return
     given = dict(zip(names, arrays, strict=True))
-    _check_arrays(given, {"key_mask": key_mask, "segment_ids": segment_ids}, tokens)
+    _check_arrays(given, rows, tokens)
     q, k, v = (given.get(name) for name in "qkv")
     if phi is None:
         check_one_dim(q, k)
@@ -108,8 +111,7 @@ def _form(
     key: tuple[Any, ...],
     arrays: tuple[Array, ...],
     state: Any,
-    key_mask: Array | None,
-    segment_ids: Array | None,
+    rows: dict[str, Array | None],
 ) -> tuple[Any, ...] | None:
     """Return the form of arrays and of what else there is; None of a state that may be none, or is traced."""
     made_by = None
@@ -118,11 +120,8 @@ def _form(
             return None
         s, z, peak, made_by = state
         arrays = *arrays, s, z, peak
-    if key_mask is not None:
-        arrays = *arrays, key_mask
-    if segment_ids is not None:
-        arrays = *arrays, segment_ids
-    return form_of((*key, made_by, key_mask is None, segment_ids is None), *arrays)
+    given = {name: array for name, array in rows.items() if array is not None}
+    return form_of((*key, made_by, *given), *arrays, *given.values())
 
 
 def _check_arrays(arrays: dict[str, Array], rows: dict[str, Array | None], tokens: bool) -> None:
@@ -152,6 +151,8 @@ def _check_arrays(arrays: dict[str, Array], rows: dict[str, Array | None], token
     if "segment_ids" in extra:
         integers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
         _check_row("segment_ids", extra["segment_ids"], (*lead, *arrays["k"].shape[-axes:-1]), tokens, integers)
+    if "key_bias" in extra:
+        _check_row("key_bias", extra["key_bias"], (*lead, arrays["k"].shape[-2]), tokens, (dtypes["q"],))
 
 
 def check_map(phi: FeatureMap, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from kernattn._array import Array
-from kernattn._check import boolean, finite_number
-from kernattn.attention._check import check_arrays
+from kernattn._check import boolean, finite_number, shown
+from kernattn.attention._check import check_arrays, leading
+from kernattn.attention.patterns import Pattern
+from kernattn.errors import DTypeError, ShapeError
 from kernattn.ops.block_softmax import OP
-from kernattn.ops.plan import ALL, CAUSAL
+from kernattn.ops.plan import ALL, CAUSAL, Plan, cut_off
 
 __all__ = ["softmax_attention", "softmax_with_lse"]
 
@@ -19,12 +21,14 @@ def softmax_attention(
     scale: float | None = None,
     causal: bool = False,
     key_mask: Array | None = None,
+    key_bias: Array | None = None,
+    pattern: Pattern | Plan | None = None,
     backend: str | None = None,
 ) -> Array:
-    r"""Return exact attention, :math:`o_i = \sum_j e^{s q_i^T k_j} v_j / \sum_j e^{s q_i^T k_j}`.
+    r"""Return exact attention, :math:`o_i = \sum_j e^{s q_i^T k_j + b_j} v_j / \sum_j e^{s q_i^T k_j + b_j}`.
 
-    Vaswani et al. (2017), by an online softmax over blocks of keys (Milakov and Gimelshein 2018; Rabe and Staats
-    2021): O(n) memory, never an n x l matrix.
+    The sums run over the keys that row i sees. Vaswani et al. (2017), by an online softmax over blocks of keys
+    (Milakov and Gimelshein 2018; Rabe and Staats 2021): O(n) memory, never an n x l matrix.
 
     Parameters
     ----------
@@ -41,8 +45,14 @@ def softmax_attention(
         sees the keys :math:`j \le i + l - n`.
     key_mask : (..., l) bool array, optional
         True where there is a key.
+    key_bias : (..., l) array, optional
+        What is added to all scores of a key, :math:`b_j`, of the dtype of q; -inf hides it. The logarithm of a count
+        makes a key stand for so many.
+    pattern : Pattern or Plan, optional
+        Which keys a row sees: one of `kernattn.patterns`, or the plan that one makes for these lengths; all by default.
+        With `causal` it sees what both admit.
     backend : {None, "reference", "cpu", "gpu"}
-        Which implementation runs; None chooses the fastest for these arrays.
+        Which implementation runs; None chooses the fastest for these arrays. "gpu" takes neither pattern nor key_bias.
 
     Returns
     -------
@@ -62,7 +72,9 @@ def softmax_attention(
     >>> ka.softmax_attention(q, k, v)
     array([[1.5]])
     """
-    out, _ = softmax_with_lse(q, k, v, scale=scale, causal=causal, key_mask=key_mask, backend=backend)
+    out, _ = softmax_with_lse(
+        q, k, v, scale=scale, causal=causal, key_mask=key_mask, key_bias=key_bias, pattern=pattern, backend=backend
+    )
     return out
 
 
@@ -74,9 +86,11 @@ def softmax_with_lse(
     scale: float | None = None,
     causal: bool = False,
     key_mask: Array | None = None,
+    key_bias: Array | None = None,
+    pattern: Pattern | Plan | None = None,
     backend: str | None = None,
 ) -> tuple[Array, Array]:
-    r"""Return exact attention and its log normaliser, :math:`lse_i = \log \sum_j e^{s q_i^T k_j}`.
+    r"""Return exact attention and its log normaliser, :math:`lse_i = \log \sum_j e^{s q_i^T k_j + b_j}`.
 
     With it, attention over parts of the keys merges into attention over all of them (Dao et al. 2022). The parameters
     and errors are those of :func:`softmax_attention`.
@@ -98,9 +112,31 @@ def softmax_with_lse(
     >>> lse.round(4)
     array([1.3863])
     """
-    check_arrays("qkv", q, k, v, key_mask=key_mask)
+    check_arrays("qkv", q, k, v, key_mask=key_mask, key_bias=key_bias)
     scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     plan = CAUSAL if boolean("causal", causal) else ALL
+    if pattern is not None:
+        plan = _plan(pattern, q, k, v, causal)
+    if backend is None and OP.choose(q) == "gpu" and (pattern is not None or key_bias is not None):
+        backend = "reference"
     run = OP.implementation(q, backend)
-    out, lse = run(q, k, v, scale, plan, key_mask)
+    out, lse = run(q, k, v, scale, plan, key_mask, key_bias)
     return out, lse
+
+
+def _plan(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool) -> Plan:
+    """Return the plan of a pattern for these arrays."""
+    n, length = q.shape[-2], k.shape[-2]
+    given: object = pattern
+    if isinstance(given, Plan) and given.kind == "parts":
+        if (given.n, given.length) != (n, length):
+            raise ShapeError(f"the plan is for n = {given.n}, l = {given.length}; got n = {n}, l = {length}")
+        plan = cut_off(given) if causal else given
+    elif isinstance(given, Pattern):
+        plan = given.plan(n, length, causal=causal)
+    else:
+        raise DTypeError(f"pattern must be a Pattern of kernattn.patterns, or its Plan; got {shown(pattern)}")
+    lead = leading(2, q=q, k=k, v=v)
+    if len(plan.heads) > 1 and (not lead or lead[-1] != len(plan.heads)):
+        raise ShapeError(f"the pattern is of {len(plan.heads)} heads, the last leading axis; got leading axes {lead}")
+    return plan

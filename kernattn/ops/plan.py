@@ -1,18 +1,269 @@
-"""Which keys a row of exact attention sees, decided on the host before any work."""
+"""Which keys a row of exact attention sees, decided on the host before any work: intervals describe, bits execute."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-__all__ = ["ALL", "CAUSAL", "Plan"]
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._check import positive_integer
+from kernattn.errors import ParameterError
+
+__all__ = [
+    "ALL",
+    "CAUSAL",
+    "NO_WORDS",
+    "SIDE",
+    "Part",
+    "Plan",
+    "Tokens",
+    "Visits",
+    "cut_off",
+    "dense",
+    "join",
+    "kept",
+    "visits_of",
+]
+
+SIDE = 64
+"""Queries in a tile, and keys in a visit of bits, at most: the width of a word."""
+
+NO_WORDS = np.zeros((0, SIDE), np.uint64)
+
+Tokens: TypeAlias = NDArray[np.int64] | None
 
 
-@dataclass(frozen=True)
+class Part(NamedTuple):
+    """Tiles of queries, and the stretches of keys that each of them visits. No pair of a part is visited twice."""
+
+    queries: Tokens  # the row of each query, each at most once; None: as they stand
+    keys: Tokens  # the token of each key; None: as they stand
+    tiles: NDArray[np.int64]  # (T, 4): the first query, how many, the first visit and the end of the visits
+    visits: NDArray[np.int64]  # (V, 3): the first key, the end, and -1 where all is seen, or else words: then SIDE keys
+    words: NDArray[np.uint64]  # (B, SIDE): bit i of word j says whether query i of the tile sees key j of the visit
+
+    @property
+    def pairs(self) -> int:
+        """How many pairs it admits."""
+        tile, visits = _visits_of_tiles(self)
+        rows, size = self.tiles[tile, 1], visits[:, 1] - visits[:, 0]
+        seen = visits[:, 2] < 0
+        pairs = int(np.sum((rows * size)[seen]))
+        words = self.words[visits[~seen, 2]] & _rows_mask(rows[~seen])[:, None]
+        there = np.arange(SIDE) < size[~seen, None]
+        return pairs + int(np.sum(np.bitwise_count(words)[there], dtype=np.int64))
+
+    @property
+    def visited(self) -> int:
+        """How many pairs are computed."""
+        tile, visits = _visits_of_tiles(self)
+        return int(np.sum(self.tiles[tile, 1] * (visits[:, 1] - visits[:, 0])))
+
+
+@dataclass(frozen=True, eq=False)
 class Plan:
-    """What n queries see of l keys: "all" of them, or as "causal" ones row i the keys j <= i + l - n."""
+    """What n queries see of l keys: "all" of them, as "causal" ones row i the keys j <= i + l - n, or what parts say.
 
-    kind: Literal["all", "causal"]
+    The first two are for any n and l. Parts are disjoint and merged by their log normalisers: `heads` has a tuple of
+    them for all heads, or one for each. A plan is made on the host by a pattern's `plan`, and never holds anything
+    n x l.
+    """
+
+    kind: Literal["all", "causal", "parts"]
+    n: int = 0
+    length: int = 0
+    heads: tuple[tuple[Part, ...], ...] = field(default=(), repr=False)
+
+    @property
+    def pairs(self) -> float:
+        """How many pairs are allowed, a head: an integer, or the mean of heads that differ."""
+        return _mean([sum(part.pairs for part in parts) for parts in self.heads])
+
+    @property
+    def visited(self) -> float:
+        """How many pairs are computed, a head."""
+        return _mean([sum(part.visited for part in parts) for parts in self.heads])
+
+    def mask(self, head: int = 0) -> NDArray[np.bool_]:
+        """Return what a head's rows see as a matrix (n, l): to look at, for lengths that allow it."""
+        result = np.zeros((self.n, self.length), bool)
+        for part in self.heads[head]:
+            for rows, keys, seen in _pairs_of(part):
+                result[rows[:, None], keys] |= seen
+        return result
+
+    def reach(self, layers: int, head: int = 0) -> float:
+        """Return the share of pairs j <= i in which row i is reached by token j through so many layers.
+
+        A layer passes on its own token, too. The matrix of what is reached is n x n, for lengths that allow it.
+        """
+        layers = positive_integer("layers", layers)
+        if self.n != self.length:
+            raise ParameterError(f"reach needs as many queries as keys; got n = {self.n}, l = {self.length}")
+        step = (self.mask(head) | np.eye(self.n, dtype=bool)).astype(np.float32)
+        reached = step
+        for _ in range(layers - 1):
+            reached = np.minimum(step @ reached, 1)
+        return float(np.sum(np.tril(reached) > 0) / (self.n * (self.n + 1) // 2))
+
+    def plot(self, ax: Any, head: int = 0) -> Any:
+        """Draw what is seen, queries down and keys across, and in a lighter tone what is computed beside; return ax."""
+        picture = np.zeros((self.n, self.length))
+        for part in self.heads[head]:
+            for rows, keys, seen in _pairs_of(part):
+                picture[rows[:, None], keys] = np.maximum(picture[rows[:, None], keys], np.where(seen, 1.0, 0.25))
+        ax.imshow(picture, cmap="Blues", vmin=0, vmax=1.2, interpolation="nearest")
+        ax.set(xlabel="keys", ylabel="queries")
+        return ax
 
 
 ALL, CAUSAL = Plan("all"), Plan("causal")
+
+
+def _mean(counts: list[int]) -> float:
+    total = sum(counts)
+    return total // len(counts) if total % len(counts) == 0 else total / len(counts)
+
+
+def _frozen(*arrays: Any) -> None:
+    """Make arrays read-only."""
+    for array in arrays:
+        if array is not None:
+            array.setflags(write=False)
+
+
+def _rows_mask(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Return words whose first bits are set, as many as there are rows, 1 to SIDE."""
+    return np.uint64(2**64 - 1) >> (SIDE - rows).astype(np.uint64)
+
+
+def _visits_of_tiles(part: Part) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Return for every visit of every tile that tile, and the visit."""
+    counts = part.tiles[:, 3] - part.tiles[:, 2]
+    tile = np.repeat(np.arange(len(counts)), counts)
+    inside = np.arange(len(tile)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return tile, part.visits[part.tiles[tile, 2] + inside]
+
+
+def _pairs_of(part: Part) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]]:
+    """Yield for each visit its rows (r,), its tokens (c,) and what is seen (r, c)."""
+    tile, visits = _visits_of_tiles(part)
+    for t, (low, high, word) in zip(tile, visits, strict=True):
+        first, rows = part.tiles[t, :2]
+        i, j = np.arange(first, first + rows), np.arange(low, high)
+        seen = np.ones((rows, high - low), bool)
+        if word >= 0:
+            bits = part.words[word, : high - low] >> np.arange(rows, dtype=np.uint64)[:, None]
+            seen = (bits & np.uint64(1)).astype(bool)
+        yield (i if part.queries is None else part.queries[i]), (j if part.keys is None else part.keys[j]), seen
+
+
+@lru_cache(maxsize=32)
+def dense(n: int, length: int, causal: bool) -> Part:
+    """Return the part of all keys, or of those up to i + length - n for row i: a stretch, and words at its end."""
+    first = np.arange(0, n, SIDE)
+    rows = np.minimum(SIDE, n - first)
+    zero, one = np.zeros_like(first), np.ones_like(first)
+    if not causal or n == 1:
+        part = Part(None, None, np.stack([first, rows, zero, one], axis=-1), np.array([[0, length, -1]]), NO_WORDS)
+    else:
+        last = first + length - n  # the last key that row 0 of a tile sees
+        base = np.maximum(0, (last + 1) // SIDE * SIDE)  # up to here all rows see all
+        lows = np.stack([zero, base, base + SIDE])
+        highs = np.minimum(np.stack([base, base + SIDE, base + 2 * SIDE]), np.minimum(length, last + rows))
+        shifts = np.stack([one, last - base, last - base - SIDE])  # of the last key of row 0 in the visit
+        shifts, number = np.unique(shifts, return_inverse=True)
+        kind = number.reshape(lows.shape)
+        kind[0] = -1
+        there = (lows < highs).T
+        visits = np.stack([lows.T[there], highs.T[there], kind.T[there]], axis=-1)
+        ends = np.cumsum(np.sum(there, axis=1))
+        begins = np.concatenate([[0], ends[:-1]])
+        seen = np.arange(SIDE)[:, None] <= np.arange(SIDE) + shifts[:, None, None]  # (B, key, query)
+        part = Part(None, None, np.stack([first, rows, begins, ends], axis=-1), visits, _packed(seen))
+    _frozen(*part)
+    return part
+
+
+def _packed(seen: NDArray[np.bool_]) -> NDArray[np.uint64]:
+    """Return (..., SIDE keys, SIDE queries) as words."""
+    bits = np.packbits(seen, axis=-1, bitorder="little")
+    return bits.view("<u8")[..., 0].astype(np.uint64, copy=False)
+
+
+class Visits(NamedTuple):
+    """Visits in any order before they are those of tiles: their tile, first key, end, words or all (0)."""
+
+    tile: NDArray[np.int64]
+    low: NDArray[np.int64]
+    high: NDArray[np.int64]
+    partial: NDArray[np.bool_]
+    words: NDArray[np.uint64]  # of the partial ones, in their order
+
+
+def join(found: Visits, first: NDArray[np.int64], rows: NDArray[np.int64], queries: Tokens, keys: Tokens) -> Part:
+    """Return the part of tiles that begin at `first`, with words deduplicated."""
+    number = np.full(len(found.tile), -1)
+    words = np.ascontiguousarray(found.words)
+    if len(words):
+        rowwise = words.view(np.dtype((np.void, words.itemsize * SIDE)))[:, 0]
+        _, kinds, number[found.partial] = np.unique(rowwise, return_index=True, return_inverse=True)
+        words = words[kinds]
+    order = np.lexsort((found.low, found.tile))
+    visits = np.stack([found.low, found.high, number], axis=-1)[order]
+    ends = np.searchsorted(found.tile[order], np.arange(len(first)), side="right")
+    tiles = np.stack([first, rows, np.concatenate([[0], ends[:-1]]), ends], axis=-1)
+    part = Part(queries, keys, *(np.ascontiguousarray(x) for x in (tiles, visits, words)))
+    _frozen(*part)
+    return part
+
+
+def visits_of(part: Part) -> Visits:
+    """Return all visits of a part with at most SIDE keys each, and words for every one."""
+    tile, visits = _visits_of_tiles(part)
+    counts = -(-(visits[:, 1] - visits[:, 0]) // SIDE)
+    which = np.repeat(np.arange(len(counts)), counts)
+    inside = np.arange(len(which)) - np.repeat(np.cumsum(counts) - counts, counts)
+    low = visits[which, 0] + SIDE * inside
+    high = np.minimum(low + SIDE, visits[which, 1])
+    number = visits[which, 2]
+    full = np.where(np.arange(SIDE) < (high - low)[:, None], _rows_mask(part.tiles[tile[which], 1])[:, None], 0)
+    words = full.astype(np.uint64)
+    some = number >= 0
+    words[some] &= part.words[number[some]]
+    return Visits(tile[which], low, high, np.ones(len(which), bool), words)
+
+
+SLAB = 256
+"""Visits of which every pair is looked at, at once."""
+
+
+def kept(part: Part, keep: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]) -> Part:
+    """Return the pairs of a part that `keep(rows, tokens)` admits, by looking at each pair of its visits."""
+    tile, low, high, _, words = visits_of(part)
+    first, rows = part.tiles[:, 0], part.tiles[:, 1]
+    for at in range(0, len(tile), SLAB):
+        some = slice(at, at + SLAB)
+        i = np.minimum(first[tile[some], None] + np.arange(SIDE), (first + rows)[tile[some], None] - 1)
+        j = np.minimum(low[some, None] + np.arange(SIDE), high[some, None] - 1)
+        i = i if part.queries is None else part.queries[i]
+        j = j if part.keys is None else part.keys[j]
+        words[some] &= _packed(keep(i[:, None, :], j[:, :, None]))
+    there = np.any(words != 0, axis=1)
+    tile, low, high, words = tile[there], low[there], high[there], words[there]
+    partial = np.any((words != _rows_mask(rows[tile])[:, None]) & (np.arange(SIDE) < (high - low)[:, None]), axis=1)
+    return join(Visits(tile, low, high, partial, words[partial]), first, rows, part.queries, part.keys)
+
+
+@lru_cache(maxsize=32)
+def cut_off(plan: Plan) -> Plan:
+    """Return the plan without what stands after a row: row i sees the keys up to i + length - n."""
+    ahead = plan.length - plan.n
+    heads = tuple(
+        tuple(kept(part, lambda rows, tokens: tokens <= rows + ahead) for part in parts) for parts in plan.heads
+    )
+    return Plan("parts", plan.n, plan.length, heads)

@@ -23,7 +23,7 @@ from numba.extending import lower_builtin, register_model
 from kernattn.ops._numba.compile import intrinsic
 from kernattn.ops._numba.registers import Block, splat, vector_length
 
-__all__ = ["Vector", "all_of", "element", "every", "like", "load", "some", "store", "where"]
+__all__ = ["Vector", "all_of", "bits_of", "element", "every", "like", "load", "some", "store", "where"]
 
 
 class Vector(types.Type):  # type: ignore[misc]
@@ -113,6 +113,18 @@ def store(context, vector, array, at):
         return context.get_dummy_value()
 
     return types.void(vector, array, types.intp), codegen
+
+
+@intrinsic
+def bits_of(context, word, at, array):
+    """Return bits of a word from `at` on as a condition for a vector of the array."""
+    kind = Vector(types.boolean, vector_length(array.dtype))
+
+    def codegen(context, builder, signature, args):
+        moved = builder.lshr(args[0], args[1])
+        return builder.bitcast(builder.trunc(moved, ir.IntType(kind.count)), ir.VectorType(ir.IntType(1), kind.count))
+
+    return kind(word, types.int64, array), codegen
 
 
 @intrinsic

@@ -1,9 +1,9 @@
 r"""Exact attention by an online softmax over blocks of keys: O(n) memory, never an n x l matrix.
 
-``block_softmax(q, k, v, scale, plan, key_mask)`` -> (out (..., n, e), lse (..., n)). q (..., n, d), k (..., l, d),
-v (..., l, e), scale a float, key_mask None or (..., l) bool. lse_i = log sum_j exp(scale q_i . k_j) over the keys that
-row i sees, in the accumulation dtype. Which these are, the :class:`kernattn.ops.plan.Plan` says. A row that sees
-nothing is 0, with lse -inf.
+``block_softmax(q, k, v, scale, plan, key_mask, key_bias)`` -> (out (..., n, e), lse (..., n)). q (..., n, d),
+k (..., l, d), v (..., l, e), scale a float, key_mask None or (..., l) bool, key_bias None or (..., l), b_j, where -inf
+hides. lse_i = log sum_j exp(scale q_i . k_j + b_j) over the keys that row i sees, in the accumulation dtype. Which
+these are, the :class:`kernattn.ops.plan.Plan` says. A row that sees nothing is 0, with lse -inf.
 """
 
 from kernattn._dispatch import Op

@@ -60,36 +60,51 @@ def _weights(scores, octaves):
 
 
 @inner_exact
-def far_weights(q, k, seen, scale, scores):
-    """Write the exponentials of the scores of the `seen` keys, the largest off; return its log, and their sum."""
+def _far_scores(q, k, seen, scale, scores, octaves):
+    """Write the scores of the `seen` keys, in units of 2^octaves."""
     dim = q.size
     mantissa, octave = math.frexp(scale)
-    x, y, octaves = np.empty(dim), np.empty(dim), np.empty(seen.size, np.int64)
+    x, y = np.empty(dim), np.empty(dim)
     octave += _scaled(q, x)
     for i in range(seen.size):
         octaves[i] = octave + _scaled(window(k, seen[i] * dim, dim), y)
         scores[i] = mantissa * far_dot(x, y)
+
+
+@inner_exact
+def far_weights(q, k, seen, scale, scores):
+    """Write the exponentials of the scores of the `seen` keys, the largest off; return its log, and their sum."""
+    octaves = np.empty(seen.size, np.int64)
+    _far_scores(q, k, seen, scale, scores, octaves)
     return _weights(scores, octaves)
 
 
 @inner_exact
-def answer_far_row(q, k, v, e, mask, mask_at, count, scale, out, lse, at):
-    """Write the answer of a row that sees the first `count` keys of k; leave it where any of its inputs is not finite.
+def _biased(scores, octaves, bias, bias_at, seen):
+    """Add what is added to the score of each key, where the sum is a float."""
+    for i in range(scores.size):
+        score = math.ldexp(scores[i], octaves[i]) + bias[bias_at + seen[i]]
+        if math.isfinite(score):
+            scores[i], octaves[i] = score, 0
+
+
+@inner_exact
+def answer_far_row(q, k, v, e, seen, bias, bias_at, scale, out, lse, at):
+    """Write the answer of a row that sees the rows `seen` of k; leave it where any of its inputs is not finite.
 
     The answer stays among the values that the row sees, its log normaliser among the floats.
     """
-    dim, seen = q.size, np.empty(max(0, count), np.int64)
-    keys = 0
-    for j in range(count):
-        if mask.size == 0 or mask[mask_at + j]:
-            seen[keys] = j
-            keys += 1
-            if not (finite(window(k, j * dim, dim)) and finite(window(v, j * e, e))):
-                return
+    dim, keys = q.size, seen.size
+    for i in range(keys):
+        if not (finite(window(k, seen[i] * dim, dim)) and finite(window(v, seen[i] * e, e))):
+            return
     if keys == 0 or not finite(q):
         return
-    scores = np.empty(keys)
-    log, total = far_weights(q, k, seen[:keys], scale, scores)
+    scores, octaves = np.empty(keys), np.empty(keys, np.int64)
+    _far_scores(q, k, seen, scale, scores, octaves)
+    if bias.size > 0:
+        _biased(scores, octaves, bias, bias_at, seen)
+    log, total = _weights(scores, octaves)
     sums, low, high = np.zeros(e), np.full(e, np.inf), np.full(e, -np.inf)
     for i in range(keys):
         share, values = scores[i] / total, window(v, seen[i] * e, e)

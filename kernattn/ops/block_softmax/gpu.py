@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernattn._array import Array, dtype_name
+from kernattn.errors import BackendUnavailable
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
 from kernattn.ops._cuda.maps import operand
@@ -59,9 +60,11 @@ def launch(entries: int, n: int, d: int, e: int, dtype: str, limits: runtime.Lim
 
 
 def block_softmax(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
+    if plan.kind == "parts" or key_bias is not None:
+        raise BackendUnavailable("backend 'gpu' takes neither a pattern nor key_bias; backend='reference' takes both")
     import cupy
 
     (n, d), (length, e) = q.shape[-2:], v.shape[-2:]

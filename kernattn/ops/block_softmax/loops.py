@@ -12,12 +12,12 @@ import numpy as np
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.elementary import decayed
 from kernattn.ops._numba.held import finite
-from kernattn.ops._numba.memory import aligned, tile_rows, whole, window
+from kernattn.ops._numba.memory import aligned, copy, tile_rows, whole, window
 from kernattn.ops._numba.outputs import write
 from kernattn.ops._numba.products import FULL, product, transpose
 from kernattn.ops._numba.registers import ROWS, lanes
 from kernattn.ops._numba.tiles import load_rows
-from kernattn.ops._numba.vectors import load, some, store, where
+from kernattn.ops._numba.vectors import bits_of, load, some, store, where
 from kernattn.ops.block_softmax.far_loops import answer_far_row
 
 __all__ = ["Scratch", "online_softmax"]
@@ -35,6 +35,8 @@ class Scratch(NamedTuple):
     lows: Any  # the lowest, or 0
     decay: Any  # by how much its sums shrink as the peak rises
     den: Any  # its sum of weights
+    answers: Any  # (block, d or e), queries that are gathered, and outputs before they go to their rows
+    logs: Any  # (block,), their log normalisers
     size: Any
     row: Any
 
@@ -46,16 +48,29 @@ def _lowest(like):
 
 
 @inner
-def _hide(scores, row, rows, columns, last, mask, mask_at):
-    """Hide the scores of keys j that are masked, or stand after last + i, the last of query i."""
+def _adjust(scores, row, rows, columns, mask, mask_at, bias, bias_at, keys, first):
+    """Hide the scores of masked keys, and add to the others what is added to theirs."""
     nothing = _lowest(scores)
     for j in range(rows):
-        x = window(scores, j * row, columns)
-        if mask.size > 0 and not mask[mask_at + j]:
+        x, token = window(scores, j * row, columns), keys[first + j] if keys.size > 0 else first + j
+        if mask.size > 0 and not mask[mask_at + token]:
             for i in range(columns):
                 x[i] = nothing
-        for i in range(min(columns, j - last)):
-            x[i] = nothing
+        elif bias.size > 0:
+            more = bias[bias_at + token]
+            for i in range(columns):
+                x[i] += more
+
+
+@inner
+def _hide(scores, row, rows, columns, words):
+    """Hide the scores of key j from every query i for which bit i of word j is 0."""
+    nothing, width = _lowest(scores), lanes(scores)
+    for j in range(rows):
+        word = words[j]
+        for i in range(0, columns, width):
+            at = j * row + i
+            store(where(bits_of(word, i, scores), load(scores, at), nothing), scores, at)
 
 
 @inner_exact
@@ -94,37 +109,59 @@ def _exponentials(scratch, rows, columns):
 
 
 @inner
-def _set_aside(values, row_v, keys, width, weights, row, rows, last, num, row_num, clean, row_clean):
-    """Copy values with 0 for what is not finite, which goes to the rows that see it: of key j from j - last on."""
+def _set_aside(values, row_v, keys, width, weights, row, rows, words, num, row_num, clean, row_clean):
+    """Copy values with 0 for what is not finite, which goes to the rows that see it: the bits of its word."""
+    one = np.uint64(1)
     for j in range(keys):
         source, target = window(values, j * row_v, width), window(clean, j * row_clean, width)
         for c in range(width):
             y = source[c]
             if not math.isfinite(y):
-                for i in range(max(0, j - last), rows):
-                    num[i * row_num + c] += weights[j * row + i] * y
+                for i in range(rows):
+                    if (words[j] >> np.uint64(i)) & one:
+                        num[i * row_num + c] += weights[j * row + i] * y
                 y = 0
             target[c] = y
 
 
 @inner
-def _scratch(dim, e, block, key_block, like):
-    """Return room for blocks of so many queries and keys."""
+def _scratch(dim, e, block, key_block, apart, like):
+    """Return room for blocks of so many queries and keys; also for queries and answers that stand `apart`."""
     row, size, room = tile_rows(e, like), tile_rows(block, like), tile_rows(key_block, like)
+    aside = block if apart else 0
     return Scratch(
         aligned(dim * size, like), aligned(room * dim, like), aligned(room * row, like), aligned(room * size, like),
         aligned(size * row, like), aligned(size, like), aligned(size, like), aligned(size, like), aligned(size, like),
-        size, row,
+        aligned(aside * max(dim, e), like), aligned(aside, like), size, row,
     )  # fmt: skip
 
 
 @inner
-def _begin(scratch, q, at, rows, dim, factor):
+def _shrink(scratch, rows):
+    """Shrink what was summed, as peaks have risen."""
+    num, row = scratch.num, scratch.row
+    for i in range(rows):
+        x, shrunk = window(num, i * row, row), scratch.decay[i]
+        for c in range(row):
+            x[c] *= shrunk
+
+
+@inner
+def _begin(scratch, q, at, first, rows, dim, factor, tokens):
     """Read a block of queries, and forget every key."""
     queries, num, size, zero = scratch.queries, scratch.num, scratch.size, q.dtype.type(0)
-    transpose(window(q, at, rows * dim), 0, dim, rows, dim, queries, 0, size)
-    for i in range(queries.size):
-        queries[i] *= factor
+    if tokens.size > 0:
+        for i in range(rows):
+            copy(q, (at + tokens[first + i]) * dim, dim, scratch.answers, i * dim)
+        transpose(scratch.answers, 0, dim, rows, dim, queries, 0, size)
+    else:
+        transpose(window(q, (at + first) * dim, rows * dim), 0, dim, rows, dim, queries, 0, size)
+    for x in range(dim):
+        y = window(queries, x * size, size)
+        for i in range(rows):
+            y[i] *= factor
+        for i in range(rows, size):
+            y[i] = zero
     for i in range(size):
         scratch.peaks[i] = _lowest(q) / 2
         scratch.lows[i] = scratch.den[i] = zero
@@ -133,66 +170,121 @@ def _begin(scratch, q, at, rows, dim, factor):
 
 
 @inner
-def _weights(scratch, keys, dim, rows, count, mask, mask_at, last, cut):
-    """Turn a block of keys into their weights for each query under raised peaks, and shrink what was summed."""
-    scores, num, size, row = scratch.scores, scratch.num, scratch.size, scratch.row
-    # scores[j, i] = k_j . q_i
-    product(keys, 0, dim, 1, scratch.queries, 0, size, scores, 0, size, count, rows, dim, False, FULL)
-    if mask.size > 0 or cut:
-        _hide(scores, size, count, rows, last, mask, mask_at)
-    if _exponentials(scratch, count, rows):
-        for i in range(rows):
-            x, shrunk = window(num, i * row, row), scratch.decay[i]
-            for c in range(row):
-                x[c] *= shrunk
+def _gather(x, at, first, count, width, keys, mask, mask_at, tile, row):
+    """Copy the rows of so many keys to a tile, masked ones as zeros."""
+    if keys.size == 0:
+        load_rows(x, (at + first) * width, count, width, mask, mask_at + first, tile, row)
+        return
+    for j in range(count):
+        token = keys[first + j]
+        load_rows(x, (at + token) * width, 1, width, mask, mask_at + token, window(tile, j * row, width), row)
+
+
+@inner
+def _tokens_seen(i, visits, low, high, words, keys, mask, mask_at):
+    """Return the tokens that query i of a tile sees in visits low to high."""
+    count, one = 0, np.uint64(1)
+    for s in range(low, high):
+        count += visits[s, 1] - visits[s, 0]
+    seen = np.empty(count, np.int64)
+    count = 0
+    for s in range(low, high):
+        begin, end, number = visits[s]
+        for j in range(begin, end):
+            token = keys[j] if keys.size > 0 else j
+            there = number < 0 or (words[number, j - begin] >> np.uint64(i)) & one != 0
+            if there and (mask.size == 0 or mask[mask_at + token]):
+                seen[count] = token
+                count += 1
+    return seen[:count]
+
+
+@inner_exact
+def _merge(answer, log, out, lse, at, e):
+    """Add the answer of one part to what other parts answered."""
+    nothing, before = -np.inf, lse[at]
+    if log == nothing:
+        return
+    target = window(out, at * e, e)
+    if before == nothing:
+        for c in range(e):
+            target[c] = answer[c]
+        lse[at] = log
+        return
+    peak = max(before, log)
+    one, other = math.exp(before - peak), math.exp(log - peak)
+    total = one + other
+    one, other = one / total, other / total
+    for c in range(e):  # a part without weight may hold anything
+        target[c] = (one * target[c] if one > 0 else 0.0) + (other * answer[c] if other > 0 else 0.0)
+    lse[at] = peak + math.log(total)
 
 
 @compiled
-def online_softmax(q, k, v, mask, scale, causal, reads, out, lse, block, key_block, low, high):
-    """Answer blocks low to high of `block` queries, the last ones of each read first: they have most to do.
+def online_softmax(
+    q, k, v, mask, bias, scale, queries, keys, tiles, visits, words, joins, reads, out, lse, block, key_block, low, high
+):
+    """Answer tiles low to high of a part, the last ones of each read first: causal ones have most to do.
 
-    q (heads, n, D), k (heads, L, D) and v (heads, L, e); out and lse are flat. reads (R, 5): head of q, of k, of v, of
-    the mask, of out.
+    q (heads, n, D), k (heads, L, D) and v (heads, L, e); out and lse are flat. The part is that of
+    `kernattn.ops.plan.Part`, with nothing for tokens that stand as they are; one that `joins` is merged into what was
+    answered. reads (R, 5): head of q, of k, of v, of the mask and the bias, of out.
     """
     (_, n, dim), (_, length, e) = q.shape, v.shape
     q, k, v = whole(q), whole(k), whole(v)
-    scratch = _scratch(dim, e, block, key_block, q)
+    scratch = _scratch(dim, e, block, key_block, queries.size > 0 or joins, q)
     num, peaks, lows, den, row_e = scratch.num, scratch.peaks, scratch.lows, scratch.den, scratch.row
     factor = q.dtype.type(scale)
     coarse = scale != 0 and not np.finfo(q.dtype).tiny <= abs(factor) < np.inf
-    blocks = (n + block - 1) // block
     for b in range(low, high):
-        r, first = b // blocks, (blocks - 1 - b % blocks) * block
-        rows = min(block, n - first)
-        at_q, at_k, at_v = reads[r, 0] * n + first, reads[r, 1] * length, reads[r, 2] * length
-        at_m, at_out = reads[r, 3] * length, reads[r, 4] * n + first
-        position = first + length - n  # the last key that row 0 of the block sees
-        stop = min(length, position + rows) if causal else length
-        _begin(scratch, q, at_q * dim, rows, dim, factor)
-        for at in range(0, stop, key_block):
-            count = min(key_block, stop - at)
-            keys, values, step = window(k, (at_k + at) * dim, count * dim), window(v, (at_v + at) * e, count * e), e
-            if mask.size > 0 or count % ROWS > 0 or e % lanes(q) > 0:
-                keys, values, step = whole(scratch.keys), whole(scratch.values), row_e
-                load_rows(k, (at_k + at) * dim, count, dim, mask, at_m + at, scratch.keys, dim)
-                load_rows(v, (at_v + at) * e, count, e, mask, at_m + at, scratch.values, row_e)
-            cut = causal and at + count - 1 > position
-            last = position - at if causal else count
-            _weights(scratch, keys, dim, rows, count, mask, at_m + at, last, cut)
-            if cut and not finite(window(values, 0, (count - 1) * step + e)):
-                _set_aside(
-                    values, step, count, e, scratch.scores, scratch.size, rows, last, num, row_e, scratch.values, row_e
-                )
-                values, step = whole(scratch.values), row_e
-            product(scratch.scores, 0, 1, scratch.size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
-        write(num, row_e, rows, e, den, out, at_out * e)
+        r, t = b // len(tiles), len(tiles) - 1 - b % len(tiles)
+        first, rows, begin, end = tiles[t]
+        at_q, at_k, at_v, at_m = reads[r, 0] * n, reads[r, 1] * length, reads[r, 2] * length, reads[r, 3] * length
+        at_out = reads[r, 4] * n
+        _begin(scratch, q, at_q, first, rows, dim, factor, queries)
+        for s in range(begin, end):
+            start, stop, number = visits[s]
+            seen = words[max(0, number)]
+            for at in range(start, stop, key_block):
+                count = min(key_block, stop - at)
+                if mask.size > 0 or keys.size > 0 or count % ROWS > 0 or e % lanes(q) > 0:
+                    of_keys, values, step = whole(scratch.keys), whole(scratch.values), row_e
+                    _gather(k, at_k, at, count, dim, keys, mask, at_m, scratch.keys, dim)
+                    _gather(v, at_v, at, count, e, keys, mask, at_m, scratch.values, row_e)
+                else:
+                    of_keys, step = window(k, (at_k + at) * dim, count * dim), e
+                    values = window(v, (at_v + at) * e, count * e)
+                # scores[j, i] = k_j . q_i
+                scores, size = scratch.scores, scratch.size
+                product(of_keys, 0, dim, 1, scratch.queries, 0, size, scores, 0, size, count, rows, dim, False, FULL)
+                if mask.size > 0 or bias.size > 0:
+                    _adjust(scores, size, count, rows, mask, at_m, bias, at_m, keys, at)
+                if number >= 0:
+                    _hide(scores, size, count, rows, seen)
+                if _exponentials(scratch, count, rows):
+                    _shrink(scratch, rows)
+                if number >= 0 and not finite(window(values, 0, (count - 1) * step + e)):
+                    _set_aside(values, step, count, e, scores, size, rows, seen, num, row_e, scratch.values, row_e)
+                    values, step = whole(scratch.values), row_e
+                product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
+        if queries.size > 0 or joins:
+            answers, logs, at = whole(scratch.answers), whole(scratch.logs), 0
+        else:
+            answers, logs, at = out, lse, at_out + first
+        write(num, row_e, rows, e, den, answers, at * e)
         for i in range(rows):
-            lse[at_out + i] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
+            token = queries[first + i] if queries.size > 0 else first + i
+            logs[at + i] = peaks[i] + math.log(den[i]) if den[i] != 0 else -np.inf
             if coarse or lows[i] == -np.inf or not (den[i] > 0 and finite(window(num, i * row_e, e))):
-                seen = min(length, position + i + 1) if causal else length
                 answer_far_row(
-                    window(q, (at_q + i) * dim, dim),
+                    window(q, (at_q + token) * dim, dim),
                     window(k, at_k * dim, length * dim),
                     window(v, at_v * e, length * e),
-                    e, mask, at_m, seen, scale, window(out, (at_out + i) * e, e), lse, at_out + i,
+                    e, _tokens_seen(i, visits, begin, end, words, keys, mask, at_m),
+                    bias, at_m, scale, window(answers, (at + i) * e, e), logs, at + i,
                 )  # fmt: skip
+            if joins:
+                _merge(window(answers, i * e, e), logs[i], out, lse, at_out + token, e)
+            elif queries.size > 0:
+                copy(answers, i * e, e, out, (at_out + token) * e)
+                lse[at_out + token] = logs[i]

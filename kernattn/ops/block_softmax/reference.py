@@ -8,8 +8,9 @@ import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, namespace, placement
 from kernattn.ops.block_softmax.far_reference import answer_far_rows, far_rows, hidden
+from kernattn.ops.block_softmax.parts_reference import answer_heads
 from kernattn.ops.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
-from kernattn.ops.plan import Plan
+from kernattn.ops.plan import Plan, dense
 
 __all__ = ["block_softmax", "cut_product"]
 
@@ -17,12 +18,17 @@ BLOCK = 512
 
 
 def block_softmax(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
     xp = namespace(q=q)
     dtype, out_dtype = accumulation_dtype(xp, q), q.dtype
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
+    if plan.kind == "parts" or key_bias is not None:
+        heads = plan.heads or ((dense(q.shape[-2], k.shape[-2], plan.kind == "causal"),),)
+        bias = None if key_bias is None else xp.astype(key_bias, dtype, copy=False)
+        out, lse = answer_heads(xp, q, k, v, scale, heads, key_mask, bias)
+        return xp.astype(out, out_dtype, copy=False), lse
     before = k.shape[-2] - q.shape[-2] if plan.kind == "causal" else None
     far = far_rows(xp, q, k, v, scale, before, key_mask)
     if far is None:

@@ -1,0 +1,35 @@
+"""Patterns of exact attention: which keys each query sees. They make plans, and compute nothing."""
+
+from kernattn.attention.patterns._base import Pattern
+from kernattn.attention.patterns._blocks import bigbird, block_permutation, image_1d
+from kernattn.attention.patterns._combine import per_head
+from kernattn.attention.patterns._grids import axial, image_2d, neighborhood
+from kernattn.attention.patterns._longformer import longformer
+from kernattn.attention.patterns._prefixes import documents, prefix, sinks
+from kernattn.attention.patterns._sparse import fixed, strided
+from kernattn.attention.patterns._windows import local
+from kernattn.ops.plan import Part, Plan
+
+__all__ = [
+    "Part",
+    "Pattern",
+    "Plan",
+    "axial",
+    "bigbird",
+    "block_permutation",
+    "documents",
+    "fixed",
+    "image_1d",
+    "image_2d",
+    "local",
+    "longformer",
+    "neighborhood",
+    "per_head",
+    "prefix",
+    "sinks",
+    "strided",
+]
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,0 +1,164 @@
+"""First tokens, and documents."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from kernattn._check import shown
+from kernattn.attention.patterns._base import (
+    Head,
+    IntervalPattern,
+    Intervals,
+    Pattern,
+    rows_at,
+    whole_number,
+    whole_rows,
+)
+from kernattn.errors import ParameterError
+
+__all__ = ["documents", "prefix", "sinks"]
+
+
+@dataclass(frozen=True)
+class Sinks(IntervalPattern):
+    """j < count."""
+
+    count: int
+
+    def _heads(self, n: int, length: int) -> tuple[Head, ...]:
+        return ((Intervals(np.zeros((1, 1), int), np.full((1, 1), self.count), np.array([0, n])),),)
+
+
+@dataclass(frozen=True)
+class Prefix(IntervalPattern):
+    """j < length or j <= i."""
+
+    length: int
+
+    def _heads(self, n: int, length: int) -> tuple[Head, ...]:
+        high = np.maximum(rows_at(n, length) + 1, self.length)[None]
+        return ((Intervals(np.zeros_like(high), high, whole_rows(n)),),)
+
+
+@dataclass(frozen=True)
+class Documents(IntervalPattern):
+    """ids[i] = ids[j]."""
+
+    ids: tuple[int, ...]
+
+    def _heads(self, n: int, length: int) -> tuple[Head, ...]:
+        if len(self.ids) != length:
+            raise ParameterError(f"documents is for l = {len(self.ids)} tokens, as many as its ids; got l = {length}")
+        ids = np.array(self.ids)
+        order = np.argsort(ids, kind="stable")
+        ids = ids[order]
+        runs = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
+        ends = np.append(runs[1:], length)
+        rows = order[order >= length - n] - (length - n)
+        sizes = np.add.reduceat((order >= length - n).astype(np.int64), runs)
+        there = sizes > 0
+        low, high, bounds = runs[there], ends[there], np.append(0, np.cumsum(sizes[there]))
+        if np.array_equal(order, np.arange(length)):
+            return ((Intervals(low[None], high[None], bounds),),)
+        return ((Intervals(low[None], high[None], bounds, rows, order),),)
+
+
+def sinks(count: int) -> Pattern:
+    r"""Return :math:`j < count`: the first tokens.
+
+    Xiao et al. (2024): `sinks(4) | local(512, 0)` is attention with sinks and a window.
+
+    Parameters
+    ----------
+    count : int
+        How many tokens.
+
+    Returns
+    -------
+    Pattern
+        A frozen value.
+
+    Raises
+    ------
+    ParameterError
+        If the number is none that is allowed.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> (ka.patterns.sinks(1) | ka.patterns.local(1, 0)).plan(4).mask().astype(int)
+    array([[1, 0, 0, 0],
+           [1, 1, 0, 0],
+           [1, 1, 1, 0],
+           [1, 0, 1, 1]])
+    """
+    return Sinks(whole_number("count", count))
+
+
+def prefix(length: int) -> Pattern:
+    r"""Return :math:`j < length` or :math:`j \le i`: all see the prefix whole, and what stands before them.
+
+    Raffel et al. (2020). It is causal by itself, but for the prefix.
+
+    Parameters
+    ----------
+    length : int
+        How many tokens the prefix has.
+
+    Returns
+    -------
+    Pattern
+        A frozen value.
+
+    Raises
+    ------
+    ParameterError
+        If the number is none that is allowed.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> ka.patterns.prefix(2).plan(3).mask().astype(int)
+    array([[1, 1, 0],
+           [1, 1, 0],
+           [1, 1, 1]])
+    """
+    return Prefix(whole_number("length", length))
+
+
+def documents(ids: Any) -> Pattern:
+    """Return ids[i] = ids[j]: documents packed into one sequence, in stretches or scattered.
+
+    Parameters
+    ----------
+    ids : (l,) sequence of int
+        The document of each token.
+
+    Returns
+    -------
+    Pattern
+        A frozen value, for l tokens.
+
+    Raises
+    ------
+    ParameterError
+        If it is no sequence of integers; by `plan`, for another number of tokens.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> ka.patterns.documents([0, 0, 7]).plan(3).mask().astype(int)
+    array([[1, 1, 0],
+           [1, 1, 0],
+           [0, 0, 1]])
+    """
+    try:
+        array = np.asarray(ids)
+    except (TypeError, ValueError, RuntimeError):
+        array = np.zeros(0)
+    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
+        raise ParameterError(f"ids must be a sequence of integers, one for each token; got {shown(ids)}")
+    return Documents(tuple(array.tolist()))

@@ -1,0 +1,166 @@
+"""Exact attention over the parts of a plan by array operations: tiles that visit as much are answered side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from types import ModuleType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, anywhere, constant
+from kernattn.ops.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
+from kernattn.ops.plan import SIDE, Part, visits_of
+
+__all__ = ["answer_heads"]
+
+TILES = 32  # that are answered side by side, at most
+
+
+def answer_heads(
+    xp: ModuleType,
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float,
+    heads: tuple[tuple[Part, ...], ...],
+    mask: Array | None,
+    bias: Array | None,
+) -> tuple[Array, Array]:
+    """Return outputs and log normalisers; each of several heads has parts of its own, along the last leading axis."""
+    if len(heads) == 1:
+        return _answer(xp, q, k, v, scale, heads[0], mask, bias)
+    found = []
+    for head, parts in enumerate(heads):
+        of_q, of_k, of_v = (_head(x, head, 3) for x in (q, k, v))
+        rows = (None if x is None else _head(x, head, 2) for x in (mask, bias))
+        found.append(_answer(xp, of_q, of_k, of_v, scale, parts, *rows))
+    lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))[:-1]
+    outs, logs = ([xp.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :])) for x in found_] for found_, axes in (
+        ([out for out, _ in found], 2), ([log for _, log in found], 1)
+    ))  # fmt: skip
+    return xp.stack(outs, axis=-3), xp.stack(logs, axis=-2)
+
+
+def _head(x: Array, head: int, axes: int) -> Array:
+    """Return one head of an array whose last leading axis, if there is one, stands `axes` from its end."""
+    if x.ndim < axes:
+        return x
+    rest = (slice(None),) * (axes - 1)
+    return x[(..., head if x.shape[-axes] > 1 else 0, *rest)]
+
+
+def _answer(
+    xp: ModuleType,
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float,
+    parts: tuple[Part, ...],
+    mask: Array | None,
+    bias: Array | None,
+) -> tuple[Array, Array]:
+    lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))
+    if bias is not None:
+        hidden = bias == -xp.inf
+        mask = ~hidden if mask is None else mask & ~hidden
+    if mask is not None:
+        v = xp.where(mask[..., None], v, xp.zeros_like(v))
+    n, e = q.shape[-2], v.shape[-1]
+    total = empty(xp, lead, n, n, e, q.dtype, q)
+    known = anywhere(xp.all(xp.isfinite(v)))
+    for part in parts:
+        total = merge(xp, total, _sums(xp, q * scale, k, v, part, mask, bias, lead, known))
+    return quotient(xp, total, v.dtype), log_normaliser(xp, Normaliser(total.peak, total.z)).log
+
+
+def _sums(
+    xp: ModuleType,
+    q: Array,
+    k: Array,
+    v: Array,
+    part: Part,
+    mask: Array | None,
+    bias: Array | None,
+    lead: tuple[int, ...],
+    known: bool,
+) -> PeakedSum:
+    """Return the sums of every row over one part."""
+    e, n = v.shape[-1], q.shape[-2]
+    found = [empty(xp, lead, 1, 1, e, q.dtype, q)]  # of a row that is in no tile
+    place, at = np.zeros(n, np.int64), 1
+    for tiles, visits in _batches(part):
+        first, count = part.tiles[tiles, 0], part.tiles[tiles, 1]
+        there = np.arange(SIDE) < count[:, None]
+        rows = first[:, None] + np.minimum(np.arange(SIDE), count[:, None] - 1)
+        rows = rows if part.queries is None else part.queries[rows]
+        place[rows[there]] = at + np.flatnonzero(there)
+        at += there.size
+        queries = _rows(xp, q, rows)
+        total = empty(xp, (*lead, len(tiles)), SIDE, SIDE, e, q.dtype, q)
+        for keys, seen in visits:
+            total = merge(xp, total, _visit(xp, queries, k, v, keys, seen, mask, bias, known))
+        found.append(PeakedSum(*(xp.reshape(x, (*lead, there.size, *x.shape[len(lead) + 2 :])) for x in total)))
+    rows = constant(xp, place, xp.int64, q)
+    s, z, peak = (xp.concat(list(x), axis=len(lead)) for x in zip(*found, strict=True))
+    return PeakedSum(xp.take(s, rows, axis=-2), xp.take(z, rows, axis=-1), xp.take(peak, rows, axis=-1))
+
+
+def _batches(part: Part) -> Iterator[tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], NDArray[np.bool_]]]]]:
+    """Yield tiles (b,) that visit as often, and of each visit the tokens (b, SIDE) and what is seen of them."""
+    tile, low, high, _, words = visits_of(part)
+    counts = np.bincount(tile, minlength=len(part.tiles))
+    begins = np.cumsum(counts) - counts
+    for count in np.unique(counts[counts > 0]):
+        alike = np.flatnonzero(counts == count)
+        for at in range(0, len(alike), TILES):
+            tiles = alike[at : at + TILES]
+            yield tiles, [_keys(part, low[x], high[x], words[x]) for x in (begins[tiles] + s for s in range(count))]
+
+
+def _keys(
+    part: Part, low: NDArray[np.int64], high: NDArray[np.int64], words: NDArray[np.uint64]
+) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    keys = np.minimum(low[:, None] + np.arange(SIDE), high[:, None] - 1)
+    bits = words[:, None, :] >> np.arange(SIDE, dtype=np.uint64)[:, None]
+    return keys if part.keys is None else part.keys[keys], (bits & np.uint64(1)).astype(bool)
+
+
+def _rows(xp: ModuleType, x: Array, rows: NDArray[np.int64]) -> Array:
+    """Return rows (b, r) of x (..., n, c), (..., b, r, c)."""
+    taken = xp.take(x, constant(xp, rows.reshape(-1), xp.int64, x), axis=-2)
+    return xp.reshape(taken, (*x.shape[:-2], *rows.shape, x.shape[-1]))
+
+
+def _visit(
+    xp: ModuleType,
+    q: Array,
+    k: Array,
+    v: Array,
+    keys: NDArray[np.int64],
+    seen: NDArray[np.bool_],
+    mask: Array | None,
+    bias: Array | None,
+    known: bool,
+) -> PeakedSum:
+    """Return the sums of tiles of queries (..., b, r, d) over a visit of each; all values are `known` to be finite."""
+    sees = constant(xp, seen, xp.bool, q)
+    scores = xp.matmul(q, xp.matrix_transpose(_rows(xp, k, keys)))
+    if bias is not None:
+        scores = scores + _rows(xp, bias[..., None], keys)[..., None, :, 0]
+    if mask is not None:
+        sees = sees & _rows(xp, mask[..., None], keys)[..., None, :, 0]
+    scores = xp.where(sees, scores, -xp.inf)
+    peak = xp.max(scores, axis=-1, keepdims=True)
+    weights, values = xp.exp(scores - finite(xp, peak)), _rows(xp, v, keys)
+    s = xp.matmul(weights, values) if known else _blind_product(xp, weights, values, xp.astype(sees, q.dtype))
+    return PeakedSum(s, xp.sum(weights, axis=-1), peak[..., 0])
+
+
+def _blind_product(xp: ModuleType, weights: Array, values: Array, sees: Array) -> Array:
+    """Return weights values, where what a row does not see may be NaN or infinite."""
+    rough = [xp.astype(x, weights.dtype) for x in (xp.isnan(values), values == xp.inf, values == -xp.inf)]
+    nan, above, below = (xp.matmul(sees, x) > 0 for x in rough)
+    product = xp.matmul(weights, xp.where(xp.isfinite(values), values, xp.zeros_like(values)))
+    product = xp.where(above, xp.inf, xp.where(below, -xp.inf, product))
+    return xp.where(nan | (above & below), xp.nan, product)
