@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ def add_bench(commands: Any) -> None:
     add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
     add("--asleep", action="store_true", help="cpu: turns begin after a rest, and are one call each")
     add("--scaling", action="store_true", help="cpu: time and memory for n from 2^10 to 2^20, and their figure")
+    add("--backward", action="store_true", help="with --scaling: forward and backward, to 2^18, with fitted slopes")
     add("--start", action="store_true", help="cpu: what a new process waits for, and the compilation of the loops")
     add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
     add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
@@ -48,6 +50,8 @@ def _bench(options: argparse.Namespace) -> None:
         return
     if on.name != "cpu" and (options.scaling or options.start or options.asleep or options.page):
         raise ParameterError("--scaling, --start, --asleep and --page are for device 'cpu'; on a GPU, give several --n")
+    if options.backward and not options.scaling:
+        raise ParameterError("--backward says what --scaling times; give both")
     if options.page is not None:
         from kernattn.bench.cpu import make_page
 
@@ -71,12 +75,12 @@ def _bench(options: argparse.Namespace) -> None:
 
     names = [] if none else options.cases
     rows = bench(on, names, sizes, options.n, options.rounds, clock=clock, report=so_far)
-    parts, more = [] if none else [table(rows, on.columns)], {}
+    parts: list[str] = [] if none else [table(rows, on.columns)]
+    more: dict[str, Any] = {}
+    draw = None
     if options.scaling:
-        from kernattn.bench.cpu import SCALING, scaling
-
-        more["scaling"] = scaling([2**i for i in range(10, 21)], sizes.heads, sizes.dim, sizes.features)
-        parts.append(table(more["scaling"], SCALING))
+        more, part, draw = _scaling(sizes, options.backward)
+        parts.append(part)
     if options.start:
         from kernattn.bench.cpu import START, start
 
@@ -84,7 +88,21 @@ def _bench(options: argparse.Namespace) -> None:
         parts.append(table(more["start"], START))
     print(*parts, sep="\n")
     keep(rows, parts, more)
-    if options.scaling and options.out is not None:
-        from kernattn.bench.cpu import scaling_figure
+    if draw is not None and options.out is not None:
+        draw(options.out)
 
-        scaling_figure(options.out, more["scaling"])
+
+def _scaling(sizes: Any, backward: bool) -> tuple[dict[str, Any], str, Callable[[Path], None]]:
+    """Return the rows by name, their table, and what draws them into a folder."""
+    from kernattn.bench import cpu, table
+
+    of = sizes.heads, sizes.dim, sizes.features
+    if backward:
+        rows = cpu.scaling_backward([2**i for i in range(10, 19)], *of)
+        return (
+            {"scaling_backward": rows},
+            table(rows, cpu.SCALING_BACKWARD),
+            lambda folder: cpu.scaling_backward_figure(folder, rows),
+        )
+    rows = cpu.scaling([2**i for i in range(10, 21)], *of)
+    return {"scaling": rows}, table(rows, cpu.SCALING), lambda folder: cpu.scaling_figure(folder, rows)

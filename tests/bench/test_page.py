@@ -24,6 +24,8 @@ from kernattn.errors import KernattnError, ParameterError
 
 PAGE = """# Page
 ![growth](pictures/scaling.png)
+![both ways](pictures/scaling-backward.png)
+![another](pictures/else.png)
 <!-- table: machine --><!-- end -->
 before
 <!-- table: targets -->
@@ -69,12 +71,15 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, str]]]:
         if "--scaling" in words:
             content |= {"races": [], "scaling": [growth]}
             (folder / "scaling.png").write_bytes(b"picture")
+        if "--backward" in words:
+            content = {"scaling_backward": [{"method": "b", "n": 2, "forward_ms": 5.0}]}
+            (folder / "scaling-backward.png").write_bytes(b"another picture")
         (folder / "bench.json").write_text(json.dumps(content))
         return SimpleNamespace(returncode=0, stderr="")
 
     parts = {
         "attention": (Run("--cases softmax", 1), Run("--cases softmax", 2, avx2=True)),
-        "scaling": (Run("--scaling"),),
+        "scaling": (Run("--scaling"), Run("--scaling --backward")),
     }
     monkeypatch.setattr(_page, "PARTS", parts)
     monkeypatch.setattr(_page, "fastest_mkl", lambda folder: {"LD_PRELOAD": "switch.so"})
@@ -99,8 +104,10 @@ def test_marks_are_filled_and_prose_stays(runs: list[tuple[str, dict[str, str]]]
     assert text.count("| softmax | ours | 4096 | 8 | float32 | 1 (1–1) | 1.00 | 2.00 | 1.50 | 512 | 2 | awake |") == 2
     assert "squared error" not in text  # which no row has
     assert "| a | 2 | 3 | 1 | 0.5 |" in text
-    assert (tmp_path / "pictures" / "scaling.png").read_bytes() == b"picture"
-    assert [line.partition("s, ")[2].partition(":")[0] for line in told] == ["1 of 3", "2 of 3", "3 of 3"]
+    assert "| b | 2 | 5 |" in text
+    pictures = {path.name: path.read_bytes() for path in (tmp_path / "pictures").iterdir()}
+    assert pictures == {"scaling.png": b"picture", "scaling-backward.png": b"another picture"}
+    assert [line.partition("s, ")[2].partition(":")[0] for line in told] == [f"{i} of 4" for i in (1, 2, 3, 4)]
     words, environment = runs[1]
     assert words == "-m kernattn bench --cases softmax"
     expected = {**held_to_avx2(), "KERNATTN_NUM_THREADS": "2", "LD_PRELOAD": "switch.so", "PATH": os.environ["PATH"]}
@@ -128,7 +135,7 @@ def test_a_run_that_fails_leaves_its_error_and_its_rows(
 
 def test_an_interrupt_leaves_what_is_done(runs: list[tuple[str, dict[str, str]]], tmp_path: Path) -> None:
     page = tmp_path / "page.md"
-    page.write_text(marked(PAGE).partition("\n")[2].partition("\n")[2])
+    page.write_text(marked(PAGE).partition("else.png)\n")[2])
 
     def report(line: str) -> None:
         if "AVX2" in line:
@@ -159,6 +166,9 @@ def test_targets() -> None:
         row("causal-elu1", "ours"),
         row("causal-elu1", "ours", n=16384, over_floor=0.5),
         row("step-in-place", "torch, lean, in place", n=1, heads=256, threads=1, ratio=1.8),
+        row("backward-causal-elu1", "ours, backward", ratio=0.9),
+        *(row("gradients-causal-elu1", f"torch, {each}", n=n, ratio=3.0 + n) for each in "ab" for n in (2, 1)),
+        row("gradients-causal-elu1", "torch, c", n=4, ratio=2.9, begins="asleep"),
         {"case": "digits", "skipped": "no data"},
     ]
     held = reached(rows)
@@ -166,6 +176,9 @@ def test_targets() -> None:
         ("softmax", 2, "1.30, met", "0.70, **missed**"),
         ("causal-elu1", 2, "2.00, **missed**", None),
         ("step-in-place", 1, "1.80, met", None),
+        ("backward-causal-elu1", 2, "0.90, met", None),  # no floor is there to be undercut
+        ("gradients-causal-elu1", 2, "2.90, **missed**", None),
+        ("gradients-causal-elu1", 2, "4.00, met", None),  # the worst of all lengths and of all peers
     ]
     assert [column.title for column in columns(held)][-2:] == ["vectors of 512 bits", "vectors of 256 bits"]
 

@@ -15,10 +15,23 @@ from kernattn.bench.cpu._clock import HostClock
 from kernattn.bench.cpu._page import make_page
 from kernattn.bench.cpu._rates import gauges
 from kernattn.bench.cpu._scaling import SCALING, scaling, scaling_figure
+from kernattn.bench.cpu._scaling_backward import SCALING_BACKWARD, scaling_backward, scaling_backward_figure
 from kernattn.bench.cpu._start import START, start
 from kernattn.ops._numba.registers import VECTOR
 
-__all__ = ["DEVICE", "SCALING", "START", "HostClock", "make_page", "scaling", "scaling_figure", "start"]
+__all__ = [
+    "DEVICE",
+    "SCALING",
+    "SCALING_BACKWARD",
+    "START",
+    "HostClock",
+    "make_page",
+    "scaling",
+    "scaling_backward",
+    "scaling_backward_figure",
+    "scaling_figure",
+    "start",
+]
 
 
 def _facts(clock: Clock) -> Row:

@@ -22,6 +22,7 @@ from kernattn.bench._tables import Column, table, word
 from kernattn.bench.cpu._mkl import fastest_mkl
 from kernattn.bench.cpu._runs import PARTS, Run, held_to_avx2, unheld
 from kernattn.bench.cpu._scaling import SCALING
+from kernattn.bench.cpu._scaling_backward import SCALING_BACKWARD
 from kernattn.bench.cpu._start import START
 from kernattn.bench.cpu._targets import columns, reached
 from kernattn.errors import KernattnError, ParameterError
@@ -40,7 +41,7 @@ COLUMNS = (
 LONGEST = 600  # seconds of a run
 
 _MARKED = re.compile(r"<!-- table: (\S+) -->\n(.*?)<!-- end -->", re.DOTALL)
-_FIGURE = re.compile(r"\]\((\S*scaling\.png)\)")
+_FIGURE = re.compile(r"\]\((\S*?([\w-]+)\.png)\)")
 
 
 def make_page(page: Path, race_columns: tuple[Column, ...], report: Callable[[str], None]) -> None:
@@ -93,10 +94,10 @@ def _fill(
     results = [result for each in found.values() for result in each]
     held = reached([row for result in results for row in result.get("races", [])])
     made |= {"machine": _machine(results, switched), "targets": table(held, columns(held))}
-    figure = _FIGURE.search(text)
-    pictures = [result["figure"] for result in results if "figure" in result]
-    if figure is not None and pictures:
-        replace_bytes(page.parent / figure[1], pictures[-1])
+    pictures = {name: picture for result in results for name, picture in result["pictures"].items()}
+    for figure in _FIGURE.finditer(text):
+        if figure[2] in pictures:
+            replace_bytes(page.parent / figure[1], pictures[figure[2]])
 
     def filled(match: re.Match[str]) -> str:
         name = match[1]
@@ -120,7 +121,7 @@ def _found(
 
 
 def _result(run: Run, folder: Path, switch: Mapping[str, str]) -> Result:
-    """Return what a run wrote, and its last words if it failed."""
+    """Return what a run wrote, its pictures by name, and its last words if it failed."""
     words = [sys.executable, "-m", "kernattn", "bench", *run.arguments.split(), "--out", str(folder)]
     variables = {**os.environ, **switch, **run.environment}
     try:
@@ -128,9 +129,9 @@ def _result(run: Run, folder: Path, switch: Mapping[str, str]) -> Result:
         failed = (done.stderr.strip().splitlines() or ["no word"])[-1] if done.returncode else None
     except subprocess.TimeoutExpired:
         failed = f"stopped after {LONGEST} seconds"
-    written, picture = folder / "bench.json", folder / "scaling.png"
+    written = folder / "bench.json"
     result: Result = json.loads(written.read_text()) if written.exists() else {}
-    result |= {"figure": picture.read_bytes()} if picture.exists() else {}
+    result |= {"pictures": {picture.stem: picture.read_bytes() for picture in folder.glob("*.png")}}
     return result if failed is None else result | {"failed": failed}
 
 
@@ -139,7 +140,12 @@ def _part(runs: Sequence[Run], results: Sequence[Result], race_columns: Sequence
     runs = runs[: len(results)]
     failed = [f"Failed: `{run}`: {r['failed']}" for run, r in zip(runs, results, strict=True) if "failed" in r]
     tables = []
-    for kind, shown in (("races", (*race_columns, *COLUMNS)), ("scaling", SCALING), ("start", START)):
+    for kind, shown in (
+        ("races", (*race_columns, *COLUMNS)),
+        ("scaling", SCALING),
+        ("scaling_backward", SCALING_BACKWARD),
+        ("start", START),
+    ):
         rows = [row for result in results for row in result.get(kind, [])]
         filled = [column for column in shown if any(column.cell(row) for row in rows)]
         tables += [table(rows, filled)] if rows else []

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernattn.bench.cpu._cases.gradients import GRADIENTS
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
 from kernattn.ops._numba.registers import VECTOR
 
@@ -62,6 +63,10 @@ def _everywhere(*arguments: str, threads: Sequence[int] = (2, 1)) -> tuple[Run, 
 
 
 _WHOLE = "--rounds 5 --cases softmax softmax-causal causal-elu1 causal-favor full-favor"
+_BACKWARD = " ".join(name for name in GRADIENTS if name.startswith("backward-"))
+_AGAINST_TORCH = "--rounds 3 --cases gradients-causal-elu1 gradients-causal-favor --n 4096 16384"
+_SOFTMAX = "--rounds 3 --cases gradients-softmax gradients-softmax-causal"
+_FOR_SOFTMAX = "--rounds 3 --cases gradients-elu1-for-softmax gradients-favor-for-softmax --n 16384"
 _STEPS = ("--rounds 7 --cases step step-in-place --heads 256", "--rounds 7 --cases step step-in-place")
 
 PARTS: dict[str, tuple[Run, ...]] = {
@@ -71,6 +76,12 @@ PARTS: dict[str, tuple[Run, ...]] = {
     "short": (Run("--rounds 5 --cases causal-elu1 causal-favor full-favor --n 1 16 64 256"),),
     "lengths": (Run("--rounds 3 --cases causal-elu1 --n 16384"), Run("--rounds 3 --cases one-head causal-strided")),
     "maps": (Run("--rounds 3 --cases causal-two-maps full-two-maps"),),
+    "backward": _everywhere(f"--rounds 5 --cases {_BACKWARD}"),
+    "gradients": (
+        *_everywhere(_AGAINST_TORCH),
+        Run(_AGAINST_TORCH.replace("--cases", "--asleep --cases"), 2),
+        *(Run(each, count) for each in (_SOFTMAX, _FOR_SOFTMAX) for count in (2, 1)),
+    ),
     "libraries": (Run(f"--rounds 3 --cases {' '.join(LIBRARIES)}"),),
     "features": (
         Run("--rounds 3 --cases gaussian-features hadamard-features tensor-sketch gram"),
@@ -92,5 +103,6 @@ PARTS: dict[str, tuple[Run, ...]] = {
     ),
     "start": (Run("--start"),),
     "scaling": (Run("--scaling"),),
+    "scaling-backward": (Run("--scaling --backward"),),
 }
 """Tables by name, and the runs whose rows they hold; "machine" and "targets" follow from these."""

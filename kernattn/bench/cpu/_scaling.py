@@ -22,7 +22,7 @@ from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.studies._palette import series
 
-__all__ = ["SCALING", "scaling", "scaling_figure"]
+__all__ = ["SCALING", "draw", "figure_of", "save", "scaling", "scaling_figure"]
 
 SCALING = (
     word("method", "method"),
@@ -110,26 +110,45 @@ def scaling_figure(folder: Path, growth: Sequence[Mapping[str, Any]]) -> None:
     growth : sequence of mapping
         The rows.
     """
-    figure = require("matplotlib.figure", "matplotlib", "the figure of a benchmark").Figure(
-        figsize=(9, 3.8), layout="constrained"
-    )
+    figure = figure_of((9, 3.8))
     left, right = figure.subplots(1, 2)
-    for axis, field, least, label in (
-        (left, "milliseconds", 0.0, "milliseconds"),
-        (right, "extra_mib", 2.0**-10, "MiB beyond inputs and output"),
-    ):
-        for place, method in enumerate(dict.fromkeys(row["method"] for row in growth)):
-            points = [row for row in growth if row["method"] == method and row[field] >= least]
-            x, y = ([row[key] for row in points] for key in ("n", field))
-            axis.loglog(x, y, label=method, **series(place))
-        axis.set(xlabel="tokens n", ylabel=label)
-        axis.set_xscale("log", base=2)
-        axis.grid(alpha=0.3)
+    draw(left, growth, "milliseconds", 0.0, "milliseconds")
+    draw(right, growth, "extra_mib", 2.0**-10, "MiB beyond inputs and output")
     left.legend(frameon=False, loc="upper left", fontsize="small")
     left.set_ylim(top=1e6)
     figure.suptitle(
         "{heads} heads, d = {dim}, float32: time and memory against the number of tokens".format(**growth[0])
     )
+    save(figure, folder, "scaling")
+
+
+def figure_of(size: tuple[float, float]) -> Any:
+    """Return an empty figure of a size in inches."""
+    return require("matplotlib.figure", "matplotlib", "the figure of a benchmark").Figure(
+        figsize=size, layout="constrained"
+    )
+
+
+def draw(
+    axis: Any,
+    growth: Sequence[Mapping[str, Any]],
+    field: str,
+    least: float,
+    words: str,
+    label: Callable[[str], str] = str,
+) -> None:
+    """Draw a field of every method against n, where it is not below the least, each with its label."""
+    for place, method in enumerate(dict.fromkeys(row["method"] for row in growth)):
+        points = [row for row in growth if row["method"] == method and row[field] >= least]
+        x, y = ([row[key] for row in points] for key in ("n", field))
+        axis.loglog(x, y, label=label(method), **series(place))
+    axis.set(xlabel="tokens n", ylabel=words)
+    axis.set_xscale("log", base=2)
+    axis.grid(alpha=0.3)
+
+
+def save(figure: Any, folder: Path, name: str) -> None:
+    """Write the figure as name.png and name.svg."""
     for form in ("png", "svg"):
-        with replacing(folder / f"scaling.{form}") as file:
+        with replacing(folder / f"{name}.{form}") as file:
             figure.savefig(file, format=form, dpi=160)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from typing import Any
 
 from kernattn.bench._rows import Row
@@ -16,7 +17,10 @@ _SDPA, _LOOP = "torch's scaled_dot_product_attention", "torch, lean loop"
 
 @dataclass(frozen=True)
 class Target:
-    """A bound on one measure of the rows of one contestant of a case; at most where `most`, else at least."""
+    """A bound on one measure of the rows of a case, at most where `most`, else at least.
+
+    They are those of one contestant, or of all that fit a pattern, as "torch, *"; the worst of them counts.
+    """
 
     case: str
     contestant: str
@@ -27,26 +31,37 @@ class Target:
 
     def fits(self, row: Row) -> bool:
         """Whether a row is one that the bound holds for; a row of a case that was skipped is none."""
-        wanted = {"case": self.case, "contestant": self.contestant, "dtype": "float32", **self.where}
-        return self.measure in row and all(row.get(key) == value for key, value in wanted.items())
+        wanted = {"case": self.case, "dtype": "float32", **self.where}
+        named = fnmatchcase(str(row.get("contestant")), self.contestant)
+        return named and self.measure in row and all(row.get(key) == value for key, value in wanted.items())
 
     def met(self, row: Row) -> bool:
         """Whether a row keeps the bound; one below its floor, which cannot be, tells of its gauges and keeps none."""
         value = float(row[self.measure])
-        return value <= self.bound and not impossible(value) if self.most else value >= self.bound
+        return value <= self.bound and not self._impossible(value) if self.most else value >= self.bound
 
     def verdict(self, row: Row) -> str:
         """Return the measure, with a question mark where it cannot be, and whether it keeps the bound."""
         value = float(row[self.measure])
-        shown = f"{value:.2f}{'?' * (self.most and impossible(value))}"
-        return f"{shown}, {'met' if self.met(row) else '**missed**'}"
+        return f"{value:.2f}{'?' * self._impossible(value)}, {'met' if self.met(row) else '**missed**'}"
+
+    def worst(self, rows: Sequence[Row]) -> Row:
+        """Return the row that is the farthest from keeping the bound."""
+        return (max if self.most else min)(rows, key=lambda row: float(row[self.measure]))
+
+    def _impossible(self, value: float) -> bool:
+        return self.measure.startswith("over") and impossible(value)
 
     def __str__(self) -> str:
         asked = f"at {'most' if self.most else 'least'} {self.bound:g}"
         return f"{asked} {_MEASURES[self.measure]}" if self.most else f"{asked} times ours: {self.contestant}"
 
 
-_MEASURES = {"over_floor": "times its floor", "over_traffic": "times its traffic"}
+_MEASURES = {
+    "over_floor": "times its floor",
+    "over_traffic": "times its traffic",
+    "ratio": "times the forward: ours, backward",
+}
 
 
 def _floor(case: str, **where: Any) -> Target:
@@ -55,6 +70,10 @@ def _floor(case: str, **where: Any) -> Target:
 
 def _peer(case: str, contestant: str, bound: float, **where: Any) -> Target:
     return Target(case, contestant, "ratio", bound, False, where)
+
+
+def _backward(case: str, bound: float) -> Target:
+    return Target(case, "ours, backward", "ratio", bound, True, {"n": 4096})
 
 
 TARGETS = (
@@ -70,6 +89,16 @@ TARGETS = (
     Target("step", "ours", "over_traffic", 1.2, True, {"heads": 256}),
     Target("step-in-place", "ours", "over_traffic", 1.2, True, {"heads": 256}),
     _peer("step-in-place", "torch, lean, in place", 1.7, heads=256),
+    _backward("backward-causal-elu1", 2.6),
+    _backward("backward-causal-favor", 2.8),
+    _backward("backward-causal-favor-omega", 3.2),
+    *(
+        _peer(f"gradients-causal-{name}", "torch, *", bound, threads=count)
+        for name in ("elu1", "favor")
+        for count, bound in ((2, 3.0), (1, 1.9))
+    ),
+    _peer("gradients-elu1-for-softmax", _SDPA, 40.0, n=16384),
+    _peer("gradients-favor-for-softmax", _SDPA, 10.0, n=16384),
 )
 
 
@@ -83,9 +112,10 @@ def _reached(rows: Sequence[Row]) -> Iterator[Row]:
         fitting = [row for row in rows if target.fits(row)]
         for threads, begins in sorted({(row["threads"], row["begins"]) for row in fitting}):
             found: Row = {"case": target.case, "asked": str(target), "threads": threads, "begins": begins}
-            for row in fitting:
-                if (row["threads"], row["begins"]) == (threads, begins):
-                    found[f"vectors_{row['vector_bits']}"] = target.verdict(row)
+            at = [row for row in fitting if (row["threads"], row["begins"]) == (threads, begins)]
+            for bits in {row["vector_bits"] for row in at}:
+                worst = target.worst([row for row in at if row["vector_bits"] == bits])
+                found[f"vectors_{bits}"] = target.verdict(worst)
             yield found
 
 
