@@ -1,20 +1,24 @@
 """The kernels of `causal_vjp` on the emulation against array operations in float64."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from cuda_ops.cases import array, specs
-from cuda_ops.pullbacks import CASES, agree, wide
-from kernattn.ops._cuda import linear
+from cuda_ops.pullbacks import CASES, agree, parts, wide
+from kernattn.ops._cuda import linear, runtime
+from kernattn.ops._cuda.maps import map_code
+from kernattn.ops.causal.gpu import causal
 from kernattn.ops.causal_vjp import reference
+from kernattn.ops.causal_vjp.gpu import causal_vjp, launch
+from kernattn.ops.key_state.gpu import key_state
+from kernattn.ops.key_state_vjp.back import back_code, walking
 from kernattn.ops.peaked import PeakedSum
 
 
 def problem(cupy, spec, dtype, lead, key_lead, n, d, e, *, masked, segments, resumed, scale=0.5):
     """The arguments of `causal_vjp` but for `learn`."""
-    from kernattn.ops.causal.gpu import causal
-    from kernattn.ops.key_state.gpu import key_state
-
     rng = np.random.default_rng(n)
     q, k = (array(cupy, scale * rng.normal(size=(*axes, n, d)), dtype) for axes in (lead, key_lead))
     v = array(cupy, rng.normal(size=(*key_lead, n, e)), dtype)
@@ -33,8 +37,6 @@ def problem(cupy, spec, dtype, lead, key_lead, n, d, e, *, masked, segments, res
 
 
 def check(given, learn, dtype, factor=1.0):
-    from kernattn.ops.causal_vjp.gpu import causal_vjp
-
     found = causal_vjp(*given, learn)
     assert [found[0].x.dtype, found[1].x.dtype, found[2].dtype] == [x.dtype for x in given[:3]]
     agree(found, reference.causal_vjp(*map(wide, given), learn), dtype, factor)
@@ -52,3 +54,73 @@ def test_causal_vjp(cupy, monkeypatch, kind, dtype):
         monkeypatch.setattr(linear, "SLAB_TILES", tiles)
         given = problem(cupy, spec, dtype, *shape, masked=masked, segments=segments, resumed=resumed)
         check(given, learn, dtype)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "dtype"), [("exp", "float32"), ("sincos", "float16"), ("elementwise", "float64")])
+def test_wide_heads(cupy, monkeypatch, kind, dtype):
+    """More columns of x and of v than a block holds: they are gone through in passes."""
+    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+    spec = specs(np.random.default_rng(0), kind, 140, 20)
+    options = {"masked": True, "segments": 2, "resumed": True, "scale": 0.1}
+    check(problem(cupy, spec, dtype, (2,), (2,), 140, 140, 70, **options), True, dtype, 4.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["exp_pair", "relu"])
+def test_sums_outside_shared_memory(cupy, monkeypatch, kind):
+    limits = runtime.Limits(90, 99_000, 1)
+    monkeypatch.setattr(runtime, "limits", lambda: limits)
+    spec = specs(np.random.default_rng(0), kind, 40, 300)
+    given = problem(cupy, spec, "float32", (3,), (3,), 100, 40, 40, masked=True, segments=0, resumed=True, scale=0.2)
+    code = back_code(map_code("float32", spec, spec.per_feature, 40, limits), 40, "float32", 40, "float", True, limits)
+    how = launch(3, 100, 40, 300, walking(code, 1), True, limits)
+    assert how.room > 0
+    assert how.shared_bytes <= 99_000
+    assert how.grid == (1,), "one block does the work of three"
+    check(given, True, "float32")
+
+
+@pytest.mark.parametrize("dtype", ["float32", pytest.param("float64", marks=pytest.mark.slow)])
+def test_keys_that_jump(cupy, dtype):
+    """Every key of a hundred times its predecessors' size, and back: chunks end before what lies far above."""
+    spec = replace(specs(np.random.default_rng(0), "exp_pair", 5, 37), row_weights=None)
+    given = list(problem(cupy, spec, dtype, (2,), (2,), 150, 5, 7, masked=False, segments=0, resumed=False))
+    size = np.where(np.arange(150) % 23 < 3, 30.0, 0.1)[:, None]
+    given[1] = given[1] * cupy.asarray(size.astype(given[1].dtype))
+    given[8:10] = causal(*given[:3], spec, spec, None, None, None, True)[:2]
+    check(given, False, dtype, 8.0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("d_q", "d_k"), [(5, 15), (15, 5)])
+def test_two_maps(cupy, d_q, d_k):
+    rng = np.random.default_rng(0)
+    q_spec, k_spec = specs(rng, "exp", d_q, 37).unscaled, specs(rng, "exp", d_k, 37)
+    q, k, v = (array(cupy, 0.5 * rng.normal(size=(2, 90, c)), "float32") for c in (d_q, d_k, 7))
+    out, normaliser, _ = causal(q, k, v, q_spec, k_spec, None, None, None, True)
+    g = array(cupy, rng.normal(size=out.shape), "float32")
+    check((q, k, v, q_spec, k_spec, None, None, None, out, normaliser, g, None), True, "float32")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("queries", "keys"), [((2, 3, 2), (2, 3, 1)), ((1, 3), (2, 1)), ((3,), ()), ((2, 1, 2), (1, 2, 1)), ((), (2,))]
+)
+def test_groups(cupy, queries, keys):
+    spec = specs(np.random.default_rng(0), "exp_pair", 5, 37)
+    check(
+        problem(cupy, spec, "float32", queries, keys, 70, 5, 7, masked=True, segments=2, resumed=True), True, "float32"
+    )
+
+
+def test_what_is_not_seen_may_be_anything(cupy):
+    spec = specs(np.random.default_rng(0), "exp_pair", 5, 37)
+    given = list(problem(cupy, spec, "float32", (2,), (2,), 150, 5, 7, masked=True, segments=3, resumed=True))
+    clean = [x.get() for x in parts(causal_vjp(*given, True)) if x is not None]
+    hidden = cupy.asarray(~wide(given[6]))
+    for i, where in ((0, (..., 75, slice(None))), (1, hidden), (2, hidden)):
+        given[i] = given[i].copy()
+        given[i][where] = np.nan
+    for x, y in zip((x for x in parts(causal_vjp(*given, True)) if x is not None), clean, strict=True):
+        np.testing.assert_array_equal(x.get(), y)
