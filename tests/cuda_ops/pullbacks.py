@@ -6,9 +6,8 @@ import pytest
 from cuda_ops.cases import DTYPES, KINDS, OPERAND_EPS, to64
 from kernattn.ops.peaked import Normaliser, PeakedSum
 
-CASES = [  # test_kinds.py has the derivatives of all kinds
-    pytest.param(kind, dtype, marks=[] if (kind, dtype) in usual else pytest.mark.slow)
-    for usual in [{("exp_pair", "float32"), ("sincos", "bfloat16")}]
+CASES = [  # test_kinds.py has the derivatives of all kinds, and test_orders.py exp_pair in float32
+    pytest.param(kind, dtype, marks=[] if (kind, dtype) == ("sincos", "bfloat16") else pytest.mark.slow)
     for dtype in DTYPES
     for kind in KINDS
 ]

@@ -44,8 +44,8 @@ def widest(found):
 
 PLAIN = {"countsketch", "tensor_sketch", "orthogonalize", "hadamard"}  # without tensor cores
 BY_DTYPE = {  # which ops are compiled for Hopper: each once, each dtype in a large one and in a small one
-    "bfloat16": {"features", "features_vjp", "gram", "key_state", "attend", "causal", "step"},
-    "float16": {"block_softmax", "attend", "attend_vjp", "key_state_vjp", "block_softmax_vjp"},
+    "bfloat16": {"features", "gram", "key_state", "attend", "causal", "step"},
+    "float16": {"block_softmax", "attend", "block_softmax_vjp"},
     "float32": {"block_softmax", "attend", *PLAIN},
     "float64": {"causal", "attend"},
     "tf32": {"causal", "attend"},
@@ -55,7 +55,8 @@ USUAL = [
     x for x in widest(instances(LIMITS[90], maps=("exp",)) + rounded(LIMITS[90], ("exp",))) if x.op in BY_DTYPE[x.dtype]
 ]
 USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("sincos",)) if x.op in ("features", "step")]
-USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("relu",), ((32, 32),)) if x.op == "causal_vjp"][:1]
+BACK = ("features_vjp", "key_state_vjp", "attend_vjp", "causal_vjp")  # each once, in small tiles
+USUAL += {x.op: x for x in instances(LIMITS[90], ("bfloat16",), ("relu",), ((32, 32),)) if x.op in BACK}.values()
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
 OTHER_OPS = {80: ("causal", "features", "key_state", "step"), 120: ("block_softmax", "attend")}  # oldest and newest
 OTHERS = [

@@ -11,6 +11,7 @@ from kernattn.ops.features_vjp import reference
 from kernattn.ops.spec import RowForm
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
 def test_features_vjp(cupy, kind, dtype):
     from kernattn.ops.features_vjp.gpu import features_vjp

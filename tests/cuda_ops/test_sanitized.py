@@ -28,6 +28,11 @@ RUNS = {
         "test_tensor_sketch.py::test_tensor_sketch[232448-float64]",
         "test_tensor_sketch.py::test_tensor_sketch[4096-float16]",
     ],
+    "features_vjp": ["test_features_vjp.py::test_features_vjp[exp_pair-float32]"],
+    "attend_vjp": ["test_attend_vjp.py::test_pullbacks[exp-bfloat16]"],
+    "causal_vjp": ["test_causal_vjp.py::test_causal_vjp[exp_pair-float32]"],
+    "rooms_vjp": ["test_causal_vjp.py::test_sums_outside_shared_memory[exp_pair]"],
+    "block_softmax_vjp": ["test_block_softmax_vjp.py::test_block_softmax_vjp[float16]"],
     "alignment": ["test_alignment.py::test_unaligned_arrays[float32]"],
 }
 QUICK = ("causal",)  # a build under the sanitizers takes some seconds
@@ -43,6 +48,8 @@ def run(tests):
         "--no-showlocals",
         "-p",
         "no:cacheprovider",
+        "-m",
+        "slow or not slow",
         *(f"cuda_ops/{test}" for test in tests),
     ]
     result = subprocess.run(command, env=environment, cwd=TESTS, capture_output=True, text=True, check=False)

@@ -1,0 +1,43 @@
+"""`ka.vjp` of the stand-in's arrays: the compiled kernels are chosen, and agree with array operations."""
+
+import numpy as np
+
+import kernattn as ka
+import laws
+from cuda_ops.cases import to64
+from kernattn.ops._cuda import linear
+
+PHI = ka.random_features(ka.kernels.Softmax(), 5, 74, estimator="hyperbolic", rng=0)
+
+
+def pullbacks(asarray, backend):
+    """What every pullback finds."""
+    q, k, v, late = (asarray(x) for x in laws.arrays(1, *((2, 70, c) for c in (5, 5, 7, 5)), dtype="float32"))
+    mask = asarray(np.arange(70) % 4 != 2)
+    given = {"key_mask": mask, "backend": backend}
+    before, back_before = ka.vjp(ka.key_state, k, v, PHI, backend=backend)
+    (out, after), back = ka.vjp(
+        ka.causal_linear_attention, q, k, v, PHI, state=before, learn=("omega", "scale"), **given
+    )
+    rows, back_rows = ka.vjp(ka.attend, after, late, PHI, backend=backend)
+    of_after, of_late, _ = back_rows(asarray(rows))
+    found = back((asarray(out), of_after))
+    yield from (of_late, *found[:3], found.phi.omega, found.phi.scale, *back_before(found.state)[:2])
+    out, back = ka.vjp(ka.linear_attention, q, k, v, PHI, **given)
+    yield from back(out)[:3]
+    out, back = ka.vjp(ka.softmax_attention, q, k, v, causal=True, **given)
+    yield from back(out)
+    features, back = ka.vjp(PHI, q, backend=backend)
+    yield back(features).x
+
+
+def test_every_pullback(cupy, monkeypatch):
+    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+    wanted = list(pullbacks(np.asarray, "reference"))
+    for op in ("features_vjp", "key_state_vjp", "attend_vjp", "causal_vjp", "block_softmax_vjp"):
+        monkeypatch.delattr(f"kernattn.ops.{op}.reference.{op}")
+    for at, (x, y) in enumerate(zip(pullbacks(cupy.asarray, "gpu"), wanted, strict=True)):
+        assert isinstance(x, cupy.ndarray)
+        assert x.dtype == np.float32
+        error = np.max(np.abs(to64(x) - y)) / max(np.max(np.abs(y)), 1e-3)
+        assert error <= 1e-4, f"{at}: {error}"
