@@ -14,6 +14,7 @@ from kernattn.ops._numba.vectors import load, store, where
 from kernattn.ops.kinds import KINDS
 
 __all__ = [
+    "COS",
     "ELU1",
     "angular",
     "column_logs",
@@ -24,6 +25,7 @@ __all__ = [
     "positive_values",
     "row_logs",
     "row_values",
+    "sines_cosines",
 ]
 
 ELU1, RELU, COS, SINCOS = (KINDS[name].number for name in ("elu1", "relu", "cos", "sincos"))
@@ -68,7 +70,7 @@ def _cosines(x, shift, factor):
 
 
 @inner_exact
-def _sines_cosines(x, other, factor):
+def sines_cosines(x, other, factor):
     """Replace x by factor cos(x), and write factor sin(x) to `other`."""
     if _far(x, x.dtype.type(0)):
         for i in range(x.size):
@@ -122,7 +124,7 @@ def _values(kind, x, other, shift, factor):
     elif kind == COS:
         _cosines(x, shift, factor)
     elif kind == SINCOS:
-        _sines_cosines(x, other, factor)
+        sines_cosines(x, other, factor)
     elif factor != x.dtype.type(1):
         for i in range(x.size):
             x[i] = factor * x[i]

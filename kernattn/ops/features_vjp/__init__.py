@@ -8,4 +8,4 @@ from kernattn._dispatch import Op
 
 __all__ = ["OP"]
 
-OP = Op("features_vjp", ("reference", "gpu"))
+OP = Op("features_vjp", ("reference", "cpu", "gpu"))

@@ -1,0 +1,84 @@
+"""Cotangents of rows by Numba: no features are written, a block's meet their cotangents while they lie in cache."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array, without_flags
+from kernattn._parallel import share
+from kernattn.ops._numba.layout import (
+    FLOPS_PER_SECOND,
+    NO_MASK,
+    SECONDS_PER_FEATURE,
+    accumulation,
+    flat,
+    narrowed,
+    room,
+)
+from kernattn.ops._numba.packing import packed_map
+from kernattn.ops._numba.registers import ROWS, vector_length
+from kernattn.ops.cotangents import MapCotangent
+from kernattn.ops.features.sides import given_scales
+from kernattn.ops.features_vjp import reference
+from kernattn.ops.features_vjp.loops import pull_features
+from kernattn.ops.spec import MapSpec
+
+__all__ = ["features_vjp"]
+
+CHUNK, TILE_BYTES = 64, 1 << 17  # rows of a block, and of one part of its features
+SLABS = 16  # of rows, each with sums of its own for what is learnt, whatever the number of threads
+
+
+def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:
+    """Return the cotangents of x and, where they are learnt, of the map's numbers.
+
+    Rows that are far from ordinary are left to array operations, and all of them where numbers are learnt. Chains of
+    Hadamard transforms count as the matrix that they make up.
+    """
+    dtype = accumulation(x)
+    *lead, dim = x.shape
+    phi, n = packed_map(spec, dtype, dim), prod(lead)
+    blocks, (height, row) = -(-n // CHUNK), _tile(phi.frequencies, dim, dtype)
+    slabs = min(SLABS, blocks) if learn else blocks
+    of_omega = height * row * phi.projects
+    numbers = np.zeros((slabs, of_omega + phi.features + dim if learn else 0), dtype)
+    dx, far = room((*lead, dim), dtype), np.zeros(n, bool)
+    slopes = np.empty(0 if spec.row_form is None else n, dtype)
+    rows, given, of_features = flat(x, dtype), given_scales(x, spec, dtype), flat(g, dtype)
+
+    def pull(low: int, high: int) -> None:
+        pull_features(
+            phi.arrays, rows, given, of_features, n, dx.reshape(-1), slopes, numbers.reshape(-1), far, NO_MASK,
+            of_omega, CHUNK, TILE_BYTES // (CHUNK * dtype.itemsize), slabs, low, high,
+        )  # fmt: skip
+
+    flops = 2.0 * (2 + learn) * phi.frequencies * dim * phi.projects
+    share(pull, slabs, n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4)
+    by_arrays = without_flags(reference.features_vjp)
+    if learn and far.any():
+        return by_arrays(x, spec, g, learn)  # type: ignore[no-any-return]
+    if spec.row_form is not None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            dx += slopes.reshape(*lead, 1) * reference.slope(x.astype(dtype, copy=False), spec)
+    if far.any():
+        dx.reshape(n, dim)[far] = by_arrays(x.reshape(n, dim)[far], spec, g.reshape(n, -1)[far], False).x
+    dx = narrowed(dx, x.dtype)
+    if not learn:
+        return MapCotangent(dx)
+    total = numbers.sum(axis=0)
+    omega, rest = total[:of_omega].reshape(-1, row)[: phi.frequencies, :dim], total[of_omega:]
+    return MapCotangent(
+        dx,
+        None if spec.omega is None else omega,
+        None if spec.offset is None else rest[: phi.features],
+        None if spec.row_weights is None else rest[phi.features :],
+    )
+
+
+def _tile(rows: int, columns: int, dtype: np.dtype[Any]) -> tuple[int, int]:
+    """Return the size of a tile that sums of so many rows and columns need."""
+    lanes = vector_length(dtype)
+    return -(-rows // ROWS) * ROWS, -(-(-(-columns // lanes) * lanes) // ROWS) * ROWS

@@ -1,0 +1,202 @@
+"""The way back through features: they are computed once more, a block of rows at a time, and meet their cotangents."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.elementary import decayed, exponential
+from kernattn.ops._numba.held import within
+from kernattn.ops._numba.kinds import COS, ELU1, angular, sines_cosines
+from kernattn.ops._numba.maps import unpacked
+from kernattn.ops._numba.memory import aligned, copy, pad, tile_rows, whole, window
+from kernattn.ops._numba.products import FULL, panel_product, product
+from kernattn.ops._numba.registers import LINE, lanes
+from kernattn.ops._numba.tiles import load_rows, row_scales
+from kernattn.ops._numba.vectors import load, store
+
+__all__ = ["Scratch", "pull_features"]
+
+STEEP = 70.0  # e^70, and with it an amplitude of 2^16, is a float32
+
+
+class Scratch(NamedTuple):
+    """Where a block of rows is pulled back; made in compiled code, where it costs nothing."""
+
+    x: Any  # (size, d)
+    tile: Any  # (size, row), projections, and what becomes of them
+    scales: Any  # (size,), log scales
+    totals: Any  # (size,), their cotangents
+    dx: Any  # (size, row_d)
+    row: Any
+    row_d: Any
+
+
+@inner
+def _scratch(dim, chunk, span, like):
+    size, row, row_d = tile_rows(chunk, like), 2 * pad(span, lanes(like)) + lanes(like), tile_rows(dim, like)
+    return Scratch(
+        aligned(size * dim + LINE, like), aligned(size * row, like), aligned(size, like), aligned(size, like),
+        aligned(size * row_d, like), row, row_d,
+    )  # fmt: skip
+
+
+@inner
+def _exponentials(x, sign, scale, offset, f, y):
+    """Write e^(sign x + scale + offset) f to y, and return its sum."""
+    width, total = lanes(x), x.dtype.type(0)
+    last = x.size // width * width
+    for a in range(0, last, width):
+        store(exponential((load(x, a) * sign + scale) + load(offset, a)) * load(f, a), y, a)
+    for a in range(last, x.size):
+        y[a] = exponential((x[a] * sign + scale) + offset[a]) * f[a]
+    for a in range(x.size):
+        total += y[a]
+    return total
+
+
+@inner
+def _add(x, y):
+    for a in range(y.size):
+        x[a] += y[a]
+
+
+@inner
+def _pull_row(phi, x, other, f, f_other, begin, scale, factor, offset, offset_other):
+    """Turn projections x from `begin` on into their cotangents; return that of the row's log scale.
+
+    `other` is lost. Cotangents of offsets are added to what has room for them.
+    """
+    zero, one, total = x.dtype.type(0), x.dtype.type(1), x.dtype.type(0)
+    if phi.per_feature:
+        if phi.features > phi.frequencies:
+            total += _exponentials(x, -one, scale, window(phi.offset, phi.frequencies + begin, x.size), f_other, other)
+        total += _exponentials(x, one, scale, window(phi.offset, begin, x.size), f, x)
+        if offset.size > 0:
+            _add(offset, x)
+        if phi.features > phi.frequencies:
+            if offset.size > 0:
+                _add(offset_other, other)
+            for a in range(x.size):
+                x[a] -= other[a]
+    elif angular(phi.kind):
+        if phi.phase:
+            _add(x, window(phi.offset, begin, x.size))
+        sines_cosines(x, other, factor)
+        if phi.kind == COS:
+            for a in range(x.size):
+                total += f[a] * x[a]
+                x[a] = -f[a] * other[a]
+            if offset.size > 0:
+                _add(offset, x)
+        else:
+            for a in range(x.size):
+                c, s = x[a], other[a]
+                total += f[a] * c + f_other[a] * s
+                x[a] = f_other[a] * c - f[a] * s
+    elif phi.kind == ELU1:
+        for a in range(x.size):
+            x[a] = f[a] * factor * decayed(zero if x[a] > zero else x[a])
+    else:
+        for a in range(x.size):
+            x[a] = f[a] * factor if x[a] > zero else zero
+    return total
+
+
+@inner
+def _load(phi, scratch, x, given, first, rows, no_mask, far):
+    """Read a block of rows and their log scales; those that are far count as zeros from here on."""
+    s, dim = scratch, phi.dim
+    load_rows(x, first * dim, rows, dim, no_mask, 0, s.x, dim)
+    row_scales(phi.weights, s.x, rows, dim, dim, given, first, no_mask, 0, s.scales)
+    for j in range(rows):
+        row, scale = window(s.x, j * dim, dim), s.scales[j]
+        s.totals[j] = 0
+        far[first + j] = not ((phi.reach == 0 or within(row, phi.reach)) and (phi.per_feature or scale < STEEP))
+        if far[first + j]:
+            s.scales[j] = 0
+            for i in range(dim):
+                row[i] = 0
+
+
+@inner
+def _finish(phi, scratch, first, rows, dx, slopes, weights, far):
+    """Write the cotangents of rows, or those of their log scales apart where there is room for these."""
+    s, dim = scratch, phi.dim
+    for j in range(rows):
+        source, x, total = window(s.dx, j * s.row_d, dim), window(s.x, j * dim, dim), s.totals[j]
+        target = window(dx, (first + j) * dim, dim)
+        far[first + j] = far[first + j] or not math.isfinite(total)
+        for i in range(dim):
+            target[i] = source[i]
+        if slopes.size > 0:
+            slopes[first + j] = total
+        elif phi.weights.size > 0:
+            for i in range(dim):
+                target[i] += (total + total) * phi.weights[i] * x[i]
+        for i in range(weights.size):
+            weights[i] += total * x[i] * x[i]
+
+
+@compiled
+def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_omega, chunk, span, slabs, low, high):
+    """Pull blocks of `chunk` rows of x, flat (n, d), back from g, flat (n, M): those of slabs low to high.
+
+    A slab has numbers of its own, where they are wanted: `of_omega` ones of a tile of cotangents of omega, then those
+    of the offset and of the row weights. slopes (n,) or nothing become the cotangents of the rows' log scales, which
+    then do not count in dx. far_j says that the cotangents of row j are for others to find.
+    """
+    phi, x, given, g, dx = unpacked(arrays), whole(x), whole(given), whole(g), whole(dx)
+    dim, frequencies, features = phi.dim, phi.frequencies, phi.features
+    s, blocks, zero = _scratch(dim, chunk, span, x), (n + chunk - 1) // chunk, x.dtype.type(0)
+    learnt = numbers.size > 0
+    for slab in range(low, high):
+        own = window(numbers, slab * (numbers.size // slabs), numbers.size // slabs)
+        weights = window(own, of_omega + features if learnt else 0, phi.weights.size if learnt else 0)
+        for first in range(blocks * slab // slabs * chunk, min(n, blocks * (slab + 1) // slabs * chunk), chunk):
+            rows = min(chunk, n - first)
+            if phi.positive and phi.omega.size == 0:  # numbers one by one, and none is far
+                copy(x, first * dim, rows * dim, dx, first * dim)
+                row, f = window(dx, first * dim, rows * dim), window(g, first * dim, rows * dim)
+                _pull_row(phi, row, row, f, f, 0, zero, phi.amplitude, weights, weights)
+                continue
+            _load(phi, s, x, given, first, rows, no_mask, far)
+            for begin in range(0, frequencies, span):
+                count = min(span, frequencies - begin)
+                if phi.omega.size > 0:
+                    panel_product(s.x, rows, dim, phi.omega_t, begin, count, s.tile, s.row)
+                else:
+                    for j in range(rows):
+                        copy(s.x, j * dim + begin, count, s.tile, j * s.row)
+                offset = window(own, of_omega + begin, count if learnt else 0)
+                offset_other = window(own, of_omega + frequencies + begin, count if learnt else 0)
+                for j in range(rows):
+                    row, at = window(s.tile, j * s.row, count), (first + j) * features + begin
+                    if far[first + j]:
+                        for a in range(count):
+                            row[a] = 0
+                        continue
+                    factor = phi.amplitude
+                    if angular(phi.kind):
+                        factor *= exponential(s.scales[j])
+                    s.totals[j] += _pull_row(
+                        phi, row, window(s.tile, j * s.row + count, count), window(g, at, count),
+                        window(g, at + features - frequencies, count), begin, s.scales[j], factor, offset, offset_other,
+                    )  # fmt: skip
+                if phi.omega.size > 0:
+                    product(
+                        s.tile, 0, s.row, 1, phi.omega, begin * dim, dim, s.dx, 0, s.row_d,
+                        rows, dim, count, begin > 0, FULL,
+                    )  # fmt: skip
+                    if learnt:
+                        product(
+                            s.tile, 0, 1, s.row, s.x, 0, dim, own, begin * s.row_d, s.row_d,
+                            count, dim, rows, True, FULL,
+                        )  # fmt: skip
+                else:
+                    for j in range(rows):
+                        copy(s.tile, j * s.row, count, s.dx, j * s.row_d + begin)
+            _finish(phi, s, first, rows, dx, slopes, weights, far)
