@@ -59,7 +59,7 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     share(pull, slabs, n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4)
     by_arrays = without_flags(reference.features_vjp)
     if learn and far.any():
-        return by_arrays(x, spec, g, learn)  # type: ignore[no-any-return]
+        return by_arrays(x, spec, g, learn)
     if spec.row_form is not None:
         with np.errstate(over="ignore", invalid="ignore"):
             dx += slopes.reshape(*lead, 1) * reference.slope(x.astype(dtype, copy=False), spec)
