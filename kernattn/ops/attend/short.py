@@ -34,7 +34,7 @@ def short(
     It is where there are many tokens, other queries than keys in number, or keys so far apart that they share no unit.
     """
     n, e = v.shape[-2:]
-    if n > LONGEST:
+    if n > LONGEST or (q.values if isinstance(q, ScaledFeatures) else q).shape[-2] != n:
         return None
     wide = accumulation(v)
     known = keys(k, k_spec, wide)
@@ -42,8 +42,6 @@ def short(
     if n * (features + e) > FEWER * features * e:
         return None
     readers = queries(q, q_spec, wide, normaliser)
-    if readers.n != n:
-        return None
     work = work_of(readers, known, v, key_mask, None, n)
     out = room((*work.plan.heads.out_lead, n, e), wide)
     found = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
