@@ -19,8 +19,8 @@ from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, random_features
 from kernattn.huggingface._cache import layer_of
 from kernattn.huggingface._call import Call, read
-from kernattn.huggingface._heads import joined
 from kernattn.kernels import Softmax
+from kernattn.torch._heads import joined
 
 __all__ = ["Favor", "softmax"]
 

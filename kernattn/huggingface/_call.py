@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 
 from kernattn.errors import ParameterError
-from kernattn.huggingface._heads import grouped
 from kernattn.huggingface._masks import keys_seen
+from kernattn.torch._heads import grouped
 
 __all__ = ["Call", "read"]
 

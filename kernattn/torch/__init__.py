@@ -15,8 +15,11 @@ from kernattn.torch._attention import (  # noqa: E402
     softmax_attention,
 )
 from kernattn.torch._maps import TensorMap, with_numbers  # noqa: E402
+from kernattn.torch._modules import FavorAttention, LinearAttention  # noqa: E402
 
 __all__ = [
+    "FavorAttention",
+    "LinearAttention",
     "TensorMap",
     "attend",
     "causal_linear_attention",

@@ -1,0 +1,279 @@
+"""Linear attention as modules of PyTorch."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from kernattn._check import boolean, instance_of, positive_integer, shown, whole_number
+from kernattn.attention import LinearState
+from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap, elu1, random_features
+from kernattn.kernels import Kernel
+from kernattn.ops.chains import Chains
+from kernattn.torch._attention import causal_linear_attention, linear_attention, linear_attention_step
+from kernattn.torch._heads import grouped, joined
+from kernattn.torch._maps import with_numbers
+
+__all__ = ["FavorAttention", "LinearAttention"]
+
+UNTRACED = "a redraw_interval counts calls, in no graph: use None there, and redraw() between steps"
+
+
+class LinearAttention(nn.Module):
+    r"""Linear attention of heads, :math:`o_i = \phi(q_i)^T \sum_j \phi(k_j) v_j^T \,/\, \phi(q_i)^T \sum_j \phi(k_j)`.
+
+    Katharopoulos et al. (2020), eq. 5. Tensors are (batch, heads, n, d), as those of PyTorch's
+    `scaled_dot_product_attention`; k and v may have fewer heads than q, of which each then serves a group of queries.
+    There are no projections in it, and nothing to be learnt.
+
+    Parameters
+    ----------
+    phi : FeatureMap, optional
+        The feature map, elu(x) + 1 by default.
+    causal : bool
+        Whether a token sees only itself and those before it.
+
+    Raises
+    ------
+    DTypeError, ParameterError
+        If an argument does not fit.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from kernattn.torch import LinearAttention
+    >>> attention = LinearAttention(causal=True)
+    >>> x = torch.ones(1, 2, 5, 4)
+    >>> attention(x, x, x).shape
+    torch.Size([1, 2, 5, 4])
+    >>> out, state = attention.decode(x[:, :, :4], x[:, :, :4], x[:, :, :4])
+    >>> out, state = attention.decode(x[:, :, 4:], x[:, :, 4:], x[:, :, 4:], state)
+    >>> out.shape
+    torch.Size([1, 2, 1, 4])
+    """
+
+    def __init__(self, phi: FeatureMap | None = None, *, causal: bool = False) -> None:
+        super().__init__()
+        if phi is None:
+            phi = elu1()
+        instance_of("phi", phi, FeatureMap)
+        self._phi, self.causal = _ready(phi), boolean("causal", causal)
+
+    @property
+    def phi(self) -> FeatureMap:
+        """The feature map, as it is now."""
+        return self._phi
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, *, key_mask: Tensor | None = None) -> Tensor:
+        """Return the attention of whole sequences.
+
+        Parameters
+        ----------
+        q : (batch, heads, n, d) Tensor
+            Queries.
+        k : (batch, heads, l, d) Tensor
+            Keys, or (batch, kv_heads, l, d) where groups of queries share them.
+        v : (batch, heads, l, e) Tensor
+            Values, of as many heads as keys.
+        key_mask : (batch, l) bool Tensor, optional
+            True where there is a key.
+
+        Returns
+        -------
+        (batch, heads, n, e) Tensor
+            Outputs; a row that sees no key is 0.
+        """
+        heads = grouped(q, k, v, key_mask)
+        if self.causal:
+            out, _ = causal_linear_attention(*heads[:3], self.phi, key_mask=heads.key_mask)
+        else:
+            out = linear_attention(*heads[:3], self.phi, key_mask=heads.key_mask)
+        return joined(out)
+
+    def decode(
+        self, q: Tensor, k: Tensor, v: Tensor, state: LinearState | None = None, *, key_mask: Tensor | None = None
+    ) -> tuple[Tensor, LinearState]:
+        """Return the causal attention of further tokens, one or many, and the state after them.
+
+        Parameters
+        ----------
+        q, k, v : Tensor
+            Queries, keys and values of the tokens, as in `forward`.
+        state : LinearState, optional
+            The state before them, as this method returns it; None at the beginning.
+        key_mask : (batch, n) bool Tensor, optional
+            True where there is a key.
+
+        Returns
+        -------
+        out : (batch, heads, n, e) Tensor
+            Outputs of the tokens.
+        state : LinearState
+            The state after them.
+        """
+        if not self.causal:
+            raise ParameterError("decode is for causal attention; got a module with causal=False")
+        q, k, v, mask = grouped(q, k, v, key_mask)
+        if state is None or q.shape[-2] > 1:
+            out, state = causal_linear_attention(q, k, v, self.phi, state=state, key_mask=mask)
+            return joined(out), state
+        row = None if mask is None else mask[..., 0]
+        q, k, v = (x[..., 0, :] for x in (q, k, v))
+        out, state = linear_attention_step(state, q, k, v, self.phi, key_mask=row)
+        return joined(out[..., None, :]), state
+
+    def extra_repr(self) -> str:
+        """Return what stands between the brackets of the module's repr."""
+        return f"{self._phi!r}, causal={self.causal}"
+
+
+class FavorAttention(LinearAttention):
+    r"""Attention by random features of a kernel, :math:`\phi(x)^T \phi(y) \approx k(x, y)`: FAVOR+ for the softmax one.
+
+    Choromanski et al. (2021). The frequencies `omega`, with the kernel's input scale folded in, are a part of the
+    module's state: a loaded module gives what the saved one gave, and draws what that would have drawn. They move with
+    the module, and are rounded where it is.
+
+    Parameters
+    ----------
+    kernel : Kernel
+        The kernel to estimate; ``ka.kernels.Softmax()`` for the attention of transformers.
+    dim : int
+        Dimension d of queries and keys.
+    num_features : int
+        The number of features.
+    estimator : str
+        Which features, as :func:`kernattn.random_features` names them, of those whose frequencies are a matrix.
+    projection : str
+        How frequencies are arranged, as in :func:`kernattn.random_features`.
+    causal : bool
+        Whether a token sees only itself and those before it.
+    learnable : bool
+        Whether `omega` is a parameter, which begins as a draw. It is a buffer else.
+    redraw_interval : int, optional
+        Redraw before every so many-th call in training. None redraws where `redraw` is called, and nowhere else.
+    seed : int
+        Seed of all draws.
+
+    Raises
+    ------
+    DTypeError, ParameterError
+        If an argument does not fit, or frequencies that are learnt were to be redrawn every so often.
+
+    Notes
+    -----
+    Calls are counted outside of graphs, so ``torch.compile(fullgraph=True)`` refuses a `redraw_interval`: call `redraw`
+    between steps. So should training that computes activations twice, as checkpointing does.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> import torch
+    >>> from kernattn.torch import FavorAttention
+    >>> attention = FavorAttention(ka.kernels.Softmax(), dim=4, num_features=16, causal=True)
+    >>> x = torch.ones(1, 2, 5, 4)
+    >>> attention(x, x, x).shape
+    torch.Size([1, 2, 5, 4])
+    >>> list(attention.state_dict())
+    ['omega', '_extra_state']
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        dim: int,
+        num_features: int,
+        *,
+        estimator: str = "auto",
+        projection: str = "orthogonal",
+        causal: bool = False,
+        learnable: bool = False,
+        redraw_interval: int | None = None,
+        seed: int = 0,
+    ) -> None:
+        design = random_features(kernel, dim, num_features, estimator, projection)
+        spec = design.spec
+        if spec is None or spec.omega is None or isinstance(spec.omega, Chains):
+            raise ParameterError(f"the map must have frequencies that are a matrix; got {shown(design)}")
+        learnable = boolean("learnable", learnable)
+        if redraw_interval is not None:
+            redraw_interval = positive_integer("redraw_interval", redraw_interval)
+            if learnable:
+                raise ParameterError(f"redraw_interval must be None for learnable features; got {redraw_interval}")
+        super().__init__(design, causal=causal)
+        self.redraw_interval = redraw_interval
+        self._seed, self._draws, self._calls = whole_number("seed", seed), 0, 0
+        omega, offset = (None if x is None else torch.zeros(x.shape) for x in (spec.omega, spec.offset))
+        self.omega = nn.Parameter(omega) if learnable else nn.Buffer(omega)
+        self.offset = None if offset is None else nn.Buffer(offset)
+        self._draw()
+
+    @property
+    def phi(self) -> FeatureMap:
+        """The feature map, whose frequencies are the module's tensors."""
+        return with_numbers(self._phi, omega=self.omega, offset=self.offset)
+
+    def forward(self, q: Tensor, k: Tensor, v: Tensor, *, key_mask: Tensor | None = None) -> Tensor:
+        """Return the attention of whole sequences, as `LinearAttention.forward` does.
+
+        Parameters
+        ----------
+        q, k, v : Tensor
+            Queries, keys and values of heads.
+        key_mask : (batch, l) bool Tensor, optional
+            True where there is a key.
+
+        Returns
+        -------
+        (batch, heads, n, e) Tensor
+            Outputs; a row that sees no key is 0.
+        """
+        if self.training and self.redraw_interval is not None:
+            self._count(self.redraw_interval)
+        return super().forward(q, k, v, key_mask=key_mask)
+
+    def redraw(self) -> None:
+        """Give the module fresh features, which follow from the seed and from how many draws there were."""
+        self._draws, self._calls = self._draws + 1, 0
+        self._draw()
+
+    def get_extra_state(self) -> Tensor:
+        """Return the seed, how many redraws there were, and how many calls since, (3,)."""
+        return torch.tensor([self._seed, self._draws, self._calls])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Go on from the draws of another module."""
+        self._seed, self._draws, self._calls = state.tolist()
+        self._phi = self._redrawn()
+
+    @torch.compiler.disable(reason=UNTRACED)  # type: ignore[untyped-decorator]
+    def _count(self, interval: int) -> None:
+        if self._calls == interval:
+            self.redraw()
+        self._calls += 1
+
+    def _draw(self) -> None:
+        """Put the draw that is due in place of the module's numbers; graphs of before keep theirs."""
+        self._phi = self._redrawn()
+        for name in ("omega", "offset"):
+            tensor = getattr(self, name)
+            if tensor is None:
+                continue
+            fresh = torch.tensor(getattr(self._phi.spec, name), dtype=tensor.dtype, device=tensor.device)
+            if isinstance(tensor, nn.Parameter):
+                with torch.no_grad():
+                    tensor.copy_(fresh)
+            else:
+                setattr(self, name, fresh)
+
+    def _redrawn(self) -> FeatureMap:
+        return _ready(self._phi.redraw(np.random.default_rng([self._seed, self._draws])))
+
+
+def _ready(phi: FeatureMap) -> FeatureMap:
+    """Return a map after it has computed what it says of itself, which no graph can trace."""
+    for name in ("fingerprint", "query_spec", "key_spec"):
+        getattr(phi, name)
+    return phi
