@@ -7,8 +7,9 @@ from time import perf_counter
 
 import numpy as np
 
-from kernattn._check import shown
+from kernattn._check import boolean, shown
 from kernattn._dispatch import missing
+from kernattn._gradients import vjp
 from kernattn.attention import (
     attend,
     causal_linear_attention,
@@ -22,18 +23,20 @@ from kernattn.features import elu1
 __all__ = ["warmup"]
 
 
-def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
+def warmup(dtypes: Sequence[str] = ("float32",), *, gradients: bool = False) -> dict[str, float]:
     r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: within half a minute for a dtype, once for a machine.
 
     `kernattn bench --start` times it. One compilation of attention's loops, cached on disk, serves every map, shape and
-    mask of a dtype, in this process and in later ones. float16 and bfloat16 run on the loops of float32. Gradients,
-    kernel matrices, Hadamard features, sketches and Gram-Schmidt have loops of their own, which their first call
-    compiles.
+    mask of a dtype, in this process and in later ones. float16 and bfloat16 run on the loops of float32. Kernel
+    matrices, Hadamard features, sketches and Gram-Schmidt have loops of their own, which their first call compiles, and
+    so have pullbacks, unless they are asked for.
 
     Parameters
     ----------
     dtypes : sequence of str
         "float32", "float64" or both.
+    gradients : bool
+        Whether to compile the pullbacks of linear attention as well, which takes longer than all the rest.
 
     Returns
     -------
@@ -43,9 +46,9 @@ def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
     Raises
     ------
     DTypeError
-        If it is no list or tuple.
+        If `dtypes` is no list or tuple.
     ParameterError
-        If a dtype is another one.
+        If a dtype is another one, or `gradients` neither True nor False.
     BackendUnavailable
         If Numba is not installed.
 
@@ -63,6 +66,7 @@ def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
         given: object = dtype
         if not isinstance(given, str) or given not in ("float32", "float64"):
             raise ParameterError(f"dtypes must be of 'float32' and 'float64'; got {shown(dtype)}")
+    boolean("gradients", gradients)
     reason = missing("cpu")
     if reason is not None:
         raise BackendUnavailable(f"there is nothing to warm up: {reason}")
@@ -79,5 +83,8 @@ def warmup(dtypes: Sequence[str] = ("float32",)) -> dict[str, float]:
         linear_attention_step(state, x[:, 0], x[:, 0], x[:, 0], phi, backend="cpu")
         softmax_attention(x, x, x, backend="cpu")
         phi(x, backend="cpu")
+        if gradients:
+            (out, _), pullback = vjp(causal_linear_attention, x, x, x, phi, state=state, backend="cpu")
+            pullback((out, None))
         seconds[dtype] = perf_counter() - start
     return seconds

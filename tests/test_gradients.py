@@ -303,6 +303,58 @@ def test_loops_take_what_is_ordinary_and_leave_the_rest(name, monkeypatch):
         np.testing.assert_array_equal(x, y)
 
 
+@pytest.mark.parametrize("backend", BACKENDS, ids=repr)
+def test_large_logs_lose_no_digits(backend):
+    """Logs of features that are the entries themselves: 8000 of float32, as exact as small ones."""
+    phi = ka.features.exp()
+    q, k, v = (x.astype("f4") for x in arrays(6, (70, D), (70, D), (70, 3), dtype="float64"))
+    q, k = q + np.float32(8000), k - np.float32(3000)
+    g = weights(v.shape).astype("f4")
+    for f in (ka.causal_linear_attention, ka.linear_attention):
+        gradients = []
+        for dtype in ("f4", "f8"):
+            out, back = ka.vjp(f, *(x.astype(dtype) for x in (q, k, v)), phi, backend=backend.name)
+            cotangent = g.astype(dtype)
+            gradients.append(back((cotangent, None) if isinstance(out, tuple) else cotangent))
+        for x, y in zip(gradients[0][:3], gradients[1][:3], strict=True):
+            limit = 2e-6 if backend.name == "cpu" else 2e-3  # array operations add whole logs
+            assert np.abs(x - y).max() <= limit * np.abs(y).max()
+
+
+@pytest.mark.parametrize("backend", BACKENDS, ids=repr)
+@pytest.mark.parametrize("name", ["elu1", "positive-softmax"])
+def test_gradients_are_finite_at_the_ends_of_float32(name, backend):
+    """Entries of a million, and values of 1e22: without a warning, and exact where the loops leave them to float64."""
+    phi = maps.make(name)
+    q, k, v = arrays(7, (70, D), (70, D), (70, 3), dtype="float32")
+    g = weights(v.shape).astype("f4")
+    for size, most in ((1e6, 1.0), (1.0, 1e22)):
+        given = [np.float32(size) * q, np.float32(size) * k, np.float32(most) * v]
+        for f in (ka.causal_linear_attention, ka.linear_attention):
+            out, back = ka.vjp(f, *given, phi, backend=backend.name)
+            found = back((g, None) if isinstance(out, tuple) else g)[:3]
+            assert all(np.isfinite(x).all() for x in found)
+            if most > 1 or (backend.name == "cpu" and f is ka.causal_linear_attention):
+                out, back = ka.vjp(f, *(x.astype("f8") for x in given), phi)
+                wanted = back((g.astype("f8"), None) if isinstance(out, tuple) else g.astype("f8"))
+                for x, y in zip(found, wanted[:3], strict=True):
+                    assert np.abs(x - y).max() <= 1e-4 * np.abs(y).max()
+
+
+def test_rows_of_one_head_are_shared_among_threads(monkeypatch):
+    pytest.importorskip("numba")
+    phi, found = maps.make("positive-softmax"), []
+    q, k, v = arrays(8, (3000, D), (3000, D), (3000, 3), dtype="float64")
+    monkeypatch.setattr("kernattn.ops.key_state_vjp.walks.WORTH_SHARING", 0)
+    for threads in ("1", "3"):
+        monkeypatch.setenv("KERNATTN_NUM_THREADS", threads)
+        out, back = ka.vjp(ka.linear_attention, q, k, v, phi, learn=("omega",), backend="cpu")
+        gradients = back(weights(out.shape))
+        found.append([*gradients[:3], gradients.phi.omega])
+    for x, y in zip(*found, strict=True):
+        np.testing.assert_allclose(x, y, rtol=0, atol=1e-11 * np.abs(y).max())
+
+
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_gradients_have_the_dtype_of_their_arguments(dtype):
     phi = maps.make("positive-softmax")

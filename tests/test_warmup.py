@@ -45,10 +45,39 @@ print("fine")
 """
 
 
-def test_nothing_compiles_afterwards():
-    assert_fine(AFTER)
+GRADIENTS = """
+import kernattn as ka
+import numpy as np
+
+ka.warmup(gradients=True)
+from numba.core import event
+
+class Listener(event.Listener):
+    def on_start(self, event):
+        raise AssertionError(f"compiles {event.data['dispatcher']}")
+
+    def on_end(self, event):
+        pass
+
+with event.install_listener("numba:compile", Listener()):
+    q, k, v = np.random.default_rng(0).standard_normal((3, 2, 70, 16)).astype("f4")
+    phi = ka.random_features(ka.kernels.Softmax(), dim=16, num_features=32)
+    options = {"key_mask": np.ones(70, bool), "segment_ids": np.arange(70) // 9}
+    result, pullback = ka.vjp(ka.causal_linear_attention, q, k, v, phi, **options, learn=("omega",), backend="cpu")
+    pullback(result)
+    out, pullback = ka.vjp(ka.linear_attention, q, k, v, ka.features.elu1(), backend="cpu")
+    pullback(out)
+print("fine")
+"""
+
+
+@pytest.mark.parametrize("script", [AFTER, GRADIENTS], ids=["forwards", "gradients"])
+def test_nothing_compiles_afterwards(script):
+    assert_fine(script)
 
 
 def test_other_dtypes_are_refused():
     with pytest.raises(ParameterError, match="bfloat16"):
         ka.warmup(dtypes=["float32", "bfloat16"])
+    with pytest.raises(ParameterError, match="gradients must be True or False"):
+        ka.warmup(gradients=1)

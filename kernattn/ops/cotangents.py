@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name, namespace
+from kernattn._array import Array, dtype_name, largest, namespace
 from kernattn.ops.peaked import PeakedSum, finite
 from kernattn.ops.units import SAFE
 
@@ -55,6 +55,10 @@ def onto_sums(xp: ModuleType, found: PeakedSum, sums: PeakedSum) -> PeakedSum:
 def in_units_of(sums: PeakedSum, found: PeakedSum) -> PeakedSum:
     """Return cotangents of `sums`, told beside a peak of their own, in the units of that of the sums; its own is 0."""
     xp = namespace(s=found.s)
-    factor = xp.exp(finite(xp, sums.peak) - finite(xp, found.peak))
+    factor = weight(xp, finite(xp, sums.peak) - found.peak)
     factor = xp.where(xp.isinf(sums.peak), xp.zeros_like(factor), factor)
-    return PeakedSum(found.s * factor[..., None], found.z * factor, xp.zeros_like(sums.peak))
+    limit = largest(sums.s.dtype)
+    with np.errstate(over="ignore"):
+        s, z = (xp.clip(x, -limit, limit) for x in (found.s * factor[..., None], found.z * factor))
+    s, z = (xp.astype(x, sums.s.dtype, copy=False) for x in (s, z))
+    return PeakedSum(s, z, xp.zeros_like(sums.peak))

@@ -66,12 +66,12 @@ def test_every_kind_and_shape(kind, shape, monkeypatch):
         out, normaliser, after = causal(q, k, v, spec.unscaled, spec, state, *given, True)
         log = log_normaliser(np, normaliser).log
         g = rng.standard_normal(out.shape) * (log > np.median(log))[..., None]  # none near 0
-        arguments = (q, k, v, spec.unscaled, spec, state, *given, out, normaliser, g, cotangent(after, rng), False)
+        arguments = (q, k, v, spec.unscaled, spec, state, *given, out, normaliser, g, cotangent(after, rng), True)
         agree(causal_vjp(*arguments), CAUSAL(*arguments))
         sums = key_state(k, v, spec, given[0])
-        arguments = k, v, spec, given[0], cotangent(sums, rng), False
+        arguments = k, v, spec, given[0], cotangent(sums, rng), True
         agree(key_state_vjp(*arguments), KEY_STATE(*arguments))
         out, normaliser = attend(sums, q, spec.unscaled, q.dtype, True)
-        arguments = sums, q, spec.unscaled, out, normaliser, rng.standard_normal(out.shape), False
+        arguments = sums, q, spec.unscaled, out, normaliser, rng.standard_normal(out.shape), True
         (found, dq), (wanted, of_q) = attend_vjp(*arguments), ATTEND(*arguments)
         agree((in_units_of(sums, found), dq), (in_units_of(sums, wanted), of_q))

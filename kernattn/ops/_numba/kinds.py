@@ -10,18 +10,20 @@ from kernattn.ops._numba.compile import inner, inner_exact
 from kernattn.ops._numba.elementary import cosine, decayed, sine_cosine, vanishing, within_reach
 from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.registers import lanes
-from kernattn.ops._numba.vectors import load, store, where
+from kernattn.ops._numba.vectors import every, load, store, where
 from kernattn.ops.kinds import KINDS
 
 __all__ = [
     "COS",
     "ELU1",
     "angular",
+    "column_join",
     "column_logs",
     "column_pull",
     "column_values",
     "moderate",
     "moderate_elu1",
+    "positive_value",
     "positive_values",
     "row_logs",
     "row_values",
@@ -96,6 +98,12 @@ def moderate_elu1(x, zero):
 def _elu1(x, zero):
     """Return elu(x) + 1 of a number or a vector, down to the least number: of moderate ones the same digits."""
     return vanishing(where(x > zero, zero, x)) + where(x > zero, x, zero)
+
+
+@inner_exact
+def positive_value(kind, x, zero):
+    """Return elu1 or relu of a vector."""
+    return _elu1(x, zero) if kind == ELU1 else where(x > zero, x, zero)
 
 
 @inner_exact
@@ -177,21 +185,20 @@ def column_logs(phi, tile, row):
 
 
 @inner
-def column_pull(phi, f, weights, angles, factor, left, right, row, totals):
-    """Turn cotangents f + left_a right_i (M, C) of features over a factor of each token into those of projections.
+def column_pull(phi, f, weights, left, right, row, totals):
+    """Turn cotangents f + left_a right_i (M, C) of features into those of logs, or of values of a kind of angles.
 
-    Weights are the features times the factor, and totals become their sums with f; angles are the projections of a kind
-    of cosines, and are lost.
+    For elu1 and relu, of projections. totals become their sums over the features, times these for angles.
     """
-    count, zero, one, quarter = phi.frequencies, f.dtype.type(0), f.dtype.type(1), f.dtype.type(math.pi / 2)
-    width = lanes(f)
+    zero, one, width = f.dtype.type(0), f.dtype.type(1), lanes(f)
     for i in range(0, row, width):
-        share, most = load(right, i), load(factor, i)
-        total = share * zero
+        share = load(right, i)
+        total = none = every(share, zero)
+        ones = every(share, one)
         if phi.kind in (ELU1, RELU):
             for a in range(phi.features):
                 w = load(weights, a * row + i)
-                slope = where(w < most, w, most) if phi.kind == ELU1 else where(w > zero, most, zero)
+                slope = where(w < one, w, ones) if phi.kind == ELU1 else where(w > zero, ones, none)
                 store((load(f, a * row + i) + share * left[a]) * slope, f, a * row + i)
         elif angular(phi.kind):
             for a in range(phi.features):
@@ -204,12 +211,18 @@ def column_pull(phi, f, weights, angles, factor, left, right, row, totals):
                 total = total + y
                 store(y, f, a * row + i)
         store(total, totals, i)
+
+
+@inner
+def column_join(phi, f, weights, angles, row):
+    """Turn what `column_pull` left into cotangents of projections (D, C); angles are lost."""
+    count, one, quarter = phi.frequencies, f.dtype.type(1), f.dtype.type(math.pi / 2)
     if phi.kind == COS:
         for a in range(count):
             x, sines = window(f, a * row, row), window(angles, a * row, row)
             _cosines(sines, phi.offset[a] - quarter, one)
             for i in range(row):
-                x[i] *= -factor[i] * sines[i]
+                x[i] *= -sines[i]
     elif phi.features > count:
         for a in range(count):
             x, y = window(f, a * row, row), window(f, (count + a) * row, row)

@@ -31,6 +31,8 @@ __all__ = [
     "project_keys",
     "query_features",
     "row_scales",
+    "unit_of_rows",
+    "units_of_features",
 ]
 
 
@@ -84,14 +86,14 @@ def key_values(phi, k, at, rows, tile, row, scales, before, bound, lifted, spare
     them; sums_a becomes the sum of feature a.
     """
     own_values(phi, k, at, rows, tile, row, scales, spare)
-    rows, unit, reached = _unit_of_rows(scales, rows, before, bound, lifted)
+    rows, unit, reached = unit_of_rows(scales, rows, before, bound, lifted)
     in_unit(phi, tile, rows, row, scales, unit, lifted)
     column_sums(tile, rows, row, phi.features, sums)
     return rows, unit, reached
 
 
 @inner
-def _unit_of_rows(scales, rows, before, bound, lifted):
+def unit_of_rows(scales, rows, before, bound, lifted):
     """Return (how many rows may share a unit, that unit, the highest of a row), `lifted` octaves above their scales.
 
     The unit is that of what all of the rows see: what came before, and the first row with a scale. A later row more
@@ -131,8 +133,8 @@ def _highest(tile, low, high, row, features, scales, offset, before, lifted, uni
 
 
 @inner
-def _units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, units, reached):
-    """Set units_a, and the highest of a row, as in `_unit_of_rows`, and return how many rows may share them."""
+def units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, units, reached):
+    """Set units_a, and the highest of a row, as in `unit_of_rows`, and return how many rows may share them."""
     nothing = scales.dtype.type(-np.inf)
     first, seen = 0, 0
     for a in range(features):
@@ -198,7 +200,7 @@ def key_weights(phi, rows, tile, row, scales, before, bound, lifted, units, reac
     """
     row_logs(phi, tile, rows, row, phi.frequencies)
     features, offset = phi.features, phi.offset
-    rows = _units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, units, reached)
+    rows = units_of_features(tile, rows, row, features, scales, offset, before, bound, lifted, units, reached)
     _column_weights(tile, rows, row, features, scales, offset, units, lifted, sums)
     return rows
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn._array import Array, without_flags
-from kernattn.ops._numba.layout import narrowed
 from kernattn.ops.attend_vjp import reference
-from kernattn.ops.cotangents import MapCotangent, onto
+from kernattn.ops.cotangents import MapCotangent
+from kernattn.ops.features.reference import relative
+from kernattn.ops.key_state_vjp.far import told, wide
 from kernattn.ops.key_state_vjp.walks import fused, onto_state, queries, walked
-from kernattn.ops.peaked import Normaliser, PeakedSum
+from kernattn.ops.peaked import Normaliser, PeakedSum, quotient, read, row_normaliser
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["attend_vjp"]
@@ -20,23 +21,24 @@ def attend_vjp(
 ) -> tuple[PeakedSum, MapCotangent]:
     """Return the cotangents of the sums, and of the queries.
 
-    What is learnt, and what is far from ordinary, is left to array operations.
+    Maps that the loops do not take, and in float64 what is far from ordinary, are left to array operations.
     """
-    found = None
-    if not learn and fused(q_spec):
-        found = _walked(state, q, q_spec, out, normaliser, g)
-    if found is None:
-        found = without_flags(reference.attend_vjp)(state, q, q_spec, out, normaliser, g, learn)
-    return found
+    dtype = state.s.dtype
+    if fused(q_spec):
+        side, lead, heads = queries(q, q_spec, out, normaliser, g, dtype), state.s.shape[:-2], g.shape[:-2]
+        asked = walked(None, side, lead, heads, state, learn=learn)
+        written = None if asked is None else walked(side.again(), None, lead, heads, None, keeps=True, checks=False)
+        if asked is not None and written is not None:
+            return onto_state(state, written), asked.told(q, q_spec)
+        dtype = np.dtype(np.float64)
+    sums, dq = _anew(*wide(dtype, state, q, q_spec, g, learn))
+    return sums, told(dq, q)
 
 
-def _walked(
-    state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: Normaliser, g: Array
-) -> tuple[PeakedSum, MapCotangent] | None:
-    """Return the cotangents, None where a number is too large or too small for the loops."""
-    side, lead, heads = queries(q, q_spec, out, normaliser, g, state.s.dtype), state.s.shape[:-2], g.shape[:-2]
-    asked = walked(None, side, lead, heads, state)
-    told = None if asked is None else walked(side, None, lead, heads, None, keeps=True)
-    if asked is None or told is None:
-        return None
-    return onto_state(state, told), MapCotangent(narrowed(onto(np, asked.dx, q.shape), q.dtype))
+@without_flags
+def _anew(state: PeakedSum, q: Array, q_spec: MapSpec, g: Array, learn: bool) -> tuple[PeakedSum, MapCotangent]:
+    """Return the same by array operations, outputs and normalisers included."""
+    weights, own = relative(q, q_spec, False)
+    total = read(np, weights, state)
+    out, normaliser = quotient(np, total, q.dtype), row_normaliser(np, total.z, total.peak, own)
+    return reference.attend_vjp(state, q, q_spec, out, normaliser, g, learn)

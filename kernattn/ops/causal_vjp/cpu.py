@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from kernattn._array import Array, without_flags
 from kernattn.ops._numba.layout import accumulation, narrowed
+from kernattn.ops.causal.reference import causal
 from kernattn.ops.causal_vjp import reference
 from kernattn.ops.cotangents import MapCotangent, in_units_of, onto
-from kernattn.ops.key_state_vjp.walks import fused, keys, onto_state, queries, walked
+from kernattn.ops.key_state_vjp.far import told, wide
+from kernattn.ops.key_state_vjp.walks import Side, Walk, fused, keys, onto_state, queries, walked
 from kernattn.ops.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["causal_vjp"]
-
-Found = tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]
 
 
 def causal_vjp(
@@ -34,52 +36,56 @@ def causal_vjp(
 ) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
     """Return the cotangents of queries, keys, values and the incoming state.
 
-    What is learnt, and what is far from ordinary, is left to array operations.
+    Maps that the loops do not take, and in float64 what is far from ordinary, are left to array operations.
     """
-    found = None
-    if not learn and fused(q_spec, k_spec):
-        found = _walked(q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after)
-    if found is None:
-        found = without_flags(reference.causal_vjp)(
-            q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn
-        )
-    return found
+    dtype = accumulation(v)
+    if fused(q_spec, k_spec):
+        lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
+        sides = keys(k, v, k_spec, key_mask, dtype), queries(q, q_spec, out, normaliser, g, dtype)
+        found = _both_ways(*sides, (lead, g.shape[:-2]), state, segment_ids, after, learn)
+        if found is not None:
+            ahead, behind = found
+            before = None if state is None else in_units_of(state, onto_state(state, behind))
+            assert behind.read is not None
+            dv = narrowed(onto(np, behind.read, v.shape), v.dtype)
+            return ahead.told(q, q_spec), behind.told(k, k_spec), dv, before
+        dtype = np.dtype(np.float64)
+    tokens = wide(dtype, q, k, v, q_spec, k_spec, state, key_mask, segment_ids)
+    dq, dk, dv, before = _anew(tokens, wide(dtype, g, after, learn))
+    if state is not None and before is not None:
+        before = PeakedSum(*(narrowed(x, y.dtype) for x, y in zip(before, state, strict=True)))
+    return told(dq, q), told(dk, k), narrowed(dv, v.dtype), before
 
 
-def _walked(
-    q: Array,
-    k: Array,
-    v: Array,
-    q_spec: MapSpec,
-    k_spec: MapSpec,
+def _both_ways(
+    of_keys: Side,
+    of_queries: Side,
+    leads: tuple[tuple[int, ...], tuple[int, ...]],
     state: PeakedSum | None,
-    key_mask: Array | None,
     segment_ids: Array | None,
-    out: Array,
-    normaliser: Normaliser,
-    g: Array,
     after: PeakedSum | None,
-) -> Found | None:
-    """Return the cotangents, None where a number is too large or too small for the loops."""
-    dtype, n = accumulation(v), v.shape[-2]
-    lead, heads = np.broadcast_shapes(k.shape[:-2], v.shape[:-2]), g.shape[:-2]
-    key_side, query_side = keys(k, v, k_spec, key_mask, dtype), queries(q, q_spec, out, normaliser, g, dtype)
+    learn: bool,
+) -> tuple[Walk, Walk] | None:
+    """Return what both walks find, None where a number is too large or too small for the loops."""
     fresh = back = None
     if segment_ids is not None:
-        fresh, back = np.zeros((*lead, n), bool), np.zeros((*lead, n), bool)
-        fresh[..., 1:] = segment_ids[..., 1:] != segment_ids[..., :-1]
-        back[..., 1:] = fresh[..., :0:-1]
-    ahead = walked(key_side, query_side, lead, heads, state, fresh)
+        change = np.broadcast_to(segment_ids[..., 1:] != segment_ids[..., :-1], (*leads[0], segment_ids.shape[-1] - 1))
+        none = np.zeros((*leads[0], 1), bool)
+        fresh, back = np.concatenate([none, change], axis=-1), np.concatenate([none, change[..., ::-1]], axis=-1)
+    ahead = walked(of_keys, of_queries, *leads, state, fresh, learn=learn)
     if ahead is None:
         return None
     end = None if after is None else PeakedSum(after.s, after.z, -finite(np, after.peak))
     behind = walked(
-        query_side, key_side, lead, heads, end, back, reverse=True, wants=True, keeps=state is not None, once=True
-    )
-    if behind is None:
-        return None
-    dq, dk, dv = (
-        narrowed(onto(np, dx, x.shape), x.dtype) for dx, x in ((ahead.dx, q), (behind.dx, k), (behind.read, v))
-    )
-    before = None if state is None else in_units_of(state, onto_state(state, behind))
-    return MapCotangent(dq), MapCotangent(dk), dv, before
+        of_queries.again(), of_keys, *leads, end, back,
+        reverse=True, wants=True, keeps=state is not None, once=True, checks=False, learn=learn,
+    )  # fmt: skip
+    return None if behind is None else (ahead, behind)
+
+
+@without_flags
+def _anew(tokens: list[Any], rest: list[Any]) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
+    """Return the same by array operations, outputs and normalisers included."""
+    forward: list[Any] = [*tokens, True]
+    given: list[Any] = [*tokens, *causal(*forward)[:2], *rest]
+    return reference.causal_vjp(*given)

@@ -8,6 +8,7 @@ from kernattn._array import Array, without_flags
 from kernattn.ops._numba.layout import accumulation, narrowed
 from kernattn.ops.cotangents import MapCotangent, onto
 from kernattn.ops.key_state_vjp import reference
+from kernattn.ops.key_state_vjp.far import told, wide
 from kernattn.ops.key_state_vjp.walks import fused, keys, walked
 from kernattn.ops.peaked import PeakedSum, finite
 from kernattn.ops.spec import MapSpec
@@ -20,13 +21,17 @@ def key_state_vjp(
 ) -> tuple[MapCotangent, Array]:
     """Return the cotangents of keys and values.
 
-    What is learnt, and what is far from ordinary, is left to array operations.
+    Maps that the loops do not take, and in float64 what is far from ordinary, are left to array operations.
     """
-    found = None
-    if not learn and fused(k_spec):
-        side, lead = keys(k, v, k_spec, key_mask, accumulation(v)), sums.s.shape[:-2]
-        found = walked(None, side, lead, lead, PeakedSum(sums.s, sums.z, -finite(np, sums.peak)), wants=True)
+    dtype, found = accumulation(v), None
+    if fused(k_spec):
+        side, lead = keys(k, v, k_spec, key_mask, dtype), sums.s.shape[:-2]
+        start = PeakedSum(sums.s, sums.z, -finite(np, sums.peak))
+        found = walked(None, side, lead, lead, start, wants=True, learn=learn)
+        dtype = np.dtype(np.float64)
     if found is None:
-        return without_flags(reference.key_state_vjp)(k, v, k_spec, key_mask, sums, learn)
-    dk, dv = (narrowed(onto(np, dx, x.shape), x.dtype) for dx, x in ((found.dx, k), (found.read, v)))
-    return MapCotangent(dk), dv
+        given = wide(dtype, k, v, k_spec, key_mask, sums, learn)
+        dk, dv = without_flags(reference.key_state_vjp)(*given)
+        return told(dk, k), narrowed(dv, v.dtype)
+    assert found.read is not None
+    return found.told(k, k_spec), narrowed(onto(np, found.read, v.shape), v.dtype)

@@ -9,18 +9,19 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array
-from kernattn._parallel import share
+from kernattn._parallel import WORTH_SHARING, share, threads
 from kernattn.ops._numba.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
     SECONDS_PER_FEATURE,
     flat,
+    narrowed,
     nothing,
     room,
     unwritten,
 )
 from kernattn.ops._numba.packing import PackedMap, packed_map
-from kernattn.ops.cotangents import onto_sums
+from kernattn.ops.cotangents import MapCotangent, onto, onto_sums
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
 from kernattn.ops.key_state_vjp.loops import walk
 from kernattn.ops.peaked import Normaliser, PeakedSum
@@ -28,16 +29,21 @@ from kernattn.ops.spec import MapSpec
 
 __all__ = ["Side", "Walk", "fused", "keys", "onto_state", "queries", "walked"]
 
-CHUNK = 64
+CHUNK = 48  # as in `causal`: the floor counts such chunks
 
 
 class Side(NamedTuple):
     """Tokens of a walk, flat, and the leading axes of each part."""
 
     phi: PackedMap
-    parts: tuple[NDArray[Any], ...]  # x, v, outputs, and z and peaks of normalisers, as `walk` takes them
-    leads: tuple[tuple[int, ...], ...]  # of x, of v, of the three others, and of the mask
+    parts: tuple[NDArray[Any], ...]  # x, v, outputs, h, z and peaks of normalisers, as `walk` takes them
+    leads: tuple[tuple[int, ...], ...]  # of x, of v, of the four others, and of the mask
     mask: NDArray[np.bool_]
+
+    def again(self) -> Side:
+        """Return the side of a second walk, which finds what the first one made of the outputs."""
+        x, v, out, *rest = self.parts
+        return self._replace(parts=(x, v, nothing(out.dtype), *rest))
 
 
 class Walk(NamedTuple):
@@ -45,7 +51,23 @@ class Walk(NamedTuple):
 
     dx: NDArray[Any] | None  # (..., n, d)
     read: NDArray[Any] | None  # (..., n, e)
-    sums: PeakedSum | None
+    sums: PeakedSum | None  # (parts, ..., M, e): heads are cut where there are fewer than threads
+    numbers: NDArray[Any]  # of the readers' map: omega, offset and row_weights, if they are learnt
+
+    def told(self, x: Array, spec: MapSpec) -> MapCotangent:
+        """Return the cotangents of readers x and of the numbers of their map."""
+        assert self.dx is not None
+        dx = narrowed(onto(np, self.dx, x.shape), x.dtype)
+        if not self.numbers.size:
+            return MapCotangent(dx)
+        dim, features = x.shape[-1], spec.num_features_of(x.shape[-1])
+        omega, offset, weights = np.split(self.numbers, (-features - dim, -dim))
+        return MapCotangent(
+            dx,
+            None if spec.omega is None else omega.reshape(-1, dim),
+            None if spec.offset is None else offset,
+            None if spec.row_weights is None else weights,
+        )
 
 
 def fused(*specs: MapSpec) -> bool:
@@ -58,14 +80,15 @@ def keys(k: Array, v: Array, spec: MapSpec, key_mask: Array | None, dtype: np.dt
     lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, (*lead, k.shape[-2])), bool)
     none = nothing(dtype)
-    parts = flat(k, dtype), flat(v, dtype), none, none, none
+    parts = flat(k, dtype), flat(v, dtype), none, unwritten(dtype), none, none
     return Side(packed_map(spec, dtype, k.shape[-1]), parts, (k.shape[:-2], v.shape[:-2], (), lead), mask)
 
 
 def queries(q: Array, spec: MapSpec, out: Array, normaliser: Normaliser, g: Array, dtype: np.dtype[Any]) -> Side:
     """Return queries over their normalisers with [g, -g.o]."""
     lead = g.shape[:-2]
-    parts = tuple(flat(x, dtype) for x in (q, g, out, normaliser.z, normaliser.peak))
+    x, v, o, z, peaks = (flat(y, dtype) for y in (q, g, out, normaliser.z, normaliser.peak))
+    parts = x, v, o, np.empty_like(z), z, peaks
     return Side(packed_map(spec, dtype, q.shape[-1]), parts, (q.shape[:-2], lead, lead, ()), NO_MASK)
 
 
@@ -81,56 +104,69 @@ def walked(
     wants: bool = False,
     keeps: bool = False,
     once: bool = False,
+    checks: bool = True,
+    learn: bool = False,
 ) -> Walk | None:
     """Return what a walk finds, None where a number is too large or too small for it.
 
     `state` and `out` are leading axes of states, and of the outputs; `fresh` says where sequences begin in the order of
     the walk. What came `before` is given to all heads that share a state, or to one of them, `once`. What is read is
-    returned where it `wants` that, and the sums where it `keeps` them.
+    returned where it `wants` that, and the sums where it `keeps` them. A second walk over the same tokens need not look
+    at their sizes again: it `checks` nothing. The numbers of the readers' map are returned where it is to `learn` them.
     """
     side = readers or writers
     assert side is not None
+    w, r, phi = writers or side, readers or side, side.phi
     dtype, lead_v = side.parts[0].dtype, side.leads[1]
-    n = side.parts[0].size // side.phi.dim // prod(side.leads[0])
+    n = side.parts[0].size // phi.dim // prod(side.leads[0])
     e, count = side.parts[1].size // n // prod(lead_v), prod(out)
-    runs = np.empty((count, 10), np.int64)
-    of_state = _numbered(state, out)
+    modes = writers is not None, readers is not None, wants, readers is not None and not readers.parts[4].size, checks
+    seconds = count * n * _seconds(w.phi, r.phi, e, modes) * dtype.itemsize / 4
+    alone = writers is None or readers is None  # tokens do not see each other
+    parts = max(1, threads() // count) if alone and seconds > 5 * WORTH_SHARING and n > 24 * CHUNK else 1
+    runs: NDArray[np.int64] = np.empty((count, parts, 12), np.int64)
+    of_state = _numbered(state, out)[:, None]
     for at, each in ((0, writers), (4, readers)):
         for i, lead in enumerate((each or side).leads):
-            runs[:, at + i] = _numbered(lead, out)
-    runs[:, 3], runs[:, 7] = of_state, of_state
-    runs[:, 8], runs[:, 9] = -1 if before is None else of_state, np.arange(count)
+            runs[..., at + i] = _numbered(lead, out)[:, None]
+    runs[..., 3], runs[..., 7] = of_state, of_state
+    runs[..., 8], runs[..., 9] = -1 if before is None else of_state, np.arange(count)[:, None]
+    cuts = np.arange(parts + 1) * n // parts
+    runs[..., 10], runs[..., 11] = cuts[:-1], cuts[1:]
     if once and before is not None:
         others = np.ones(count, bool)
         others[np.unique(of_state, return_index=True)[1]] = False
-        runs[others, 8] = -1
+        runs[others, :, 8] = -1
+    runs = runs.reshape(-1, 12)
     runs.setflags(write=False)
     none, unwanted = nothing(dtype), unwritten(dtype)
-    phi = side.phi
-    tops = phi.features if phi.kind.per_feature else 1
     dx = None if readers is None else room((*out, n, phi.dim), dtype)
     read = room((*out, n, e), dtype) if wants else None
-    sums = None
+    sums, tops = None, phi.features if phi.kind.per_feature else 1
     if keeps:
-        sums = PeakedSum(*(np.empty((count, *shape), dtype) for shape in ((phi.features, e), (phi.features,), (tops,))))
+        shapes = (phi.features, e), (phi.features,), (tops,)
+        sums = PeakedSum(*(np.empty((len(runs), *shape), dtype) for shape in shapes))
     old = (none,) * 3 if before is None else tuple(flat(x, dtype) for x in before)
     new = (unwanted,) * 3 if sums is None else tuple(x.reshape(-1) for x in sums)
     results = tuple(unwanted if x is None else x.reshape(-1) for x in (dx, read))
-    far = np.zeros(count, np.int64)
-    w, r = writers or side, readers or side
+    far = np.zeros(len(runs), np.int64)
     masks = w.mask, r.mask, NO_MASK if fresh is None else flat(fresh, bool)
-    modes = writers is not None, readers is not None, wants, readers is not None and not readers.parts[2].size
+    size = phi.frequencies * phi.dim + phi.features + phi.dim if learn else 0
+    numbers: dict[int, NDArray[Any]] = {}
 
     def slab(low: int, high: int) -> None:
+        numbers[low] = np.zeros(size, dtype)
         walk(
-            w.phi.arrays, r.phi.arrays, e, w.parts, r.parts, masks, old, runs, n, results, new, far,
+            w.phi.arrays, r.phi.arrays, e, w.parts, r.parts, masks, old, runs, n, (*results, numbers[low]), new, far,
             min(CHUNK, n), -1 if reverse else 1, modes, low, high,
         )  # fmt: skip
 
-    share(slab, count, count * n * _seconds(w.phi, r.phi, e, modes) * dtype.itemsize / 4)
+    share(slab, len(runs), seconds)
     if far.any():
         return None
-    return Walk(dx, read, None if sums is None else PeakedSum(*(x.reshape(*out, *x.shape[1:]) for x in sums)))
+    if sums is not None:
+        sums = PeakedSum(*(np.moveaxis(x.reshape(*out, parts, *x.shape[1:]), len(out), 0) for x in sums))
+    return Walk(dx, read, sums, np.sum([numbers[low] for low in sorted(numbers)], axis=0))
 
 
 def onto_state(state: PeakedSum, found: Walk) -> PeakedSum:
@@ -142,7 +178,7 @@ def onto_state(state: PeakedSum, found: Walk) -> PeakedSum:
 
 def _seconds(writer: PackedMap, reader: PackedMap, e: int, modes: tuple[bool, ...]) -> float:
     """Return what a token costs one core."""
-    writes, reads, wants, _ = modes
+    writes, reads, wants, _, _ = modes
     flops = 2.0 * writes * writer.features * (e + writer.dim * writer.projects)
     flops += 2.0 * reads * reader.features * (e * (1 + wants) + 2 * reader.dim * reader.projects)
     flops += 2.0 * (writes and reads) * CHUNK * (reader.features * (1 + wants) + e)

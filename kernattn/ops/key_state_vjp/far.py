@@ -1,0 +1,31 @@
+"""What the loops leave to array operations, which begin anew in one dtype: no number of another rounding gets in."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn.ops._numba.layout import accumulation, narrowed
+from kernattn.ops.cotangents import MapCotangent
+
+__all__ = ["told", "wide"]
+
+
+def wide(dtype: np.dtype[Any], *given: Any) -> list[Any]:
+    """Return arrays of floats in a dtype, those in tuples too; all else as it is."""
+    return [_wide(dtype, x) for x in given]
+
+
+def _wide(dtype: np.dtype[Any], x: Any) -> Any:
+    if isinstance(x, tuple):
+        return type(x)(*(_wide(dtype, part) for part in x))
+    return x.astype(dtype, copy=False) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
+
+
+def told(found: MapCotangent, x: Array) -> MapCotangent:
+    """Return cotangents in the dtypes in which they are told of rows x."""
+    dx, *numbers = found
+    dtype = accumulation(x)
+    return MapCotangent(narrowed(dx, x.dtype), *(None if y is None else narrowed(y, dtype) for y in numbers))

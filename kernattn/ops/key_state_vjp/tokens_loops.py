@@ -1,0 +1,133 @@
+"""Tokens of a walk as they are read: in place where nothing stands in the way, in the order of the walk."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn.ops._numba.compile import inner
+from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves
+from kernattn.ops._numba.held import ends, within
+from kernattn.ops._numba.memory import aligned, tile_rows, whole, window
+from kernattn.ops._numba.registers import LINE
+
+__all__ = ["Tile", "described", "room_of", "source"]
+
+ORDINARY = 2.0**16  # the largest size of rows whose features have no log scale
+SMALL, LARGE = 60.0, 2.0**15  # of logs of factors, without log scales and with them
+
+
+class Tile(NamedTuple):
+    """Tokens of a chunk in the order of the walk; made in compiled code, where it costs nothing.
+
+    The features of a token are those of its row times e^scale 2^octave rest.
+    """
+
+    x: Any  # (C, d), of rows that are not read in place
+    v: Any  # (C, row)
+    h: Any  # (C,)
+    scales: Any  # (C,), -inf for a token that counts for nothing
+    octaves: Any  # (C,), whole
+    rest: Any  # (C,)
+    logs: Any  # (C,), of e^scale 2^octave: what units are chosen by
+    factor: Any  # (C,), what multiplies a row that was read
+    row: Any
+
+
+@inner
+def room_of(dim, e, size, like):
+    """Return an empty tile."""
+    row, more = tile_rows(e, like), LINE // like.itemsize
+    return Tile(
+        aligned(size * dim + more, like), aligned(size * row, like), aligned(size, like), aligned(size, like),
+        aligned(size, like), aligned(size, like), aligned(size, like), aligned(size, like), row,
+    )  # fmt: skip
+
+
+@inner
+def source(x, at, step, rows, width, mask, mask_at, tile, row, direct):
+    """Return (array, first, stride): rows of x themselves where `direct`, or copies of them, masked ones as zeros."""
+    if direct and mask.size == 0:
+        return whole(x), at * width, step * width
+    for i in range(rows):
+        j = i if step > 0 else rows - 1 - i  # upwards in memory
+        target = window(tile, j * row, width)
+        if mask.size > 0 and not mask[mask_at + step * j]:
+            for c in range(width):
+                target[c] = 0
+        else:
+            y = window(x, (at + step * j) * width, width)
+            for c in range(width):
+                target[c] = y[c]
+    return whole(tile), 0, row
+
+
+@inner
+def _far(x, at, step, rows, width, mask, mask_at, reach):
+    """Return how many rows have sum_i |x_i| reach not below 1."""
+    if within(window(x, (at if step > 0 else at - rows + 1) * width, rows * width), reach):
+        return 0
+    far = 0
+    for j in range(rows):
+        if mask.size == 0 or mask[mask_at + step * j]:
+            far += 0 if within(window(x, (at + step * j) * width, width), reach) else 1
+    return far
+
+
+@inner
+def _told(v, out, h, e, at_v, at_out, step, rows):
+    """Set h to -v.o."""
+    for j in range(rows):
+        x, y = window(v, (at_v + step * j) * e, e), window(out, (at_out + step * j) * e, e)
+        total = x.dtype.type(0)
+        for i in range(e):
+            total -= x[i] * y[i]
+        h[at_out + step * j] = total
+
+
+@inner
+def described(phi, tokens, e, heads, mask, n, position, step, rows, tile, checks):
+    """Set what is said of each token but its rows; return how many of them are not ordinary, where it `checks`."""
+    x, v, out, h, z, peaks = tokens
+    dim, zero, one, nothing = phi.dim, x.dtype.type(0), x.dtype.type(1), x.dtype.type(-np.inf)
+    at_x, at_v = heads[0] * n + position, heads[1] * n + position
+    at_out, at_m = heads[2] * n + position, heads[3] * n + position
+    far = 0
+    if checks:
+        reach = x.dtype.type(1 / ORDINARY) if phi.positive else phi.precise
+        far += _far(x, at_x, step, rows, dim, mask, at_m, reach)
+        far += _far(v, at_v, step, rows, e, mask, at_m, x.dtype.type(1 / ends(x).large))
+    if out.size > 0:
+        _told(v, out, h, e, at_v, at_out, step, rows)
+    if h.size == 0:
+        for j in range(rows):
+            tile.h[j] = tile.rest[j] = one
+            tile.octaves[j] = tile.scales[j] = zero
+        if phi.weights.size > 0:
+            for j in range(rows):
+                row, scale = window(x, (at_x + step * j) * dim, dim), zero
+                for i in range(dim):
+                    scale += phi.weights[i] * row[i] * row[i]
+                tile.scales[j] = scale
+    else:
+        for j in range(rows):
+            d, peak, octave, rest = z[at_out + step * j], peaks[at_out + step * j], zero, zero
+            tile.h[j], tile.scales[j] = h[at_out + step * j], nothing
+            if d != zero:
+                octave, rest, tile.scales[j] = octaves(-peak), one / d, zero
+                if log_of(-octave) != peak:
+                    rest *= change_of_unit(-peak, zero, octave)
+            tile.octaves[j], tile.rest[j] = octave, rest
+    if mask.size > 0:
+        for j in range(rows):
+            tile.scales[j] = tile.scales[j] if mask[at_m + step * j] else nothing
+    limit = x.dtype.type(SMALL if phi.positive else LARGE)
+    for j in range(rows):
+        log = tile.scales[j] + log_of(tile.octaves[j])
+        far += 0 if abs(log) < limit or log == nothing else 1
+        far += 0 if abs(tile.h[j]) < ends(x).large else 1
+        tile.logs[j] = log
+    return far
