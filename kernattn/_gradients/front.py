@@ -20,7 +20,7 @@ def vjp(
     r"""Return y = f(x) and its pullback :math:`g \mapsto g^T \partial f / \partial x`, which takes a cotangent of y.
 
     Gradients of attention in plain arrays, without a framework. What is kept for the pullback is the inputs, the output
-    and one float a row, :math:`\log Z_i`; with it, :math:`\hat g_i = [g_i, -g_i^T o_i]` and
+    and each row's normaliser :math:`Z_i`; with it, :math:`\hat g_i = [g_i, -g_i^T o_i]` and
     :math:`\hat v_j = [v_j, 1]`, the logarithms of features have the cotangents
     :math:`\phi_a(q_i) Z_i^{-1} \hat g_i^T \sum_j \phi_a(k_j) \hat v_j` and
     :math:`\phi_a(k_j) \hat v_j^T \sum_i \phi_a(q_i) Z_i^{-1} \hat g_i`, sums that are linear attention themselves.
