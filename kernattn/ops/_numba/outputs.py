@@ -22,6 +22,10 @@ def write(num, row, rows, e, den, out, at):
     largest = num.dtype.type(np.finfo(num.dtype).max)
     for i in range(rows):
         source, target, d = window(num, i * row, e), window(out, at + i * e, e), den[i]
+        if d >= 1:  # nothing overflows
+            for c in range(e):
+                target[c] = source[c] / d
+            continue
         for c in range(e):
             y = zero if d == zero else source[c] / d
             if abs(y) > largest and abs(source[c]) <= largest:

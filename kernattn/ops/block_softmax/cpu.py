@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ from kernattn.ops.plan import SIDE, Part, Plan, dense
 
 __all__ = ["block_softmax"]
 
+BYTES_PER_SECOND = 4e9  # of rows that are put in another order, roughly
 AS_THEY_STAND = flat(np.zeros(0, np.int64), np.dtype(np.int64))
 
 
@@ -42,18 +43,19 @@ def block_softmax(
             key_mask = ~shown.reshape(how.mask) & (True if key_mask is None else key_mask)
     if key_mask is not None:
         mask = flat(np.broadcast_to(key_mask, how.mask), bool)
-    joined = how.joined
     out, lse = room(how.out, dtype), np.empty(how.out[:-1], dtype)
-    if joined:
+    if how.cleared:
         out[...], lse[...] = 0, -np.inf
     queries, keys, values = flat(q, dtype, how.q), flat(k, dtype, how.k), flat(v, dtype, how.v)
     flat_out, flat_lse, (block, of_keys) = out.reshape(-1), lse.reshape(-1), how.blocks
     for work in how.work:
-        part, reads = work.part, work.reads
+        own = keys, values, mask, bias
+        if work.order is not None:
+            own = _ordered(work.order, *own)
 
-        def tiles(low: int, high: int, part: Arrays = part, reads: NDArray[np.int64] = reads) -> None:
+        def tiles(low: int, high: int, own: Inputs = own, work: _Work = work) -> None:
             online_softmax(
-                queries, keys, values, mask, bias, float(scale), *part, joined, reads,
+                queries, *own, float(scale), *work.part, work.joins, work.reads,
                 flat_out, flat_lse, block, of_keys, low, high,
             )  # fmt: skip
 
@@ -61,13 +63,25 @@ def block_softmax(
     return out.astype(q.dtype, copy=False), lse
 
 
-Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64]]
+Inputs = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[Any]]
+Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64]]
+
+
+class _Order(NamedTuple):
+    """In which order a part wants the keys of which heads."""
+
+    tokens: NDArray[np.int64]
+    k: NDArray[np.int64]
+    v: NDArray[np.int64]
+    rows: NDArray[np.int64]  # of the mask and the bias
 
 
 class _Work(NamedTuple):
     """A part for the heads that it is of."""
 
-    part: Arrays  # queries, keys, tiles, visits, words
+    part: Arrays  # queries, tiles, visits, words
+    order: _Order | None
+    joins: bool  # whether it is merged into what was answered
     reads: NDArray[np.int64]  # (R, 5) heads of q, k, v, the mask and out that meet
     pieces: int
     seconds: float
@@ -82,7 +96,7 @@ class _Plan(NamedTuple):
     mask: tuple[int, ...]
     out: tuple[int, ...]
     blocks: tuple[int, int]  # queries and keys in a block
-    joined: bool  # parts are merged into what was answered, or leave rows out
+    cleared: bool  # whether there are rows that no part of a head writes first
     work: tuple[_Work, ...]
 
 
@@ -92,17 +106,19 @@ def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: P
     reads, lead, out_lead = _reads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
     of_heads = plan.heads if plan.kind == "parts" else ((dense(n, length, plan.kind == "causal"),),)
     pair = (2.0 * (dim + e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * itemsize / 4
-    work = []
+    work, cleared = [], False
     for head, parts in enumerate(of_heads):
-        own = np.ascontiguousarray(reads[reads[:, 4] % len(of_heads) == head]) if len(of_heads) > 1 else reads
-        own.setflags(write=False)
-        for part in parts:
-            tiles = len(part.tiles)
-            work.append(_Work(_arrays(part), own, len(own) * tiles, len(own) * part.visited * pair))
-    joined = any(len(parts) != 1 or not _covers(parts[0], n) for parts in of_heads)
+        own = reads[reads[:, 4] % len(of_heads) == head] if len(of_heads) > 1 else reads
+        whole = next((part for part in parts if _covers(part, n)), None)
+        cleared = cleared or whole is None
+        for part in sorted(parts, key=lambda part: part is not whole):
+            order, met = _order(part, own)
+            arrays = AS_THEY_STAND if part.queries is None else part.queries, *part[2:]
+            seconds = len(own) * part.visited * pair
+            work.append(_Work(arrays, order, part is not whole, met, len(own) * len(part.tiles), seconds))
     return _Plan(
         (-1, n, dim), (-1, length, dim), (-1, length, e), (*lead, length), (*out_lead, n, e),
-        (min(SIDE, n), min(SIDE, length)), joined, tuple(work),
+        (min(SIDE, n), min(SIDE, length)), cleared, tuple(work),
     )  # fmt: skip
 
 
@@ -111,9 +127,38 @@ def _covers(part: Part, n: int) -> bool:
     return part.queries is None or len(part.queries) == n
 
 
-def _arrays(part: Part) -> Arrays:
-    queries, keys = (AS_THEY_STAND if tokens is None else tokens for tokens in part[:2])
-    return queries, keys, part.tiles, part.visits, part.words
+def _order(part: Part, reads: NDArray[np.int64]) -> tuple[_Order | None, NDArray[np.int64]]:
+    """Return what of the keys a part wants in another order, and the heads that meet, numbered among these."""
+    met = reads.copy()
+    met.setflags(write=False)
+    if part.keys is None:
+        return None, met
+    (k, of_k), (v, of_v), (rows, of_rows) = (np.unique(reads[:, at], return_inverse=True) for at in (1, 2, 3))
+    met = np.stack([reads[:, 0], of_k.reshape(-1), of_v.reshape(-1), of_rows.reshape(-1), reads[:, 4]], axis=-1)
+    met.setflags(write=False)
+    return _Order(part.keys, k, v, rows), met
+
+
+def _ordered(order: _Order, k: NDArray[Any], v: NDArray[Any], mask: NDArray[np.bool_], bias: NDArray[Any]) -> Inputs:
+    """Return keys, values and what is said of them, in the order of a part."""
+    length = k.shape[1]
+    given = [(k, order.k), (v, order.v)]
+    given += [(x.reshape(-1, length, 1), order.rows) for x in (mask, bias) if x.size > 0]
+    found = [np.empty((len(heads), len(order.tokens), x.shape[2]), x.dtype) for x, heads in given]
+
+    def take(low: int, high: int) -> None:
+        for (x, numbers), y in zip(given, found, strict=True):
+            for head in range(low, min(high, len(numbers))):
+                np.take(x[numbers[head]], order.tokens, axis=0, out=y[head], mode="clip")
+
+    share(take, max(len(numbers) for _, numbers in given), sum(y.nbytes for y in found) / BYTES_PER_SECOND)
+    for y in found:
+        y.setflags(write=False)
+    if bias.size > 0:
+        bias = found.pop().reshape(-1)
+    if mask.size > 0:
+        mask = found.pop().reshape(-1)
+    return found[0], found[1], mask, bias
 
 
 @kept_while_small

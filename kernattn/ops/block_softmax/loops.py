@@ -48,16 +48,16 @@ def _lowest(like):
 
 
 @inner
-def _adjust(scores, row, rows, columns, mask, mask_at, bias, bias_at, keys, first):
+def _adjust(scores, row, rows, columns, mask, bias, at):
     """Hide the scores of masked keys, and add to the others what is added to theirs."""
     nothing = _lowest(scores)
     for j in range(rows):
-        x, token = window(scores, j * row, columns), keys[first + j] if keys.size > 0 else first + j
-        if mask.size > 0 and not mask[mask_at + token]:
+        x = window(scores, j * row, columns)
+        if mask.size > 0 and not mask[at + j]:
             for i in range(columns):
                 x[i] = nothing
         elif bias.size > 0:
-            more = bias[bias_at + token]
+            more = bias[at + j]
             for i in range(columns):
                 x[i] += more
 
@@ -142,8 +142,9 @@ def _shrink(scratch, rows):
     num, row = scratch.num, scratch.row
     for i in range(rows):
         x, shrunk = window(num, i * row, row), scratch.decay[i]
-        for c in range(row):
-            x[c] *= shrunk
+        if shrunk != 1:
+            for c in range(row):
+                x[c] *= shrunk
 
 
 @inner
@@ -170,18 +171,7 @@ def _begin(scratch, q, at, first, rows, dim, factor, tokens):
 
 
 @inner
-def _gather(x, at, first, count, width, keys, mask, mask_at, tile, row):
-    """Copy the rows of so many keys to a tile, masked ones as zeros."""
-    if keys.size == 0:
-        load_rows(x, (at + first) * width, count, width, mask, mask_at + first, tile, row)
-        return
-    for j in range(count):
-        token = keys[first + j]
-        load_rows(x, (at + token) * width, 1, width, mask, mask_at + token, window(tile, j * row, width), row)
-
-
-@inner
-def _tokens_seen(i, visits, low, high, words, keys, mask, mask_at):
+def _tokens_seen(i, visits, low, high, words, mask, mask_at):
     """Return the tokens that query i of a tile sees in visits low to high."""
     count, one = 0, np.uint64(1)
     for s in range(low, high):
@@ -191,10 +181,9 @@ def _tokens_seen(i, visits, low, high, words, keys, mask, mask_at):
     for s in range(low, high):
         begin, end, number = visits[s]
         for j in range(begin, end):
-            token = keys[j] if keys.size > 0 else j
             there = number < 0 or (words[number, j - begin] >> np.uint64(i)) & one != 0
-            if there and (mask.size == 0 or mask[mask_at + token]):
-                seen[count] = token
+            if there and (mask.size == 0 or mask[mask_at + j]):
+                seen[count] = j
                 count += 1
     return seen[:count]
 
@@ -214,21 +203,24 @@ def _merge(answer, log, out, lse, at, e):
     peak = max(before, log)
     one, other = math.exp(before - peak), math.exp(log - peak)
     total = one + other
-    one, other = one / total, other / total
-    for c in range(e):  # a part without weight may hold anything
-        target[c] = (one * target[c] if one > 0 else 0.0) + (other * answer[c] if other > 0 else 0.0)
+    one, other = target.dtype.type(one / total), target.dtype.type(other / total)
+    if one == 0:  # a part without weight may hold anything
+        copy(answer, 0, e, target, 0)
+    elif other != 0:
+        for c in range(e):
+            target[c] = one * target[c] + other * answer[c]
     lse[at] = peak + math.log(total)
 
 
 @compiled
 def online_softmax(
-    q, k, v, mask, bias, scale, queries, keys, tiles, visits, words, joins, reads, out, lse, block, key_block, low, high
+    q, k, v, mask, bias, scale, queries, tiles, visits, words, joins, reads, out, lse, block, key_block, low, high
 ):
     """Answer tiles low to high of a part, the last ones of each read first: causal ones have most to do.
 
-    q (heads, n, D), k (heads, L, D) and v (heads, L, e); out and lse are flat. The part is that of
-    `kernattn.ops.plan.Part`, with nothing for tokens that stand as they are; one that `joins` is merged into what was
-    answered. reads (R, 5): head of q, of k, of v, of the mask and the bias, of out.
+    q (heads, n, D), k (heads, L, D) and v (heads, L, e), keys in the order of the part; out and lse are flat. The part
+    is that of `kernattn.ops.plan.Part`, its queries nothing where they stand as they are; one that `joins` is merged
+    into what was answered. reads (R, 5): head of q, of k, of v, of the mask and the bias, of out.
     """
     (_, n, dim), (_, length, e) = q.shape, v.shape
     q, k, v = whole(q), whole(k), whole(v)
@@ -247,10 +239,10 @@ def online_softmax(
             seen = words[max(0, number)]
             for at in range(start, stop, key_block):
                 count = min(key_block, stop - at)
-                if mask.size > 0 or keys.size > 0 or count % ROWS > 0 or e % lanes(q) > 0:
+                if mask.size > 0 or count % ROWS > 0 or e % lanes(q) > 0:
                     of_keys, values, step = whole(scratch.keys), whole(scratch.values), row_e
-                    _gather(k, at_k, at, count, dim, keys, mask, at_m, scratch.keys, dim)
-                    _gather(v, at_v, at, count, e, keys, mask, at_m, scratch.values, row_e)
+                    load_rows(k, (at_k + at) * dim, count, dim, mask, at_m + at, scratch.keys, dim)
+                    load_rows(v, (at_v + at) * e, count, e, mask, at_m + at, scratch.values, row_e)
                 else:
                     of_keys, step = window(k, (at_k + at) * dim, count * dim), e
                     values = window(v, (at_v + at) * e, count * e)
@@ -258,7 +250,7 @@ def online_softmax(
                 scores, size = scratch.scores, scratch.size
                 product(of_keys, 0, dim, 1, scratch.queries, 0, size, scores, 0, size, count, rows, dim, False, FULL)
                 if mask.size > 0 or bias.size > 0:
-                    _adjust(scores, size, count, rows, mask, at_m, bias, at_m, keys, at)
+                    _adjust(scores, size, count, rows, mask, bias, at_m + at)
                 if number >= 0:
                     _hide(scores, size, count, rows, seen)
                 if _exponentials(scratch, count, rows):
@@ -280,7 +272,7 @@ def online_softmax(
                     window(q, (at_q + token) * dim, dim),
                     window(k, at_k * dim, length * dim),
                     window(v, at_v * e, length * e),
-                    e, _tokens_seen(i, visits, begin, end, words, keys, mask, at_m),
+                    e, _tokens_seen(i, visits, begin, end, words, mask, at_m),
                     bias, at_m, scale, window(answers, (at + i) * e, e), logs, at + i,
                 )  # fmt: skip
             if joins:
