@@ -163,8 +163,18 @@ def _step(
 
 
 def _block_softmax(
-    run: Run, backend: str | None, q: Tensor, k: Tensor, v: Tensor, scale: float, plan: Plan, key_mask: Any
+    run: Run,
+    backend: str | None,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    scale: float,
+    plan: Plan,
+    key_mask: Any,
+    key_bias: Any,
 ) -> Any:
+    if key_bias is not None:
+        return NotImplemented
     return run("block_softmax", q, k, v, key_mask, scale, plan is CAUSAL, backend)
 
 

@@ -330,6 +330,22 @@ def test_key_bias_without_a_pattern(softmax_backend):
     np.testing.assert_allclose(to_numpy(out), wanted, rtol=1e-11, atol=1e-12)
 
 
+def test_torch_differentiates_attention_over_a_pattern():
+    """Also with a bias: neither has a compiled backward yet, and the reference is left to autograd."""
+    torch = pytest.importorskip("torch")
+    given = [torch.tensor(x, requires_grad=True) for x in laws.arrays(9, (20, 4), (20, 4), (20, 3), dtype="float64")]
+    bias = torch.zeros(20, dtype=torch.float64, requires_grad=True)
+    mask = torch.tensor(P.local(3).plan(20).mask())
+    for pattern, sees in ((P.local(3), mask), (None, torch.ones_like(mask))):
+        out = ka.softmax_attention(*given, key_bias=bias, pattern=pattern)
+        found = torch.autograd.grad(out.square().sum(), (*given, bias))
+        q, k, v = given
+        scores = torch.where(sees, q @ k.mT / 2 + bias, -torch.inf)
+        wanted = torch.autograd.grad((torch.softmax(scores, -1) @ v).square().sum(), (*given, bias))
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other)
+
+
 @pytest.mark.parametrize(
     ("call", "match"),
     [
