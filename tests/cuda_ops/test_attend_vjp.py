@@ -44,7 +44,8 @@ def pullbacks(cupy, spec, q, k, v, mask, state, out, normaliser, g, learn):
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
 def test_pullbacks(cupy, monkeypatch, kind, dtype):
     monkeypatch.setattr(linear, "SLAB_TILES", 1)
-    for shape in (((2, 2), (2, 1), 150, 5, 7, 37), ((), (), 3, 70, 70, 16)):
+    grouped = (2, 1) if dtype in ("float32", "float64") else (2, 2)  # of 16 bits that is another instance
+    for shape in (((2, 2), grouped, 150, 5, 7, 37), ((), (), 3, 70, 70, 16)):
         given = problem(cupy, specs(np.random.default_rng(0), kind, *shape[-3::2]), dtype, *shape[:-1])
         for learn in (True, False):
             agree(*pullbacks(cupy, *given, learn), dtype)
