@@ -1,0 +1,109 @@
+"""Calls out of JAX to what runs on NumPy's arrays: at once, or at run time of what is being traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kernattn._bridge import library_of
+from kernattn.errors import BackendUnavailable
+
+try:  # buffers as they lie; not public yet
+    from jax.experimental.buffer_callback import buffer_callback
+except ImportError:
+    buffer_callback = None
+
+__all__ = ["called", "differentiable", "is_traced"]
+
+Host = Callable[..., Any]
+"""A function of NumPy's arrays, of tuples of them and of None in place of what is not given; returns the like."""
+
+
+def is_traced(tree: Any) -> bool:
+    """Is any of the arrays in a tree a tracer?"""
+    return any(isinstance(x, jax.core.Tracer) for x in jax.tree.leaves(tree))
+
+
+def called(host: Host, results: Host, args: tuple[Any, ...], *, apart: bool = False, staged: Host | None = None) -> Any:
+    """Return what `host` makes of arrays.
+
+    Parameters
+    ----------
+    host : callable
+        What runs.
+    results : callable
+        Returns the shapes and dtypes of what `host` makes of the same arguments.
+    args : tuple
+        Arrays, all with equally many leading axes, tuples of them, and None.
+    apart : bool
+        Whether calls that `vmap` makes stay calls of their own. Else they are one, with one more leading axis.
+    staged : callable, optional
+        What is traced in place of a callback.
+    """
+    if not is_traced(args):
+        return library_of(jax.tree.leaves(args)[0]).call(host, jax.tree.leaves(args)[0], args)  # type: ignore[union-attr]
+
+    def at_run_time(*args: Any) -> Any:
+        return _called_back(host, results(*args), args) if staged is None else staged(*args)
+
+    def many(size: int, mapped: Any, *args: Any) -> tuple[Any, Any]:
+        args = jax.tree.map(lambda x, has: x if has else jnp.broadcast_to(x, (size, *x.shape)), args, tuple(mapped))
+
+        def one(args: tuple[Any, ...]) -> Any:
+            return called(host, results, args, apart=apart, staged=staged)
+
+        found = jax.lax.map(one, args) if apart else one(args)
+        return found, jax.tree.map(lambda x: True, found)
+
+    run = jax.custom_batching.custom_vmap(at_run_time)
+    run.def_vmap(many)
+    return run(*args)
+
+
+def _called_back(host: Host, results: Any, args: tuple[Any, ...]) -> Any:
+    """Return what `host` will make of arrays at run time."""
+
+    def on_numpy(*args: Any) -> Any:
+        return host(*jax.tree.map(np.asarray, args))
+
+    if buffer_callback is None:
+        return jax.pure_callback(on_numpy, results, *args)
+
+    def fill(context: Any, out: Any, *args: Any) -> None:
+        for room, found in zip(jax.tree.leaves(out), jax.tree.leaves(on_numpy(*args)), strict=True):
+            np.copyto(np.asarray(room), found, casting="no")
+
+    return buffer_callback(fill, results)(*args)
+
+
+def differentiable(rule: Any, *args: Any) -> Any:
+    """Return what a rule makes of arrays; its pullback is the rule's, which has none of its own."""
+
+    def value(*args: Any) -> Any:
+        return called(rule.value, rule.results, args, apart=rule.apart, staged=rule.staged)
+
+    def forward(*args: Any) -> tuple[Any, Any]:
+        out, kept = called(rule.forward, rule.forms, args, apart=rule.apart)
+        return out, (args, out, kept)
+
+    def backward(known: tuple[Any, ...], g: Any) -> Any:
+        return once(*known, g)
+
+    def pulled(*known: Any) -> Any:
+        return called(rule.backward, rule.backward_forms, known, apart=rule.apart)
+
+    once = jax.custom_jvp(pulled)
+    once.defjvp(_no_second)
+    function = jax.custom_vjp(value)
+    function.defvjp(forward, backward)
+    return function(*args)
+
+
+def _no_second(primals: Any, tangents: Any) -> Any:
+    raise BackendUnavailable(
+        "compiled pullbacks have no derivatives: second derivatives need backend='reference', which has all"
+    )

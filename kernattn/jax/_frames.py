@@ -1,0 +1,92 @@
+"""Decode steps as calls of XLA's own: its foreign function interface reaches the compiled loop without Python."""
+
+from __future__ import annotations
+
+import ctypes
+import re
+from collections.abc import Callable
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from kernattn._array import dtype_name, largest
+from kernattn._dispatch import missing
+from kernattn._fork import imported
+from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.spec import MapSpec
+
+__all__ = ["in_frames"]
+
+
+def in_frames(q_spec: MapSpec, k_spec: MapSpec, names: tuple[str, ...]) -> Callable[..., Any] | None:
+    """Return what is traced for a step; None where a callback has to do it.
+
+    That is where numbers of the map are known at run time alone, log scales of rows come from elsewhere, or this
+    version of JAX has another interface.
+    """
+    if names or not (q_spec.direct and k_spec.direct) or missing("cpu") is not None or not _is_known():
+        return None
+    return partial(_staged, q_spec, k_spec)
+
+
+def _staged(
+    q_spec: MapSpec, k_spec: MapSpec, state: PeakedSum, q: Any, k: Any, v: Any, mask: Any, numbers: tuple[()]
+) -> tuple[Any, PeakedSum]:
+    """Return the output and the sums after the token, to be computed when XLA calls."""
+    wide, who = state.s.dtype, imported("kernattn.ops._numba.heads").heads(q.shape[:-1], k.shape[:-1], v.shape[:-1])
+    packed = imported("kernattn.ops._numba.packing").packed_map
+    (q_numbers, q_constants), (k_numbers, k_constants) = (
+        packed(spec, np.dtype(wide), x.shape[-1]).arrays for spec, x in ((q_spec, q), (k_spec, k))
+    )
+    admits = jnp.zeros(0, bool) if mask is None else jnp.broadcast_to(mask, who.lead)
+    form = jax.ShapeDtypeStruct((*who.out_lead, v.shape[-1]), wide)
+    out, *after = jax.ffi.ffi_call(_target(dtype_name(state.s)), (form, *(_form(x) for x in state)))(
+        _halves(q_numbers), q_constants, _halves(k_numbers), k_constants,
+        *(x.astype(wide) for x in (q, k, v)), jnp.zeros(0, wide), admits, _halves(who.table), *state,
+    )  # fmt: skip
+    return _narrowed(out, v.dtype), PeakedSum(*after)
+
+
+def _form(x: Any) -> Any:
+    return jax.ShapeDtypeStruct(x.shape, x.dtype)
+
+
+def _halves(integers: Any) -> Any:
+    """Return integers of 64 bits as twice as many of 32, which JAX always has."""
+    return integers.view(np.int32)
+
+
+def _narrowed(out: Any, dtype: Any) -> Any:
+    """Return outputs in a dtype, held to what it can say; infinity and NaN stay."""
+    if out.dtype == dtype:
+        return out
+    limit = largest(dtype)
+    return jnp.where(jnp.isfinite(out), jnp.clip(out, -limit, limit), out).astype(dtype)
+
+
+@cache
+def _target(dtype: str) -> str:
+    """Return the name by which XLA knows the handler of a dtype, after it has been told."""
+    name, address = f"kernattn_step_{dtype}", imported("kernattn.ops.step.frame_loops").handler(np.dtype(dtype))
+    jax.ffi.register_ffi_target(name, jax.ffi.pycapsule(ctypes.c_void_p(address)), platform="cpu")
+    return name
+
+
+@cache
+def _is_known() -> bool:
+    """Is the interface of this JAX the one whose frames the handler reads?"""
+    return _version() == imported("kernattn.ops.step.frame_loops").VERSION
+
+
+def _version() -> tuple[int, ...] | None:
+    """Return the version of XLA's interface that JAX's headers state."""
+    try:
+        text = (Path(jax.ffi.include_dir()) / "xla/ffi/api/c_api.h").read_text(encoding="utf-8")
+    except (AttributeError, OSError):
+        return None
+    found = [re.search(rf"#define XLA_FFI_API_{part} (\d+)", text) for part in ("MAJOR", "MINOR")]
+    return tuple(int(match[1]) for match in found if match is not None)
