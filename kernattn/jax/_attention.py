@@ -11,10 +11,11 @@ from kernattn import attention
 from kernattn._array import Array
 from kernattn._check import boolean, finite_number
 from kernattn.attention._check import check_arrays, feature_map, linear_state
+from kernattn.attention._lowering import sums_of
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.jax._calls import differentiable
-from kernattn.jax._front import check_jax, compiles, leading, levelled, shaped
+from kernattn.jax._front import check_jax, compiles, leading, levelled, shaped, specs_of
 from kernattn.jax._numbers import numbers_of
 from kernattn.jax._rules import Causal, Features, Linear, Softmax
 from kernattn.ops.peaked import LinearState
@@ -83,7 +84,7 @@ def linear_attention(
     q, k = (numbers.scaled(phi, x) for x in (q, k))
     if not compiles(backend, phi, q, k, v, key_mask, numbers.values):
         return attention.linear_attention(q, k, v, numbers.traced(phi), key_mask=key_mask, backend="reference")
-    rule = Linear(phi.query_spec, phi.key_spec, numbers.names)
+    rule = Linear(*specs_of(phi), numbers.names)
     return differentiable(rule, *levelled((q, 2), (k, 2), (v, 2), (key_mask, 1)), numbers.values)
 
 
@@ -160,13 +161,13 @@ def causal_linear_attention(
         )
     numbers = numbers_of(phi, learn)
     q, k = (numbers.scaled(phi, x) for x in (q, k))
-    sums = None if state is None else state[:3]
+    sums = None if state is None else sums_of(state)
     if not compiles(backend, phi, q, k, v, sums, key_mask, segment_ids, numbers.values):
         return attention.causal_linear_attention(
             q, k, v, numbers.traced(phi),
             state=state, key_mask=key_mask, segment_ids=segment_ids, backend="reference",
         )  # fmt: skip
-    rule = Causal(phi.query_spec, phi.key_spec, numbers.names)
+    rule = Causal(*specs_of(phi), numbers.names)
     lead = leading(2, k, v)
     q, k, v, mask, ids = levelled((q, 2), (k, 2), (v, 2), (key_mask, 1), (segment_ids, 1))
     before = None if sums is None else shaped(sums, (1,) * (q.ndim - 2 - len(lead)) + lead)
@@ -284,5 +285,5 @@ def features(
         traced = numbers.traced(phi)
         run: Any = traced.key if keys else traced.query
         return run(x, backend="reference")
-    spec = phi.key_spec if keys else phi.query_spec
+    spec = specs_of(phi)[keys]
     return differentiable(Features(spec, spec, numbers.names), x, numbers.values)

@@ -87,20 +87,24 @@ def differentiable(rule: Any, *args: Any) -> Any:
         return called(rule.value, rule.results, args, apart=rule.apart, staged=rule.staged)
 
     def forward(*args: Any) -> tuple[Any, Any]:
-        out, kept = called(rule.forward, rule.forms, args, apart=rule.apart)
+        out, kept = _once(rule.forward, rule.forms, rule.apart)(*args)
         return out, (args, out, kept)
 
     def backward(known: tuple[Any, ...], g: Any) -> Any:
-        return once(*known, g)
+        return _once(rule.backward, rule.backward_forms, rule.apart)(*known, g)
 
-    def pulled(*known: Any) -> Any:
-        return called(rule.backward, rule.backward_forms, known, apart=rule.apart)
-
-    once = jax.custom_jvp(pulled)
-    once.defjvp(_no_second)
+    if not is_traced(args):
+        return value(*args)
     function = jax.custom_vjp(value)
     function.defvjp(forward, backward)
     return function(*args)
+
+
+def _once(host: Host, results: Host, apart: bool) -> Host:
+    """Return what calls `host`, and says which implementation has derivatives of what it makes."""
+    run: Any = jax.custom_jvp(lambda *args: called(host, results, args, apart=apart))
+    run.defjvp(_no_second)
+    return run  # type: ignore[no-any-return]
 
 
 def _no_second(primals: Any, tangents: Any) -> Any:

@@ -21,6 +21,9 @@ from kernattn.ops.spec import MapSpec
 
 __all__ = ["in_frames"]
 
+IN_PLACE = {10: 1, 11: 2, 12: 3}
+"""Which operand, of the state, lies where which result does; XLA copies one that is still needed."""
+
 
 def in_frames(q_spec: MapSpec, k_spec: MapSpec, names: tuple[str, ...]) -> Callable[..., Any] | None:
     """Return what is traced for a step; None where a callback has to do it.
@@ -44,7 +47,10 @@ def _staged(
     )
     admits = jnp.zeros(0, bool) if mask is None else jnp.broadcast_to(mask, who.lead)
     form = jax.ShapeDtypeStruct((*who.out_lead, v.shape[-1]), wide)
-    out, *after = jax.ffi.ffi_call(_target(dtype_name(state.s)), (form, *(_form(x) for x in state)))(
+    call = jax.ffi.ffi_call(
+        _target(dtype_name(state.s)), (form, *(_form(x) for x in state)), input_output_aliases=IN_PLACE
+    )
+    out, *after = call(
         _halves(q_numbers), q_constants, _halves(k_numbers), k_constants,
         *(x.astype(wide) for x in (q, k, v)), jnp.zeros(0, wide), admits, _halves(who.table), *state,
     )  # fmt: skip
@@ -79,7 +85,7 @@ def _target(dtype: str) -> str:
 @cache
 def _is_known() -> bool:
     """Is the interface of this JAX the one whose frames the handler reads?"""
-    return _version() == imported("kernattn.ops.step.frame_loops").VERSION
+    return bool(_version() == imported("kernattn.ops.step.frame_loops").VERSION)
 
 
 def _version() -> tuple[int, ...] | None:

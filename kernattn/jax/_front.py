@@ -11,12 +11,13 @@ from kernattn._array import Array
 from kernattn._bridge import Kept, library_of
 from kernattn._check import one_of
 from kernattn._dispatch import missing
-from kernattn._gradients.maps import checked_map
+from kernattn._gradients.maps import checked_map, spec_of
 from kernattn.errors import BackendUnavailable, DTypeError, ParameterError
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import PeakedSum
+from kernattn.ops.spec import MapSpec
 
-__all__ = ["check_jax", "compiles", "leading", "levelled", "shaped"]
+__all__ = ["check_jax", "compiles", "leading", "levelled", "shaped", "specs_of"]
 
 
 def check_jax(**arrays: Any) -> None:
@@ -60,15 +61,24 @@ def _why_not(phi: FeatureMap | None, given: tuple[Any, ...]) -> str | None:
     return None
 
 
+def specs_of(phi: FeatureMap) -> tuple[MapSpec, MapSpec]:
+    """Return the specs of queries and keys of a map that compiled loops take."""
+    return spec_of(phi, False), spec_of(phi, True)
+
+
 def levelled(*pairs: tuple[Any, int]) -> list[Any]:
     """Return arrays, each beside the number of its own axes, with equally many leading axes; None stays None."""
     most = max(array.ndim - axes for array, axes in pairs if array is not None)
-    return [None if x is None else x.reshape((1,) * (most + axes - x.ndim) + x.shape) for x, axes in pairs]
+    return [x if x is None else _shaped(x, (1,) * (most + axes - x.ndim) + x.shape) for x, axes in pairs]
 
 
 def shaped(sums: PeakedSum, lead: tuple[int, ...]) -> PeakedSum:
     """Return sums with these leading axes."""
-    return PeakedSum(*(x.reshape(lead + x.shape[x.ndim - axes :]) for x, axes in zip(sums, (2, 1, 1), strict=True)))
+    return PeakedSum(*(_shaped(x, lead + x.shape[x.ndim - axes :]) for x, axes in zip(sums, (2, 1, 1), strict=True)))
+
+
+def _shaped(x: Any, shape: tuple[int, ...]) -> Any:
+    return x if x.shape == shape else x.reshape(shape)
 
 
 def leading(axes: int, *arrays: Array) -> tuple[int, ...]:

@@ -166,16 +166,16 @@ class Causal(OfMap):
 
     def value(self, *args: Any) -> Any:
         """Return the outputs and the sums after the last token."""
-        out, _, after = self._run(*args, False)
+        out, _, after = self._run(False, *args)
         return out, after
 
     def forward(self, *args: Any) -> Any:
         """Return the same, and the normalisers."""
-        out, normaliser, after = self._run(*args, True)
+        out, normaliser, after = self._run(True, *args)
         return (out, after), normaliser
 
     def _run(
-        self, q: Array, k: Array, v: Array, state: Any, mask: Any, ids: Any, numbers: Numbers, normaliser: bool
+        self, normaliser: bool, q: Array, k: Array, v: Array, state: Any, mask: Any, ids: Any, numbers: Numbers
     ) -> Any:
         return CAUSAL.implementation(v)(q, k, v, *self.specs(numbers), state, mask, ids, normaliser)
 

@@ -7,23 +7,30 @@ from jax import tree_util
 from kernattn import attention
 from kernattn._array import Array
 from kernattn.attention._check import check_arrays, check_token, feature_map, linear_state
+from kernattn.attention._lowering import sums_of
 from kernattn.features import FeatureMap
 from kernattn.jax._attention import Learnt
 from kernattn.jax._calls import differentiable
 from kernattn.jax._frames import in_frames
-from kernattn.jax._front import check_jax, compiles, leading, levelled, shaped
+from kernattn.jax._front import check_jax, compiles, leading, levelled, shaped, specs_of
 from kernattn.jax._numbers import numbers_of
 from kernattn.jax._rules import Attend, KeyState, Step
 from kernattn.ops.peaked import LinearState
 
 __all__ = ["attend", "key_state", "linear_attention_step"]
 
+
+def _made(fingerprint: int, arrays: tuple[Array, Array, Array]) -> LinearState:
+    s, z, peak = arrays
+    return LinearState(s, z, peak, fingerprint)
+
+
 NAMES = tuple(map(tree_util.GetAttrKey, LinearState._fields[:3]))
 
 tree_util.register_pytree_with_keys(  # the draw is no array: it is compared where JAX traces, too
     LinearState,
     lambda state: (tuple(zip(NAMES, state[:3], strict=True)), state.fingerprint),
-    lambda fingerprint, arrays: LinearState(*arrays, fingerprint),
+    _made,
     lambda state: (state[:3], state.fingerprint),
 )
 
@@ -81,14 +88,12 @@ def key_state(
     k = numbers.scaled(phi, k)
     if not compiles(backend, phi, k, v, key_mask, numbers.values):
         return attention.key_state(k, v, numbers.traced(phi), key_mask=key_mask, backend="reference")
-    rule, lead = KeyState(phi.query_spec, phi.key_spec, numbers.names), leading(2, k, v)
+    rule, lead = KeyState(*specs_of(phi), numbers.names), leading(2, k, v)
     sums = differentiable(rule, *levelled((k, 2), (v, 2), (key_mask, 1)), numbers.values)
     return LinearState(*shaped(sums, lead), phi.fingerprint)
 
 
-def attend(
-    state: LinearState, q: Array, phi: FeatureMap, *, learn: Learnt = None, backend: str | None = None
-) -> Array:
+def attend(state: LinearState, q: Array, phi: FeatureMap, *, learn: Learnt = None, backend: str | None = None) -> Array:
     r"""Return :math:`o_i = \phi(q_i)^T S / \phi(q_i)^T z` for queries against a state.
 
     `kernattn.attend`, compiled also where JAX traces, maps or differentiates.
@@ -133,9 +138,9 @@ def attend(
     q = numbers.scaled(phi, q)
     if not compiles(backend, phi, state[:3], q, numbers.values):
         return attention.attend(state, q, numbers.traced(phi), backend="reference")
-    rule = Attend(phi.query_spec, phi.key_spec, numbers.names)
+    rule = Attend(*specs_of(phi), numbers.names)
     s, q = levelled((state.s, 2), (q, 2))
-    return differentiable(rule, shaped(state[:3], s.shape[:-2]), q, numbers.values)
+    return differentiable(rule, shaped(sums_of(state), s.shape[:-2]), q, numbers.values)
 
 
 def linear_attention_step(
@@ -208,9 +213,10 @@ def linear_attention_step(
         return attention.linear_attention_step(
             state, q, k, v, numbers.traced(phi), key_mask=key_mask, backend="reference"
         )
-    specs = phi.query_spec, phi.key_spec, numbers.names
-    rule, lead = Step(*specs, staged=in_frames(*specs)), leading(1, k, v)
+    specs = specs_of(phi)
+    rule = Step(*specs, numbers.names, in_frames(*specs, numbers.names))
+    lead = leading(1, k, v)
     q, k, v, mask = levelled((q, 1), (k, 1), (v, 1), (key_mask, 0))
-    before = shaped(state[:3], (1,) * (q.ndim - 1 - len(lead)) + lead)
+    before = shaped(sums_of(state), (1,) * (q.ndim - 1 - len(lead)) + lead)
     out, after = differentiable(rule, before, q, k, v, mask, numbers.values)
     return out, LinearState(*shaped(after, lead), phi.fingerprint)

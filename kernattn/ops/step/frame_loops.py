@@ -138,18 +138,20 @@ def handler(dtype: np.dtype[Any]) -> int:
         if extension != 0 and _word(extension, KIND) & LOW == ASKS_VERSION:
             _put(_word(extension, METADATA), MAJOR_MINOR, VERSION[0] + (VERSION[1] << 32))
         elif _word(frame, STAGE) & LOW == EXECUTE:
-            call((
-                (whole(frame, 0), constants(frame, 1)),
-                (whole(frame, 2), constants(frame, 3)),
-                (read(frame, 4), read(frame, 5), read(frame, 6), constants(frame, 7)),
-                mask(frame, 8),
-                table(frame, 9),
-                (read(frame, 10), read(frame, 11), read(frame, 12)),
-                written(frame, 0),
-                (written(frame, 1), written(frame, 2), written(frame, 3)),
-                table(frame, 9),  # no board: one slab is not shared
-                types.int64(1),
-            ))
+            call(
+                (
+                    (whole(frame, 0), constants(frame, 1)),
+                    (whole(frame, 2), constants(frame, 3)),
+                    (read(frame, 4), read(frame, 5), read(frame, 6), constants(frame, 7)),
+                    mask(frame, 8),
+                    table(frame, 9),
+                    (read(frame, 10), read(frame, 11), read(frame, 12)),
+                    written(frame, 0),
+                    (written(frame, 1), written(frame, 2), written(frame, 3)),
+                    table(frame, 9),  # no board: one slab is not shared
+                    types.int64(1),
+                )
+            )
         return types.int64(0)
 
     compiled = numba.cfunc(types.int64(types.int64), **OPTIONS)(handle)
