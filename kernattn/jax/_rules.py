@@ -26,7 +26,7 @@ from kernattn.ops.features import OP as FEATURES
 from kernattn.ops.features_vjp import OP as FEATURES_VJP
 from kernattn.ops.key_state import OP as KEY_STATE
 from kernattn.ops.key_state_vjp import OP as KEY_STATE_VJP
-from kernattn.ops.peaked import LogNormaliser, PeakedSum
+from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.plan import Plan
 from kernattn.ops.spec import MapSpec
 from kernattn.ops.step import OP as STEP
@@ -49,10 +49,10 @@ def _rows(last: int, dtype: Any, *arrays: Any) -> Any:
     return ShapeDtypeStruct((*lead, arrays[0].shape[-2], last), dtype)
 
 
-def _normaliser(out: Any) -> LogNormaliser:
+def _normaliser(out: Any) -> Normaliser:
     """Return the form of the normalisers of outputs."""
     number = ShapeDtypeStruct(out.shape[:-1], _wide(out))
-    return LogNormaliser(*[number] * len(LogNormaliser._fields))
+    return Normaliser(number, number)
 
 
 def _like(x: Any) -> Any:
@@ -105,12 +105,12 @@ class OfMap(Rule):
         return bool(self.names)
 
     def specs(self, numbers: Numbers) -> tuple[MapSpec, MapSpec]:
-        """Return the specs of queries and keys, with what is learnt."""
+        """Return the specs of queries, without their rows' log scales, which cancel, and of keys: with what is learnt."""
         if not self.names:
-            return self.q_spec, self.k_spec
+            return self.q_spec.unscaled, self.k_spec
         given: dict[str, Any] = {name: np.array(x, np.float64) for name, x in zip(self.names, numbers, strict=True)}
-        spec = replace(self.q_spec, **given)
-        return spec, spec
+        spec = replace(self.k_spec, **given)
+        return spec.unscaled, spec
 
     def sums(self, k: Any, v: Any) -> PeakedSum:
         """Return the form of a summary of keys and values (..., n, d) and (..., n, e)."""
@@ -119,11 +119,12 @@ class OfMap(Rule):
         return PeakedSum(*(ShapeDtypeStruct(shape, _wide(v)) for shape in shapes))
 
     def learnt(self, numbers: Numbers, *sides: MapCotangent) -> Numbers:
-        """Return the cotangents of the numbers, those of all sides together."""
-        return tuple(
-            np.asarray(sum(getattr(side, name) for side in sides), x.dtype)
-            for name, x in zip(self.names, numbers, strict=True)
-        )
+        """Return the cotangents of the numbers, those of all sides together; queries have none of row weights."""
+        found = []
+        for name, x in zip(self.names, numbers, strict=True):
+            parts = [part for side in sides if (part := getattr(side, name)) is not None]
+            found.append(np.asarray(sum(parts, np.zeros(x.shape)), x.dtype))
+        return tuple(found)
 
 
 class Linear(OfMap):
@@ -274,7 +275,7 @@ class Attend(OfMap):
 
 
 class Features(OfMap):
-    """The features of rows x, by the queries' spec."""
+    """The features of rows x, by the keys' spec."""
 
     def forms(self, x: Any, numbers: Numbers) -> tuple[Any, Any]:
         """Return the forms of the value, and of what the pullback needs."""
@@ -282,7 +283,7 @@ class Features(OfMap):
 
     def value(self, x: Array, numbers: Numbers) -> Any:
         """Return the features."""
-        return FEATURES.implementation(x)(x, self.specs(numbers)[0])
+        return FEATURES.implementation(x)(x, self.specs(numbers)[1])
 
     def forward(self, *args: Any) -> Any:
         """Return the same: the pullback needs no more."""
@@ -291,7 +292,7 @@ class Features(OfMap):
     def backward(self, args: Any, out: Any, kept: Any, g: Any) -> Any:
         """Return the cotangents of the arguments."""
         x, numbers = args
-        found = FEATURES_VJP.implementation(x)(x, self.specs(numbers)[0], g, self.apart)
+        found = FEATURES_VJP.implementation(x)(x, self.specs(numbers)[1], g, self.apart)
         return found.x, self.learnt(numbers, found)
 
 
@@ -319,7 +320,7 @@ class Softmax(Rule):
     def forward(self, q: Array, k: Array, v: Array, mask: Array | None, scale: Any) -> Any:
         """Return the same, and the logs of the normalisers."""
         factor = float(scale) if self.scale is None else self.scale
-        return SOFTMAX.implementation(q)(q, k, v, factor, self.plan, mask)
+        return SOFTMAX.implementation(q)(q, k, v, factor, self.plan, mask, None)
 
     def backward(self, args: Any, out: Any, kept: Any, g: Any) -> Any:
         """Return the cotangents of the arguments."""
