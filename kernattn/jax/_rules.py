@@ -21,7 +21,7 @@ from kernattn.ops.block_softmax import OP as SOFTMAX
 from kernattn.ops.block_softmax_vjp import OP as SOFTMAX_VJP
 from kernattn.ops.causal import OP as CAUSAL
 from kernattn.ops.causal_vjp import OP as CAUSAL_VJP
-from kernattn.ops.cotangents import MapCotangent
+from kernattn.ops.cotangents import MapCotangent, in_units_of
 from kernattn.ops.features import OP as FEATURES
 from kernattn.ops.features_vjp import OP as FEATURES_VJP
 from kernattn.ops.key_state import OP as KEY_STATE
@@ -105,7 +105,7 @@ class OfMap(Rule):
         return bool(self.names)
 
     def specs(self, numbers: Numbers) -> tuple[MapSpec, MapSpec]:
-        """Return the specs of queries, without their rows' log scales, which cancel, and of keys: with what is learnt."""
+        """Return the specs of queries, less their log scales of rows, which cancel, and of keys; with what is learnt."""
         if not self.names:
             return self.q_spec.unscaled, self.k_spec
         given: dict[str, Any] = {name: np.array(x, np.float64) for name, x in zip(self.names, numbers, strict=True)}
@@ -153,7 +153,7 @@ class Linear(OfMap):
         q, k, v, mask, numbers = args
         (q_spec, k_spec), (sums, normaliser) = self.specs(numbers), kept
         found, dq = ATTEND_VJP.implementation(q)(sums, q, q_spec, out, normaliser, g, self.apart)
-        dk, dv = KEY_STATE_VJP.implementation(k)(k, v, k_spec, mask, found._replace(peak=sums.peak), self.apart)
+        dk, dv = KEY_STATE_VJP.implementation(k)(k, v, k_spec, mask, found, self.apart)
         return dq.x, dk.x, dv, None, self.learnt(numbers, dq, dk)
 
 
@@ -271,7 +271,7 @@ class Attend(OfMap):
         """Return the cotangents of the arguments."""
         state, q, numbers = args
         sums, dq = ATTEND_VJP.implementation(q)(state, q, self.specs(numbers)[0], out, kept, g, self.apart)
-        return sums, dq.x, self.learnt(numbers, dq)
+        return in_units_of(state, sums), dq.x, self.learnt(numbers, dq)
 
 
 class Features(OfMap):
