@@ -105,7 +105,7 @@ class OfMap(Rule):
         return bool(self.names)
 
     def specs(self, numbers: Numbers) -> tuple[MapSpec, MapSpec]:
-        """Return the specs of queries, less their log scales of rows, which cancel, and of keys; with what is learnt."""
+        """Return the specs of queries, less the rows' log scales, which cancel, and of keys, with what is learnt."""
         if not self.names:
             return self.q_spec.unscaled, self.k_spec
         given: dict[str, Any] = {name: np.array(x, np.float64) for name, x in zip(self.names, numbers, strict=True)}
