@@ -6,6 +6,7 @@ from typing import Any
 
 from kernattn._array import Array, namespace
 from kernattn._dispatch import Composed
+from kernattn._graphs import traceable
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
 from kernattn.errors import ShapeError
@@ -20,6 +21,7 @@ __all__ = ["causal_linear_attention", "causal_normalised", "causal_with_lse", "l
 BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, 4, ATTEND, ("cpu",))
 
 
+@traceable("linear_attention")
 def linear_attention(
     q: Array, k: Array, v: Array, phi: FeatureMap, *, key_mask: Array | None = None, backend: str | None = None
 ) -> Array:
@@ -72,6 +74,7 @@ def linear_attention(
     return out
 
 
+@traceable("causal_linear_attention")
 def causal_linear_attention(
     q: Array,
     k: Array,

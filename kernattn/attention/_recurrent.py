@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernattn._array import Array
 from kernattn._check import boolean
+from kernattn._graphs import traceable
 from kernattn.attention._check import check_out, check_token, feature_map, linear_state
 from kernattn.attention._lowering import implementation, lowered_token, state_of, sums_of
 from kernattn.features import FeatureMap
@@ -13,6 +14,7 @@ from kernattn.ops.step import OP as STEP
 __all__ = ["linear_attention_step"]
 
 
+@traceable("linear_attention_step")
 def linear_attention_step(
     state: LinearState,
     q: Array,

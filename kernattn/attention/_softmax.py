@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernattn._array import Array
 from kernattn._check import boolean, finite_number, shown
+from kernattn._graphs import traceable
 from kernattn.attention._check import check_arrays, leading
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ShapeError
@@ -13,6 +14,7 @@ from kernattn.ops.plan import ALL, CAUSAL, Plan, cut_off
 __all__ = ["softmax_attention", "softmax_with_lse"]
 
 
+@traceable("softmax_attention")
 def softmax_attention(
     q: Array,
     k: Array,

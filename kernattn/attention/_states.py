@@ -6,6 +6,7 @@ from typing import Any
 
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
 from kernattn._check import check_room, positive_integer, shown
+from kernattn._graphs import traceable
 from kernattn.attention._check import (
     check_arrays,
     check_draws,
@@ -76,6 +77,7 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     return state_of(sums, phi.fingerprint)
 
 
+@traceable("key_state")
 def key_state(
     k: Array, v: Array, phi: FeatureMap, *, key_mask: Array | None = None, backend: str | None = None
 ) -> LinearState:
@@ -118,6 +120,7 @@ def key_state(
     return state_of(run(keys, v, spec, key_mask), phi.fingerprint)
 
 
+@traceable("attend")
 def attend(state: LinearState, q: Array, phi: FeatureMap, *, backend: str | None = None) -> Array:
     r"""Return :math:`o_i = \phi(q_i)^T S / \phi(q_i)^T z` for queries against a state.
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -104,12 +106,14 @@ def softmax_attention(
     scale: float | None = None,
     causal: bool = False,
     key_mask: Tensor | None = None,
+    key_bias: Tensor | None = None,
+    pattern: Any = None,
     backend: str | None = None,
 ) -> Tensor:
     r"""Return :func:`kernattn.softmax_attention` of tensors, :math:`\mathrm{softmax}(s q k^T) v`."""
     q, k, v = _taken(q=q, k=k, v=v)
-    out: Tensor = attention.softmax_attention(q, k, v, scale=scale, causal=causal, key_mask=key_mask, backend=backend)
-    return out
+    options = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern, "backend": backend}
+    return attention.softmax_attention(q, k, v, scale=scale, causal=causal, **options)
 
 
 def features(phi: FeatureMap, x: Tensor, *, key: bool = False, backend: str | None = None) -> Tensor:

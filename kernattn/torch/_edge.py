@@ -17,7 +17,7 @@ from kernattn.ops.plan import ALL, CAUSAL, Plan
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.torch._functions import Compiled, Transformed
 from kernattn.torch._pairs import PAIRS
-from kernattn.torch._specs import keep, name_of, numbers_of
+from kernattn.torch._specs import keep_spec, name_of, numbers_of
 
 __all__ = ["handed"]
 
@@ -62,7 +62,9 @@ def _way(library: Torch, arguments: tuple[Any, ...]) -> Run | None:
     if not all(type(x) in library.kinds or (traced and isinstance(x, TRACED)) for x in tensors):
         return None
     if traced:
-        keep(*(x for x in arguments if isinstance(x, MapSpec)))
+        for x in arguments:
+            if isinstance(x, MapSpec):
+                keep_spec(x)
         return _named
     return _transformed if any(map(library.transformed, tensors)) else _applied
 

@@ -148,7 +148,7 @@ def step_(s: Tensor, z: Tensor, peak: Tensor, *rest: Any) -> Tensor:
 def block_softmax(
     q: Tensor, k: Tensor, v: Tensor, key_mask: Maybe, scale: float, causal: bool, backend: str | None
 ) -> Tensors:
-    return (*_plain(*_run(SOFTMAX, q, backend, q, k, v, scale, UPTO if causal else ALL, key_mask)),)
+    return (*_plain(*_run(SOFTMAX, q, backend, q, k, v, scale, UPTO if causal else ALL, key_mask, None)),)
 
 
 def block_softmax_vjp(q: Tensor, k: Tensor, v: Tensor, key_mask: Maybe, *rest: Any) -> list[Tensor]:

@@ -41,7 +41,7 @@ class TensorMap(FeatureMap):
 
     def __post_init__(self) -> None:
         """Take the draw of the base."""
-        vars(self)["fingerprint"] = self.base.fingerprint
+        object.__setattr__(self, "fingerprint", self.base.fingerprint)
 
     @property
     def dim(self) -> int | None:
@@ -161,7 +161,10 @@ def with_numbers(
         )
         if number is not None
     }
-    _check(phi, given)
+    if torch.compiler.is_compiling():
+        phi._named()
+    else:
+        _check(phi, given)
     return TensorMap(phi, given)
 
 

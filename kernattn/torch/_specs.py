@@ -10,15 +10,17 @@ import torch
 
 from kernattn._array import Array, namespace, to_numpy64
 from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["NUMBERS", "Spec", "TensorSpec", "keep", "name_of", "numbers_of", "resolved"]
+__all__ = ["NUMBERS", "Spec", "TensorSpec", "keep", "keep_spec", "map_of", "name_of", "numbers_of", "resolved"]
 
 NUMBERS = ("omega", "offset", "row_weights")
 Spec: TypeAlias = MapSpec | str
 """A map as numbers, or its name."""
 
 _known: WeakValueDictionary[str, MapSpec] = WeakValueDictionary()
+_maps: dict[Any, FeatureMap] = {}
 _kept: dict[str, MapSpec] = {}  # those that graphs name, which may run at any time
 
 
@@ -67,12 +69,23 @@ def name_of(spec: Spec) -> str:
     return spec.content
 
 
-def keep(*specs: MapSpec | None) -> None:
-    """Keep specs for good: graphs will name them."""
-    for spec in specs:
-        if spec is not None:
-            name = name_of(spec)
-            _kept[name] = _known[name]
+def keep(phi: FeatureMap) -> None:
+    """Keep a map and its specs for good: graphs will name them."""
+    for spec in (phi.query_spec, phi.key_spec):
+        keep_spec(spec)
+    _maps[phi._content[2]] = phi
+
+
+def keep_spec(spec: MapSpec | None) -> None:
+    """Keep a spec for good."""
+    if spec is not None:
+        name = name_of(spec)
+        _kept[name] = _known[name]
+
+
+def map_of(draw: str) -> FeatureMap:
+    """Return the map of that name, which was kept."""
+    return _maps[draw]
 
 
 def resolved(spec: Spec, *numbers: torch.Tensor | None) -> MapSpec:

@@ -6,9 +6,12 @@ from abc import ABC, abstractmethod
 from os import PathLike
 from typing import Self, final
 
+from kernattn import _graphs
 from kernattn._array import Array, Float64, check_floating, namespace, without_flags
 from kernattn._check import MOST, positive_integer, summary
+from kernattn._fork import imported
 from kernattn._forms import Forms, form_of
+from kernattn._graphs import in_a_graph, traced_as
 from kernattn._lazy import lazy, without_lazy
 from kernattn._random import RNG
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
@@ -99,8 +102,16 @@ class FeatureMap(ABC):
     @final
     @lazy
     def _content(self) -> tuple[str | None, ...]:
-        """What a graph knows of the map: the names of its specs, None for a side whose features are computed."""
-        return tuple(None if spec is None else spec.content for spec in (self.query_spec, self.key_spec))
+        """What a graph knows of the map: the names of its specs, None where features are computed, and of its draw."""
+        names = (None if spec is None else spec.content for spec in (self.query_spec, self.key_spec))
+        return (*names, f"{type(self).__name__} {self.fingerprint}")
+
+    @final
+    @in_a_graph
+    def _named(self) -> bool:
+        """Let graphs name the map, whose content and fingerprint they may look at from now on."""
+        imported("kernattn.torch._specs").keep(self)
+        return True
 
     @final
     @lazy
@@ -136,16 +147,19 @@ class FeatureMap(ABC):
                 spec.check(x.shape[-1])
 
     @final
+    @traced_as(_graphs.query)
     def query(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the features of queries: (..., n, d) -> (..., n, M), in the dtype of x."""
         return self._features(x, False, backend)
 
     @final
+    @traced_as(_graphs.key)
     def key(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the features of keys: (..., n, d) -> (..., n, M), in the dtype of x."""
         return self._features(x, True, backend)
 
     @final
+    @traced_as(_graphs.query)
     def __call__(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the features of x: (..., n, d) -> (..., n, M), in the dtype of x."""
         return self._features(x, False, backend)

@@ -1,0 +1,174 @@
+"""The functions of attention where `torch.compile` traces them: each is an op of the graph."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernattn import attention
+from kernattn._graphs import NAMESAKES
+from kernattn.attention import LinearState
+from kernattn.features import FeatureMap
+from kernattn.torch._maps import TensorMap, numbers_of_spec
+from kernattn.torch._specs import NUMBERS, map_of
+
+OPS = torch.ops.kernattn
+
+
+def _told(phi: FeatureMap) -> tuple[Any, ...]:
+    """Return the numbers of a map that are tensors, and the names of its specs, None where features are computed."""
+    base, numbers = phi, {}
+    if isinstance(phi, TensorMap):
+        base, numbers = phi.base, numbers_of_spec(phi)
+    base._named()
+    omega, offset, row_weights = [numbers.get(name) for name in NUMBERS]
+    return omega, offset, row_weights, *base._content
+
+
+@torch._dynamo.nonstrict_trace
+def _by_array_operations(name: str, draw: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: Any) -> Any:
+    """Return what a function of the core makes of tensors, traced below it."""
+    phi = None if draw == "" else map_of(draw)
+    if numbers and phi is not None:
+        phi = TensorMap(phi, numbers)
+    if name in ("query", "key"):
+        return getattr(phi, name)(*given, **options)
+    maps = () if phi is None else (phi,)
+    return getattr(attention, name)(*given, *maps, **options)
+
+
+def _composed(name: str, phi: FeatureMap, *given: Any, **options: Any) -> Any:
+    base = phi.base if isinstance(phi, TensorMap) else phi
+    numbers = phi.numbers if isinstance(phi, TensorMap) else {}
+    base._named()
+    return _by_array_operations(name, base._content[2], numbers, given, _given(options))
+
+
+def _given(options: dict[str, Any]) -> dict[str, Any]:
+    """Return the options that are not None, which such a call does not take."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def linear_attention(
+    q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
+) -> Tensor:
+    *numbers, q_spec, k_spec, _ = _told(phi)
+    if backend == "reference" or q_spec is None or k_spec is None:
+        return _composed("linear_attention", phi, q, k, v, key_mask=key_mask, backend=backend)
+    return OPS.linear_attention(q, k, v, key_mask, *numbers, q_spec, k_spec, backend)[0]
+
+
+def causal_linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: FeatureMap,
+    *,
+    state: LinearState | None = None,
+    key_mask: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    backend: str | None = None,
+) -> tuple[Tensor, LinearState]:
+    *numbers, q_spec, k_spec, _ = _told(phi)
+    before = (None, None, None) if state is None else (state.s, state.z, state.peak)
+    if backend == "reference" or q_spec is None or k_spec is None:
+        options = {"state": state, "key_mask": key_mask, "segment_ids": segment_ids, "backend": backend}
+        return _composed("causal_linear_attention", phi, q, k, v, **options)
+    out, _, _, s, z, peak = OPS.causal(q, k, v, *before, key_mask, segment_ids, *numbers, q_spec, k_spec, backend)
+    return out, LinearState(s, z, peak, phi.fingerprint)
+
+
+def key_state(
+    k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
+) -> LinearState:
+    *numbers, _, k_spec, _ = _told(phi)
+    if backend == "reference" or k_spec is None:
+        return _composed("key_state", phi, k, v, key_mask=key_mask, backend=backend)
+    return LinearState(*OPS.key_state(k, v, key_mask, *numbers, k_spec, backend), phi.fingerprint)
+
+
+def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
+    *numbers, q_spec, _, _ = _told(phi)
+    if backend == "reference" or q_spec is None:
+        return _composed("attend", phi, state, q, backend=backend)
+    return OPS.attend(state.s, state.z, state.peak, q, *numbers, q_spec, backend)[0]
+
+
+def linear_attention_step(
+    state: LinearState,
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    phi: FeatureMap,
+    *,
+    key_mask: Tensor | None = None,
+    backend: str | None = None,
+    reuse_state: bool = False,
+    out: Tensor | None = None,
+) -> tuple[Tensor, LinearState]:
+    *numbers, q_spec, k_spec, _ = _told(phi)
+    if backend == "reference" or q_spec is None or k_spec is None:
+        options = {"key_mask": key_mask, "backend": backend}
+        found, after = _composed("linear_attention_step", phi, state, q, k, v, **options)
+    elif torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
+        mask = None if key_mask is None else key_mask[..., None]
+        q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
+        found, after = causal_linear_attention(q, k, v, phi, state=state, key_mask=mask, backend=backend)
+        found = found[..., 0, :]
+    elif reuse_state:
+        found = OPS.step_(*state[:3], q, k, v, key_mask, *numbers, q_spec, k_spec, backend)
+        after = state
+    else:
+        found, *parts = OPS.step(*state[:3], q, k, v, key_mask, *numbers, q_spec, k_spec, backend)
+        after = LinearState(*parts, state.fingerprint)
+    return (found if out is None else out.copy_(found)), after
+
+
+def softmax_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    key_mask: Tensor | None = None,
+    key_bias: Tensor | None = None,
+    pattern: Any = None,
+    backend: str | None = None,
+) -> Tensor:
+    if backend == "reference" or key_bias is not None or pattern is not None:
+        options = {"scale": scale, "causal": causal, "key_mask": key_mask, "key_bias": key_bias, "pattern": pattern}
+        options["backend"] = backend
+        return _by_array_operations("softmax_attention", "", {}, (q, k, v), _given(options))
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    return OPS.block_softmax(q, k, v, key_mask, scale, causal, backend)[0]
+
+
+def query(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
+    return _features("query", 0, phi, x, backend)
+
+
+def key(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
+    return _features("key", 1, phi, x, backend)
+
+
+def _features(name: str, side: int, phi: FeatureMap, x: Tensor, backend: str | None) -> Tensor:
+    *numbers, q_spec, k_spec, _ = _told(phi)
+    spec = k_spec if side else q_spec
+    if backend == "reference" or spec is None:
+        return _composed(name, phi, x, backend=backend)
+    return OPS.features(x, *numbers, spec, backend)
+
+
+NAMESAKES.update(
+    attend=attend,
+    causal_linear_attention=causal_linear_attention,
+    key=key,
+    key_state=key_state,
+    linear_attention=linear_attention,
+    linear_attention_step=linear_attention_step,
+    query=query,
+    softmax_attention=softmax_attention,
+)
