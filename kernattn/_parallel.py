@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import sys
 import threading
 from collections.abc import Callable, Sequence
 from queue import SimpleQueue
@@ -28,9 +29,14 @@ LONGEST = 0.1  # seconds of a slab, about: an interrupt waits for its end
 
 
 def threads() -> int:
-    """Return how many threads share a loop: KERNATTN_NUM_THREADS, or else the cores this process may use."""
+    """Return how many threads share a loop: KERNATTN_NUM_THREADS, or else the cores this process may use.
+
+    A worker of PyTorch's DataLoader is one of many, and has one.
+    """
     given = os.environ.get(VARIABLE)
     if given is None:
+        if getattr(sys.modules.get("torch.utils.data._utils.worker"), "_worker_info", None) is not None:
+            return 1
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     if not given.isascii() or not given.isdigit() or int(given) < 1:
         raise ParameterError(f"{VARIABLE} must be a positive integer; got {shown(given)}")

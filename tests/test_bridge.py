@@ -144,35 +144,27 @@ def test_a_state_is_stepped_in_place_where_it_can_be_written_to(kind):
 # ---- what is kept ----
 
 
-def kept(torch):
+def watched(torch):
     """Calls of features, each with an array that must not be lent, and the word that says why."""
     from torch._subclasses import FakeTensorMode
-    from torch.fx.experimental.proxy_tensor import make_fx
 
     x = torch.ones(2, maps.DIM)
-    needs = torch.ones(2, maps.DIM, requires_grad=True)
 
     class Mine(torch.Tensor):
         pass
 
     fake = FakeTensorMode(allow_non_fake_inputs=True)
     yield "FakeTensor", lambda phi: phi(fake.from_tensor(x))
-    yield "requires a gradient", lambda phi: phi(needs)
-    yield "requires a gradient", lambda phi: phi(torch.nn.Parameter(x))
-    yield "requires a gradient", lambda phi: phi(needs * 2)
     yield "Mine", lambda phi: phi(x.as_subclass(Mine))
-    yield "torch.func", lambda phi: torch.func.vmap(phi)(x[None])
     yield "torch.func", lambda phi: torch.func.functionalize(phi)(x)
-    yield "torch.func", lambda phi: torch.func.grad(lambda x: phi(x).sum())(x)
     yield "forwards", lambda phi: torch.func.jvp(phi, (x,), (x,))
-    yield "traced", lambda phi: make_fx(phi)(x)
     yield "negation", lambda phi: phi(torch.conj(torch.complex(x, x)).imag)
 
 
 @pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.func.jvp's own
-@pytest.mark.parametrize("number", range(11))
-def test_what_is_differentiated_traced_or_transformed_is_kept(torch, number, monkeypatch):
-    why, call = list(kept(torch))[number]
+@pytest.mark.parametrize("number", range(5))
+def test_what_no_edge_takes_is_kept(torch, number, monkeypatch):
+    why, call = list(watched(torch))[number]
     phi = maps.make(PHI)
     ran = []
     load = _dispatch._load
@@ -182,6 +174,33 @@ def test_what_is_differentiated_traced_or_transformed_is_kept(torch, number, mon
     call(lambda x: phi(x, backend="reference"))
     with pytest.raises(BackendUnavailable, match=f"'cpu' cannot take .*{why}.*backend='reference' takes it"):
         call(lambda x: phi(x, backend="cpu"))
+
+
+def differentiated(torch):
+    """Calls of features whose arrays the edge takes."""
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    x = torch.ones(2, maps.DIM)
+    needs = torch.ones(2, maps.DIM, requires_grad=True)
+    yield lambda phi: phi(needs)
+    yield lambda phi: phi(torch.nn.Parameter(x))
+    yield lambda phi: phi(needs * 2)
+    yield lambda phi: torch.func.vmap(phi)(x[None])
+    yield lambda phi: torch.func.grad(lambda x: phi(x).sum())(x)
+    yield lambda phi: make_fx(phi)(x)
+
+
+@pytest.mark.parametrize("number", range(6))
+def test_what_the_edge_takes_is_compiled(torch, number, monkeypatch):
+    call = list(differentiated(torch))[number]
+    phi = maps.make(PHI)
+    ran = []
+    load = _dispatch._load
+    monkeypatch.setattr(_dispatch, "_load", lambda name, backend: ran.append((name, backend)) or load(name, backend))
+    for backend in (None, "cpu", "reference"):
+        ran.clear()
+        call(lambda x, backend=backend: phi(x, backend=backend))
+        assert {way for name, way in ran if name == "features"} == {backend or "cpu"}
 
 
 @pytest.mark.parametrize("which", ["q", "k", "v", "s"])
@@ -194,8 +213,9 @@ def test_every_argument_is_looked_at(torch, which):
     out, _ = ka.causal_linear_attention(**arrays, phi=phi, state=state)
     assert out.requires_grad
     out.sum().backward()
-    with pytest.raises(BackendUnavailable, match="requires a gradient"):
-        ka.causal_linear_attention(**arrays, phi=phi, state=state, backend="cpu")
+    slow, _ = ka.causal_linear_attention(**arrays, phi=phi, state=state, backend="reference")
+    assert slow.requires_grad
+    np.testing.assert_allclose(to_numpy(slow), to_numpy(out), rtol=1e-4, atol=1e-6)
     with torch.no_grad():
         got, _ = ka.causal_linear_attention(**arrays, phi=phi, state=state, backend="cpu")
     assert not got.requires_grad

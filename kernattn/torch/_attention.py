@@ -6,12 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd import forward_ad
 
 from kernattn import attention
 from kernattn._check import shown
 from kernattn.attention import LinearState
 from kernattn.errors import DTypeError
 from kernattn.features import FeatureMap
+from kernattn.torch._functions import FORWARDS
 
 __all__ = [
     "attend",
@@ -24,11 +26,13 @@ __all__ = [
 ]
 
 
-def _taken(**given: Tensor) -> tuple[Tensor, ...]:
+def _taken(backend: str | None, **given: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors, in the dtype of autocast where that is on."""
     for name, x in given.items():
         if not isinstance(x, Tensor):
             raise DTypeError(f"{name} must be a tensor; got {shown(x)}")
+    if backend != "reference" and forward_ad._current_level >= 0:
+        raise NotImplementedError(FORWARDS)
     tensors = tuple(given.values())
     kind = tensors[0].device.type
     if not torch.is_autocast_enabled(kind):
@@ -40,8 +44,28 @@ def _taken(**given: Tensor) -> tuple[Tensor, ...]:
 def linear_attention(
     q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
 ) -> Tensor:
-    r"""Return :func:`kernattn.linear_attention` of tensors, :math:`\phi(q) S / \phi(q) z`."""
-    q, k, v = _taken(q=q, k=k, v=v)
+    r"""Return :math:`o_i = \phi(q_i)^T S / \phi(q_i)^T z` of tensors, with compiled gradients.
+
+    Shapes, parameters and errors are those of :func:`kernattn.linear_attention`.
+
+    Raises
+    ------
+    DTypeError
+        If an argument is no tensor.
+    NotImplementedError
+        In forward mode, and later where a gradient is differentiated again; with ``backend="reference"`` neither is.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> import kernattn.torch as kt
+    >>> import torch
+    >>> q, k, v = torch.zeros(1, 2), torch.ones(4, 2), torch.arange(4.0)[:, None].requires_grad_()
+    >>> kt.linear_attention(q, k, v, ka.features.elu1()).sum().backward()
+    >>> v.grad.T
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
+    """
+    q, k, v = _taken(backend, q=q, k=k, v=v)
     out: Tensor = attention.linear_attention(q, k, v, phi, key_mask=key_mask, backend=backend)
     return out
 
@@ -57,8 +81,28 @@ def causal_linear_attention(
     segment_ids: Tensor | None = None,
     backend: str | None = None,
 ) -> tuple[Tensor, LinearState]:
-    r"""Return :func:`kernattn.causal_linear_attention` of tensors, :math:`\phi(q_i) S_i / \phi(q_i) z_i`."""
-    q, k, v = _taken(q=q, k=k, v=v)
+    r"""Return :math:`o_i = \phi(q_i)^T S_i / \phi(q_i)^T z_i` of tensors and the last state, with compiled gradients.
+
+    Shapes, parameters and errors are those of :func:`kernattn.causal_linear_attention`.
+
+    Raises
+    ------
+    DTypeError
+        If an argument is no tensor.
+    NotImplementedError
+        In forward mode, and later where a gradient is differentiated again; with ``backend="reference"`` neither is.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> import kernattn.torch as kt
+    >>> import torch
+    >>> q, k, v = torch.zeros(4, 2), torch.ones(4, 2), torch.arange(4.0)[:, None]
+    >>> out, state = kt.causal_linear_attention(q, k, v, ka.features.elu1())
+    >>> out.T
+    tensor([[0.0000, 0.5000, 1.0000, 1.5000]])
+    """
+    q, k, v = _taken(backend, q=q, k=k, v=v)
     return attention.causal_linear_attention(
         q, k, v, phi, state=state, key_mask=key_mask, segment_ids=segment_ids, backend=backend
     )
@@ -67,14 +111,32 @@ def causal_linear_attention(
 def key_state(
     k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
 ) -> LinearState:
-    r"""Return :func:`kernattn.key_state` of tensors, :math:`S = \sum_j \phi(k_j) v_j^T`."""
-    k, v = _taken(k=k, v=v)
+    r"""Return the state of keys and values that are tensors, :math:`S = \sum_j \phi(k_j) v_j^T`.
+
+    Shapes, parameters and errors are those of :func:`kernattn.key_state`.
+
+    Raises
+    ------
+    DTypeError
+        If an argument is no tensor.
+    NotImplementedError
+        In forward mode, and later where a gradient is differentiated again; with ``backend="reference"`` neither is.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> import kernattn.torch as kt
+    >>> import torch
+    >>> kt.key_state(torch.zeros(3, 2), torch.ones(3, 1), ka.features.elu1()).z
+    tensor([3., 3.])
+    """
+    k, v = _taken(backend, k=k, v=v)
     return attention.key_state(k, v, phi, key_mask=key_mask, backend=backend)
 
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
     r"""Return :func:`kernattn.attend` of tensors, :math:`\phi(q) S / \phi(q) z`."""
-    (q,) = _taken(q=q)
+    (q,) = _taken(backend, q=q)
     out: Tensor = attention.attend(state, q, phi, backend=backend)
     return out
 
@@ -91,8 +153,29 @@ def linear_attention_step(
     reuse_state: bool = False,
     out: Tensor | None = None,
 ) -> tuple[Tensor, LinearState]:
-    r"""Take one token, :func:`kernattn.linear_attention_step` of tensors: :math:`S \leftarrow S + \phi(k) v^T`."""
-    q, k, v = _taken(q=q, k=k, v=v)
+    r"""Take one token: :math:`S \leftarrow S + \phi(k) v^T`, :math:`z \leftarrow z + \phi(k)`.
+
+    Shapes, parameters and errors are those of :func:`kernattn.linear_attention_step`.
+
+    Raises
+    ------
+    DTypeError
+        If an argument is no tensor.
+    NotImplementedError
+        In forward mode, and later where a gradient is differentiated again; with ``backend="reference"`` neither is.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> import kernattn.torch as kt
+    >>> import torch
+    >>> phi, x = ka.features.elu1(), torch.zeros(2)
+    >>> state = ka.initial_state(phi, (), value_dim=1, like=x)
+    >>> out, state = kt.linear_attention_step(state, x, x, torch.tensor([2.0]), phi)
+    >>> out
+    tensor([2.])
+    """
+    q, k, v = _taken(backend, q=q, k=k, v=v)
     return attention.linear_attention_step(
         state, q, k, v, phi, key_mask=key_mask, backend=backend, reuse_state=reuse_state, out=out
     )
@@ -110,14 +193,63 @@ def softmax_attention(
     pattern: Any = None,
     backend: str | None = None,
 ) -> Tensor:
-    r"""Return :func:`kernattn.softmax_attention` of tensors, :math:`\mathrm{softmax}(s q k^T) v`."""
-    q, k, v = _taken(q=q, k=k, v=v)
+    r"""Return exact attention of tensors, :math:`\mathrm{softmax}(s q k^T) v`, with gradients.
+
+    Shapes, parameters and errors are those of :func:`kernattn.softmax_attention`.
+
+    Raises
+    ------
+    DTypeError
+        If an argument is no tensor.
+    NotImplementedError
+        In forward mode, and later where a gradient is differentiated again; with ``backend="reference"`` neither is.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> import kernattn.torch as kt
+    >>> import torch
+    >>> q, k, v = torch.zeros(1, 2), torch.ones(4, 2), torch.arange(4.0)[:, None]
+    >>> kt.softmax_attention(q, k, v)
+    tensor([[1.5000]])
+    """
+    q, k, v = _taken(backend, q=q, k=k, v=v)
     options = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern, "backend": backend}
     return attention.softmax_attention(q, k, v, scale=scale, causal=causal, **options)
 
 
 def features(phi: FeatureMap, x: Tensor, *, key: bool = False, backend: str | None = None) -> Tensor:
-    r"""Return the features :math:`\phi(x)` of a tensor, (..., n, d) -> (..., n, M); with `key`, those of keys."""
-    (x,) = _taken(x=x)
+    r"""Return the features :math:`\phi(x)` of a tensor, with gradients.
+
+    Parameters
+    ----------
+    phi : FeatureMap
+        The map.
+    x : (..., n, d) Tensor
+        Queries, or keys.
+    key : bool
+        Whether rows are keys, where a map has features of their own for these.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs; None chooses the fastest for these tensors.
+
+    Returns
+    -------
+    (..., n, M) Tensor
+        Features, in the dtype of x.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        If x is no tensor, or not of the map's dimension.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> import kernattn.torch as kt
+    >>> import torch
+    >>> kt.features(ka.features.elu1(), torch.tensor([[1.0, 2.0]]))
+    tensor([[2., 3.]])
+    """
+    (x,) = _taken(backend, x=x)
     found: Tensor = phi.key(x, backend=backend) if key else phi.query(x, backend=backend)
     return found

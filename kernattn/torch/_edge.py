@@ -66,7 +66,11 @@ def _way(library: Torch, arguments: tuple[Any, ...]) -> Run | None:
             if isinstance(x, MapSpec):
                 keep_spec(x)
         return _named
-    return _transformed if any(map(library.transformed, tensors)) else _applied
+    if not any(map(library.transformed, tensors)):
+        return _applied
+    layers = torch._C._functorch.get_interpreter_stack() or ()
+    functional = any(layer.key() == torch._C._functorch.TransformType.Functionalize for layer in layers)
+    return None if functional else _transformed
 
 
 def _applied(name: str, *given: Any) -> Any:

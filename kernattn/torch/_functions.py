@@ -10,7 +10,7 @@ import torch
 from kernattn.torch._batched import batched
 from kernattn.torch._pairs import Pair
 
-__all__ = ["Compiled", "Transformed", "refused"]
+__all__ = ["FORWARDS", "Compiled", "Transformed", "refused"]
 
 TWICE = (
     "the compiled gradients of kernattn cannot be differentiated again; with backend='reference', gradients are array "

@@ -1,0 +1,298 @@
+"""kernattn.torch: compiled gradients on tensors, in eager mode, in graphs and under `torch.func`."""
+
+import sys
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+import maps
+from kernattn import _dispatch, _extras
+from kernattn._parallel import VARIABLE, threads
+from kernattn.errors import DTypeError, MissingExtra, MixedLibraryError, ParameterError, ShapeError
+
+torch = pytest.importorskip("torch")
+kt = pytest.importorskip("kernattn.torch")
+
+D = maps.DIM
+GRAPHS = ["aot_eager", "inductor"]
+
+
+def inputs(*lead, n=5, e=3, dtype=torch.float64, grad=True):
+    generator = torch.Generator().manual_seed(1)
+    shapes = (*lead, n, D), (*lead, n, D), (*lead, n, e)
+    return [0.7 * torch.randn(shape, generator=generator, dtype=dtype).requires_grad_(grad) for shape in shapes]
+
+
+@pytest.fixture
+def compiled_only(monkeypatch):
+    """Raise where an op of attention runs as array operations that PyTorch would differentiate."""
+    load = _dispatch._load
+
+    def loaded(name, backend):
+        assert backend != "reference" or not torch.is_grad_enabled(), f"{name} on the reference"
+        return load(name, backend)
+
+    monkeypatch.setattr(_dispatch, "_load", loaded)
+
+
+@pytest.mark.parametrize("name", ["elu1", "trigonometric-softmax", "positive-softmax"])
+def test_gradcheck_of_every_function(name, compiled_only):
+    """Masks, segments, grouped heads, a state in and out, and tokens one by one, in a loss each."""
+    phi = maps.make(name)
+    q = inputs(2, 2)[0]
+    k, v = inputs(2, 1)[1:]
+    mask, ids = torch.arange(5) % 4 != 2, torch.arange(5) // 3
+
+    def outputs(q, k, v):
+        past = kt.key_state(k[..., :2, :], v[..., :2, :], phi)
+        out, state = kt.causal_linear_attention(q, k, v, phi, state=past, key_mask=mask, segment_ids=ids)
+        token, last = kt.linear_attention_step(state, q[:, :, 0], k[:, :, 0], v[:, :, 0], phi)
+        rows = kt.attend(last, q, phi)
+        exact = kt.softmax_attention(q, k, v, causal=True, key_mask=mask)
+        return out, token, rows, kt.linear_attention(q, k, v, phi, key_mask=mask), exact, kt.features(phi, q)
+
+    assert torch.autograd.gradcheck(outputs, (q, k, v), fast_mode=True)
+
+
+def test_numbers_of_a_map_are_learnt():
+    phi = maps.make("positive-softmax")
+    omega = torch.tensor(phi.spec.omega, requires_grad=True)
+    scale = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+
+    def outputs(q, k, v, omega, scale, backend=None):
+        chosen = kt.with_numbers(phi, omega=omega, scale=scale)
+        out, state = kt.causal_linear_attention(q, k, v, chosen, backend=backend)
+        rows = kt.attend(state, q, chosen, backend=backend)
+        return out, rows, kt.linear_attention(q, k, v, chosen, backend=backend), kt.features(chosen, q, backend=backend)
+
+    given = *inputs(2), omega, scale
+    assert torch.autograd.gradcheck(outputs, given, fast_mode=True)
+    for fast, slow in zip(outputs(*given), outputs(*given, backend="reference"), strict=True):
+        torch.testing.assert_close(fast, slow)
+    with torch.no_grad():
+        for fast, slow in zip(outputs(*given), outputs(*given, backend="reference"), strict=True):
+            torch.testing.assert_close(fast, slow)
+    assert torch.autograd.gradgradcheck(lambda *a: outputs(*a, backend="reference")[2], given, fast_mode=True)
+    same = kt.with_numbers(phi, omega=omega)
+    torch.testing.assert_close(kt.linear_attention(*given[:3], same), ka.linear_attention(*given[:3], phi))
+    with torch.no_grad():
+        omega.add_(0.1)
+    moved = kt.linear_attention(*given[:3], same)
+    torch.testing.assert_close(moved, kt.linear_attention(*given[:3], same, backend="reference"))
+
+
+def test_the_lengthscale_is_learnt_as_vjp_says():
+    phi = maps.make("phase-ard")
+    lengthscale = torch.tensor(phi.kernel.lengthscale, requires_grad=True)
+    q, k, v = inputs(grad=False)
+    out = kt.linear_attention(q, k, v, kt.with_numbers(phi, lengthscale=lengthscale))
+    out.sum().backward()
+    arrays = (x.numpy() for x in (q, k, v))
+    wanted, pullback = ka.vjp(ka.linear_attention, *arrays, phi, learn=("lengthscale",))
+    np.testing.assert_allclose(out.detach(), wanted, rtol=1e-12)
+    np.testing.assert_allclose(lengthscale.grad, pullback(np.ones_like(wanted)).phi.lengthscale, rtol=1e-9)
+
+
+def test_derivatives_that_are_refused_name_the_reference():
+    phi = maps.make("elu1")
+    q, k, v = inputs()
+    (first,) = torch.autograd.grad(ka.linear_attention(q, k, v, phi).sum(), q, create_graph=True)
+    with pytest.raises(NotImplementedError, match="backend='reference'"):
+        first.sum().backward()
+    assert torch.autograd.gradgradcheck(
+        lambda *given: ka.linear_attention(*given, phi, backend="reference"), (q, k, v), fast_mode=True
+    )
+    with pytest.raises(NotImplementedError, match=r"jvp.*backend='reference'"):
+        torch.func.jvp(lambda q: kt.linear_attention(q, k, v, phi), (q,), (q,))
+
+
+@pytest.mark.parametrize("name", ["elu1", "positive-softmax", "trigonometric-softmax"])
+def test_nothing_comes_of_what_is_not_seen(name):
+    phi = maps.make(name)
+    q, k, v = inputs(dtype=torch.float32)
+    with torch.no_grad():
+        k[0], v[0] = float("nan"), float("nan")
+    mask = torch.arange(5) > 0
+    out, _ = ka.causal_linear_attention(q, k, v, phi, key_mask=mask)
+    (out.square().sum() + ka.softmax_attention(q, k, v, causal=True, key_mask=mask).square().sum()).backward()
+    for x in (q, k, v):
+        assert torch.isfinite(x.grad).all()
+        assert (x.grad[0] == 0).all()
+
+
+def test_vmap_and_grad_of_torch_func():
+    phi = maps.make("positive-softmax")
+    q, k, v = inputs(3, 2, grad=False)
+
+    def loss(q, k, v):
+        out, state = ka.causal_linear_attention(q, k, v, phi)
+        exact = ka.softmax_attention(q, k, v)
+        return (out.sin() + ka.attend(state, q, phi) + exact + ka.linear_attention(q, k, v, phi)).sum()
+
+    for dims, given in (
+        ((0, 0, 0), (q, k, v)),
+        ((0, None, None), (q, k[0], v[0])),
+        ((1, None, 0), (q, k[0, 0], v[:2])),
+    ):
+        own = torch.func.vmap(torch.func.grad(loss, argnums=(0, 1, 2)), in_dims=dims)(*given)
+        for item in range(2):
+            one = [x if dim is None else x.select(dim, item) for x, dim in zip(given, dims, strict=True)]
+            leaves = [x.clone().requires_grad_() for x in one]
+            loss(*leaves).backward()
+            for found, x in zip(own, leaves, strict=True):
+                torch.testing.assert_close(found[item], x.grad)
+    omega = torch.tensor(phi.spec.omega)
+    per_item = torch.func.vmap(
+        torch.func.grad(lambda omega, q: kt.linear_attention(q, q, q, kt.with_numbers(phi, omega=omega)).sum()),
+        in_dims=(None, 0),
+    )(omega, q)
+    assert per_item.shape == (3, *omega.shape)
+    assert not torch.allclose(per_item[0], per_item[1])
+
+
+def of_all(q, k, v, phi):
+    out, state = ka.causal_linear_attention(q, k, v, phi, key_mask=torch.arange(k.shape[-2]) != 1)
+    exact = ka.softmax_attention(q, k, v, causal=True)
+    return out.sin() + ka.attend(state, q, phi) + exact + ka.linear_attention(q, k, v, phi), phi(q)
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_graphs_are_whole(backend):
+    """Plain functions of the core; another draw is another graph, and another length is not."""
+    torch.compiler.reset()
+    compiled = torch.compile(of_all, backend=backend, fullgraph=True)
+    for n in (5, 6, 7):
+        for name in ("positive-softmax", "elu1"):
+            given, phi = inputs(2, n=n), maps.make(name)
+            got, wanted = compiled(*given, phi), of_all(*given, phi)
+            for x, y in zip(got, wanted, strict=True):
+                torch.testing.assert_close(x, y)
+            grads = (torch.autograd.grad(sum(x.sum() for x in each), given) for each in (got, wanted))
+            for x, y in zip(*grads, strict=True):
+                torch.testing.assert_close(x, y)
+
+
+def test_steps_in_a_graph_write_to_their_state():
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, grad=False)
+
+    def steps(state):
+        for at in range(2):
+            out, state = kt.linear_attention_step(state, q[:, at], k[:, at], v[:, at], phi, reuse_state=True)
+        return out, state
+
+    states = [ka.initial_state(phi, (2,), 3, q) for _ in range(2)]
+    compiled = torch.compile(steps, backend="aot_eager", fullgraph=True)
+    for x, y in zip(compiled(states[0])[:1], steps(states[1])[:1], strict=True):
+        torch.testing.assert_close(x, y)
+    for x, y in zip(states[0][:3], states[1][:3], strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_learnt_numbers_and_array_operations_in_a_graph():
+    phi, polynomial = maps.make("positive-softmax"), maps.make("polynomial")
+    omega = torch.tensor(phi.spec.omega, requires_grad=True)
+    q, k, v = inputs()
+
+    def outputs(omega):
+        learnt = kt.with_numbers(phi, omega=omega)
+        rest = (
+            kt.causal_linear_attention(q, k, v, phi, backend="reference")[0],
+            ka.linear_attention(q, k, v, polynomial),
+        )
+        return kt.linear_attention(q, k, v, learnt), *rest
+
+    got, wanted = torch.compile(outputs, backend="aot_eager", fullgraph=True)(omega), outputs(omega)
+    for x, y in zip(got, wanted, strict=True):
+        torch.testing.assert_close(x, y)
+    grads = [torch.autograd.grad(sum(x.sin().sum() for x in each), (omega, q)) for each in (got, wanted)]
+    for x, y in zip(*grads, strict=True):
+        torch.testing.assert_close(x, y)
+
+
+def test_opcheck():
+    from kernattn.torch._specs import keep
+
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2)
+    keep(phi)
+    name, ops = phi.spec.content, torch.ops.kernattn
+    none, state = (None, None, None), [x.detach() for x in ka.key_state(k, v, phi)[:3]]
+    token = [x[:, 0].detach() for x in (q, k, v)]
+    for op, given in (
+        (ops.features, (q, *none, name, None)),
+        (ops.key_state, (k, v, None, *none, name, None)),
+        (ops.attend, (*state, q, *none, name, None)),
+        (ops.linear_attention, (q, k, v, None, *none, name, name, None)),
+        (ops.causal, (q, k, v, *state, torch.arange(5) > 1, None, *none, name, name, None)),
+        (ops.block_softmax, (q, k, v, None, 0.5, True, None)),
+        (ops.step, (*state, *token, None, *none, name, name, None)),
+        (ops.step_, (*state, *token, None, *none, name, name, None)),
+    ):
+        torch.library.opcheck(op.default, given, test_utils=("test_schema", "test_faketensor"))
+
+
+def test_autocast():
+    phi, given = maps.make("positive-softmax"), inputs(dtype=torch.float32)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = kt.linear_attention(*given, phi)
+        exact = kt.softmax_attention(given[0].bfloat16(), *given[1:])
+    assert out.dtype == exact.dtype == torch.bfloat16
+    (out.float().sum() + exact.float().sum()).backward()
+    for x in given:
+        assert x.grad.dtype == torch.float32
+    torch.testing.assert_close(out.float(), kt.linear_attention(*given, phi), rtol=0.05, atol=0.05)
+
+
+def test_what_is_refused():
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs()
+    omega = torch.tensor(phi.spec.omega)
+    with pytest.raises(DTypeError, match="v must be a tensor"):
+        kt.linear_attention(q, k, v.detach().numpy(), phi)
+    with pytest.raises(ParameterError, match="needs a tensor"):
+        kt.with_numbers(phi)
+    with pytest.raises(ParameterError, match="offset needs a map"):
+        kt.with_numbers(phi, offset=omega)
+    with pytest.raises(ParameterError, match="one spec"):
+        kt.with_numbers(maps.make("polynomial"), omega=omega)
+    with pytest.raises(ParameterError, match="lengthscale needs a map of a Stationary kernel"):
+        kt.with_numbers(phi, lengthscale=omega)
+    with pytest.raises(ShapeError, match="omega must have shape"):
+        kt.with_numbers(phi, omega=omega[:2])
+    with pytest.raises(DTypeError, match="floating tensor"):
+        kt.with_numbers(phi, omega=phi.spec.omega)
+    learnt = kt.with_numbers(phi, omega=omega)
+    with pytest.raises(MixedLibraryError):
+        ka.linear_attention(*(x.detach().numpy() for x in (q, k, v)), learnt)
+    with pytest.raises(ParameterError, match="redraw the map"):
+        learnt.redraw()
+
+
+def test_without_torch_it_says_which_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'kernattn\[torch\]'"):
+        _extras.require("torch", "PyTorch", "kernattn.torch", extra="torch")
+
+
+class Rows(torch.utils.data.Dataset):
+    """Attention computed by workers, and the threads that it may use there."""
+
+    def __init__(self, given, phi):
+        self.given, self.phi = given, phi
+
+    def __len__(self):
+        return 2
+
+    def __getitem__(self, at):
+        q, k, v = (x[at] for x in self.given)
+        out, _ = ka.causal_linear_attention(q, k, v, self.phi)
+        return out, threads()
+
+
+def test_workers_of_a_loader_compute_on_one_thread(monkeypatch):
+    monkeypatch.delenv(VARIABLE, raising=False)
+    given, phi = inputs(2, grad=False), maps.make("positive-softmax")
+    wanted, _ = ka.causal_linear_attention(*given, phi)  # loops are loaded, threads of both pools have run
+    loader = torch.utils.data.DataLoader(Rows(given, phi), num_workers=2, multiprocessing_context="fork", timeout=300)
+    for at, (out, count) in enumerate(loader):
+        torch.testing.assert_close(out[0], wanted[at])
+        assert count == 1
