@@ -165,6 +165,8 @@ def anywhere(condition: Array) -> bool:
     """Is the condition true somewhere? An array that is traced or transformed cannot tell: no."""
     if isinstance(condition, np.bool_):  # what NumPy makes of all axes
         return bool(condition)
+    if type(condition).__name__ in ("FakeTensor", "FunctionalTensor"):  # asked, they would note that they were
+        return False
     try:
         return bool(namespace(condition=condition).any(condition))
     except (TypeError, RuntimeError):  # of JAX, of PyTorch

@@ -174,7 +174,7 @@ class Torch(Library):
     def lend(self, array: Array) -> Array:
         """Return the NumPy array of a tensor's memory, or raise Kept where it has none."""
         try:
-            if type(array) in self.kinds and not self.transformed(array):
+            if type(array) in self.kinds and not array.requires_grad and not self.transformed(array):
                 return array.numpy()  # it raises for whatever else is not plain
         except (RuntimeError, TypeError):
             pass
