@@ -84,7 +84,7 @@ def test_numbers_of_a_map_are_learnt():
 
 def test_the_lengthscale_is_learnt_as_vjp_says():
     phi = maps.make("phase-ard")
-    lengthscale = torch.tensor(phi.kernel.lengthscale, requires_grad=True)
+    lengthscale = torch.tensor(phi.kernel.lengthscale, dtype=torch.float64, requires_grad=True)
     q, k, v = inputs(grad=False)
     out = kt.linear_attention(q, k, v, kt.with_numbers(phi, lengthscale=lengthscale))
     out.sum().backward()
@@ -94,6 +94,7 @@ def test_the_lengthscale_is_learnt_as_vjp_says():
     np.testing.assert_allclose(lengthscale.grad, pullback(np.ones_like(wanted)).phi.lengthscale, rtol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch.func.jvp's own
 def test_derivatives_that_are_refused_name_the_reference():
     phi = maps.make("elu1")
     q, k, v = inputs()
