@@ -27,8 +27,9 @@ def _told(phi: FeatureMap) -> tuple[Any, ...]:
     return omega, offset, row_weights, *base._content
 
 
-@torch._dynamo.nonstrict_trace
-def _by_array_operations(name: str, draw: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: Any) -> Any:
+def _traced_below(
+    name: str, draw: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
     """Return what a function of the core makes of tensors, traced below it."""
     phi = None if draw == "" else map_of(draw)
     if numbers and phi is not None:
@@ -37,6 +38,9 @@ def _by_array_operations(name: str, draw: str, numbers: dict[str, Tensor], given
         return getattr(phi, name)(*given, **options)
     maps = () if phi is None else (phi,)
     return getattr(attention, name)(*given, *maps, **options)
+
+
+_by_array_operations = torch._dynamo.nonstrict_trace(_traced_below)
 
 
 def _composed(name: str, phi: FeatureMap, *given: Any, **options: Any) -> Any:
@@ -70,7 +74,7 @@ def causal_linear_attention(
     key_mask: Tensor | None = None,
     segment_ids: Tensor | None = None,
     backend: str | None = None,
-) -> tuple[Tensor, LinearState]:
+) -> Any:
     *numbers, q_spec, k_spec, _ = _told(phi)
     before = (None, None, None) if state is None else (state.s, state.z, state.peak)
     if backend == "reference" or q_spec is None or k_spec is None:
@@ -82,11 +86,12 @@ def causal_linear_attention(
 
 def key_state(
     k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
-) -> LinearState:
+) -> Any:
     *numbers, _, k_spec, _ = _told(phi)
     if backend == "reference" or k_spec is None:
         return _composed("key_state", phi, k, v, key_mask=key_mask, backend=backend)
-    return LinearState(*OPS.key_state(k, v, key_mask, *numbers, k_spec, backend), phi.fingerprint)
+    s, z, peak = OPS.key_state(k, v, key_mask, *numbers, k_spec, backend)
+    return LinearState(s, z, peak, phi.fingerprint)
 
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
@@ -107,7 +112,7 @@ def linear_attention_step(
     backend: str | None = None,
     reuse_state: bool = False,
     out: Tensor | None = None,
-) -> tuple[Tensor, LinearState]:
+) -> Any:
     *numbers, q_spec, k_spec, _ = _told(phi)
     if backend == "reference" or q_spec is None or k_spec is None:
         options = {"key_mask": key_mask, "backend": backend}
@@ -121,8 +126,8 @@ def linear_attention_step(
         found = OPS.step_(*state[:3], q, k, v, key_mask, *numbers, q_spec, k_spec, backend)
         after = state
     else:
-        found, *parts = OPS.step(*state[:3], q, k, v, key_mask, *numbers, q_spec, k_spec, backend)
-        after = LinearState(*parts, state.fingerprint)
+        found, s, z, peak = OPS.step(*state[:3], q, k, v, key_mask, *numbers, q_spec, k_spec, backend)
+        after = LinearState(s, z, peak, state.fingerprint)
     return (found if out is None else out.copy_(found)), after
 
 
