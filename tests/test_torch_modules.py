@@ -246,3 +246,30 @@ def test_what_is_learnt_recalls_better(recall, seed):
     )
     assert fixed < uniform - 0.1
     assert learnt < fixed - 0.3
+
+
+@KINDS
+def test_compiled_modules(kind):
+    module = made(kind, **({"learnable": True} if kind == "favor" else {}))
+    compiled = torch.compile(module, fullgraph=True, backend="aot_eager")
+    x = [each.requires_grad_() for each in heads(2)]
+    torch.testing.assert_close(compiled(*x), module(*x))
+    leaves = [*x, *module.parameters()]
+    found, expected = (torch.autograd.grad(run(*x).square().sum(), leaves) for run in (compiled, module))
+    for ours, own in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, own)
+    if kind == "favor":
+        module.redraw()
+        torch.testing.assert_close(compiled(*x), module(*x))
+
+
+def test_compiled_training_in_bfloat16_recalls(recall):
+    compiled = {"fullgraph": True, "backend": "aot_eager"}
+    uniform = last(recall("uniform", 0, 60))
+    assert last(recall("learnt features", 0, 60, compiled, low=True)) < uniform - 0.3
+
+
+@pytest.mark.slow
+def test_training_by_the_usual_compiler(recall):
+    uniform = last(recall("uniform", 0, 150))
+    assert last(recall("learnt features", 0, 150, {"fullgraph": True}, low=True)) < uniform - 0.6
