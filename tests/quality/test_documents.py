@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -42,3 +43,17 @@ FILE = re.compile(r"`((?:\w+/)+\w+\.(?:py|cu|cuh|md))`")
 def test_files_that_a_page_names_exist(page: Path) -> None:
     for name in FILE.findall(page.read_text(encoding="utf-8")):
         assert any((folder / name).is_file() for folder in (ROOT, ROOT / "kernattn")), (page.relative_to(ROOT), name)
+
+
+@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/guide/*.md")), ids=lambda page: page.stem)
+def test_every_page_of_the_guide_is_found(page: Path) -> None:
+    contents = (ROOT / "docs/index.md").read_text(encoding="utf-8").splitlines()
+    assert f"guide/{page.stem}" in contents
+    assert f"(docs/guide/{page.name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_extra_is_told() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    told = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/guide/install.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert told == sorted(told)
+    assert set(told) == set(extras)

@@ -16,8 +16,10 @@ PUBLIC = [name for name in modules() if is_public(name)]
 ROOMS = ["kernattn.attention.patterns", "kernattn.bench.cpu", "kernattn.bench.gpu"]
 ROOMS += [
     f"kernattn.{room}"
-    for room in ("attention", "bench", "features", "huggingface", "kernels", "metrics", "projections", "studies")
-]
+    for room in (
+        "attention", "bench", "features", "huggingface", "jax", "kernels", "metrics", "projections", "studies", "torch",
+    )
+]  # fmt: skip
 
 
 def bindings(module: str) -> set[str]:
