@@ -50,7 +50,7 @@ def test_gradcheck_of_every_function(name, compiled_only):
         token, last = kt.linear_attention_step(state, q[:, :, 0], k[:, :, 0], v[:, :, 0], phi)
         rows = kt.attend(last, q, phi)
         exact = kt.softmax_attention(q, k, v, causal=True, key_mask=mask)
-        return out, token, rows, kt.linear_attention(q, k, v, phi, key_mask=mask), exact, kt.features(phi, q)
+        return out, token, rows, kt.linear_attention(q, k, v, phi, key_mask=mask), exact, kt.features(q, phi)
 
     assert torch.autograd.gradcheck(outputs, (q, k, v), fast_mode=True)
 
@@ -64,7 +64,7 @@ def test_numbers_of_a_map_are_learnt():
         chosen = kt.with_numbers(phi, omega=omega, scale=scale)
         out, state = kt.causal_linear_attention(q, k, v, chosen, backend=backend)
         rows = kt.attend(state, q, chosen, backend=backend)
-        return out, rows, kt.linear_attention(q, k, v, chosen, backend=backend), kt.features(chosen, q, backend=backend)
+        return out, rows, kt.linear_attention(q, k, v, chosen, backend=backend), kt.features(q, chosen, backend=backend)
 
     given = *inputs(2), omega, scale
     assert torch.autograd.gradcheck(outputs, given, fast_mode=True)

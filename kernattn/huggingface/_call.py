@@ -54,7 +54,8 @@ def read(
     if dropout:
         raise ParameterError(
             f"dropout of attention must be 0: no weights are formed that could be dropped; got {dropout} from "
-            f"{type(module).__name__} (set attn_pdrop, attention_dropout or the like to 0 in the config)"
+            f"{type(module).__name__} (layers keep the dropout that they were built with: "
+            "load or make the model with attn_pdrop=0.0, attention_dropout=0.0 or whatever its config calls it)"
         )
     kept, alike = keys_seen(attention_mask)
     if torch.is_autocast_enabled(query.device.type):

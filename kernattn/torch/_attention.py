@@ -218,16 +218,16 @@ def softmax_attention(
     return attention.softmax_attention(q, k, v, scale=scale, causal=causal, **options)
 
 
-def features(phi: FeatureMap, x: Tensor, *, key: bool = False, backend: str | None = None) -> Tensor:
+def features(x: Tensor, phi: FeatureMap, *, keys: bool = False, backend: str | None = None) -> Tensor:
     r"""Return the features :math:`\phi(x)` of a tensor, with gradients.
 
     Parameters
     ----------
-    phi : FeatureMap
-        The map.
     x : (..., n, d) Tensor
         Queries, or keys.
-    key : bool
+    phi : FeatureMap
+        The map.
+    keys : bool
         Whether rows are keys, where a map has features of their own for these.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs; None chooses the fastest for these tensors.
@@ -247,9 +247,9 @@ def features(phi: FeatureMap, x: Tensor, *, key: bool = False, backend: str | No
     >>> import kernattn as ka
     >>> import kernattn.torch as kt
     >>> import torch
-    >>> kt.features(ka.features.elu1(), torch.tensor([[1.0, 2.0]]))
+    >>> kt.features(torch.tensor([[1.0, 2.0]]), ka.features.elu1())
     tensor([[2., 3.]])
     """
     (x,) = _taken(backend, x=x)
-    found: Tensor = phi.key(x, backend=backend) if key else phi.query(x, backend=backend)
+    found: Tensor = phi.key(x, backend=backend) if keys else phi.query(x, backend=backend)
     return found
