@@ -25,7 +25,7 @@ def asked(model, attention, message, x=None, **inputs):
 @BOTH
 def test_dropout(attention):
     made = gpt2(attn_pdrop=0.1)
-    asked(made.train(), attention, "dropout of attention must be 0.*got 0.1 from GPT2Attention.*load or make the model with")
+    asked(made.train(), attention, "dropout of attention must be 0.*got 0.1 from GPT2Attention.*load or make the model")
     made.eval()
     with torch.no_grad():
         made(tokens(1, 9))
