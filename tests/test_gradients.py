@@ -185,6 +185,14 @@ def test_numbers_of_a_map_are_learnt(name):
     )  # fmt: skip
 
 
+def test_numbers_that_no_side_depends_on():
+    """The weights of rows' log scales cancel between the features of a query."""
+    phi = maps.make("positive-softmax")
+    q, k, v, _, _, _ = inputs()
+    out, back = ka.vjp(ka.attend, ka.key_state(k, v, phi), q, phi, learn=("row_weights",))
+    assert (back(weights(out.shape)).phi.row_weights == np.zeros(D)).all()
+
+
 @pytest.mark.parametrize(
     ("name", "number"),
     [("positive-ard", "lengthscale"), ("trigonometric-softmax", "scale"), ("positive-one", "lengthscale")],

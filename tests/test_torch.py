@@ -152,6 +152,17 @@ def test_vmap_and_grad_of_torch_func():
     assert not torch.allclose(per_item[0], per_item[1])
 
 
+def test_vmap_beside_what_is_the_same_for_all_items():
+    """A call on tensors that no transform wraps is one amid transforms as well."""
+    phi = maps.make("positive-softmax")
+    q, k, v = inputs(3, grad=False)
+    keys, values = (x[0].clone().requires_grad_() for x in (k, v))
+    found = torch.func.vmap(lambda q: ka.attend(kt.key_state(keys, values, phi), q, phi))(q)
+    torch.testing.assert_close(found, ka.linear_attention(q, keys, values, phi))
+    found.sum().backward()
+    assert (values.grad != 0).all()
+
+
 def of_all(q, k, v, phi):
     out, state = ka.causal_linear_attention(q, k, v, phi, key_mask=torch.arange(k.shape[-2]) != 1)
     exact = ka.softmax_attention(q, k, v, causal=True)

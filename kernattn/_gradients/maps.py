@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, accumulation_dtype, constant, namespace
+from kernattn._array import Array, accumulation_dtype, constant, namespace, zeros
 from kernattn._check import instance_of, one_of, shown
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, RandomFeatureMap
@@ -82,13 +82,14 @@ def map_gradients(phi: FeatureMap, names: tuple[str, ...], *sides: tuple[Array, 
     :math:`dl_i = -\sum x_i dx_i / l_i` and :math:`ds = \sum x^T dx / 2s`.
     """
     found: dict[str, Array] = {}
+    x = sides[0][0]
+    xp = namespace(x=x)
     for name in names:
         if name in NUMBERS:
             parts = [part for _, cotangent in sides if (part := getattr(cotangent, name)) is not None]
-            found[name] = sum(parts[1:], parts[0])  # queries give none of row_weights, which cancel
+            found[name] = sum(parts[1:], parts[0]) if parts else _nothing(phi, name, x)
             continue
-        x = sides[0][0]
-        xp, total = namespace(x=x), sum(_products(*side) for side in sides)
+        total = sum(_products(*side) for side in sides)
         scale = phi.kernel.input_scale(x.shape[-1])  # type: ignore[attr-defined]
         if name == "scale":
             found[name] = xp.sum(total) * float(0.5 / scale[0] ** 2)
@@ -97,6 +98,12 @@ def map_gradients(phi: FeatureMap, names: tuple[str, ...], *sides: tuple[Array, 
             one = np.ndim(phi.kernel.lengthscale) == 0  # type: ignore[attr-defined]
             found[name] = xp.sum(total) if one else total
     return MapGradients(**found)
+
+
+def _nothing(phi: FeatureMap, name: str, x: Array) -> Array:
+    """Return zeros for a number that no side depends on: row_weights cancel between the features of a query."""
+    xp = namespace(x=x)
+    return zeros(xp, getattr(phi.spec, name).shape, accumulation_dtype(xp, x), x)
 
 
 def _products(x: Array, cotangent: MapCotangent) -> Array:

@@ -66,9 +66,9 @@ def _way(library: Torch, arguments: tuple[Any, ...]) -> Run | None:
             if isinstance(x, MapSpec):
                 keep_spec(x)
         return _named
-    if not any(map(library.transformed, tensors)):
+    layers = torch._C._functorch.get_interpreter_stack()
+    if not layers:  # amid others, a call on tensors that none of them wraps is theirs as well
         return _applied
-    layers = torch._C._functorch.get_interpreter_stack() or ()
     functional = any(layer.key() == torch._C._functorch.TransformType.Functionalize for layer in layers)
     return None if functional else _transformed
 

@@ -37,6 +37,12 @@ def test_in_float32_and_where_nothing_is_seen(name, backend):
     assert (np.asarray(sign)[..., :20] == 0).all()
 
 
+def test_of_a_single_feature(backend):
+    """One feature with a log scale of its own is not one log scale for a row."""
+    phi, (q, k, v) = ka.features.exp(), (x[..., :1] for x in inputs())
+    laws.normalisers_are_true(phi, q, k, v, backend, cut=17)
+
+
 def test_they_do_not_overflow(backend):
     """Rows of norm 400 have normalisers far beyond the range of float32, and their logarithm is told."""
     phi, (q, k, v) = maps.make("positive-softmax"), inputs("float32")

@@ -168,7 +168,7 @@ def recur(
                 product(products, 0, 1, size, values, 0, row_v, num, 0, row_e, rows, e, rows, seen, lower)
                 write(num, row_e, rows, e, den, out, (reads[r, g, 1] * n + t) * e)
                 if peaks.size > 0:
-                    unit = sums.units[0] if tops == 1 else zero
+                    unit = zero if phi_q.per_feature else sums.units[0]
                     normalisers(
                         phi_q, den, unit, highest, own, rows, given_q, reads[r, g, 0] * n + t,
                         peaks, z, reads[r, g, 1] * n + t,
