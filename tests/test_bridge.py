@@ -197,9 +197,13 @@ def test_what_the_edge_takes_is_compiled(torch, number, monkeypatch):
     ran = []
     load = _dispatch._load
     monkeypatch.setattr(_dispatch, "_load", lambda name, backend: ran.append((name, backend)) or load(name, backend))
+
+    def at(backend):
+        return lambda x: phi(x, backend=backend)
+
     for backend in (None, "cpu", "reference"):
         ran.clear()
-        call(lambda x, backend=backend: phi(x, backend=backend))
+        call(at(backend))
         assert {way for name, way in ran if name == "features"} == {backend or "cpu"}
 
 

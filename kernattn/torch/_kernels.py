@@ -173,7 +173,9 @@ def _run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:
             except Kept as kept:
                 why = str(kept)
         if backend not in (None, "reference"):
-            raise BackendUnavailable(f"backend {backend!r} cannot run {op.name} on these tensors: {why}")
+            raise BackendUnavailable(
+                f"backend {backend!r} cannot take the tensors of this {op.name}: {why}; backend='reference' takes it"
+            )
         return op.function("reference")(*arguments)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 
 from kernattn.ops._numba.compile import inner, inner_exact
-from kernattn.ops._numba.elementary import cosine, decayed, sine_cosine, vanishing, within_reach
+from kernattn.ops._numba.elementary import cosine, decayed, exponential, sine_cosine, vanishing, within_reach
 from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.vectors import every, load, store, where
@@ -26,6 +26,7 @@ __all__ = [
     "positive_value",
     "positive_values",
     "row_logs",
+    "row_pull",
     "row_values",
     "sines_cosines",
 ]
@@ -233,3 +234,65 @@ def column_join(phi, f, weights, angles, row):
             else:
                 for i in range(row):
                     x[i] -= y[i]
+
+
+@inner
+def _exponentials(x, sign, scale, offset, f, y):
+    """Write e^(sign x + scale + offset) f to y, and return its sum."""
+    width, total = lanes(x), x.dtype.type(0)
+    last = x.size // width * width
+    for a in range(0, last, width):
+        store(exponential((load(x, a) * sign + scale) + load(offset, a)) * load(f, a), y, a)
+    for a in range(last, x.size):
+        y[a] = exponential((x[a] * sign + scale) + offset[a]) * f[a]
+    for a in range(x.size):
+        total += y[a]
+    return total
+
+
+@inner
+def _add(x, y):
+    for a in range(y.size):
+        x[a] += y[a]
+
+
+@inner
+def row_pull(phi, x, other, f, f_other, begin, scale, factor, offset, offset_other):
+    """Turn projections x from `begin` on into their cotangents; return that of the row's log scale.
+
+    `other` is lost. Cotangents of offsets are added to what has room for them.
+    """
+    zero, one, total = x.dtype.type(0), x.dtype.type(1), x.dtype.type(0)
+    if phi.per_feature:
+        if phi.features > phi.frequencies:
+            total += _exponentials(x, -one, scale, window(phi.offset, phi.frequencies + begin, x.size), f_other, other)
+        total += _exponentials(x, one, scale, window(phi.offset, begin, x.size), f, x)
+        if offset.size > 0:
+            _add(offset, x)
+        if phi.features > phi.frequencies:
+            if offset.size > 0:
+                _add(offset_other, other)
+            for a in range(x.size):
+                x[a] -= other[a]
+    elif angular(phi.kind):
+        if phi.phase:
+            _add(x, window(phi.offset, begin, x.size))
+        sines_cosines(x, other, factor)
+        if phi.kind == COS:
+            for a in range(x.size):
+                total += f[a] * x[a]
+                x[a] = -f[a] * other[a]
+            if offset.size > 0:
+                _add(offset, x)
+        else:
+            for a in range(x.size):
+                c, s = x[a], other[a]
+                total += f[a] * c + f_other[a] * s
+                x[a] = f_other[a] * c - f[a] * s
+    elif phi.kind == ELU1:
+        for a in range(x.size):
+            x[a] = f[a] * factor * decayed(zero if x[a] > zero else x[a])
+    else:
+        for a in range(x.size):
+            x[a] = f[a] * factor if x[a] > zero else zero
+    return total

@@ -8,15 +8,14 @@ import math
 from typing import Any, NamedTuple
 
 from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.elementary import decayed, exponential
+from kernattn.ops._numba.elementary import exponential
 from kernattn.ops._numba.held import within
-from kernattn.ops._numba.kinds import COS, ELU1, angular, sines_cosines
+from kernattn.ops._numba.kinds import angular, row_pull
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.products import FULL, panel_product, product
 from kernattn.ops._numba.registers import LINE, lanes
 from kernattn.ops._numba.tiles import load_rows, row_scales
-from kernattn.ops._numba.vectors import load, store
 
 __all__ = ["Scratch", "pull_features"]
 
@@ -42,68 +41,6 @@ def _scratch(dim, chunk, span, like):
         aligned(size * dim + LINE, like), aligned(size * row, like), aligned(size, like), aligned(size, like),
         aligned(size * row_d, like), row, row_d,
     )  # fmt: skip
-
-
-@inner
-def _exponentials(x, sign, scale, offset, f, y):
-    """Write e^(sign x + scale + offset) f to y, and return its sum."""
-    width, total = lanes(x), x.dtype.type(0)
-    last = x.size // width * width
-    for a in range(0, last, width):
-        store(exponential((load(x, a) * sign + scale) + load(offset, a)) * load(f, a), y, a)
-    for a in range(last, x.size):
-        y[a] = exponential((x[a] * sign + scale) + offset[a]) * f[a]
-    for a in range(x.size):
-        total += y[a]
-    return total
-
-
-@inner
-def _add(x, y):
-    for a in range(y.size):
-        x[a] += y[a]
-
-
-@inner
-def _pull_row(phi, x, other, f, f_other, begin, scale, factor, offset, offset_other):
-    """Turn projections x from `begin` on into their cotangents; return that of the row's log scale.
-
-    `other` is lost. Cotangents of offsets are added to what has room for them.
-    """
-    zero, one, total = x.dtype.type(0), x.dtype.type(1), x.dtype.type(0)
-    if phi.per_feature:
-        if phi.features > phi.frequencies:
-            total += _exponentials(x, -one, scale, window(phi.offset, phi.frequencies + begin, x.size), f_other, other)
-        total += _exponentials(x, one, scale, window(phi.offset, begin, x.size), f, x)
-        if offset.size > 0:
-            _add(offset, x)
-        if phi.features > phi.frequencies:
-            if offset.size > 0:
-                _add(offset_other, other)
-            for a in range(x.size):
-                x[a] -= other[a]
-    elif angular(phi.kind):
-        if phi.phase:
-            _add(x, window(phi.offset, begin, x.size))
-        sines_cosines(x, other, factor)
-        if phi.kind == COS:
-            for a in range(x.size):
-                total += f[a] * x[a]
-                x[a] = -f[a] * other[a]
-            if offset.size > 0:
-                _add(offset, x)
-        else:
-            for a in range(x.size):
-                c, s = x[a], other[a]
-                total += f[a] * c + f_other[a] * s
-                x[a] = f_other[a] * c - f[a] * s
-    elif phi.kind == ELU1:
-        for a in range(x.size):
-            x[a] = f[a] * factor * decayed(zero if x[a] > zero else x[a])
-    else:
-        for a in range(x.size):
-            x[a] = f[a] * factor if x[a] > zero else zero
-    return total
 
 
 @inner
@@ -161,7 +98,7 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
             if phi.positive and phi.omega.size == 0:  # numbers one by one, and none is far
                 copy(x, first * dim, rows * dim, dx, first * dim)
                 row, f = window(dx, first * dim, rows * dim), window(g, first * dim, rows * dim)
-                _pull_row(phi, row, row, f, f, 0, zero, phi.amplitude, weights, weights)
+                row_pull(phi, row, row, f, f, 0, zero, phi.amplitude, weights, weights)
                 continue
             _load(phi, s, x, given, first, rows, no_mask, far)
             for begin in range(0, frequencies, span):
@@ -182,7 +119,7 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
                     factor = phi.amplitude
                     if angular(phi.kind):
                         factor *= exponential(s.scales[j])
-                    s.totals[j] += _pull_row(
+                    s.totals[j] += row_pull(
                         phi, row, window(s.tile, j * s.row + count, count), window(g, at, count),
                         window(g, at + features - frequencies, count), begin, s.scales[j], factor, offset, offset_other,
                     )  # fmt: skip

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from kernattn import vjp
+from kernattn._gradients import vjp
 from kernattn.attention import causal_linear_attention, linear_attention, softmax_attention
 from kernattn.bench._races import Call
 from kernattn.bench._rates import Work
