@@ -30,14 +30,31 @@ def _told(phi: FeatureMap) -> tuple[Any, ...]:
 def _traced_below(
     name: str, draw: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """Return what a function of the core makes of tensors, traced below it."""
+    """Return what a function of the core makes of tensors, traced below it.
+
+    States come and go as plain tuples of their sums: the compiler takes no named ones here.
+    """
     phi = None if draw == "" else map_of(draw)
     if numbers and phi is not None:
         phi = TensorMap(phi, numbers)
     if name in ("query", "key"):
         return getattr(phi, name)(*given, **options)
     maps = () if phi is None else (phi,)
-    return getattr(attention, name)(*given, *maps, **options)
+    given = tuple(_state(phi, x) if isinstance(x, tuple) else x for x in given)
+    if "state" in options:
+        options = options | {"state": _state(phi, options["state"])}
+    return _plain(getattr(attention, name)(*given, *maps, **options))
+
+
+def _state(phi: Any, sums: tuple[Tensor, ...]) -> LinearState:
+    s, z, peak = sums
+    return LinearState(s, z, peak, phi.fingerprint)
+
+
+def _plain(result: Any) -> Any:
+    if isinstance(result, LinearState):
+        return tuple(result[:3])
+    return tuple(map(_plain, result)) if isinstance(result, tuple) else result
 
 
 _by_array_operations = torch._dynamo.nonstrict_trace(_traced_below)
@@ -78,10 +95,13 @@ def causal_linear_attention(
     *numbers, q_spec, k_spec, _ = _told(phi)
     before = (None, None, None) if state is None else (state.s, state.z, state.peak)
     if backend == "reference" or q_spec is None or k_spec is None:
-        options = {"state": state, "key_mask": key_mask, "segment_ids": segment_ids, "backend": backend}
-        return _composed("causal_linear_attention", phi, q, k, v, **options)
+        options = {"key_mask": key_mask, "segment_ids": segment_ids, "backend": backend}
+        if state is not None:
+            options["state"] = before
+        out, sums = _composed("causal_linear_attention", phi, q, k, v, **options)
+        return out, _state(phi, sums)
     out, _, _, s, z, peak = OPS.causal(q, k, v, *before, key_mask, segment_ids, *numbers, q_spec, k_spec, backend)
-    return out, LinearState(s, z, peak, phi.fingerprint)
+    return out, _state(phi, (s, z, peak))
 
 
 def key_state(
@@ -89,15 +109,15 @@ def key_state(
 ) -> Any:
     *numbers, _, k_spec, _ = _told(phi)
     if backend == "reference" or k_spec is None:
-        return _composed("key_state", phi, k, v, key_mask=key_mask, backend=backend)
+        return _state(phi, _composed("key_state", phi, k, v, key_mask=key_mask, backend=backend))
     s, z, peak = OPS.key_state(k, v, key_mask, *numbers, k_spec, backend)
-    return LinearState(s, z, peak, phi.fingerprint)
+    return _state(phi, (s, z, peak))
 
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
     *numbers, q_spec, _, _ = _told(phi)
     if backend == "reference" or q_spec is None:
-        return _composed("attend", phi, state, q, backend=backend)
+        return _composed("attend", phi, (state.s, state.z, state.peak), q, backend=backend)
     return OPS.attend(state.s, state.z, state.peak, q, *numbers, q_spec, backend)[0]
 
 
@@ -116,7 +136,8 @@ def linear_attention_step(
     *numbers, q_spec, k_spec, _ = _told(phi)
     if backend == "reference" or q_spec is None or k_spec is None:
         options = {"key_mask": key_mask, "backend": backend}
-        found, after = _composed("linear_attention_step", phi, state, q, k, v, **options)
+        found, sums = _composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
+        after = _state(phi, sums)
     elif torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
         mask = None if key_mask is None else key_mask[..., None]
         q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]

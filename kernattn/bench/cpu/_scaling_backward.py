@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from kernattn import vjp
 from kernattn._array import Array
+from kernattn._gradients import vjp
 from kernattn.attention import causal_linear_attention, softmax_attention
 from kernattn.bench._races import race
 from kernattn.bench._rows import Row
