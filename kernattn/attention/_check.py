@@ -76,16 +76,14 @@ def check_arrays(
     They must fit the map, if there is one, and a state that it made.
     """
     draw = None if phi is None else phi.fingerprint
-    rows: dict[str, Array | None] = {}
     if state is key_mask is segment_ids is key_bias is None:
         form = form_of((names, draw), *arrays)
     else:
-        rows = {"key_mask": key_mask, "segment_ids": segment_ids, "key_bias": key_bias}
-        form = _form((names, draw, tokens), arrays, state, rows)
+        form = _form((names, draw, tokens), arrays, state, key_mask, segment_ids, key_bias)
     if form in _passed:
         return
     given = dict(zip(names, arrays, strict=True))
-    _check_arrays(given, rows, tokens)
+    _check_arrays(given, {"key_mask": key_mask, "segment_ids": segment_ids, "key_bias": key_bias}, tokens)
     q, k, v = (given.get(name) for name in "qkv")
     if phi is None:
         check_one_dim(q, k)
@@ -111,7 +109,9 @@ def _form(
     key: tuple[Any, ...],
     arrays: tuple[Array, ...],
     state: Any,
-    rows: dict[str, Array | None],
+    key_mask: Array | None,
+    segment_ids: Array | None,
+    key_bias: Array | None,
 ) -> tuple[Any, ...] | None:
     """Return the form of arrays and of what else there is; None of a state that may be none, or is traced."""
     made_by = None
@@ -120,8 +120,13 @@ def _form(
             return None
         s, z, peak, made_by = state
         arrays = *arrays, s, z, peak
-    given = {name: array for name, array in rows.items() if array is not None}
-    return form_of((*key, made_by, *given), *arrays, *given.values())
+    if key_mask is not None:
+        arrays = *arrays, key_mask
+    if segment_ids is not None:
+        arrays = *arrays, segment_ids
+    if key_bias is not None:
+        arrays = *arrays, key_bias
+    return form_of((*key, made_by, key_mask is None, segment_ids is None, key_bias is None), *arrays)
 
 
 def _check_arrays(arrays: dict[str, Array], rows: dict[str, Array | None], tokens: bool) -> None:

@@ -119,7 +119,7 @@ def softmax_with_lse(
     plan = CAUSAL if boolean("causal", causal) else ALL
     if pattern is not None:
         plan = _plan(pattern, q, k, v, causal)
-    if backend is None and OP.choose(q) == "gpu" and (pattern is not None or key_bias is not None):
+    if (pattern is not None or key_bias is not None) and backend is None and OP.choose(q) == "gpu":
         backend = "reference"
     run = OP.implementation(q, backend)
     out, lse = run(q, k, v, scale, plan, key_mask, key_bias)

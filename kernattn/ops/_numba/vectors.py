@@ -121,8 +121,11 @@ def bits_of(context, word, at, array):
     kind = Vector(types.boolean, vector_length(array.dtype))
 
     def codegen(context, builder, signature, args):
-        moved = builder.lshr(args[0], args[1])
-        return builder.bitcast(builder.trunc(moved, ir.IntType(kind.count)), ir.VectorType(ir.IntType(1), kind.count))
+        bits = ir.IntType(array.dtype.bitwidth)
+        moved = builder.trunc(builder.lshr(args[0], args[1]), bits) if bits.width < 64 else builder.lshr(*args[:2])
+        lanes = ir.Constant(ir.VectorType(bits, kind.count), [1 << i for i in range(kind.count)])
+        found = builder.and_(splat(builder, moved, kind.count), lanes)
+        return builder.icmp_unsigned("!=", found, ir.Constant(found.type, None))
 
     return kind(word, types.int64, array), codegen
 

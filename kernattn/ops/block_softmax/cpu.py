@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,12 +22,11 @@ from kernattn.ops._numba.layout import (
     room,
 )
 from kernattn.ops.block_softmax.loops import online_softmax
-from kernattn.ops.plan import SIDE, Part, Plan, dense
+from kernattn.ops.plan import Part, Plan, dense
 
 __all__ = ["block_softmax"]
 
 BYTES_PER_SECOND = 4e9  # of rows that are put in another order, roughly
-AS_THEY_STAND = flat(np.zeros(0, np.int64), np.dtype(np.int64))
 
 
 def block_softmax(
@@ -35,7 +35,7 @@ def block_softmax(
     """Return the outputs and the log normalisers."""
     dtype = accumulation(q)
     how = _planned(q.shape, k.shape, v.shape, plan, dtype.itemsize)
-    mask, bias = NO_MASK, nothing(dtype)
+    mask, bias = NO_MASK, how.no_bias
     if key_bias is not None:
         bias = flat(np.broadcast_to(key_bias, how.mask), dtype)
         shown = np.isneginf(bias)
@@ -43,28 +43,21 @@ def block_softmax(
             key_mask = ~shown.reshape(how.mask) & (True if key_mask is None else key_mask)
     if key_mask is not None:
         mask = flat(np.broadcast_to(key_mask, how.mask), bool)
-    out, lse = room(how.out, dtype), np.empty(how.out[:-1], dtype)
+    out, lse = room(how.out, dtype), np.empty(how.lse, dtype)
     if how.cleared:
         out[...], lse[...] = 0, -np.inf
     queries, keys, values = flat(q, dtype, how.q), flat(k, dtype, how.k), flat(v, dtype, how.v)
-    flat_out, flat_lse, (block, of_keys) = out.reshape(-1), lse.reshape(-1), how.blocks
+    flat_out, flat_lse, factor = out.reshape(-1), lse.reshape(-1), float(scale)
     for work in how.work:
         own = keys, values, mask, bias
         if work.order is not None:
             own = _ordered(work.order, *own)
-
-        def tiles(low: int, high: int, own: Inputs = own, work: _Work = work) -> None:
-            online_softmax(
-                queries, *own, float(scale), *work.part, work.joins, work.reads,
-                flat_out, flat_lse, block, of_keys, low, high,
-            )  # fmt: skip
-
+        tiles = partial(online_softmax, queries, *own, factor, work.table, work.words, flat_out, flat_lse)
         share(tiles, work.pieces, work.seconds)
-    return out.astype(q.dtype, copy=False), lse
+    return (out if q.dtype is dtype else out.astype(q.dtype, copy=False)), lse
 
 
 Inputs = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[Any]]
-Arrays = tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.uint64]]
 
 
 class _Order(NamedTuple):
@@ -79,10 +72,9 @@ class _Order(NamedTuple):
 class _Work(NamedTuple):
     """A part for the heads that it is of."""
 
-    part: Arrays  # queries, tiles, visits, words
+    table: NDArray[np.int64]  # what the loop does
+    words: NDArray[np.uint64]
     order: _Order | None
-    joins: bool  # whether it is merged into what was answered
-    reads: NDArray[np.int64]  # (R, 5) heads of q, k, v, the mask and out that meet
     pieces: int
     seconds: float
 
@@ -95,7 +87,8 @@ class _Plan(NamedTuple):
     v: tuple[int, ...]
     mask: tuple[int, ...]
     out: tuple[int, ...]
-    blocks: tuple[int, int]  # queries and keys in a block
+    lse: tuple[int, ...]
+    no_bias: NDArray[Any]
     cleared: bool  # whether there are rows that no part of a head writes first
     work: tuple[_Work, ...]
 
@@ -113,12 +106,11 @@ def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: P
         cleared = cleared or whole is None
         for part in sorted(parts, key=lambda part: part is not whole):
             order, met = _order(part, own)
-            arrays = AS_THEY_STAND if part.queries is None else part.queries, *part[2:]
-            seconds = len(own) * part.visited * pair
-            work.append(_Work(arrays, order, part is not whole, met, len(own) * len(part.tiles), seconds))
+            pieces, seconds = len(own) * len(part.tiles), len(own) * part.visited * pair
+            work.append(_Work(_table(part, met, part is not whole), part.words, order, pieces, seconds))
     return _Plan(
-        (-1, n, dim), (-1, length, dim), (-1, length, e), (*lead, length), (*out_lead, n, e),
-        (min(SIDE, n), min(SIDE, length)), cleared, tuple(work),
+        (-1, n, dim), (-1, length, dim), (-1, length, e), (*lead, length), (*out_lead, n, e), (*out_lead, n),
+        nothing(np.dtype(f"f{itemsize}")), cleared, tuple(work),
     )  # fmt: skip
 
 
@@ -127,15 +119,19 @@ def _covers(part: Part, n: int) -> bool:
     return part.queries is None or len(part.queries) == n
 
 
+def _table(part: Part, reads: NDArray[np.int64], joins: bool) -> NDArray[np.int64]:
+    """Return a part and the heads that meet (R, 5) as the loop reads them."""
+    queries = np.zeros(0, np.int64) if part.queries is None else part.queries
+    sizes = np.array([len(part.tiles), len(part.visits), len(reads), joins])
+    return flat(np.concatenate([sizes, part.tiles, part.visits, reads, queries], axis=None), np.dtype(np.int64))
+
+
 def _order(part: Part, reads: NDArray[np.int64]) -> tuple[_Order | None, NDArray[np.int64]]:
     """Return what of the keys a part wants in another order, and the heads that meet, numbered among these."""
-    met = reads.copy()
-    met.setflags(write=False)
     if part.keys is None:
-        return None, met
+        return None, reads
     (k, of_k), (v, of_v), (rows, of_rows) = (np.unique(reads[:, at], return_inverse=True) for at in (1, 2, 3))
     met = np.stack([reads[:, 0], of_k.reshape(-1), of_v.reshape(-1), of_rows.reshape(-1), reads[:, 4]], axis=-1)
-    met.setflags(write=False)
     return _Order(part.keys, k, v, rows), met
 
 

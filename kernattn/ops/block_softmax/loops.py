@@ -27,16 +27,14 @@ class Scratch(NamedTuple):
     """Where a block of queries is answered; made in compiled code, where it costs nothing."""
 
     queries: Any  # (D, size), times the scale
-    keys: Any  # (room, D), of a block of keys, as `values` and `scores` are
-    values: Any  # (room, row)
+    keys: Any  # (room, D), of a block of keys, as `values` and `scores` are; before them, queries that are gathered
+    values: Any  # (room, row); after them, answers on their way to their rows
     scores: Any  # (room, size)
     num: Any  # (size, row), the sums of values
     peaks: Any  # (size,), the highest score of each query so far
     lows: Any  # the lowest, or 0
-    decay: Any  # by how much its sums shrink as the peak rises
+    decay: Any  # by how much its sums shrink as the peak rises; in the end, its log normaliser on its way
     den: Any  # its sum of weights
-    answers: Any  # (block, d or e), queries that are gathered, and outputs before they go to their rows
-    logs: Any  # (block,), their log normalisers
     size: Any
     row: Any
 
@@ -69,6 +67,8 @@ def _hide(scores, row, rows, columns, words):
     for j in range(rows):
         word = words[j]
         for i in range(0, columns, width):
+            if ~word >> np.uint64(i) == 0:  # all others see it
+                break
             at = j * row + i
             store(where(bits_of(word, i, scores), load(scores, at), nothing), scores, at)
 
@@ -127,12 +127,12 @@ def _set_aside(values, row_v, keys, width, weights, row, rows, words, num, row_n
 @inner
 def _scratch(dim, e, block, key_block, apart, like):
     """Return room for blocks of so many queries and keys; also for queries and answers that stand `apart`."""
-    row, size, room = tile_rows(e, like), tile_rows(block, like), tile_rows(key_block, like)
-    aside = block if apart else 0
+    row, size = tile_rows(e, like), tile_rows(block, like)
+    room = tile_rows(max(block, key_block) if apart else key_block, like)
     return Scratch(
         aligned(dim * size, like), aligned(room * dim, like), aligned(room * row, like), aligned(room * size, like),
         aligned(size * row, like), aligned(size, like), aligned(size, like), aligned(size, like), aligned(size, like),
-        aligned(aside * max(dim, e), like), aligned(aside, like), size, row,
+        size, row,
     )  # fmt: skip
 
 
@@ -142,9 +142,8 @@ def _shrink(scratch, rows):
     num, row = scratch.num, scratch.row
     for i in range(rows):
         x, shrunk = window(num, i * row, row), scratch.decay[i]
-        if shrunk != 1:
-            for c in range(row):
-                x[c] *= shrunk
+        for c in range(row):
+            x[c] *= shrunk
 
 
 @inner
@@ -153,16 +152,17 @@ def _begin(scratch, q, at, first, rows, dim, factor, tokens):
     queries, num, size, zero = scratch.queries, scratch.num, scratch.size, q.dtype.type(0)
     if tokens.size > 0:
         for i in range(rows):
-            copy(q, (at + tokens[first + i]) * dim, dim, scratch.answers, i * dim)
-        transpose(scratch.answers, 0, dim, rows, dim, queries, 0, size)
+            copy(q, (at + tokens[first + i]) * dim, dim, scratch.keys, i * dim)
+        transpose(scratch.keys, 0, dim, rows, dim, queries, 0, size)
     else:
         transpose(window(q, (at + first) * dim, rows * dim), 0, dim, rows, dim, queries, 0, size)
-    for x in range(dim):
-        y = window(queries, x * size, size)
-        for i in range(rows):
-            y[i] *= factor
-        for i in range(rows, size):
-            y[i] = zero
+    for i in range(queries.size):
+        queries[i] *= factor
+    if rows < size:
+        for x in range(dim):
+            y = window(queries, x * size, size)
+            for i in range(rows, size):
+                y[i] = zero
     for i in range(size):
         scratch.peaks[i] = _lowest(q) / 2
         scratch.lows[i] = scratch.den[i] = zero
@@ -171,17 +171,28 @@ def _begin(scratch, q, at, first, rows, dim, factor, tokens):
 
 
 @inner
-def _tokens_seen(i, visits, low, high, words, mask, mask_at):
+def _tables(table):
+    """Return what a table holds, and whether its part is merged into what was answered: see `online_softmax`."""
+    tiles, visits, reads = 4 * table[0], 3 * table[1], 5 * table[2]
+    rest = 4 + tiles + visits + reads
+    return (
+        window(table, 4, tiles), window(table, 4 + tiles, visits), window(table, 4 + tiles + visits, reads),
+        window(table, rest, table.size - rest), table[3] > 0,
+    )  # fmt: skip
+
+
+@inner
+def _tokens_seen(i, visits, low, high, words, side, mask, mask_at):
     """Return the tokens that query i of a tile sees in visits low to high."""
     count, one = 0, np.uint64(1)
     for s in range(low, high):
-        count += visits[s, 1] - visits[s, 0]
+        count += visits[3 * s + 1] - visits[3 * s]
     seen = np.empty(count, np.int64)
     count = 0
     for s in range(low, high):
-        begin, end, number = visits[s]
+        begin, end, number = visits[3 * s], visits[3 * s + 1], visits[3 * s + 2]
         for j in range(begin, end):
-            there = number < 0 or (words[number, j - begin] >> np.uint64(i)) & one != 0
+            there = number < 0 or (words[number * side + j - begin] >> np.uint64(i)) & one != 0
             if there and (mask.size == 0 or mask[mask_at + j]):
                 seen[count] = j
                 count += 1
@@ -213,30 +224,31 @@ def _merge(answer, log, out, lse, at, e):
 
 
 @compiled
-def online_softmax(
-    q, k, v, mask, bias, scale, queries, tiles, visits, words, joins, reads, out, lse, block, key_block, low, high
-):
+def online_softmax(q, k, v, mask, bias, scale, table, words, out, lse, low, high):
     """Answer tiles low to high of a part, the last ones of each read first: causal ones have most to do.
 
-    q (heads, n, D), k (heads, L, D) and v (heads, L, e), keys in the order of the part; out and lse are flat. The part
-    is that of `kernattn.ops.plan.Part`, its queries nothing where they stand as they are; one that `joins` is merged
-    into what was answered. reads (R, 5): head of q, of k, of v, of the mask and the bias, of out.
+    q (heads, n, D), k (heads, L, D) and v (heads, L, e), keys in the order of the part; out and lse are flat. The table
+    holds, one after the other: T, V, R, and 1 for a part that joins what was answered; tiles (T, 4), visits (V, 3),
+    reads (R, 5), and queries, which are none where they stand as they are. Reads are heads of q, of k, of v, of the
+    mask and the bias, of out; the rest, and the words (B, SIDE), are those of `kernattn.ops.plan.Part`.
     """
-    (_, n, dim), (_, length, e) = q.shape, v.shape
-    q, k, v = whole(q), whole(k), whole(v)
-    scratch = _scratch(dim, e, block, key_block, queries.size > 0 or joins, q)
+    (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]
+    q, k, v, words = whole(q), whole(k), whole(v), whole(words)
+    tiles, visits, reads, queries, joins = _tables(table)
+    per_read, key_block = table[0], min(side, length)
+    scratch = _scratch(dim, e, min(side, n), key_block, queries.size > 0 or joins, q)
     num, peaks, lows, den, row_e = scratch.num, scratch.peaks, scratch.lows, scratch.den, scratch.row
     factor = q.dtype.type(scale)
     coarse = scale != 0 and not np.finfo(q.dtype).tiny <= abs(factor) < np.inf
     for b in range(low, high):
-        r, t = b // len(tiles), len(tiles) - 1 - b % len(tiles)
-        first, rows, begin, end = tiles[t]
-        at_q, at_k, at_v, at_m = reads[r, 0] * n, reads[r, 1] * length, reads[r, 2] * length, reads[r, 3] * length
-        at_out = reads[r, 4] * n
+        read, tile = 5 * (b // per_read), 4 * (per_read - 1 - b % per_read)
+        first, rows, begin, end = tiles[tile], tiles[tile + 1], tiles[tile + 2], tiles[tile + 3]
+        at_q, at_k, at_v = reads[read] * n, reads[read + 1] * length, reads[read + 2] * length
+        at_m, at_out = reads[read + 3] * length, reads[read + 4] * n
         _begin(scratch, q, at_q, first, rows, dim, factor, queries)
         for s in range(begin, end):
-            start, stop, number = visits[s]
-            seen = words[max(0, number)]
+            start, stop, number = visits[3 * s], visits[3 * s + 1], visits[3 * s + 2]
+            seen = window(words, number * side, side)
             for at in range(start, stop, key_block):
                 count = min(key_block, stop - at)
                 if mask.size > 0 or count % ROWS > 0 or e % lanes(q) > 0:
@@ -260,7 +272,7 @@ def online_softmax(
                     values, step = whole(scratch.values), row_e
                 product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
         if queries.size > 0 or joins:
-            answers, logs, at = whole(scratch.answers), whole(scratch.logs), 0
+            answers, logs, at = whole(scratch.values), whole(scratch.decay), 0
         else:
             answers, logs, at = out, lse, at_out + first
         write(num, row_e, rows, e, den, answers, at * e)
@@ -272,7 +284,7 @@ def online_softmax(
                     window(q, (at_q + token) * dim, dim),
                     window(k, at_k * dim, length * dim),
                     window(v, at_v * e, length * e),
-                    e, _tokens_seen(i, visits, begin, end, words, mask, at_m),
+                    e, _tokens_seen(i, visits, begin, end, words, side, mask, at_m),
                     bias, at_m, scale, window(answers, (at + i) * e, e), logs, at + i,
                 )  # fmt: skip
             if joins:
