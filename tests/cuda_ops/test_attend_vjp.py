@@ -10,6 +10,8 @@ from kernattn.ops.attend_vjp import reference as attend_reference
 from kernattn.ops.cotangents import in_units_of
 from kernattn.ops.key_state_vjp import reference as key_state_reference
 
+pytestmark = pytest.mark.slow  # every pullback has a usual test in test_gradients.py
+
 
 def problem(cupy, spec, dtype, lead, key_lead, n, d, e):
     from kernattn.ops.attend.gpu import attend

@@ -8,6 +8,8 @@ from cuda_ops.pullbacks import agree, wide
 from kernattn.ops.block_softmax_vjp import reference
 from kernattn.ops.plan import ALL, CAUSAL
 
+pytestmark = pytest.mark.slow  # every pullback has a usual test in test_gradients.py
+
 
 def problem(cupy, dtype, lead, key_lead, n, length, d, e, plan, masked):
     """The arguments of `block_softmax_vjp`."""

@@ -16,6 +16,8 @@ from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.key_state_vjp.back import back_code, walking
 from kernattn.ops.peaked import PeakedSum
 
+pytestmark = pytest.mark.slow  # every pullback has a usual test in test_gradients.py
+
 
 def problem(cupy, spec, dtype, lead, key_lead, n, d, e, *, masked, segments, resumed, scale=0.5):
     """The arguments of `causal_vjp` but for `learn`."""
