@@ -208,6 +208,16 @@ def test_arguments_are_checked(arguments, error, message):
         favor(**arguments)
 
 
+@pytest.mark.parametrize(
+    "state", [torch.zeros(2, dtype=torch.int64), torch.zeros(3), torch.tensor([0, -1, 0]), [0, 0, 0]]
+)
+def test_what_was_saved_is_checked(state):
+    module = favor()
+    saved = module.state_dict() | {"_extra_state": state}
+    with pytest.raises(ParameterError, match="_extra_state must hold a seed, redraws and calls"):
+        module.load_state_dict(saved)
+
+
 def test_tensors_are_checked():
     module, (q, k, v) = LinearAttention(), heads()
     with pytest.raises(DTypeError, match="phi"):

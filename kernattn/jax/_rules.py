@@ -6,6 +6,7 @@ is learnt come last, in the order of `names`.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -14,7 +15,7 @@ import numpy as np
 from jax import ShapeDtypeStruct
 
 from kernattn._array import FLOATS, Array, dtype_name
-from kernattn._dispatch import Composed
+from kernattn.attention._linear import BOTH
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.attend_vjp import OP as ATTEND_VJP
 from kernattn.ops.block_softmax import OP as SOFTMAX
@@ -32,8 +33,6 @@ from kernattn.ops.spec import MapSpec
 from kernattn.ops.step import OP as STEP
 
 __all__ = ["Attend", "Causal", "Features", "KeyState", "Linear", "Rule", "Softmax", "Step"]
-
-BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, 4, ATTEND, ("cpu",))
 
 Numbers = tuple[Array, ...]
 
@@ -69,7 +68,7 @@ def _token(x: Any) -> Any:
     return None if x is None else x[..., None, :]
 
 
-class Rule:
+class Rule(ABC):
     """What all rules share."""
 
     apart: bool
@@ -82,9 +81,9 @@ class Rule:
         """Return the form of the value."""
         return self.forms(*args)[0]
 
+    @abstractmethod
     def forms(self, *args: Any) -> tuple[Any, Any]:
         """Return the forms of the value, and of what the pullback needs."""
-        raise NotImplementedError
 
     def backward_forms(self, args: Any, out: Any, kept: Any, g: Any) -> Any:
         """Return the forms of the cotangents of the arguments."""

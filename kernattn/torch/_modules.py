@@ -245,6 +245,12 @@ class FavorAttention(LinearAttention):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Go on from the draws of another module."""
+        held = isinstance(state, Tensor) and state.shape == (3,) and state.dtype == torch.int64
+        if not held or bool((state < 0).any()):
+            raise ParameterError(
+                "_extra_state must hold a seed, redraws and calls, a (3,) int64 tensor of numbers from 0 on; "
+                f"got {shown(state)}"
+            )
         self._seed, self._draws, self._calls = state.tolist()
         self._phi = self._redrawn()
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
 
+from kernattn._lazy import lazy
 from kernattn.torch import _kernels, _shapes
 from kernattn.torch._specs import NUMBERS, resolved
 
@@ -32,17 +32,17 @@ class Pair:
     backward: Callable[..., Any]
     shapes: Callable[..., Any]
 
-    @cached_property
+    @lazy
     def names(self) -> tuple[str, ...]:
         """The names of the inputs."""
         return _names(self.inputs)
 
-    @cached_property
+    @lazy
     def taken(self) -> tuple[str, ...]:
         """The names of what the pullback takes."""
         return _names(self._taken)
 
-    @cached_property
+    @lazy
     def schemas(self) -> tuple[str, str]:
         """The schemas of both."""
         results = "Tensor" if len(self.outputs) == 1 else f"({', '.join(f'Tensor {name}' for name in self.outputs)})"

@@ -61,6 +61,7 @@ def read_back(
         ghat = xp.where(visible[..., None], ghat, xp.zeros_like(ghat))
     factor = weight(xp, log_scale + keys.peak[..., None, :])
     f = factor * xp.matmul(ghat, xp.matrix_transpose(beside(xp, keys.s, keys.z)))
+    f = xp.where(log_scale == -xp.inf, xp.zeros_like(f), f)
     peak = -xp.max(log_scale, axis=-2)
     weights = queries.values * xp.exp(log_scale + finite(xp, peak)[..., None, :])
     sums = xp.matmul(xp.matrix_transpose(weights), ghat)  # (..., M, e + 1)

@@ -82,6 +82,10 @@ def _slopes(scratch, rows, count, shifts, dots, at):
     zero, width = weights.dtype.type(0), lanes(weights)
     for i in range(rows):
         shift, dot = shifts[at + i], dots[at + i]
+        if shift == math.inf:  # whatever the scores are
+            for j in range(i * size, (i + 1) * size):
+                weights[j] = slopes[j] = 0
+            continue
         for j in range(i * size, i * size + count, width):
             x = load(weights, j) - shift
             p = decayed(where(x > zero, zero, x))

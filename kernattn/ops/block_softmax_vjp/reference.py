@@ -60,7 +60,9 @@ def block_softmax_vjp(
         dq.append(xp.matmul(slopes, k) if position is None else cut_product(xp, slopes, k, position))
         dk = dk + _told(xp, slopes, q[rows] * scale, position)
         dv = dv + _told(xp, weights, g[rows], position)
-    of_scores = onto(xp, xp.concat(dq, axis=-2), tuple(q.shape))
+    of_queries = xp.concat(dq, axis=-2)
+    of_queries = xp.where(alive, of_queries, xp.zeros_like(of_queries))
+    of_scores = onto(xp, of_queries, tuple(q.shape))
     found = (scale * of_scores, dk, dv)
     shapes = (tuple(x.shape) for x in (q, k, v))
     return (

@@ -91,10 +91,18 @@ def causal_vjp(
 def _own_key(queries: ScaledFeatures, ghat: Array, keys: ScaledFeatures, v: Array, mask: Array) -> Cotangents:
     """Return the cotangents from each query's meeting with the key of its own token."""
     xp = namespace(v=v)
-    factor = weight(xp, xp.where(mask[..., None], queries.log_scale + keys.log_scale, -xp.inf))  # (..., n, M | 1)
+    told = (mask & _asks(xp, queries))[..., None]
+    factor = weight(xp, xp.where(told, queries.log_scale + keys.log_scale, -xp.inf))  # (..., n, M | 1)
     d = xp.sum(ghat[..., :-1] * v, axis=-1, keepdims=True) + ghat[..., -1:]  # (..., n, 1)
     total = xp.sum(queries.values * keys.values * factor, axis=-1, keepdims=True)
-    return d * keys.values * factor, d * queries.values * factor, total * ghat[..., :-1]
+    found = d * keys.values * factor, d * queries.values * factor, total * ghat[..., :-1]
+    of_queries, of_keys, dv = (xp.where(told, x, xp.zeros_like(x)) for x in found)
+    return of_queries, of_keys, dv
+
+
+def _asks(xp: ModuleType, queries: ScaledFeatures) -> Array:
+    """Return which queries (..., n) have a normaliser and a cotangent."""
+    return xp.any(queries.log_scale != -xp.inf, axis=-1)
 
 
 def _padded(xp: ModuleType, tokens: Tokens) -> Tokens:
@@ -140,19 +148,24 @@ def _pairs(
     xp: ModuleType, queries: ScaledFeatures, ghat: Array, keys: ScaledFeatures, v: Array, seen: Array, sees: Array
 ) -> Cotangents:
     """Return the same with every pair's weight (..., h, h) written out."""
-    k_log = xp.where(seen[..., None], keys.log_scale, -xp.inf)
+    asks = (sees & _asks(xp, queries))[..., None]  # (..., h, 1)
+    seen = seen[..., None]
+    k_log, *rows = (xp.where(seen, x, fill) for x, fill in ((keys.log_scale, -xp.inf), (keys.values, 0.0), (v, 0.0)))
     unit = xp.max(k_log, axis=-2, keepdims=True)
     k_factor = xp.exp(k_log - finite(xp, unit))
-    q_factor = weight(xp, xp.where(sees[..., None], queries.log_scale + unit, -xp.inf))
-    k_weights, q_weights = keys.values * k_factor, queries.values * q_factor
-    both = xp.concat([v, xp.ones_like(v[..., :1])], axis=-1)
+    q_factor = weight(xp, xp.where(asks, queries.log_scale + unit, -xp.inf))
+    k_weights, q_weights = rows[0] * k_factor, queries.values * q_factor
+    both = xp.concat([rows[1], xp.ones_like(rows[1][..., :1])], axis=-1)
     d = xp.matmul(ghat, xp.matrix_transpose(both))  # (..., h, h), query by key
     weights = xp.matmul(q_weights, xp.matrix_transpose(k_weights))
-    return (
-        q_factor * xp.matmul(d, k_weights),
-        k_factor * xp.matmul(xp.matrix_transpose(d), q_weights),
-        xp.matmul(xp.matrix_transpose(weights), ghat[..., :-1]),
+    told = seen & xp.any(asks, axis=-2, keepdims=True)
+    found = (
+        (asks, q_factor * xp.matmul(d, k_weights)),
+        (told, k_factor * xp.matmul(xp.matrix_transpose(d), q_weights)),
+        (told, xp.matmul(xp.matrix_transpose(weights), ghat[..., :-1])),
     )
+    of_queries, of_keys, dv = (xp.where(some, x, xp.zeros_like(x)) for some, x in found)
+    return of_queries, of_keys, dv
 
 
 def _passed_on(xp: ModuleType, before: PeakedSum, state: PeakedSum, after: PeakedSum, whole: Array) -> PeakedSum:

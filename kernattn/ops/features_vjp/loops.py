@@ -99,6 +99,9 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
                 copy(x, first * dim, rows * dim, dx, first * dim)
                 row, f = window(dx, first * dim, rows * dim), window(g, first * dim, rows * dim)
                 row_pull(phi, row, row, f, f, 0, zero, phi.amplitude, weights, weights)
+                for i in range(row.size):
+                    if f[i] == zero:  # whatever x is
+                        row[i] = zero
                 continue
             _load(phi, s, x, given, first, rows, no_mask, far)
             for begin in range(0, frequencies, span):

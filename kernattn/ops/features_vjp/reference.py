@@ -25,16 +25,18 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     xp = namespace(x=x)
     features = scaled(x, spec)
     g = xp.astype(g, features.log_scale.dtype, copy=False)
-    return pulled(x, spec, multiplied(features._replace(values=g), g), True, learn)
+    f = xp.where(g == 0, g, multiplied(features._replace(values=g), g))
+    return pulled(x, spec, f, True, learn)
 
 
 def pulled(x: Array, spec: MapSpec, f: Array, scale: bool, learn: bool) -> MapCotangent:
     """Return cotangents of rows x (..., n, d) from f (..., n, M), those of `scaled`: of its values, or of logs.
 
-    Without `scale` the row's log scale counts for nothing: that of a query cancels.
+    Without `scale` the row's log scale counts for nothing: that of a query cancels. Where f is 0, x may be anything.
     """
     xp, kind, dtype = namespace(x=x), KINDS[spec.kind], x.dtype
     x = xp.astype(x, accumulation_dtype(xp, x), copy=False)
+    x = xp.where(xp.any(f != 0, axis=-1, keepdims=True), x, xp.zeros_like(x))
     u = arguments(x, spec)
     phi, log_scale = scaled(x, spec)
     one = xp.full_like(log_scale[..., :1], spec.amplitude)

@@ -39,12 +39,18 @@ def admitted(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array) -
 
 
 def summed_back(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, sums: PeakedSum) -> tuple[Array, Array]:
-    """Return the cotangents of the keys' features, (..., n, M), and of the values; see `peaked.summarise`."""
+    """Return the cotangents of the keys' features, (..., n, M), and of the values; see `peaked.summarise`.
+
+    Whatever stands in a key that is masked, or that no sum tells anything, these are 0.
+    """
     log_scale = xp.where(mask[..., None], keys.log_scale - finite(xp, sums.peak)[..., None, :], -xp.inf)
     factor = weight(xp, log_scale)
-    both = xp.concat([v, xp.ones_like(v[..., :1])], axis=-1)
-    f = factor * xp.matmul(both, xp.matrix_transpose(beside(xp, sums.s, sums.z)))
-    return f, xp.matmul(keys.values * factor, sums.s)
+    both, of_sums = xp.concat([v, xp.ones_like(v[..., :1])], axis=-1), beside(xp, sums.s, sums.z)
+    f = factor * xp.matmul(both, xp.matrix_transpose(of_sums))
+    told = mask[..., None] & xp.any(of_sums != 0, axis=(-2, -1), keepdims=True)
+    found = f, xp.matmul(keys.values * factor, sums.s)
+    of_keys, dv = (xp.where(told, x, xp.zeros_like(x)) for x in found)
+    return of_keys, dv
 
 
 def onto_keys(xp: ModuleType, k: Array, k_spec: MapSpec, f: Array, learn: bool) -> MapCotangent:
