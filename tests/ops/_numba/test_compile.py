@@ -36,7 +36,8 @@ def test_an_interrupt_comes_through_while_a_loop_goes_on_loading(monkeypatch):
     monkeypatch.setattr(FunctionCache, "load_overload", load)
     loop = compiled(lambda: 3)
     handler = signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without one
-    threading.Thread(target=lambda: (begun.wait(60), signal.raise_signal(signal.SIGINT))).start()
+    main = threading.main_thread().ident  # whom the terminal interrupts, too
+    threading.Thread(target=lambda: (begun.wait(60), signal.pthread_kill(main, signal.SIGINT))).start()
     try:
         with pytest.raises(KeyboardInterrupt):
             loop()
