@@ -1,6 +1,7 @@
 """`ka.vjp` of the stand-in's arrays: the compiled kernels are chosen, and agree with array operations."""
 
 import numpy as np
+import pytest
 
 import kernattn as ka
 import laws
@@ -41,3 +42,33 @@ def test_every_pullback(cupy, monkeypatch):
         assert x.dtype == np.float32
         error = np.max(np.abs(to64(x) - y)) / max(np.max(np.abs(y)), 1e-3)
         assert error <= 1e-4, f"{at}: {error}"
+
+
+def padded(asarray, backend, bad):
+    """What pullbacks find where rows from the 100th on, and a whole entry, hold `bad` and have no cotangent."""
+    q, k, v, g = laws.arrays(1, *((2, 150, c) for c in (5, 5, 7, 7)), dtype="float32")
+    g[:, 100:] = 0
+    for x in (q, k, v):
+        x[:, 100:] *= np.float32(bad)
+    ids, (q, k, v, g) = asarray(np.arange(150) // 50), (asarray(x) for x in (q, k, v, g))
+    for segment_ids in (None, ids):
+        _, back = ka.vjp(ka.causal_linear_attention, q, k, v, PHI, segment_ids=segment_ids, backend=backend)
+        yield from back((g, None))[:3]
+    _, back = ka.vjp(ka.softmax_attention, q, k, v, causal=True, backend=backend)
+    yield from back(g)[:3]
+    mask = asarray(np.arange(50) % 4 != 2)
+    q, k, v, g = (x.reshape(6, 50, -1) for x in (q, k, v, g))
+    _, back = ka.vjp(ka.linear_attention, q, k, v, PHI, key_mask=mask, backend=backend)
+    yield from back(g)[:3]
+    _, back = ka.vjp(ka.softmax_attention, q, k, v, key_mask=mask, backend=backend)
+    yield from back(g)[:3]
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_padding_that_no_cotangent_reaches_leaves_no_trace(cupy, monkeypatch, bad):
+    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+    with np.errstate(invalid="ignore"):
+        wanted = list(padded(np.asarray, "reference", bad))
+        for at, (x, y) in enumerate(zip(padded(cupy.asarray, "gpu", bad), wanted, strict=True)):
+            np.testing.assert_allclose(to64(x), y, rtol=0, atol=1e-4 * np.max(np.abs(y)), err_msg=str(at))
+            assert np.isfinite(y).all()

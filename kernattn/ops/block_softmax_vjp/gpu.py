@@ -9,10 +9,11 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name, namespace
 from kernattn.ops._cuda import runtime
-from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
+from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
+from kernattn.ops._cuda.told import told
 from kernattn.ops.cotangents import onto
 from kernattn.ops.plan import Plan
 
@@ -81,13 +82,7 @@ def block_softmax_vjp(
         dx = cupy.empty((*lead, rows, d), dtype=kind)
         dy = cupy.empty((*lead, rows, e), dtype=kind) if keys else NULL
         of_scale = NULL if keys else cupy.empty((how.grid[1], *lead, n), dtype=real)
-        if not keys:
-            ask = runtime.kernel("block_softmax_vjp", "ask", how.defines)
-            blocks = max(1, ceil_div(entries * n, how.warps))
-            runtime.start(
-                ask, (blocks,), 32 * how.warps, 0, (out, g, lse, dots, counts, np.int32(e), np.int64(entries * n))
-            )
-        given = (q_given, k_given, g, v_given, lse, dots, counts, key_arguments(key_mask, key_lead))
+        given = (q_given, k_given, g, v_given, lse, dots, counts, mask)
         sizes = (
             np.int64(n),
             np.int64(length),
@@ -104,6 +99,13 @@ def block_softmax_vjp(
     def like(found: Array, x: Array) -> Array:
         return xp.astype(onto(xp, found, tuple(x.shape)), x.dtype, copy=False)
 
+    asking = launch(entries, n, d, e, dtype, False, True, device)
+    ask, blocks = (
+        runtime.kernel("block_softmax_vjp", "ask", asking.defines),
+        max(1, ceil_div(entries * n, asking.warps)),
+    )
+    runtime.start(ask, (blocks,), 32 * asking.warps, 0, (out, g, lse, dots, counts, np.int32(e), np.int64(entries * n)))
+    mask = told(counts, length, key_lead, key_mask, causal=plan.kind == "causal")
     dq, _, of_scale = run(False, tuple(q.shape[:-2]) == lead)
     dk, dv, _ = run(True, tuple(k.shape[:-2]) == tuple(v.shape[:-2]) == lead)
     return like(dq, q), like(dk, k), like(dv, v), xp.sum(of_scale)

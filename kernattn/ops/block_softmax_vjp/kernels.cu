@@ -57,16 +57,16 @@ struct Tokens {
     }
 };
 
-// Columns of cotangents of a warp's rows, times a factor.
+// Columns of cotangents of a warp's rows, times a factor; zeros for those that are not seen.
 template <int columns>
-__device__ __forceinline__ void write_columns(R* to, const Acc (&y)[columns / 8][4], Acc factor, int rows, int stride, int column0) {
+__device__ __forceinline__ void write_columns(R* to, const Acc (&y)[columns / 8][4], const int* seen, Acc factor, int rows, int stride, int column0) {
     const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll
     for (int j = 0; j < columns / 8; ++j)
 #pragma unroll
         for (int p = 0; p < 4; ++p) {
             const int row = warp_index() * 16 + g + p / 2 * 8, column = column0 + 8 * j + 2 * t + p % 2;
-            if (row < rows && column < stride) to[row * static_cast<long long>(stride) + column] = narrow<R>(factor * y[j][p]);
+            if (row < rows && column < stride) to[row * static_cast<long long>(stride) + column] = narrow<R>(seen[row] ? factor * y[j][p] : Acc(0));
         }
 }
 
@@ -165,9 +165,9 @@ back(const X* q, const X* k, const V* g, const V* v, const Acc* lse, const Acc* 
         }
     }
     const long long to = entry * own_count + row0;
-    write_columns<DB>(dx + to * d, of_x, scale, rows, d, d_own);
+    write_columns<DB>(dx + to * d, of_x, own.seen, scale, rows, d, d_own);
     if (KEYS) {
-        write_columns<EB>(dy + to * e, of_y, Acc(1), rows, e, e_own);
+        write_columns<EB>(dy + to * e, of_y, own.seen, Acc(1), rows, e, e_own);
         return;
     }
     __syncthreads();

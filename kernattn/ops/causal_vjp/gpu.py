@@ -13,7 +13,7 @@ import numpy as np
 
 from kernattn._array import Array, dtype_name, namespace
 from kernattn.ops._cuda import runtime
-from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
+from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.linear import (
     LinearCode,
@@ -26,6 +26,7 @@ from kernattn.ops._cuda.linear import (
     pointers,
 )
 from kernattn.ops._cuda.sizes import pieces
+from kernattn.ops._cuda.told import told
 from kernattn.ops.attend_vjp.gpu import asked, written
 from kernattn.ops.causal.gpu import resident, run_numbers, slabs_for
 from kernattn.ops.causal_vjp import reference
@@ -146,10 +147,13 @@ def causal_vjp(
     key_lead = merged_lead(keys.lead, v.shape[:-2], *(lead_of(x, 1) for x in (key_mask, segment_ids)))
     linear, frequencies = linear_code(map_code, dtype, e, device), keys.frequencies
     rows = keys.rows.broadcast(key_lead)
+    tokens = asked(queries, q_spec, linear, out, normaliser, g)
+    runs = None if segment_ids is None else broadcast(run_numbers(segment_ids), key_lead, 1)
+    mask = told(tokens.mask, n, key_lead, key_mask, causal=True, runs=runs, end=after is not None)
     walks = Walks(
-        asked(queries, q_spec, linear, out, normaliser, g),
-        Tokens(rows, keys.arguments, broadcast(v, key_lead, 2), rows.scale, mask=key_arguments(key_mask, key_lead)),
-        NULL if segment_ids is None else broadcast(run_numbers(segment_ids), key_lead, 1),
+        tokens,
+        Tokens(rows, keys.arguments, broadcast(v, key_lead, 2), rows.scale, mask=mask),
+        NULL if runs is None else runs,
         lead,
         key_lead,
         linear,

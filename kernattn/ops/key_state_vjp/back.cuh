@@ -172,7 +172,7 @@ struct Back {
             if (keys_read) product<C, FB, false, true>(score, weights + own * phi_row, phi_row, features, phi_row);
         }
         for_each_of_features([&](int j, int p, int i, int column) {
-            f[j][p] = (f[j][p] + reading.h[i] * tile_z[column]) * (per_feature ? w[j][p] : rho[p / 2]);
+            f[j][p] = reading.seen[i] ? (f[j][p] + reading.h[i] * tile_z[column]) * (per_feature ? w[j][p] : rho[p / 2]) : Acc(0);
         });
         sums.take(du, f, u[0], tile, map);
         if (learnt.offset && per_feature && last) learnt.add_offset(f, column_top, map, tile);
@@ -208,7 +208,7 @@ struct Back {
 #pragma unroll
             for (int p = 0; p < 4; ++p) {
                 const int i = warp_index() * 16 + g + p / 2 * 8, column = e0 + 8 * j + 2 * t + p % 2;
-                if (i < rows && column < e) read[(row + i) * e + column] = narrow<R>(num[j][p]);
+                if (i < rows && column < e) read[(row + i) * e + column] = narrow<R>(reading.seen[i] ? num[j][p] : Acc(0));
             }
     }
 

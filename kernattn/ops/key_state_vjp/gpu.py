@@ -6,8 +6,9 @@ import math
 
 from kernattn._array import Array, dtype_name, namespace
 from kernattn.ops._cuda import runtime
-from kernattn.ops._cuda.axes import broadcast, key_arguments
+from kernattn.ops._cuda.axes import broadcast
 from kernattn.ops._cuda.linear import side
+from kernattn.ops._cuda.told import told
 from kernattn.ops.cotangents import MapCotangent, onto
 from kernattn.ops.features_vjp.pulled import pulled_room, result_type
 from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
@@ -30,7 +31,9 @@ def key_state_vjp(
     code = back_code(map_code, k.shape[-1], dtype, e, result, True, device)
     how = launch(math.prod(lead), n, code, learn, device)
     rows = keys.rows.broadcast(lead)
-    tokens = Tokens(rows, keys.arguments, broadcast(v, lead, 2), rows.scale, mask=key_arguments(key_mask, lead))
+    some = (cupy.any(sums.s != 0, axis=(-2, -1)) | cupy.any(sums.z != 0, axis=-1))[..., None]
+    mask = told(some.view(cupy.uint8), n, lead, key_mask)
+    tokens = Tokens(rows, keys.arguments, broadcast(v, lead, 2), rows.scale, mask=mask)
     room = pulled_room(k, k_spec, lead, code.linear.map, result, how.grid[0], learn)
     read = cupy.empty((*lead, n, e), dtype=room.dx.dtype)
     read_back(how, tokens, sums._replace(peak=-finite(xp, sums.peak)), room, read)
