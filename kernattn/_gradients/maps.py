@@ -17,7 +17,7 @@ from kernattn.ops.cotangents import MapCotangent
 from kernattn.ops.kinds import KINDS
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["MapGradients", "checked_map", "learnt", "map_gradients", "spec_of"]
+__all__ = ["MapGradients", "checked_map", "learnt", "map_gradients", "spec_of", "specs_of"]
 
 
 class MapGradients(NamedTuple):
@@ -112,6 +112,11 @@ def _products(x: Array, cotangent: MapCotangent) -> Array:
     x, dx = (xp.astype(y, accumulation_dtype(xp, x), copy=False) for y in (x, cotangent.x))
     products = xp.where(dx == 0, xp.zeros_like(x), x * dx)
     return xp.sum(xp.reshape(products, (-1, x.shape[-1])), axis=0)
+
+
+def specs_of(phi: FeatureMap) -> tuple[MapSpec, MapSpec]:
+    """Return the specs of queries and of keys."""
+    return spec_of(phi, False), spec_of(phi, True)
 
 
 def spec_of(phi: FeatureMap, key: bool) -> MapSpec:

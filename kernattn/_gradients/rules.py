@@ -8,18 +8,14 @@ from typing import Any, NamedTuple
 from kernattn import attention
 from kernattn._array import Array, dtype_name, namespace
 from kernattn._check import shown
-from kernattn._gradients.maps import MapGradients, checked_map, learnt, map_gradients, spec_of
+from kernattn._dispatch import Op
+from kernattn._gradients import pairs
+from kernattn._gradients.maps import MapGradients, checked_map, learnt, map_gradients, spec_of, specs_of
 from kernattn.attention._check import check_arrays
 from kernattn.attention._linear import causal_normalised
 from kernattn.attention._states import attend_normalised
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.ops.attend_vjp import OP as ATTEND
-from kernattn.ops.block_softmax_vjp import OP as SOFTMAX
-from kernattn.ops.causal_vjp import OP as CAUSAL
-from kernattn.ops.cotangents import in_units_of
-from kernattn.ops.features_vjp import OP as FEATURES
-from kernattn.ops.key_state_vjp import OP as KEY_STATE
 from kernattn.ops.peaked import LinearState, PeakedSum
 from kernattn.ops.plan import ALL
 from kernattn.ops.plan import CAUSAL as UPTO
@@ -87,15 +83,13 @@ def _linear(
 ) -> tuple[Array, Pullback]:
     names = checked_map(phi, learn)
     check_arrays("qkv", q, k, v, phi=phi, key_mask=key_mask)
-    attend, key_state = ATTEND.implementation(q, backend), KEY_STATE.implementation(k, backend)
     state = attention.key_state(k, v, phi, key_mask=key_mask, backend=backend)
     out, normaliser = attend_normalised(state, q, phi, backend)
-    sums = PeakedSum(*state[:3])
+    given, kept, way, learn = (q, k, v, key_mask), (PeakedSum(*state[:3]), normaliser), _way(backend), learnt(names)
 
     def pullback(cotangent: Any) -> LinearGradients:
         g = _like("the cotangent", cotangent, out)
-        found, dq = attend(sums, q, spec_of(phi, False).unscaled, out, normaliser, g, learnt(names))
-        dk, dv = key_state(k, v, spec_of(phi, True), key_mask, found, learnt(names))
+        dq, dk, dv = pairs.linear_attention_vjp(way, specs_of(phi), learn, given, out, kept, g)
         return LinearGradients(dq.x, dk.x, dv, map_gradients(phi, names, (q, dq), (k, dk)))
 
     return out, pullback
@@ -113,9 +107,9 @@ def _causal(
     backend: str | None,
 ) -> tuple[tuple[Array, LinearState], Pullback]:
     names = checked_map(phi, learn)
-    run = CAUSAL.implementation(v, backend)
     out, normaliser, last = causal_normalised(q, k, v, phi, state, key_mask, segment_ids, backend)
-    before = None if state is None else PeakedSum(*state[:3])
+    given = q, k, v, None if state is None else PeakedSum(*state[:3]), key_mask, segment_ids
+    way, learn = _way(backend), learnt(names)
 
     def pullback(cotangent: Any) -> CausalGradients:
         if not isinstance(cotangent, tuple) or len(cotangent) != 2:
@@ -123,11 +117,8 @@ def _causal(
                 f"the cotangent must be a pair, of the outputs and of the state, None where there is none; "
                 f"got {shown(cotangent)}"
             )
-        g, after = _like("the cotangent of the outputs", cotangent[0], out), _like_state(cotangent[1], last)
-        dq, dk, dv, found = run(
-            q, k, v, spec_of(phi, False).unscaled, spec_of(phi, True), before, key_mask, segment_ids,
-            out, normaliser, g, after, learnt(names),
-        )  # fmt: skip
+        g, of_last = _like("the cotangent of the outputs", cotangent[0], out), _like_state(cotangent[1], last)
+        dq, dk, dv, found = pairs.causal_vjp(way, specs_of(phi), learn, given, out, normaliser, g, of_last)
         of_state = None if found is None else _state(found, last)
         return CausalGradients(dq.x, dk.x, dv, map_gradients(phi, names, (q, dq), (k, dk)), of_state)
 
@@ -138,15 +129,15 @@ def _key_state(
     learn: Any, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None, backend: str | None
 ) -> tuple[LinearState, Pullback]:
     names = checked_map(phi, learn)
-    run = KEY_STATE.implementation(k, backend)
     state = attention.key_state(k, v, phi, key_mask=key_mask, backend=backend)
+    given, way, learn = (k, v, key_mask), _way(backend), learnt(names)
 
     def pullback(cotangent: Any) -> KeyStateGradients:
         sums = _like_state(cotangent, state)
         if sums is None:
             xp = namespace(s=state.s)
             sums = PeakedSum(xp.zeros_like(state.s), xp.zeros_like(state.z), state.peak)
-        dk, dv = run(k, v, spec_of(phi, True), key_mask, sums, learnt(names))
+        dk, dv = pairs.key_state_vjp(way, specs_of(phi), learn, given, sums)
         return KeyStateGradients(dk.x, dv, map_gradients(phi, names, (k, dk)))
 
     return state, pullback
@@ -154,14 +145,13 @@ def _key_state(
 
 def _attend(learn: Any, state: LinearState, q: Array, phi: FeatureMap, backend: str | None) -> tuple[Array, Pullback]:
     names = checked_map(phi, learn)
-    run = ATTEND.implementation(q, backend)
     out, normaliser = attend_normalised(state, q, phi, backend)
+    given, way, learn = (PeakedSum(*state[:3]), q), _way(backend), learnt(names)
 
     def pullback(cotangent: Any) -> AttendGradients:
         g = _like("the cotangent", cotangent, out)
-        sums = PeakedSum(*state[:3])
-        found, dq = run(sums, q, spec_of(phi, False).unscaled, out, normaliser, g, learnt(names))
-        return AttendGradients(_state(in_units_of(sums, found), state), dq.x, map_gradients(phi, names, (q, dq)))
+        found, dq = pairs.attend_vjp(way, specs_of(phi), learn, given, out, normaliser, g)
+        return AttendGradients(_state(found, state), dq.x, map_gradients(phi, names, (q, dq)))
 
     return out, pullback
 
@@ -183,13 +173,13 @@ def _softmax(
             raise ParameterError(f"{name} must be None for vjp of softmax_attention; got {shown(value)}")
     if learn != ():
         raise ParameterError(f"learn must be () for softmax_attention, which has no map; got {shown(learn)}")
-    run = SOFTMAX.implementation(q, backend)
     out, lse = attention.softmax_with_lse(q, k, v, scale=scale, causal=causal, key_mask=key_mask, backend=backend)
     factor, plan = q.shape[-1] ** -0.5 if scale is None else float(scale), UPTO if causal else ALL
+    given, way = (q, k, v, factor, plan, key_mask), _way(backend)
 
     def pullback(cotangent: Any) -> SoftmaxGradients:
         g = _like("the cotangent", cotangent, out)
-        return SoftmaxGradients(*run(q, k, v, factor, plan, key_mask, out, lse, g))
+        return SoftmaxGradients(*pairs.block_softmax_vjp(way, given, out, lse, g))
 
     return out, pullback
 
@@ -199,11 +189,12 @@ def of_features(phi: FeatureMap, key: bool) -> Rule:
 
     def rule(learn: Any, x: Array, backend: str | None) -> tuple[Array, Pullback]:
         names = checked_map(phi, learn)
-        run = FEATURES.implementation(x, backend)
         out = phi.key(x, backend=backend) if key else phi.query(x, backend=backend)
+        spec, way, learn = spec_of(phi, key), _way(backend), learnt(names)
 
         def pullback(cotangent: Any) -> FeatureGradients:
-            found = run(x, spec_of(phi, key), _like("the cotangent", cotangent, out), learnt(names))
+            g = _like("the cotangent", cotangent, out)
+            found = pairs.features_vjp(way, (spec, spec), learn, (x,), g)
             return FeatureGradients(found.x, map_gradients(phi, names, (x, found)))
 
         return out, pullback
@@ -218,6 +209,15 @@ RULES: dict[Any, Rule] = {
     attention.attend: _attend,
     attention.softmax_attention: _softmax,
 }
+
+
+def _way(backend: str | None) -> pairs.Way:
+    """Return the way of a backend, None for the fastest that an array has."""
+
+    def way(op: Op, like: Array) -> Callable[..., Any]:
+        return op.implementation(like, backend)
+
+    return way
 
 
 def _like(what: str, cotangent: Any, result: Array) -> Array:

@@ -15,18 +15,11 @@ import numpy as np
 from jax import ShapeDtypeStruct
 
 from kernattn._array import FLOATS, Array, dtype_name
+from kernattn._dispatch import Op
+from kernattn._gradients import pairs
 from kernattn.attention._linear import BOTH
-from kernattn.ops.attend import OP as ATTEND
-from kernattn.ops.attend_vjp import OP as ATTEND_VJP
-from kernattn.ops.block_softmax import OP as SOFTMAX
-from kernattn.ops.block_softmax_vjp import OP as SOFTMAX_VJP
 from kernattn.ops.causal import OP as CAUSAL
-from kernattn.ops.causal_vjp import OP as CAUSAL_VJP
-from kernattn.ops.cotangents import MapCotangent, in_units_of
-from kernattn.ops.features import OP as FEATURES
-from kernattn.ops.features_vjp import OP as FEATURES_VJP
-from kernattn.ops.key_state import OP as KEY_STATE
-from kernattn.ops.key_state_vjp import OP as KEY_STATE_VJP
+from kernattn.ops.cotangents import MapCotangent
 from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.plan import Plan
 from kernattn.ops.spec import MapSpec
@@ -35,6 +28,10 @@ from kernattn.ops.step import OP as STEP
 __all__ = ["Attend", "Causal", "Features", "KeyState", "Linear", "Rule", "Softmax", "Step"]
 
 Numbers = tuple[Array, ...]
+
+
+def _way(op: Op, like: Array) -> Callable[..., Any]:
+    return op.implementation(like)
 
 
 def _wide(x: Any) -> np.dtype[Any]:
@@ -142,17 +139,12 @@ class Linear(OfMap):
 
     def forward(self, q: Array, k: Array, v: Array, mask: Array | None, numbers: Numbers) -> Any:
         """Return the same, and the sums and normalisers."""
-        q_spec, k_spec = self.specs(numbers)
-        sums = KEY_STATE.implementation(v)(k, v, k_spec, mask)
-        out, normaliser = ATTEND.implementation(q)(sums, q, q_spec, q.dtype, True)
-        return out, (sums, normaliser)
+        return pairs.linear_attention(_way, self.specs(numbers), q, k, v, mask)
 
     def backward(self, args: Any, out: Array, kept: Any, g: Array) -> Any:
         """Return the cotangents of the arguments."""
-        q, k, v, mask, numbers = args
-        (q_spec, k_spec), (sums, normaliser) = self.specs(numbers), kept
-        found, dq = ATTEND_VJP.implementation(q)(sums, q, q_spec, out, normaliser, g, self.apart)
-        dk, dv = KEY_STATE_VJP.implementation(k)(k, v, k_spec, mask, found, self.apart)
+        *given, numbers = args
+        dq, dk, dv = pairs.linear_attention_vjp(_way, self.specs(numbers), self.apart, (*given,), out, kept, g)
         return dq.x, dk.x, dv, None, self.learnt(numbers, dq, dk)
 
 
@@ -164,29 +156,21 @@ class Causal(OfMap):
         out = _rows(v.shape[-1], v.dtype, q, k, v)
         return (out, self.sums(k, v)), _normaliser(out)
 
-    def value(self, *args: Any) -> Any:
+    def value(self, q: Array, k: Array, v: Array, state: Any, mask: Any, ids: Any, numbers: Numbers) -> Any:
         """Return the outputs and the sums after the last token."""
-        out, _, after = self._run(False, *args)
+        out, _, after = CAUSAL.implementation(v)(q, k, v, *self.specs(numbers), state, mask, ids, False)
         return out, after
 
     def forward(self, *args: Any) -> Any:
         """Return the same, and the normalisers."""
-        out, normaliser, after = self._run(True, *args)
-        return (out, after), normaliser
-
-    def _run(
-        self, normaliser: bool, q: Array, k: Array, v: Array, state: Any, mask: Any, ids: Any, numbers: Numbers
-    ) -> Any:
-        return CAUSAL.implementation(v)(q, k, v, *self.specs(numbers), state, mask, ids, normaliser)
+        *given, numbers = args
+        return pairs.causal(_way, self.specs(numbers), *given)
 
     def backward(self, args: Any, out: Any, kept: Any, g: Any) -> Any:
         """Return the cotangents of the arguments."""
-        q, k, v, state, mask, ids, numbers = args
-        (rows, last), (of_rows, of_last) = out, g
-        dq, dk, dv, before = CAUSAL_VJP.implementation(v)(
-            q, k, v, *self.specs(numbers), state, mask, ids,
-            rows, kept, of_rows, of_last._replace(peak=last.peak), self.apart,
-        )  # fmt: skip
+        (*given, numbers), (rows, last), (of_rows, of_last) = args, out, g
+        specs, of_last = self.specs(numbers), of_last._replace(peak=last.peak)
+        dq, dk, dv, before = pairs.causal_vjp(_way, specs, self.apart, (*given,), rows, kept, of_rows, of_last)
         return dq.x, dk.x, dv, before, None, None, self.learnt(numbers, dq, dk)
 
 
@@ -234,19 +218,20 @@ class KeyState(OfMap):
         """Return the forms of the value, and of what the pullback needs."""
         return self.sums(k, v), ()
 
-    def value(self, k: Array, v: Array, mask: Array | None, numbers: Numbers) -> Any:
+    def value(self, *args: Any) -> Any:
         """Return the sums."""
-        return KEY_STATE.implementation(v)(k, v, self.specs(numbers)[1], mask)
+        return self.forward(*args)[0]
 
     def forward(self, *args: Any) -> Any:
         """Return the same: the pullback needs no more."""
-        return self.value(*args), ()
+        *given, numbers = args
+        return pairs.key_state(_way, self.specs(numbers), *given), ()
 
     def backward(self, args: Any, out: Any, kept: Any, g: Any) -> Any:
         """Return the cotangents of the arguments."""
-        k, v, mask, numbers = args
-        run = KEY_STATE_VJP.implementation(k)
-        dk, dv = run(k, v, self.specs(numbers)[1], mask, g._replace(peak=out.peak), self.apart)
+        *given, numbers = args
+        of_sums = g._replace(peak=out.peak)
+        dk, dv = pairs.key_state_vjp(_way, self.specs(numbers), self.apart, (*given,), of_sums)
         return dk.x, dv, None, self.learnt(numbers, dk)
 
 
@@ -258,19 +243,19 @@ class Attend(OfMap):
         out = _rows(state.s.shape[-1], q.dtype, q, state.s)
         return out, _normaliser(out)
 
-    def value(self, state: Any, q: Array, numbers: Numbers) -> Any:
+    def value(self, *args: Any) -> Any:
         """Return the outputs."""
-        return ATTEND.implementation(q)(state, q, self.specs(numbers)[0], q.dtype, False)[0]
+        return self.forward(*args)[0]
 
     def forward(self, state: Any, q: Array, numbers: Numbers) -> Any:
         """Return the same, and the normalisers."""
-        return ATTEND.implementation(q)(state, q, self.specs(numbers)[0], q.dtype, True)
+        return pairs.attend(_way, self.specs(numbers), state, q)
 
     def backward(self, args: Any, out: Any, kept: Any, g: Any) -> Any:
         """Return the cotangents of the arguments."""
-        state, q, numbers = args
-        sums, dq = ATTEND_VJP.implementation(q)(state, q, self.specs(numbers)[0], out, kept, g, self.apart)
-        return in_units_of(state, sums), dq.x, self.learnt(numbers, dq)
+        *given, numbers = args
+        sums, dq = pairs.attend_vjp(_way, self.specs(numbers), self.apart, (*given,), out, kept, g)
+        return sums, dq.x, self.learnt(numbers, dq)
 
 
 class Features(OfMap):
@@ -280,18 +265,18 @@ class Features(OfMap):
         """Return the forms of the value, and of what the pullback needs."""
         return _rows(self.q_spec.num_features_of(x.shape[-1]), x.dtype, x), ()
 
-    def value(self, x: Array, numbers: Numbers) -> Any:
+    def value(self, *args: Any) -> Any:
         """Return the features."""
-        return FEATURES.implementation(x)(x, self.specs(numbers)[1])
+        return self.forward(*args)[0]
 
-    def forward(self, *args: Any) -> Any:
+    def forward(self, x: Array, numbers: Numbers) -> Any:
         """Return the same: the pullback needs no more."""
-        return self.value(*args), ()
+        return pairs.features(_way, self.specs(numbers), x), ()
 
     def backward(self, args: Any, out: Any, kept: Any, g: Any) -> Any:
         """Return the cotangents of the arguments."""
         x, numbers = args
-        found = FEATURES_VJP.implementation(x)(x, self.specs(numbers)[1], g, self.apart)
+        found = pairs.features_vjp(_way, self.specs(numbers), self.apart, (x,), g)
         return found.x, self.learnt(numbers, found)
 
 
@@ -319,11 +304,12 @@ class Softmax(Rule):
     def forward(self, q: Array, k: Array, v: Array, mask: Array | None, scale: Any) -> Any:
         """Return the same, and the logs of the normalisers."""
         factor = float(scale) if self.scale is None else self.scale
-        return SOFTMAX.implementation(q)(q, k, v, factor, self.plan, mask, None)
+        return pairs.block_softmax(_way, q, k, v, factor, self.plan, mask)
 
     def backward(self, args: Any, out: Any, kept: Any, g: Any) -> Any:
         """Return the cotangents of the arguments."""
         q, k, v, mask, scale = args
         factor = float(scale) if self.scale is None else self.scale
-        dq, dk, dv, found = SOFTMAX_VJP.implementation(q)(q, k, v, factor, self.plan, mask, out, kept, g)
+        given = q, k, v, factor, self.plan, mask
+        dq, dk, dv, found = pairs.block_softmax_vjp(_way, given, out, kept, g)
         return dq, dk, dv, None, None if scale is None else np.asarray(found, scale.dtype)

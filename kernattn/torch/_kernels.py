@@ -7,6 +7,7 @@ inputs that there are, in order. A state is three tensors.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, TypeAlias
 
 import torch
@@ -14,18 +15,9 @@ from torch import Tensor
 
 from kernattn._bridge import Kept, library_of
 from kernattn._dispatch import Op, missing
+from kernattn._gradients import pairs
 from kernattn.errors import BackendUnavailable
-from kernattn.ops.attend import OP as ATTEND
-from kernattn.ops.attend_vjp import OP as ATTEND_VJP
-from kernattn.ops.block_softmax import OP as SOFTMAX
-from kernattn.ops.block_softmax_vjp import OP as SOFTMAX_VJP
-from kernattn.ops.causal import OP as CAUSAL
-from kernattn.ops.causal_vjp import OP as CAUSAL_VJP
-from kernattn.ops.cotangents import MapCotangent, in_units_of
-from kernattn.ops.features import OP as FEATURES
-from kernattn.ops.features_vjp import OP as FEATURES_VJP
-from kernattn.ops.key_state import OP as KEY_STATE
-from kernattn.ops.key_state_vjp import OP as KEY_STATE_VJP
+from kernattn.ops.cotangents import MapCotangent
 from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.plan import ALL
 from kernattn.ops.plan import CAUSAL as UPTO
@@ -54,82 +46,70 @@ Tensors: TypeAlias = tuple[Tensor, ...]
 
 
 def features(x: Tensor, *tail: Any) -> Tensor:
-    out: Tensor = _run(FEATURES, x, tail[-1], x, *_maps(*tail)).contiguous()
-    return out
+    return _plain(pairs.features(_way(tail[-1]), _specs(tail), x))[0]
 
 
 def features_vjp(x: Tensor, *rest: Any) -> list[Tensor]:
     *tail, g, learn = rest
-    dx = _run(FEATURES_VJP, x, _way(tail), x, *_maps(*tail), g, learn)
+    dx = pairs.features_vjp(_back(tail), _specs(tail), learn, (x,), g)
     return _plain(dx.x, *_numbers(tail, learn, dx))
 
 
 def key_state(k: Tensor, v: Tensor, key_mask: Maybe, *tail: Any) -> Tensors:
-    return (*_plain(*_run(KEY_STATE, v, tail[-1], k, v, *_maps(*tail), key_mask)),)
+    return (*_plain(*pairs.key_state(_way(tail[-1]), _specs(tail), k, v, key_mask)),)
 
 
 def key_state_vjp(k: Tensor, v: Tensor, key_mask: Maybe, *rest: Any) -> list[Tensor]:
     *tail, peak, gs, gz, learn = rest
     sums = _cotangents(v, gs, gz, peak)
-    dk, dv = _run(KEY_STATE_VJP, v, _way(tail), k, v, *_maps(*tail), key_mask, sums, learn)
+    dk, dv = pairs.key_state_vjp(_back(tail), _specs(tail), learn, (k, v, key_mask), sums)
     return _plain(dk.x, dv, *_numbers(tail, learn, dk))
 
 
 def attend(s: Tensor, z: Tensor, peak: Tensor, q: Tensor, *tail: Any) -> Tensors:
-    (spec,) = _maps(*tail)
-    out, normaliser = _run(ATTEND, q, tail[-1], PeakedSum(s, z, peak), q, spec.unscaled, q.dtype, True)
+    out, normaliser = pairs.attend(_way(tail[-1]), _specs(tail), PeakedSum(s, z, peak), q)
     return (*_plain(out, *normaliser),)
 
 
 def attend_vjp(s: Tensor, z: Tensor, peak: Tensor, q: Tensor, *rest: Any) -> list[Tensor]:
     *tail, out, row_peak, row_z, g, learn = rest
-    (spec,), state = _maps(*tail), PeakedSum(s, z, peak)
-    normaliser = Normaliser(row_peak, row_z)
-    found, dq = _run(ATTEND_VJP, q, _way(tail), state, q, spec.unscaled, out, normaliser, g, learn)
-    sums = in_units_of(state, found)
+    given, kept = (PeakedSum(s, z, peak), q), Normaliser(row_peak, row_z)
+    sums, dq = pairs.attend_vjp(_back(tail), _specs(tail), learn, given, out, kept, g)
     return _plain(sums.s, sums.z, dq.x, *_numbers(tail, learn, dq))
 
 
 def linear_attention(q: Tensor, k: Tensor, v: Tensor, key_mask: Maybe, *tail: Any) -> Tensors:
-    """Return what `attend` does of `key_state`, and what this one gave."""
-    q_spec, k_spec = _maps(*tail)
-    sums = _run(KEY_STATE, v, tail[-1], k, v, k_spec, key_mask)
-    out, normaliser = _run(ATTEND, q, tail[-1], sums, q, q_spec.unscaled, q.dtype, True)
+    out, (sums, normaliser) = pairs.linear_attention(_way(tail[-1]), _specs(tail), q, k, v, key_mask)
     return (*_plain(out, *normaliser, *sums),)
 
 
 def linear_attention_vjp(q: Tensor, k: Tensor, v: Tensor, key_mask: Maybe, *rest: Any) -> list[Tensor]:
     *tail, out, row_peak, row_z, s, z, peak, g, learn = rest
-    q_spec, k_spec = _maps(*tail)
-    way, normaliser = _way(tail), Normaliser(row_peak, row_z)
-    found, dq = _run(ATTEND_VJP, q, way, PeakedSum(s, z, peak), q, q_spec.unscaled, out, normaliser, g, learn)
-    dk, dv = _run(KEY_STATE_VJP, v, way, k, v, k_spec, key_mask, found, learn)
+    given, kept = (q, k, v, key_mask), (PeakedSum(s, z, peak), Normaliser(row_peak, row_z))
+    dq, dk, dv = pairs.linear_attention_vjp(_back(tail), _specs(tail), learn, given, out, kept, g)
     return _plain(dq.x, dk.x, dv, *_numbers(tail, learn, dq, dk))
 
 
 def causal(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensors:
     s, z, peak, key_mask, segment_ids, *tail = rest
-    (q_spec, k_spec), state = _maps(*tail), _sums(s, z, peak)
-    given = q, k, v, q_spec.unscaled, k_spec, state, key_mask, segment_ids
-    out, normaliser, after = _run(CAUSAL, v, tail[-1], *given, True)
+    given = q, k, v, _sums(s, z, peak), key_mask, segment_ids
+    (out, after), normaliser = pairs.causal(_way(tail[-1]), _specs(tail), *given)
     return (*_plain(out, *normaliser, *after),)
 
 
 def causal_vjp(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
     s, z, peak, key_mask, segment_ids, *tail, out, row_peak, row_z, last, g, gs, gz, learn = rest
-    g = torch.zeros_like(out) if g is None else g
-    after = None if gs is gz is None else _cotangents(v, gs, gz, last)
-    (q_spec, k_spec), state = _maps(*tail), _sums(s, z, peak)
-    given = q, k, v, q_spec.unscaled, k_spec, state, key_mask, segment_ids
-    normaliser = Normaliser(row_peak, row_z)
-    dq, dk, dv, before = _run(CAUSAL_VJP, v, _way(tail), *given, out, normaliser, g, after, learn)
+    of_after = None if gs is gz is None else _cotangents(v, gs, gz, last)
+    given = q, k, v, _sums(s, z, peak), key_mask, segment_ids
+    kept = out, Normaliser(row_peak, row_z)
+    dq, dk, dv, before = pairs.causal_vjp(_back(tail), _specs(tail), learn, given, *kept, g, of_after)
     of_state = () if before is None else before[:2]
     return _plain(dq.x, dk.x, dv, *of_state, *_numbers(tail, learn, dq, dk))
 
 
 def step(s: Tensor, z: Tensor, peak: Tensor, *rest: Any) -> Tensors:
     q, k, v, key_mask, *tail = rest
-    out, after = _run(STEP, v, tail[-1], PeakedSum(s, z, peak), q, k, v, *_maps(*tail), key_mask, False, None)
+    out, after = _run(STEP, v, tail[-1], PeakedSum(s, z, peak), q, k, v, *_specs(tail), key_mask, False, None)
     return (*_plain(out, *after),)
 
 
@@ -137,7 +117,7 @@ def step_(s: Tensor, z: Tensor, peak: Tensor, *rest: Any) -> Tensor:
     """Write the state after the token into that before it."""
     q, k, v, key_mask, *tail = rest
     before = PeakedSum(s, z, peak)
-    out, after = _run(STEP, v, tail[-1], before, q, k, v, *_maps(*tail), key_mask, True, None)
+    out, after = _run(STEP, v, tail[-1], before, q, k, v, *_specs(tail), key_mask, True, None)
     for old, new in zip(before, after, strict=True):
         if new is not old:
             old.copy_(new)
@@ -148,7 +128,7 @@ def step_(s: Tensor, z: Tensor, peak: Tensor, *rest: Any) -> Tensor:
 def block_softmax(
     q: Tensor, k: Tensor, v: Tensor, key_mask: Maybe, scale: float, causal: bool, backend: str | None
 ) -> Tensors:
-    return (*_plain(*_run(SOFTMAX, q, backend, q, k, v, scale, UPTO if causal else ALL, key_mask, None)),)
+    return (*_plain(*pairs.block_softmax(_way(backend), q, k, v, scale, UPTO if causal else ALL, key_mask)),)
 
 
 def block_softmax_vjp(q: Tensor, k: Tensor, v: Tensor, key_mask: Maybe, *rest: Any) -> list[Tensor]:
@@ -158,8 +138,8 @@ def block_softmax_vjp(q: Tensor, k: Tensor, v: Tensor, key_mask: Maybe, *rest: A
     if h is not None:
         one, none = torch.ones_like(v[..., :1]), torch.zeros_like(out[..., :1])
         values, out, g = (torch.cat(pair, -1) for pair in ((v, one), (out, none), (g, h[..., None].to(g.dtype))))
-    plan = UPTO if causal else ALL
-    dq, dk, dv, _ = _run(SOFTMAX_VJP, q, _way([backend]), q, k, values, scale, plan, key_mask, out, lse, g)
+    given = q, k, values, scale, UPTO if causal else ALL, key_mask
+    dq, dk, dv, _ = pairs.block_softmax_vjp(_back([backend]), given, out, lse, g)
     return _plain(dq, dk, dv[..., : v.shape[-1]])
 
 
@@ -179,16 +159,21 @@ def _run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:
         return op.function("reference")(*arguments)
 
 
-def _way(tail: Any) -> str | None:
-    """Return the backend of a pullback: where another one ran before, the fastest that there is."""
-    return "reference" if tail[-1] == "reference" else None
+def _way(backend: str | None) -> pairs.Way:
+    """Return the way of a backend, None for the fastest that there is."""
+    return lambda op, like: partial(_run, op, like, backend)
 
 
-def _maps(omega: Maybe, offset: Maybe, row_weights: Maybe, *specs: Any) -> list[Any]:
-    """Return the maps of a tail, which ends with a backend."""
-    *given, _ = specs
-    first = resolved(given[0], omega, offset, row_weights)
-    return [first if spec == given[0] else resolved(spec) for spec in given]
+def _back(tail: Any) -> pairs.Way:
+    """Return the way of a pullback: where another one than the reference ran before, the fastest that there is."""
+    return _way("reference" if tail[-1] == "reference" else None)
+
+
+def _specs(tail: Any) -> pairs.Specs:
+    """Return the specs of queries and keys of a tail, which ends with a backend; one stands for both."""
+    omega, offset, row_weights, first, *others, _ = tail
+    spec = resolved(first, omega, offset, row_weights)
+    return spec, spec if others in ([], [first]) else resolved(others[0])
 
 
 def _numbers(tail: Any, learn: bool, *sides: MapCotangent) -> list[Tensor]:
