@@ -201,6 +201,30 @@ def test_steps_in_a_graph_write_to_their_state():
         torch.testing.assert_close(x, y)
 
 
+@pytest.mark.filterwarnings("ignore:Dynamo detected a call:UserWarning")
+def test_a_state_of_another_draw_is_refused_in_a_graph():
+    """Where the graph may break, by the core itself."""
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(2, grad=False)
+    other, state = phi.redraw(1), ka.key_state(k, v, phi)
+    calls = {
+        "attend": lambda state: ka.attend(state, q, other),
+        "causal": lambda state: ka.causal_linear_attention(q, k, v, other, state=state)[0],
+        "step": lambda state: ka.linear_attention_step(state, q[:, 0], k[:, 0], v[:, 0], other)[0],
+    }
+    for call in calls.values():
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="made by another map than phi"):
+            torch.compile(call, backend="eager", fullgraph=True)(state)
+    with pytest.raises(ka.errors.StateMismatchError, match=f"made by the map of fingerprint {phi.fingerprint}"):
+        torch.compile(calls["attend"], backend="eager")(state)
+    torch.compiler.reset()
+    compiled = torch.compile(lambda state, phi: ka.attend(state, q, phi), backend="eager", fullgraph=True)
+    for each in (phi, other):
+        state = ka.key_state(k, v, each)
+        torch.testing.assert_close(compiled(state, each), ka.attend(state, q, each))
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="made by another map than phi"):
+        compiled(state, phi)
+
+
 def test_learnt_numbers_and_array_operations_in_a_graph():
     phi, polynomial = maps.make("positive-softmax"), maps.make("polynomial")
     omega = torch.tensor(phi.spec.omega, requires_grad=True)

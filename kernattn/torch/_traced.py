@@ -10,6 +10,7 @@ from torch import Tensor
 from kernattn import attention
 from kernattn._graphs import NAMESAKES
 from kernattn.attention import LinearState
+from kernattn.errors import StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.torch._maps import TensorMap, numbers_of_spec
 from kernattn.torch._specs import NUMBERS, map_of
@@ -44,6 +45,12 @@ def _traced_below(
     if "state" in options:
         options = options | {"state": _state(phi, options["state"])}
     return _plain(getattr(attention, name)(*given, *maps, **options))
+
+
+def _one_draw(made_by: int, used_by: int) -> None:
+    """Raise where a state of one draw meets another draw; without `fullgraph` the core then says which they are."""
+    if made_by != used_by:
+        raise StateMismatchError("the state was made by another map than phi: they must come from one draw")
 
 
 def _state(phi: Any, sums: tuple[Tensor, ...]) -> LinearState:
@@ -93,7 +100,10 @@ def causal_linear_attention(
     backend: str | None = None,
 ) -> Any:
     *numbers, q_spec, k_spec, _ = _told(phi)
-    before = (None, None, None) if state is None else (state.s, state.z, state.peak)
+    before = None, None, None
+    if state is not None:
+        _one_draw(state.fingerprint, phi.fingerprint)
+        before = state.s, state.z, state.peak
     if backend == "reference" or q_spec is None or k_spec is None:
         options = {"key_mask": key_mask, "segment_ids": segment_ids, "backend": backend}
         if state is not None:
@@ -116,6 +126,7 @@ def key_state(
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
     *numbers, q_spec, _, _ = _told(phi)
+    _one_draw(state.fingerprint, phi.fingerprint)
     if backend == "reference" or q_spec is None:
         return _composed("attend", phi, (state.s, state.z, state.peak), q, backend=backend)
     return OPS.attend(state.s, state.z, state.peak, q, *numbers, q_spec, backend)[0]
@@ -134,6 +145,7 @@ def linear_attention_step(
     out: Tensor | None = None,
 ) -> Any:
     *numbers, q_spec, k_spec, _ = _told(phi)
+    _one_draw(state.fingerprint, phi.fingerprint)
     if backend == "reference" or q_spec is None or k_spec is None:
         options = {"key_mask": key_mask, "backend": backend}
         found, sums = _composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
