@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._fork import importing
-from kernattn.errors import DTypeError, MixedLibraryError
+from kernattn.errors import DTypeError, MixedLibraryError, ParameterError
 
 __all__ = [
     "Array",
@@ -28,6 +28,7 @@ __all__ = [
     "like",
     "may_share_memory",
     "namespace",
+    "on_host",
     "placement",
     "to_numpy64",
     "why_not_plain",
@@ -188,6 +189,28 @@ def to_numpy64(array: Array) -> Float64:
     elif not isinstance(array, np.ndarray) and not compat.is_jax_array(array):
         array = np.from_dlpack(array)
     return np.array(array, dtype=np.float64)
+
+
+def on_host(name: str, array: Array) -> NDArray[Any]:
+    """Return an array's numbers on the host, in the dtype in which sums over it run; bools stay, and nothing is copied.
+
+    They must be known: those of an array that is traced are not.
+    """
+    dtype = "bool" if dtype_name(array) == "bool" else "float64" if dtype_name(array) == "float64" else "float32"
+    try:
+        if compat.is_torch_array(array):
+            array = array.detach().cpu()
+            array = (array.float() if dtype == "float32" else array).numpy()
+        elif compat.is_cupy_array(array):
+            array = array.get()
+        elif not isinstance(array, np.ndarray) and not compat.is_jax_array(array):
+            array = np.from_dlpack(array)
+        return np.asarray(array).astype(dtype, copy=False)
+    except (TypeError, RuntimeError) as error:  # of JAX, of PyTorch
+        raise ParameterError(
+            f"{name} must hold numbers that are known, as plans are made from them on the host; "
+            f"got a traced {type(array).__name__}"
+        ) from error
 
 
 def like(values: Float64, array: Array) -> Array:

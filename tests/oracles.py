@@ -310,3 +310,30 @@ def prefix(i, j, length):
 
 def documents(i, j, ids):
     return np.asarray(ids)[i] == np.asarray(ids)[j]
+
+
+def lsh(i, j, x, rotations, chunk):
+    """Do the tokens share a chunk, or is that of j the one before, in some round?"""
+    found = False
+    for rotation in rotations:
+        buckets = np.argmax(np.concatenate([x @ rotation, -x @ rotation], axis=-1), axis=-1)
+        place = np.empty(len(x), int)
+        place[np.lexsort((np.arange(len(x)), buckets))] = np.arange(len(x))
+        apart = place[i] // chunk - place[j] // chunk
+        found = found | (apart == 0) | (apart == 1)
+    return found
+
+
+def lsh_attention(x, v, rotations, chunk, *, causal=False, scale=None, key_mask=None):
+    """One head; what is hidden is taken out before."""
+    out, there = np.zeros_like(v), np.arange(len(x)) if key_mask is None else np.flatnonzero(key_mask)
+    if len(there) == 0:
+        return out
+    x, v, i = x[there], v[there], np.arange(len(there))
+    sees = lsh(i[:, None], i, x, rotations, chunk) & (i[:, None] != i)
+    if causal:
+        sees &= i <= i[:, None]
+    sees |= ~sees.any(axis=1, keepdims=True) & (i[:, None] == i)
+    norm = np.linalg.norm(x, axis=-1, keepdims=True)
+    out[there], _ = softmax_attention(x, x / np.where(norm == 0, 1, norm), v, scale=scale, may=sees)
+    return out

@@ -1,6 +1,7 @@
 """Attention: exact, and linear in all its forms."""
 
 from kernattn.attention import patterns
+from kernattn.attention._hashing import lsh_attention
 from kernattn.attention._linear import causal_linear_attention, causal_with_lse, linear_attention
 from kernattn.attention._recurrent import linear_attention_step
 from kernattn.attention._softmax import softmax_attention, softmax_with_lse
@@ -18,6 +19,7 @@ __all__ = [
     "key_state",
     "linear_attention",
     "linear_attention_step",
+    "lsh_attention",
     "merge_states",
     "patterns",
     "softmax_attention",

@@ -73,7 +73,7 @@ def check_arrays(
 ) -> None:
     """Raise unless the arrays named of q, k, v, and those of rows, fit each other; without `tokens`, (..., d).
 
-    They must fit the map, if there is one, and a state that it made.
+    Tokens that are queries and keys alike are x. They must fit the map, if there is one, and a state that it made.
     """
     draw = None if phi is None else phi.fingerprint
     if state is key_mask is segment_ids is key_bias is None:
@@ -86,7 +86,8 @@ def check_arrays(
     _check_arrays(given, {"key_mask": key_mask, "segment_ids": segment_ids, "key_bias": key_bias}, tokens)
     q, k, v = (given.get(name) for name in "qkv")
     if phi is None:
-        check_one_dim(q, k)
+        if q is not None and k is not None:
+            check_one_dim(q, k)
     else:
         check_map(phi, q, k)
         if state is not None:
@@ -146,18 +147,19 @@ def _check_arrays(arrays: dict[str, Array], rows: dict[str, Array | None], token
             raise ShapeError(f"{name} must be {form}; got shape {tuple(array.shape)}")
         if 0 in array.shape:
             raise EmptyInputError(f"{name} must not be empty; got shape {tuple(array.shape)}")
-    if tokens and "k" in arrays and "v" in arrays:
-        _equal("the number of tokens", k=arrays["k"].shape[-2], v=arrays["v"].shape[-2])
-    lead = leading(axes, **{name: arrays[name] for name in ("k", "v") if name in arrays})
+    keys = "x" if "x" in arrays else "k"
+    if tokens and keys in arrays and "v" in arrays:
+        _equal("the number of tokens", **{name: arrays[name].shape[-2] for name in (keys, "v")})
+    lead = leading(axes, **{name: arrays[name] for name in (keys, "v") if name in arrays})
     if "q" in arrays:
         _broadcast(q=tuple(arrays["q"].shape[:-axes]), keys=lead)
     if "key_mask" in extra:
-        _check_row("key_mask", extra["key_mask"], (*lead, *arrays["k"].shape[-axes:-1]), tokens, ("bool",))
+        _check_row("key_mask", extra["key_mask"], (*lead, *arrays[keys].shape[-axes:-1]), tokens, ("bool",))
     if "segment_ids" in extra:
         integers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        _check_row("segment_ids", extra["segment_ids"], (*lead, *arrays["k"].shape[-axes:-1]), tokens, integers)
+        _check_row("segment_ids", extra["segment_ids"], (*lead, *arrays[keys].shape[-axes:-1]), tokens, integers)
     if "key_bias" in extra:
-        _check_row("key_bias", extra["key_bias"], (*lead, arrays["k"].shape[-2]), tokens, (dtypes["q"],))
+        _check_row("key_bias", extra["key_bias"], (*lead, arrays[keys].shape[-2]), tokens, (dtypes["q"],))
 
 
 def check_map(phi: FeatureMap, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:

@@ -26,6 +26,7 @@ __all__ = [
     "dense",
     "join",
     "kept",
+    "packed",
     "visits_of",
 ]
 
@@ -184,12 +185,12 @@ def dense(n: int, length: int, causal: bool) -> Part:
         ends = np.cumsum(np.sum(there, axis=1))
         begins = np.concatenate([[0], ends[:-1]])
         seen = np.arange(SIDE)[:, None] <= np.arange(SIDE) + shifts[:, None, None]  # (B, key, query)
-        part = Part(None, None, np.stack([first, rows, begins, ends], axis=-1), visits, _packed(seen))
+        part = Part(None, None, np.stack([first, rows, begins, ends], axis=-1), visits, packed(seen))
     _frozen(*part)
     return part
 
 
-def _packed(seen: NDArray[np.bool_]) -> NDArray[np.uint64]:
+def packed(seen: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Return (..., SIDE keys, SIDE queries) as words."""
     bits = np.packbits(seen, axis=-1, bitorder="little")
     return bits.view("<u8")[..., 0].astype(np.uint64, copy=False)
@@ -252,7 +253,7 @@ def kept(part: Part, keep: Callable[[NDArray[np.int64], NDArray[np.int64]], NDAr
         j = np.minimum(low[some, None] + np.arange(SIDE), high[some, None] - 1)
         i = i if part.queries is None else part.queries[i]
         j = j if part.keys is None else part.keys[j]
-        words[some] &= _packed(keep(i[:, None, :], j[:, :, None]))
+        words[some] &= packed(keep(i[:, None, :], j[:, :, None]))
     there = np.any(words != 0, axis=1)
     tile, low, high, words = tile[there], low[there], high[there], words[there]
     partial = np.any((words != _rows_mask(rows[tile])[:, None]) & (np.arange(SIDE) < (high - low)[:, None]), axis=1)

@@ -17,6 +17,8 @@ P, L = ka.patterns, 180
 IDS, SCATTERED = np.repeat([3, 1, 2], [100, 70, 10]), np.arange(L) * 7 % 5
 ORDER = np.random.default_rng(0).permutation(8)
 EACH = np.stack([ORDER, ORDER[::-1]])
+HASHED = np.random.default_rng(3).standard_normal((2, L, 5))
+ROTATIONS = np.random.default_rng(4).standard_normal((3, 5, 4))
 PATTERNS = {  # one mask, or one a head
     "local": (P.local(20), lambda i, j: oracles.local(i, j, 20, 20)),
     "local to one side": (P.local(100, 0), lambda i, j: oracles.local(i, j, 100, 0)),
@@ -63,6 +65,18 @@ PATTERNS = {  # one mask, or one a head
     "prefix": (P.prefix(30), lambda i, j: oracles.prefix(i, j, 30)),
     "documents": (P.documents(IDS), lambda i, j: oracles.documents(i, j, IDS)),
     "documents scattered": (P.documents(SCATTERED.tolist()), lambda i, j: oracles.documents(i, j, SCATTERED)),
+    "hashed": (
+        P.lsh(HASHED, rotations=ROTATIONS, chunk=24),
+        *(lambda i, j, x=x: oracles.lsh(i, j, x, ROTATIONS, 24) for x in HASHED),
+    ),
+    "hashed in long chunks": (
+        P.lsh(HASHED[0], rotations=ROTATIONS[:2], chunk=70),
+        lambda i, j: oracles.lsh(i, j, HASHED[0], ROTATIONS[:2], 70),
+    ),
+    "hashed and near": (
+        P.local(5) | P.lsh(HASHED[1], rotations=ROTATIONS[:2], chunk=9),
+        lambda i, j: oracles.local(i, j, 5, 5) | oracles.lsh(i, j, HASHED[1], ROTATIONS[:2], 9),
+    ),
     "union": (P.sinks(3) | P.local(20, 5), lambda i, j: oracles.sinks(i, j, 3) | oracles.local(i, j, 20, 5)),
     "union of orders": (
         P.local(9) | P.local(60, dilation=4) | P.fixed(32, 1),

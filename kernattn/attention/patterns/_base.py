@@ -98,7 +98,10 @@ class Pattern(ABC):
         length = n if l is None else positive_integer("l", l)
         if n > length:
             raise ParameterError(f"a pattern needs queries that are the last n of l tokens; got n = {n}, l = {length}")
-        return _plan(self, n, length, boolean("causal", causal))
+        return self._planned(n, length, boolean("causal", causal))
+
+    def _planned(self, n: int, length: int, causal: bool) -> Plan:
+        return _plan(self, n, length, causal)
 
     def __or__(self, other: Any) -> Pattern:
         """Return the pattern that sees what either sees."""
