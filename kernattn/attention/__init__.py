@@ -1,8 +1,11 @@
 """Attention: exact, and linear in all its forms."""
 
 from kernattn.attention import patterns
+from kernattn.attention._compressed import compressed_attention
 from kernattn.attention._hashing import lsh_attention
 from kernattn.attention._linear import causal_linear_attention, causal_with_lse, linear_attention
+from kernattn.attention._linformer import linformer_attention, linformer_projections
+from kernattn.attention._nystrom import nystrom_attention
 from kernattn.attention._recurrent import linear_attention_step
 from kernattn.attention._softmax import softmax_attention, softmax_with_lse
 from kernattn.attention._states import attend, attend_with_lse, initial_state, key_state, merge_states
@@ -15,12 +18,16 @@ __all__ = [
     "attend_with_lse",
     "causal_linear_attention",
     "causal_with_lse",
+    "compressed_attention",
     "initial_state",
     "key_state",
     "linear_attention",
     "linear_attention_step",
+    "linformer_attention",
+    "linformer_projections",
     "lsh_attention",
     "merge_states",
+    "nystrom_attention",
     "patterns",
     "softmax_attention",
     "softmax_with_lse",

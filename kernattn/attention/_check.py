@@ -31,6 +31,7 @@ from kernattn.ops.peaked import LinearState
 
 __all__ = [
     "check_arrays",
+    "check_beside",
     "check_draws",
     "check_is_state",
     "check_map",
@@ -93,6 +94,15 @@ def check_arrays(
         if state is not None:
             _check_state(state, phi, q, k, v, 2 if tokens else 1)
     _passed.add(form)
+
+
+def check_beside(q: Array, name: str, array: Array) -> None:
+    """Raise unless an array of weights is of the library, dtype and device of q."""
+    namespace(q=q, **{name: array})
+    if dtype_name(array) != dtype_name(q):
+        raise DTypeError(f"{name} must have the dtype of q, {dtype_name(q)}; got {dtype_name(array)}")
+    if placement(array) != placement(q):
+        raise MixedLibraryError(f"{name} must be on the device of q, {placement(q)}; got {placement(array)}")
 
 
 def check_token(state: LinearState, q: Array, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None) -> None:
