@@ -24,6 +24,7 @@ __all__ = [
     "constant",
     "dtype_name",
     "frozen",
+    "indices",
     "largest",
     "like",
     "may_share_memory",
@@ -160,6 +161,11 @@ def constant(xp: ModuleType, values: NDArray[Any], dtype: Any, beside: Array) ->
     if compat.is_torch_array(values):
         return values.to(beside.device, dtype)
     return xp.asarray(values.copy(), dtype=dtype, **placement(beside))
+
+
+def indices(xp: ModuleType, values: NDArray[np.int64], beside: Array) -> Array:
+    """Return host integers on the device of `beside`; of the library's own width, as JAX has no int64 by default."""
+    return values if isinstance(beside, np.ndarray) else xp.asarray(values.copy(), **placement(beside))
 
 
 def anywhere(condition: Array) -> bool:

@@ -337,3 +337,35 @@ def lsh_attention(x, v, rotations, chunk, *, causal=False, scale=None, key_mask=
     norm = np.linalg.norm(x, axis=-1, keepdims=True)
     out[there], _ = softmax_attention(x, x / np.where(norm == 0, 1, norm), v, scale=scale, may=sees)
     return out
+
+
+def _cosines(x, centroids):
+    return x @ centroids.T / np.linalg.norm(x, axis=-1, keepdims=True) / np.linalg.norm(centroids, axis=-1)
+
+
+def routing_by_centroids(q, k, v, centroids, window, *, causal=False, scale=None):
+    """One head: each centroid takes queries and keys; the mean over those where a query sees a key."""
+    n, length = len(q), len(k)
+    total, counts = np.zeros((n, v.shape[1])), np.zeros((n, 1))
+    for of_q, of_k in zip(_cosines(q, centroids).T, _cosines(k, centroids).T, strict=True):
+        rows, keys = np.argsort(-of_q)[:window], np.argsort(-of_k)[:window]
+        sees = (keys <= rows[:, None] + length - n) if causal else np.ones((len(rows), len(keys)), bool)
+        total[rows] += softmax_attention(q[rows], k[keys], v[keys], scale=scale, may=sees)[0]
+        counts[rows] += sees.any(axis=1, keepdims=True)
+    return total / np.maximum(counts, 1)
+
+
+def routing_by_tokens(q, k, v, centroids, window, *, causal=False, scale=None):
+    """One head: each query sees some keys of its own cluster about it."""
+    n, length = len(q), len(k)
+    of_q, of_k = _cosines(q, centroids).argmax(axis=1), _cosines(k, centroids).argmax(axis=1)
+    sees = np.zeros((n, length), bool)
+    for row in range(n):
+        keys, at = np.flatnonzero(of_k == of_q[row]), row + length - n
+        if causal:
+            keys = keys[keys <= at][-window:]
+        else:
+            begin = min(np.sum(keys < at) - window // 2, len(keys) - window)
+            keys = keys[max(begin, 0) :][:window]
+        sees[row, keys] = True
+    return softmax_attention(q, k, v, scale=scale, may=sees)[0]

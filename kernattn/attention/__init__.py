@@ -7,6 +7,7 @@ from kernattn.attention._linear import causal_linear_attention, causal_with_lse,
 from kernattn.attention._linformer import linformer_attention, linformer_projections
 from kernattn.attention._nystrom import nystrom_attention
 from kernattn.attention._recurrent import linear_attention_step
+from kernattn.attention._routing import routing_attention, update_centroids
 from kernattn.attention._softmax import softmax_attention, softmax_with_lse
 from kernattn.attention._states import attend, attend_with_lse, initial_state, key_state, merge_states
 from kernattn.ops.peaked import LinearState, LogNormaliser
@@ -29,8 +30,10 @@ __all__ = [
     "merge_states",
     "nystrom_attention",
     "patterns",
+    "routing_attention",
     "softmax_attention",
     "softmax_with_lse",
+    "update_centroids",
 ]
 
 

@@ -129,6 +129,7 @@ def test_plans_are_kept_with_their_tokens():
     pattern = P.lsh(x, rotations=rotations, chunk=8)
     assert pattern.plan(40) is pattern.plan(40, 40) is not pattern.plan(40, causal=True)
     assert len(pattern.plan(40).heads) == 2
+    assert not any(array.flags.writeable for part in pattern.plan(40).heads[1] for array in part)
 
 
 def test_torch_differentiates():
@@ -182,6 +183,9 @@ def test_traced_tokens_are_refused():
     x, v, rotations = inputs(11, 20, dtype="float32")
     with pytest.raises(ParameterError, match="x must hold numbers that are known"):
         jax.jit(lambda x: lsh_attention(x, jax.numpy.asarray(v), rotations=rotations, chunk=4))(x)
+    plan = P.lsh(x, rotations=rotations, chunk=4).plan(20)  # made outside, it is a constant of the graph
+    out, pull = jax.vjp(lambda x: ka.softmax_attention(x, x, x, pattern=plan), jax.numpy.asarray(x))
+    assert np.isfinite(np.asarray(pull(out)[0])).all()
 
 
 def test_libraries_are_not_mixed():

@@ -68,7 +68,10 @@ class LSH(Pattern):
                 words = words & _earlier_tokens(frame, order, queries)
             for before in chunks[:number]:
                 words = words & ~_met(frame, before[queries], before[order])
-            parts.append(_narrowed(frame, words, queries - (length - n), order))
+            part = _narrowed(frame, words, queries - (length - n), order)
+            for array in part:
+                array.setflags(write=False)
+            parts.append(part)
         return tuple(part for part in parts if len(part.visits))
 
     def _chunks(self, head: int) -> Integers:

@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, anywhere, constant
+from kernattn._array import Array, anywhere, constant, indices
 from kernattn.ops.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
 from kernattn.ops.plan import SIDE, Part, visits_of
 
@@ -101,7 +101,7 @@ def _sums(
         for keys, seen in visits:
             total = merge(xp, total, _visit(xp, queries, k, v, keys, seen, mask, bias, known))
         found.append(PeakedSum(*(xp.reshape(x, (*lead, there.size, *x.shape[len(lead) + 2 :])) for x in total)))
-    rows = constant(xp, place, xp.int64, q)
+    rows = indices(xp, place, q)
     s, z, peak = (xp.concat(list(x), axis=len(lead)) for x in zip(*found, strict=True))
     return PeakedSum(xp.take(s, rows, axis=-2), xp.take(z, rows, axis=-1), xp.take(peak, rows, axis=-1))
 
@@ -128,7 +128,7 @@ def _keys(
 
 def _rows(xp: ModuleType, x: Array, rows: NDArray[np.int64]) -> Array:
     """Return rows (b, r) of x (..., n, c), (..., b, r, c)."""
-    taken = xp.take(x, constant(xp, rows.reshape(-1), xp.int64, x), axis=-2)
+    taken = xp.take(x, indices(xp, rows.reshape(-1), x), axis=-2)
     return xp.reshape(taken, (*x.shape[:-2], *rows.shape, x.shape[-1]))
 
 
