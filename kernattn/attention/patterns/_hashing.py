@@ -69,9 +69,7 @@ class LSH(Pattern):
             for before in chunks[:number]:
                 words = words & ~_met(frame, before[queries], before[order])
             part = _narrowed(frame, words, queries - (length - n), order)
-            for array in part:
-                array.setflags(write=False)
-            parts.append(part)
+            parts.append(_frozen(part))
         return tuple(part for part in parts if len(part.visits))
 
     def _chunks(self, head: int) -> Integers:
@@ -176,6 +174,14 @@ def _narrowed(frame: _Frame, words: Words, queries: Integers, keys: Integers) ->
     ends = np.searchsorted(frame.tile[there], np.arange(len(tiles)), side="right")
     tiles = np.stack([tiles[:, 0], tiles[:, 1], np.append(0, ends[:-1]), ends], axis=-1)
     return Part(queries, keys, tiles, visits, words[there & partial])
+
+
+def _frozen(part: Part) -> Part:
+    """Return the part, its arrays read-only."""
+    for array in part:
+        if array is not None:
+            array.setflags(write=False)
+    return part
 
 
 def lsh(x: Array, *, rotations: Array, chunk: int, key_mask: Array | None = None) -> LSH:
