@@ -109,7 +109,7 @@ class Op:
         try:
             return library.call(self.function(library.backend), like, arguments)
         except Kept as kept:
-            why = kept
+            why = str(kept)  # of the exception itself, whose frames hold the arrays, nothing is kept
         found = library.handed(self.name, backend, arguments)
         if found is not NotImplemented:
             return found

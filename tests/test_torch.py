@@ -1,6 +1,8 @@
 """kernattn.torch: compiled gradients on tensors, in eager mode, in graphs and under `torch.func`."""
 
+import gc
 import sys
+import weakref
 
 import numpy as np
 import pytest
@@ -161,6 +163,30 @@ def test_vmap_beside_what_is_the_same_for_all_items():
     torch.testing.assert_close(found, ka.linear_attention(q, keys, values, phi))
     found.sum().backward()
     assert (values.grad != 0).all()
+
+
+def test_graphs_of_autograd_go_with_their_outputs():
+    """No cycle of references keeps what a call kept for its gradients until the garbage collector comes."""
+    q, k, v = inputs()
+    calls = {
+        "linear": lambda: ka.linear_attention(q, k, v, maps.make("elu1")),
+        "causal": lambda: kt.causal_linear_attention(q, k, v, maps.make("elu1"))[0],
+        "softmax": lambda: kt.softmax_attention(q, k, v),
+        "state": lambda: kt.key_state(k, v, maps.make("elu1")).s,
+        "features": lambda: maps.make("elu1")(q),
+        "array operations": lambda: ka.linear_attention(q, k, v, maps.make("polynomial")),
+    }
+    gc.collect()
+    gc.disable()
+    try:
+        for name, call in calls.items():
+            out = call()
+            out.sum().backward()
+            held = weakref.ref(out)
+            del out
+            assert held() is None, name
+    finally:
+        gc.enable()
 
 
 def of_all(q, k, v, phi):

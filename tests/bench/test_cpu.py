@@ -31,6 +31,7 @@ SAME = (
     "full",
     "softmax",
     "libraries",
+    "edges-steps",
     "transforms",
     "chains",
     "tensor-srht",

@@ -18,6 +18,7 @@ from kernattn.bench.cpu._cases.attention import (
 )
 from kernattn.bench.cpu._cases.choices import PRODUCTS, chains, drawn, frames, tensor_srht, tiles, transforms
 from kernattn.bench.cpu._cases.decoding import step
+from kernattn.bench.cpu._cases.edges import EDGES
 from kernattn.bench.cpu._cases.features import (
     digits,
     gaussian_features,
@@ -56,6 +57,7 @@ CASES = {
     "softmax-causal": Case(partial(softmax, causal=True)),
     **GRADIENTS,
     **LIBRARIES,
+    **EDGES,
     "chains": Case(chains, n=2000),
     "chains-drawn": Case(drawn, n=1),
     "transforms": Case(transforms, n=2000),
