@@ -33,6 +33,7 @@ __all__ = [
     "placement",
     "to_numpy64",
     "why_not_plain",
+    "widest",
     "without_flags",
     "zeros",
 ]
@@ -140,6 +141,11 @@ def check_floating(name: str, array: Array) -> str:
 def accumulation_dtype(xp: ModuleType, array: Array) -> Any:
     """Return the dtype in which sums over `array` run: float64 for float64, float32 for the smaller types."""
     return xp.float64 if dtype_name(array) == "float64" else xp.float32
+
+
+def widest(xp: ModuleType, array: Array) -> Any:
+    """Return the widest floating dtype of a library: float64, but for JAX where that is not switched on."""
+    return xp.asarray(0.0).dtype if compat.is_jax_array(array) else xp.float64
 
 
 def placement(array: Array) -> dict[str, Any]:

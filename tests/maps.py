@@ -27,6 +27,7 @@ OTHERS = {  # families whose laws a few cases show
     "favor_sharp_asymmetric": lambda: random(
         ka.kernels.Softmax(), "favor_sharp_asymmetric", data=(arrays(6, (20, DIM))[0], arrays(7, (20, DIM))[0] + 0.5)
     ),
+    "cosformer": lambda: ka.features.cosformer(8),
     "taylor2": ka.features.taylor2,
     "neurons": lambda: random(ka.kernels.ArcCosine(1)),
     "squared neurons": lambda: random(ka.kernels.ArcCosine(2)),

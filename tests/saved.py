@@ -50,6 +50,7 @@ MAKERS = {
     "additive_chi2": lambda: _random(ka.kernels.AdditiveChi2(), number=3 * DIM),
     "neurons": lambda: _random(ka.kernels.ArcCosine(1)),
     "squared_neurons": lambda: _random(ka.kernels.ArcCosine(2), projection="hadamard"),
+    "cosformer": lambda: ka.features.cosformer(7),
     "elementwise": ka.features.elu1,
     "generalized": lambda: ka.features.generalized("sigmoid", DIM, 8, scale=2.0, rng=3),
     "generalized_chains": lambda: ka.features.generalized("relu", DIM, 8, projection="hadamard", rng=3),

@@ -8,6 +8,7 @@ from kernattn.attention._linformer import linformer_attention, linformer_project
 from kernattn.attention._nystrom import nystrom_attention
 from kernattn.attention._recurrent import linear_attention_step
 from kernattn.attention._routing import routing_attention, update_centroids
+from kernattn.attention._scatterbrain import scatterbrain_attention
 from kernattn.attention._softmax import softmax_attention, softmax_with_lse
 from kernattn.attention._states import attend, attend_with_lse, initial_state, key_state, merge_states
 from kernattn.ops.peaked import LinearState, LogNormaliser
@@ -31,6 +32,7 @@ __all__ = [
     "nystrom_attention",
     "patterns",
     "routing_attention",
+    "scatterbrain_attention",
     "softmax_attention",
     "softmax_with_lse",
     "update_centroids",

@@ -13,7 +13,16 @@ from kernattn.ops.peaked import LinearState, PeakedSum, finite
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.units import balanced
 
-__all__ = ["implementation", "lowered", "lowered_keys", "lowered_queries", "lowered_token", "state_of", "sums_of"]
+__all__ = [
+    "computed",
+    "implementation",
+    "lowered",
+    "lowered_keys",
+    "lowered_queries",
+    "lowered_token",
+    "state_of",
+    "sums_of",
+]
 
 Lowered = tuple[Any, Any, MapSpec | None, MapSpec | None]
 
@@ -48,6 +57,12 @@ def lowered(phi: FeatureMap, q: Array, k: Array) -> Lowered:
         return q, keys, k_spec, k_spec
     queries, q_spec = lowered_queries(phi, q, _scales(keys, k_spec))
     return queries, keys, q_spec, k_spec
+
+
+def computed(phi: FeatureMap, q: Array, k: Array) -> tuple[ScaledFeatures, ScaledFeatures]:
+    """Return the features of queries and of keys."""
+    keys = _checked(phi, "scaled_key", k)
+    return _matched(_checked(phi, "scaled_query", q), keys.log_scale.shape[-1]), keys
 
 
 def lowered_token(phi: FeatureMap, q: Array, k: Array) -> Lowered:

@@ -11,7 +11,7 @@ from kernattn.errors import DTypeError, ShapeError
 from kernattn.ops.block_softmax import OP
 from kernattn.ops.plan import ALL, CAUSAL, Plan, cut_off
 
-__all__ = ["softmax_attention", "softmax_with_lse"]
+__all__ = ["plan_of", "softmax_attention", "softmax_with_lse"]
 
 
 @traceable("softmax_attention")
@@ -118,7 +118,7 @@ def softmax_with_lse(
     scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     plan = CAUSAL if boolean("causal", causal) else ALL
     if pattern is not None:
-        plan = _plan(pattern, q, k, v, causal)
+        plan = plan_of(pattern, q, k, v, causal)
     if (pattern is not None or key_bias is not None) and backend is None and OP.choose(q) == "gpu":
         backend = "reference"
     run = OP.implementation(q, backend)
@@ -126,7 +126,7 @@ def softmax_with_lse(
     return out, lse
 
 
-def _plan(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool) -> Plan:
+def plan_of(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool) -> Plan:
     """Return the plan of a pattern for these arrays."""
     n, length = q.shape[-2], k.shape[-2]
     given: object = pattern

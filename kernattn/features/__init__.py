@@ -11,6 +11,7 @@ from kernattn.features._composite.multiples import Multiple, multiple
 from kernattn.features._composite.products import Tensor, tensor
 from kernattn.features._composite.sums import Concatenated, concatenate
 from kernattn.features._deterministic.additive_chi2 import AdditiveChi2Features
+from kernattn.features._deterministic.cosformer import Cosformer, cosformer
 from kernattn.features._deterministic.elementwise import Elementwise, elu1, exp, relu
 from kernattn.features._deterministic.quadrature import RULES, Quadrature, quadrature
 from kernattn.features._exponential.asymmetric import AsymmetricExponential
@@ -49,6 +50,7 @@ __all__ = [
     "Combination",
     "ComplexToReal",
     "Concatenated",
+    "Cosformer",
     "DenseExponential",
     "Elementwise",
     "Estimator",
@@ -79,6 +81,7 @@ __all__ = [
     "Trigonometric",
     "combinations",
     "concatenate",
+    "cosformer",
     "elu1",
     "estimators",
     "exp",

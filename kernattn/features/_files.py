@@ -10,6 +10,7 @@ from kernattn.features._choose.table import ESTIMATORS
 from kernattn.features._composite.multiples import Multiple
 from kernattn.features._composite.products import Tensor
 from kernattn.features._composite.sums import Concatenated
+from kernattn.features._deterministic.cosformer import Cosformer
 from kernattn.features._deterministic.elementwise import Elementwise
 from kernattn.features._deterministic.quadrature import Quadrature
 from kernattn.features._neurons.generalized import Generalized
@@ -25,6 +26,7 @@ __all__ = ["load"]
 
 MAPS: tuple[type, ...] = (  # besides those of `ESTIMATORS`
     Concatenated,
+    Cosformer,
     Elementwise,
     Generalized,
     Multiple,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import ModuleType
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,9 @@ from kernattn._array import Array, anywhere, constant, indices
 from kernattn.ops.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
 from kernattn.ops.plan import SIDE, Part, visits_of
 
-__all__ = ["answer_heads"]
+__all__ = ["Integers", "Visit", "answer_heads", "blind_product", "each_head", "rows_of", "sums_over"]
+
+Integers: TypeAlias = NDArray[np.int64]
 
 TILES = 32  # that are answered side by side, at most
 
@@ -32,14 +35,18 @@ def answer_heads(
         return _answer(xp, q, k, v, scale, heads[0], mask, bias)
     found = []
     for head, parts in enumerate(heads):
-        of_q, of_k, of_v = (_head(x, head, 3) for x in (q, k, v))
-        rows = (None if x is None else _head(x, head, 2) for x in (mask, bias))
+        of_q, of_k, of_v, *rows = each_head(head, (3, 3, 3, 2, 2), q, k, v, mask, bias)
         found.append(_answer(xp, of_q, of_k, of_v, scale, parts, *rows))
     lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))[:-1]
     outs, logs = ([xp.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :])) for x in found_] for found_, axes in (
         ([out for out, _ in found], 2), ([log for _, log in found], 1)
     ))  # fmt: skip
     return xp.stack(outs, axis=-3), xp.stack(logs, axis=-2)
+
+
+def each_head(head: int, axes: tuple[int, ...], *arrays: Array | None) -> list[Any]:
+    """Return one head of each array, whose heads stand so many axes from its end."""
+    return [None if x is None else _head(x, head, count) for x, count in zip(arrays, axes, strict=True)]
 
 
 def _head(x: Array, head: int, axes: int) -> Array:
@@ -66,28 +73,32 @@ def _answer(
         mask = ~hidden if mask is None else mask & ~hidden
     if mask is not None:
         v = xp.where(mask[..., None], v, xp.zeros_like(v))
-    n, e = q.shape[-2], v.shape[-1]
-    total = empty(xp, lead, n, n, e, q.dtype, q)
-    known = anywhere(xp.all(xp.isfinite(v)))
-    for part in parts:
-        total = merge(xp, total, _sums(xp, q * scale, k, v, part, mask, bias, lead, known))
+    n, known, q = q.shape[-2], anywhere(xp.all(xp.isfinite(v))), q * scale
+
+    def begin(rows: Integers) -> Visit:
+        queries = rows_of(xp, q, rows)
+        return lambda keys, seen: _visit(xp, queries, k, v, keys, seen, mask, bias, known)
+
+    total = sums_over(xp, parts, begin, empty(xp, lead, n, n, v.shape[-1], q.dtype, q))
     return quotient(xp, total, v.dtype), log_normaliser(xp, Normaliser(total.peak, total.z)).log
 
 
-def _sums(
-    xp: ModuleType,
-    q: Array,
-    k: Array,
-    v: Array,
-    part: Part,
-    mask: Array | None,
-    bias: Array | None,
-    lead: tuple[int, ...],
-    known: bool,
+Visit: TypeAlias = Callable[[Integers, NDArray[np.bool_]], PeakedSum]
+
+
+def sums_over(
+    xp: ModuleType, parts: tuple[Part, ...], begin: Callable[[Integers], Visit], total: PeakedSum
 ) -> PeakedSum:
+    """Return `total`, a row per query, and what visits add: `begin(rows)` (b, r) makes `visit(keys, seen)` (b, c)."""
+    for part in parts:
+        total = merge(xp, total, _sums(xp, part, begin, total))
+    return total
+
+
+def _sums(xp: ModuleType, part: Part, begin: Callable[[Integers], Visit], like: PeakedSum) -> PeakedSum:
     """Return the sums of every row over one part."""
-    e, n = v.shape[-1], q.shape[-2]
-    found = [empty(xp, lead, 1, 1, e, q.dtype, q)]  # of a row that is in no tile
+    *lead, n, e = like.s.shape
+    found = [empty(xp, tuple(lead), 1, 1, e, like.s.dtype, like.s)]  # of a row that is in no tile
     place, at = np.zeros(n, np.int64), 1
     for tiles, visits in _batches(part):
         first, count = part.tiles[tiles, 0], part.tiles[tiles, 1]
@@ -96,12 +107,12 @@ def _sums(
         rows = rows if part.queries is None else part.queries[rows]
         place[rows[there]] = at + np.flatnonzero(there)
         at += there.size
-        queries = _rows(xp, q, rows)
-        total = empty(xp, (*lead, len(tiles)), SIDE, SIDE, e, q.dtype, q)
+        visit = begin(rows)
+        total = empty(xp, (*lead, len(tiles)), SIDE, SIDE, e, like.s.dtype, like.s)
         for keys, seen in visits:
-            total = merge(xp, total, _visit(xp, queries, k, v, keys, seen, mask, bias, known))
+            total = merge(xp, total, visit(keys, seen))
         found.append(PeakedSum(*(xp.reshape(x, (*lead, there.size, *x.shape[len(lead) + 2 :])) for x in total)))
-    rows = indices(xp, place, q)
+    rows = indices(xp, place, like.s)
     s, z, peak = (xp.concat(list(x), axis=len(lead)) for x in zip(*found, strict=True))
     return PeakedSum(xp.take(s, rows, axis=-2), xp.take(z, rows, axis=-1), xp.take(peak, rows, axis=-1))
 
@@ -126,7 +137,7 @@ def _keys(
     return keys if part.keys is None else part.keys[keys], (bits & np.uint64(1)).astype(bool)
 
 
-def _rows(xp: ModuleType, x: Array, rows: NDArray[np.int64]) -> Array:
+def rows_of(xp: ModuleType, x: Array, rows: NDArray[np.int64]) -> Array:
     """Return rows (b, r) of x (..., n, c), (..., b, r, c)."""
     taken = xp.take(x, indices(xp, rows.reshape(-1), x), axis=-2)
     return xp.reshape(taken, (*x.shape[:-2], *rows.shape, x.shape[-1]))
@@ -145,19 +156,19 @@ def _visit(
 ) -> PeakedSum:
     """Return the sums of tiles of queries (..., b, r, d) over a visit of each; all values are `known` to be finite."""
     sees = constant(xp, seen, xp.bool, q)
-    scores = xp.matmul(q, xp.matrix_transpose(_rows(xp, k, keys)))
+    scores = xp.matmul(q, xp.matrix_transpose(rows_of(xp, k, keys)))
     if bias is not None:
-        scores = scores + _rows(xp, bias[..., None], keys)[..., None, :, 0]
+        scores = scores + rows_of(xp, bias[..., None], keys)[..., None, :, 0]
     if mask is not None:
-        sees = sees & _rows(xp, mask[..., None], keys)[..., None, :, 0]
+        sees = sees & rows_of(xp, mask[..., None], keys)[..., None, :, 0]
     scores = xp.where(sees, scores, -xp.inf)
     peak = xp.max(scores, axis=-1, keepdims=True)
-    weights, values = xp.exp(scores - finite(xp, peak)), _rows(xp, v, keys)
-    s = xp.matmul(weights, values) if known else _blind_product(xp, weights, values, xp.astype(sees, q.dtype))
+    weights, values = xp.exp(scores - finite(xp, peak)), rows_of(xp, v, keys)
+    s = xp.matmul(weights, values) if known else blind_product(xp, weights, values, xp.astype(sees, q.dtype))
     return PeakedSum(s, xp.sum(weights, axis=-1), peak[..., 0])
 
 
-def _blind_product(xp: ModuleType, weights: Array, values: Array, sees: Array) -> Array:
+def blind_product(xp: ModuleType, weights: Array, values: Array, sees: Array) -> Array:
     """Return weights values, where what a row does not see may be NaN or infinite."""
     rough = [xp.astype(x, weights.dtype) for x in (xp.isnan(values), values == xp.inf, values == -xp.inf)]
     nan, above, below = (xp.matmul(sees, x) > 0 for x in rough)
