@@ -197,6 +197,15 @@ def softmax_attention(q, k, v, *, scale=None, may=None):
     return out, (_log(total) + safe)[..., 0]
 
 
+def weighted_by(logs, v, may):
+    """Weights from their logarithms; 0 for a row without any."""
+    logs = np.where(may, logs, -np.inf)
+    peak = np.max(logs, axis=-1, keepdims=True)
+    weights = np.exp(logs - np.where(np.isfinite(peak), peak, 0.0))
+    total = weights.sum(axis=-1, keepdims=True)
+    return weights @ v / np.where(total == 0, 1.0, total)
+
+
 def linear_attention(fq, fk, v, may=None):
     """Dense: sum_j w_ij v_j / sum_j w_ij, w_ij = phi(q_i).phi(k_j); exactly 0 where no key weighs anything.
 

@@ -3,6 +3,7 @@
 from kernattn.attention import patterns
 from kernattn.attention._compressed import compressed_attention
 from kernattn.attention._hashing import lsh_attention
+from kernattn.attention._kernel import kernel_attention
 from kernattn.attention._linear import causal_linear_attention, causal_with_lse, linear_attention
 from kernattn.attention._linformer import linformer_attention, linformer_projections
 from kernattn.attention._nystrom import nystrom_attention
@@ -22,6 +23,7 @@ __all__ = [
     "causal_with_lse",
     "compressed_attention",
     "initial_state",
+    "kernel_attention",
     "key_state",
     "linear_attention",
     "linear_attention_step",

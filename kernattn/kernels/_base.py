@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import partial, reduce
+from math import log
 from operator import add, mul
 from types import ModuleType
 from typing import Any, ClassVar, final
@@ -36,6 +37,9 @@ class Kernel(ABC):
 
     attention_weights: ClassVar[bool] = False
     """Is every row of the kernel matrix divided by its sum, as weights of attention are? Its errors then count so."""
+
+    signed: bool = False
+    """Can it be negative? Weights of attention cannot."""
 
     __array_ufunc__ = None  # a NumPy scalar times a kernel is left to the kernel
 
@@ -84,6 +88,11 @@ class Kernel(ABC):
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the kernel of all pairs (..., n, k) as values times e^log, log (..., n, 1), which no row overflows."""
         return self._of(rows), rows.xp.zeros_like(rows.x[..., :1])
+
+    def _logs(self, rows: Rows) -> Array:
+        """Return the logarithm of the kernel of all pairs (..., n, k), -inf where it is 0, if it is not signed."""
+        xp, (values, log) = rows.xp, self._log_scaled(rows)
+        return xp.where(values > 0, xp.log(xp.where(values > 0, values, xp.ones_like(values))) + log, -xp.inf)
 
     @final
     def _log_scaled_matrix(self, x: Array, y: Array) -> tuple[Array, Array]:
@@ -213,6 +222,11 @@ class Combined(Kernel):
         """Check the members."""
         _check_kernels(self.kernels)
 
+    @property
+    def signed(self) -> bool:  # type: ignore[override]
+        """Whether a member is."""
+        return any(kernel.signed for kernel in self.kernels)
+
     @final
     def check_domain(self, name: str, x: Array) -> None:
         """Raise where a value of x lies outside of the domain of a member; see `Kernel.check_domain`."""
@@ -247,6 +261,9 @@ class Sum(Combined):
     def _evaluate(self, rows: Rows) -> Array:
         return reduce(add, (kernel._of(rows) for kernel in self.kernels))
 
+    def _logs(self, rows: Rows) -> Array:
+        return reduce(rows.xp.logaddexp, (kernel._logs(rows) for kernel in self.kernels))
+
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the sum of the members' values, in the largest of their units."""
         xp, parts = rows.xp, [kernel._log_scaled(rows) for kernel in self.kernels]
@@ -280,6 +297,9 @@ class Product(Combined):
 
     def _evaluate(self, rows: Rows) -> Array:
         return reduce(partial(_product, rows.xp), (kernel._of(rows) for kernel in self.kernels))
+
+    def _logs(self, rows: Rows) -> Array:
+        return reduce(add, (kernel._logs(rows) for kernel in self.kernels))
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the products of the members' values and of their units."""
@@ -320,13 +340,21 @@ class Scaled(Kernel):
         object.__setattr__(self, "factor", moderate_number("the factor of a kernel", self.factor))
         _check_kernels((self.kernel,))
 
+    @property
+    def signed(self) -> bool:  # type: ignore[override]
+        """Whether the kernel is."""
+        return self.kernel.signed
+
     def _evaluate(self, rows: Rows) -> Array:
         return self.factor * self.kernel._of(rows)
 
+    def _logs(self, rows: Rows) -> Array:
+        return self.kernel._logs(rows) + log(self.factor)
+
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the multiple in the units of the kernel."""
-        values, log = self.kernel._log_scaled(rows)
-        return self.factor * values, log
+        values, unit = self.kernel._log_scaled(rows)
+        return self.factor * values, unit
 
     def check_domain(self, name: str, x: Array) -> None:
         """Raise where a value of x lies outside of the kernel's domain; see `Kernel.check_domain`."""

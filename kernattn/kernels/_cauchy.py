@@ -43,3 +43,7 @@ class Cauchy(Stationary):
 
     def _evaluate(self, rows: Rows) -> Array:
         return rows.prod_apart(lambda z: 1 / (1 + z**2))
+
+    def _logs(self, rows: Rows) -> Array:
+        xp = rows.xp
+        return -rows.scaled(self.input_scale(rows.dim), lambda rows: rows.sum_apart(lambda z: xp.log1p(z**2)))

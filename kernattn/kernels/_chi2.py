@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import log
 from typing import final
 
 from kernattn._array import Array, anywhere
@@ -104,6 +105,20 @@ class SkewedChi2(Kernel):
 
         return rows.prod(term)
 
+    def _logs(self, rows: Rows) -> Array:
+        log, c = rows.xp.log, self.skewedness
+
+        def of_near(rows: Rows) -> Array:
+            part = 0.25 if rows.far else 1.0
+
+            def term(x: Array, y: Array) -> Array:
+                x, y = part * x + part * c, part * y + part * c
+                return log(x) / 2 + log(y) / 2 - log(x / 2 + y / 2)
+
+            return rows.sum(term)
+
+        return rows.scaled(self.input_scale(rows.dim), of_near)
+
 
 @final
 @dataclass(frozen=True)
@@ -140,3 +155,12 @@ class Sech(Stationary):
             return 2 * small / (1 + small * small)
 
         return rows.prod_apart(term)
+
+    def _logs(self, rows: Rows) -> Array:
+        xp = rows.xp
+
+        def term(z: Array) -> Array:
+            size = xp.abs(z)
+            return log(2) - size / 2 - xp.log1p(xp.exp(-size))
+
+        return rows.scaled(self.input_scale(rows.dim), lambda rows: rows.sum_apart(term))

@@ -51,3 +51,6 @@ class Gaussian(Stationary):
 
     def _evaluate(self, rows: Rows) -> Array:
         return rows.of(Form(SQUARED, EXPONENTIAL, -0.5))
+
+    def _logs(self, rows: Rows) -> Array:
+        return -0.5 * rows.scaled(self.input_scale(rows.dim), Rows.squared_distance)

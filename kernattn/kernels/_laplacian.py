@@ -45,3 +45,6 @@ class Laplacian(Stationary):
 
     def _evaluate(self, rows: Rows) -> Array:
         return rows.of(Form(MANHATTAN, EXPONENTIAL, -1.0))
+
+    def _logs(self, rows: Rows) -> Array:
+        return -rows.scaled(self.input_scale(rows.dim), lambda rows: rows.of(Form(MANHATTAN)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import sqrt
+from types import ModuleType
 from typing import final
 
 import numpy as np
@@ -13,12 +14,13 @@ from kernattn._array import Array, Float64, constant, to_numpy64
 from kernattn._check import moderate_number
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
-from kernattn.ops.pairwise.forms import MATERN, SQUARED, Form
+from kernattn.ops.pairwise.forms import LINEAR, MATERN, QUADRATIC, SQUARED, Form
 from kernattn.ops.pairwise.reference import decay
 
 __all__ = ["Matern", "matern"]
 
 TINY = 1e-300  # below it SciPy knows no K_nu
+HUGE = 1e15  # from here on log p(s) is nothing beside s
 LARGE = 100.0  # orders from which Debye's expansion is right to rounding
 
 
@@ -78,6 +80,22 @@ class Matern(Stationary):
             return constant(rows.xp, matern(self.nu, s), z.dtype, z)
         s = sqrt(2 * self.nu) * (rows.xp.minimum(z, rows.reach) if rows.far else z)  # beyond it the kernel is 0
         return decay(rows.xp, s, int(self.nu))
+
+    def _logs(self, rows: Rows) -> Array:
+        """Return the logarithms; where the order has no closed form, those of the kernel itself."""
+        if not self._in_one_pass:
+            return super()._logs(rows)
+
+        def of_near(rows: Rows) -> Array:
+            return _log_decay(rows.xp, sqrt(2 * self.nu) * rows.distance(), int(self.nu))
+
+        return rows.scaled(self.input_scale(rows.dim), of_near)
+
+
+def _log_decay(xp: ModuleType, s: Array, degree: int) -> Array:
+    """Return log p(s) - s of a Matern kernel."""
+    low = xp.minimum(s, HUGE)
+    return xp.log1p(low * (LINEAR[degree] + low * QUADRATIC[degree])) - s if degree else -s
 
 
 def matern(nu: float, s: Float64) -> Float64:

@@ -67,6 +67,19 @@ class Polynomial(Kernel):
     def _evaluate(self, rows: Rows) -> Array:
         return rows.of(Form(DOT, POWER, self.coef0, self.degree))
 
+    @property
+    def signed(self) -> bool:  # type: ignore[override]
+        """Whether the degree is odd."""
+        return self.degree % 2 == 1
+
+    def _logs(self, rows: Rows) -> Array:
+        """Return the logarithms, of products over the power of two of a row of x."""
+        xp, (x, octaves) = rows.xp, nearer(rows.xp, rows.x, tiny=True)
+        products = replace(rows, x=x).scaled(self.input_scale(rows.dim), Rows.held_dot)
+        size = xp.abs(products + self.coef0 * 2.0**-octaves)
+        logs = xp.log(xp.where(size > 0, size, xp.ones_like(size)))
+        return xp.where(size > 0, self.degree * (logs + log(2) * octaves), -xp.inf)
+
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return the kernel over powers of two: of the size of a row of x far from 1, then of that of its products.
 

@@ -56,15 +56,22 @@ class RationalQuadratic(Stationary):
         super().__post_init__()
 
     def _evaluate(self, rows: Rows) -> Array:
+        return rows.xp.exp(self._log(rows))
+
+    def _logs(self, rows: Rows) -> Array:
+        return rows.scaled(self.input_scale(rows.dim), self._log)
+
+    def _log(self, rows: Rows) -> Array:
+        """Return the logarithm of the kernel of scaled rows."""
         xp, double = rows.xp, 2 * self.alpha
         if rows.far:
             log_part = 2 * rows.log_distance() - log(double)
             log_rise = xp.where(log_part > FAR, log_part, xp.log1p(xp.exp(xp.minimum(log_part, FAR))))
-            return xp.exp(-self.alpha * log_rise)
+            return -self.alpha * log_rise
         z2 = rows.squared_distance()
         if self.alpha > GAUSSIAN:
-            return xp.exp(-0.5 * z2)
+            return -0.5 * z2
         log_rise = xp.log1p(z2 / double)
         if double < 1:  # the quotient may be no float
             log_rise = xp.where(xp.isinf(log_rise), xp.log(xp.where(z2 > 0, z2, 1.0)) - log(double), log_rise)
-        return xp.exp(-self.alpha * log_rise)
+        return -self.alpha * log_rise

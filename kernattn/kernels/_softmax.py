@@ -63,6 +63,9 @@ class Softmax(Kernel):
     def _evaluate(self, rows: Rows) -> Array:
         return rows.of(Form(DOT, EXPONENTIAL, 1.0))
 
+    def _logs(self, rows: Rows) -> Array:
+        return rows.scaled(self.input_scale(rows.dim), Rows.held_dot)
+
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
         """Return weights over their row's largest, where that is far from 1, and its logarithm."""
         xp, scores = rows.xp, rows.scaled(self.input_scale(rows.dim), Rows.held_dot)
