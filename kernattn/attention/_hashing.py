@@ -102,10 +102,10 @@ def _unit_rows(xp: ModuleType, x: Array) -> Array:
     """Return x / |x|, whatever the size of x; a row of zeros stays."""
     rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)
     with np.errstate(over="ignore", under="ignore"):
-        squares = xp.sum(rows * rows, axis=-1, keepdims=True)
+        squares = xp.vecdot(rows, rows)[..., None]
     ordinary = (squares > SMALL) & (squares < 1 / SMALL)
     if anywhere(~ordinary) or not anywhere(ordinary):
         rows, _ = in_units(xp, rows)
-        squares = xp.sum(rows * rows, axis=-1, keepdims=True)
+        squares = xp.vecdot(rows, rows)[..., None]
         squares = xp.where(squares == 0, xp.ones_like(squares), squares)
     return xp.astype(rows / xp.sqrt(squares), x.dtype, copy=False)

@@ -1,4 +1,4 @@
-"""Races on the CPU: compiled loops against torch, scikit-learn and performer-pytorch, on as many threads."""
+"""Races on the CPU: compiled loops against torch, scikit-learn and packages of attention, on as many threads."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _machine() -> str:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     where = f"{names[0] if names else 'unknown processor'}, vectors of {8 * VECTOR} bits, threads: {threads()}"
     where += f" ({HostClock().name}), Python {python_version()}"
-    return machine(where, ("numpy", "numba", "torch", "jax", "scikit-learn", "performer-pytorch"))
+    return machine(where, ("numpy", "numba", "torch", "jax", "scikit-learn", "performer-pytorch", "reformer-pytorch"))
 
 
 DEVICE = Device(

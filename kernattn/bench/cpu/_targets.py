@@ -92,6 +92,7 @@ TARGETS = (
     _backward("backward-causal-elu1", 2.6),
     _backward("backward-causal-favor", 2.8),
     _backward("backward-causal-favor-omega", 3.2),
+    _peer("lsh", "reformer-pytorch*", 6.0, n=4096),
     *(
         _peer(f"gradients-causal-{name}", "torch, *", bound, threads=count)
         for name in ("elu1", "favor")

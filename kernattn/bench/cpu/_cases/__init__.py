@@ -28,6 +28,7 @@ from kernattn.bench.cpu._cases.features import (
     tensor_sketch,
 )
 from kernattn.bench.cpu._cases.gradients import GRADIENTS
+from kernattn.bench.cpu._cases.hashing import hashed
 from kernattn.bench.cpu._cases.kernels import KERNELS, matrix
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
 
@@ -55,6 +56,7 @@ CASES = {
     "gram": Case(gram, n=20000),
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),
+    "lsh": Case(hashed),
     **GRADIENTS,
     **LIBRARIES,
     **EDGES,
