@@ -33,5 +33,9 @@ def hashed(o: Sizes) -> Race:
         calls["reformer-pytorch"] = reformer(x, v, ROUNDS, CHUNK, again=False)
         calls["reformer-pytorch, pairs counted again"] = reformer(x, v, ROUNDS, CHUNK, again=True)
     pairs = o.heads * float(plan.pairs)
-    flops = 4.0 * pairs * o.dim + 2.0 * o.tokens * rotations[:, 0].size * o.dim
-    return Race(calls, Work(3.0 * v.nbytes, flops, pairs, written=float(v.nbytes)))
+    size, products = float(v.nbytes), 2.0 * o.tokens * rotations[:, 0].size * o.dim
+    works = {
+        "ours, hashes and plan alone": Work(size, products),
+        "ours, attention alone": Work(3 * size, 4.0 * pairs * o.dim, pairs, written=size),
+    }
+    return Race(calls, Work(3 * size, 4.0 * pairs * o.dim + products, pairs, written=size), works=works)
