@@ -39,10 +39,13 @@ def test_command_line_is_light() -> None:
     assert loaded_by("import kernattn.cli") == set()
 
 
-@pytest.mark.parametrize("absent", ["torch", "transformers"])
-def test_hugging_face_says_which_extra_it_needs(absent: str) -> None:
-    script = f"import sys; sys.modules[{absent!r}] = None; import kernattn.huggingface"
+@pytest.mark.parametrize(
+    ("edge", "absent"),
+    [("torch", "torch"), ("jax", "jax"), ("huggingface", "torch"), ("huggingface", "transformers")],
+)
+def test_an_edge_says_which_extra_it_needs(edge: str, absent: str) -> None:
+    script = f"import sys; sys.modules[{absent!r}] = None; import kernattn.{edge}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     last = run.stderr.splitlines()[-1]
-    assert last.startswith("kernattn.errors.MissingExtra: kernattn.huggingface needs ")
-    assert last.endswith("pip install 'kernattn[huggingface]'")
+    assert last.startswith(f"kernattn.errors.MissingExtra: kernattn.{edge} needs ")
+    assert last.endswith(f"pip install 'kernattn[{edge}]'")
