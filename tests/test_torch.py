@@ -195,6 +195,7 @@ def of_all(q, k, v, phi):
     return out.sin() + ka.attend(state, q, phi) + exact + ka.linear_attention(q, k, v, phi), phi(q)
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # of inductor itself
 @pytest.mark.parametrize("backend", ["aot_eager", pytest.param("inductor", marks=pytest.mark.slow)])
 def test_graphs_are_whole(backend):
     """Plain functions of the core; another draw is another graph, and another length is not."""

@@ -280,6 +280,7 @@ def test_compiled_training_in_bfloat16_recalls(recall):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.torch.jit.script_method. is deprecated:DeprecationWarning")  # of inductor itself
 def test_training_by_the_usual_compiler(recall):
     uniform = last(recall("uniform", 0, 150))
     assert last(recall("learnt features", 0, 150, {"fullgraph": True}, low=True)) < uniform - 0.6

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor, nn
 
+from kernattn._graphs import in_a_graph
 from kernattn.attention import (
     LinearState,
     causal_linear_attention,
@@ -21,6 +23,7 @@ from kernattn.huggingface._cache import layer_of
 from kernattn.huggingface._call import Call, read
 from kernattn.kernels import Softmax
 from kernattn.torch._heads import joined
+from kernattn.torch._maps import Known, known
 
 __all__ = ["Favor", "softmax"]
 
@@ -72,15 +75,14 @@ class Favor:
         self.draws += 1
         self._maps.clear()
 
-    def draw(self, layer: int, dim: int, scale: float) -> FeatureMap:
+    def draw(self, layer: int, dim: int, scale: float) -> Any:
         """Return the map of a layer: of its index, of the dimension of its heads, and of the scale of its scores."""
+        made_of = self.num_features, self.estimator, self.projection, self.seed, self.draws
+        if torch.compiler.is_compiling():
+            return Known(*_known(*made_of, layer, dim, scale))
         key = layer, dim, scale
         if key not in self._maps:
-            rng = np.random.default_rng([self.seed, self.draws, layer])
-            self._maps[key] = random_features(
-                Softmax(scale=scale), dim, self.num_features,
-                estimator=self.estimator, projection=self.projection, rng=rng,
-            )  # fmt: skip
+            self._maps[key] = _drawn(*made_of, *key)
         return self._maps[key]
 
     def __call__(
@@ -108,6 +110,18 @@ class Favor:
         else:
             out = linear_attention(call.q, call.k, call.v, phi, key_mask=call.key_mask)
         return joined(out).transpose(1, 2).contiguous(), None
+
+
+def _drawn(
+    num_features: int, estimator: str, projection: str, seed: int, draws: int, layer: int, dim: int, scale: float
+) -> FeatureMap:
+    rng = np.random.default_rng([seed, draws, layer])
+    return random_features(Softmax(scale=scale), dim, num_features, estimator=estimator, projection=projection, rng=rng)
+
+
+@in_a_graph
+def _known(*made_of: Any) -> tuple[Any, ...]:
+    return known(_drawn(*made_of))
 
 
 def _continued(state: LinearState | None, call: Call, phi: FeatureMap) -> tuple[Tensor, LinearState]:

@@ -34,6 +34,8 @@ def key_mask(
         raise ParameterError(
             "attention by kernattn must be causal or bidirectional, with a mask of padded tokens; this model asks for "
             "another pattern, such as a sliding window, chunks or packed sequences"
+            + ", of which torch.compile cannot tell that there are none: give it an attention_mask"
+            * (attention_mask is None and torch.compiler.is_compiling())
         )
     kept = None if attention_mask is None else attention_mask[:, kv_offset : kv_offset + kv_length]
     if kept is not None and kept.shape[1] != kv_length:

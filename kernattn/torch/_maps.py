@@ -20,7 +20,7 @@ from kernattn.ops.chains import Chains
 from kernattn.ops.features import scaled
 from kernattn.torch._specs import NUMBERS, TensorSpec
 
-__all__ = ["TensorMap", "with_numbers"]
+__all__ = ["Known", "TensorMap", "known", "with_numbers"]
 
 
 @final
@@ -194,3 +194,19 @@ def _check(phi: FeatureMap, given: dict[str, Tensor]) -> None:
             raise DTypeError(f"{name} must be a floating tensor; got {shown(number)}")
         if tuple(number.shape) not in shapes:
             raise ShapeError(f"{name} must have shape {' or '.join(map(str, shapes))}; got {tuple(number.shape)}")
+
+
+class Known:
+    """What a graph knows of a map that was drawn while it was made: names, and the fingerprint of its states."""
+
+    def __init__(self, fingerprint: int, *content: str | None) -> None:
+        self.fingerprint, self._content = fingerprint, content
+
+    def _named(self) -> bool:
+        return True
+
+
+def known(phi: FeatureMap) -> tuple[Any, ...]:
+    """Return what makes a `Known` of a map, which is kept for graphs."""
+    phi._named()
+    return phi.fingerprint, *phi._content

@@ -94,4 +94,4 @@ def test_a_model_trained_for_a_minute():
     before = answers(model, "kernattn_favor", x)
     favor.redraw()
     assert not torch.equal(answers(model, "kernattn_favor", x), before)
-    assert held_out(model, "kernattn_favor") < swapped  # what was learnt is not of one draw alone
+    assert held_out(model, "kernattn_favor") > own + 0.1 * (swapped - own)  # what was learnt is of that draw

@@ -1,0 +1,46 @@
+"""Models in graphs: `torch.compile` takes them whole, where it is told which tokens there are."""
+
+import pytest
+import torch
+
+from huggingface.models import gpt2
+from kernattn.huggingface import register
+
+
+@pytest.fixture
+def compiled():
+    """A tiny GPT-2, as it is and compiled, tokens, and their mask."""
+    torch.compiler.reset()
+    model = gpt2(0, n_layer=2, n_positions=64, vocab_size=16)
+    x = torch.randint(16, (2, 24), generator=torch.Generator().manual_seed(0))
+    mask = torch.ones_like(x)
+    mask[0, :3] = 0
+    return model, torch.compile(model, backend="aot_eager", fullgraph=True), x, mask
+
+
+def logits(model, x, mask):
+    return model(x, attention_mask=mask, use_cache=False).logits[mask.bool()]
+
+
+@pytest.mark.parametrize("attention", ["kernattn_favor", pytest.param("kernattn", marks=pytest.mark.slow)])
+def test_a_compiled_model_is_the_model(compiled, attention):
+    model, graph, x, mask = compiled
+    favor = register(64)
+    model.set_attn_implementation(attention)
+    for n in (24, 20):
+        wanted, found = (logits(each, x[:, :n], mask[:, :n]) for each in (model, graph))
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+        weights = list(model.parameters())
+        of_found, of_wanted = (torch.autograd.grad(y.square().sum(), weights) for y in (found, wanted))
+        for y, z in zip(of_found, of_wanted, strict=True):
+            torch.testing.assert_close(y, z, rtol=1e-4, atol=1e-5)
+    favor.redraw()
+    torch.testing.assert_close(logits(graph, x, mask), logits(model, x, mask), rtol=1e-5, atol=1e-6)
+
+
+def test_a_graph_must_be_told_which_tokens_there_are(compiled):
+    model, graph, x, _ = compiled
+    register(64)
+    model.set_attn_implementation("kernattn_favor")
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="give it an attention_mask"):
+        graph(x, use_cache=False)
