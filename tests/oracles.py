@@ -378,3 +378,19 @@ def routing_by_tokens(q, k, v, centroids, window, *, causal=False, scale=None):
             keys = keys[max(begin, 0) :][:window]
         sees[row, keys] = True
     return softmax_attention(q, k, v, scale=scale, may=sees)[0]
+
+
+def softmax_gradients(q, k, v, seen, scale, bias, g, h):
+    """Cotangents of q, k, v, the scale and the bias of keys from g of the outputs and h of the log normalisers."""
+    bias = np.broadcast_to(bias, k.shape[:-1])[..., None, :]
+    raw = q @ np.swapaxes(k, -1, -2)
+    scores = np.where(seen, scale * raw + bias, -np.inf)
+    peak = np.max(scores, axis=-1, keepdims=True)
+    weights = np.exp(scores - np.where(np.isfinite(peak), peak, 0))
+    total = weights.sum(axis=-1, keepdims=True)
+    weights /= np.where(total > 0, total, 1)
+    of_weights = g @ np.swapaxes(v, -1, -2) + np.asarray(h)[..., None]
+    slopes = weights * (of_weights - (weights * (of_weights - np.asarray(h)[..., None])).sum(axis=-1, keepdims=True))
+    turned = np.swapaxes(slopes, -1, -2)
+    of_values = np.swapaxes(weights, -1, -2) @ g
+    return scale * slopes @ k, scale * turned @ q, of_values, (slopes * raw).sum(), slopes.sum(axis=-2)

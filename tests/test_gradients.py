@@ -141,7 +141,26 @@ def test_softmax_attention(causal, length, backend):
 
     out, back = ka.vjp(ka.softmax_attention, q, k, v, scale=0.6, **options)
     g = weights(out.shape)
-    agrees(number, (q, k, v, np.asarray(0.6)), back(g), "softmax")
+    agrees(number, (q, k, v, np.asarray(0.6)), back(g)[:4], "softmax")
+
+
+@pytest.mark.parametrize("backend", backends("block_softmax_vjp"), ids=repr)
+def test_patterns_biases_and_log_normalisers(backend):
+    if backend.name == "gpu":
+        pytest.skip("the GPU's takes neither pattern nor bias yet")
+    q, k, v, bias = arrays(3, (2, 3, 9, D), (2, 1, 12, D), (2, 1, 12, 3), (2, 1, 12), dtype="float64")
+    options = {"pattern": ka.patterns.local(3, 1) | ka.patterns.sinks(1), "causal": True, "backend": backend.name}
+
+    def number(q, k, v, scale, bias):
+        out, lse = ka.attention.softmax_with_lse(q, k, v, scale=float(scale), key_bias=bias, **options)
+        return np.sum(g * out) + np.sum(h * lse)
+
+    (out, lse), back = ka.vjp(ka.attention.softmax_with_lse, q, k, v, scale=0.6, key_bias=bias, **options)
+    g, h = weights(out.shape), weights(lse.shape)
+    agrees(number, (q, k, v, np.asarray(0.6), bias), back((g, h)), "softmax")
+    alone, without = ka.vjp(ka.softmax_attention, q, k, v, key_bias=bias, **options)[1](g), back((g, None))
+    assert alone._fields == ("q", "k", "v", "scale", "key_bias")
+    assert all(x.shape == y.shape for x, y in zip(alone, without, strict=True))
 
 
 @pytest.mark.parametrize("name", ["phase-ard", "trigonometric-softmax", "hyperbolic-ard", "optimal_positive-softmax"])

@@ -287,7 +287,7 @@ def test_opcheck():
         (ops.attend, (*state, q, *none, name, None)),
         (ops.linear_attention, (q, k, v, None, *none, name, name, None)),
         (ops.causal, (q, k, v, *state, torch.arange(5) > 1, None, *none, name, name, None)),
-        (ops.block_softmax, (q, k, v, None, 0.5, True, None)),
+        (ops.block_softmax, (q, k, v, None, None, 0.5, "causal", None)),
         (ops.step, (*state, *token, None, *none, name, name, None)),
         (ops.step_, (*state, *token, None, *none, name, name, None)),
     ):

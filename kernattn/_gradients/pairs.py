@@ -145,12 +145,15 @@ def causal_vjp(
 
 
 def block_softmax(way: Way, *given: Any) -> tuple[Array, Array]:
-    """Return the outputs and the log normalisers of q, k, v, scale, plan and key_mask."""
-    out, lse = way(SOFTMAX, given[0])(*given, None)
+    """Return the outputs and the log normalisers of q, k, v, scale, plan, key_mask and key_bias."""
+    out, lse = way(SOFTMAX, given[0])(*given)
     return out, lse
 
 
-def block_softmax_vjp(way: Way, given: Given, out: Array, lse: Array, g: Array) -> tuple[Array, Array, Array, Array]:
-    """Return the cotangents of q, k, v and the scale."""
-    dq, dk, dv, ds = way(SOFTMAX_VJP, given[0])(*given, out, lse, g)
-    return dq, dk, dv, ds
+def block_softmax_vjp(
+    way: Way, given: Given, out: Array, lse: Array, g: Array | None, g_lse: Array | None
+) -> tuple[Array, Array, Array, Array, Array | None]:
+    """Return the cotangents of q, k, v, the scale and the bias; one that is None counts as 0."""
+    g = namespace(out=out).zeros_like(out) if g is None else g
+    dq, dk, dv, ds, db = way(SOFTMAX_VJP, given[0])(*given, out, lse, g, g_lse)
+    return dq, dk, dv, ds, db

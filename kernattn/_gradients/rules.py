@@ -13,12 +13,13 @@ from kernattn._gradients import pairs
 from kernattn._gradients.maps import MapGradients, checked_map, learnt, map_gradients, spec_of, specs_of
 from kernattn.attention._check import check_arrays
 from kernattn.attention._linear import causal_normalised
+from kernattn.attention._softmax import softmax_arguments
 from kernattn.attention._states import attend_normalised
+from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState, PeakedSum
-from kernattn.ops.plan import ALL
-from kernattn.ops.plan import CAUSAL as UPTO
+from kernattn.ops.plan import Plan
 
 __all__ = ["RULES", "of_features"]
 
@@ -63,12 +64,13 @@ class AttendGradients(NamedTuple):
 
 
 class SoftmaxGradients(NamedTuple):
-    """Of `softmax_attention`."""
+    """Of `softmax_attention` and `softmax_with_lse`."""
 
     q: Array
     k: Array
     v: Array
     scale: Array
+    key_bias: Array | None
 
 
 class FeatureGradients(NamedTuple):
@@ -112,12 +114,8 @@ def _causal(
     way, learn = _way(backend), learnt(names)
 
     def pullback(cotangent: Any) -> CausalGradients:
-        if not isinstance(cotangent, tuple) or len(cotangent) != 2:
-            raise ParameterError(
-                f"the cotangent must be a pair, of the outputs and of the state, None where there is none; "
-                f"got {shown(cotangent)}"
-            )
-        g, of_last = _like("the cotangent of the outputs", cotangent[0], out), _like_state(cotangent[1], last)
+        g, of_last = _pair(cotangent, "the state")
+        g, of_last = _like("the cotangent of the outputs", g, out), _like_state(of_last, last)
         dq, dk, dv, found = pairs.causal_vjp(way, specs_of(phi), learn, given, out, normaliser, g, of_last)
         of_state = None if found is None else _state(found, last)
         return CausalGradients(dq.x, dk.x, dv, map_gradients(phi, names, (q, dq), (k, dk)), of_state)
@@ -156,7 +154,12 @@ def _attend(learn: Any, state: LinearState, q: Array, phi: FeatureMap, backend: 
     return out, pullback
 
 
-def _softmax(
+def _softmax(learn: Any, **arguments: Any) -> tuple[Array, Pullback]:
+    (out, _), pullback = _softmax_with_lse(learn, **arguments)
+    return out, lambda cotangent: pullback((cotangent, None))
+
+
+def _softmax_with_lse(
     learn: Any,
     q: Array,
     k: Array,
@@ -165,23 +168,22 @@ def _softmax(
     causal: bool,
     key_mask: Array | None,
     key_bias: Array | None,
-    pattern: Any,
+    pattern: Pattern | Plan | None,
     backend: str | None,
-) -> tuple[Array, Pullback]:
-    for name, value in (("key_bias", key_bias), ("pattern", pattern)):
-        if value is not None:
-            raise ParameterError(f"{name} must be None for vjp of softmax_attention; got {shown(value)}")
+) -> tuple[tuple[Array, Array], Pullback]:
     if learn != ():
-        raise ParameterError(f"learn must be () for softmax_attention, which has no map; got {shown(learn)}")
-    out, lse = attention.softmax_with_lse(q, k, v, scale=scale, causal=causal, key_mask=key_mask, backend=backend)
-    factor, plan = q.shape[-1] ** -0.5 if scale is None else float(scale), UPTO if causal else ALL
-    given, way = (q, k, v, factor, plan, key_mask), _way(backend)
+        raise ParameterError(f"learn must be () for exact attention, which has no map; got {shown(learn)}")
+    given, backend = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, pattern, backend)
+    way = _way(backend)
+    out, lse = pairs.block_softmax(way, *given)
 
-    def pullback(cotangent: Any) -> SoftmaxGradients:
-        g = _like("the cotangent", cotangent, out)
-        return SoftmaxGradients(*pairs.block_softmax_vjp(way, given, out, lse, g))
+    def pullback(cotangents: Any) -> SoftmaxGradients:
+        g, of_lse = _pair(cotangents, "the log normalisers")
+        g = _like("the cotangent of the outputs", g, out)
+        of_lse = None if of_lse is None else _like("the cotangent of the log normalisers", of_lse, lse)
+        return SoftmaxGradients(*pairs.block_softmax_vjp(way, given, out, lse, g, of_lse))
 
-    return out, pullback
+    return (out, lse), pullback
 
 
 def of_features(phi: FeatureMap, key: bool) -> Rule:
@@ -208,6 +210,7 @@ RULES: dict[Any, Rule] = {
     attention.key_state: _key_state,
     attention.attend: _attend,
     attention.softmax_attention: _softmax,
+    attention.softmax_with_lse: _softmax_with_lse,
 }
 
 
@@ -218,6 +221,16 @@ def _way(backend: str | None) -> pairs.Way:
         return op.implementation(like, backend)
 
     return way
+
+
+def _pair(cotangent: Any, second: str) -> tuple[Any, Any]:
+    """Return the cotangents of outputs and of what comes with them."""
+    if not isinstance(cotangent, tuple) or len(cotangent) != 2:
+        raise ParameterError(
+            f"the cotangent must be a pair, of the outputs and of {second}, None where there is none; "
+            f"got {shown(cotangent)}"
+        )
+    return cotangent
 
 
 def _like(what: str, cotangent: Any, result: Array) -> Array:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kernattn._array import Array
 from kernattn._check import boolean, finite_number, shown
 from kernattn._graphs import traceable
@@ -9,9 +11,9 @@ from kernattn.attention._check import check_arrays, leading
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ShapeError
 from kernattn.ops.block_softmax import OP
-from kernattn.ops.plan import ALL, CAUSAL, Plan, cut_off
+from kernattn.ops.plan import ALL, CAUSAL, Plan, check_heads, cut_off
 
-__all__ = ["plan_of", "softmax_attention", "softmax_with_lse"]
+__all__ = ["plan_of", "softmax_arguments", "softmax_attention", "softmax_with_lse"]
 
 
 @traceable("softmax_attention")
@@ -80,6 +82,7 @@ def softmax_attention(
     return out
 
 
+@traceable("softmax_with_lse")
 def softmax_with_lse(
     q: Array,
     k: Array,
@@ -114,16 +117,31 @@ def softmax_with_lse(
     >>> lse.round(4)
     array([1.3863])
     """
+    given, backend = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, pattern, backend)
+    out, lse = OP.implementation(q, backend)(*given)
+    return out, lse
+
+
+def softmax_arguments(
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float | None,
+    causal: bool,
+    key_mask: Array | None,
+    key_bias: Array | None,
+    pattern: Pattern | Plan | None,
+    backend: str | None,
+) -> tuple[tuple[Any, ...], str | None]:
+    """Return what the op takes, and which implementation is to run."""
     check_arrays("qkv", q, k, v, key_mask=key_mask, key_bias=key_bias)
-    scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
+    factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     plan = CAUSAL if boolean("causal", causal) else ALL
     if pattern is not None:
         plan = plan_of(pattern, q, k, v, causal)
     if (pattern is not None or key_bias is not None) and backend is None and OP.choose(q) == "gpu":
         backend = "reference"
-    run = OP.implementation(q, backend)
-    out, lse = run(q, k, v, scale, plan, key_mask, key_bias)
-    return out, lse
+    return (q, k, v, factor, plan, key_mask, key_bias), backend
 
 
 def plan_of(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool) -> Plan:
@@ -138,7 +156,5 @@ def plan_of(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool)
         plan = given.plan(n, length, causal=causal)
     else:
         raise DTypeError(f"pattern must be a Pattern of kernattn.patterns, or its Plan; got {shown(pattern)}")
-    lead = leading(2, q=q, k=k, v=v)
-    if len(plan.heads) > 1 and (not lead or lead[-1] != len(plan.heads)):
-        raise ShapeError(f"the pattern is of {len(plan.heads)} heads, the last leading axis; got leading axes {lead}")
+    check_heads(plan, leading(2, q=q, k=k, v=v))
     return plan

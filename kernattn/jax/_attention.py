@@ -12,6 +12,8 @@ from kernattn._array import Array
 from kernattn._check import boolean, finite_number
 from kernattn.attention._check import check_arrays, feature_map, linear_state
 from kernattn.attention._lowering import sums_of
+from kernattn.attention._softmax import plan_of
+from kernattn.attention.patterns import Pattern
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.jax._calls import differentiable
@@ -19,7 +21,7 @@ from kernattn.jax._front import check_jax, compiles, leading, levelled, shaped, 
 from kernattn.jax._numbers import numbers_of
 from kernattn.jax._rules import Causal, Features, Linear, Softmax
 from kernattn.ops.peaked import LinearState
-from kernattn.ops.plan import ALL, CAUSAL
+from kernattn.ops.plan import ALL, CAUSAL, Plan
 
 __all__ = ["causal_linear_attention", "features", "linear_attention", "softmax_attention"]
 
@@ -183,9 +185,11 @@ def softmax_attention(
     scale: float | Array | None = None,
     causal: bool = False,
     key_mask: Array | None = None,
+    key_bias: Array | None = None,
+    pattern: Pattern | Plan | None = None,
     backend: str | None = None,
 ) -> Array:
-    r"""Return exact attention, :math:`o_i = \sum_j e^{s q_i^T k_j} v_j / \sum_j e^{s q_i^T k_j}`.
+    r"""Return exact attention, :math:`o_i = \sum_j e^{s q_i^T k_j + b_j} v_j / \sum_j e^{s q_i^T k_j + b_j}`.
 
     `kernattn.softmax_attention`, compiled also where JAX traces, maps or differentiates.
 
@@ -203,6 +207,10 @@ def softmax_attention(
         Whether a query sees only what stands at or before it. The queries are the last n of the l positions.
     key_mask : (..., l) bool array, optional
         True where there is a key.
+    key_bias : (..., l) array, optional
+        What is added to all scores of a key, :math:`b_j`, of the dtype of q; -inf hides it.
+    pattern : Pattern or Plan, optional
+        Which keys a row sees: one of `kernattn.patterns`, or the plan that one makes for these lengths.
     backend : {None, "reference", "cpu"}
         Which implementation runs; None chooses the compiled one where it can.
 
@@ -225,19 +233,21 @@ def softmax_attention(
     >>> kernattn.jax.softmax_attention(q, k, v)
     Array([[1.5]], dtype=float32)
     """
-    check_jax(q=q, k=k, v=v, key_mask=key_mask)
-    check_arrays("qkv", q, k, v, key_mask=key_mask)
+    check_jax(q=q, k=k, v=v, key_mask=key_mask, key_bias=key_bias)
+    check_arrays("qkv", q, k, v, key_mask=key_mask, key_bias=key_bias)
     own = scale if isinstance(scale, jax.Array) else None
     if own is not None and own.shape != ():
         raise ShapeError(f"scale must be a number, or an array of shape (); got shape {tuple(own.shape)}")
     number = None if own is not None else q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
-    if not compiles(backend, None, q, k, v, key_mask, own):
+    plan = CAUSAL if boolean("causal", causal) else ALL
+    if pattern is not None:
+        plan = plan_of(pattern, q, k, v, causal)
+    if not compiles(backend, None, q, k, v, key_mask, key_bias, own):
         rows, number = (q, number) if own is None else ((q * own).astype(q.dtype), 1.0)
-        return attention.softmax_attention(
-            rows, k, v, scale=number, causal=causal, key_mask=key_mask, backend="reference"
-        )
-    rule = Softmax(CAUSAL if boolean("causal", causal) else ALL, number)
-    return differentiable(rule, *levelled((q, 2), (k, 2), (v, 2), (key_mask, 1)), own)
+        options: dict[str, Any] = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern}
+        options["backend"] = "reference"
+        return attention.softmax_attention(rows, k, v, scale=number, causal=causal, **options)
+    return differentiable(Softmax(plan, number), *levelled((q, 2), (k, 2), (v, 2), (key_mask, 1), (key_bias, 1)), own)
 
 
 def features(

@@ -282,7 +282,7 @@ class Features(OfMap):
 
 @dataclass(frozen=True)
 class Softmax(Rule):
-    """`softmax_attention`, of q, k, v, the mask, and the scale where it is an array."""
+    """`softmax_attention`, of q, k, v, the mask, the bias, and the scale where it is an array."""
 
     plan: Plan
     scale: float | None  # None where it is an array
@@ -292,7 +292,7 @@ class Softmax(Rule):
         """Is the scale an array?"""
         return self.scale is None
 
-    def forms(self, q: Any, k: Any, v: Any, mask: Any, scale: Any) -> tuple[Any, Any]:
+    def forms(self, q: Any, k: Any, v: Any, mask: Any, bias: Any, scale: Any) -> tuple[Any, Any]:
         """Return the forms of the value, and of what the pullback needs."""
         out = _rows(v.shape[-1], v.dtype, q, k, v)
         return out, ShapeDtypeStruct(out.shape[:-1], _wide(out))
@@ -301,15 +301,15 @@ class Softmax(Rule):
         """Return the outputs."""
         return self.forward(*args)[0]
 
-    def forward(self, q: Array, k: Array, v: Array, mask: Array | None, scale: Any) -> Any:
+    def forward(self, q: Array, k: Array, v: Array, mask: Array | None, bias: Array | None, scale: Any) -> Any:
         """Return the same, and the logs of the normalisers."""
         factor = float(scale) if self.scale is None else self.scale
-        return pairs.block_softmax(_way, q, k, v, factor, self.plan, mask)
+        return pairs.block_softmax(_way, q, k, v, factor, self.plan, mask, bias)
 
     def backward(self, args: Any, out: Any, kept: Any, g: Any) -> Any:
         """Return the cotangents of the arguments."""
-        q, k, v, mask, scale = args
+        q, k, v, mask, bias, scale = args
         factor = float(scale) if self.scale is None else self.scale
-        given = q, k, v, factor, self.plan, mask
-        dq, dk, dv, found = pairs.block_softmax_vjp(_way, given, out, kept, g)
-        return dq, dk, dv, None, None if scale is None else np.asarray(found, scale.dtype)
+        given = q, k, v, factor, self.plan, mask, bias
+        dq, dk, dv, found, db = pairs.block_softmax_vjp(_way, given, out, kept, g, None)
+        return dq, dk, dv, None, db, None if scale is None else np.asarray(found, scale.dtype)

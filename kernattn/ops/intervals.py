@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from kernattn.ops.plan import NO_WORDS, SIDE, Part, Tokens, Visits, join
 
-__all__ = ["part_of", "upto"]
+__all__ = ["GAP", "part_of", "upto"]
 
 Integers = NDArray[np.int64]
 

@@ -11,27 +11,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._check import positive_integer
-from kernattn.errors import ParameterError
+from kernattn._fork import imported
+from kernattn._graphs import in_a_graph
+from kernattn.errors import ParameterError, ShapeError
 
 __all__ = [
     "ALL",
     "CAUSAL",
     "NO_WORDS",
     "SIDE",
+    "SLAB",
     "Part",
     "Plan",
     "Tokens",
     "Visits",
+    "check_heads",
     "cut_off",
     "dense",
+    "frozen",
     "join",
     "kept",
     "packed",
+    "seen_of",
+    "tokens_of",
     "visits_of",
 ]
 
 SIDE = 64
 """Queries in a tile, and keys in a visit of bits, at most: the width of a word."""
+
+SLAB = 256
+"""Visits of which every pair is looked at, at once."""
 
 NO_WORDS = np.zeros((0, SIDE), np.uint64)
 
@@ -78,6 +88,13 @@ class Plan:
     n: int = 0
     length: int = 0
     heads: tuple[tuple[Part, ...], ...] = field(default=(), repr=False)
+
+    @in_a_graph
+    def _named(self, n: int, length: int, causal: bool) -> str:
+        """Return the name by which graphs know the plan, cut off where they are causal."""
+        if (n, length) != (self.n, self.length):
+            raise ShapeError(f"the plan is for n = {self.n}, l = {self.length}; got n = {n}, l = {length}")
+        return str(imported("kernattn.torch._plans").keep_plan(cut_off(self) if causal else self))
 
     @property
     def pairs(self) -> float:
@@ -130,11 +147,12 @@ def _mean(counts: list[int]) -> float:
     return total // len(counts) if total % len(counts) == 0 else total / len(counts)
 
 
-def _frozen(*arrays: Any) -> None:
-    """Make arrays read-only."""
-    for array in arrays:
+def frozen(part: Part) -> Part:
+    """Return the part, its arrays read-only."""
+    for array in part:
         if array is not None:
             array.setflags(write=False)
+    return part
 
 
 def _rows_mask(rows: NDArray[np.int64]) -> NDArray[np.uint64]:
@@ -163,6 +181,30 @@ def _pairs_of(part: Part) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]
         yield (i if part.queries is None else part.queries[i]), (j if part.keys is None else part.keys[j]), seen
 
 
+def tokens_of(parts: tuple[Part, ...], row: int) -> NDArray[np.int64]:
+    """Return the tokens that a row sees."""
+    found = [np.zeros(0, np.int64)]
+    for part in parts:
+        at = np.array([row]) if part.queries is None else np.flatnonzero(part.queries == row)
+        if len(at) == 0:
+            continue
+        first, _, begin, end = part.tiles[np.searchsorted(part.tiles[:, 0], at[0], side="right") - 1]
+        for low, high, word in part.visits[begin:end]:
+            keys = np.arange(low, high)
+            if word >= 0:
+                keys = keys[(part.words[word, : high - low] >> np.uint64(at[0] - first)) & np.uint64(1) > 0]
+            found.append(keys if part.keys is None else part.keys[keys])
+    return np.concatenate(found)
+
+
+def seen_of(parts: tuple[Part, ...], low: int, high: int, length: int) -> NDArray[np.bool_]:
+    """Return what rows low to high see of so many keys, (high - low, length)."""
+    seen = np.zeros((high - low, length), bool)
+    for row in range(low, high):
+        seen[row - low, tokens_of(parts, row)] = True
+    return seen
+
+
 @lru_cache(maxsize=32)
 def dense(n: int, length: int, causal: bool) -> Part:
     """Return the part of all keys, or of those up to i + length - n for row i: a stretch, and words at its end."""
@@ -186,13 +228,12 @@ def dense(n: int, length: int, causal: bool) -> Part:
         begins = np.concatenate([[0], ends[:-1]])
         seen = np.arange(SIDE)[:, None] <= np.arange(SIDE) + shifts[:, None, None]  # (B, key, query)
         part = Part(None, None, np.stack([first, rows, begins, ends], axis=-1), visits, packed(seen))
-    _frozen(*part)
-    return part
+    return frozen(part)
 
 
 def packed(seen: NDArray[np.bool_]) -> NDArray[np.uint64]:
     """Return (..., SIDE keys, SIDE queries) as words."""
-    bits = np.packbits(seen, axis=-1, bitorder="little")
+    bits = np.ascontiguousarray(np.packbits(seen, axis=-1, bitorder="little"))
     return bits.view("<u8")[..., 0].astype(np.uint64, copy=False)
 
 
@@ -218,9 +259,7 @@ def join(found: Visits, first: NDArray[np.int64], rows: NDArray[np.int64], queri
     visits = np.stack([found.low, found.high, number], axis=-1)[order]
     ends = np.searchsorted(found.tile[order], np.arange(len(first)), side="right")
     tiles = np.stack([first, rows, np.concatenate([[0], ends[:-1]]), ends], axis=-1)
-    part = Part(queries, keys, *(np.ascontiguousarray(x) for x in (tiles, visits, words)))
-    _frozen(*part)
-    return part
+    return frozen(Part(queries, keys, *(np.ascontiguousarray(x) for x in (tiles, visits, words))))
 
 
 def visits_of(part: Part) -> Visits:
@@ -239,10 +278,6 @@ def visits_of(part: Part) -> Visits:
     return Visits(tile[which], low, high, np.ones(len(which), bool), words)
 
 
-SLAB = 256
-"""Visits of which every pair is looked at, at once."""
-
-
 def kept(part: Part, keep: Callable[[NDArray[np.int64], NDArray[np.int64]], NDArray[np.bool_]]) -> Part:
     """Return the pairs of a part that `keep(rows, tokens)` admits, by looking at each pair of its visits."""
     tile, low, high, _, words = visits_of(part)
@@ -258,6 +293,12 @@ def kept(part: Part, keep: Callable[[NDArray[np.int64], NDArray[np.int64]], NDAr
     tile, low, high, words = tile[there], low[there], high[there], words[there]
     partial = np.any((words != _rows_mask(rows[tile])[:, None]) & (np.arange(SIDE) < (high - low)[:, None]), axis=1)
     return join(Visits(tile, low, high, partial, words[partial]), first, rows, part.queries, part.keys)
+
+
+def check_heads(plan: Plan, lead: tuple[int, ...]) -> None:
+    """Raise unless leading axes have the heads of a plan."""
+    if len(plan.heads) > 1 and (not lead or lead[-1] != len(plan.heads)):
+        raise ShapeError(f"the pattern is of {len(plan.heads)} heads, the last leading axis; got leading axes {lead}")
 
 
 @lru_cache(maxsize=32)

@@ -13,6 +13,7 @@ from kernattn.torch._attention import (  # noqa: E402
     linear_attention,
     linear_attention_step,
     softmax_attention,
+    softmax_with_lse,
 )
 from kernattn.torch._maps import TensorMap, with_numbers  # noqa: E402
 from kernattn.torch._modules import FavorAttention, LinearAttention  # noqa: E402
@@ -28,6 +29,7 @@ __all__ = [
     "linear_attention",
     "linear_attention_step",
     "softmax_attention",
+    "softmax_with_lse",
     "with_numbers",
 ]
 

@@ -11,8 +11,10 @@ from torch.autograd import forward_ad
 from kernattn import attention
 from kernattn._check import shown
 from kernattn.attention import LinearState
+from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError
 from kernattn.features import FeatureMap
+from kernattn.ops.plan import Plan
 from kernattn.torch._functions import FORWARDS
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "linear_attention",
     "linear_attention_step",
     "softmax_attention",
+    "softmax_with_lse",
 ]
 
 
@@ -190,7 +193,7 @@ def softmax_attention(
     causal: bool = False,
     key_mask: Tensor | None = None,
     key_bias: Tensor | None = None,
-    pattern: Any = None,
+    pattern: Pattern | Plan | None = None,
     backend: str | None = None,
 ) -> Tensor:
     r"""Return exact attention of tensors, :math:`\mathrm{softmax}(s q k^T) v`, with gradients.
@@ -214,8 +217,39 @@ def softmax_attention(
     tensor([[1.5000]])
     """
     q, k, v = _taken(backend, q=q, k=k, v=v)
-    options = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern, "backend": backend}
+    options: dict[str, Any] = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern, "backend": backend}
     return attention.softmax_attention(q, k, v, scale=scale, causal=causal, **options)
+
+
+def softmax_with_lse(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    key_mask: Tensor | None = None,
+    key_bias: Tensor | None = None,
+    pattern: Pattern | Plan | None = None,
+    backend: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    r"""Return exact attention of tensors, and its log normalisers :math:`\log \sum_j e^{s q_i^T k_j + b_j}`.
+
+    Both have gradients. Shapes, parameters and errors are those of :func:`kernattn.attention.softmax_with_lse`, and
+    what :func:`softmax_attention` raises.
+
+    Examples
+    --------
+    >>> import kernattn.torch as kt
+    >>> import torch
+    >>> q, k, v = torch.zeros(1, 2), torch.ones(4, 2), torch.arange(4.0)[:, None]
+    >>> out, lse = kt.softmax_with_lse(q, k, v)
+    >>> lse
+    tensor([1.3863])
+    """
+    q, k, v = _taken(backend, q=q, k=k, v=v)
+    options: dict[str, Any] = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern, "backend": backend}
+    return attention.softmax_with_lse(q, k, v, scale=scale, causal=causal, **options)
 
 
 def features(x: Tensor, phi: FeatureMap, *, keys: bool = False, backend: str | None = None) -> Tensor:

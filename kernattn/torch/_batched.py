@@ -13,12 +13,12 @@ from kernattn.torch._specs import NUMBERS
 __all__ = ["batched"]
 
 AXES = {
-    "x": 2, "q": 2, "k": 2, "v": 2, "s": 2, "z": 1, "peak": 1, "key_mask": 1, "segment_ids": 1,
+    "x": 2, "q": 2, "k": 2, "v": 2, "s": 2, "z": 1, "peak": 1, "key_mask": 1, "key_bias": 1, "segment_ids": 1,
     "phi": 2, "out": 2, "row_peak": 1, "row_z": 1, "lse": 1,
 }  # fmt: skip
 """The axes of one item of each, leading axes apart."""
 
-OF_KEYS = "k", "v", "s", "z", "peak", "key_mask", "segment_ids"
+OF_KEYS = "k", "v", "s", "z", "peak", "key_mask", "key_bias", "segment_ids"
 
 
 def batched(

@@ -13,10 +13,11 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 from kernattn._bridge import Torch
 from kernattn.ops.kinds import KINDS
 from kernattn.ops.peaked import PeakedSum
-from kernattn.ops.plan import ALL, CAUSAL, Plan
+from kernattn.ops.plan import Plan
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.torch._functions import Compiled, Transformed
 from kernattn.torch._pairs import PAIRS
+from kernattn.torch._plans import keep_plan
 from kernattn.torch._specs import keep_spec, name_of, numbers_of
 
 __all__ = ["handed"]
@@ -37,7 +38,7 @@ def _fits(argument: Any) -> bool:
     """Do the ops here take an argument, and return all of its cotangents?"""
     if isinstance(argument, MapSpec):
         return KINDS[argument.kind].pull is not None
-    return not isinstance(argument, ScaledFeatures) and (not isinstance(argument, Plan) or argument in (ALL, CAUSAL))
+    return not isinstance(argument, ScaledFeatures)
 
 
 def _tensors(values: tuple[Any, ...]) -> list[Tensor]:
@@ -82,7 +83,13 @@ def _transformed(name: str, *given: Any) -> Any:
 
 
 def _named(name: str, *given: Any) -> Any:
-    return getattr(torch.ops.kernattn, name)(*(name_of(x) if isinstance(x, MapSpec) else x for x in given))
+    return getattr(torch.ops.kernattn, name)(*map(_name, given))
+
+
+def _name(argument: Any) -> Any:
+    if isinstance(argument, Plan):
+        return keep_plan(argument)
+    return name_of(argument) if isinstance(argument, MapSpec) else argument
 
 
 def _features(run: Run, backend: str | None, x: Tensor, spec: MapSpec) -> Any:
@@ -179,9 +186,7 @@ def _block_softmax(
     key_mask: Any,
     key_bias: Any,
 ) -> Any:
-    if key_bias is not None:
-        return NotImplemented
-    return run("block_softmax", q, k, v, key_mask, scale, plan is CAUSAL, backend)
+    return run("block_softmax", q, k, v, key_mask, key_bias, scale, plan, backend)
 
 
 OPS: dict[str, Callable[..., Any]] = {

@@ -19,9 +19,8 @@ from kernattn._gradients import pairs
 from kernattn.errors import BackendUnavailable
 from kernattn.ops.cotangents import MapCotangent
 from kernattn.ops.peaked import Normaliser, PeakedSum
-from kernattn.ops.plan import ALL
-from kernattn.ops.plan import CAUSAL as UPTO
 from kernattn.ops.step import OP as STEP
+from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import NUMBERS, resolved
 
 __all__ = [
@@ -125,22 +124,24 @@ def step_(s: Tensor, z: Tensor, peak: Tensor, *rest: Any) -> Tensor:
     return plain
 
 
-def block_softmax(
-    q: Tensor, k: Tensor, v: Tensor, key_mask: Maybe, scale: float, causal: bool, backend: str | None
-) -> Tensors:
-    return (*_plain(*pairs.block_softmax(_way(backend), q, k, v, scale, UPTO if causal else ALL, key_mask)),)
+def block_softmax(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensors:
+    key_mask, key_bias, scale, plan, backend = rest
+    given = q, k, v, scale, plan_of(plan), key_mask, key_bias
+    return (*_plain(*pairs.block_softmax(_way(_able(backend, given)), *given)),)
 
 
-def block_softmax_vjp(q: Tensor, k: Tensor, v: Tensor, key_mask: Maybe, *rest: Any) -> list[Tensor]:
-    """With h, the cotangent of lse, a score counts as a value of 1 whose output is held at 0."""
-    scale, causal, backend, out, lse, g, h, _ = rest
-    g, values = torch.zeros_like(out) if g is None else g, v
-    if h is not None:
-        one, none = torch.ones_like(v[..., :1]), torch.zeros_like(out[..., :1])
-        values, out, g = (torch.cat(pair, -1) for pair in ((v, one), (out, none), (g, h[..., None].to(g.dtype))))
-    given = q, k, values, scale, UPTO if causal else ALL, key_mask
-    dq, dk, dv, _ = pairs.block_softmax_vjp(_back([backend]), given, out, lse, g)
-    return _plain(dq, dk, dv[..., : v.shape[-1]])
+def block_softmax_vjp(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
+    key_mask, key_bias, scale, plan, backend, out, lse, g, of_lse, _ = rest
+    given = q, k, v, scale, plan_of(plan), key_mask, key_bias
+    dq, dk, dv, _, db = pairs.block_softmax_vjp(_back([_able(backend, given)]), given, out, lse, g, of_lse)
+    return _plain(dq, dk, dv, *([] if db is None else [db]))
+
+
+def _able(backend: str | None, given: tuple[Any, ...]) -> str | None:
+    """Return which implementation is to run, where the GPU's takes neither pattern nor bias."""
+    q, *_, plan, _, key_bias = given
+    other = q.is_cuda and backend is None and (plan.kind == "parts" or key_bias is not None)
+    return "reference" if other else backend
 
 
 def _run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:

@@ -16,7 +16,7 @@ __all__ = ["PAIRS", "TWO", "Pair"]
 
 ONE = "Tensor? omega, Tensor? offset, Tensor? row_weights, str spec, str? backend"
 TWO = "Tensor? omega, Tensor? offset, Tensor? row_weights, str q_spec, str k_spec, str? backend"
-FLOATS = {"x", "q", "k", "v", "s", "z", *NUMBERS}
+FLOATS = {"x", "q", "k", "v", "key_bias", "s", "z", *NUMBERS}
 
 
 @dataclass(frozen=True)
@@ -131,7 +131,7 @@ PAIRS = {
         ),
         _pair(
             "block_softmax",
-            "Tensor q, Tensor k, Tensor v, Tensor? key_mask, float scale, bool causal, str? backend",
+            "Tensor q, Tensor k, Tensor v, Tensor? key_mask, Tensor? key_bias, float scale, str plan, str? backend",
             "out lse",
             "out lse",
             "out lse",

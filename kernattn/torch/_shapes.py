@@ -7,6 +7,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
+from kernattn.ops.plan import check_heads
+from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import resolved
 
 __all__ = [
@@ -53,6 +55,7 @@ def step_(s: Tensor, z: Tensor, peak: Tensor, q: Tensor, k: Tensor, v: Tensor, *
 
 
 def block_softmax(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensors:
+    check_heads(plan_of(rest[-2]), torch.broadcast_shapes(q.shape[:-2], k.shape[:-2], v.shape[:-2]))
     return _out(q, v, torch.broadcast_shapes(k.shape[:-2], v.shape[:-2]), 2)[:2]
 
 

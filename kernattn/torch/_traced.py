@@ -12,7 +12,9 @@ from kernattn._graphs import NAMESAKES
 from kernattn.attention import LinearState
 from kernattn.errors import StateMismatchError
 from kernattn.features import FeatureMap
+from kernattn.ops.plan import CAUSAL
 from kernattn.torch._maps import TensorMap, numbers_of_spec
+from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import NUMBERS, map_of
 
 OPS = torch.ops.kernattn
@@ -64,7 +66,16 @@ def _plain(result: Any) -> Any:
     return tuple(map(_plain, result)) if isinstance(result, tuple) else result
 
 
+def _exact_below(name: str, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
+    """Return exact attention over the plan of that name and its log normalisers, traced below."""
+    plan = plan_of(name)
+    options = options | ({"pattern": plan} if plan.kind == "parts" else {"causal": plan is CAUSAL})
+    out, lse = attention.softmax_with_lse(q, k, v, **options, backend="reference")
+    return out, lse
+
+
 _by_array_operations = torch._dynamo.nonstrict_trace(_traced_below)
+_exact_by_array_operations = torch._dynamo.nonstrict_trace(_exact_below)
 
 
 def _composed(name: str, phi: FeatureMap, *given: Any, **options: Any) -> Any:
@@ -176,12 +187,33 @@ def softmax_attention(
     pattern: Any = None,
     backend: str | None = None,
 ) -> Tensor:
-    if backend == "reference" or key_bias is not None or pattern is not None:
-        options = {"scale": scale, "causal": causal, "key_mask": key_mask, "key_bias": key_bias, "pattern": pattern}
-        options["backend"] = backend
-        return _by_array_operations("softmax_attention", "", {}, (q, k, v), _given(options))
-    scale = q.shape[-1] ** -0.5 if scale is None else scale
-    return OPS.block_softmax(q, k, v, key_mask, scale, causal, backend)[0]
+    return softmax_with_lse(
+        q, k, v, scale=scale, causal=causal, key_mask=key_mask, key_bias=key_bias, pattern=pattern, backend=backend
+    )[0]
+
+
+def softmax_with_lse(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    scale: float | None = None,
+    causal: bool = False,
+    key_mask: Tensor | None = None,
+    key_bias: Tensor | None = None,
+    pattern: Any = None,
+    backend: str | None = None,
+) -> tuple[Tensor, Tensor]:
+    plan = "causal" if causal else "all"
+    if pattern is not None:
+        plan = "" + pattern._named(q.shape[-2], k.shape[-2], causal)  # a constant that no guard asks for
+    if backend == "reference":
+        options = {"scale": scale, "key_mask": key_mask, "key_bias": key_bias}
+        out, lse = _exact_by_array_operations(plan, q, k, v, _given(options))
+    else:
+        scale = q.shape[-1] ** -0.5 if scale is None else scale
+        out, lse = OPS.block_softmax(q, k, v, key_mask, key_bias, scale, plan, backend)
+    return out, lse
 
 
 def query(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
@@ -209,4 +241,5 @@ NAMESAKES.update(
     linear_attention_step=linear_attention_step,
     query=query,
     softmax_attention=softmax_attention,
+    softmax_with_lse=softmax_with_lse,
 )

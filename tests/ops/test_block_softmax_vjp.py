@@ -28,18 +28,18 @@ def cotangent(q, k, v):
     return np.random.default_rng(9).standard_normal((*lead, q.shape[-2], v.shape[-1])).astype(v.dtype)
 
 
-def pulled(q, k, v, g, scale, plan, mask=None, backend="cpu", wide=False):
+def pulled(q, k, v, g, scale, plan, mask=None, backend="cpu", wide=False, bias=None, h=None):
     """The cotangents behind the compiled forward op, by a backend, of numbers made float64 if `wide`."""
-    out, lse = FORWARD.implementation(q, "cpu")(q, k, v, scale, plan, mask)
+    out, lse = FORWARD.implementation(q, "cpu")(q, k, v, scale, plan, mask, bias)
     if wide:
-        q, k, v, out, lse, g = (x.astype("f8") for x in (q, k, v, out, lse, g))
-    return OP.implementation(q, backend)(q, k, v, scale, plan, mask, out, lse, g)
+        q, k, v, bias, out, lse, g, h = (x if x is None else x.astype("f8") for x in (q, k, v, bias, out, lse, g, h))
+    return OP.implementation(q, backend)(q, k, v, scale, plan, mask, bias, out, lse, g, h)
 
 
 def agree(found, wanted, q, tolerance):
     """Compare each part to the size of its largest number; what is learnt of the scale to that of its terms."""
     terms = 10 * (1 + np.sum(np.abs(wanted[0] * q.astype("f8"))))
-    for x, y, size in zip(found, wanted, (1.0, 1.0, 1.0, terms), strict=True):
+    for x, y, size in zip(found[:4], wanted[:4], (1.0, 1.0, 1.0, terms), strict=True):
         assert x.shape == y.shape
         assert np.isfinite(x.astype("f8")).all()
         assert np.abs(x.astype("f8") - y).max() <= tolerance * max(np.abs(y).max(), size)
@@ -64,7 +64,7 @@ def test_every_shape_dtype_and_mask(leads, n, length, d, e, dtype, plan, seen, s
     mask = None if seen is None else np.random.default_rng(2).random((*leads[1], length)) < seen
     given = q, k, v, cotangent(q, k, v), scale, plan, mask
     found = pulled(*given)
-    assert [x.dtype for x in found] == [q.dtype] * 3 + [np.dtype("f8" if dtype == "float64" else "f4")]
+    assert [x.dtype for x in found[:4]] == [q.dtype] * 3 + [np.dtype("f8" if dtype == "float64" else "f4")]
     agree(
         found,
         pulled(*given, backend="reference", wide=True),
@@ -106,7 +106,7 @@ def test_what_is_not_seen_may_hold_anything(backend):
     assert (clean[0][:, 30] == 0).all()
     q, k, v = q.copy(), k.copy(), v.copy()
     q[:, 30], k[~mask], v[~mask] = np.nan, np.inf, np.nan
-    for x, y in zip(pulled(q, k, v, g, 0.3, CAUSAL, mask, backend), clean, strict=True):
+    for x, y in zip(pulled(q, k, v, g, 0.3, CAUSAL, mask, backend)[:4], clean[:4], strict=True):
         np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
     k[:, 100:], v[:, 90:] = np.nan, -np.inf  # the future
     early = pulled(q, k, v, g, 0.3, CAUSAL, mask, backend)
@@ -126,7 +126,7 @@ def test_threads_change_nothing(monkeypatch):
         monkeypatch.setenv(VARIABLE, threads)
         monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", worth)
         found.append(pulled(q, k, v, cotangent(q, k, v), 0.3, CAUSAL))
-    for x, y in zip(*found, strict=True):
+    for x, y in zip(found[0][:4], found[1][:4], strict=True):
         np.testing.assert_array_equal(x, y)
 
 
@@ -137,6 +137,6 @@ def test_strided_and_read_only():
     laid = [np.asfortranarray(x) for x in given]
     for x in laid:
         x.flags.writeable = False
-    for x, y in zip(pulled(*laid, 0.3, ALL), wanted, strict=True):
+    for x, y in zip(pulled(*laid, 0.3, ALL)[:4], wanted[:4], strict=True):
         np.testing.assert_array_equal(x, y)
         assert x.flags.writeable

@@ -5,12 +5,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._check import MOST, boolean, instance_of, positive_integer, shown
+from kernattn._graphs import in_a_graph
 from kernattn.errors import ParameterError
 from kernattn.ops.intervals import part_of, upto
 from kernattn.ops.plan import Part, Plan, Tokens
@@ -102,6 +103,12 @@ class Pattern(ABC):
 
     def _planned(self, n: int, length: int, causal: bool) -> Plan:
         return _plan(self, n, length, causal)
+
+    @final
+    @in_a_graph
+    def _named(self, n: int, length: int, causal: bool) -> str:
+        """Return the name by which graphs know the plan."""
+        return self.plan(n, length, causal=causal)._named(n, length, False)
 
     def __or__(self, other: Any) -> Pattern:
         """Return the pattern that sees what either sees."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,19 +14,16 @@ from kernattn.ops._numba.heads import heads
 from kernattn.ops._numba.kept import kept_while_small
 from kernattn.ops._numba.layout import (
     FLOPS_PER_SECOND,
-    NO_MASK,
     SECONDS_PER_FEATURE,
     accumulation,
     flat,
-    nothing,
     room,
 )
 from kernattn.ops.block_softmax.loops import online_softmax
+from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, ordered
 from kernattn.ops.plan import Part, Plan, dense
 
 __all__ = ["block_softmax"]
-
-BYTES_PER_SECOND = 4e9  # of rows that are put in another order, roughly
 
 
 def block_softmax(
@@ -35,14 +32,7 @@ def block_softmax(
     """Return the outputs and the log normalisers."""
     dtype = accumulation(q)
     how = _planned(q.shape, k.shape, v.shape, plan, dtype.itemsize)
-    mask, bias = NO_MASK, how.no_bias
-    if key_bias is not None:
-        bias = flat(np.broadcast_to(key_bias, how.mask), dtype)
-        shown = np.isneginf(bias)
-        if np.any(shown) or key_mask is not None:
-            key_mask = ~shown.reshape(how.mask) & (True if key_mask is None else key_mask)
-    if key_mask is not None:
-        mask = flat(np.broadcast_to(key_mask, how.mask), bool)
+    mask, bias = mask_and_bias(key_mask, key_bias, how.mask, dtype)
     out, lse = room(how.out, dtype), np.empty(how.lse, dtype)
     if how.cleared:
         out[...], lse[...] = 0, -np.inf
@@ -51,22 +41,10 @@ def block_softmax(
     for work in how.work:
         own = keys, values, mask, bias
         if work.order is not None:
-            own = _ordered(work.order, *own)
+            own = ordered(work.order, *own)
         tiles = partial(online_softmax, queries, *own, factor, work.table, work.words, flat_out, flat_lse)
         share(tiles, work.pieces, work.seconds)
     return (out if q.dtype is dtype else out.astype(q.dtype, copy=False)), lse
-
-
-Inputs = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[Any]]
-
-
-class _Order(NamedTuple):
-    """In which order a part wants the keys of which heads."""
-
-    tokens: NDArray[np.int64]
-    k: NDArray[np.int64]
-    v: NDArray[np.int64]
-    rows: NDArray[np.int64]  # of the mask and the bias
 
 
 class _Work(NamedTuple):
@@ -74,7 +52,7 @@ class _Work(NamedTuple):
 
     table: NDArray[np.int64]  # what the loop does
     words: NDArray[np.uint64]
-    order: _Order | None
+    order: Order | None
     pieces: int
     seconds: float
 
@@ -88,7 +66,6 @@ class _Plan(NamedTuple):
     mask: tuple[int, ...]
     out: tuple[int, ...]
     lse: tuple[int, ...]
-    no_bias: NDArray[Any]
     cleared: bool  # whether there are rows that no part of a head writes first
     work: tuple[_Work, ...]
 
@@ -105,12 +82,13 @@ def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: P
         whole = next((part for part in parts if _covers(part, n)), None)
         cleared = cleared or whole is None
         for part in sorted(parts, key=lambda part: part is not whole):
-            order, met = _order(part, own)
+            order, numbers = order_of(part.keys, own[:, 1:4])
+            met = np.concatenate([own[:, :1], numbers, own[:, 4:]], axis=1)
             pieces, seconds = len(own) * len(part.tiles), len(own) * part.visited * pair
             work.append(_Work(_table(part, met, part is not whole), part.words, order, pieces, seconds))
     return _Plan(
         (-1, n, dim), (-1, length, dim), (-1, length, e), (*lead, length), (*out_lead, n, e), (*out_lead, n),
-        nothing(np.dtype(f"f{itemsize}")), cleared, tuple(work),
+        cleared, tuple(work),
     )  # fmt: skip
 
 
@@ -124,37 +102,6 @@ def _table(part: Part, reads: NDArray[np.int64], joins: bool) -> NDArray[np.int6
     queries = np.zeros(0, np.int64) if part.queries is None else part.queries
     sizes = np.array([len(part.tiles), len(part.visits), len(reads), joins])
     return flat(np.concatenate([sizes, part.tiles, part.visits, reads, queries], axis=None), np.dtype(np.int64))
-
-
-def _order(part: Part, reads: NDArray[np.int64]) -> tuple[_Order | None, NDArray[np.int64]]:
-    """Return what of the keys a part wants in another order, and the heads that meet, numbered among these."""
-    if part.keys is None:
-        return None, reads
-    (k, of_k), (v, of_v), (rows, of_rows) = (np.unique(reads[:, at], return_inverse=True) for at in (1, 2, 3))
-    met = np.stack([reads[:, 0], of_k.reshape(-1), of_v.reshape(-1), of_rows.reshape(-1), reads[:, 4]], axis=-1)
-    return _Order(part.keys, k, v, rows), met
-
-
-def _ordered(order: _Order, k: NDArray[Any], v: NDArray[Any], mask: NDArray[np.bool_], bias: NDArray[Any]) -> Inputs:
-    """Return keys, values and what is said of them, in the order of a part."""
-    length = k.shape[1]
-    given = [(k, order.k), (v, order.v)]
-    given += [(x.reshape(-1, length, 1), order.rows) for x in (mask, bias) if x.size > 0]
-    found = [np.empty((len(heads), len(order.tokens), x.shape[2]), x.dtype) for x, heads in given]
-
-    def take(low: int, high: int) -> None:
-        for (x, numbers), y in zip(given, found, strict=True):
-            for head in range(low, min(high, len(numbers))):
-                np.take(x[numbers[head]], order.tokens, axis=0, out=y[head], mode="clip")
-
-    share(take, max(len(numbers) for _, numbers in given), sum(y.nbytes for y in found) / BYTES_PER_SECOND)
-    for y in found:
-        y.setflags(write=False)
-    if bias.size > 0:
-        bias = found.pop().reshape(-1)
-    if mask.size > 0:
-        mask = found.pop().reshape(-1)
-    return found[0], found[1], mask, bias
 
 
 @kept_while_small

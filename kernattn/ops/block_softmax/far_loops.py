@@ -72,20 +72,22 @@ def _far_scores(q, k, seen, scale, scores, octaves):
 
 
 @inner_exact
-def far_weights(q, k, seen, scale, scores):
-    """Write the exponentials of the scores of the `seen` keys, the largest off; return its log, and their sum."""
-    octaves = np.empty(seen.size, np.int64)
-    _far_scores(q, k, seen, scale, scores, octaves)
-    return _weights(scores, octaves)
-
-
-@inner_exact
 def _biased(scores, octaves, bias, bias_at, seen):
     """Add what is added to the score of each key, where the sum is a float."""
     for i in range(scores.size):
         score = math.ldexp(scores[i], octaves[i]) + bias[bias_at + seen[i]]
         if math.isfinite(score):
             scores[i], octaves[i] = score, 0
+
+
+@inner_exact
+def far_weights(q, k, seen, bias, bias_at, scale, scores):
+    """Write the exponentials of the scores of the `seen` keys, the largest off; return its log, and their sum."""
+    octaves = np.empty(seen.size, np.int64)
+    _far_scores(q, k, seen, scale, scores, octaves)
+    if bias.size > 0:
+        _biased(scores, octaves, bias, bias_at, seen)
+    return _weights(scores, octaves)
 
 
 @inner_exact
@@ -100,11 +102,8 @@ def answer_far_row(q, k, v, e, seen, bias, bias_at, scale, out, lse, at):
             return
     if keys == 0 or not finite(q):
         return
-    scores, octaves = np.empty(keys), np.empty(keys, np.int64)
-    _far_scores(q, k, seen, scale, scores, octaves)
-    if bias.size > 0:
-        _biased(scores, octaves, bias, bias_at, seen)
-    log, total = _weights(scores, octaves)
+    scores = np.empty(keys)
+    log, total = far_weights(q, k, seen, bias, bias_at, scale, scores)
     sums, low, high = np.zeros(e), np.full(e, np.inf), np.full(e, -np.inf)
     for i in range(keys):
         share, values = scores[i] / total, window(v, seen[i] * e, e)

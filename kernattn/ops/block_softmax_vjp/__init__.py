@@ -1,8 +1,9 @@
-r"""Cotangents of queries, keys, values and the scale from those of exact attention.
+r"""Cotangents of queries, keys, values, the scale and the bias of keys from those of exact attention.
 
-``block_softmax_vjp(q, k, v, scale, plan, key_mask, out, lse, g)`` -> (q, k, v, scale). The first six are what the op
-`block_softmax` took, out and lse what it gave; g (..., n, e) is the cotangent of out. That of the scale is () in the
-accumulation dtype. A row whose g is 0, or whose lse is -inf, has no gradient and gives none, whatever stands there.
+``block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse)`` -> (q, k, v, scale, key_bias). The
+first seven are what the op `block_softmax` took, out and lse what it gave; g (..., n, e) is the cotangent of out, g_lse
+that of lse, or None. That of the scale is () in the accumulation dtype, that of the bias None without one. A row whose
+cotangents are 0, or whose lse is -inf, has no gradient and gives none, whatever stands there.
 """
 
 from kernattn._dispatch import Op

@@ -1,9 +1,10 @@
-"""Cotangents of exact attention by Numba: each block of keys meets each block of queries that sees it once."""
+"""Cotangents of exact attention by Numba: each tile of keys meets each block of queries that sees any of it once."""
 
 from __future__ import annotations
 
-from math import isqrt, prod
-from typing import NamedTuple
+from collections.abc import Iterator
+from math import isqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,107 +13,207 @@ from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.heads import heads
 from kernattn.ops._numba.kept import kept_while_small
-from kernattn.ops._numba.layout import (
-    FLOPS_PER_SECOND,
-    NO_MASK,
-    SECONDS_PER_FEATURE,
-    accumulation,
-    flat,
-    narrowed,
-)
+from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, accumulation, flat, narrowed, nothing
+from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, ordered, put_back
 from kernattn.ops.block_softmax_vjp.far_loops import pull_far_rows
 from kernattn.ops.block_softmax_vjp.loops import pull_blocks
-from kernattn.ops.block_softmax_vjp.rows_loops import judge_rows
+from kernattn.ops.block_softmax_vjp.rows_loops import KINDS, judge_rows
 from kernattn.ops.cotangents import onto
-from kernattn.ops.plan import Plan
+from kernattn.ops.plan import SIDE, Part, Plan, dense, tokens_of
+from kernattn.ops.transposed import dense_from_keys, from_keys
 
 __all__ = ["block_softmax_vjp"]
 
-BLOCK = 64  # queries, and keys
 PIECES = 32  # at least, where there are as many blocks
 VISITS = 256  # of blocks, in a piece
+TOKENS = 1 << 20  # that far rows see, at a time
 
 
 def block_softmax_vjp(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, out: Array, lse: Array, g: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Return the cotangents of q, k, v and the scale."""
-    dtype, causal, scale = accumulation(q), plan.kind == "causal", float(scale)
-    how = _planned(q.shape, k.shape, v.shape, causal, dtype.itemsize)
-    mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, how.mask), bool)
-    queries, keys, values, of_out = (
-        flat(x, dtype, shape) for x, shape in zip((q, k, v, g), (how.q, how.k, how.v, how.g), strict=True)
-    )
-    flat_out, flat_lse = flat(out, dtype), flat(lse, dtype)
-    shifts, dots = np.empty(lse.size, dtype), np.empty(lse.size, dtype)
-    far = np.empty(lse.size, np.bool_)
-    dq, dk, dv = (np.zeros(shape, dtype) for shape in (how.dq, how.dk, how.dv))
-    sums = dq.reshape(-1), dk.reshape(-1), dv.reshape(-1)
-    tables = how.states, how.reads
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float,
+    plan: Plan,
+    key_mask: Array | None,
+    key_bias: Array | None,
+    out: Array,
+    lse: Array,
+    g: Array,
+    g_lse: Array | None,
+) -> tuple[Array, Array, Array, Array, Array | None]:
+    """Return the cotangents of q, k, v, the scale and the bias."""
+    dtype, length = accumulation(q), k.shape[-2]
+    how = _planned(q.shape, k.shape, v.shape, plan, dtype.itemsize)
+    mask, bias = mask_and_bias(key_mask, key_bias, (*how.lead, length), dtype)
+    told = nothing(dtype) if g_lse is None else flat(g_lse, dtype)
+    count = len(how.states)
+    queries, keys, values, of_out = (flat(each, dtype, (-1, *each.shape[-2:])) for each in (q, k, v, g))
+    x = _Problem(
+        queries, keys, values, of_out, mask, bias, told, float(scale),
+        np.empty(lse.size, dtype), np.empty(lse.size, dtype), np.empty(lse.size, np.bool_),
+        np.zeros((*how.out_lead, *q.shape[-2:]), dtype), np.zeros((count, length, q.shape[-1]), dtype),
+        np.zeros((count, length, v.shape[-1]), dtype), np.zeros((count if bias.size > 0 else 0, length, 1), dtype),
+    )  # fmt: skip
+    flat_out, flat_lse, kind = flat(out, dtype), flat(lse, dtype), KINDS.index(plan.kind)
 
     def judge(low: int, high: int) -> None:
         judge_rows(
-            queries, keys, mask, scale, causal, *tables, flat_out, flat_lse, of_out, shifts, dots, far, low, high
+            x.q, x.k, mask, bias, x.scale, kind, how.states, how.reads, flat_out, flat_lse, x.g, told,
+            x.shifts, x.dots, x.far, low, high,
         )  # fmt: skip
 
-    share(judge, len(how.states), how.seconds_to_judge)
-    ds = np.zeros((len(how.states), how.splits))
+    share(judge, count, how.seconds_to_judge)
+    ds = sum(_pull(work, x) for work in how.work)
+    if x.far.any():
+        ds += sum(_pull_far(head, x) for head in _heads(plan, q.shape[-2], length, how.states, how.reads))
+    dk, dv, db = (y.reshape(*how.lead, length, -1) for y in (x.dk, x.dv, x.db))
+    dq, dk, dv = (narrowed(onto(np, y, of.shape), of.dtype) for y, of in ((x.dq, q), (dk, k), (dv, v)))
+    of_bias = None if key_bias is None else narrowed(onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
+    return dq, dk, dv, np.asarray(ds, dtype), of_bias
+
+
+class _Problem(NamedTuple):
+    """What the loops read, and what they add to."""
+
+    q: NDArray[Any]  # (heads, n, d), as k, v and g
+    k: NDArray[Any]
+    v: NDArray[Any]
+    g: NDArray[Any]
+    mask: NDArray[np.bool_]
+    bias: NDArray[Any]
+    told: NDArray[Any]  # the cotangents of the log normalisers, or no numbers
+    scale: float
+    shifts: NDArray[Any]
+    dots: NDArray[Any]
+    far: NDArray[np.bool_]
+    dq: NDArray[Any]  # with the leading axes of outputs
+    dk: NDArray[Any]  # (states, l, d), as dv and db
+    dv: NDArray[Any]
+    db: NDArray[Any]
+
+
+def _pull(work: _Work, x: _Problem) -> float:
+    """Add what the queries of a part tell, and are told; return the cotangent of the scale."""
+    order, dq, ds = work.order, x.dq.reshape(-1), np.zeros(work.pieces)
+    keys, found = (x.k, x.v, x.mask, x.bias), [x.dk, x.dv, x.db]
+    if order is not None:
+        keys = ordered(order, *keys)
+        found = [np.zeros((len(order.rows) if len(y) else 0, len(order.tokens), y.shape[-1]), y.dtype) for y in found]
+    sums = [y.reshape(-1) for y in found]
 
     def pull(phase: int, low: int, high: int) -> None:
         pull_blocks(
-            queries, keys, values, of_out, mask, scale, causal, *tables, shifts, dots, *sums, ds.reshape(-1),
-            how.block, how.splits, phase, low, high,
+            x.q, *keys[:2], x.g, *keys[2:], x.scale, work.table, work.words, x.shifts, x.dots, dq, *sums, ds,
+            phase, low, high,
         )  # fmt: skip
 
-    for phase in range(how.splits):  # one after the other, so that sums run in one order on any number of threads
-        share(lambda low, high, phase=phase: pull(phase, low, high), ds.size, how.seconds)  # type: ignore[misc]
-    if far.any():
-        own = np.zeros(len(ds))
+    for phase in range(work.splits):  # one after the other, so that sums run in one order on any number of threads
+        share(lambda low, high, phase=phase: pull(phase, low, high), work.pieces, work.seconds)  # type: ignore[misc]
+    if order is not None:
+        for y, total in zip(found, (x.dk, x.dv, x.db), strict=True):
+            put_back(order, y, total)
+    return float(ds.sum())
 
-        def pull_far(low: int, high: int) -> None:
+
+def _pull_far(head: _Head, x: _Problem) -> float:
+    """Do so for the rows whose scores leave the floats, one by one."""
+    parts, states, reads = head
+    ds = np.zeros(len(states))
+    rows = np.flatnonzero(x.far.reshape(-1, x.q.shape[1])[reads[..., 1].reshape(-1)].any(axis=0))
+    for some, ends, tokens in _seen(parts, rows):
+
+        def pull(low: int, high: int, seen: Any = (some, ends, tokens)) -> None:
             pull_far_rows(
-                queries, keys, values, of_out, mask, scale, causal, *tables, far, *sums, own, low, high
+                x.q, x.k, x.v, x.g, x.told, x.mask, x.bias, x.scale, states, reads, x.far, *seen,
+                x.dq.reshape(-1), x.dk.reshape(-1), x.dv.reshape(-1), x.db.reshape(-1), ds, low, high,
             )  # fmt: skip
 
-        share(pull_far, len(ds), how.seconds * how.splits)
-        ds[:, 0] += own
-    dq, dk, dv = (narrowed(onto(np, dx, x.shape), x.dtype) for dx, x in ((dq, q), (dk, k), (dv, v)))
-    return dq, dk, dv, np.asarray(ds.sum(), dtype)
+        share(pull, len(ds), len(ds) * len(tokens) * x.q.shape[2] * 1e-9)
+    return float(ds.sum())
+
+
+def _seen(parts: tuple[Part, ...], rows: NDArray[np.int64]) -> Iterator[tuple[NDArray[np.int64], ...]]:
+    """Yield some rows, where the tokens of each end, and the tokens that they see, one row after the other."""
+    some: list[int] = []
+    found = [np.zeros(0, np.int64)]
+    for row in rows:
+        some.append(row)
+        found.append(tokens_of(parts, row))
+        if row == rows[-1] or sum(map(len, found)) >= TOKENS:
+            yield np.array(some), np.cumsum([len(tokens) for tokens in found]), np.concatenate(found)
+            some, found = [], found[:1]
+
+
+class _Work(NamedTuple):
+    """A part for the heads that it is of."""
+
+    table: NDArray[np.int64]  # what the loop does
+    words: NDArray[np.uint64]
+    order: Order | None
+    pieces: int
+    splits: int
+    seconds: float  # of a phase
+
+
+class _Head(NamedTuple):
+    """A head of a plan, or all where they are alike."""
+
+    parts: tuple[Part, ...]
+    states: NDArray[np.int64]  # (B, 3) heads of k and v that meet, and their number
+    reads: NDArray[np.int64]  # (B, G, 2) heads of q that read them, and of outputs
 
 
 class _Plan(NamedTuple):
     """What shapes tell: it is made once for all calls of one form."""
 
-    q: tuple[int, ...]  # (heads, n, d), as the loops see queries
-    k: tuple[int, ...]
-    v: tuple[int, ...]
-    g: tuple[int, ...]
-    mask: tuple[int, ...]
-    dq: tuple[int, ...]  # with the leading axes of outputs
-    dk: tuple[int, ...]  # with those of k and v together, as dv
-    dv: tuple[int, ...]
-    states: NDArray[np.int64]  # (B, 2) heads of k and v that meet
-    reads: NDArray[np.int64]  # (B, G, 2) heads of q that read them, and of outputs
-    block: int
-    splits: int
-    seconds: float  # of a phase
+    lead: tuple[int, ...]  # of k and v together
+    out_lead: tuple[int, ...]
+    states: NDArray[np.int64]  # as a head has them
+    reads: NDArray[np.int64]
     seconds_to_judge: float
+    work: tuple[_Work, ...]
 
 
 @kept_while_small
-def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], causal: bool, itemsize: int) -> _Plan:
+def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int) -> _Plan:
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
     who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
-    states, count, group = np.stack([who.k, who.v], axis=-1), len(who.k), who.reads.shape[1]
-    block = min(BLOCK, max(n, length))
-    blocks = -(-n // block), -(-length // block)
-    long = isqrt(prod(blocks) * group // VISITS)
-    splits = max(1, min(*blocks, max(-(-PIECES // count), long)))
-    pairs = count * group * n * length * (0.5 if causal else 1.0)
-    seconds = pairs * (2.0 * (3 * dim + 2 * e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * itemsize / 4
+    states = np.stack([who.k, who.v, np.arange(len(who.k))], axis=-1)
+    pair = (2.0 * (3 * dim + 2 * e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * itemsize / 4
+    back = from_keys(plan) if plan.kind == "parts" else plan
+    of_heads = _heads(back, n, length, states, who.reads, dense_from_keys)
+    work = tuple(_work(part, head, n, pair) for head in of_heads for part in head.parts)
     return _Plan(
-        (-1, n, dim), (-1, length, dim), (-1, length, e), (-1, n, e), (*who.lead, length),
-        (*who.out_lead, n, dim), (*who.lead, length, dim), (*who.lead, length, e),
-        states, who.reads, block, splits, seconds / splits,
-        (count * group * n * (dim + 2 * e) + count * length * dim) / FLOPS_PER_SECOND,
+        who.lead, who.out_lead, states, who.reads,
+        (len(who.q) * n * (dim + 2 * e) + len(states) * length * dim) / FLOPS_PER_SECOND, work,
+    )  # fmt: skip
+
+
+def _heads(
+    plan: Plan, n: int, length: int, states: NDArray[np.int64], reads: NDArray[np.int64], whole: Any = dense
+) -> Iterator[_Head]:
+    if plan.kind != "parts":
+        yield _Head((whole(n, length, plan.kind == "causal"),), states, reads)
+    elif len(plan.heads) == 1:
+        yield _Head(plan.heads[0], states, reads)
+    else:
+        for head, parts in enumerate(plan.heads):
+            belongs = reads[..., 1] % len(plan.heads) == head
+            own = np.flatnonzero(belongs.any(axis=1))
+            yield _Head(parts, states[own], reads[own][belongs[own]].reshape(len(own), -1, 2))
+
+
+def _work(part: Part, head: _Head, n: int, pair: float) -> _Work:
+    order, numbers = order_of(part.queries, head.states)
+    count, group = head.reads.shape[:2]
+    queries = np.zeros(0, np.int64) if part.keys is None else part.keys
+    blocks = -(-(len(queries) or n) // SIDE)
+    long = isqrt(part.visited * group // (SIDE * SIDE * VISITS))
+    splits = max(1, min(len(part.tiles), blocks, max(-(-PIECES // count), long)))
+    sizes = np.array([len(part.tiles), len(part.visits), count, group, splits])
+    table = np.concatenate([sizes, part.tiles, part.visits, numbers, head.reads, queries], axis=None)
+    return _Work(
+        flat(table, np.dtype(np.int64)), part.words, order, count * splits, splits,
+        count * group * part.visited * pair / splits,
     )  # fmt: skip

@@ -6,57 +6,81 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.held import finite
 from kernattn.ops._numba.memory import whole, window
 from kernattn.ops.block_softmax.far_loops import far_dot, far_weights
 
 __all__ = ["pull_far_rows"]
 
 
-@compiled
-def pull_far_rows(q, k, v, g, mask, scale, causal, states, reads, far, dq, dk, dv, ds, low, high):
-    """Add what the far rows of states low to high tell, and are told; ds has a number for each state.
+@inner
+def _seen(tokens, mask, at, k, dim, seen):
+    """Write the tokens that count; return how many, or -1 where a key of them is not finite."""
+    keys = 0
+    for j in tokens:
+        if mask.size == 0 or mask[at + j]:
+            if not finite(window(k, j * dim, dim)):
+                return -1
+            seen[keys] = j
+            keys += 1
+    return keys
 
-    The rest is as `pull_blocks` has it.
+
+@compiled
+def pull_far_rows(
+    q, k, v, g, told, mask, bias, scale, states, reads, far, rows, ends, tokens, dq, dk, dv, db, ds, low, high
+):  # fmt: skip
+    """Add what the far ones among some rows tell states low to high, and are told; ds has a number for each state.
+
+    Row rows_i sees the tokens from ends_i to ends_(i + 1). states (B, 3) are heads of k, of v, and of mask, bias, dk,
+    dv and db; reads (B, G, 2) heads of q and of g. told (heads, n) is the cotangent of the log normalisers,
+    or has no numbers.
     """
     (_, n, dim), (_, length, e) = q.shape, v.shape
     q, k, v, g = whole(q), whole(k), whole(v), whole(g)
     seen, weights, slopes = np.empty(length, np.int64), np.empty(length), np.empty(length)
     own = np.empty(dim)
     for b in range(low, high):
+        at_m = states[b, 2] * length
         k_b, v_b = (
             window(k, states[b, 0] * length * dim, length * dim),
             window(v, states[b, 1] * length * e, length * e),
         )
         for r in range(reads.shape[1]):
-            for i in range(n):
-                at = reads[b, r, 1] * n + i
+            for row in range(rows.size):
+                at = reads[b, r, 1] * n + rows[row]
                 if not far[at]:
                     continue
-                keys, dot = 0, 0.0
-                for j in range(min(length, i + length - n + 1) if causal else length):
-                    if mask.size == 0 or mask[b * length + j]:
-                        seen[keys] = j
-                        keys += 1
-                x, y = window(q, (reads[b, r, 0] * n + i) * dim, dim), window(g, at * e, e)
-                _, total = far_weights(x, k_b, seen[:keys], scale, weights[:keys])
+                target = window(dq, at * dim, dim)
+                keys = _seen(tokens[ends[row] : ends[row + 1]], mask, at_m, k_b, dim, seen)
+                if keys < 0:
+                    target[:] = np.nan
+                if keys <= 0:
+                    continue
+                dot = 0.0
+                x, y = window(q, (reads[b, r, 0] * n + rows[row]) * dim, dim), window(g, at * e, e)
+                _, total = far_weights(x, k_b, seen[:keys], bias, at_m, scale, weights[:keys])
                 for s in range(keys):
                     weights[s] /= total
                     slopes[s] = far_dot(y, window(v_b, seen[s] * e, e))
                     dot += weights[s] * slopes[s]
+                if told.size > 0:
+                    dot -= told[at]
                 own[:] = 0
                 for s in range(keys):
                     j, slope = seen[s], weights[s] * (slopes[s] - dot)
-                    values = window(dv, (b * length + j) * e, e)
+                    values = window(dv, (at_m + j) * e, e)
                     for c in range(e):
                         values[c] += weights[s] * y[c]
                     if slope != 0:
-                        key, target = window(k_b, j * dim, dim), window(dk, (b * length + j) * dim, dim)
+                        key, into = window(k_b, j * dim, dim), window(dk, (at_m + j) * dim, dim)
+                        if bias.size > 0:
+                            db[at_m + j] += slope
                         ds[b] += slope * far_dot(x, key)
                         slope *= scale
                         for c in range(dim):
-                            target[c] += slope * x[c]
+                            into[c] += slope * x[c]
                             own[c] += slope * key[c]
-                target = window(dq, at * dim, dim)
                 for c in range(dim):
                     target[c] = own[c]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernattn._array import Array, dtype_name, namespace
+from kernattn.errors import BackendUnavailable
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
@@ -61,11 +62,30 @@ def launch(
 
 
 def block_softmax_vjp(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, out: Array, lse: Array, g: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Return the cotangents of q, k, v and the scale."""
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float,
+    plan: Plan,
+    key_mask: Array | None,
+    key_bias: Array | None,
+    out: Array,
+    lse: Array,
+    g: Array,
+    g_lse: Array | None,
+) -> tuple[Array, Array, Array, Array, Array | None]:
+    """Return the cotangents of q, k, v, the scale and the bias, of which there is none here."""
     import cupy
 
+    if plan.kind == "parts" or key_bias is not None:
+        raise BackendUnavailable("backend 'gpu' takes neither pattern nor key_bias; backend='reference' takes both")
+    if g_lse is not None:  # a score counts as a value of 1, whose output is held at 0
+        xp = namespace(q=q)
+        one, none = xp.ones_like(v[..., :1]), xp.zeros_like(out[..., :1])
+        more = xp.astype(g_lse, g.dtype)[..., None]
+        v, out, g = (xp.concat(pair, axis=-1) for pair in ((v, one), (out, none), (g, more)))
+        dq, dk, dv, ds, _ = block_softmax_vjp(q, k, v, scale, plan, key_mask, None, out, lse, g, None)
+        return dq, dk, dv[..., :-1], ds, None
     device, dtype, xp = runtime.limits(), dtype_name(q), namespace(q=q)
     (n, d), (length, e), lead = q.shape[-2:], v.shape[-2:], tuple(g.shape[:-2])
     key_lead = merged_lead(k.shape[:-2], v.shape[:-2], lead_of(key_mask, 1))
@@ -108,4 +128,4 @@ def block_softmax_vjp(
     mask = told(counts, length, key_lead, key_mask, causal=plan.kind == "causal")
     dq, _, of_scale = run(False, tuple(q.shape[:-2]) == lead)
     dk, dv, _ = run(True, tuple(k.shape[:-2]) == tuple(v.shape[:-2]) == lead)
-    return like(dq, q), like(dk, k), like(dv, v), xp.sum(of_scale)
+    return like(dq, q), like(dk, k), like(dv, v), xp.sum(of_scale), None

@@ -1,6 +1,6 @@
-"""The way back through exact attention, a block of keys against every block of queries that sees it.
+"""The way back through exact attention, a tile of keys against every block of queries that sees any of it.
 
-Scores and their cotangents stay in cache: what a block of keys is told is summed there, and what it tells a block of
+Scores and their cotangents stay in cache: what a tile of keys is told is summed there, and what it tells a block of
 queries is added to theirs.
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.elementary import decayed
 from kernattn.ops._numba.held import finite
@@ -18,13 +20,13 @@ from kernattn.ops._numba.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.products import FULL, product, transpose
 from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.tiles import load_rows
-from kernattn.ops._numba.vectors import load, store, where
+from kernattn.ops._numba.vectors import bits_of, load, store, where
 
 __all__ = ["Scratch", "pull_blocks"]
 
 
 class Scratch(NamedTuple):
-    """Where a block of keys meets a block of queries; made in compiled code, where it costs nothing."""
+    """Where a tile of keys meets a block of queries; made in compiled code, where it costs nothing."""
 
     keys: Any  # (size, row_d), as they are
     keys_t: Any  # (D, size)
@@ -34,8 +36,9 @@ class Scratch(NamedTuple):
     g: Any  # (size, row_e)
     weights: Any  # (size, size), of query i and key j; first the scores
     slopes: Any  # the cotangents of the scores; first those of the weights
-    dk: Any  # (size, row_d), what the block of keys was told so far
+    dk: Any  # (size, row_d), what the tile of keys was told so far
     dv: Any  # (size, row_e)
+    db: Any  # (size,)
     dq: Any  # (size, row_d), what it tells a block of queries
     size: Any
     row_d: Any
@@ -50,7 +53,7 @@ def _scratch(dim, e, block, like):
         aligned(size * row_e, like), aligned(e * size, like),
         aligned(size * row_d, like), aligned(size * row_e, like),
         aligned(size * size, like), aligned(size * size, like),
-        aligned(size * row_d, like), aligned(size * row_e, like), aligned(size * row_d, like),
+        aligned(size * row_d, like), aligned(size * row_e, like), aligned(size, like), aligned(size * row_d, like),
         size, row_d, row_e,
     )  # fmt: skip
 
@@ -63,11 +66,18 @@ def _clear(tile):
 
 
 @inner
-def _load_queries(x, at, rows, width, factor, shifts, shifts_at, tile, row):
+def _token(tokens, i):
+    """Return the row of query i of a part."""
+    return tokens[i] if tokens.size > 0 else i
+
+
+@inner
+def _load_queries(x, head, tokens, first, rows, width, factor, shifts, shifts_head, tile, row):
     """Copy rows of x times a factor to a tile; zeros for those that have no gradient, whatever stands there."""
     for i in range(rows):
-        source, target = window(x, at + i * width, width), window(tile, i * row, width)
-        if shifts[shifts_at + i] == math.inf:
+        token = _token(tokens, first + i)
+        source, target = window(x, (head + token) * width, width), window(tile, i * row, width)
+        if shifts[shifts_head + token] == math.inf:
             for c in range(width):
                 target[c] = 0
         else:
@@ -76,12 +86,13 @@ def _load_queries(x, at, rows, width, factor, shifts, shifts_at, tile, row):
 
 
 @inner_exact
-def _slopes(scratch, rows, count, shifts, dots, at):
+def _slopes(scratch, tokens, first, rows, count, shifts, dots, at):
     """Turn scores into weights e^(score - shift), and cotangents of weights into those of scores."""
     weights, slopes, size = scratch.weights, scratch.slopes, scratch.size
     zero, width = weights.dtype.type(0), lanes(weights)
     for i in range(rows):
-        shift, dot = shifts[at + i], dots[at + i]
+        token = at + _token(tokens, first + i)
+        shift, dot = shifts[token], dots[token]
         if shift == math.inf:  # whatever the scores are
             for j in range(i * size, (i + 1) * size):
                 weights[j] = slopes[j] = 0
@@ -94,24 +105,40 @@ def _slopes(scratch, rows, count, shifts, dots, at):
 
 
 @inner
-def _hide(scratch, rows, count, last):
-    """Hide keys j after last + i, the last of query i."""
+def _add_bias(scratch, rows, count, bias, at):
+    """Add to the scores of a key what is added to all of its."""
     for i in range(rows):
         x = window(scratch.weights, i * scratch.size, count)
-        for j in range(max(0, last + i + 1), count):
-            x[j] = -math.inf
+        for j in range(count):
+            x[j] += bias[at + j]
 
 
 @inner
-def _pair_by_pair(scratch, rows, count, dim, e, last, shifts, dots, at):
-    """Do as `_visit` where something is not finite: query i reads nothing of keys after last + i."""
-    s = scratch
+def _hide(scratch, rows, count, words):
+    """Hide key j from query i where bit j of word i is 0."""
+    scores, width = scratch.weights, lanes(scratch.weights)
     for i in range(rows):
-        if shifts[at + i] == math.inf:
+        word = words[i]
+        for j in range(0, count, width):
+            if ~word >> np.uint64(j) == 0:  # it sees all others
+                break
+            at = i * scratch.size + j
+            store(where(bits_of(word, j, scores), load(scores, at), -math.inf), scores, at)
+
+
+@inner
+def _pair_by_pair(scratch, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at):
+    """Do as `_visit` where something is not finite: query i reads nothing of keys whose bit of word i is 0."""
+    s, one = scratch, np.uint64(1)
+    for i in range(rows):
+        token = at + _token(tokens, first + i)
+        if shifts[token] == math.inf:
             continue
         q, g = window(s.queries, i * s.row_d, dim), window(s.g, i * s.row_e, e)
         dq = window(s.dq, i * s.row_d, dim)
-        for j in range(min(count, last + i + 1)):
+        for j in range(count):
+            if (words[i] >> np.uint64(j)) & one == 0:
+                continue
             k = window(s.keys, j * s.row_d, dim)
             dk, dv = window(s.dk, j * s.row_d, dim), window(s.dv, j * s.row_e, e)
             score = slope = s.queries.dtype.type(0)
@@ -119,9 +146,12 @@ def _pair_by_pair(scratch, rows, count, dim, e, last, shifts, dots, at):
                 score += q[c] * k[c]
             for c in range(e):
                 slope += g[c] * s.values_t[c * s.size + j]
-            score -= shifts[at + i]
+            if bias.size > 0:
+                score += bias[at_m + j]
+            score -= shifts[token]
             p = decayed(score if score < 0 or math.isnan(score) else s.queries.dtype.type(0))
-            slope = p * (slope - dots[at + i])
+            slope = p * (slope - dots[token])
+            s.db[j] += slope
             for c in range(e):
                 dv[c] += p * g[c]
             for c in range(dim):
@@ -136,31 +166,39 @@ def _finite(scratch):
 
 
 @inner
-def _visit(scratch, rows, count, dim, e, cut, last, shifts, dots, at):
-    """Add what `rows` queries tell the keys, and write what these tell the queries."""
+def _visit(scratch, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at):
+    """Add what `rows` queries tell the keys, and write what these tell the queries; without words all see all."""
     s = scratch
-    if cut and not _finite(s):
+    if words.size > 0 and not _finite(s):
         _clear(s.dq)
-        _pair_by_pair(s, rows, count, dim, e, last, shifts, dots, at)
+        _pair_by_pair(s, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at)
         return
     product(s.queries, 0, s.row_d, 1, s.keys_t, 0, s.size, s.weights, 0, s.size, rows, count, dim, False, FULL)
     product(s.g, 0, s.row_e, 1, s.values_t, 0, s.size, s.slopes, 0, s.size, rows, count, e, False, FULL)
-    if cut:
-        _hide(s, rows, count, last)
-    _slopes(s, rows, count, shifts, dots, at)
+    if bias.size > 0:
+        _add_bias(s, rows, count, bias, at_m)
+    if words.size > 0:
+        _hide(s, rows, count, words)
+    _slopes(s, tokens, first, rows, count, shifts, dots, at)
     product(s.weights, 0, 1, s.size, s.g, 0, s.row_e, s.dv, 0, s.row_e, count, e, rows, True, FULL)
     product(s.slopes, 0, 1, s.size, s.queries, 0, s.row_d, s.dk, 0, s.row_d, count, dim, rows, True, FULL)
     product(s.slopes, 0, s.size, 1, s.keys, 0, s.row_d, s.dq, 0, s.row_d, rows, dim, count, False, FULL)
+    if bias.size > 0:
+        for i in range(rows):
+            x = window(s.slopes, i * s.size, count)
+            for j in range(count):
+                s.db[j] += x[j]
 
 
 @inner
-def _add_to_queries(scratch, rows, dim, factor, q, at_q, shifts, dq, at):
+def _add_to_queries(scratch, tokens, first, rows, dim, factor, q, at_q, shifts, dq, at):
     """Add what the queries were told times the factor to dq; return its product with the queries."""
     total = 0.0
     for i in range(rows):
-        if shifts[at + i] != math.inf:
-            source, target = window(scratch.dq, i * scratch.row_d, dim), window(dq, (at + i) * dim, dim)
-            x, dot = window(q, (at_q + i) * dim, dim), q.dtype.type(0)
+        token = _token(tokens, first + i)
+        if shifts[at + token] != math.inf:
+            source, target = window(scratch.dq, i * scratch.row_d, dim), window(dq, (at + token) * dim, dim)
+            x, dot = window(q, (at_q + token) * dim, dim), q.dtype.type(0)
             for c in range(dim):
                 target[c] += source[c] * factor
                 dot += source[c] * x[c]
@@ -178,46 +216,71 @@ def _add_rows(tile, row, rows, width, mask, mask_at, out, at):
                 target[c] += source[c]
 
 
+@inner
+def _tables(table):
+    """Return what a table holds: see `pull_blocks`."""
+    tiles, visits, states = 4 * table[0], 3 * table[1], 3 * table[2]
+    reads = 2 * table[2] * table[3]
+    rest = 5 + tiles + visits + states + reads
+    return (
+        window(table, 5, tiles), window(table, 5 + tiles, visits), window(table, 5 + tiles + visits, states),
+        window(table, 5 + tiles + visits + states, reads), window(table, rest, table.size - rest),
+    )  # fmt: skip
+
+
 @compiled
 def pull_blocks(
-    q, k, v, g, mask, scale, causal, states, reads, shifts, dots, dq, dk, dv, ds, block, splits, phase, low, high
+    q, k, v, g, mask, bias, scale, table, words, shifts, dots, dq, dk, dv, db, ds, phase, low, high
 ):  # fmt: skip
-    """Add what pieces low to high tell: of state b the s-th part of its keys, and the part of the queries after it.
+    """Add what pieces low to high of a part tell: of state b the s-th share of its tiles, and that of the queries.
 
-    q (heads, n, D), k (heads, l, D), v (heads, l, e) and g (heads, n, e); the rest is flat. states (B, 2): head of k,
-    of v. reads (B, G, 2): head of q, of g. `splits` is the number of parts, and the part of the queries is s + phase,
-    so that no two pieces of a phase write to the same rows. dq has a head for each of g, dk and dv one for each state,
-    ds a number for each piece.
+    q (heads, n, D), k (heads, l, D), v (heads, l, e) and g (heads, n, e), keys in the order of the part; the rest is
+    flat. The table holds, one after the other: T, V, B, G and the number of shares; tiles (T, 4) of keys, visits (V, 3)
+    of queries, states (B, 3), the heads of k, of v, and of dk, dv, db, mask and bias; reads (B, G, 2), the heads of q
+    and of g and dq; and the rows of the queries, none where they stand as they are. Words (W, SIDE) are those of
+    `kernattn.ops.transposed`. The share of the queries is s + phase, so that no two pieces of a phase write to the same
+    rows. ds has a number for each piece.
     """
-    (_, n, dim), (_, length, e) = q.shape, v.shape
-    q, k, v, g, factor, one = whole(q), whole(k), whole(v), whole(g), q.dtype.type(scale), q.dtype.type(1)
+    (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]
+    q, k, v, g, words = whole(q), whole(k), whole(v), whole(g), whole(words)
+    tiles, visits, states, reads, tokens = _tables(table)
+    count_tiles, group, splits, factor, one = table[0], table[3], table[4], q.dtype.type(scale), q.dtype.type(1)
+    queries = tokens.size if tokens.size > 0 else n
+    block = min(side, max(queries, length))
     scratch = _scratch(dim, e, block, q)
-    key_blocks, query_blocks = (length + block - 1) // block, (n + block - 1) // block
     size, row_d, row_e = scratch.size, scratch.row_d, scratch.row_e
     for piece in range(low, high):
         b, s = piece // splits, piece % splits
-        t, total = (s + phase) % splits, 0.0
-        for at in range(key_blocks * s // splits * block, min(length, key_blocks * (s + 1) // splits * block), block):
-            count, at_m = min(block, length - at), b * length + at
-            at_k, at_v = states[b, 0] * length + at, states[b, 1] * length + at
+        t, total, state = (s + phase) % splits, 0.0, 3 * b
+        since, until = queries * t // splits, queries * (t + 1) // splits
+        for tile in range(4 * (count_tiles * s // splits), 4 * (count_tiles * (s + 1) // splits), 4):
+            at, count, begin, end = tiles[tile], tiles[tile + 1], tiles[tile + 2], tiles[tile + 3]
+            if begin == end or visits[3 * begin] >= until or visits[3 * end - 2] <= since:
+                continue
+            at_k, at_v = states[state] * length + at, states[state + 1] * length + at
+            at_m = states[state + 2] * length + at
             load_rows(k, at_k * dim, count, dim, mask, at_m, scratch.keys, row_d)
             load_rows(v, at_v * e, count, e, mask, at_m, scratch.values, row_e)
             transpose(scratch.keys, 0, row_d, count, dim, scratch.keys_t, 0, size)
             transpose(scratch.values, 0, row_e, count, e, scratch.values_t, 0, size)
             _clear(scratch.dk)
             _clear(scratch.dv)
-            for r in range(reads.shape[1]):
-                for first in range(
-                    query_blocks * t // splits * block, min(n, query_blocks * (t + 1) // splits * block), block
-                ):
-                    rows, last = min(block, n - first), first + length - n - at if causal else count
-                    if last + rows <= 0:
-                        continue
-                    at_q, at_g = reads[b, r, 0] * n + first, reads[b, r, 1] * n + first
-                    _load_queries(q, at_q * dim, rows, dim, factor, shifts, at_g, scratch.queries, row_d)
-                    _load_queries(g, at_g * e, rows, e, one, shifts, at_g, scratch.g, row_e)
-                    _visit(scratch, rows, count, dim, e, last < count - 1, last, shifts, dots, at_g)
-                    total += _add_to_queries(scratch, rows, dim, factor, q, at_q, shifts, dq, at_g)
+            _clear(scratch.db)
+            for read in range(2 * group * b, 2 * group * (b + 1), 2):
+                at_q, at_g = reads[read] * n, reads[read + 1] * n
+                for x in range(3 * begin, 3 * end, 3):
+                    start, number = visits[x], visits[x + 2]
+                    for first in range(max(start, since), min(visits[x + 1], until), block):
+                        rows = min(block, min(visits[x + 1], until) - first)
+                        seen = window(words, number * side + first - start, rows if number >= 0 else 0)
+                        _load_queries(
+                            q, at_q, tokens, first, rows, dim, factor, shifts, at_g, scratch.queries, row_d
+                        )  # fmt: skip
+                        _load_queries(g, at_g, tokens, first, rows, e, one, shifts, at_g, scratch.g, row_e)
+                        _visit(scratch, tokens, first, rows, count, dim, e, seen, bias, at_m, shifts, dots, at_g)
+                        total += _add_to_queries(scratch, tokens, first, rows, dim, factor, q, at_q, shifts, dq, at_g)
             _add_rows(scratch.dk, row_d, count, dim, mask, at_m, dk, at_m * dim)
             _add_rows(scratch.dv, row_e, count, e, mask, at_m, dv, at_m * e)
+            if bias.size > 0:
+                _add_rows(scratch.db, 1, count, 1, mask, at_m, db, at_m)
         ds[piece] += total

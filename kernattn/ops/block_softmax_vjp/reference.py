@@ -9,12 +9,13 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._array import Array, accumulation_dtype, anywhere, namespace
+from kernattn._array import Array, accumulation_dtype, anywhere, constant, namespace
 from kernattn.ops.block_softmax.far_reference import far_rows, far_weights, hidden
+from kernattn.ops.block_softmax.parts_reference import blind_product
 from kernattn.ops.block_softmax.reference import cut_product
 from kernattn.ops.cotangents import onto
 from kernattn.ops.peaked import finite
-from kernattn.ops.plan import Plan
+from kernattn.ops.plan import Plan, seen_of
 
 __all__ = ["block_softmax_vjp"]
 
@@ -23,29 +24,52 @@ PRECISE = 2.0**-10  # the relative error of a weight, from the rounding of its l
 
 
 def block_softmax_vjp(
-    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, out: Array, lse: Array, g: Array
-) -> tuple[Array, Array, Array, Array]:
-    """Return the cotangents of q, k, v and the scale."""
+    q: Array,
+    k: Array,
+    v: Array,
+    scale: float,
+    plan: Plan,
+    key_mask: Array | None,
+    key_bias: Array | None,
+    out: Array,
+    lse: Array,
+    g: Array,
+    g_lse: Array | None,
+) -> tuple[Array, Array, Array, Array, Array | None]:
+    """Return the cotangents of q, k, v, the scale and the bias."""
     xp = namespace(q=q)
     dtype, kinds = accumulation_dtype(xp, q), (q.dtype, k.dtype, v.dtype)
     q, k, v, out, g = (xp.astype(x, dtype, copy=False) for x in (q, k, v, out, g))
-    alive = xp.any(g != 0, axis=-1, keepdims=True) & (lse != -xp.inf)[..., None]
+    told = None if g_lse is None else xp.astype(g_lse, dtype)[..., None]
+    alive = xp.any(g != 0, axis=-1, keepdims=True)
+    alive = (alive if told is None else alive | (told != 0)) & (lse != -xp.inf)[..., None]
     out, g = (xp.where(alive, x, xp.zeros_like(x)) for x in (out, g))
     q = xp.where(onto(xp, xp.astype(alive, dtype), (*q.shape[:-1], 1)) > 0, q, xp.zeros_like(q))
+    bias = None
+    if key_bias is not None:
+        shown = key_bias != -xp.inf
+        key_mask = shown if key_mask is None else key_mask & shown
+        bias = xp.where(key_mask, xp.astype(key_bias, dtype), xp.zeros_like(key_bias, dtype=dtype))
     if key_mask is not None:
         some = onto(xp, xp.astype(key_mask, dtype), tuple(k.shape[:-1])) > 0
         k = xp.where(some[..., None], k, xp.zeros_like(k))
         v = xp.where(key_mask[..., None], v, xp.zeros_like(v))
     n, length = q.shape[-2], k.shape[-2]
     before = length - n if plan.kind == "causal" else None
-    far = _far(xp, q, k, scale, before, key_mask, lse, alive[..., 0])
+    judged = plan.kind != "parts" and bias is None
+    far = _far(xp, q, k, scale, before, key_mask, lse, alive[..., 0]) if judged else None
     near = q * scale if far is None else xp.where(far[..., None], xp.zeros_like(q), q * scale)
     dots = xp.sum(g * out, axis=-1, keepdims=True)
-    dq, dk, dv = [], 0.0, 0.0
+    dots = dots if told is None else dots - told
+    told_rows, dk, dv, db = [], 0.0, 0.0, 0.0
     for low in range(0, n, BLOCK):
         rows = (..., slice(low, min(low + BLOCK, n)), slice(None))
         position = None if before is None else before + low
-        scores = hidden(xp, xp.matmul(near[rows], xp.matrix_transpose(k)), 0, position, key_mask)  # (..., b, l)
+        scores = xp.matmul(near[rows], xp.matrix_transpose(k))  # (..., b, l)
+        scores = hidden(xp, scores if bias is None else scores + bias[..., None, :], 0, position, key_mask)
+        sees = _admitted(xp, plan, low, q) if plan.kind == "parts" else None
+        if sees is not None:
+            scores = xp.where(sees, scores, -xp.inf)
         seen, dot = (scores != -xp.inf) & alive[rows], dots[rows]
         logs = scores - finite(xp, lse[..., None])[rows]
         weights = xp.where(seen, xp.exp(xp.minimum(logs, xp.zeros_like(logs))), xp.zeros_like(logs))
@@ -55,20 +79,30 @@ def block_softmax_vjp(
             with np.errstate(over="ignore", under="ignore", invalid="ignore"):
                 shares, _ = far_weights(xp, q[rows], k, scale, position, key_mask)
             weights, seen = xp.where(there, shares, weights), seen | (shares > 0)
-            dot = xp.where(there, xp.sum(weights * of_weights, axis=-1, keepdims=True), dot)
+            exact = xp.sum(weights * of_weights, axis=-1, keepdims=True)
+            dot = xp.where(there, exact if told is None else exact - told[rows], dot)
         slopes = xp.where(seen, weights * (of_weights - dot), xp.zeros_like(weights))
-        dq.append(xp.matmul(slopes, k) if position is None else cut_product(xp, slopes, k, position))
-        dk = dk + _told(xp, slopes, q[rows] * scale, position)
-        dv = dv + _told(xp, weights, g[rows], position)
-    of_queries = xp.concat(dq, axis=-2)
-    of_queries = xp.where(alive, of_queries, xp.zeros_like(of_queries))
-    of_scores = onto(xp, of_queries, tuple(q.shape))
+        told_rows.append(_read(xp, slopes, k, position, sees))
+        dk = dk + _told(xp, slopes, q[rows] * scale, position, sees)
+        dv = dv + _told(xp, weights, g[rows], position, sees)
+        db = db + xp.sum(slopes, axis=-2)
+    dq = xp.concat(told_rows, axis=-2)
+    of_scores = onto(xp, xp.where(alive, dq, xp.zeros_like(dq)), tuple(q.shape))
     found = (scale * of_scores, dk, dv)
     shapes = (tuple(x.shape) for x in (q, k, v))
-    return (
-        *(xp.astype(onto(xp, x, shape), kind, copy=False) for x, shape, kind in zip(found, shapes, kinds, strict=True)),
-        xp.sum(q * of_scores),
+    dq, dk, dv = (
+        xp.astype(onto(xp, x, shape), kind, copy=False) for x, shape, kind in zip(found, shapes, kinds, strict=True)
     )
+    if key_bias is not None:
+        db = xp.astype(onto(xp, db, tuple(key_bias.shape)), key_bias.dtype, copy=False)
+    return dq, dk, dv, xp.sum(q * of_scores), None if key_bias is None else db
+
+
+def _admitted(xp: ModuleType, plan: Plan, low: int, like: Array) -> Array:
+    """Return what a block of rows from `low` on sees by a plan of parts, (b, l), for each head where they differ."""
+    high = min(low + BLOCK, plan.n)
+    seen = np.stack([seen_of(parts, low, high, plan.length) for parts in plan.heads])
+    return constant(xp, seen if len(seen) > 1 else seen[0], xp.bool, like)
 
 
 def _far(
@@ -81,11 +115,18 @@ def _far(
     return far if anywhere(far) else None
 
 
-def _told(xp: ModuleType, weights: Array, x: Array, position: int | None) -> Array:
-    """Return weights^T x, (..., l, c), of weights (..., n, l), where key j reads the rows from j - position on."""
-    weights = xp.matrix_transpose(weights)
+def _read(xp: ModuleType, weights: Array, x: Array, position: int | None, sees: Array | None) -> Array:
+    """Return weights x, where row i reads the rows of x that it sees: up to position + i, those of `sees`, or all."""
+    if sees is not None:
+        return blind_product(xp, weights, x, xp.astype(sees, x.dtype))
+    return xp.matmul(weights, x) if position is None else cut_product(xp, weights, x, position)
+
+
+def _told(xp: ModuleType, weights: Array, x: Array, position: int | None, sees: Array | None) -> Array:
+    """Return weights^T x, (..., l, c), of weights (..., n, l), where key j reads the rows that see it."""
     if position is None:
-        return xp.matmul(weights, x)
-    length, n = weights.shape[-2:]
-    backwards = cut_product(xp, xp.flip(weights, axis=(-2, -1)), xp.flip(x, axis=-2), n - length + position)
-    return xp.flip(backwards, axis=-2)
+        turned = None if sees is None else xp.matrix_transpose(sees)
+        return _read(xp, xp.matrix_transpose(weights), x, None, turned)
+    n, length = weights.shape[-2:]
+    turned = xp.flip(xp.matrix_transpose(weights), axis=(-2, -1))
+    return xp.flip(cut_product(xp, turned, xp.flip(x, axis=-2), n - length + position), axis=-2)

@@ -10,7 +10,10 @@ from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.held import finite
 from kernattn.ops._numba.memory import whole, window
 
-__all__ = ["judge_rows"]
+__all__ = ["KINDS", "judge_rows"]
+
+KINDS = ("all", "causal", "parts")
+CAUSAL, PARTS = 1, 2
 
 PRECISE = 2.0**-10  # the relative error of a weight, from the rounding of its log normaliser
 
@@ -24,11 +27,14 @@ def _largest(x):
 
 
 @compiled
-def judge_rows(q, k, mask, scale, causal, states, reads, out, lse, g, shifts, dots, far, low, high):
-    """Set shift_i to lse_i and dot_i to g_i.out_i, for the queries of states low to high.
+def judge_rows(
+    q, k, mask, bias, scale, kind_of, states, reads, out, lse, g, told, shifts, dots, far, low, high
+):  # fmt: skip
+    """Set shift_i to lse_i and dot_i to g_i.out_i less the cotangent of lse_i, for the queries of states low to high.
 
-    A shift is inf, and the dot 0, for a row without a gradient, as its g is 0 or it sees nothing, and for a far one,
-    whose scores may overflow or have no digits after the point: far_i is set for these.
+    A shift is inf, and the dot 0, for a row without a gradient, as its cotangents are 0 or it sees nothing, and for a
+    far one, whose scores may overflow or have no digits after the point: far_i is set for these. Of the other kinds
+    CAUSAL a row is judged by the keys that it sees; of PARTS by all that are finite.
     """
     (_, n, dim), (_, length, _), (_, _, e) = q.shape, k.shape, g.shape
     q, k, g, factor = whole(q), whole(k), whole(g), q.dtype.type(scale)
@@ -37,11 +43,16 @@ def judge_rows(q, k, mask, scale, causal, states, reads, out, lse, g, shifts, do
     coarse = scale != 0 and not kind.tiny <= abs(factor) < np.inf
     tops, zero, infinity = np.zeros(length, q.dtype), q.dtype.type(0), q.dtype.type(np.inf)
     for b in range(low, high):
-        top = zero
+        top = more = zero
         for j in range(length):  # the largest number of the keys up to j; infinite where one is not finite
             if mask.size == 0 or mask[b * length + j]:
                 x = window(k, (states[b, 0] * length + j) * dim, dim)
-                top = max(top, _largest(x)) if finite(x) else infinity
+                if finite(x):
+                    top = max(top, _largest(x))
+                elif kind_of != PARTS:
+                    top = infinity
+                if bias.size > 0:
+                    more = max(more, bias[b * length + j])
             tops[j] = top
         for r in range(reads.shape[1]):
             for i in range(n):
@@ -51,7 +62,10 @@ def judge_rows(q, k, mask, scale, causal, states, reads, out, lse, g, shifts, do
                 for c in range(e):
                     dot += x[c] * y[c]
                     some = some or x[c] != zero
-                last = min(length - 1, i + length - n) if causal else length - 1
+                if told.size > 0:
+                    dot -= told[at]
+                    some = some or told[at] != zero
+                last = min(length - 1, i + length - n) if kind_of == CAUSAL else length - 1
                 far[at] = 0
                 if not some or shift == -infinity or last < 0:
                     shift, dot = infinity, zero
@@ -62,7 +76,10 @@ def judge_rows(q, k, mask, scale, causal, states, reads, out, lse, g, shifts, do
                     if (
                         finite(x)
                         and tops[last] < infinity
-                        and (coarse or not (reach * max(tops[last], q.dtype.type(1)) < limit and abs(shift) < precise))
+                        and (
+                            coarse
+                            or not (reach * max(tops[last], q.dtype.type(1)) + more < limit and abs(shift) < precise)
+                        )
                     ):
                         far[at], shift, dot = 1, infinity, zero
                 shifts[at], dots[at] = shift, dot

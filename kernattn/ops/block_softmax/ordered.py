@@ -1,0 +1,85 @@
+"""Keys as the parts of a plan want them: what is told of each, and their order."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array
+from kernattn._parallel import share
+from kernattn.ops._numba.layout import NO_MASK, flat, nothing
+from kernattn.ops.plan import Tokens
+
+__all__ = ["Order", "mask_and_bias", "order_of", "ordered", "put_back"]
+
+BYTES_PER_SECOND = 4e9  # of rows that are put in another order, roughly
+
+Inputs = tuple[NDArray[Any], NDArray[Any], NDArray[np.bool_], NDArray[Any]]
+
+
+class Order(NamedTuple):
+    """In which order a part wants the keys of which heads."""
+
+    tokens: NDArray[np.int64]
+    k: NDArray[np.int64]
+    v: NDArray[np.int64]
+    rows: NDArray[np.int64]  # of the mask and the bias
+
+
+def mask_and_bias(
+    key_mask: Array | None, key_bias: Array | None, shape: tuple[int, ...], dtype: np.dtype[Any]
+) -> tuple[NDArray[np.bool_], NDArray[Any]]:
+    """Return both flat, broadcast to a shape, or without numbers; a bias of -inf becomes one of the mask's, and 0."""
+    mask, bias = NO_MASK, nothing(dtype)
+    if key_bias is not None:
+        key_bias = np.broadcast_to(key_bias, shape)
+        shown = ~np.isneginf(key_bias)
+        if key_mask is not None or not np.all(shown):
+            key_mask = shown if key_mask is None else shown & key_mask
+            key_bias = np.where(key_mask, key_bias, 0)
+        bias = flat(key_bias, dtype)
+    if key_mask is not None:
+        mask = flat(np.broadcast_to(key_mask, shape), bool)
+    return mask, bias
+
+
+def order_of(tokens: Tokens, heads: NDArray[np.int64]) -> tuple[Order | None, NDArray[np.int64]]:
+    """Return what a part wants in another order of heads (R, 3) of k, v and the mask, and these numbered therein."""
+    if tokens is None:
+        return None, heads
+    found = [np.unique(heads[:, at], return_inverse=True) for at in range(3)]
+    return Order(tokens, *(x for x, _ in found)), np.stack([at.reshape(-1) for _, at in found], axis=-1)
+
+
+def ordered(order: Order, k: NDArray[Any], v: NDArray[Any], mask: NDArray[np.bool_], bias: NDArray[Any]) -> Inputs:
+    """Return keys, values and what is said of them, in the order of a part."""
+    length = k.shape[1]
+    given = [(k, order.k), (v, order.v)]
+    given += [(x.reshape(-1, length, 1), order.rows) for x in (mask, bias) if x.size > 0]
+    found = [np.empty((len(heads), len(order.tokens), x.shape[2]), x.dtype) for x, heads in given]
+
+    def take(low: int, high: int) -> None:
+        for (x, numbers), y in zip(given, found, strict=True):
+            for head in range(low, min(high, len(numbers))):
+                np.take(x[numbers[head]], order.tokens, axis=0, out=y[head], mode="clip")
+
+    share(take, max(len(numbers) for _, numbers in given), sum(y.nbytes for y in found) / BYTES_PER_SECOND)
+    for y in found:
+        y.setflags(write=False)
+    if bias.size > 0:
+        bias = found.pop().reshape(-1)
+    if mask.size > 0:
+        mask = found.pop().reshape(-1)
+    return found[0], found[1], mask, bias
+
+
+def put_back(order: Order, found: NDArray[Any], total: NDArray[Any]) -> None:
+    """Add rows (R, keys of a part, c) in its order to those of the heads `order.rows` of a total (heads, l, c)."""
+
+    def add(low: int, high: int) -> None:
+        for head in range(low, high):
+            np.add.at(total[order.rows[head]], order.tokens, found[head])
+
+    share(add, len(found), found.nbytes / BYTES_PER_SECOND)

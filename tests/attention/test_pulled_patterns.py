@@ -1,0 +1,87 @@
+"""Attention over patterns at the edges of PyTorch and JAX: gradients, graphs and maps over a batch."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+
+pytest.importorskip("numba")
+
+P, N = ka.patterns, 20
+PATTERN = P.local(4, 0) | P.sinks(1)
+
+
+def inputs():
+    rng = np.random.default_rng(0)
+    return [rng.standard_normal((2, N, width)) for width in (4, 4, 3)], rng.standard_normal((2, N))
+
+
+def wanted(causal=False):
+    """The value and cotangents of a number made of outputs and log normalisers, by ka.vjp."""
+    (q, k, v), bias = inputs()
+    options = {"key_bias": bias, "pattern": PATTERN, "causal": causal}
+    (out, lse), back = ka.vjp(ka.attention.softmax_with_lse, q, k, v, **options)
+    found = back((2 * out, np.cos(lse)))
+    return [np.sum(out**2) + np.sum(np.sin(lse)), found.q, found.k, found.v, found.key_bias]
+
+
+@pytest.mark.parametrize("way", ["plain", "edge", "graph", "graph of array operations"])
+def test_torch(way):
+    torch = pytest.importorskip("torch")
+    import kernattn.torch as kt
+
+    arrays, bias = inputs()
+    given = [torch.tensor(x, requires_grad=True) for x in (*arrays, bias)]
+    function = ka.attention.softmax_with_lse if way == "plain" else kt.softmax_with_lse
+    backend = "reference" if way.endswith("operations") else None
+
+    def number(q, k, v, bias):
+        out, lse = function(q, k, v, key_bias=bias, pattern=PATTERN, backend=backend)
+        return (out**2).sum() + lse.sin().sum()
+
+    if way.startswith("graph"):
+        number = torch.compile(number, backend="aot_eager", fullgraph=True)
+    value = number(*given)
+    value.backward()
+    for x, y in zip([value.detach(), *(x.grad for x in given)], wanted(), strict=True):
+        np.testing.assert_allclose(x.numpy(), y, rtol=1e-10, atol=1e-12)
+
+
+def test_torch_checks():
+    torch = pytest.importorskip("torch")
+    import kernattn.torch as kt
+    from kernattn.torch._plans import keep_plan
+
+    arrays, bias = inputs()
+    given = [torch.tensor(x, requires_grad=True) for x in (*arrays, bias)]
+    heads = P.per_head([P.local(3), P.strided(4, 4)])
+    assert torch.autograd.gradcheck(
+        lambda q, k, v, b: kt.softmax_with_lse(q, k, v, key_bias=b, pattern=heads, causal=True), given, fast_mode=True
+    )
+    q, k, v, b = given
+    op = torch.ops.kernattn.block_softmax.default
+    torch.library.opcheck(op, (q, k, v, None, b, 0.5, keep_plan(PATTERN.plan(N)), None))
+    batch = torch.stack([q, 2 * q])
+    mapped = torch.vmap(lambda q: kt.softmax_attention(q, k, v, pattern=heads))(batch)
+    torch.testing.assert_close(mapped[1], kt.softmax_attention(2 * q, k, v, pattern=heads))
+    compiled = torch.compile(lambda q: kt.softmax_attention(q, k[0], v[0], pattern=heads), fullgraph=True)
+    with pytest.raises(torch._dynamo.exc.TorchDynamoException, match="pattern is of 2 heads"):
+        compiled(q[0])
+
+
+def test_jax():
+    jax = pytest.importorskip("jax")
+    import kernattn.jax as kj
+
+    with jax.enable_x64(True):
+        arrays, bias = inputs()
+        given = [jax.numpy.asarray(x) for x in (*arrays, bias)]
+
+        def number(q, k, v, bias, **options):
+            return (kj.softmax_attention(q, k, v, key_bias=bias, pattern=PATTERN, causal=True, **options) ** 2).sum()
+
+        out, back = ka.vjp(ka.softmax_attention, *arrays, key_bias=bias, pattern=PATTERN, causal=True)
+        found = back(2 * out)
+        gradients = jax.jit(jax.grad(number, argnums=(0, 1, 2, 3)))(*given)
+        for x, y in zip(gradients, (found.q, found.k, found.v, found.key_bias), strict=True):
+            np.testing.assert_allclose(x, y, rtol=1e-10, atol=1e-12)
