@@ -28,8 +28,8 @@ def vjp(
     Parameters
     ----------
     function : callable
-        `linear_attention`, `causal_linear_attention`, `key_state`, `attend`, `softmax_attention`, or a feature map
-        (also its `query` and `key`). Maps must have a spec.
+        `linear_attention`, `causal_linear_attention`, `key_state`, `attend`, `softmax_attention`,
+        `attention.softmax_with_lse`, or a feature map (also its `query` and `key`). Maps must have a spec.
     *args : object
         What the function takes.
     learn : tuple of str
