@@ -288,13 +288,22 @@ def _blocks(c: int, rows: int, columns: int) -> Part:
 
 def _taken_by(x: Floats, points: Floats, window: int) -> Integers:
     """Return the tokens of largest cosine with each centroid, (H, c, window), ascending."""
-    across, directions = np.swapaxes(_unit_rows(x), -1, -2), _unit_rows(points)
+    across, opposites = np.swapaxes(_unit_rows(x), -1, -2), -_unit_rows(points)
     step, found = max(1, SCORES // (len(x) * x.shape[1])), []
     for at in range(0, points.shape[1], step):
         with np.errstate(invalid="ignore"):
-            scores = directions[:, at : at + step] @ across
-        found.append(np.sort(np.argpartition(-scores, window - 1, axis=-1)[..., :window], axis=-1))
+            scores = opposites[:, at : at + step] @ across
+        found.append(_least(scores, window))
     return np.concatenate(found, axis=1)
+
+
+def _least(scores: Floats, window: int) -> Integers:
+    """Return where the least `window` numbers of each row stand, ascending; of equals any, and NaN last."""
+    last = np.partition(scores, window - 1, axis=-1)[..., window - 1 : window]
+    there = scores <= last
+    if np.all(np.count_nonzero(there, axis=-1) == window):
+        return (np.flatnonzero(there) % scores.shape[-1]).reshape(*scores.shape[:-1], window)
+    return np.sort(np.argpartition(scores, window - 1, axis=-1)[..., :window], axis=-1)
 
 
 def _taken(x: Array, rows: Integers) -> Array:

@@ -112,6 +112,19 @@ def test_tokens_and_centroids_of_any_size(monkeypatch):
         monkeypatch.undo()
 
 
+def test_equal_tokens_and_nan_are_served():
+    """Of equals any are taken, as many as the window; NaN is taken last."""
+    q, k, v, centroids = inputs(8, 40, 40, heads=())
+    k[:] = k[0]
+    out = routing(k, k, v, centroids[:, :1], window=7)
+    rows = np.any(out != 0, axis=-1)
+    assert rows.sum() == 7
+    np.testing.assert_allclose(out[rows], np.broadcast_to(out[rows][0], (7, 4)))
+    q[5] = np.nan
+    k = q.copy()
+    np.testing.assert_array_equal(np.isfinite(routing(q, k, v, centroids, window=39)).all(axis=1), True)
+
+
 def test_torch_differentiates():
     torch = pytest.importorskip("torch")
     q, k, v, centroids = inputs(5, 24, 24, heads=(), c=3)
