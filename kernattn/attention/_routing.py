@@ -302,7 +302,8 @@ def _least(scores: Floats, window: int) -> Integers:
     last = np.partition(scores, window - 1, axis=-1)[..., window - 1 : window]
     there = scores <= last
     if np.all(np.count_nonzero(there, axis=-1) == window):
-        return (np.flatnonzero(there) % scores.shape[-1]).reshape(*scores.shape[:-1], window)
+        found: Integers = np.flatnonzero(there) % scores.shape[-1]
+        return found.reshape(*scores.shape[:-1], window)
     return np.sort(np.argpartition(scores, window - 1, axis=-1)[..., :window], axis=-1)
 
 
