@@ -15,7 +15,7 @@ from kernattn.attention._check import check_arrays
 from kernattn.attention.patterns._base import Integers, Pattern, Sees
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.intervals import part_of
-from kernattn.ops.plan import SIDE, Part, Plan, packed, visits_of
+from kernattn.ops.plan import SIDE, Part, Plan, frozen, packed, visits_of
 
 __all__ = ["LSH", "lsh"]
 
@@ -68,8 +68,7 @@ class LSH(Pattern):
                 words = words & _earlier_tokens(frame, order, queries)
             for before in chunks[:number]:
                 words = words & ~_met(frame, before[queries], before[order])
-            part = _narrowed(frame, words, queries - (length - n), order)
-            parts.append(_frozen(part))
+            parts.append(frozen(_narrowed(frame, words, queries - (length - n), order)))
         return tuple(part for part in parts if len(part.visits))
 
     def _chunks(self, head: int) -> Integers:
@@ -174,14 +173,6 @@ def _narrowed(frame: _Frame, words: Words, queries: Integers, keys: Integers) ->
     ends = np.searchsorted(frame.tile[there], np.arange(len(tiles)), side="right")
     tiles = np.stack([tiles[:, 0], tiles[:, 1], np.append(0, ends[:-1]), ends], axis=-1)
     return Part(queries, keys, tiles, visits, words[there & partial])
-
-
-def _frozen(part: Part) -> Part:
-    """Return the part, its arrays read-only."""
-    for array in part:
-        if array is not None:
-            array.setflags(write=False)
-    return part
 
 
 def lsh(x: Array, *, rotations: Array, chunk: int, key_mask: Array | None = None) -> LSH:
