@@ -12,7 +12,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-from kernattn._array import Array, namespace
+from array_api_compat import device
+
+from kernattn._array import Array, anywhere, dtype_name, namespace
 from kernattn._dispatch import Op
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.attend_vjp import OP as ATTEND_VJP
@@ -44,6 +46,8 @@ __all__ = [
     "linear_attention",
     "linear_attention_vjp",
 ]
+
+MOST_OF_FLOAT32 = 1000.0  # the largest logarithm with four digits after the point
 
 Way: TypeAlias = Callable[[Op, Array], Callable[..., Any]]
 Specs: TypeAlias = tuple[MapSpec, MapSpec]
@@ -103,11 +107,37 @@ def linear_attention(
 def linear_attention_vjp(
     way: Way, specs: Specs, learn: bool, given: Given, out: Array, kept: tuple[PeakedSum, Normaliser], g: Array
 ) -> tuple[MapCotangent, MapCotangent, Array]:
-    """Return the cotangents of q, k and v."""
+    """Return the cotangents of q, k and v, of float64 where the peaks of the sums are too large for digits."""
     (q, k, v, key_mask), (sums, normaliser) = given, kept
+    if _coarse(sums.peak):
+        return _linear_attention_vjp_in_float64(way, specs, learn, given, g)
     found, dq = way(ATTEND_VJP, q)(sums, q, specs[0].unscaled, out, normaliser, g, learn)
     dk, dv = way(KEY_STATE_VJP, v)(k, v, specs[1], key_mask, found, learn)
     return dq, dk, dv
+
+
+def _coarse(peak: Array) -> bool:
+    """Are there peaks in float32, in host memory, whose rounding is felt in what they are a logarithm of?"""
+    if dtype_name(peak) == "float64" or str(device(peak)) != "cpu":
+        return False
+    xp = namespace(peak=peak)
+    return anywhere(xp.isfinite(peak) & (xp.abs(peak) > MOST_OF_FLOAT32))
+
+
+def _linear_attention_vjp_in_float64(
+    way: Way, specs: Specs, learn: bool, given: Given, g: Array
+) -> tuple[MapCotangent, MapCotangent, Array]:
+    """Return the same, from arrays in float64 on: no number of another rounding gets in."""
+    *arrays, key_mask = given
+    xp = namespace(g=g)
+    wide = *(xp.astype(x, xp.float64) for x in arrays), key_mask
+    out, kept = linear_attention(way, specs, *wide)
+    dq, dk, dv = linear_attention_vjp(way, specs, learn, wide, out, kept, xp.astype(g, xp.float64))
+    found = []
+    for x, (dx, *numbers) in zip(arrays, (dq, dk), strict=False):
+        rest = (None if y is None else xp.astype(y, xp.float32) for y in numbers)
+        found.append(MapCotangent(xp.astype(dx, x.dtype), *rest))
+    return found[0], found[1], xp.astype(dv, arrays[2].dtype)
 
 
 def causal(
