@@ -23,6 +23,7 @@ class Order(NamedTuple):
     """In which order a part wants the keys of which heads."""
 
     tokens: NDArray[np.int64]
+    once: bool  # is each token there once at most?
     k: NDArray[np.int64]
     v: NDArray[np.int64]
     rows: NDArray[np.int64]  # of the mask and the bias
@@ -50,7 +51,8 @@ def order_of(tokens: Tokens, heads: NDArray[np.int64]) -> tuple[Order | None, ND
     if tokens is None:
         return None, heads
     found = [np.unique(heads[:, at], return_inverse=True) for at in range(3)]
-    return Order(tokens, *(x for x, _ in found)), np.stack([at.reshape(-1) for _, at in found], axis=-1)
+    once = len(np.unique(tokens)) == len(tokens)
+    return Order(tokens, once, *(x for x, _ in found)), np.stack([at.reshape(-1) for _, at in found], axis=-1)
 
 
 def ordered(order: Order, k: NDArray[Any], v: NDArray[Any], mask: NDArray[np.bool_], bias: NDArray[Any]) -> Inputs:
@@ -80,6 +82,9 @@ def put_back(order: Order, found: NDArray[Any], total: NDArray[Any]) -> None:
 
     def add(low: int, high: int) -> None:
         for head in range(low, high):
-            np.add.at(total[order.rows[head]], order.tokens, found[head])
+            if order.once:
+                total[order.rows[head], order.tokens] += found[head]
+            else:
+                np.add.at(total[order.rows[head]], order.tokens, found[head])
 
     share(add, len(found), found.nbytes / BYTES_PER_SECOND)
