@@ -209,16 +209,25 @@ class TorchCuda(Torch):
         return cupy.from_dlpack(array)
 
     def give(self, array: Array, like: Array) -> Array:
-        """Return the tensor of a CuPy array's memory, which it keeps from CuPy's pool for as long as it lives."""
+        """Return the tensor of a CuPy array's memory, which is PyTorch's."""
         if array.dtype.kind == "V":  # bfloat16
             return self.torch.from_dlpack(array.view(np.int16)).view(self.bfloat16)
         return self.torch.from_dlpack(array)
 
     def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
-        """Return the same in the context of PyTorch's device and its current stream."""
+        """Return the same on PyTorch's device and its current stream, in memory of PyTorch's allocator."""
         cupy, device = imported("cupy"), like.device.index
         stream = self.torch.cuda.current_stream(like.device)
-        with cupy.cuda.Device(device), cupy.cuda.ExternalStream(stream.cuda_stream, device):
+
+        def room(size: int) -> Any:
+            held = self.torch.empty(size, dtype=self.torch.uint8, device=like.device)
+            return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(held.data_ptr(), size, held, device), 0)
+
+        with (
+            cupy.cuda.Device(device),
+            cupy.cuda.ExternalStream(stream.cuda_stream, device),
+            cupy.cuda.using_allocator(room),
+        ):
             return super().run(op, like, arguments)
 
 

@@ -301,8 +301,8 @@ def test_plain_values_and_tuples_cross_as_they_are(kind):
 
 
 def test_cuda_tensors_run_on_their_device_and_stream(torch, monkeypatch):
-    """CuPy and CUDA are stood in for: which context is entered when, and what crosses."""
-    events = []
+    """CuPy and CUDA are stood in for: which context is entered when, what crosses, and whose memory is handed out."""
+    events, allocators = [], []
 
     @contextmanager
     def entered(*what):
@@ -310,12 +310,20 @@ def test_cuda_tensors_run_on_their_device_and_stream(torch, monkeypatch):
         yield
         events.append("left")
 
+    def allocator(room):
+        allocators.append(room)
+        return entered("allocator")
+
     cuda = SimpleNamespace(Device=partial(entered, "device"), ExternalStream=partial(entered, "stream"))
+    cuda.using_allocator, cuda.UnownedMemory, cuda.MemoryPointer = allocator, lambda *x: x, lambda *x: x
     monkeypatch.setitem(sys.modules, "cupy", SimpleNamespace(cuda=cuda, from_dlpack=np.from_dlpack))
     stream = SimpleNamespace(cuda_stream=77)
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device: stream)
 
     def op(x, dtype):
+        (pointer, size, held, device), offset = allocators[-1](24)
+        assert (pointer, size, device, offset) == (held.data_ptr(), 24, None, 0)
+        assert (held.nbytes, held.dtype, held.device) == (24, torch.uint8, torch.device("cpu"))
         events.append((x.dtype, dtype))
         x[0] = 2.0
         return x, x + 1
@@ -327,7 +335,8 @@ def test_cuda_tensors_run_on_their_device_and_stream(torch, monkeypatch):
         assert more.dtype == x.dtype
         assert more.tolist() == [3.0, 1.0, 1.0]
         dtype = numpy_dtype(name)
-        assert events == [("device", None), ("stream", 77, None), (dtype, dtype), "left", "left"]
+        entries = [("device", None), ("stream", 77, None), ("allocator",)]
+        assert events == [*entries, (dtype, dtype), "left", "left", "left"]
     with pytest.raises(_bridge.Kept, match="gradient"):
         _bridge.TorchCuda().call(op, x, (x.float().requires_grad_(), None))
 
