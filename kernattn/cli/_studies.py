@@ -83,6 +83,10 @@ def _add_preset(studies: Any, name: str, preset: Any) -> None:
     parser = studies.add_parser(name, help=plain(preset.title), description=preset.claim)
     parser.set_defaults(run=_preset, study=name)
     _add_common(parser, name)
+    if preset.data:
+        parser.add_argument(
+            "--data", type=Path, metavar="FILE.npz", help="your own q (n, d), k (n, d), v (n, e), in their order"
+        )
     parser.add_argument(
         "--set",
         type=axis,
@@ -157,6 +161,7 @@ def _preset(options: argparse.Namespace) -> None:
             seed=options.seed or 0,
             precision=options.precision,
             axes=axes,
+            data=getattr(options, "data", None),
             workers=_workers(options),
             progress=None,
         )

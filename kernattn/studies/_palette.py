@@ -10,7 +10,7 @@ from kernattn.features import ESTIMATORS
 from kernattn.projections import PROJECTIONS
 from kernattn.studies._records import Record, names
 
-__all__ = ["GREY", "UNIFORM", "Look", "arrangement", "look", "look_of", "series"]
+__all__ = ["GREY", "UNIFORM", "Look", "arrangement", "look", "look_of", "mechanism", "series"]
 
 Look = dict[str, Any]
 GREY = "#4d4d4d"
@@ -61,6 +61,17 @@ ARRANGEMENTS: dict[str, tuple[str, str, Any]] = {  # where projections or landma
     "rpcholesky": (VERMILION, "D", "-"),
     "greedy": (PINK, "P", ":"),
 }
+MECHANISMS: dict[str, tuple[str, str, Any]] = {  # of attention; features as elsewhere, and what has them, too
+    "local": (BLUE, "o", "-"),
+    "bigbird": (SKY, "v", "-"),
+    "lsh": (ORANGE, "D", "-"),
+    "routing": (PINK, "P", "-"),
+    "pooling": (GREEN, "^", "-"),
+    "linformer": (OLIVE, "p", "-"),
+    "nystrom": (WINE, "X", "-"),
+    "favor": (VERMILION, "s", "-"),
+    "scatterbrain": (VERMILION, "d", (0, (3, 1.5))),
+}
 OTHER = (WINE, "*", (0, (8, 3)))
 
 
@@ -109,6 +120,11 @@ def look_of(records: Sequence[Record], estimator: str, projection: str) -> Look:
 def arrangement(name: str) -> Look:
     """Return colour, marker and line of a projection or of landmarks, in a figure that compares nothing else."""
     return _look(*ARRANGEMENTS.get(name, OTHER), hollow=name in ("iid", "raw_qr"))
+
+
+def mechanism(name: str) -> Look:
+    """Return colour, marker and line of a mechanism of attention."""
+    return _look(*MECHANISMS.get(name, OTHER), hollow=name == "scatterbrain")
 
 
 def series(place: int) -> Look:

@@ -73,6 +73,8 @@ class Preset:
     expected : mapping
         What theory says of a field where it is one number; elsewhere the field ``x_predicted`` says it of x. Either is
         exact: the report counts how many intervals hold it.
+    data : bool
+        Whether it takes queries, keys and values of a file in place of its own.
     page : callable, optional
         ``page(records, files)``: the text of summary.md, in place of claim, verdicts and figures.
     """
@@ -85,6 +87,7 @@ class Preset:
     figures: Mapping[str, Figure]
     formula: str = ""
     expected: Mapping[str, float] = field(default_factory=dict)
+    data: bool = False
     page: Callable[[Sequence[Record], Sequence[str]], str] | None = None
 
 

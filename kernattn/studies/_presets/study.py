@@ -8,6 +8,7 @@ from typing import Any
 
 from kernattn._check import boolean, checked_path, one_of
 from kernattn._extras import require
+from kernattn.errors import ParameterError
 from kernattn.studies._presets.draw import write
 from kernattn.studies._presets.table import PRESETS
 from kernattn.studies._records import Record
@@ -24,6 +25,7 @@ def study(
     seed: int = 0,
     precision: float | None = None,
     axes: Mapping[str, Sequence[Any]] | None = None,
+    data: str | PathLike[str] | None = None,
     workers: int = 0,
     progress: bool | None = False,
 ) -> list[Record]:
@@ -46,6 +48,8 @@ def study(
         Redraw up to 16 times as often, until the leading figure is known so well, as 0.02.
     axes : mapping, optional
         Values of axes, in place of the preset's own.
+    data : str or PathLike, optional
+        An .npz of q, k and v, in place of the preset's own, for one that takes it.
     workers : int
         Processes of one thread each; 0 measures in this process.
     progress : bool or None
@@ -81,12 +85,16 @@ def study(
     """
     preset = PRESETS[one_of("name", name, PRESETS)]
     out = checked_path("out", out)
-    settings = {
+    settings: dict[str, Any] = {
         "quick": boolean("quick", quick),
         "seed": seed,
         "precision": precision,
         "axes": {axis: list(values) for axis, values in (axes or {}).items()},
     }
+    if data is not None:
+        if not preset.data:
+            raise ParameterError(f"the study {name} takes no data; got {data}")
+        settings["data"] = str(checked_path("data", data))
     require("matplotlib", "matplotlib", "the study's figures")
     records = run(preset.sweep, out, workers=workers, progress=progress, settings=settings)
     write(preset, out, records)

@@ -7,6 +7,7 @@ from kernattn.studies._presets.attention_error import ATTENTION_ERROR
 from kernattn.studies._presets.dtype import DTYPE
 from kernattn.studies._presets.estimators import ESTIMATORS
 from kernattn.studies._presets.gaussian_kernel import GAUSSIAN_KERNEL
+from kernattn.studies._presets.mechanisms.preset import MECHANISMS
 from kernattn.studies._presets.nystrom import NYSTROM
 from kernattn.studies._presets.polynomial_sketch.preset import POLYNOMIAL_SKETCH
 from kernattn.studies._presets.preset import Preset
@@ -35,4 +36,5 @@ PRESETS: dict[str, Preset] = {
     "redraw": REDRAW,
     "estimators": ESTIMATORS,
     "time-to-error": TIME_TO_ERROR,
+    "mechanisms": MECHANISMS,
 }

@@ -1,0 +1,1 @@
+"""Mechanisms of attention at equal flops."""
