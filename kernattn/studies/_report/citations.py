@@ -59,6 +59,13 @@ PAPERS = (
         2021,
     ),
     Paper(
+        "Tay, Yi and Dehghani, Mostafa and Abnar, Samira and Shen, Yikang and Bahri, Dara and Pham, Philip and Rao, "
+        "Jinfeng and Yang, Liu and Ruder, Sebastian and Metzler, Donald",
+        "Long Range Arena: A Benchmark for Efficient Transformers",
+        ICLR,
+        2021,
+    ),
+    Paper(
         "Yu, Felix X. and Suresh, Ananda Theertha and Choromanski, Krzysztof and Holtmann-Rice, Daniel and Kumar, "
         "Sanjiv",
         "Orthogonal Random Features",

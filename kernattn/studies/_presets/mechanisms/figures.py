@@ -28,14 +28,15 @@ def error_over_flops(records: Sequence[Record], ax: Any, field: str) -> None:
         banded(ax, [float(r["flops"]) for r in here], interval, mechanism(name), label=spoken(name))
     uniform(ax, 1.0)
     ax.plot([], [], label="uniform attention", **UNIFORM)
-    ax.set_title(records[0]["setting"], loc="left")
+    first = records[0]
+    ax.set_title(f"{first['source']}, T = {first['temperature']:g}: {first['effective_keys']:.0f} keys", loc="left")
 
 
 FIGURES = {
     "error": Figure(
         "The error of attention outputs over flops, by temperature",
         "Mean square error over that of uniform attention; medians of redraws with their intervals, up to "
-        f"{MOST:g}; a panel's effective keys are those that uniform weights of the same entropy have",
+        f"{MOST:g}; T is the temperature, and a panel's keys are those that uniform weights of the same entropy have",
         partial(error_over_flops, field="error"),
         by="setting",
         shows="one ranking of mechanisms",

@@ -17,8 +17,9 @@ MECHANISMS = Preset(
     cost="quick 5, full 130 CPU seconds, after the first run has compiled",
     sweep="kernattn.studies._presets.mechanisms.measure:sweep",
     verdicts=verdicts,
-    formula=r"\frac{\sum_i |\hat{o}_i - o_i|^2}{\sum_i |\bar{v} - o_i|^2}, \quad "
-    r"o_i = \sum_j \frac{e^{q_i^T k_j / (d^{1/2} T)}}{Z_i} v_j",
+    formula=r"\frac{\sum_i |\hat{o}_i - o_i|^2}{\sum_i |u - o_i|^2}, \quad "
+    r"o_i = \sum_j \frac{e^{q_i^T k_j / (d^{1/2} T)}}{Z_i} v_j, \quad "
+    r"u = \frac{1}{n} \sum_j v_j",
     figures=FIGURES,
     data=True,
 )

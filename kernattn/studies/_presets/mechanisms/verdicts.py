@@ -40,7 +40,7 @@ def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> s
     orders = [{pair: _order(setting, pair) for pair in pairs} for setting in settings]
     turned = [p for p in pairs if any(a[p] * b[p] < 0 for a, b in permutations(orders, 2))]
     stays = [p for p in pairs if len({order[p] for order in orders}) == 1 and orders[0][p] != 0]
-    begins = word(len(stays), len(turned), len(pairs) - len(stays) - len(turned))
+    begins = word(0 if turned else len(stays), len(turned), len(pairs) - len(stays))  # one turned pair is against it
     text = judged(f"{begins} {where}", "one ranking of mechanisms serves at every temperature.")
     hot, cold = settings[0], settings[-1]
     text += (
