@@ -40,7 +40,7 @@ def test_what_is_not_seen_leaves_no_trace(name, backend):
         assert all(np.isfinite(x).all() for x in back(g)[:3])
         _, back = ka.vjp(ka.softmax_attention, *spoilt, causal=True, **options)
         found = back(g)
-    assert all(np.isfinite(x).all() for x in found)
+    assert all(np.isfinite(x).all() for x in found[:4])
     assert (found.q[..., :3, :] == 0).all()
 
 
