@@ -154,7 +154,7 @@ def run_gram(cupy, d=70, e=40, frequencies=40, bare="without projection"):
     for kind in ("exp_pair", bare):
         spec, x, _, y, *_ = arrays(cupy, kind, 150, d, e, frequencies)
         phi = features_of(to64(x), spec).values
-        for got, right in zip(gram(x, y, spec), (phi, to64(y)), strict=True):
+        for got, right in zip(gram(x, y, spec, False), (phi, to64(y)), strict=True):
             yield plain(got, np.swapaxes(phi, -1, -2) @ right)
 
 

@@ -43,7 +43,7 @@ def test_unaligned_arrays(cupy, monkeypatch, dtype):
             block_softmax(a, b, c, 0.3, CAUSAL, None)[0],
             features(a, spec),
         ]
-        results += gram(a, b, spec)
+        results += gram(a, b, spec, False)
         token, after = step(state, *(move(x[:, 0]) for x in (q, k, v)), spec, spec, None, True)
         return [to64(x) for x in (*results, token, *after)]
 

@@ -35,7 +35,7 @@ CALLS = {
     "causal": lambda q, k, v: (ka.causal_linear_attention(q, k, v, maps())[0],),
     "step": lambda q, k, v: steps(q, k, v, maps()),
     "softmax": lambda q, k, v: (ka.softmax_attention(q, k, v, causal=True),),
-    "gram": lambda q, k, v: OPS["gram"].implementation(q)(q, v, maps().spec),
+    "gram": lambda q, k, v: OPS["gram"].implementation(q)(q, v, maps().spec, False),
     "tensor_sketch": lambda q, k, v: (sketch(q, 16),),
     "tensor_sketch by cuFFT": lambda q, k, v: (sketch(q, 12),),
     "orthogonalize": lambda q, k, v: (OPS["orthogonalize"].implementation(q)(q[:, :4], "gram_schmidt"),),
@@ -65,7 +65,7 @@ def test_arrays_of_two_devices_are_refused(cupy):
     with pytest.raises(MixedLibraryError, match="one device"):
         ka.linear_attention(q, k, other, maps())
     with pytest.raises(MixedLibraryError, match=r"one device.*0, 1"):
-        OPS["gram"].implementation(q)(q, other, maps().spec)
+        OPS["gram"].implementation(q)(q, other, maps().spec, False)
     state = ka.key_state(k, v, maps())
     with cupy.cuda.Device(1):
         away = inputs(cupy)[0]

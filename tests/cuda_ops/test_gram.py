@@ -20,7 +20,7 @@ def test_gram(cupy, monkeypatch, kind, dtype):
         monkeypatch.setattr(gpu, "ROOM", room)
         x, y = (array(cupy, 0.5 * rng.normal(size=(2, n, columns)), dtype) for columns in (5, c))
         phi = to64(x) if spec is None else features_of(to64(x), spec).values
-        outer, moment = gpu.gram(x, y, spec)
+        outer, moment = gpu.gram(x, y, spec, False)
         eps = (4 * OPERAND_EPS[dtype] + (2.0**-20 if dtype != "float64" else 0)) * n
         assert outer.dtype == moment.dtype == ("float64" if dtype == "float64" else "float32")
         np.testing.assert_allclose(
@@ -45,7 +45,23 @@ def test_many_tiles_and_parts(cupy, dtype, frequencies, kind):
     how = launch(1, n, frequencies, 2, map_code(dtype, spec, False, x.shape[-1], limits), limits)
     assert how.parts > 1
     assert how.slots > how.side
-    for got, right in zip(gram(x, y, spec), (phi, to64(y)), strict=True):
+    for got, right in zip(gram(x, y, spec, False), (phi, to64(y)), strict=True):
         wanted = phi.T @ right
         eps = (4 * OPERAND_EPS[dtype]) * np.sqrt(n)
         np.testing.assert_allclose(to64(got), wanted, atol=4 * eps * np.abs(phi).max() * np.abs(right).max())
+
+
+@pytest.mark.parametrize("kind", ["exp", None])
+def test_sums_in_float64(cupy, kind):
+    from kernattn.ops.gram.gpu import gram
+
+    rng = np.random.default_rng(2)
+    spec = None if kind is None else specs(rng, kind, 5, 20)
+    x, y = (array(cupy, 0.5 * rng.normal(size=(2, 70, c)), "float32") for c in (5, 2))
+    phi = to64(x) if spec is None else features_of(to64(x), spec).values
+    for got, right in zip(gram(x, y, spec, True), (phi, to64(y)), strict=True):
+        assert got.dtype == "float64"
+        wanted = np.swapaxes(phi, -1, -2) @ right
+        np.testing.assert_allclose(
+            to64(got), wanted, rtol=0, atol=(1e-14 if spec is None else 1e-6) * np.abs(wanted).max() * 4
+        )

@@ -97,7 +97,7 @@ def test_tiles_are_counted_in_x(cupy, monkeypatch):
     x = array(cupy, rng.normal(size=(2, 20, 5)), "float32")
     spec = specs(rng, "relu", 5, 100)
     phi = features_of(to64(x), spec).values
-    outer, moment = gram(x, x, spec)
+    outer, moment = gram(x, x, spec, False)
     np.testing.assert_allclose(to64(outer), np.swapaxes(phi, -1, -2) @ phi, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(to64(moment), np.swapaxes(phi, -1, -2) @ to64(x), rtol=1e-4, atol=1e-4)
     chains = Chains(rng.choice([-1.0, 1.0], size=(3, 2, 8)), rng.random(20), 5)

@@ -1,5 +1,7 @@
 """Sums of outer products of features against their formula in float64."""
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -41,10 +43,10 @@ def test_formula(kind, shape, dtype):
     spec = None if kind is None else spec_of(kind, d, frequencies)
     wanted = formula(x, y, spec)
     tolerance = 1e-13 if dtype == "float64" else 5e-6
-    for backend in ("reference", None):
-        got = OP.implementation(x, backend)(x, y, spec)
+    for backend, wide in product(("reference", None), (False, True)):
+        got = OP.implementation(x, backend)(x, y, spec, wide)
         for a, b in zip(got, wanted, strict=True):
-            assert a.dtype == ("float64" if dtype == "float64" else "float32")
+            assert a.dtype == ("float64" if dtype == "float64" or wide else "float32")
             np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(initial=1e-30) * 4)
 
 
@@ -52,7 +54,7 @@ def test_the_reference_takes_every_kind_of_array(xp):
     x, y = np.random.default_rng(2).standard_normal((2, 30, 4))
     spec = spec_of("sincos", 4, 6)
     with xp.wide():
-        got = reference.gram(xp.asarray(x), xp.asarray(y), spec)
+        got = reference.gram(xp.asarray(x), xp.asarray(y), spec, False)
         assert all(xp.holds(a) for a in got)
     for a, b in zip(got, formula(x, y, spec), strict=True):
         np.testing.assert_allclose(to_numpy(a), b, rtol=1e-12, atol=1e-12)
@@ -66,5 +68,40 @@ def test_rows_are_cut_into_parts(monkeypatch):
     monkeypatch.setattr("kernattn.ops.gram.cpu.WORTH_SHARING", 0.0)
     monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", 0.0)
     x, y = np.random.default_rng(3).standard_normal((2, 1000, 4))
-    for a, b in zip(gram(x, y, spec_of("exp", 4, 6)), formula(x, y, spec_of("exp", 4, 6)), strict=True):
+    for a, b in zip(gram(x, y, spec_of("exp", 4, 6), False), formula(x, y, spec_of("exp", 4, 6)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-9)
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64"])
+@pytest.mark.parametrize("kind", [None, "sincos"])
+def test_many_features(monkeypatch, kind, dtype, wide):
+    """By BLAS: more rows than a block, more features than a tile, leading axes that broadcast."""
+    pytest.importorskip("numba")
+    from kernattn.ops.gram import blas, cpu
+
+    monkeypatch.setattr(cpu, "FEW", 0)
+    monkeypatch.setattr(blas, "ROWS", 16)
+    monkeypatch.setattr(blas, "TILE", 4)
+    rng = np.random.default_rng(4)
+    spec = None if kind is None else spec_of(kind, 5, 7)
+    for lead, y_lead, n, c in (((), (), 40, 1), ((2, 1), (3,), 33, 2), ((2,), (2,), 1, 0)):
+        x, y = rng.standard_normal((*lead, n, 5)).astype(dtype), rng.standard_normal((*y_lead, n, c)).astype(dtype)
+        given = x.copy(), y.copy()
+        for a, b in zip(cpu.gram(x, y, spec, wide), formula(x, y, spec), strict=True):
+            assert a.dtype == ("float64" if dtype == "float64" or wide else "float32")
+            b = np.broadcast_to(b, a.shape)
+            tolerance = 1e-13 if dtype == "float64" or (wide and spec is None) else 2e-6
+            np.testing.assert_allclose(a, b, rtol=0, atol=tolerance * np.abs(b).max(initial=1e-30) * 4)
+        np.testing.assert_array_equal(x, given[0])
+        np.testing.assert_array_equal(y, given[1])
+
+
+def test_sums_in_float64_have_no_negative_eigenvalues():
+    """Of float32 features, more than rows: sums in float32 have some of order n eps."""
+    x = np.random.default_rng(5).standard_normal((300, 8)).astype("f4")
+    spec = spec_of("sincos", 8, 300)
+    total, _ = OP.implementation(x)(x, x[:, :0], spec, True)
+    values = np.linalg.eigvalsh(total)
+    assert values[0] > -len(x) * np.finfo("f8").eps * values[-1]
+    np.testing.assert_array_equal(total, total.T)

@@ -1,6 +1,8 @@
-"""Sums of outer products of features by Numba: a block of features at a time, added to one triangle of G from cache."""
+"""Sums of outer products of features: of few by Numba, from cache, a block of rows at a time; of many by BLAS."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
@@ -10,23 +12,41 @@ from kernattn.ops._numba.heads import heads
 from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, nothing
 from kernattn.ops._numba.packing import as_given
 from kernattn.ops.features.sides import keys
+from kernattn.ops.gram.blas import add_blocks
 from kernattn.ops.gram.loops import add_outer
 from kernattn.ops.spec import MapSpec
 
 __all__ = ["gram"]
 
 ROWS, SPAN = 128, 256  # of a block of features
+FEW = 4096  # bytes of a row of features: up to here the loop is level with BLAS, or faster
 
 
-def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
+def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, Array]:
     """Return phi^T phi (..., M, M) and phi^T y (..., M, c)."""
-    dtype = accumulation(x)
+    dtype = np.dtype(np.float64) if wide else accumulation(x)
+    features = x.shape[-1] if spec is None else spec.num_features_of(x.shape[-1])
+    return (_by_loop if features * dtype.itemsize <= FEW else _by_blas)(x, y, spec, dtype, features)
+
+
+def _by_blas(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], features: int) -> tuple[Array, Array]:
+    lead = np.broadcast_shapes(x.shape[:-2], y.shape[:-2])
+    rows, values = (np.broadcast_to(a, (*lead, *a.shape[-2:])) for a in (x, y))
+    total = np.empty((*lead, features, features), dtype)
+    cross = np.empty((*lead, features, y.shape[-1]), dtype)
+    for i in np.ndindex(lead):
+        add_blocks(rows[i], values[i], spec, total[i], cross[i])
+    return total, cross
+
+
+def _by_loop(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], features: int) -> tuple[Array, Array]:
     (*lead, n, width), (*y_lead, _, columns) = x.shape, y.shape
+    x = x.astype(dtype, copy=False)
     if spec is None:
         phi, rows, given = as_given(dtype, width), flat(x, dtype), nothing(dtype)
     else:
         phi, rows, given, *_ = keys(x, spec, dtype)
-    features, who = phi.features, heads(None, tuple(lead), tuple(y_lead))
+    who = heads(None, tuple(lead), tuple(y_lead))
     flops = features * (features + 2.0 * columns + 2.0 * phi.dim * phi.projects)
     seconds = len(who.k) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
     parts = 1

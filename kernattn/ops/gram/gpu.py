@@ -17,6 +17,7 @@ from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast, merged_lead
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
 from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces, row_length
+from kernattn.ops.features.gpu import features as written
 from kernattn.ops.features.reference import features as composed
 from kernattn.ops.spec import MapSpec
 
@@ -81,12 +82,16 @@ def launch(entries: int, n: int, frequencies: int, columns: int, code: MapCode, 
     )
 
 
-def gram(x: Array, y: Array, spec: MapSpec | None) -> tuple[Array, Array]:
+def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, Array]:
     """Return phi^T phi (..., M, M) and phi^T y (..., M, c)."""
     import cupy
 
     if spec is not None and spec.row_form is not None:  # the kernels have no such log scale
         x, spec = composed(x, spec), None
+    if wide and dtype_name(x) != "float64":  # features are made in their own dtype
+        x = x.astype(cupy.float32, copy=False)
+        x, spec = (x if spec is None else written(x, spec)), None
+        x, y = (a.astype(cupy.float64) for a in (x, y))
     device = runtime.limits()
     lead = merged_lead(x.shape[:-2], y.shape[:-2])
     x, y = broadcast(x, lead, 2), broadcast(y, lead, 2)

@@ -160,10 +160,17 @@ def gram(o: Sizes) -> Race:
     n, m = o.n, o.features
     phi = random_features(Gaussian(lengthscale=float(np.sqrt(o.dim))), o.dim, m, "trigonometric", rng=o.seed)
 
-    def apart() -> tuple[Array, Array]:
-        features = phi(x)
-        return features.T @ features, features.T @ y
+    def apart(dtype: str) -> tuple[Array, Array]:
+        features = phi(x).astype(dtype, copy=False)
+        return features.T @ features, features.T @ y.astype(dtype, copy=False)
 
-    ours = partial(GRAM.implementation(x), x, y, phi.spec)
+    ours = GRAM.implementation(x)
+    calls: dict[str, Call] = {
+        "ours": partial(ours, x, y, phi.spec, False),
+        "our features, then BLAS": partial(apart, x.dtype.name),
+    }
+    if x.dtype.name != "float64":
+        calls["ours, summed in float64"] = partial(ours, x, y, phi.spec, True)
+        calls["our features, then BLAS in float64"] = partial(apart, "float64")
     flops = n * (o.dim * float(m) + m * (m + 1.0) + 2.0 * m)
-    return Race({"ours": ours, "our features, then BLAS": apart}, Work(float(x.nbytes), flops, n * m / 2.0))
+    return Race(calls, Work(float(x.nbytes), flops, n * m / 2.0))
