@@ -19,32 +19,42 @@ from kernattn.ops._numba.registers import LINE, ROWS, lanes
 __all__ = ["aligned", "copy", "pad", "tile_rows", "whole", "window"]
 
 
+def _view(context, builder, array, value, start, size):
+    """Return the code of a view of an array, which owns nothing; of all of it where there is no size."""
+    view = types.Array(array.dtype, 1, "C")
+    source = context.make_array(array)(context, builder, value)
+    result = context.make_array(view)(context, builder)
+    size = source.nitems if size is None else size
+    bytes_each = context.get_abi_sizeof(context.get_value_type(array.dtype))
+    width = ir.Constant(context.get_value_type(types.intp), bytes_each)
+    result.meminfo = cgutils.get_null_value(result.meminfo.type)
+    result.parent = cgutils.get_null_value(result.parent.type)
+    result.nitems = size
+    result.itemsize = width
+    result.data = source.data if start is None else builder.gep(source.data, [start])
+    result.shape = cgutils.pack_array(builder, [size])
+    result.strides = cgutils.pack_array(builder, [width])
+    return result._getvalue()
+
+
 @intrinsic
 def window(context, array, start, size):
     """Return elements start to start + size of a flat array; of one type, whether that may be written or not."""
-    view = types.Array(array.dtype, 1, "C")
 
     def codegen(context, builder, signature, args):
-        source = context.make_array(signature.args[0])(context, builder, args[0])
-        result = context.make_array(view)(context, builder)
-        bytes_each = context.get_abi_sizeof(context.get_value_type(array.dtype))
-        width = ir.Constant(context.get_value_type(types.intp), bytes_each)
-        result.meminfo = cgutils.get_null_value(result.meminfo.type)
-        result.parent = cgutils.get_null_value(result.parent.type)
-        result.nitems = args[2]
-        result.itemsize = width
-        result.data = builder.gep(source.data, [args[1]])
-        result.shape = cgutils.pack_array(builder, [args[2]])
-        result.strides = cgutils.pack_array(builder, [width])
-        return result._getvalue()
+        return _view(context, builder, signature.args[0], *args)
 
-    return view(array, types.intp, types.intp), codegen
+    return types.Array(array.dtype, 1, "C")(array, types.intp, types.intp), codegen
 
 
-@inner
-def whole(array):
+@intrinsic
+def whole(context, array):
     """Return all of a flat array, as the type that windows have: loops then compile their parts once."""
-    return window(array, 0, array.size)
+
+    def codegen(context, builder, signature, args):
+        return _view(context, builder, signature.args[0], args[0], None, None)
+
+    return types.Array(array.dtype, 1, "C")(array), codegen
 
 
 @inner

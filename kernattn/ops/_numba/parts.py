@@ -1,7 +1,9 @@
 """Parts of loops, which compiled code alone calls: typed and lowered apart, made machine code inside their loops only.
 
 Numba takes every function for a program of its own: optimised with all that it calls, turned into machine code, kept on
-disk, and all that once more for constants among its arguments. Of a part that is lost.
+disk, and all that once more for constants among its arguments. Of a part that is lost. So is the count of who looks at
+an array: what a part is given lives as long as it runs, and an atomic addition is as long as twenty others. Those parts
+count alone that make arrays, or call one that does.
 """
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
@@ -16,7 +18,10 @@ from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
 from numba.core.registry import CPUDispatcher
 
-__all__ = ["Part", "PartCompiler"]
+__all__ = ["Part", "PartCompiler", "makes_arrays"]
+
+MAKERS = {"array", "empty", "full", "zeros"}
+"""Names of what returns an array of its own."""
 
 
 class _Library(JITCodeLibrary):  # type: ignore[misc]
@@ -55,7 +60,8 @@ class Part(CPUDispatcher):  # type: ignore[misc]
     """A function that compiled code calls, compiled once for the types of its arguments, whatever they are."""
 
     def __init__(self, part, **options) -> None:
-        options |= {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True}
+        self.makes_arrays = makes_arrays(part)
+        options |= {"nopython": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": self.makes_arrays}
         super().__init__(part, targetoptions=options, pipeline_class=PartCompiler)
 
     def get_call_template(self, args, kws):
@@ -63,3 +69,10 @@ class Part(CPUDispatcher):  # type: ignore[misc]
 
     def __call__(self, *given) -> Any:
         raise TypeError(f"{self.__name__} is a part of loops: compiled code alone calls it")
+
+
+def makes_arrays(function) -> bool:
+    """Does a function make arrays, or call a part that stands above it and does? Numba refuses to without a count."""
+    names, known = function.__code__.co_names + function.__code__.co_freevars, function.__globals__
+    parts = (part for name in names if isinstance(part := known.get(name), Part))
+    return not MAKERS.isdisjoint(names) or any(part.makes_arrays for part in parts)

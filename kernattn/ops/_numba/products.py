@@ -178,6 +178,6 @@ def transpose(a, a_at, a_row, m, n, b, b_at, b_row):
     for i in range(0, whole_m, width):
         for j in range(0, whole_n, width):
             _transpose_block(a, a_at + i * a_row + j, a_row, b, b_at + j * b_row + i, b_row)
-    for i in range(m):
+    for i in range(0 if whole_n < n else whole_m, m):
         for j in range(whole_n if i < whole_m else 0, n):
             b[b_at + j * b_row + i] = a[a_at + i * a_row + j]

@@ -1,5 +1,7 @@
 """What is compiled, when it is out of date, and for which vectors."""
 
+import importlib
+import pkgutil
 import signal
 import threading
 
@@ -12,7 +14,10 @@ pytest.importorskip("numba")
 from numba.core.caching import FunctionCache
 from numba.core.errors import TypingError
 
+import kernattn.ops
 from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.memory import aligned, window
+from kernattn.ops._numba.parts import Part, makes_arrays
 
 
 def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
@@ -68,6 +73,28 @@ def test_parts_are_compiled_once_whatever_is_constant_and_kept_in_their_loops_al
     assert power.stats.cache_path is None
     with pytest.raises(TypeError):
         power(1.5, 2)
+
+
+def test_parts_that_make_no_arrays_count_none():
+    @inner
+    def room(x):
+        return aligned(x.size, x)
+
+    @inner
+    def first(x):
+        return window(x, 0, 1)[0]
+
+    assert room.makes_arrays
+    assert not first.makes_arrays
+    assert makes_arrays(room.py_func)
+
+
+def test_every_part_knows_whether_it_makes_arrays_though_a_part_may_stand_below_it():
+    names = [module.name for module in pkgutil.walk_packages(kernattn.ops.__path__, "kernattn.ops.")]
+    modules = map(importlib.import_module, [name for name in names if name.endswith("loops") or "_numba" in name])
+    parts = [part for module in modules for part in vars(module).values() if isinstance(part, Part)]
+    assert len(parts) > 100
+    assert [part for part in parts if part.makes_arrays != makes_arrays(part.py_func)] == []
 
 
 @pytest.mark.parametrize(("features", "size"), [("", 16), ("+avx,+avx2,+fma", 32)])
