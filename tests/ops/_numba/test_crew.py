@@ -29,7 +29,8 @@ def three_threads(monkeypatch):
 @inner
 def _slab(arguments, low, high):
     seen, arrived, met, wanted = arguments
-    seen[low:high] += 1
+    for i in range(low, high):
+        seen[i] += 1
     module._add(arrived, 0, 1)
     left = LOOKS
     while module._get(arrived, 0, 0) < wanted and left > 0:
