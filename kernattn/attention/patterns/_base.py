@@ -24,6 +24,7 @@ __all__ = [
     "Pattern",
     "Sees",
     "part_from",
+    "planned_anew",
     "rows_at",
     "whole_number",
     "whole_rows",
@@ -102,7 +103,7 @@ class Pattern(ABC):
         return self._planned(n, length, boolean("causal", causal))
 
     def _planned(self, n: int, length: int, causal: bool) -> Plan:
-        return _plan(self, n, length, causal)
+        return _kept(self, n, length, causal)
 
     @final
     @in_a_graph
@@ -125,10 +126,13 @@ class Pattern(ABC):
         return Intersection(self, other)
 
 
-@lru_cache(maxsize=32)
-def _plan(pattern: Pattern, n: int, length: int, causal: bool) -> Plan:
+def planned_anew(pattern: Pattern, n: int, length: int, causal: bool) -> Plan:
+    """Return the plan, made as for the first time."""
     heads = pattern._parts(n, length, causal)
     return Plan("parts", n, length, tuple(tuple(part for part in parts if len(part.visits)) for parts in heads))
+
+
+_kept = lru_cache(maxsize=32)(planned_anew)
 
 
 def rows_at(n: int, length: int) -> Integers:

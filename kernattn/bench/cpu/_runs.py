@@ -9,6 +9,7 @@ import numpy as np
 
 from kernattn.bench.cpu._cases.gradients import GRADIENTS
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
+from kernattn.bench.cpu._cases.patterns import PATTERNS
 from kernattn.ops._numba.registers import VECTOR
 
 __all__ = ["PARTS", "Run", "held_to_avx2", "unheld"]
@@ -67,6 +68,7 @@ _BACKWARD = " ".join(name for name in GRADIENTS if name.startswith("backward-"))
 _AGAINST_TORCH = "--rounds 3 --cases gradients-causal-elu1 gradients-causal-favor --n 4096 16384"
 _SOFTMAX = "--rounds 3 --cases gradients-softmax gradients-softmax-causal"
 _FOR_SOFTMAX = "--rounds 3 --cases gradients-elu1-for-softmax gradients-favor-for-softmax --n 16384"
+_PATTERNS = f"--rounds 5 --cases {' '.join(PATTERNS)}"
 _STEPS = ("--rounds 7 --cases step step-in-place --heads 256", "--rounds 7 --cases step step-in-place")
 
 PARTS: dict[str, tuple[Run, ...]] = {
@@ -82,6 +84,9 @@ PARTS: dict[str, tuple[Run, ...]] = {
         Run(_AGAINST_TORCH.replace("--cases", "--asleep --cases"), 2),
         *(Run(each, count) for each in (_SOFTMAX, _FOR_SOFTMAX) for count in (2, 1)),
     ),
+    "patterns": _everywhere(_PATTERNS, threads=(1,)),
+    "pattern-lengths": (Run("--rounds 3 --cases pattern-local --n 16384", 1),),
+    "lsh": _everywhere("--rounds 3 --cases lsh", threads=(1,)),
     "libraries": (Run(f"--rounds 3 --cases {' '.join(LIBRARIES)}"),),
     "features": (
         Run("--rounds 3 --cases gaussian-features hadamard-features tensor-sketch gram"),

@@ -31,6 +31,7 @@ from kernattn.bench.cpu._cases.gradients import GRADIENTS
 from kernattn.bench.cpu._cases.hashing import hashed
 from kernattn.bench.cpu._cases.kernels import KERNELS, matrix
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
+from kernattn.bench.cpu._cases.patterns import PATTERNS
 
 __all__ = ["CASES"]
 
@@ -57,6 +58,7 @@ CASES = {
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),
     "lsh": Case(hashed),
+    **PATTERNS,
     **GRADIENTS,
     **LIBRARIES,
     **EDGES,

@@ -1,0 +1,102 @@
+"""Peers of attention over patterns, each called in the way in which we know it fastest, where it is installed."""
+
+from __future__ import annotations
+
+from functools import partial
+from importlib import import_module
+from types import SimpleNamespace
+from typing import Any, cast
+
+from kernattn.bench._races import Call
+from kernattn.bench.cpu._peers import torch_of
+
+__all__ = ["bigbird_hf", "flex", "local_attention", "longformer_hf", "sdpa_in_chunks", "sdpa_with_mask"]
+
+CHUNK = 64  # queries: more are slower at a window of 256
+
+
+def sdpa_in_chunks(q: Any, k: Any, v: Any, window: int) -> Call:
+    """Blocks of queries side by side, each with the keys of its window, hidden by a mask of one block.
+
+    Keys are views of padded ones, put together in each call: scaled_dot_product_attention takes no strides of windows.
+    """
+    torch, tensors = torch_of(q, k, v)
+    h, n, d = q.shape
+    blocks, wide = n // CHUNK, CHUNK + 2 * window
+    i, j = torch.arange(CHUNK)[:, None], torch.arange(wide)
+    token = CHUNK * torch.arange(blocks)[:, None, None] + j - window  # of key j
+    sees = ((j >= i) & (j <= i + 2 * window) & (token >= 0) & (token < n))[None]
+    bias = torch.where(sees, 0.0, -torch.inf).to(tensors[0].dtype)
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        k, v = (
+            torch.nn.functional.pad(x, (0, 0, window, window)).unfold(1, wide, CHUNK).transpose(-1, -2) for x in (k, v)
+        )
+        q = q.view(h, blocks, CHUNK, d)
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, bias).view(h, n, -1)
+
+    return cast(Call, partial(torch.inference_mode()(run), *tensors))
+
+
+def sdpa_with_mask(q: Any, k: Any, v: Any, window: int) -> Call:
+    """Exact attention with a mask (n, n) of floats, which is faster than one of booleans."""
+    torch, tensors = torch_of(*(x[None] for x in (q, k, v)))
+    at = torch.arange(q.shape[1])
+    bias = torch.where((at[:, None] - at).abs() <= window, 0.0, -torch.inf).to(tensors[0].dtype)
+    run = torch.inference_mode()(torch.nn.functional.scaled_dot_product_attention)
+    return cast(Call, partial(run, *tensors, bias))
+
+
+def flex(q: Any, k: Any, v: Any, window: int) -> Call:
+    """flex_attention, compiled by Inductor, with blocks made ahead."""
+    torch, tensors = torch_of(*(x[None] for x in (q, k, v)))
+    module = import_module("torch.nn.attention.flex_attention")
+    n = q.shape[1]
+    near = module.create_block_mask(
+        lambda b, h, i, j: (j - i <= window) & (i - j <= window), None, None, n, n, device="cpu"
+    )
+    run = torch.compile(module.flex_attention, fullgraph=True, dynamic=False)
+    return cast(Call, partial(torch.inference_mode()(run), *tensors, block_mask=near))
+
+
+def local_attention(q: Any, k: Any, v: Any, window: int) -> Call:
+    """The package's blocks of a window and their neighbours, all of them seen: that spares it a mask of windows."""
+    torch, tensors = torch_of(q, k, v)
+    attend = import_module("local_attention").LocalAttention(
+        window, causal=False, look_backward=1, look_forward=1, use_rotary_pos_emb=False
+    )
+    return cast(Call, partial(torch.inference_mode()(attend.eval()), *tensors))
+
+
+def longformer_hf(q: Any, k: Any, v: Any, window: int) -> Call:
+    """Scores, softmax and values of transformers' LongformerSelfAttention, without projections and global tokens."""
+    torch, tensors = torch_of(*(x.transpose(1, 0, 2)[None].copy() for x in (q, k, v)))
+    module = import_module("transformers.models.longformer.modeling_longformer").LongformerSelfAttention
+    core = module.__new__(module)  # without its layers, of which these functions use none
+    core.__dict__["config"] = SimpleNamespace(onnx_export=False)
+    scale = q.shape[-1] ** -0.5
+
+    def run(q: Any, k: Any, v: Any) -> Any:
+        scores = core._sliding_chunks_query_key_matmul(q * scale, k, window)
+        weights = torch.nn.functional.softmax(scores, dim=-1, dtype=torch.float32)
+        return core._sliding_chunks_matmul_attn_probs_value(weights, v, window)
+
+    return cast(Call, partial(torch.inference_mode()(run), *tensors))
+
+
+def bigbird_hf(q: Any, k: Any, v: Any, block: int, random: int) -> Call:
+    """Attention of transformers' BigBirdBlockSparseAttention, without its projections, in training: random blocks."""
+    torch, tensors = torch_of(*(x[None] for x in (q, k, v)))
+    module = import_module("transformers.models.big_bird.modeling_big_bird")
+    heads, n, d = q.shape
+    config = module.BigBirdConfig(
+        hidden_size=heads * d, num_attention_heads=heads, block_size=block, num_random_blocks=random,
+        max_position_embeddings=n, use_bias=False,
+    )  # fmt: skip
+    core = module.BigBirdBlockSparseAttention(config, seed=0).train()
+    masks = module.BigBirdModel.create_masks_for_block_sparse_attn(torch.ones(1, n), block)
+    blocked, band, rows, columns = masks
+    arguments = (
+        band, rows, columns, blocked, blocked, heads, random, d, block, block, 1, n, n, 0, None, None,
+    )  # fmt: skip
+    return cast(Call, partial(torch.inference_mode()(core.bigbird_block_sparse_attention), *tensors, *arguments))
