@@ -101,6 +101,17 @@ def test_contestants_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch
             np.testing.assert_allclose(found, expected, atol=2e-4, err_msg=contestant)
 
 
+def test_peers_of_windows_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pytest.importorskip("torch"), "compile", lambda run, **how: run)
+    calls = DEVICE.cases["pattern-local"].make(replace(TINY, n=1024, heads=2, dim=4)).calls
+    ours, same = calls["ours"](), ("in chunks", "masked", "flex", "Longformer")
+    found = {name: np.asarray(call()) for name, call in calls.items() if any(word in name for word in same)}
+    assert len(found) >= 2
+    for name, x in found.items():
+        x = x[0].transpose(1, 0, 2) if "Longformer" in name else x.reshape(ours.shape)
+        np.testing.assert_allclose(x, ours, atol=2e-5, err_msg=name)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("name", ["gaussian-features", "tensor-sketch"])
 def test_features_of_torch_are_ours_in_another_basis(name: str, dtype: str) -> None:

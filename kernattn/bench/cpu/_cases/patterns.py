@@ -22,10 +22,12 @@ __all__ = ["PATTERNS"]
 
 WINDOW, BLOCK, RANDOM = 256, 64, 3
 MASKED = 4096  # tokens, up to which a mask (n, n) is raced
+SPARSE = 1024  # tokens, from which transformers' BigBird leaves any out
 
 
 def _square(n: int) -> tuple[int, int]:
-    side = isqrt(n)
+    """Return a shape of n pixels, as nearly square as it can be."""
+    side = next(side for side in range(isqrt(n), 0, -1) if n % side == 0)
     return n // side, side
 
 
@@ -73,7 +75,7 @@ def _rivals(o: Sizes, kind: str, given: tuple[Any, Any, Any]) -> dict[str, Call]
             found["local-attention"] = rivals.local_attention(*given, WINDOW)
         if peers.have("transformers"):
             found["transformers' Longformer"] = rivals.longformer_hf(*given, WINDOW)
-    if kind == "bigbird" and peers.have("torch") and peers.have("transformers") and o.n % BLOCK == 0:
+    if kind == "bigbird" and peers.have("torch") and peers.have("transformers") and o.n >= SPARSE and divides:
         found["transformers' BigBird"] = rivals.bigbird_hf(*given, BLOCK, RANDOM)
     return found
 
