@@ -102,9 +102,10 @@ def test_contestants_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch
 
 
 def test_peers_of_windows_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pytest.importorskip("torch"), "compile", lambda run, **how: run)
+    pytest.importorskip("torch")
+    monkeypatch.setattr("kernattn.bench.cpu._peers.compiles", lambda: False)  # which takes long
     calls = DEVICE.cases["pattern-local"].make(replace(TINY, n=1024, heads=2, dim=4)).calls
-    ours, same = calls["ours"](), ("in chunks", "masked", "flex", "Longformer")
+    ours, same = calls["ours"](), ("in chunks", "masked", "Longformer")
     found = {name: np.asarray(call()) for name, call in calls.items() if any(word in name for word in same)}
     assert len(found) >= 2
     for name, x in found.items():
