@@ -8,7 +8,7 @@ from kernattn._fork import imported as _imported
 from kernattn._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from kernattn import attention, bench, errors, features, kernels, metrics, projections, studies
+    from kernattn import attention, bench, errors, features, kernels, metrics, projections, solvers, studies
     from kernattn._gradients import vjp
     from kernattn._precision import precision
     from kernattn._warmup import warmup
@@ -49,6 +49,7 @@ __all__ = [
     "projections",
     "random_features",
     "softmax_attention",
+    "solvers",
     "studies",
     "vjp",
     "warmup",

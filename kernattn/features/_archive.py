@@ -133,7 +133,7 @@ def opened(path: str | PathLike[str]) -> Iterator[Archive]:
             raise FileFormatError(f"{place} is damaged or not a kernattn file: {error}") from error
 
 
-def write(path: str | PathLike[str], header: str, arrays: dict[str, Float64]) -> None:
+def write(path: str | PathLike[str], header: str, arrays: dict[str, Float64], kind: str = FORMAT) -> None:
     """Write a description and its arrays to `path`, whole or not at all."""
     place = checked_path("path", path)
     if place.is_dir():
@@ -143,4 +143,4 @@ def write(path: str | PathLike[str], header: str, arrays: dict[str, Float64]) ->
     if len(header) > HEADER:
         raise ParameterError(f"the map cannot be saved: its description has {len(header)} characters, over {HEADER}")
     with replacing(place) as file:
-        np.savez(file, format=np.array(FORMAT), header=np.array(header), **arrays)  # type: ignore[arg-type]
+        np.savez(file, format=np.array(kind), header=np.array(header), **arrays)  # type: ignore[arg-type]

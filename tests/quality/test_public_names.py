@@ -17,7 +17,8 @@ ROOMS = ["kernattn.attention.patterns", "kernattn.bench.cpu", "kernattn.bench.gp
 ROOMS += [
     f"kernattn.{room}"
     for room in (
-        "attention", "bench", "features", "huggingface", "jax", "kernels", "metrics", "projections", "studies", "torch",
+        "attention", "bench", "features", "huggingface", "jax", "kernels", "metrics", "projections", "solvers",
+        "studies", "torch",
     )
 ]  # fmt: skip
 

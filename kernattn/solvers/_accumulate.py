@@ -1,0 +1,168 @@
+"""Moments of rows that come in blocks, resumed where a run was killed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext
+from hashlib import blake2b
+from os import PathLike
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array, on_host
+from kernattn._check import checked_path, instance_of, one_of, positive_number, shown
+from kernattn._extras import require
+from kernattn.errors import EmptyInputError, KernattnError, ParameterError, StateMismatchError
+from kernattn.features import FeatureMap
+from kernattn.solvers._files import Place, read, store
+from kernattn.solvers._moments import PRODUCTS, Moments, Rows, checked_rows, merge, sums_of
+
+__all__ = ["accumulate"]
+
+
+def accumulate(
+    phi: FeatureMap,
+    blocks: Iterable[Array | tuple[Array, ...]],
+    *,
+    checkpoint: str | PathLike[str] | None = None,
+    every: float = 60.0,
+    products: str = "float64",
+    progress: bool | None = False,
+    backend: str | None = None,
+) -> Moments:
+    r"""Return the moments of blocks of rows, :math:`\sum_{b} \sum_{i \in b} \phi(x_i) \phi(x_i)^T` and the others.
+
+    Blocks are added in their order, one at a time. With `checkpoint`, what was added is written to a file from time to
+    time, and once at the end. A call that finds the file passes over the blocks that are in it: given the same blocks
+    it returns the same bits as one that was never interrupted, and no row is counted twice or lost.
+
+    Parameters
+    ----------
+    phi : FeatureMap
+        The map.
+    blocks : iterable
+        Blocks x (n, d), or tuples (x, y) or (x, y, weights), as `moments` takes them; y may be None. A block of
+        some thousand rows or more keeps the machine busy.
+    checkpoint : str or PathLike, optional
+        An .npz file, written whole or not at all.
+    every : float
+        Seconds between checkpoints.
+    products : {"float64", "float32"}
+        As in `moments`.
+    progress : bool or None
+        Show the number of rows on stderr; None shows it on a terminal only.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
+
+    Returns
+    -------
+    Moments
+        The sums.
+
+    Raises
+    ------
+    EmptyInputError
+        If there is no block.
+    DTypeError, ShapeError, ParameterError, MixedLibraryError, BackendUnavailable
+        If an argument or a block does not fit; a note says which block. What was added before is in the last
+        checkpoint.
+    StateMismatchError
+        If the checkpoint is of another draw of the map, of other products, or of other blocks.
+    FileFormatError
+        If the checkpoint is damaged, or not one.
+    MissingExtra
+        If progress is asked for and tqdm is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x = np.random.default_rng(0).standard_normal((1000, 3))
+    >>> ka.solvers.accumulate(ka.features.elu1(), (x[i : i + 100] for i in range(0, 1000, 100))).n
+    1000
+    """
+    instance_of("phi", phi, FeatureMap)
+    one_of("products", products, PRODUCTS)
+    positive_number("every", every)
+    given: object = blocks
+    if not isinstance(given, Iterable) or hasattr(given, "shape"):
+        raise ParameterError(f"blocks must be an iterable of blocks of rows; got {shown(given)}")
+    path = None if checkpoint is None else checked_path("checkpoint", checkpoint)
+    total, place = (None, Place(0, 0, "")) if path is None or not path.exists() else _resumed(path, phi, products)
+    here, found, saved = Place(0, 0, ""), None, monotonic()
+    with _bar(progress) as bar:
+        for i, block in enumerate(blocks):
+            with _named(i):
+                found = checked_rows(phi, *_parts(block), products, backend)
+                here = Place(i + 1, here.rows + len(found.y), "")
+                if here.blocks > place.blocks:
+                    part = sums_of(found)
+                    total = part if total is None else merge(total, part)
+                    if path is not None and monotonic() - saved > every:
+                        store(total, here._replace(last=_digest(found)), path)
+                        saved = monotonic()
+            if here.blocks == place.blocks:
+                _check_passed(here, place, found)
+            if bar is not None:
+                bar.update(len(found.y))
+    if total is None:
+        raise EmptyInputError("blocks must hold rows; there was no block")
+    if here.blocks < place.blocks:
+        raise StateMismatchError(f"the checkpoint holds {place.blocks} blocks; of these there were {here.blocks}")
+    if path is not None and found is not None and here.blocks > place.blocks:
+        store(total, here._replace(last=_digest(found)), path)
+    return total
+
+
+def _parts(block: Any) -> tuple[Any, Any, Any]:
+    parts = block if isinstance(block, tuple) else (block,)
+    if not 1 <= len(parts) <= 3:
+        raise ParameterError(f"a block must be x, (x, y) or (x, y, weights); got a tuple of {len(parts)}")
+    return (*parts, None, None)[:3]
+
+
+@contextmanager
+def _named(i: int) -> Iterator[None]:
+    """Say in an error which block it is about."""
+    try:
+        yield
+    except KernattnError as error:
+        error.add_note(f"in block {i}, counted from 0")
+        raise
+
+
+def _resumed(path: Path, phi: FeatureMap, products: str) -> tuple[Moments, Place]:
+    total, place = read(path, phi)
+    if place.blocks == 0:
+        raise StateMismatchError(f"{path} holds moments, but no place in a stream: it is no checkpoint")
+    if products == "float64" != total.products:
+        raise StateMismatchError(f"{path} holds products in {total.products}; products must be that, got {products}")
+    return total, place
+
+
+def _check_passed(here: Place, place: Place, found: Rows) -> None:
+    """Raise unless what is passed over is in the checkpoint, by the number of rows and the last block."""
+    if here.rows != place.rows or _digest(found) != place.last:
+        raise StateMismatchError(
+            f"the checkpoint holds {place.rows} rows in {place.blocks} blocks; those given are others, of "
+            f"{here.rows} rows"
+        )
+
+
+def _digest(rows: Rows) -> str:
+    """Return what tells a block from others."""
+    digest = blake2b(digest_size=16)
+    for array in (on_host("x", rows.x), rows.y, *(() if rows.weights is None else (rows.weights,))):
+        digest.update(f"{array.dtype}{array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()
+
+
+def _bar(progress: bool | None) -> Any:
+    if progress is False:
+        return nullcontext()
+    tqdm = require("tqdm", "tqdm", "the progress bar of accumulate").tqdm
+    return tqdm(unit="row", unit_scale=True, disable=None if progress is None else not progress)

@@ -1,0 +1,146 @@
+"""Moments as files: npz without pickle, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from os import PathLike
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn._array import frozen
+from kernattn._check import instance_of, shown
+from kernattn.errors import FileFormatError, StateMismatchError
+from kernattn.features import FeatureMap
+from kernattn.features._archive import HEADER, Archive, opened, write
+from kernattn.solvers._moments import PRODUCTS, Moments
+
+__all__ = ["Place", "load_moments", "read", "save_moments", "store"]
+
+FORMAT = "kernattn moments 1"
+
+
+class Place(NamedTuple):
+    """How far a stream of blocks was taken in."""
+
+    blocks: int
+    rows: int
+    last: str  # digest of the last block
+
+
+def save_moments(m: Moments, path: str | PathLike[str]) -> None:
+    """Write moments to an .npz file, without pickle, whole or not at all; the map is not in it.
+
+    Parameters
+    ----------
+    m : Moments
+        The sums.
+    path : str or PathLike
+        Where to.
+
+    Raises
+    ------
+    DTypeError, ParameterError, FileNotFoundError
+        If an argument does not fit, or there is no such directory.
+    """
+    instance_of("m", m, Moments)
+    store(m, Place(0, 0, ""), path)
+
+
+def load_moments(path: str | PathLike[str], phi: FeatureMap) -> Moments:
+    """Return the moments that `save_moments` wrote, or a checkpoint of `accumulate`: the same bits.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        The file; nothing in it is executed.
+    phi : FeatureMap
+        The map that they were made with.
+
+    Returns
+    -------
+    Moments
+        The sums.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is damaged or not one of moments.
+    StateMismatchError
+        If another draw of the map made them.
+    FileNotFoundError
+        If there is no such file.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> phi = ka.features.elu1()
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = pathlib.Path(folder) / "moments.npz"
+    ...     ka.solvers.save_moments(ka.solvers.moments(phi, np.ones((5, 2))), path)
+    ...     ka.solvers.load_moments(path, phi).n
+    5
+    """
+    return read(path, phi)[0]
+
+
+def store(m: Moments, place: Place, path: str | PathLike[str]) -> None:
+    """Write moments, and how far a stream was taken in."""
+    header = {
+        "fingerprint": m.fingerprint,
+        "n": m.n,
+        "vector": m.vector,
+        "products": m.products,
+        "targets": len(m.y_sum),
+        "place": [*place],
+    }
+    arrays = {"weight": np.array([m.weight]), "s": m.s, "gram": m.gram}
+    if len(m.y_sum):
+        arrays |= {"cross": m.cross, "y_sum": m.y_sum, "y_gram": m.y_gram}
+    write(path, json.dumps(header), arrays, FORMAT)
+
+
+def read(path: str | PathLike[str], phi: FeatureMap) -> tuple[Moments, Place]:
+    """Return what `store` wrote."""
+    instance_of("phi", phi, FeatureMap)
+    with opened(path) as archive:
+        if (found := archive.text("format", 64)) != FORMAT:
+            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {shown(found)}")
+        header = json.loads(archive.text("header", HEADER))
+        place = _checked_place(header)
+        made = header["fingerprint"]
+        if made == phi.fingerprint:
+            moments = _moments(archive, header, phi)
+            archive.check_all_taken()
+            return moments, place
+    raise StateMismatchError(f"{path} holds moments of another draw than {phi!r}: {shown(made)}")
+
+
+def _checked_place(header: Any) -> Place:
+    kinds = {"fingerprint": int, "n": int, "vector": bool, "products": str, "targets": int, "place": list}
+    if not isinstance(header, dict) or {k: type(v) for k, v in header.items()} != kinds:
+        raise FileFormatError(f"its description must have {', '.join(kinds)}; got {shown(header)}")
+    if [type(part) for part in header["place"]] != [int, int, str] or header["products"] not in PRODUCTS:
+        raise FileFormatError(f"its description holds values that are not allowed: {shown(header)}")
+    if min(header["n"], header["targets"], *header["place"][:2]) < 0 or header["vector"] > header["targets"]:
+        raise FileFormatError(f"its description holds sizes that are not allowed: {shown(header)}")
+    return Place(*header["place"])
+
+
+def _moments(archive: Archive, header: dict[str, Any], phi: FeatureMap) -> Moments:
+    c = header["targets"]
+    weight, s, gram = (archive.array(name) for name in ("weight", "s", "gram"))
+    m = len(s) if phi.num_features is None else phi.num_features
+    cross, y_sum, y_gram = np.zeros((m, 0)), np.zeros(0), np.zeros((0, 0))
+    if c:
+        cross, y_sum, y_gram = (archive.array(name) for name in ("cross", "y_sum", "y_gram"))
+    arrays = {"weight": weight, "s": s, "gram": gram, "cross": cross, "y_sum": y_sum, "y_gram": y_gram}
+    shapes = {"weight": (1,), "s": (m,), "gram": (m, m), "cross": (m, c), "y_sum": (c,), "y_gram": (c, c)}
+    for name, array in arrays.items():
+        if array.dtype != np.float64 or array.shape != shapes[name] or not np.isfinite(array).all():
+            raise FileFormatError(f"{name} must be finite float64{shapes[name]}; got {array.dtype}{array.shape}")
+    s, gram, cross, y_sum, y_gram = (frozen(array) for name, array in arrays.items() if name != "weight")
+    sums = (s, gram, cross, y_sum, y_gram)
+    return Moments(phi, header["n"], float(weight[0]), *sums, header["vector"], header["products"])

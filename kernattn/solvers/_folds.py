@@ -1,0 +1,116 @@
+"""Cross-validation without a second look at the data: the moments of all rows less those of a fold."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._array import Array, Float64
+from kernattn._check import boolean, instance_of, shown
+from kernattn.errors import EmptyInputError, ParameterError
+from kernattn.solvers._moments import Moments, merge
+from kernattn.solvers._spectrum import checked_ridges, spectrum
+
+__all__ = ["CrossValidation", "cross_validate"]
+
+
+class CrossValidation(NamedTuple):
+    """Errors of ridges on rows that were left out; a last axis for targets (n, c), none for targets (n,).
+
+    Attributes
+    ----------
+    ridge : (L,) numpy.ndarray
+        The ridges.
+    mse : (L, ...) numpy.ndarray
+        Mean squared error over all rows, each left out once.
+    fold_mse : (k, L, ...) numpy.ndarray
+        The same of each fold.
+    best : () or (c,) numpy.ndarray
+        The ridge of the least error.
+    """
+
+    ridge: Float64
+    mse: Float64
+    fold_mse: Float64
+    best: Float64
+
+
+def cross_validate(folds: Sequence[Moments], ridges: Array, *, intercept: bool = True) -> CrossValidation:
+    r"""Return the errors :math:`\sum_i w_i |y_i - \hat y_{-f(i)}(x_i)|^2 / \sum_i w_i` of ridges, fold f(i) left out.
+
+    They are exact: the moments of the other folds give the fit, those of the fold the error. It costs an
+    eigendecomposition a fold. The ridge is the same on the sums of all folds but one.
+
+    Parameters
+    ----------
+    folds : sequence of Moments
+        Of disjoint rows, two at least.
+    ridges : (L,) array
+        The ridges, as in `ridge`.
+    intercept : bool
+        As in `ridge`.
+
+    Returns
+    -------
+    CrossValidation
+        The errors.
+
+    Raises
+    ------
+    DTypeError, ParameterError, ShapeError, EmptyInputError, StateMismatchError
+        If an argument does not fit, or a ridge is below the floor of a fold.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((300, 2))
+    >>> y = x[:, 0] * x[:, 1] + 0.1 * rng.standard_normal(300)
+    >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=64, rng=0)
+    >>> folds = [ka.solvers.moments(phi, x[i::5], y[i::5]) for i in range(5)]
+    >>> found = ka.solvers.cross_validate(folds, np.geomspace(1e-4, 1e2, 13))
+    >>> bool(1e-4 < found.best < 1e2)
+    True
+    """
+    given: object = folds
+    if not isinstance(given, Sequence) or len(given) < 2:
+        raise ParameterError(f"folds must be a sequence of two moments or more; got {shown(given)}")
+    boolean("intercept", intercept)
+    for fold in folds:
+        instance_of("a fold", fold, Moments)
+        if not len(fold.y_sum) or not fold.n:
+            raise EmptyInputError(f"a fold must hold rows and targets; got {fold!r}")
+    total = reduce(merge, folds)
+    sums = np.stack([_errors(_less(total, fold), fold, ridges, intercept) for fold in folds])  # (k, L, c)
+    weights = np.array([fold.weight for fold in folds])
+    mse, each = sums.sum(axis=0) / weights.sum(), sums / weights[:, None, None]
+    values = np.asarray(ridges, dtype=np.float64)
+    best = values[np.argmin(mse, axis=0)]
+    if total.vector:
+        mse, each, best = mse[..., 0], each[..., 0], best[0]
+    return CrossValidation(values, mse, each, best)
+
+
+def _less(total: Moments, fold: Moments) -> Moments:
+    names = ("n", "weight", "s", "gram", "cross", "y_sum", "y_gram")
+    return replace(total, **{name: getattr(total, name) - getattr(fold, name) for name in names})
+
+
+def _errors(others: Moments, fold: Moments, ridges: Array, intercept: bool) -> Float64:
+    """Return the sums of squared errors (L, c) on a fold of fits to the others."""
+    found = spectrum(others, intercept)
+    values = checked_ridges(ridges, found, (1,))
+    mean, y_mean = found.mean, found.y_mean
+    gram = fold.gram - np.outer(mean, fold.s) - np.outer(fold.s, mean) + fold.weight * np.outer(mean, mean)
+    cross = fold.cross - np.outer(mean, fold.y_sum) - np.outer(fold.s - fold.weight * mean, y_mean)
+    energy = np.diagonal(fold.y_gram) - 2 * y_mean * fold.y_sum + fold.weight * y_mean**2
+    sums = np.empty((len(values), len(y_mean)))
+    for i, value in enumerate(values):
+        w = found.weights(np.full(len(y_mean), value))
+        sums[i] = energy - 2 * np.sum(w * cross, axis=0) + np.sum(w * (gram @ w), axis=0)
+    return np.maximum(sums, 0.0)

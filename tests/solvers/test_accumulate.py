@@ -1,0 +1,138 @@
+"""Streams of blocks: their sums, and runs that are killed and resumed to the same bits."""
+
+import os
+import signal
+import subprocess
+import sys
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
+from solvers.test_moments import PHI, W, X, Y, assert_same
+
+CUTS = [0, 20, 21, 50, 80, 90]
+BLOCKS = [(X[a:b], Y[a:b], W[a:b]) for a, b in pairwise(CUTS)]
+
+
+class Killed(Exception):
+    pass
+
+
+def until(count, blocks=BLOCKS):
+    yield from blocks[:count]
+    raise Killed
+
+
+def test_blocks_are_the_rows():
+    whole = ka.solvers.moments(PHI, X, Y, weights=W)
+    assert_same(ka.solvers.accumulate(PHI, iter(BLOCKS)), whole)
+    assert_same(ka.solvers.accumulate(PHI, [X[:9], (X[9:],)]), ka.solvers.moments(PHI, X))
+    assert_same(ka.solvers.accumulate(PHI, [(X[:9], Y[:9]), (X[9:], Y[9:])]), ka.solvers.moments(PHI, X, Y))
+
+
+@pytest.mark.parametrize("killed", range(1, 6))
+def test_resumed_to_the_same_bits(tmp_path, killed):
+    path, whole = tmp_path / "c.npz", ka.solvers.accumulate(PHI, BLOCKS)
+    with pytest.raises(Killed):
+        ka.solvers.accumulate(PHI, until(killed), checkpoint=path, every=1e-9)
+    assert_same(ka.solvers.load_moments(path, PHI), ka.solvers.accumulate(PHI, BLOCKS[:killed]), exact=True)
+    assert_same(ka.solvers.accumulate(PHI, BLOCKS, checkpoint=path), whole, exact=True)
+    assert_same(ka.solvers.accumulate(PHI, BLOCKS, checkpoint=path), whole, exact=True)
+    assert [each.name for each in tmp_path.iterdir()] == ["c.npz"]
+
+
+def test_between_checkpoints_nothing_is_kept(tmp_path):
+    path = tmp_path / "c.npz"
+    with pytest.raises(Killed):
+        ka.solvers.accumulate(PHI, until(4), checkpoint=path, every=1e9)
+    assert not path.exists()
+    assert_same(ka.solvers.accumulate(PHI, BLOCKS, checkpoint=path), ka.solvers.accumulate(PHI, BLOCKS), exact=True)
+    assert ka.solvers.load_moments(path, PHI).n == np.count_nonzero(W)
+
+
+SCRIPT = """
+import sys, time
+import numpy as np, kernattn as ka
+x = np.random.default_rng(0).standard_normal((400, 3))
+def blocks():
+    for i in range(0, 400, 10):
+        yield x[i : i + 10], x[i : i + 10, 0]
+        print(i, flush=True)
+        time.sleep(float(sys.argv[2]))
+phi = ka.random_features(ka.kernels.Gaussian(), 3, 12, rng=0)
+m = ka.solvers.accumulate(phi, blocks(), checkpoint=sys.argv[1], every=1e-9, backend="reference")
+print(m.gram.tobytes().hex() + m.cross.tobytes().hex())
+"""
+
+
+def test_killed_outright(tmp_path):
+    def run(path, wait):
+        command = [sys.executable, "-c", SCRIPT, str(tmp_path / path), str(wait)]
+        return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+    with run("a.npz", 0.05) as process:
+        for line in process.stdout:
+            if line.strip() == "70":
+                os.kill(process.pid, signal.SIGKILL)
+                break
+    assert process.returncode == -signal.SIGKILL
+    last = []
+    for path in ("a.npz", "b.npz"):
+        with run(path, 0) as process:
+            last.append(process.stdout.read().split()[-1])
+    assert last[0] == last[1]
+
+
+def test_other_streams_are_refused(tmp_path):
+    path = tmp_path / "c.npz"
+    with pytest.raises(Killed):
+        ka.solvers.accumulate(PHI, until(3), checkpoint=path, every=1e-9)
+    others = {
+        "those given are others": [BLOCKS[1], BLOCKS[0], *BLOCKS[2:4][::-1]],
+        "of these there were 2": BLOCKS[:2],
+    }
+    changed = [*BLOCKS[:2], (BLOCKS[2][0] + 1e-9, *BLOCKS[2][1:]), *BLOCKS[3:]]
+    for words, blocks in (*others.items(), ("those given are others", changed)):
+        with pytest.raises(StateMismatchError, match=words):
+            ka.solvers.accumulate(PHI, blocks, checkpoint=path)
+    with pytest.raises(StateMismatchError, match="another draw"):
+        ka.solvers.accumulate(PHI.redraw(1), BLOCKS, checkpoint=path)
+    ka.solvers.save_moments(ka.solvers.moments(PHI, X), path)
+    with pytest.raises(StateMismatchError, match="no checkpoint"):
+        ka.solvers.accumulate(PHI, BLOCKS, checkpoint=path)
+    path.unlink()
+    single = [tuple(part.astype("f4") for part in block) for block in BLOCKS]
+    ka.solvers.accumulate(PHI, single, checkpoint=path, products="float32")
+    with pytest.raises(StateMismatchError, match="products in float32"):
+        ka.solvers.accumulate(PHI, single, checkpoint=path)
+
+
+def test_refusals(tmp_path):
+    with pytest.raises(EmptyInputError, match="there was no block"):
+        ka.solvers.accumulate(PHI, [])
+    for given in (X, 3):
+        with pytest.raises(ParameterError, match="blocks must be an iterable"):
+            ka.solvers.accumulate(PHI, given)
+    with pytest.raises(ParameterError, match="every must be a positive number"):
+        ka.solvers.accumulate(PHI, BLOCKS, every=0)
+    with pytest.raises(ParameterError, match="checkpoint must be the name"):
+        ka.solvers.accumulate(PHI, BLOCKS, checkpoint=3)
+    with pytest.raises(DTypeError, match="phi must be"):
+        ka.solvers.accumulate("phi", BLOCKS)
+    with pytest.raises(ParameterError, match="got a tuple of 4") as found:
+        ka.solvers.accumulate(PHI, [BLOCKS[0], (X, Y, W, W)])
+    assert found.value.__notes__ == ["in block 1, counted from 0"]
+    with pytest.raises(ShapeError) as shape:
+        ka.solvers.accumulate(PHI, [X, X[:, :2]])
+    assert shape.value.__notes__ == ["in block 1, counted from 0"]
+
+
+def test_progress(capsys):
+    pytest.importorskip("tqdm")
+    ka.solvers.accumulate(PHI, BLOCKS, progress=True)
+    assert "90.0row" in capsys.readouterr().err
+    ka.solvers.accumulate(PHI, BLOCKS)
+    assert capsys.readouterr().err == ""

@@ -1,0 +1,210 @@
+"""Ridge regression against the normal equations and densities as written."""
+
+import numpy as np
+import pytest
+from scipy.stats import multivariate_normal
+
+import kernattn as ka
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
+from solvers.test_moments import PHI, W, X, Y
+from xp import to_numpy
+
+RIDGES = np.array([1e-3, 0.3, 20.0])
+PHIX = PHI(X)
+W_POSITIVE = W + 0.5
+
+
+def by_lstsq(phi, y, ridge, intercept, w=None):
+    """Weights and intercept by least squares on rows that stand for the penalty."""
+    root = np.ones(len(phi)) if w is None else np.sqrt(w)
+    m = phi.shape[1]
+    rows = np.block([[phi * root[:, None], root[:, None] * intercept], [ridge**0.5 * np.eye(m), np.zeros((m, 1))]])
+    found = np.linalg.lstsq(rows, np.concatenate([y * root[:, None], np.zeros((m, y.shape[1]))]))[0]
+    return found[:m], found[m] * intercept
+
+
+def hat(phi, ridge, intercept):
+    z = np.column_stack([phi, np.ones(len(phi))]) if intercept else phi
+    penalty = ridge * np.eye(z.shape[1])
+    if intercept:
+        penalty[-1, -1] = 0
+    return z @ np.linalg.solve(z.T @ z + penalty, z.T)
+
+
+@pytest.mark.parametrize("weights", [None, W_POSITIVE], ids=["plain", "weighted"])
+@pytest.mark.parametrize("intercept", [False, True])
+@pytest.mark.parametrize("ridge", RIDGES)
+def test_the_normal_equations(ridge, intercept, weights):
+    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y, weights=weights), ridge, intercept=intercept)
+    w, b = by_lstsq(PHIX, Y, ridge, intercept, weights)
+    np.testing.assert_allclose(fit.weights, w, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(fit.intercept, b, rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(fit.predict(X), PHIX @ w + b, rtol=1e-8, atol=1e-9)
+    other = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y[:, 1], weights=weights), ridge, intercept=intercept)
+    np.testing.assert_allclose(other.weights, w[:, 1], rtol=1e-8, atol=1e-9)
+    np.testing.assert_allclose(other.predict(X), fit.predict(X)[:, 1], rtol=1e-9, atol=1e-9)
+
+
+def density(phi, y, ridge, intercept):
+    """Of contrasts, where there is an intercept: n - 1 orthonormal ones."""
+    n = len(phi)
+    basis = np.linalg.svd(np.eye(n) - 1 / n)[0][:, : n - 1] if intercept else np.eye(n)
+    covariance = basis.T @ (np.eye(n) + phi @ phi.T / ridge) @ basis
+    z = basis.T @ y
+    noise = z @ np.linalg.solve(covariance, z) / len(z)
+    return multivariate_normal(np.zeros(len(z)), noise * covariance).logpdf(z)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_path(intercept):
+    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y), 0.3, intercept=intercept)
+    path = fit.path(RIDGES)
+    for i, value in enumerate(RIDGES):
+        h = hat(PHIX, value, intercept)
+        left = Y - h @ Y
+        np.testing.assert_allclose(path.effective_dimension[i], np.trace(h) - intercept, rtol=1e-9)
+        np.testing.assert_allclose(path.mse[i], np.mean(left**2, axis=0), rtol=1e-9)
+        np.testing.assert_allclose(path.gcv[i], np.mean(left**2, axis=0) / (1 - np.trace(h) / 90) ** 2, rtol=1e-9)
+        wanted = [density(PHIX, y, value, intercept) for y in Y.T]
+        np.testing.assert_allclose(path.log_evidence[i], wanted, rtol=1e-9)
+        leverage = fit.at(value).leverage(X)
+        np.testing.assert_allclose(leverage, np.diagonal(h)[:, None] * [1, 1], rtol=1e-8, atol=1e-10)
+    np.testing.assert_allclose(fit.gcv, path.gcv[1])
+    np.testing.assert_allclose(fit.log_evidence, path.log_evidence[1])
+    np.testing.assert_allclose(fit.effective_dimension, path.effective_dimension[[1, 1]])
+    assert fit.path().ridge.shape == (200,)
+    one = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y[:, 0]), 0.3, intercept=intercept)
+    np.testing.assert_allclose(one.path(RIDGES).gcv, path.gcv[:, 0])
+    assert one.gcv.shape == one.intercept.shape == one.effective_dimension.shape == ()
+    assert one.leverage(X).shape == (90,)
+
+
+def smooth(n, rng, dtype="f8"):
+    x = rng.uniform(-2, 2, (n, 1)).astype(dtype)
+    return x, np.sin(3 * x[:, 0]) + 0.3 * rng.standard_normal(n).astype(dtype)
+
+
+@pytest.mark.parametrize("products", ["float64", "float32"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_the_choice_of_a_ridge(dtype, products):
+    """Within 1 % of the least GCV that a fine grid finds by dense algebra in float64."""
+    x, y = smooth(300, np.random.default_rng(1), dtype)
+    phi = ka.random_features(ka.kernels.Gaussian(0.5), dim=1, num_features=60, rng=0)
+    fit = ka.solvers.ridge(ka.solvers.moments(phi, x, y, products=products))
+    rows, targets = phi(x.astype("f8")), y.astype("f8")
+
+    def gcv(ridge):
+        h = hat(rows, ridge, True)
+        return np.mean((targets - h @ targets) ** 2) / (1 - np.trace(h) / len(rows)) ** 2
+
+    assert fit.gcv == pytest.approx(gcv(float(fit.ridge[0])), rel=0.01)
+    assert gcv(float(fit.ridge[0])) < 1.001 * min(map(gcv, np.geomspace(1e-3, 1e3, 100)))
+    assert fit.ridge[0] > fit.floor
+
+
+def test_each_target_has_its_own_ridge():
+    rng = np.random.default_rng(2)
+    x, y = smooth(300, rng)
+    both = np.column_stack([y, rng.standard_normal(300)])
+    phi = ka.random_features(ka.kernels.Gaussian(0.5), dim=1, num_features=60, rng=0)
+    fit = ka.solvers.ridge(ka.solvers.moments(phi, x, both))
+    assert fit.ridge[1] > 10 * fit.ridge[0]  # noise is shrunk
+    for i in range(2):
+        one = ka.solvers.ridge(ka.solvers.moments(phi, x, both[:, i]))
+        np.testing.assert_allclose(one.ridge[0], fit.ridge[i], rtol=1e-6)
+        np.testing.assert_allclose(fit.at(fit.ridge).predict(x)[:, i], one.predict(x), rtol=1e-6, atol=1e-8)
+
+
+def test_more_features_than_rows():
+    x, y = smooth(40, np.random.default_rng(3))
+    phi = ka.random_features(ka.kernels.Gaussian(0.3), dim=1, num_features=200, rng=0)
+    fit = ka.solvers.ridge(ka.solvers.moments(phi, x, y))
+    w, b = by_lstsq(phi(x), y[:, None], float(fit.ridge[0]), True)
+    assert np.abs(fit.weights).max() < 10
+    np.testing.assert_allclose(fit.predict(x), (phi(x) @ w + b)[:, 0], atol=1e-6)
+    assert np.isfinite(fit.path().gcv).all()
+    assert np.isfinite(fit.path().log_evidence).all()
+
+
+def test_predictions_are_of_the_kind_of_the_rows(xp):
+    m = ka.solvers.moments(PHI, X, Y)
+    with xp.wide():
+        for dtype in ("float32", "float64"):
+            x = xp.asarray(X.reshape(2, 45, 3), dtype)
+            fit = ka.solvers.ridge(m, 0.3)
+            for got, wanted in ((fit.predict(x), fit.predict(X)), (fit.leverage(x), fit.leverage(X))):
+                assert xp.holds(got)
+                assert got.dtype == x.dtype
+                assert tuple(got.shape) == (2, 45, 2)
+                tolerance = 1e-4 if dtype == "float32" else 1e-9
+                np.testing.assert_allclose(to_numpy(got).reshape(90, 2), wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_predictions_in_blocks(monkeypatch):
+    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y), 0.3)
+    whole = fit.predict(X.reshape(2, 45, 3))
+    monkeypatch.setattr("kernattn.solvers._spectrum.BLOCK", 200)
+    np.testing.assert_allclose(fit.predict(X.reshape(2, 45, 3)), whole, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("weights", [None, W_POSITIVE], ids=["plain", "weighted"])
+@pytest.mark.parametrize("intercept", [False, True])
+def test_cross_validation(intercept, weights):
+    kept = [np.arange(90) % 3 == i for i in range(3)]
+
+    def moments(rows):
+        return ka.solvers.moments(PHI, X[rows], Y[rows], weights=None if weights is None else weights[rows])
+
+    found = ka.solvers.cross_validate([moments(rows) for rows in kept], RIDGES, intercept=intercept)
+    w = np.ones(90) if weights is None else weights
+    wanted = np.zeros((3, 3, 2))
+    for i, rows in enumerate(kept):
+        for j, value in enumerate(RIDGES):
+            coefficients, b = by_lstsq(PHIX[~rows], Y[~rows], value, intercept, w[~rows])
+            left = (Y[rows] - PHIX[rows] @ coefficients - b) ** 2
+            wanted[i, j] = np.average(left, axis=0, weights=w[rows])
+    np.testing.assert_allclose(found.fold_mse, wanted, rtol=1e-7)
+    np.testing.assert_allclose(
+        found.mse, np.average(wanted, axis=0, weights=[w[rows].sum() for rows in kept]), rtol=1e-7
+    )
+    np.testing.assert_array_equal(found.best, RIDGES[np.argmin(found.mse, axis=0)])
+
+
+def test_one_target_cross_validated():
+    folds = [ka.solvers.moments(PHI, X[i::3], Y[i::3, 0]) for i in range(3)]
+    found = ka.solvers.cross_validate(folds, RIDGES)
+    assert (found.mse.shape, found.fold_mse.shape, np.shape(found.best)) == ((3,), (3, 3), ())
+
+
+def test_refusals():
+    m, none = ka.solvers.moments(PHI, X, Y), ka.solvers.moments(PHI, X)
+    floor = ka.solvers.ridge(m).floor
+    assert ka.solvers.ridge(m, floor).ridge[0] == floor
+    single = ka.solvers.ridge(ka.solvers.moments(PHI, X.astype("f4"), Y, products="float32"))
+    assert single.floor == pytest.approx(floor * 2**29, rel=1e-3)
+    for given in (floor / 2, 0.0, -1.0, np.nan, np.inf, [1.0, 0.0]):
+        with pytest.raises(ParameterError, match="ridge must be finite and"):
+            ka.solvers.ridge(m, given)
+    with pytest.raises(ParameterError, match="ridge must be numbers"):
+        ka.solvers.ridge(m, "gcv")
+    with pytest.raises(ShapeError, match="ridge must"):
+        ka.solvers.ridge(m, np.ones((2, 2)))
+    with pytest.raises(ShapeError, match="ridge must be one number or one for each of 2 targets"):
+        ka.solvers.ridge(m, np.ones(3))
+    with pytest.raises(EmptyInputError, match="without y"):
+        ka.solvers.ridge(none)
+    with pytest.raises(EmptyInputError, match="2 rows at least; got 0"):
+        ka.solvers.ridge(ka.solvers.initial_moments(PHI, 2))
+    with pytest.raises(DTypeError, match="m must be a Moments"):
+        ka.solvers.ridge(X)
+    with pytest.raises(ParameterError, match="intercept must be True or False"):
+        ka.solvers.ridge(m, intercept=1.0)
+    with pytest.raises(ParameterError, match="same in all rows"):
+        ka.solvers.ridge(ka.solvers.moments(PHI, np.zeros((4, 3)), np.arange(4.0)), intercept=True)
+    for folds in ([m], m, 3):
+        with pytest.raises(ParameterError, match="two moments or more"):
+            ka.solvers.cross_validate(folds, RIDGES)
+    with pytest.raises(EmptyInputError, match="rows and targets"):
+        ka.solvers.cross_validate([m, none], RIDGES)
+    with pytest.raises(ParameterError, match="ridge must be finite and"):
+        ka.solvers.cross_validate([m, m], [0.0, 1.0])
