@@ -55,7 +55,7 @@ def lsh_attention(
         The factor s; :math:`d^{-1/2}` by default.
     key_mask : (..., n) bool array, optional
         True where there is a token. One that is hidden is in no bucket: it sees nothing, and nobody sees it.
-    backend : {None, "reference", "cpu"}
+    backend : {None, "reference", "cpu", "gpu"}
         Which implementation of exact attention runs; None chooses the fastest for these arrays.
 
     Returns

@@ -80,7 +80,7 @@ def routing_attention(
         Whether a query sees no key after it. The queries are the last n of the l positions.
     scale : float, optional
         The factor of scores; :math:`d^{-1/2}` by default.
-    backend : {None, "reference", "cpu"}
+    backend : {None, "reference", "cpu", "gpu"}
         Which implementation of exact attention runs; None chooses the fastest for these arrays.
 
     Returns

@@ -56,7 +56,7 @@ def softmax_attention(
         Which keys a row sees: one of `kernattn.patterns`, or the plan that one makes for these lengths; all by default.
         With `causal` it sees what both admit.
     backend : {None, "reference", "cpu", "gpu"}
-        Which implementation runs; None chooses the fastest for these arrays. "gpu" takes neither pattern nor key_bias.
+        Which implementation runs; None chooses the fastest for these arrays.
 
     Returns
     -------
@@ -117,7 +117,7 @@ def softmax_with_lse(
     >>> lse.round(4)
     array([1.3863])
     """
-    given, backend = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, pattern, backend)
+    given = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, pattern)
     out, lse = OP.implementation(q, backend)(*given)
     return out, lse
 
@@ -131,17 +131,14 @@ def softmax_arguments(
     key_mask: Array | None,
     key_bias: Array | None,
     pattern: Pattern | Plan | None,
-    backend: str | None,
-) -> tuple[tuple[Any, ...], str | None]:
-    """Return what the op takes, and which implementation is to run."""
+) -> tuple[Any, ...]:
+    """Return what the op takes."""
     check_arrays("qkv", q, k, v, key_mask=key_mask, key_bias=key_bias)
     factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     plan = CAUSAL if boolean("causal", causal) else ALL
     if pattern is not None:
         plan = plan_of(pattern, q, k, v, causal)
-    if (pattern is not None or key_bias is not None) and backend is None and OP.choose(q) == "gpu":
-        backend = "reference"
-    return (q, k, v, factor, plan, key_mask, key_bias), backend
+    return q, k, v, factor, plan, key_mask, key_bias
 
 
 def plan_of(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool) -> Plan:

@@ -101,8 +101,6 @@ DTYPES = ["float16", "float32", "float64"]
 
 @pytest.fixture(params=backends("block_softmax"), ids=repr, scope="session")
 def softmax_backend(request):
-    if request.param.name == "gpu":
-        pytest.skip("the GPU takes no pattern yet")
     return request.param
 
 

@@ -7,7 +7,7 @@ import pytest
 from cuda_on_cpu import gxx
 from cuda_on_cpu.cupy_stand_in import fake
 from kernattn import _array, _device, _dispatch
-from kernattn.ops._cuda import constants, runtime, sketches
+from kernattn.ops._cuda import constants, plans, runtime, sketches
 
 
 @pytest.fixture
@@ -38,3 +38,4 @@ def forget():
     constants._constants.clear()
     constants._uploaded.clear()
     sketches._lists.clear()
+    plans._levels.clear()

@@ -49,7 +49,9 @@ class Instance:
 
     def __str__(self):
         sizes = "-".join(
-            x[2:].replace("=", "") for x in self.defines if x.startswith(("-DDB", "-DEB", "-DMAPS", "-DKEYS"))
+            x[2:].replace("=", "")
+            for x in self.defines
+            if x.startswith(("-DDB", "-DEB", "-DMAPS", "-DKEYS", "-DPARTS"))
         )
         return f"{self.op}-{self.dtype}-{self.map}-{sizes}"
 
@@ -84,8 +86,9 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
         frame = orthogonalize.launch(128, 128, dtype, limits)
         add("orthogonalize", dtype, "none", frame.defines, frame.shared_bytes)
         for d, e in sizes:
-            how = block_softmax.launch(64, 4096, d, e, dtype, limits)
-            add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
+            for all_of_it in (False, True):
+                how = block_softmax.launch(d, e, dtype, limits, parts=all_of_it, biased=all_of_it, joined=all_of_it)
+                add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
             for keys in (False, True):
                 back = block_softmax_vjp.launch(64, 4096, d, e, dtype, keys, True, limits)
                 add("block_softmax_vjp", dtype, "none", back.defines, back.shared_bytes)

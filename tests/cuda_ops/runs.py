@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
+import kernattn as ka
 import oracles
 from cuda_ops.cases import array, features_of, specs, to64
 from cuda_ops.pullbacks import differences, wide
@@ -35,6 +36,9 @@ from kernattn.ops.plan import CAUSAL
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.step.gpu import step
 from kernattn.ops.tensor_sketch.gpu import tensor_sketch
+
+UNION = ka.patterns.local(9) | ka.patterns.local(60, dilation=4) | ka.patterns.fixed(32, 1)  # parts of several orders
+EACH = ka.patterns.per_head([ka.patterns.local(70, 0), ka.patterns.strided(9, 9)])
 
 
 def arrays(cupy, kind, n, d, e, frequencies, lead=(2,), dtype="float32"):
@@ -142,6 +146,11 @@ def run_block_softmax(cupy, d=70, e=70, frequencies=0):
         out, _ = block_softmax(*given, 0.3, CAUSAL, None)
         wanted, _ = oracles.softmax_attention(*(to64(x) for x in given), scale=0.3, may=np.tri(150, dtype=bool))
         yield plain(out, wanted)
+        for plan in (UNION.plan(150), EACH.plan(150)):
+            out, _ = block_softmax(*given, 0.3, plan, None)
+            may = np.stack([plan.mask(head) for head in range(len(plan.heads))])
+            wanted, _ = oracles.softmax_attention(*(to64(x) for x in given), scale=0.3, may=may)
+            yield plain(out, wanted)
 
 
 def run_block_softmax_vjp(cupy, d=70, e=70, frequencies=0):

@@ -7,9 +7,10 @@ import kernattn as ka
 from cuda_ops.cases import array, to64
 from kernattn.errors import BackendUnavailable, MixedLibraryError
 from kernattn.ops import OPS
-from kernattn.ops._cuda import constants, sketches
+from kernattn.ops._cuda import constants, plans, sketches
 
 SOFTMAX = ka.kernels.Softmax()
+WINDOW = ka.patterns.local(3, 0) | ka.patterns.sinks(1)
 INDEX, WEIGHT = np.arange(12).reshape(2, 6) % 7, np.linspace(-1.0, 1.0, 12).reshape(2, 6)
 
 
@@ -35,6 +36,7 @@ CALLS = {
     "causal": lambda q, k, v: (ka.causal_linear_attention(q, k, v, maps())[0],),
     "step": lambda q, k, v: steps(q, k, v, maps()),
     "softmax": lambda q, k, v: (ka.softmax_attention(q, k, v, causal=True),),
+    "pattern": lambda q, k, v: (ka.softmax_attention(q, k, v, pattern=WINDOW),),
     "gram": lambda q, k, v: OPS["gram"].implementation(q)(q, v, maps().spec, False),
     "tensor_sketch": lambda q, k, v: (sketch(q, 16),),
     "tensor_sketch by cuFFT": lambda q, k, v: (sketch(q, 12),),
@@ -82,6 +84,7 @@ def test_constants_are_there_for_every_stream(cupy, call, monkeypatch):
     cupy.cuda.get_current_stream().synchronize()
     constants._uploaded.clear()
     sketches._lists.clear()
+    plans._levels.clear()
     with cupy.cuda.Stream(non_blocking=True):
         CALLS[call](*given)  # only launches: nothing here waits
     with cupy.cuda.Stream(non_blocking=True):

@@ -13,7 +13,8 @@ if missing("gpu") is not None:
     pytest.skip(f"needs a GPU: {missing('gpu')}", allow_module_level=True)
 
 pytestmark = pytest.mark.gpu
-MODULES = [name for name in (*OPS, "tf32", "blind", "extremes") if find_spec(f"cuda_ops.test_{name}") is not None]
+NAMES = (*OPS, "plans", "tf32", "blind", "extremes")
+MODULES = [name for name in NAMES if find_spec(f"cuda_ops.test_{name}") is not None]
 TESTS = {
     f"{name}_of_{module}": test
     for module in MODULES

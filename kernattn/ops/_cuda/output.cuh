@@ -31,8 +31,8 @@ __device__ __forceinline__ void load_visible(int* visible, const unsigned char* 
 }
 
 // Returns whether all that this thread loaded is finite. With `low`, values are lowered.
-template <bool low = false>
-__device__ __forceinline__ bool load_values(E* tile, const V* v, int rows, int e, int columns, const int* visible) {
+template <bool low = false, class Visible, class Place = InPlace>
+__device__ __forceinline__ bool load_values(E* tile, const V* v, int rows, int e, int columns, Visible visible, Place place = {}) {
     Acc rough = Acc(0);
     for_each_of_tile(v, e, C, EB, rows, columns, [&](int row, int column, auto packet) {
         if (!visible[row]) packet = {};
@@ -40,7 +40,7 @@ __device__ __forceinline__ bool load_values(E* tile, const V* v, int rows, int e
         if (low)
             for (auto& x : packet.x) x = narrow<V>(Acc(widen(x)) * Limits<Acc>::lowered());
         store(tile + row * v_row + column, packet);
-    });
+    }, place);
     return rough == Acc(0);
 }
 
@@ -70,19 +70,6 @@ struct Output {
         den[1] *= factor[1];
     }
 
-    // num += the warp's weights (16, C) times values (C, EB), of which a row of the lane sees those up to `last` only: the others, whose
-    // weights are 0, may be NaN or infinite.
-    __device__ __forceinline__ void add_seen(const E* weights, const E* values, const long long (&last)[2]) {
-        const int g = lane_index() / 4, t = lane_index() % 4;
-        for (int k = 0; k < C && k <= last[1]; ++k)
-#pragma unroll
-            for (int j = 0; j < EB / 8; ++j)
-#pragma unroll
-                for (int p = 0; p < 4; ++p)
-                    if (k <= last[p / 2])
-                        num[j][p] += Acc(widen(weights[(g + p / 2 * 8) * score_row + k])) * Acc(widen(values[k * v_row + 8 * j + 2 * t + p % 2]));
-    }
-
     // Is any of the values of row r of a lane not finite?
     __device__ __forceinline__ bool rough(int r) const {
         Acc sum = Acc(0);
@@ -93,10 +80,10 @@ struct Output {
 
     // num / den into the rows of out below `rows`, but for those that are not wanted; 0 where den is 0. den must be whole: summed over the
     // row's lanes. With `low`, values were lowered.
-    template <bool low = false>
-    __device__ __forceinline__ void write(V* out, int rows, int e, int columns, const bool (&wanted)[2] = {true, true}) const {
+    template <bool low = false, class R, class Place = InPlace>
+    __device__ __forceinline__ void write(R* out, int rows, int e, int columns, const bool (&wanted)[2] = {true, true}, Place place = {}) const {
         const int g = lane_index() / 4, t = lane_index() % 4;
-        const bool pairs = columns % 2 == 0 && e % 2 == 0 && reinterpret_cast<unsigned long long>(out) % sizeof(Packet<V, 2>) == 0;
+        const bool pairs = columns % 2 == 0 && e % 2 == 0 && reinterpret_cast<unsigned long long>(out) % sizeof(Packet<R, 2>) == 0;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
             const int row = warp_index() * 16 + g + r * 8;
@@ -105,15 +92,15 @@ struct Output {
 #pragma unroll
             for (int j = 0; j < EB / 8; ++j) {
                 const int column = 8 * j + 2 * t;
-                V* const to = out + row * static_cast<long long>(e) + column;
-                Packet<V, 2> y;
+                R* const to = out + place(row) * e + column;
+                Packet<R, 2> y;
 #pragma unroll
                 for (int p = 0; p < 2; ++p) {
                     const Acc x = num[j][2 * r + p];
                     const Acc mean = exact ? x / whole : x * part;
-                    y.x[p] = narrow<V>(den[r] == Acc(0) ? Acc(0) : low ? mean / Limits<Acc>::lowered() : mean);
+                    y.x[p] = narrow<R>(den[r] == Acc(0) ? Acc(0) : low ? mean / Limits<Acc>::lowered() : mean);
                 }
-                if (pairs && column < columns) *reinterpret_cast<Packet<V, 2>*>(to) = y;
+                if (pairs && column < columns) *reinterpret_cast<Packet<R, 2>*>(to) = y;
                 else
                     for (int p = 0; p < 2; ++p)
                         if (column + p < columns) to[p] = y.x[p];

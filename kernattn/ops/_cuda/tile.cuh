@@ -136,6 +136,10 @@ template <class A> __device__ __forceinline__ A row_sum(A x) {
     x += __shfl_xor_sync(all_lanes, x, 1);
     return x + __shfl_xor_sync(all_lanes, x, 2);
 }
+__device__ __forceinline__ unsigned row_any(unsigned bits) {
+    bits |= __shfl_xor_sync(all_lanes, bits, 1);
+    return bits | __shfl_xor_sync(all_lanes, bits, 2);
+}
 // Over the eight lanes that share a column; NaN if one has it.
 template <class A> __device__ __forceinline__ A column_max(A x) {
     x = larger_or_nan(x, __shfl_xor_sync(all_lanes, x, 4));
@@ -193,37 +197,42 @@ __device__ __forceinline__ void store(E* to, const Packet<X, n>& from) {
     *reinterpret_cast<Packet<E, n>*>(to) = packet;
 }
 
+// Which row of an array row i of a tile is: that in its place.
+struct InPlace {
+    __device__ __forceinline__ long long operator()(int i) const { return i; }
+};
+
 // Calls put(row, column, packet) for all of a (rows, columns) tile of a row-major array, zeros outside it, by all the threads of the
 // block: in packets of 16 bytes where the array's rows allow it, else of one element. columns is a multiple of 16.
-template <class X, class Put>
-__device__ __forceinline__ void for_each_of_tile(const X* at, long long stride, int rows, int columns, int valid_rows, int valid_columns, Put put) {
+template <class X, class Put, class Place = InPlace>
+__device__ __forceinline__ void for_each_of_tile(const X* at, long long stride, int rows, int columns, int valid_rows, int valid_columns, Put put, Place place = {}) {
     constexpr int wide = 16 / int(sizeof(X));
     if (valid_columns % wide == 0 && stride % wide == 0 && reinterpret_cast<unsigned long long>(at) % 16 == 0) {
         const int packets = columns / wide;
         for (int i = threadIdx.x; i < rows * packets; i += blockDim.x) {
             const int row = i / packets, column = i % packets * wide;
             Packet<X, wide> packet{};
-            if (row < valid_rows && column < valid_columns) packet = *reinterpret_cast<const Packet<X, wide>*>(at + row * stride + column);
+            if (row < valid_rows && column < valid_columns) packet = *reinterpret_cast<const Packet<X, wide>*>(at + place(row) * stride + column);
             put(row, column, packet);
         }
     } else {
         for (int i = threadIdx.x; i < rows * columns; i += blockDim.x) {
             const int row = i / columns, column = i % columns;
             Packet<X, 1> packet{};
-            if (row < valid_rows && column < valid_columns) packet.x[0] = at[row * stride + column];
+            if (row < valid_rows && column < valid_columns) packet.x[0] = at[place(row) * stride + column];
             put(row, column, packet);
         }
     }
 }
 
 // Into a tile of operands: with `far`, times Limits::shrunk().
-template <int rows, int columns, bool far = false, class E, class X>
-__device__ __forceinline__ void load_tile(E* tile, const X* at, long long stride, int valid_rows, int valid_columns) {
+template <int rows, int columns, bool far = false, class E, class X, class Place = InPlace>
+__device__ __forceinline__ void load_tile(E* tile, const X* at, long long stride, int valid_rows, int valid_columns, Place place = {}) {
     for_each_of_tile(at, stride, rows, columns, valid_rows, valid_columns, [=](int row, int column, auto packet) {
         if (far)
             for (auto& x : packet.x) x = narrow<X>(widen(x) * Limits<typename AccumulationOf<X>::type>::shrunk());
         store(tile + row * row_length<E, columns>() + column, packet);
-    });
+    }, place);
 }
 
 // Sums of `rows` operands that lie `step` apart from at(i) on, weight[row] times each where there are weights: put(i, sum) for i < count,

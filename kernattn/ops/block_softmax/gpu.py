@@ -8,10 +8,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernattn._array import Array, dtype_name
-from kernattn.errors import BackendUnavailable
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
+from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
+from kernattn.ops._cuda.plans import Level, levels
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
 from kernattn.ops.plan import Plan
 
@@ -20,17 +21,18 @@ __all__ = ["Launch", "block_softmax", "launch"]
 
 @dataclass(frozen=True)
 class Launch:
-    """One launch of the kernel `block_softmax`."""
+    """How the kernel `block_softmax` is compiled and launched: a block answers a tile of rows, and columns of v."""
 
     defines: tuple[str, ...]
     accumulator: str
-    grid: tuple[int, int]
+    rows: int
+    columns: int  # blocks that share a tile of rows
     threads: int
     shared_bytes: int
 
 
-def launch(entries: int, n: int, d: int, e: int, dtype: str, limits: runtime.Limits) -> Launch:
-    """Return the launch for outputs (entries, n, e) of `dtype`."""
+def launch(d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, biased: bool, joined: bool) -> Launch:
+    """Return the launch for arrays of `dtype`; answers of several levels are `joined` in wider types."""
     accumulator = "double" if dtype == "float64" else "float"
     kind = C_TYPES[dtype]
     element = kind if dtype == "float16" and limits.capability >= 80 else operand(dtype, limits.capability)
@@ -45,7 +47,8 @@ def launch(entries: int, n: int, d: int, e: int, dtype: str, limits: runtime.Lim
         (rows * tile, element),
         (rows * row_length(element, eb), element),
         (rows * row_length(element, rows), element),
-        (rows, "float"),
+        (2 * rows, "float"),
+        (rows * biased, accumulator),
     )
     defines = (
         f"-DINPUT={kind}",
@@ -55,30 +58,47 @@ def launch(entries: int, n: int, d: int, e: int, dtype: str, limits: runtime.Lim
         f"-DDB={db}",
         f"-DEB={eb}",
         f"-DWARPS={warps}",
+        f"-DPARTS={int(parts)}",
+        f"-DBIASED={int(biased)}",
+        f"-DRESULT={accumulator if joined else kind}",
+        f"-DLOG={'double' if joined else accumulator}",
     )
-    return Launch(defines, accumulator, (entries * ceil_div(n, rows), ceil_div(e, eb)), 32 * warps, shared_bytes)
+    return Launch(defines, accumulator, rows, ceil_div(e, eb), 32 * warps, shared_bytes)
 
 
 def block_softmax(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
-    if plan.kind == "parts" or key_bias is not None:
-        raise BackendUnavailable("backend 'gpu' takes neither a pattern nor key_bias; backend='reference' takes both")
     import cupy
 
     (n, d), (length, e) = q.shape[-2:], v.shape[-2:]
-    key_lead = merged_lead(k.shape[:-2], v.shape[:-2], lead_of(key_mask, 1))
+    key_lead = merged_lead(k.shape[:-2], v.shape[:-2], lead_of(key_mask, 1), lead_of(key_bias, 1))
     lead = merged_lead(q.shape[:-2], key_lead)
     q = cupy.ascontiguousarray(q)
     k, v = broadcast(k, key_lead, 2), broadcast(v, key_lead, 2)
-    how = launch(math.prod(lead), n, d, e, dtype_name(q), runtime.limits())
+    bias = NULL if key_bias is None else broadcast(key_bias.astype(q.dtype, copy=False), key_lead, 1)
+    parts, joined = plan.kind == "parts", max(map(len, plan.heads), default=0) > 1
+    how = launch(d, e, dtype_name(q), runtime.limits(), parts=parts, biased=key_bias is not None, joined=joined)
     real = np.float64 if how.accumulator == "double" else np.float32
-    out = cupy.empty((*lead, n, e), dtype=q.dtype)
-    lse = cupy.empty((*lead, n), dtype=real)
+    out = cupy.empty((*lead, n, e), dtype=real if joined else q.dtype)
+    lse = cupy.empty((*lead, n), dtype=np.float64 if joined else real)
+    entries, heads = math.prod(lead), max(1, len(plan.heads))
+    work = levels(plan, how.rows) if parts else (Level(NULL, NULL, NULL, NULL, ceil_div(n, how.rows), True),)
+    if not (work and work[0].whole):
+        out.fill(0)
+        lse.fill(-np.inf)
     function = runtime.kernel("block_softmax", "block_softmax", how.defines)
+    keys = (k, v, key_arguments(key_mask, key_lead), bias)
     sizes = (np.int64(n), np.int64(length), np.int32(d), np.int32(e), np.int32(plan.kind == "causal"))
     strides = batch(lead, q.shape[:-2], key_lead)
-    arguments = (q, k, v, key_arguments(key_mask, key_lead), out, lse, real(scale), *sizes, *strides)
-    runtime.start(function, how.grid, how.threads, how.shared_bytes, arguments)
-    return out, lse
+    for level in work:
+        before = NULL if level is work[0] else lse.copy()
+        tables = (*level[:4], np.int32(level.blocks), np.int32(heads))
+        arguments = (q, *keys, out, lse, before, *tables, real(scale), *sizes, *strides)
+        grid = (entries // heads * level.blocks, how.columns)
+        runtime.start(function, grid, how.threads, how.shared_bytes, arguments)
+    if joined:
+        largest = float(np.finfo(real).max)
+        lse = cupy.where(cupy.isinf(lse), lse, cupy.clip(lse, -largest, largest)).astype(real, copy=False)
+    return out.astype(q.dtype, copy=False), lse
