@@ -15,6 +15,7 @@ from numba.core import cgutils
 
 from kernattn.ops._numba.compile import inner, intrinsic
 from kernattn.ops._numba.registers import LINE, ROWS, lanes
+from kernattn.ops._numba.vectors import load, store
 
 __all__ = ["aligned", "copy", "pad", "tile_rows", "whole", "window"]
 
@@ -75,8 +76,11 @@ def aligned(size, like):
 @inner
 def copy(source, at, count, target, to):
     """Write elements at to at + count of a flat array to another, from `to` on."""
-    x, y = window(source, at, count), window(target, to, count)
-    for i in range(count):
+    last = count // lanes(target) * lanes(target)
+    for i in range(0, last, lanes(target)):  # LLVM cannot see that they lie apart
+        store(load(source, at + i), target, to + i)
+    x, y = window(source, at + last, count - last), window(target, to + last, count - last)
+    for i in range(count - last):
         y[i] = x[i]
 
 

@@ -16,14 +16,14 @@ from kernattn.ops._numba.compile import inner, intrinsic
 from kernattn.ops._numba.memory import window
 from kernattn.ops._numba.registers import LINE
 
-__all__ = ["STREAMED", "fetch", "settle", "stream"]
+__all__ = ["STREAMED", "fetch", "settle", "stream", "until_line"]
 
 STREAMED = 1 << 22
 """Bytes from which on a result is written past the caches."""
 
 
 @intrinsic
-def _until_line(context, target):
+def until_line(context, target):
     """Return how many elements come before the first whole line of the cache."""
     size = target.dtype.bitwidth // 8
 
@@ -72,7 +72,7 @@ def settle(context):
 def stream(target, source):
     """Copy a window to a window of its size, past the caches; `settle` afterwards."""
     n, line = target.size, LINE // target.itemsize
-    head = min(_until_line(target), n)
+    head = min(until_line(target), n)
     whole = (n - head) // line * line
     for i in range(head):
         target[i] = source[i]

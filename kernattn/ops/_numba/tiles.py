@@ -15,7 +15,7 @@ from kernattn.ops._numba.elementary import octaves, unit_of, weight
 from kernattn.ops._numba.held import hold, within
 from kernattn.ops._numba.kinds import column_logs, column_values, row_logs, row_values
 from kernattn.ops._numba.lifts import absorbed
-from kernattn.ops._numba.memory import window
+from kernattn.ops._numba.memory import copy, window
 from kernattn.ops._numba.moderate import moderate_queries
 from kernattn.ops._numba.products import FULL, panel_product, product, transpose
 from kernattn.ops._numba.registers import lanes
@@ -41,13 +41,12 @@ def load_rows(x, at, rows, width, mask, mask_at, tile, row):
     """Copy rows of x to a tile, masked ones as zeros."""
     masked = mask.size > 0
     for j in range(rows):
-        source, target = window(x, at + j * width, width), window(tile, j * row, width)
         if masked and not mask[mask_at + j]:
+            target = window(tile, j * row, width)
             for i in range(width):
                 target[i] = 0
         else:
-            for i in range(width):
-                target[i] = source[i]
+            copy(x, at + j * width, width, tile, j * row)
 
 
 @inner

@@ -15,7 +15,7 @@ from kernattn.ops._numba.moderate import moderate_keys
 from kernattn.ops._numba.outputs import normalisers, write
 from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
 from kernattn.ops._numba.registers import ROWS, TALL, lanes
-from kernattn.ops._numba.stream import fetch
+from kernattn.ops._numba.stream import fetch, until_line
 from kernattn.ops._numba.sums import Sums, clear, lift_sums, load_sums, rescale, store_sums
 from kernattn.ops._numba.tiles import column_sums, key_values, key_weights, load_rows, project_keys, query_features
 
@@ -138,7 +138,7 @@ def recur(
             else:
                 copy(base, 0, tops, sums.units, 0)
             values, row_v = window(v, at_v * e, rows * e), e
-            if mask.size > 0 or e % lanes(v) > 0:
+            if mask.size > 0 or e % lanes(v) > 0 or until_line(values) > 0:  # vectors across two lines are slow
                 values, row_v = window(packed_v, 0, packed_v.size), row_e
                 load_rows(v, at_v * e, rows, e, mask, at_m, packed_v, row_e)
             for g in range(groups):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.kinds import angular, column_join, column_pull
 from kernattn.ops._numba.maps import unpacked
 from kernattn.ops._numba.memory import aligned, copy, pad, tile_rows, whole, window
@@ -19,6 +19,7 @@ from kernattn.ops._numba.products import FULL, LOWER, UPPER, product, transpose
 from kernattn.ops._numba.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.stream import fetch
 from kernattn.ops._numba.sums import Sums, clear, load_sums, rescale, store_sums
+from kernattn.ops._numba.vectors import load, store, where
 from kernattn.ops.key_state_vjp.features_loops import read_weights, write_features
 from kernattn.ops.key_state_vjp.tokens_loops import described, room_of, source
 
@@ -44,25 +45,27 @@ def _multiplied(across, count, row, factor, h, rows):
     return some > 0
 
 
-@inner
-def _cut(pairs, rows, row, left, right):
-    """Add left_j right_i to pairs (C, C) where writer j stands before reader i, or is its own, and zeros elsewhere."""
+@inner_exact
+def _zeros_below(pairs, rows, row, edge):
+    """Put zeros where writer j stands after reader i, as far as blocks reach; edge is a vector of zeros, one of ones."""
+    zero, width = pairs.dtype.type(0), lanes(pairs)
+    none = load(edge, 0)
     for j in range(rows):
-        y, factor = window(pairs, j * row, row), left[j]
-        for i in range(j):
-            y[i] = 0
-        y, z = window(pairs, j * row + j, rows - j), window(right, j, rows - j)
-        for i in range(rows - j):
-            y[i] += factor * z[i]
+        first = j // width * width
+        for i in range(max(0, j + 1 - TALL) // width * width, first, width):
+            store(none, pairs, j * row + i)
+        y = load(pairs, j * row + first)
+        store(where(load(edge, width - (j - first)) > zero, y, zero), pairs, j * row + first)
 
 
-@inner
-def _zeros_below(pairs, rows, row):
-    """Put zeros where writer j stands after reader i."""
-    for j in range(1, rows):
-        y = window(pairs, j * row, j)
-        for i in range(j):
-            y[i] = 0
+@inner_exact
+def _cut(pairs, rows, row, left, right, edge):
+    """Add left_j right_i to pairs (C, C) where writer j stands before reader i, or is its own, and zeros elsewhere."""
+    width = lanes(pairs)
+    for j in range(rows):
+        for i in range(j // width * width, rows, width):
+            store(load(pairs, j * row + i) + load(right, i) * left[j], pairs, j * row + i)
+    _zeros_below(pairs, rows, row, edge)
 
 
 @inner
@@ -171,10 +174,11 @@ def walk(
     slopes, frequencies = aligned(size, like), phi_r.frequencies
     dim_all = frequencies * phi_r.dim
     steep = aligned(tile_rows(frequencies, like) * row_dx if numbers.size > 0 else 0, like)
-    whole_rows = numbers.size == 0 or phi_r.dim % lanes(like) == 0
-    wide_step = 2 * lanes(like)
+    whole_rows = numbers.size == 0  # else a product reads them by vectors
+    width, edge = lanes(like), aligned(2 * lanes(like), like)
+    edge[width:] = 1
     in_place_w = phi_w.omega_t.size == 0
-    left_v, left_at, left_row = whole(left.v), 0, row_e
+    left_v = left.v
     num, num_at, num_row = whole(spare), 0, row_e
     for r in range(low, high):
         start, t, end, count = runs[r, 8], runs[r, 10], runs[r, 11], 0
@@ -201,10 +205,7 @@ def walk(
                     writers[0], heads[0] * n + position, step, rows, phi_w.dim, mask_w, at_m, left.x, phi_w.dim,
                     in_place_w,
                 )  # fmt: skip
-                left_v, left_at, left_row = source(
-                    writers[1], heads[1] * n + position, step, rows, e, mask_w, at_m, left.v, row_e,
-                    e % lanes(like) == 0 and rows % ROWS == 0,
-                )  # fmt: skip
+                source(writers[1], heads[1] * n + position, step, rows, e, mask_w, at_m, left_v, row_e, False)
                 rows = write_features(phi_w, x, x_at, x_row, left, rows, keys, row_k, sums, base, reached, totals)
                 if seen:
                     rescale(sums, base, nothing)
@@ -249,17 +250,17 @@ def walk(
                 if wants and seen:
                     product(weights, 0, 1, size, sums.s, 0, row_e, num, num_at, num_row, rows, e, features, False, FULL)
                 if writes:
-                    product(left_v, left_at, left_row, 1, across, 0, size, pairs, 0, size, rows, rows, e, False, UPPER)
-                    _cut(pairs, rows, size, left.h, right.h)
-                    for i in range(0, rows, wide_step):  # readers i see writers up to i
-                        some = min(wide_step, rows - i)
+                    product(left_v, 0, row_e, 1, across, 0, size, pairs, 0, size, rows, rows, e, False, UPPER)
+                    _cut(pairs, rows, size, left.h, right.h, edge)
+                    for i in range(0, rows, width):  # readers i see writers up to i
+                        some = min(width, rows - i)
                         depth = min(rows, i + some)
                         product(keys, 0, 1, row_k, pairs, i, size, f, i, size, features, some, depth, seen, FULL)
                 if wants and writes:
                     product(keys, 0, row_k, 1, weights, 0, size, pairs, 0, size, rows, rows, features, False, UPPER)
-                    _zeros_below(pairs, rows, size)
+                    _zeros_below(pairs, rows, size, edge)
                     product(
-                        pairs, 0, 1, size, left_v, left_at, left_row, num, num_at, num_row, rows, e, rows, seen, LOWER
+                        pairs, 0, 1, size, left_v, 0, row_e, num, num_at, num_row, rows, e, rows, seen, LOWER
                     )
                 column_pull(phi_r, f, weights, sums.z, right.h, size, slopes)
                 if numbers.size > 0 and not phi_r.phase:
@@ -288,7 +289,7 @@ def walk(
                 for i in range(0, features, PIECE):
                     some, to = min(PIECE, features - i), i * row_e
                     _fetch_next(writers, heads, n, position, step, rows, phi_w.dim, e, i, some, features)
-                    product(keys, i, 1, row_k, left_v, left_at, left_row, sums.s, to, row_e, some, e, rows, seen, FULL)
+                    product(keys, i, 1, row_k, left_v, 0, row_e, sums.s, to, row_e, some, e, rows, seen, FULL)
                 seen = True
             t += rows
         far[r] = count

@@ -11,7 +11,7 @@ import numpy as np
 from kernattn.ops._numba.compile import inner
 from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves
 from kernattn.ops._numba.held import ends, within
-from kernattn.ops._numba.memory import aligned, tile_rows, whole, window
+from kernattn.ops._numba.memory import aligned, copy, tile_rows, whole, window
 from kernattn.ops._numba.registers import LINE
 
 __all__ = ["Tile", "described", "room_of", "source"]
@@ -59,9 +59,7 @@ def source(x, at, step, rows, width, mask, mask_at, tile, row, direct):
             for c in range(width):
                 target[c] = 0
         else:
-            y = window(x, (at + step * j) * width, width)
-            for c in range(width):
-                target[c] = y[c]
+            copy(x, (at + step * j) * width, width, tile, j * row)
     return whole(tile), 0, row
 
 
