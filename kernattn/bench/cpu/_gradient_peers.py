@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, cast
 from kernattn._array import Float64
 from kernattn.bench._races import Call
 from kernattn.bench._torch import CHUNK, projection
-from kernattn.bench.cpu._peers import elu1, torch_of, weighted
+from kernattn.bench.cpu._peers import torch_of
 
 __all__ = ["torch_autograd", "torch_batched_by_hand", "torch_loop_by_hand", "torch_softmax_gradients"]
 
@@ -67,42 +67,62 @@ def torch_autograd(q: Any, k: Any, v: Any, g: Any, omega: Float64 | None) -> Cal
 
 
 class _Map(NamedTuple):
-    """A map with m features in torch: of rows, back from a cotangent that it may write to, and the values of keys."""
+    """A map with m features in torch, into buffers: of rows, back from a cotangent of theirs, and values of keys."""
 
     m: int
-    features: Callable[[Any], Any]
-    pulled: Callable[[Any, Any], Any]  # features and their cotangent -> that of the rows
-    values: Callable[[Any, Any], Any]  # k and v -> [c v, c], c the factor that the features of k lack
-    unweighted: Callable[[Any, Any, Any, Any], Any]  # k, [c v, c], its cotangent, dk, which is added to -> dv
+    features: Callable[[Any, Any], Any]  # rows, where their features go
+    pulled: Callable[[Any, Any, Any], Any]  # features, their cotangent, which is lost, where that of the rows goes
+    values: Callable[[Any, Any, Any], Any]  # k, v, where [c v, c] goes, c the factor that the features of k lack
+    unweighted: Callable[[Any, Any, Any, Any, Any], Any]  # k, [c v, c], its cotangent, dk, which is added to, dv
 
 
 def _map(torch: Any, omega: Float64 | None, like: Any) -> _Map:
     if omega is None:
-        ones = like.new_ones(like.shape[0], SPAN, 1)
-        return _Map(
-            like.shape[-1],
-            elu1,
-            lambda f, df: df.mul_(f.clamp(max=1)),
-            lambda k, v: torch.cat((v, ones[:, : v.shape[1]]), -1),
-            lambda k, values, of_values, dk: of_values[..., :-1],
-        )
+        return _elu1(torch, like)
     w, weight = projection(torch, omega, like)
+    back, spare = w.t().contiguous(), like.new_empty(0)
 
-    def unweighted(k: Any, values: Any, of_values: Any, dk: Any) -> Any:
+    def features(x: Any, room: Any) -> None:
+        rows = spare.resize_(x.shape).copy_(x).view(-1, x.shape[-1])
+        torch.mm(rows, w, out=room.view(-1, w.shape[-1])).exp_()
+
+    def pulled(f: Any, df: Any, room: Any) -> None:
+        rows = spare.resize_(room.shape)
+        torch.mm(df.mul_(f).view(-1, f.shape[-1]), back, out=rows.view(-1, room.shape[-1]))
+        room.copy_(rows)
+
+    def values(k: Any, v: Any, room: Any) -> None:
+        c = (k * k).sum(-1, keepdim=True).mul_(-weight).exp_()
+        torch.mul(v, c, out=room[..., :-1])
+        room[..., -1:] = c
+
+    def unweighted(k: Any, values: Any, of_values: Any, dk: Any, dv: Any) -> None:
         dk.addcmul_(k, (of_values * values).sum(-1, keepdim=True), value=-2 * weight)
-        return of_values[..., :-1] * values[..., -1:]
+        torch.mul(of_values[..., :-1], values[..., -1:], out=dv)
 
-    return _Map(
-        w.shape[-1],
-        lambda x: torch.matmul(x, w).exp_(),
-        lambda f, df: torch.matmul(df.mul_(f), w.t()),
-        lambda k, v: weighted(torch, k, v, weight),
-        unweighted,
-    )
+    return _Map(w.shape[-1], features, pulled, values, unweighted)
+
+
+def _elu1(torch: Any, like: Any) -> _Map:
+    spare = like.new_empty(0)
+
+    def features(x: Any, room: Any) -> None:
+        torch.clamp(x, max=0, out=room).exp_().add_(torch.clamp(x, min=0, out=spare.resize_(x.shape)))
+
+    def pulled(f: Any, df: Any, room: Any) -> None:
+        torch.mul(df, torch.clamp(f, max=1, out=spare.resize_(f.shape)), out=room)
+
+    def values(k: Any, v: Any, room: Any) -> None:
+        room[..., :-1] = v  # the ones beside them stay
+
+    def unweighted(k: Any, values: Any, of_values: Any, dk: Any, dv: Any) -> None:
+        dv.copy_(of_values[..., :-1])
+
+    return _Map(like.shape[-1], features, pulled, values, unweighted)
 
 
 def torch_loop_by_hand(q: Any, k: Any, v: Any, g: Any, omega: Float64 | None) -> Call:
-    """A loop over chunks of all heads, and one backwards, in place.
+    """A loop over chunks of all heads, and one backwards.
 
     The forward keeps features, scores and the sums before each chunk: to form them again in the backward takes longer.
     Chunks of 64 beat those of 128; those of 32 are no faster.
@@ -121,56 +141,72 @@ def torch_batched_by_hand(q: Any, k: Any, v: Any, g: Any, omega: Float64 | None)
 
 
 def _by_hand(q: Any, k: Any, v: Any, g: Any, omega: Float64 | None, span: int) -> Call:
-    """Return forward and backward, `span` tokens at once."""
+    """Return forward and backward, `span` tokens at once.
+
+    All that lies between the inputs and what is returned is written to buffers that outlive the calls: memory that was
+    just handed out has to be cleared by the system first.
+    """
     torch, (q, k, v, g) = torch_of(q, k, v, g)
     phi, (heads, n, e) = _map(torch, omega, q), v.shape
     mask = torch.tril(torch.ones(CHUNK, CHUNK, dtype=q.dtype))
     spans = [slice(low, min(low + span, n)) for low in range(0, n, span)]
 
-    def chunks(x: Any) -> Any:
-        return x.view(heads * (x.shape[1] // CHUNK), CHUNK, x.shape[-1])
+    def room(at: slice, *sizes: int) -> list[Any]:
+        """Return buffers, (heads, tokens, size)."""
+        return [v.new_ones(heads, at.stop - at.start, size) for size in sizes]
 
-    def rows(x: Any) -> Any:
-        return x.view(heads, -1, x.shape[-1])
+    def tables(at: slice, count: int) -> list[Any]:
+        """Return buffers for sums before the chunks, (heads, chunks, m, e + 1)."""
+        return [v.new_empty(heads, (at.stop - at.start) // CHUNK, phi.m, e + 1) for _ in range(count)]
 
-    def sums(total: Any, left: Any, right: Any, order: Iterable[int]) -> Any:
-        """Return what was summed before each chunk, in that order; add left^T right of all chunks to the total."""
-        left, right = (x.view(heads, -1, *x.shape[1:]) for x in (left, right))
-        found = total.new_empty(heads, left.shape[1], phi.m, e + 1)
+    kept = [(*room(at, phi.m, phi.m, e + 1, e + 1, CHUNK), *tables(at, 1)) for at in spans]
+    spare = [(*room(at, e + 1, CHUNK, phi.m, e + 1, e), *tables(at, 1)) for at in (spans[0], spans[-1])]
+    total = v.new_empty(heads, phi.m, e + 1)
+
+    def chunks(*parts: Any) -> list[Any]:
+        return [x.view(-1, CHUNK, x.shape[-1]) for x in parts]
+
+    def sums(found: Any, left: Any, right: Any, order: Iterable[int]) -> Any:
+        """Find what was summed before each chunk, in that order; add left^T right of all chunks to the total."""
+        left, right = (x.view(heads, -1, CHUNK, x.shape[-1]) for x in (left, right))
         for chunk in order:
             found[:, chunk] = total
             total.baddbmm_(left[:, chunk].transpose(1, 2), right[:, chunk])
         return found.view(-1, phi.m, e + 1)
 
-    def forward(out: Any) -> list[tuple[Any, ...]]:
-        kept, total = [], v.new_zeros(heads, phi.m, e + 1)
-        for at in spans:
-            a, b = (chunks(phi.features(x[:, at])) for x in (q, k))
-            values = chunks(phi.values(k[:, at], v[:, at]))
-            before = sums(total, b, values, range(len(a) // heads))
-            inside = torch.bmm(a, b.transpose(1, 2)).mul_(mask)
-            found = rows(torch.bmm(a, before).baddbmm_(inside, values))
+    def forward(out: Any) -> None:
+        total.zero_()
+        for at, (f_q, f_k, kv, found, scores, table) in zip(spans, kept, strict=True):
+            phi.features(q[:, at], f_q)
+            phi.features(k[:, at], f_k)
+            phi.values(k[:, at], v[:, at], kv)
+            before = sums(table, f_k, kv, range(table.shape[1]))
+            a, b, values, read, inside = chunks(f_q, f_k, kv, found, scores)
+            torch.bmm(a, b.transpose(1, 2), out=inside).mul_(mask)
+            torch.bmm(a, before, out=read).baddbmm_(inside, values)
             torch.div(found[..., :e], found[..., e:], out=out[:, at])
-            kept.append((a, b, values, before, inside, found[..., e:]))
-        return kept
 
     def call() -> Any:
         out, dq, dk, dv = (torch.empty_like(x) for x in (v, q, k, v))
-        kept, total = forward(out), v.new_zeros(heads, phi.m, e + 1)
-        for at, (a, b, values, before, inside, z) in zip(reversed(spans), reversed(kept), strict=True):
-            of_found = v.new_empty(heads, z.shape[1], e + 1)
-            torch.div(g[:, at], z, out=of_found[..., :e])
-            of_found[..., e] = (out[:, at] * of_found[..., :e]).sum(-1).neg_()
-            of_found = chunks(of_found)
-            behind = sums(total, a, of_found, reversed(range(len(a) // heads)))
-            of_inside = torch.bmm(of_found, values.transpose(1, 2)).mul_(mask)
-            da = torch.bmm(of_found, before.transpose(1, 2)).baddbmm_(of_inside, b)
-            db = torch.bmm(values, behind.transpose(1, 2)).baddbmm_(of_inside.transpose(1, 2), a)
-            of_values = torch.bmm(b, behind).baddbmm_(inside.transpose(1, 2), of_found)
-            dq[:, at] = rows(phi.pulled(a, da))
-            of_keys = rows(phi.pulled(b, db))
-            dv[:, at] = phi.unweighted(k[:, at], rows(values), rows(of_values), of_keys)
-            dk[:, at] = of_keys
+        forward(out)
+        total.zero_()
+        for at, (f_q, f_k, kv, found, scores, table) in zip(reversed(spans), reversed(kept), strict=True):
+            of_found, of_scores, of_features, of_kv, products, behind = spare[at is spans[-1]]
+            torch.div(g[:, at], found[..., e:], out=of_found[..., :e])
+            torch.mul(out[:, at], of_found[..., :e], out=products)
+            torch.sum(products, -1, out=of_found[..., e]).neg_()
+            after = sums(behind, f_q, of_found, reversed(range(table.shape[1])))
+            a, b, values, inside, of_read, of_inside, df, of_values = chunks(
+                f_q, f_k, kv, scores, of_found, of_scores, of_features, of_kv
+            )
+            before = table.view(-1, phi.m, e + 1)
+            torch.bmm(of_read, values.transpose(1, 2), out=of_inside).mul_(mask)
+            torch.bmm(of_read, before.transpose(1, 2), out=df).baddbmm_(of_inside, b)
+            phi.pulled(f_q, of_features, dq[:, at])
+            torch.bmm(values, after.transpose(1, 2), out=df).baddbmm_(of_inside.transpose(1, 2), a)
+            torch.bmm(b, after, out=of_values).baddbmm_(inside.transpose(1, 2), of_read)
+            phi.pulled(f_k, of_features, dk[:, at])
+            phi.unweighted(k[:, at], kv, of_kv, dk[:, at], dv[:, at])
         return out, dq, dk, dv
 
     return cast(Call, partial(torch.inference_mode()(call)))

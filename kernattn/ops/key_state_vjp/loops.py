@@ -47,7 +47,7 @@ def _multiplied(across, count, row, factor, h, rows):
 
 @inner_exact
 def _zeros_below(pairs, rows, row, edge):
-    """Put zeros where writer j stands after reader i, as far as blocks reach; edge is a vector of zeros, one of ones."""
+    """Put zeros where writer j stands after reader i, as far as blocks reach; edge is zeros, and as many ones."""
     zero, width = pairs.dtype.type(0), lanes(pairs)
     none = load(edge, 0)
     for j in range(rows):
@@ -259,9 +259,7 @@ def walk(
                 if wants and writes:
                     product(keys, 0, row_k, 1, weights, 0, size, pairs, 0, size, rows, rows, features, False, UPPER)
                     _zeros_below(pairs, rows, size, edge)
-                    product(
-                        pairs, 0, 1, size, left_v, 0, row_e, num, num_at, num_row, rows, e, rows, seen, LOWER
-                    )
+                    product(pairs, 0, 1, size, left_v, 0, row_e, num, num_at, num_row, rows, e, rows, seen, LOWER)
                 column_pull(phi_r, f, weights, sums.z, right.h, size, slopes)
                 if numbers.size > 0 and not phi_r.phase:
                     _add_offsets(f, features, size, rows, numbers, dim_all)
