@@ -5,22 +5,30 @@ from __future__ import annotations
 from kernattn.solvers._accumulate import accumulate
 from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
+from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
 from kernattn.solvers._moments import Moments, initial_moments, merge, moments
+from kernattn.solvers._pca import Components, pca, whiten
 from kernattn.solvers._ridge import Ridge, RidgePath, ridge
 
 __all__ = [
+    "Components",
     "CrossValidation",
+    "EvidenceGradient",
+    "GaussianProcess",
     "Moments",
     "Ridge",
     "RidgePath",
     "accumulate",
     "cross_validate",
+    "gp",
     "initial_moments",
     "load_moments",
     "merge",
     "moments",
+    "pca",
     "ridge",
     "save_moments",
+    "whiten",
 ]
 
 

@@ -1,0 +1,227 @@
+"""Gaussian processes on features: Bayesian regression, its variance and its evidence from one eigendecomposition."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple, final
+
+import numpy as np
+
+from kernattn._array import Array, Float64, constant, namespace
+from kernattn._check import shown
+from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
+from kernattn.features import FeatureMap, Nystrom
+from kernattn.solvers._moments import Moments
+from kernattn.solvers._spectrum import Spectrum, least, projections, spectrum
+
+__all__ = ["EvidenceGradient", "GaussianProcess", "gp"]
+
+
+class EvidenceGradient(NamedTuple):
+    """Derivatives of the log evidence, () or (c,).
+
+    Attributes
+    ----------
+    log_noise : numpy.ndarray
+        By the logarithm of the noise.
+    log_amplitude : numpy.ndarray
+        By the logarithm of the amplitude.
+    """
+
+    log_noise: Float64
+    log_amplitude: Float64
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class GaussianProcess:
+    """The posterior of a Gaussian process; targets (n, c) are c processes, each with its own scales.
+
+    Attributes
+    ----------
+    phi : FeatureMap
+        The map.
+    noise : (c,) numpy.ndarray
+        Standard deviation of the noise.
+    amplitude : (c,) numpy.ndarray
+        Standard deviation of the function, where k(x, x) = 1.
+    """
+
+    phi: FeatureMap
+    noise: Float64
+    amplitude: Float64
+    _spectrum: Spectrum
+    _vector: bool
+
+    def __repr__(self) -> str:
+        """Return the scales and the map."""
+        return f"GaussianProcess(noise={self.noise}, amplitude={self.amplitude}, phi={self.phi!r})"
+
+    @property
+    def _ridges(self) -> Float64:
+        return (self.noise / self.amplitude) ** 2
+
+    def _shaped(self, values: Any) -> Any:
+        return values[..., 0] if self._vector else values
+
+    def mean(self, x: Array, *, backend: str | None = None) -> Array:
+        r"""Return the posterior mean :math:`\phi(x)^T (G + \lambda)^{-1} B`, (..., n) or (..., n, c).
+
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows.
+        backend : {None, "reference", "cpu", "gpu"}
+            Which implementation makes the features.
+
+        Returns
+        -------
+        array
+            The means, in the dtype of x.
+        """
+        weights = self._spectrum.weights(self._ridges)
+        values = projections(self.phi, x, weights, np.zeros(weights.shape[1]), backend)
+        return self._shaped(namespace(x=x).astype(values, x.dtype, copy=False))
+
+    def variance(self, x: Array, *, backend: str | None = None) -> Array:
+        r"""Return the posterior variance of the function, :math:`\sigma^2 \phi(x)^T (G + \lambda)^{-1} \phi(x)`.
+
+        A new target's variance is that plus noise^2. Far from all rows it should come back to the prior's. A Nystrom
+        map's features vanish there, and what they lack, a^2 (k(x, x) - phi(x)^T phi(x)), is added: the deterministic
+        training conditional (Quinonero-Candela & Rasmussen 2005). Random features do not vanish, and M of them are M
+        directions, which rows narrow down wherever they are: their variance far away is too small.
+
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows.
+        backend : {None, "reference", "cpu", "gpu"}
+            Which implementation makes the features.
+
+        Returns
+        -------
+        array
+            The variances, (..., n) or (..., n, c), in the dtype of x.
+
+        Raises
+        ------
+        NoClosedForm
+            If the map is a Nystrom map of a precomputed kernel, which does not know k(x, x).
+        """
+        found, xp = self._spectrum, namespace(x=x)
+        if isinstance(self.phi, Nystrom) and self.phi.kernel is None:
+            raise NoClosedForm("a map of a precomputed kernel knows no k(x, x), which the variance needs")
+        turned = projections(self.phi, x, found.vectors, np.zeros(len(found.values)), backend) ** 2
+        shrunk = self.noise**2 / (found.values[:, None] + self._ridges)
+        values = xp.matmul(turned, constant(xp, shrunk, turned.dtype, x))
+        if isinstance(self.phi, Nystrom) and self.phi.kernel is not None:
+            exact = xp.astype(self.phi.kernel.diag(xp.astype(x, turned.dtype, copy=False)), turned.dtype, copy=False)
+            lacking = exact - xp.sum(turned, axis=-1)
+            lacking = xp.where(lacking > 0, lacking, xp.zeros_like(lacking))
+            values = values + lacking[..., None] * constant(xp, self.amplitude**2, turned.dtype, x)
+        return self._shaped(xp.astype(values, x.dtype, copy=False))
+
+    @property
+    def log_evidence(self) -> Float64:
+        r"""Log density of the targets, :math:`\log N(y; 0, a^2 \Phi \Phi^T + \sigma^2 I)`, () or (c,)."""
+        values = np.diagonal(_log_evidence(self._spectrum, self._ridges, self.noise**2))
+        return self._shaped(values)  # type: ignore[no-any-return]
+
+    @property
+    def gradient(self) -> EvidenceGradient:
+        """Derivatives of the log evidence by the logarithms of noise and amplitude."""
+        found, at = self._spectrum, self._ridges
+        size = np.sum((found.coordinates / (found.values[:, None] + at)) ** 2, axis=0) / self.amplitude**2
+        dimensions = found.dimensions(at)
+        left = np.diagonal(found.quadratic(at)) / self.noise**2
+        slopes = left - size + dimensions - found.count, size - dimensions
+        return EvidenceGradient(*map(self._shaped, slopes))
+
+
+def gp(m: Moments, noise: float | Array | None = None, amplitude: float | Array | None = None) -> GaussianProcess:
+    r"""Return the posterior of :math:`y = f(x) + \epsilon`, f of covariance :math:`a^2 \phi(x)^T \phi(y)`.
+
+    One eigendecomposition, O(M^3), gives the posterior at every noise :math:`\sigma` and amplitude a in O(M) (Rasmussen
+    & Williams 2006, section 2.1.2), as a ridge of :math:`\lambda = \sigma^2 / a^2`. The prior's mean is 0: subtract one
+    of your own. The noise of a row of weight w has the variance :math:`\sigma^2 / w`; the evidence then lacks
+    :math:`\frac{1}{2} \sum \log w_i`.
+
+    Parameters
+    ----------
+    m : Moments
+        Sums over the rows, with targets.
+    noise : float or (c,) array, optional
+        Standard deviation of the noise, in units of y. None takes what makes the evidence largest.
+    amplitude : float or (c,) array, optional
+        Standard deviation of f, in units of y, where k(x, x) = 1. None takes what makes the evidence largest.
+
+    Returns
+    -------
+    GaussianProcess
+        The posterior.
+
+    Raises
+    ------
+    DTypeError, EmptyInputError
+        If m is not of moments, or there are no rows or no targets.
+    ParameterError, ShapeError
+        If a scale is not positive, or of another shape, or noise^2 / amplitude^2 is below the floor of a ridge.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-2, 2, (500, 1))
+    >>> y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(500)
+    >>> phi = ka.random_features(ka.kernels.Gaussian(lengthscale=0.7), dim=1, num_features=64, rng=0)
+    >>> process = ka.solvers.gp(ka.solvers.moments(phi, x, y))
+    >>> bool(abs(process.noise[0] - 0.1) < 0.01)
+    True
+    """
+    found = spectrum(m, False)
+    c = len(m.y_sum)
+    if not c:
+        raise EmptyInputError("moments must hold targets; they were made without y")
+    given = [
+        None if each is None else _scale(name, each, c) for name, each in (("noise", noise), ("amplitude", amplitude))
+    ]
+    sigma, a = given
+    if sigma is None or a is None:
+        ridges = least(
+            lambda at: -_log_evidence(found, at, _variances(found, at, sigma, a)), found.lowest, found.ceiling
+        )
+        sigma = np.sqrt(np.diagonal(_variances(found, ridges, sigma, a)))
+        a = sigma / np.sqrt(ridges) if a is None else a
+    elif not np.min((sigma / a) ** 2) >= found.floor:
+        raise ParameterError(
+            f"noise must be {found.floor**0.5:.3g} times the amplitude or more, below which the answer is noise of "
+            f"rounding; got noise {shown(noise)} and amplitude {shown(amplitude)}"
+        )
+    return GaussianProcess(m.phi, sigma, a, found, m.vector)
+
+
+def _scale(name: str, value: float | Array, c: int) -> Float64:
+    try:
+        numbers = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ParameterError(f"{name} must be numbers; got {shown(value)}") from None
+    if numbers.shape not in ((), (c,)):
+        raise ShapeError(f"{name} must be one number or one for each of {c} targets; got shape {numbers.shape}")
+    if not (np.isfinite(numbers).all() and np.min(numbers) > 0):
+        raise ParameterError(f"{name} must be positive; got {shown(value)}")
+    return np.array(np.broadcast_to(numbers, (c,)))
+
+
+def _variances(found: Spectrum, ridges: Float64, noise: Float64 | None, amplitude: Float64 | None) -> Float64:
+    """Return the variance of the noise (L, c) that goes with ridges: what is given, or the most likely."""
+    if noise is not None:
+        return np.broadcast_to(noise**2, (len(ridges), len(noise)))
+    return found.quadratic(ridges) / found.count if amplitude is None else ridges[:, None] * amplitude**2
+
+
+def _log_evidence(found: Spectrum, ridges: Float64, variances: Float64) -> Float64:
+    """Return the log density of y ~ N(0, v (I + Phi Phi^T / lambda)), (L, c)."""
+    n, fit = found.count, found.quadratic(ridges) / variances
+    twice: Float64 = -(n * np.log(2 * np.pi * variances) + found.log_determinant(ridges)[:, None] + fit)
+    return twice / 2

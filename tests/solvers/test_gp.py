@@ -1,0 +1,123 @@
+"""Gaussian processes against dense inverses of the rows' covariance."""
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+from scipy.stats import multivariate_normal
+
+import kernattn as ka
+from kernattn.errors import DTypeError, EmptyInputError, NoClosedForm, ParameterError, ShapeError
+from solvers.test_moments import MAPS, PHI, W, X, Y
+from xp import to_numpy
+
+NEW = np.random.default_rng(7).standard_normal((11, 3)) * 2
+NYSTROM = MAPS["computed"]
+
+
+def dense(phi, noise, amplitude, y, w=None):
+    """Mean, variance and log evidence, by the covariance of the rows."""
+    w = np.ones(len(X)) if w is None else w
+    rows, new = phi(X), phi(NEW)
+    covariance = amplitude**2 * rows @ rows.T + np.diag(noise**2 / w)
+    across = amplitude**2 * new @ rows.T
+    prior = np.sum(new**2, axis=1) if phi is not NYSTROM else np.ones(len(NEW))
+    variance = amplitude**2 * prior - np.sum(across * np.linalg.solve(covariance, across.T).T, axis=1)
+    return (
+        across @ np.linalg.solve(covariance, y),
+        variance,
+        multivariate_normal(np.zeros(len(X)), covariance).logpdf(y),
+    )
+
+
+@pytest.mark.parametrize("weights", [None, W + 0.5], ids=["plain", "weighted"])
+@pytest.mark.parametrize("phi", [PHI, NYSTROM], ids=["random", "nystrom"])
+@pytest.mark.parametrize(("noise", "amplitude"), [(0.3, 2.0), (2.0, 0.1)])
+def test_the_posterior(phi, noise, amplitude, weights):
+    process = ka.solvers.gp(ka.solvers.moments(phi, X, Y, weights=weights), noise, amplitude)
+    missing = 0 if weights is None else np.sum(np.log(weights)) / 2
+    for i in range(2):
+        mean, variance, evidence = dense(phi, noise, amplitude, Y[:, i], weights)
+        np.testing.assert_allclose(process.mean(NEW)[:, i], mean, rtol=1e-8, atol=1e-9)
+        np.testing.assert_allclose(process.variance(NEW)[:, i], variance, rtol=1e-7, atol=1e-9)
+        np.testing.assert_allclose(process.log_evidence[i] + missing, evidence, rtol=1e-9)
+    one = ka.solvers.gp(ka.solvers.moments(phi, X, Y[:, 1], weights=weights), noise, amplitude)
+    np.testing.assert_allclose(one.mean(NEW), process.mean(NEW)[:, 1], rtol=1e-9, atol=1e-12)
+    assert one.variance(NEW).shape == (11,)
+    assert one.log_evidence.shape == one.gradient.log_noise.shape == ()
+
+
+@pytest.mark.parametrize(("noise", "amplitude"), [(0.3, 2.0), (2.0, 0.1), (1.0, 1.0)])
+def test_the_gradient(noise, amplitude):
+    slopes, h = ka.solvers.gp(ka.solvers.moments(PHI, X, Y), noise, amplitude).gradient, 1e-4
+    for i in range(2):
+
+        def evidence(log_noise, log_amplitude, y=Y[:, i]):
+            return dense(PHI, noise * np.exp(log_noise), amplitude * np.exp(log_amplitude), y)[2]
+
+        wanted = (evidence(h, 0) - evidence(-h, 0)) / (2 * h), (evidence(0, h) - evidence(0, -h)) / (2 * h)
+        np.testing.assert_allclose([each[i] for each in slopes], wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("given", [{}, {"noise": 0.4}, {"amplitude": 1.5}], ids=["none", "noise", "amplitude"])
+def test_the_largest_evidence(given):
+    y = np.column_stack([np.sin(2 * X[:, 0]), X[:, 1]]) + 0.2 * Y
+    process = ka.solvers.gp(ka.solvers.moments(PHI, X, y), **given)
+    for i in range(2):
+
+        def loss(logs, target=y[:, i]):
+            logs = iter(np.exp(logs))
+            noise, amplitude = (given.get(name) or next(logs) for name in ("noise", "amplitude"))
+            return -dense(PHI, noise, amplitude, target)[2]
+
+        best = minimize(loss, np.zeros(2 - len(given)), method="Nelder-Mead", options={"xatol": 1e-6, "fatol": 1e-9})
+        assert process.log_evidence[i] == pytest.approx(-best.fun, abs=1e-6)
+    for name, slope in zip(("noise", "amplitude"), process.gradient, strict=True):
+        if name not in given:
+            np.testing.assert_allclose(slope, 0, atol=1e-2)
+        else:
+            np.testing.assert_array_equal(getattr(process, name), given[name])
+
+
+def test_variance_far_away():
+    """With a Nystrom map it comes back to the prior's."""
+    far = np.full((1, 3), 50.0)
+    m = ka.solvers.moments(NYSTROM, X, Y[:, 0])
+    assert ka.solvers.gp(m, 0.1, 1.5).variance(far)[0] == pytest.approx(1.5**2, rel=1e-6)
+    assert np.all(ka.solvers.gp(m, 0.1, 1.5).variance(X) < 1.5**2)
+
+
+def test_arrays_of_every_kind(xp):
+    process = ka.solvers.gp(ka.solvers.moments(NYSTROM, X, Y), 0.3, 2.0)
+    with xp.wide():
+        for dtype, tolerance in (("float32", 1e-3), ("float64", 1e-9)):
+            x = xp.asarray(NEW, dtype)
+            for got, wanted in ((process.mean(x), process.mean(NEW)), (process.variance(x), process.variance(NEW))):
+                assert xp.holds(got)
+                assert got.dtype == x.dtype
+                np.testing.assert_allclose(to_numpy(got), wanted, rtol=tolerance, atol=tolerance)
+
+
+def test_refusals():
+    m = ka.solvers.moments(PHI, X, Y)
+    for given in (0.0, -1.0, np.nan, [1.0, 0.0]):
+        with pytest.raises(ParameterError, match="noise must be positive"):
+            ka.solvers.gp(m, given, 1.0)
+        with pytest.raises(ParameterError, match="amplitude must be positive"):
+            ka.solvers.gp(m, 1.0, given)
+    with pytest.raises(ParameterError, match="noise must be numbers"):
+        ka.solvers.gp(m, "evidence")
+    with pytest.raises(ShapeError, match="one for each of 2 targets"):
+        ka.solvers.gp(m, np.ones(3), 1.0)
+    with pytest.raises(ParameterError, match="times the amplitude or more"):
+        ka.solvers.gp(m, 1e-9, 1.0)
+    with pytest.raises(EmptyInputError, match="without y"):
+        ka.solvers.gp(ka.solvers.moments(PHI, X))
+    with pytest.raises(EmptyInputError, match="1 rows at least"):
+        ka.solvers.gp(ka.solvers.initial_moments(PHI, 0))
+    with pytest.raises(DTypeError, match="m must be a Moments"):
+        ka.solvers.gp(None)
+    gaussian = ka.kernels.Gaussian()
+    own = ka.features.nystrom("precomputed", gaussian(X), 8, "uniform", rng=0)
+    process = ka.solvers.gp(ka.solvers.moments(own, gaussian(X), Y), 0.3, 1.0)
+    with pytest.raises(NoClosedForm, match="precomputed"):
+        process.variance(gaussian(X))
