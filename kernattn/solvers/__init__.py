@@ -9,6 +9,7 @@ from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
 from kernattn.solvers._moments import Moments, initial_moments, merge, moments
 from kernattn.solvers._pca import Components, pca, whiten
 from kernattn.solvers._ridge import Ridge, RidgePath, ridge
+from kernattn.solvers._sample_tests import SampleTest, hsic, mmd
 
 __all__ = [
     "Components",
@@ -18,12 +19,15 @@ __all__ = [
     "Moments",
     "Ridge",
     "RidgePath",
+    "SampleTest",
     "accumulate",
     "cross_validate",
     "gp",
+    "hsic",
     "initial_moments",
     "load_moments",
     "merge",
+    "mmd",
     "moments",
     "pca",
     "ridge",

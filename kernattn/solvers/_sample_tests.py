@@ -1,0 +1,143 @@
+"""Tests on features: are two samples of one law, are two variables independent?"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._array import Float64
+from kernattn._check import instance_of
+from kernattn.errors import EmptyInputError, ParameterError, StateMismatchError
+from kernattn.solvers._moments import Moments
+from kernattn.solvers._quadratic import tail
+
+__all__ = ["SampleTest", "hsic", "mmd"]
+
+ROUNDING = 1e-12  # of the largest eigenvalue: the others are none
+
+
+class SampleTest(NamedTuple):
+    """What a test found.
+
+    Attributes
+    ----------
+    statistic : float
+        The estimate, of mean 0 where there is nothing to find; it may be negative.
+    p_value : float
+        Probability of one as large where there is nothing to find.
+    """
+
+    statistic: float
+    p_value: float
+
+
+def mmd(mx: Moments, my: Moments) -> SampleTest:
+    r"""Test whether two samples are of one law, by :math:`MMD^2 = |E \phi(X) - E \phi(Y)|^2` (Gretton et al. 2012).
+
+    The statistic is the unbiased estimate for the map's kernel. Where the laws are equal, the difference of the means
+    is normal of covariance :math:`C_x / n_x + C_y / n_y`, and its square a sum of squares weighted by the eigenvalues:
+    the p-value is the tail of that, without permutations. This holds for large samples; from about a hundred rows
+    each, rejections at 5 % and 1 % are what they say.
+
+    Parameters
+    ----------
+    mx, my : Moments
+        Of the two samples, by one map, without weights. Targets play no part.
+
+    Returns
+    -------
+    SampleTest
+        The statistic and its p-value.
+
+    Raises
+    ------
+    DTypeError, EmptyInputError, ParameterError
+        If an argument does not fit, there are fewer than two rows, or features are the same in all of them.
+    StateMismatchError
+        If the moments are of different draws of the map.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> rng = np.random.default_rng(0)
+    >>> x, y = rng.standard_normal((500, 2)), 1.3 * rng.standard_normal((500, 2))
+    >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=64, rng=0)
+    >>> bool(ka.solvers.mmd(ka.solvers.moments(phi, x), ka.solvers.moments(phi, y)).p_value < 1e-4)
+    True
+    """
+    for name, m in (("mx", mx), ("my", my)):
+        _check_sample(name, m)
+    if mx.fingerprint != my.fingerprint or mx.s.shape != my.s.shape:
+        raise StateMismatchError(f"moments must be of one draw of the map; got {mx!r} and {my!r}")
+    of_x, of_y = (_covariance(m.gram, m.s, m.n) / m.n for m in (mx, my))
+    covariance = of_x + of_y
+    difference = mx.s / mx.n - my.s / my.n
+    square = float(difference @ difference)
+    return SampleTest(square - float(np.trace(covariance)), tail(square, _eigenvalues(covariance, "features")))
+
+
+def hsic(m: Moments) -> SampleTest:
+    r"""Test whether two variables are independent, by :math:`HSIC = |Cov(\phi(X), \psi(Z))|_F^2` (Gretton et al. 2005).
+
+    Moments of features of one variable with features of the other as targets, ``moments(phi, x, psi(z))``, hold the
+    covariance. The statistic is its square less what that is on average over permutations. Where the variables are
+    independent, (n - 1) times the square is a sum of squares weighted by the products of the eigenvalues of both
+    covariances (Zhang et al. 2011): the p-value is the tail of that, without permutations, for large samples.
+
+    Parameters
+    ----------
+    m : Moments
+        Of features phi(x), with psi(z) as targets, without weights.
+
+    Returns
+    -------
+    SampleTest
+        The statistic and its p-value.
+
+    Raises
+    ------
+    DTypeError, EmptyInputError, ParameterError
+        If m does not fit, there are no targets, fewer than two rows, or features that are the same in all of them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.standard_normal((500, 1))
+    >>> z = x**2 + rng.standard_normal((500, 1))
+    >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=1, num_features=32, rng=0)
+    >>> bool(ka.solvers.hsic(ka.solvers.moments(phi, x, phi(z))).p_value < 1e-4)
+    True
+    """
+    _check_sample("m", m)
+    if not len(m.y_sum):
+        raise EmptyInputError("moments must hold features of the other variable as targets; they were made without y")
+    left, right = _covariance(m.gram, m.s, m.n), _covariance(m.y_gram, m.y_sum, m.n)
+    across = (m.cross - np.outer(m.s, m.y_sum / m.n)) / (m.n - 1)
+    weights = np.outer(_eigenvalues(left, "features"), _eigenvalues(right, "targets")).ravel()
+    square = float(np.sum(across**2))
+    return SampleTest(square - float(np.trace(left) * np.trace(right)) / (m.n - 1), tail((m.n - 1) * square, weights))
+
+
+def _check_sample(name: str, m: Moments) -> None:
+    instance_of(name, m, Moments)
+    if m.n < 2:
+        raise EmptyInputError(f"{name} must hold 2 rows at least; got {m.n}")
+    if m.weight != m.n:
+        raise ParameterError(f"{name} must be of rows without weights; got {m.n} rows of weight {m.weight:g}")
+
+
+def _covariance(gram: Float64, s: Float64, n: int) -> Float64:
+    return (gram - np.outer(s, s / n)) / (n - 1)
+
+
+def _eigenvalues(covariance: Float64, name: str) -> Float64:
+    """Return those above rounding."""
+    values = np.linalg.eigvalsh(covariance)
+    if not values[-1] > ROUNDING * np.abs(covariance).max(initial=np.finfo(float).tiny):
+        raise ParameterError(f"{name} must not be the same in all rows")
+    kept: Float64 = values[values > ROUNDING * values[-1]].astype(np.float64, copy=False)
+    return kept

@@ -1,0 +1,127 @@
+"""Tests on features: statistics as written over pairs, tails as integrated, and rejections where there is nothing."""
+
+import numpy as np
+import pytest
+from scipy.integrate import quad
+from scipy.stats import chi2
+
+import kernattn as ka
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, StateMismatchError
+from kernattn.solvers._quadratic import tail
+from solvers.test_moments import PHI, W, X, Y
+
+OTHER = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=10, rng=5)
+
+
+def imhof(q, weights):
+    """The tail by inverting the characteristic function (Imhof 1961)."""
+
+    def integrand(u):
+        theta = np.sum(np.arctan(weights * u)) / 2 - q * u / 2
+        return np.sin(theta) / (u * np.prod((1 + (weights * u) ** 2) ** 0.25))
+
+    return 0.5 + quad(integrand, 0, np.inf, limit=2000, epsabs=1e-10)[0] / np.pi
+
+
+@pytest.mark.parametrize("degrees", [1, 2, 5, 50])
+def test_tails_of_equal_weights(degrees):
+    for p in (0.99, 0.5, 0.1, 0.05, 0.01, 1e-6, 1e-30):
+        q = chi2.isf(p, degrees)
+        assert tail(3 * q, np.full(degrees, 3.0)) == pytest.approx(p, rel=0.04)
+
+
+def test_tails_of_other_weights():
+    for weights in (0.5 ** np.arange(8.0), 1 / np.arange(1.0, 40) ** 2, np.random.default_rng(0).random(30)):
+        for q in np.sum(weights) * np.array([0.3, 0.7, 1.0, 1.00001, 1.5, 2.5]):
+            assert tail(q, weights) == pytest.approx(imhof(q, weights), rel=0.04)
+            assert tail(q * 1e-20, weights * 1e-20) == pytest.approx(tail(q, weights), rel=1e-6)
+    values = [tail(q, 0.5 ** np.arange(8.0)) for q in np.linspace(0.1, 60, 300)]
+    assert np.all(np.diff(values) < 0)
+    assert tail(0.0, np.ones(3)) == 1.0
+    assert 0 <= tail(1e4, np.ones(3)) < 1e-100
+
+
+def test_mmd_over_pairs():
+    x, y = X[:50], X[50:] + 0.3
+    a, b = PHI(x), PHI(y)
+    within = [(np.sum(f @ f.T) - np.sum(f**2)) / (len(f) * (len(f) - 1)) for f in (a, b)]
+    found = ka.solvers.mmd(ka.solvers.moments(PHI, x), ka.solvers.moments(PHI, y))
+    assert found.statistic == pytest.approx(sum(within) - 2 * np.mean(a @ b.T), rel=1e-9)
+
+
+def test_hsic_over_pairs():
+    found = ka.solvers.hsic(ka.solvers.moments(PHI, X, OTHER(Y)))
+    centre = np.eye(90) - 1 / 90
+    a, b = centre @ PHI(X) @ PHI(X).T @ centre, centre @ OTHER(Y) @ OTHER(Y).T @ centre
+    wanted = np.sum(a * b) / 89**2 - np.trace(a) * np.trace(b) / 89**3
+    assert found.statistic == pytest.approx(wanted, rel=1e-8)
+
+
+def permuted(rng, x, y):
+    """The share of permutations of the rows whose statistic is as large."""
+    both, n = PHI(np.concatenate([x, y])), len(x)
+
+    def gap(rows):
+        return np.sum((rows[:n].mean(axis=0) - rows[n:].mean(axis=0)) ** 2)
+
+    return np.mean([gap(rng.permutation(both)) >= gap(both) for _ in range(1000)])
+
+
+@pytest.mark.statistical
+def test_p_values_are_those_of_permutations():
+    rng = np.random.default_rng(3)
+    for shift in (0.0, 0.1, 0.2):
+        x, y = rng.standard_normal((150, 3)), rng.standard_normal((100, 3)) + shift
+        p, wanted = ka.solvers.mmd(ka.solvers.moments(PHI, x), ka.solvers.moments(PHI, y)).p_value, permuted(rng, x, y)
+        assert abs(p - wanted) < 4.5 * np.sqrt(p * (1 - p) / 1000) + 0.02
+
+
+def two_samples(rng):
+    x, y = rng.standard_normal((120, 3)), rng.standard_normal((200, 3))
+    return ka.solvers.mmd(ka.solvers.moments(PHI, x), ka.solvers.moments(PHI, y)).p_value
+
+
+def two_variables(rng):
+    return ka.solvers.hsic(ka.solvers.moments(PHI, rng.standard_normal((150, 3)), OTHER(rng.random((150, 2))))).p_value
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("draw", [two_samples, two_variables])
+def test_rejections_where_there_is_nothing(draw):
+    rng = np.random.default_rng(4)
+    values = np.array([draw(rng) for _ in range(1000)])
+    for level in (0.5, 0.1, 0.05, 0.01):
+        z = (np.sum(values < level) - 1000 * level) / np.sqrt(1000 * level * (1 - level))
+        assert abs(z) < 3, (level, np.mean(values < level))
+
+
+def test_differences_are_found():
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((400, 3))
+    scaled = ka.solvers.mmd(ka.solvers.moments(PHI, x), ka.solvers.moments(PHI, 1.5 * rng.standard_normal((400, 3))))
+    assert scaled.p_value < 1e-6
+    assert scaled.statistic > 0
+    z = np.stack([x[:, 0] ** 2, rng.standard_normal(400)], axis=1) + 0.3 * rng.standard_normal((400, 2))
+    assert ka.solvers.hsic(ka.solvers.moments(PHI, x, OTHER(z))).p_value < 1e-6
+
+
+def test_refusals():
+    m, constant = ka.solvers.moments(PHI, X, Y), ka.solvers.moments(PHI, np.zeros((5, 3)), np.ones((5, 1)))
+    with pytest.raises(StateMismatchError, match="one draw"):
+        ka.solvers.mmd(m, ka.solvers.moments(PHI.redraw(1), X))
+    with pytest.raises(DTypeError, match="my must be a Moments"):
+        ka.solvers.mmd(m, X)
+    with pytest.raises(ParameterError, match="mx must be of rows without weights"):
+        ka.solvers.mmd(ka.solvers.moments(PHI, X, weights=W), m)
+    with pytest.raises(EmptyInputError, match="my must hold 2 rows at least; got 1"):
+        ka.solvers.mmd(m, ka.solvers.moments(PHI, X[:1]))
+    with pytest.raises(ParameterError, match="features must not be the same"):
+        ka.solvers.mmd(constant, constant)
+    with pytest.raises(EmptyInputError, match="without y"):
+        ka.solvers.hsic(ka.solvers.moments(PHI, X))
+    with pytest.raises(ParameterError, match="features must not be the same"):
+        ka.solvers.hsic(constant)
+    with pytest.raises(ParameterError, match="targets must not be the same"):
+        ka.solvers.hsic(ka.solvers.moments(PHI, X, np.ones(90)))
+    with pytest.raises(DTypeError, match="m must be a Moments"):
+        ka.solvers.hsic(PHI)
