@@ -20,7 +20,7 @@ from kernattn.bench import Sizes, bench, table, write
 from kernattn.bench._races import Timing
 from kernattn.bench._rates import Gauge, Rates, Work
 from kernattn.bench._rows import Case, Race
-from kernattn.bench.cpu import DEVICE, SCALING, START, _rates, scaling, scaling_figure, start
+from kernattn.bench.cpu import DEVICE, SCALING, START, _pattern_peers, _rates, scaling, scaling_figure, start
 from kernattn.bench.cpu._clock import SETTLE, WAKE, HostClock
 from kernattn.cli import main
 from kernattn.errors import ParameterError
@@ -111,6 +111,18 @@ def test_peers_of_windows_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, x in found.items():
         x = x[0].transpose(1, 0, 2) if "Longformer" in name else x.reshape(ours.shape)
         np.testing.assert_allclose(x, ours, atol=2e-5, err_msg=name)
+
+
+@pytest.mark.parametrize("n", [256, 1024])  # with a draw for each head, and of the lengths of the paper
+def test_the_peer_of_bigbird_sees_random_blocks(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("transformers")
+    monkeypatch.setattr("kernattn.bench.cpu._peers.compiles", lambda: False)  # which takes long
+    alike, block = np.zeros((2, n, 16), np.float32), n // 16
+    values = np.broadcast_to(np.repeat(np.eye(16, dtype=np.float32), block, axis=0), alike.shape)
+    weights = np.asarray(_pattern_peers.bigbird_hf(alike, alike, values.copy(), block, 3)())[0, :: n // 16]
+    seen = np.count_nonzero(weights.reshape(16, 2, 16) > 0, axis=-1)
+    assert np.all(seen[[0, -1]] == 16)
+    assert np.all(seen[2:-3] == 5 + 3)  # random ones of the last rows can be others of theirs
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])

@@ -6,6 +6,7 @@ import contextlib
 import io
 import os
 import warnings
+from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
@@ -22,6 +23,7 @@ from kernattn.bench._torch import CHUNK, bidirectional, chunked, projection, who
 __all__ = [
     "compiles",
     "elu1",
+    "fused",
     "have",
     "limit_blas",
     "performer",
@@ -69,6 +71,15 @@ def torch_chunked(q: Any, k: Any, v: Any, omega: Float64 | None) -> Call:
 def compiles() -> bool:
     """Whether torch can compile here: it calls a C++ compiler."""
     return have("torch") and which(os.environ.get("CXX", "g++")) is not None
+
+
+def fused(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a peer compiled by Inductor, which fuses what stands between the products, where it can.
+
+    Under no_grad: constants made outside of inference_mode fail the guards of graphs that are made inside.
+    """
+    torch = import_module("torch")
+    return cast(Callable[..., Any], torch.no_grad()(torch.compile(run, dynamic=False) if compiles() else run))
 
 
 def torch_compiled(q: Any, k: Any, v: Any, omega: Float64 | None, causal: bool) -> Call:
