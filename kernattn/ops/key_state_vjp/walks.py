@@ -27,9 +27,10 @@ from kernattn.ops.key_state_vjp.loops import walk
 from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec
 
-__all__ = ["Side", "Walk", "fused", "keys", "onto_state", "queries", "walked"]
+__all__ = ["Side", "Walk", "chunk_of", "fused", "keys", "onto_state", "queries", "walked"]
 
-CHUNK = 48  # as in `causal`: the floor counts such chunks
+CHUNK = 48  # as in `causal`
+SHORT = 16  # where tokens see each other: a third of the pairs, and tiles that stay near the core
 
 
 class Side(NamedTuple):
@@ -121,8 +122,9 @@ def walked(
     n = side.parts[0].size // phi.dim // prod(side.leads[0])
     e, count = side.parts[1].size // n // prod(lead_v), prod(out)
     modes = writers is not None, readers is not None, wants, readers is not None and not readers.parts[4].size, checks
-    seconds = count * n * _seconds(w.phi, r.phi, e, modes) * dtype.itemsize / 4
     alone = writers is None or readers is None  # tokens do not see each other
+    chunk = chunk_of(alone, learn)
+    seconds = count * n * _seconds(w.phi, r.phi, e, chunk, modes) * dtype.itemsize / 4
     parts = max(1, threads() // count) if alone and seconds > 5 * WORTH_SHARING and n > 24 * CHUNK else 1
     runs: NDArray[np.int64] = np.empty((count, parts, 12), np.int64)
     of_state = _numbered(state, out)[:, None]
@@ -158,7 +160,7 @@ def walked(
         numbers[low] = np.zeros(size, dtype)
         walk(
             w.phi.arrays, r.phi.arrays, e, w.parts, r.parts, masks, old, runs, n, (*results, numbers[low]), new, far,
-            min(CHUNK, n), -1 if reverse else 1, modes, low, high,
+            min(chunk, n), -1 if reverse else 1, modes, low, high,
         )  # fmt: skip
 
     share(slab, len(runs), seconds)
@@ -169,6 +171,11 @@ def walked(
     return Walk(dx, read, sums, np.sum([numbers[low] for low in sorted(numbers)], axis=0))
 
 
+def chunk_of(alone: bool, learn: bool) -> int:
+    """Return how many tokens a walk takes at once: the cotangents of omega, if wanted, are added to once a chunk."""
+    return CHUNK if alone or learn else SHORT
+
+
 def onto_state(state: PeakedSum, found: Walk) -> PeakedSum:
     """Return the cotangents of a state's sums from what queries have written for each of their heads."""
     assert found.sums is not None
@@ -176,12 +183,12 @@ def onto_state(state: PeakedSum, found: Walk) -> PeakedSum:
     return onto_sums(np, PeakedSum(s, z, -peak), state)
 
 
-def _seconds(writer: PackedMap, reader: PackedMap, e: int, modes: tuple[bool, ...]) -> float:
+def _seconds(writer: PackedMap, reader: PackedMap, e: int, chunk: int, modes: tuple[bool, ...]) -> float:
     """Return what a token costs one core."""
     writes, reads, wants, _, _ = modes
     flops = 2.0 * writes * writer.features * (e + writer.dim * writer.projects)
     flops += 2.0 * reads * reader.features * (e * (1 + wants) + 2 * reader.dim * reader.projects)
-    flops += 2.0 * (writes and reads) * CHUNK * (reader.features * (1 + wants) + e)
+    flops += 2.0 * (writes and reads) * chunk * (reader.features * (1 + wants) + e)
     return flops / FLOPS_PER_SECOND + (writes + reads) * writer.features * SECONDS_PER_FEATURE
 
 

@@ -7,6 +7,7 @@ import numpy as np
 from kernattn.bench._rates import Work
 from kernattn.bench._sizes import Sizes
 from kernattn.ops.causal.cpu import CHUNK as OURS
+from kernattn.ops.key_state_vjp.walks import chunk_of
 
 __all__ = ["linear", "linear_backward", "softmax", "softmax_backward"]
 
@@ -30,7 +31,7 @@ def linear_backward(o: Sizes, features: int, project: bool, inside: bool, learn:
     """
     directions = 2 if inside else 1
     sums, pairs = (10.0 if inside else 8.0) * features * o.dim, o.n * (6.0 * features + 4.0 * o.dim)
-    flops = sums + 3.0 * (OURS + 1.0) * (features + o.dim) if inside else min(sums, pairs)
+    flops = sums + 3.0 * (chunk_of(False, learn) + 1.0) * (features + o.dim) if inside else min(sums, pairs)
     flops += (4.0 * directions + 4.0) * features * o.dim if project else 0.0
     flops += 4.0 * features * o.dim if learn else 0.0
     return _work(o, 8, 3, o.tokens * flops, o.tokens * 2.0 * directions * features)
