@@ -32,6 +32,7 @@ from kernattn.bench.cpu._cases.hashing import hashed
 from kernattn.bench.cpu._cases.kernels import KERNELS, matrix
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
 from kernattn.bench.cpu._cases.patterns import PATTERNS
+from kernattn.bench.cpu._cases.solvers import ridges, two_samples
 
 __all__ = ["CASES"]
 
@@ -55,6 +56,8 @@ CASES = {
     "patches": Case(patches, n=1796),
     "tensor-sketch": Case(tensor_sketch, n=2000),
     "gram": Case(gram, n=20000),
+    "ridges": Case(ridges, n=20000),
+    "two-samples": Case(two_samples, n=10000),
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),
     "lsh": Case(hashed),
