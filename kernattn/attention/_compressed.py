@@ -10,6 +10,7 @@ import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, namespace, without_flags, zeros
 from kernattn._check import boolean, positive_integer
+from kernattn._graphs import traceable
 from kernattn.attention._check import check_arrays, check_beside
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ShapeError
@@ -19,6 +20,7 @@ from kernattn.ops.plan import Plan
 __all__ = ["compressed_attention"]
 
 
+@traceable("compressed_attention")
 @without_flags
 def compressed_attention(
     q: Array,

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, anywhere, namespace
 from kernattn._check import boolean, finite_number
+from kernattn._graphs import traceable
 from kernattn.attention._check import check_arrays, leading
 from kernattn.attention._softmax import softmax_with_lse
 from kernattn.attention.patterns import lsh
@@ -20,6 +21,7 @@ __all__ = ["lsh_attention"]
 SMALL = 1e-20  # squares of ordinary rows lie between it and its inverse
 
 
+@traceable("lsh_attention")
 def lsh_attention(
     x: Array,
     v: Array,

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, anywhere, constant, dtype_name, namespace, placement
 from kernattn._check import boolean, instance_of
+from kernattn._graphs import traceable
 from kernattn.attention._check import check_arrays, leading
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError
@@ -35,6 +36,7 @@ SPREAD = {"float32": 2.0**10, "float64": 2.0**20}
 """Squared norms whose products may be rounded where distances are meant."""
 
 
+@traceable("kernel_attention")
 def kernel_attention(
     q: Array, k: Array, v: Array, kernel: Kernel, *, causal: bool = False, key_mask: Array | None = None
 ) -> Array:

@@ -6,6 +6,7 @@ import numpy as np
 
 from kernattn._array import Array, Float64, accumulation_dtype, frozen, namespace, without_flags
 from kernattn._check import boolean, check_room, one_of, positive_integer
+from kernattn._graphs import traceable
 from kernattn._random import RNG, generator
 from kernattn.attention._check import check_arrays, check_beside, leading
 from kernattn.attention._softmax import softmax_attention
@@ -16,6 +17,7 @@ __all__ = ["linformer_attention", "linformer_projections"]
 KINDS = ("gaussian", "pooling", "convolution")
 
 
+@traceable("linformer_attention")
 @without_flags
 def linformer_attention(
     q: Array,

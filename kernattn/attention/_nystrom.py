@@ -8,6 +8,7 @@ import numpy as np
 
 from kernattn._array import Array, accumulation_dtype, constant, namespace, placement, without_flags
 from kernattn._check import boolean, positive_integer
+from kernattn._graphs import traceable
 from kernattn.attention._check import check_arrays
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError
@@ -15,6 +16,7 @@ from kernattn.errors import ParameterError
 __all__ = ["nystrom_attention"]
 
 
+@traceable("nystrom_attention")
 @without_flags
 def nystrom_attention(
     q: Array,

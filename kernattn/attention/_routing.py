@@ -20,6 +20,7 @@ from kernattn._array import (
     zeros,
 )
 from kernattn._check import boolean, finite_number, one_of, positive_integer
+from kernattn._graphs import traceable
 from kernattn.attention._check import check_arrays, leading
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError, ShapeError
@@ -36,6 +37,7 @@ SCORES = 1 << 20
 """Products of tokens and centroids that are made at once."""
 
 
+@traceable("routing_attention")
 def routing_attention(
     q: Array,
     k: Array,

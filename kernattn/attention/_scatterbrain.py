@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kernattn._array import Array, anywhere, constant, namespace, widest, without_flags
 from kernattn._check import boolean
+from kernattn._graphs import traceable
 from kernattn.attention._check import check_arrays, feature_map, leading
 from kernattn.attention._lowering import computed, implementation
 from kernattn.attention._softmax import plan_of, softmax_with_lse
@@ -25,6 +26,7 @@ from kernattn.ops.spec import ScaledFeatures
 __all__ = ["scatterbrain_attention"]
 
 
+@traceable("scatterbrain_attention")
 @without_flags
 def scatterbrain_attention(
     q: Array,

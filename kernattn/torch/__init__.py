@@ -16,6 +16,15 @@ from kernattn.torch._attention import (  # noqa: E402
     softmax_with_lse,
 )
 from kernattn.torch._maps import TensorMap, with_numbers  # noqa: E402
+from kernattn.torch._mechanisms import (  # noqa: E402
+    compressed_attention,
+    kernel_attention,
+    linformer_attention,
+    lsh_attention,
+    nystrom_attention,
+    routing_attention,
+    scatterbrain_attention,
+)
 from kernattn.torch._modules import FavorAttention, LinearAttention  # noqa: E402
 
 __all__ = [
@@ -24,10 +33,17 @@ __all__ = [
     "TensorMap",
     "attend",
     "causal_linear_attention",
+    "compressed_attention",
     "features",
+    "kernel_attention",
     "key_state",
     "linear_attention",
     "linear_attention_step",
+    "linformer_attention",
+    "lsh_attention",
+    "nystrom_attention",
+    "routing_attention",
+    "scatterbrain_attention",
     "softmax_attention",
     "softmax_with_lse",
     "with_numbers",

@@ -26,10 +26,11 @@ __all__ = [
     "linear_attention_step",
     "softmax_attention",
     "softmax_with_lse",
+    "taken",
 ]
 
 
-def _taken(backend: str | None, **given: Tensor) -> tuple[Tensor, ...]:
+def taken(backend: str | None, **given: Tensor) -> tuple[Tensor, ...]:
     """Return the tensors, in the dtype of autocast where that is on."""
     for name, x in given.items():
         if not isinstance(x, Tensor):
@@ -68,7 +69,7 @@ def linear_attention(
     >>> v.grad.T
     tensor([[0.2500, 0.2500, 0.2500, 0.2500]])
     """
-    q, k, v = _taken(backend, q=q, k=k, v=v)
+    q, k, v = taken(backend, q=q, k=k, v=v)
     out: Tensor = attention.linear_attention(q, k, v, phi, key_mask=key_mask, backend=backend)
     return out
 
@@ -105,7 +106,7 @@ def causal_linear_attention(
     >>> out.T
     tensor([[0.0000, 0.5000, 1.0000, 1.5000]])
     """
-    q, k, v = _taken(backend, q=q, k=k, v=v)
+    q, k, v = taken(backend, q=q, k=k, v=v)
     return attention.causal_linear_attention(
         q, k, v, phi, state=state, key_mask=key_mask, segment_ids=segment_ids, backend=backend
     )
@@ -133,13 +134,13 @@ def key_state(
     >>> kt.key_state(torch.zeros(3, 2), torch.ones(3, 1), ka.features.elu1()).z
     tensor([3., 3.])
     """
-    k, v = _taken(backend, k=k, v=v)
+    k, v = taken(backend, k=k, v=v)
     return attention.key_state(k, v, phi, key_mask=key_mask, backend=backend)
 
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
     r"""Return :func:`kernattn.attend` of tensors, :math:`\phi(q) S / \phi(q) z`."""
-    (q,) = _taken(backend, q=q)
+    (q,) = taken(backend, q=q)
     out: Tensor = attention.attend(state, q, phi, backend=backend)
     return out
 
@@ -178,7 +179,7 @@ def linear_attention_step(
     >>> out
     tensor([2.])
     """
-    q, k, v = _taken(backend, q=q, k=k, v=v)
+    q, k, v = taken(backend, q=q, k=k, v=v)
     return attention.linear_attention_step(
         state, q, k, v, phi, key_mask=key_mask, backend=backend, reuse_state=reuse_state, out=out
     )
@@ -216,7 +217,7 @@ def softmax_attention(
     >>> kt.softmax_attention(q, k, v)
     tensor([[1.5000]])
     """
-    q, k, v = _taken(backend, q=q, k=k, v=v)
+    q, k, v = taken(backend, q=q, k=k, v=v)
     options: dict[str, Any] = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern, "backend": backend}
     return attention.softmax_attention(q, k, v, scale=scale, causal=causal, **options)
 
@@ -247,7 +248,7 @@ def softmax_with_lse(
     >>> lse
     tensor([1.3863])
     """
-    q, k, v = _taken(backend, q=q, k=k, v=v)
+    q, k, v = taken(backend, q=q, k=k, v=v)
     options: dict[str, Any] = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern, "backend": backend}
     return attention.softmax_with_lse(q, k, v, scale=scale, causal=causal, **options)
 
@@ -284,6 +285,6 @@ def features(x: Tensor, phi: FeatureMap, *, keys: bool = False, backend: str | N
     >>> kt.features(torch.tensor([[1.0, 2.0]]), ka.features.elu1())
     tensor([[2., 3.]])
     """
-    (x,) = _taken(backend, x=x)
+    (x,) = taken(backend, x=x)
     found: Tensor = phi.key(x, backend=backend) if keys else phi.query(x, backend=backend)
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch._C._dynamo import eval_frame
 
 from kernattn import attention
 from kernattn._graphs import NAMESAKES
@@ -216,6 +218,49 @@ def softmax_with_lse(
     return out, lse
 
 
+def _below(name: str, draw: str, plan: str, given: tuple[Tensor, ...], options: dict[str, Any]) -> Tensor:
+    """Return what a mechanism of the core makes of tensors, traced below it."""
+    maps = () if draw == "" else (map_of(draw),)
+    plans = () if plan == "" else (plan_of(plan),)
+    out: Tensor = getattr(attention, name)(*given, *maps, *plans, **options)
+    return out
+
+
+_mechanism = torch._dynamo.nonstrict_trace(_below)
+
+
+def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return _mechanism("compressed_attention", "", "", (q, k, v), _given(options))
+
+
+def linformer_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, f: Tensor, **options: Any) -> Tensor:
+    return _mechanism("linformer_attention", "", "", (q, k, v, e, f), _given(options))
+
+
+def nystrom_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return _mechanism("nystrom_attention", "", "", (q, k, v), _given(options))
+
+
+def scatterbrain_attention(
+    q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, pattern: Any, *, causal: bool = False, **options: Any
+) -> Tensor:
+    phi._named()
+    plan = "" + pattern._named(q.shape[-2], k.shape[-2], causal)
+    return _mechanism("scatterbrain_attention", phi._content[2], plan, (q, k, v), {"causal": causal, **_given(options)})
+
+
+def _left_out(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let graphs break before a function that decides on the host, and trace nothing of what it calls."""
+    strategy = eval_frame._FrameExecStrategy(eval_frame._FrameAction.SKIP, eval_frame._FrameAction.SKIP)
+    eval_frame.set_code_exec_strategy(function.__code__, strategy)
+
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
+    def left_out(*given: Any, **options: Any) -> Any:
+        return function(*given, **options)
+
+    return left_out  # type: ignore[no-any-return]
+
+
 def query(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
     return _features("query", 0, phi, x, backend)
 
@@ -235,11 +280,18 @@ def _features(name: str, side: int, phi: FeatureMap, x: Tensor, backend: str | N
 NAMESAKES.update(
     attend=attend,
     causal_linear_attention=causal_linear_attention,
+    compressed_attention=compressed_attention,
+    kernel_attention=_left_out(attention.kernel_attention),
     key=key,
     key_state=key_state,
     linear_attention=linear_attention,
     linear_attention_step=linear_attention_step,
+    lsh_attention=_left_out(attention.lsh_attention),
+    linformer_attention=linformer_attention,
+    nystrom_attention=nystrom_attention,
     query=query,
+    routing_attention=_left_out(attention.routing_attention),
+    scatterbrain_attention=scatterbrain_attention,
     softmax_attention=softmax_attention,
     softmax_with_lse=softmax_with_lse,
 )

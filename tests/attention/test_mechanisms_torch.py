@@ -1,0 +1,67 @@
+"""The mechanisms of attention on tensors: gradients, and graphs that are whole or break before them."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("numba")
+kt = pytest.importorskip("kernattn.torch")
+
+N, PATTERN = 16, ka.patterns.local(3)
+PHI = ka.random_features(ka.kernels.Softmax(), dim=4, num_features=8, rng=0)
+ROTATIONS, CENTROIDS = np.random.default_rng(1).standard_normal((2, 4, 2)), np.ones((1, 2, 4)) * [[[1.0], [-1.0]]]
+
+
+def drawn(*shape):
+    return torch.tensor(np.random.default_rng(len(shape)).standard_normal(shape), requires_grad=True)
+
+
+Q, K, V, WEIGHTS, MIXTURES = drawn(2, N, 4), 2 * drawn(1, N, 4).detach(), drawn(2, N, 4), drawn(4, 4, 4), drawn(5, N)
+
+CALLS = {
+    "compressed": lambda m, q, k, v: m.compressed_attention(
+        q, k, v, factor=4, weights_k=WEIGHTS, weights_v=WEIGHTS, causal=True
+    ),
+    "linformer": lambda m, q, k, v: m.linformer_attention(q, k, v, MIXTURES, MIXTURES),
+    "nystrom": lambda m, q, k, v: m.nystrom_attention(q, k, v, landmarks=3),
+    "scatterbrain": lambda m, q, k, v: m.scatterbrain_attention(q, k, v, PHI, PATTERN),
+    "kernel": lambda m, q, k, v: m.kernel_attention(q, k, v, KERNEL),
+    "lsh": lambda m, q, k, v: m.lsh_attention(q, v, rotations=ROTATIONS, chunk=4),
+    "routing": lambda m, q, k, v: m.routing_attention(q, k, v, CENTROIDS, window=4),
+}
+KERNEL = ka.kernels.Gaussian()
+WHOLE = ["compressed", "linformer", "nystrom", "scatterbrain"]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_gradients(name):
+    k = K.expand(2, N, 4).clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda *given: CALLS[name](kt, *given), (Q, k, V), fast_mode=True)
+    with pytest.raises(ka.errors.DTypeError, match="must be a tensor"):
+        CALLS[name](kt, Q.detach().numpy(), K, V.detach().numpy())
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # PyTorch looks, after a break
+@pytest.mark.parametrize("name", CALLS)
+def test_graphs(name):
+    """Plain functions of the core."""
+    torch.compiler.reset()
+
+    class Plain:
+        def __getattr__(self, function):
+            return getattr(ka if function == "kernel_attention" else ka.attention, function)
+
+    def run(q, k, v):
+        return CALLS[name](kt, q, k, v).sin()
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=name in WHOLE)
+    wanted = CALLS[name](Plain(), Q, K, V).sin()
+    torch.testing.assert_close(compiled(Q, K, V), wanted)
+    found, asked = (torch.autograd.grad(x.sum(), (Q, V)) for x in (compiled(Q, K, V), wanted))
+    for x, y in zip(found, asked, strict=True):
+        torch.testing.assert_close(x, y)
+    if name not in WHOLE:
+        with pytest.raises(torch._dynamo.exc.Unsupported):
+            torch.compile(run, backend="aot_eager", fullgraph=True)(Q, K, V)
