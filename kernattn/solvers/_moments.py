@@ -109,7 +109,7 @@ def moments(
     y : (n,) or (n, c) array, optional
         Targets, of a real floating dtype.
     weights : (n,) array, optional
-        Weights of the rows, 0 or more. As variances of noise they are inverse.
+        Weights of the rows, 0 or more: how often each counts, or one over the variance of its noise.
     products : {"float64", "float32"}
         In which dtype rows are multiplied. With float32, up to 8,192 rows are summed in it, and these sums in float64:
         faster, and of G only eigenvalues well above 1e-7 of the largest mean anything.

@@ -79,6 +79,11 @@ def test_the_path(intercept):
     assert one.leverage(X).shape == (90,)
 
 
+def test_leverages_of_weighted_rows():
+    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y[:, 0], weights=W_POSITIVE), 0.3)
+    np.testing.assert_allclose(W_POSITIVE @ fit.leverage(X), fit.effective_dimension + 1)
+
+
 def smooth(n, rng, dtype="f8"):
     x = rng.uniform(-2, 2, (n, 1)).astype(dtype)
     return x, np.sin(3 * x[:, 0]) + 0.3 * rng.standard_normal(n).astype(dtype)
