@@ -112,7 +112,7 @@ class Ridge:
     def leverage(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return :math:`h(x) = \phi(x)^T (G + \lambda)^{-1} \phi(x)`, and 1 / n of the intercept: (..., n[, c]).
 
-        Over the rows that were fitted, times their weights, it sums to the effective dimension, plus 1 for an intercept.
+        Over the rows that were fitted, times their weights, it sums to the effective dimension, plus 1 if b was fitted.
 
         Parameters
         ----------
