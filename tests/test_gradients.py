@@ -146,8 +146,6 @@ def test_softmax_attention(causal, length, backend):
 
 @pytest.mark.parametrize("backend", backends("block_softmax_vjp"), ids=repr)
 def test_patterns_biases_and_log_normalisers(backend):
-    if backend.name == "gpu":
-        pytest.skip("the GPU's takes neither pattern nor bias yet")
     q, k, v, bias = arrays(3, (2, 3, 9, D), (2, 1, 12, D), (2, 1, 12, 3), (2, 1, 12), dtype="float64")
     options = {"pattern": ka.patterns.local(3, 1) | ka.patterns.sinks(1), "causal": True, "backend": backend.name}
 

@@ -18,7 +18,6 @@ from kernattn.attention._states import attend_normalised
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.ops.block_softmax_vjp import OP as SOFTMAX_VJP
 from kernattn.ops.peaked import LinearState, PeakedSum
 from kernattn.ops.plan import Plan
 
@@ -175,8 +174,6 @@ def _softmax_with_lse(
     if learn != ():
         raise ParameterError(f"learn must be () for exact attention, which has no map; got {shown(learn)}")
     given = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, pattern)
-    if (pattern is not None or key_bias is not None) and backend is None and SOFTMAX_VJP.choose(q) == "gpu":
-        backend = "reference"
     way = _way(backend)
     out, lse = pairs.block_softmax(way, *given)
 

@@ -127,21 +127,14 @@ def step_(s: Tensor, z: Tensor, peak: Tensor, *rest: Any) -> Tensor:
 def block_softmax(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> Tensors:
     key_mask, key_bias, scale, plan, backend = rest
     given = q, k, v, scale, plan_of(plan), key_mask, key_bias
-    return (*_plain(*pairs.block_softmax(_way(_able(backend, given)), *given)),)
+    return (*_plain(*pairs.block_softmax(_way(backend), *given)),)
 
 
 def block_softmax_vjp(q: Tensor, k: Tensor, v: Tensor, *rest: Any) -> list[Tensor]:
     key_mask, key_bias, scale, plan, backend, out, lse, g, of_lse, _ = rest
     given = q, k, v, scale, plan_of(plan), key_mask, key_bias
-    dq, dk, dv, _, db = pairs.block_softmax_vjp(_back([_able(backend, given)]), given, out, lse, g, of_lse)
+    dq, dk, dv, _, db = pairs.block_softmax_vjp(_back([backend]), given, out, lse, g, of_lse)
     return _plain(dq, dk, dv, *([] if db is None else [db]))
-
-
-def _able(backend: str | None, given: tuple[Any, ...]) -> str | None:
-    """Return which implementation is to run, where the GPU's takes neither pattern nor bias."""
-    q, *_, plan, _, key_bias = given
-    other = q.is_cuda and backend is None and (plan.kind == "parts" or key_bias is not None)
-    return "reference" if other else backend
 
 
 def _run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:

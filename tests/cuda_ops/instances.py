@@ -90,8 +90,9 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                 how = block_softmax.launch(d, e, dtype, limits, parts=all_of_it, biased=all_of_it, joined=all_of_it)
                 add("block_softmax", dtype, "none", how.defines, how.shared_bytes)
             for keys in (False, True):
-                back = block_softmax_vjp.launch(64, 4096, d, e, dtype, keys, True, limits)
-                add("block_softmax_vjp", dtype, "none", back.defines, back.shared_bytes)
+                for more in (False, True):
+                    back = block_softmax_vjp.launch(d, e, dtype, keys, not more, limits, parts=more, biased=more)
+                    add("block_softmax_vjp", dtype, "none", back.defines, back.shared_bytes)
             for name in maps:
                 code = map_code(dtype, name, d, limits)
                 if name not in ("values", "logs"):

@@ -9,9 +9,12 @@ import kernattn as ka
 import oracles
 from covering import turns
 from cuda_ops.cases import OPERAND_EPS, array, dtype_of, to64
+from cuda_ops.pullbacks import agree, wide
 from kernattn.errors import BackendUnavailable
 from kernattn.ops._cuda import plans
 from kernattn.ops.block_softmax.gpu import block_softmax
+from kernattn.ops.block_softmax_vjp import reference
+from kernattn.ops.block_softmax_vjp.gpu import block_softmax_vjp
 from kernattn.ops.plan import CAUSAL, Part, Plan, packed
 
 P, N, L = ka.patterns, 150, 180
@@ -25,6 +28,7 @@ def part(queries, keys, tiles, visits):
 
 ORDER = np.random.default_rng(1).permutation(L)
 ROWS, LATE = ORDER[ORDER < N], ORDER[ORDER >= 110]
+SOME = [[0, 10, 3, 3], [10, 64, 0, 2], [74, 9, 2, 3], [83, 7, 3, 3]]
 TILES = [[0, 1, 4, 4], [1, 64, 0, 3], [65, 5, 4, 5], [70, 33, 3, 4], [103, 47, 4, 4]]
 AT_ANY_START = Plan(  # tiles and visits at any start; rows in one part, in two and in none; a row that sees nothing
     "parts",
@@ -32,7 +36,7 @@ AT_ANY_START = Plan(  # tiles and visits at any start; rows in one part, in two 
     L,
     (
         (
-            part(ROWS[:90], LATE, [[10, 64, 0, 2], [74, 9, 2, 3]], [[1, 60, 1], [60, 66, -1], [5, 69, 0]]),
+            part(ROWS[:90], LATE, SOME, [[1, 60, 1], [60, 66, -1], [5, 69, 0]]),
             part(None, None, TILES, [[3, 67, 0], [71, 90, 1], [90, 110, -1], [0, 106, -1], [5, 6, -1]]),
         ),
         (part(ROWS, ORDER, [[0, 64, 0, 1], [64, 64, 1, 2], [128, 22, 2, 3]], [[0, 130, -1], [99, 163, 0], [1, 9, 1]]),),
@@ -136,10 +140,72 @@ def test_rows_beyond_the_floats(cupy, name, scale, values):
     assert not np.isnan(lse).any()
 
 
+def pulled(cupy, name, dtype, biased=True):
+    """The arguments of `block_softmax_vjp`, some rows of which ask nothing."""
+    plan, (q, k, v, keep, bias) = planned(name), problem(cupy, dtype)
+    more = (cupy.asarray(keep), cupy.asarray(bias)) if biased else (None, None)
+    out, lse = block_softmax(q, k, v, 0.5, plan, *more)
+    rng = np.random.default_rng(6)
+    g, of_lse = rng.normal(size=out.shape), rng.normal(size=lse.shape) * (np.arange(N) % 9 > 0)
+    g[..., ::9, :] = 0
+    return q, k, v, 0.5, plan, *more, out, lse, array(cupy, g, dtype), cupy.asarray(of_lse.astype(lse.dtype))
+
+
+BACK = [(*kind, name) for name in PLANS for kind in KINDS]
+USUAL = [("float32", True, "at any start"), ("float32", True, "union of orders"), ("float32", True, "one a head")]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "biased", "name"), [pytest.param(*x, marks=[] if x in USUAL else pytest.mark.slow) for x in BACK]
+)
+def test_cotangents(cupy, dtype, biased, name):
+    given = pulled(cupy, name, dtype, biased)
+    for more in (given, (*given[:-1], None)):
+        found = block_softmax_vjp(*more)
+        wanted = reference.block_softmax_vjp(*map(wide, more))
+        assert [x.dtype for x in found[:3]] == [x.dtype for x in given[:3]]
+        agree(found[:3], wanted[:3], dtype)
+        if biased:
+            agree(found[4:], wanted[4:], dtype)
+        size = 1.0 + float(np.sum(np.abs(wide(given[0]) * wide(found[0]))))  # of the terms of the scale's
+        assert abs(float(found[3]) - float(wanted[3])) <= (1e-5 if dtype in ("float32", "float64") else 0.05) * size
+
+
+def test_cotangents_are_blind_to_what_is_not_seen(cupy):
+    """A key that is NaN spoils the rows that see it, which then ask nothing of the others."""
+    q, k, v, scale, plan, keep, bias, _, _, g, _ = pulled(cupy, "union of orders", "float32")
+    may, at = seen(plan)[0], 40
+    asks = ~may[:, at]
+    g = g * cupy.asarray(asks[:, None].astype(np.float32))
+    given, rough = (q, k, v), (q, k.copy(), v.copy())
+    rough[1][:, at] = np.nan
+    rough[2][:, at] = np.nan
+    clean, found = (
+        block_softmax_vjp(*x, scale, plan, keep, bias, *block_softmax(*x, scale, plan, keep, bias), g, None)
+        for x in (given, rough)
+    )
+    for x, y in zip(found, clean, strict=True):
+        np.testing.assert_array_equal(to64(x), to64(y))
+
+
+def test_a_key_that_a_part_lists_twice_is_told_twice(cupy):
+    tiles, visits = np.array([[0, 10, 0, 1], [10, 10, 1, 2]]), np.array([[0, 2, -1], [2, 4, -1]])
+    plan = Plan("parts", 20, 30, ((Part(None, np.array([3, 5, 3, 9]), tiles, visits, packed(SEES[:0])),),))
+    q, k, v, g = (
+        array(cupy, np.random.default_rng(i).normal(size=(n, 5)), "float32") for i, n in enumerate((20, 30, 30, 20))
+    )
+    given = q, k, v, 0.5, plan, None, None, *block_softmax(q, k, v, 0.5, plan, None), g, None
+    agree(block_softmax_vjp(*given)[:3], reference.block_softmax_vjp(*map(wide, given))[:3], "float32")
+
+
 def test_a_bias_alone(cupy):
     q, k, v, keep, bias = problem(cupy, "float32")
     given = [cupy.asarray(x) for x in (keep, bias)]
-    check(CAUSAL, (q, k, v), block_softmax(q, k, v, 0.5, CAUSAL, *given), "float32", keep, bias)
+    found = block_softmax(q, k, v, 0.5, CAUSAL, *given)
+    check(CAUSAL, (q, k, v), found, "float32", keep, bias)
+    more = q, k, v, 0.5, CAUSAL, *given, *found, found[0], None
+    pulled, wanted = block_softmax_vjp(*more), reference.block_softmax_vjp(*map(wide, more))
+    agree((*pulled[:3], pulled[4]), (*wanted[:3], wanted[4]), "float32")
 
 
 @pytest.mark.parametrize("name", ["union of orders", "hashed"])

@@ -20,6 +20,8 @@ RUNS = {
     "step": ["test_step.py::test_an_empty_state_and_wild_norms"],
     "groups": ["test_step.py::test_groups"],
     "block_softmax": ["test_block_softmax.py::test_block_softmax[True-float16]"],
+    "plans": ["test_plans.py::test_plans[at any start-bfloat16-True]"],
+    "plans_vjp": ["test_plans.py::test_cotangents[float32-True-at any start]"],
     "gram": ["test_gram.py::test_gram[exp_pair-float32]", "test_gram.py::test_gram[exp-bfloat16]"],
     "hadamard": [f"test_hadamard.py::test_hadamard[{room}-exp_pair-float32]" for room in (256, 232448)],
     "orthogonalize": [f"test_orthogonalize.py::test_orthogonalize[{room}-float32]" for room in ("inside", "outside")],

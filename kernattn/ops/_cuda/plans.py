@@ -16,7 +16,7 @@ __all__ = ["Level", "levels"]
 
 
 class Level(NamedTuple):
-    """A part of every head that has one, answered by one launch; block_softmax/visits.cuh says what the tables hold."""
+    """A part of every head that has one, answered by one launch; plans.cuh says what the tables hold."""
 
     tiles: Any
     visits: Any

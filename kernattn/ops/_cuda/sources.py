@@ -27,8 +27,8 @@ HEADERS = {
     "causal_vjp": BACK,
     "causal": (*LINEAR, "causal/chunk.cuh"),
     "step": LINEAR,
-    "block_softmax": (*TYPES, "_cuda/output.cuh", "block_softmax/visits.cuh"),
-    "block_softmax_vjp": (*TYPES, "_cuda/output.cuh"),
+    "block_softmax": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh", "block_softmax/visits.cuh"),
+    "block_softmax_vjp": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh"),
 }
 
 

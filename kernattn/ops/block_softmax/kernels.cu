@@ -1,5 +1,5 @@
 // Exact attention: a tile of rows of one entry and EB columns of v a block, the keys in tiles of C with an online softmax. Compile-time,
-// beside those of types.cuh, output.cuh and visits.cuh: DB (columns of q and k held at a time). blockIdx.x = entry * tiles + tile, where
+// beside those of types.cuh, output.cuh, plans.cuh and visits.cuh: DB (columns of q and k held at a time). blockIdx.x = entry * tiles + tile, where
 // tables of several heads have the tiles of all of them and an entry for each.
 //
 // Rows that leave the range of floats are computed once more: those that lose their normaliser, since scores do, from shrunk queries and
@@ -31,7 +31,9 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, con
     Acc* biases = carver.take<Acc>(biased ? C : 0);
 
     const int g = lane_index() / 4, t = lane_index() % 4, own = warp_index() * 16, column0 = blockIdx.y * EB, columns = min(EB, e - column0);
-    const Tile tile = tile_of(tables, n, length);
+    const Tile tile = tile_of(tables, n);
+    const long long shift = length - n + tile.queries.first;  // without tables row i stands at position i + shift
+    const long long stop = causal ? max(0ll, min(length, shift + tile.rows)) : length;
     const X* const x = q + batch.queries(tile.entry) * n * d;
     const long long first_key = batch.keys(tile.entry) * length, first_row = tile.entry * n;
 
@@ -45,14 +47,14 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, con
         unsigned any = 0;  // bits 0 and 8: does a lane's row see any key?
         bool begun = false;
         for (int number = tile.begin; number < tile.end; ++number) {
-            const Visit visit = visit_of(tables, tile, number, length, causal);
+            const Visit visit = of_parts ? visit_in(tables, number) : Visit{0, stop, -1};
             for (long long key0 = visit.low; key0 < visit.high; key0 += C) {
                 const int count = visit.high - key0 < C ? int(visit.high - key0) : C;
-                const Tokens those = tile.keys.from(key0);
+                const Places those = tile.keys.from(key0);
                 // the rows that see a key of the visit, if it counts at all
                 const auto rows_of = [&](int key) {
-                    if constexpr (of_parts) return visit.words < 0 ? ~Word(0) : tables.words[64ll * visit.words + (key0 - visit.low) + key] >> tile.bit;
-                    const long long first = causal ? key0 + key - tile.shift : 0;
+                    if constexpr (of_parts) return rows_in(tables, tile, visit, key0 + key);
+                    const long long first = causal ? key0 + key - shift : 0;
                     return first <= 0 ? ~Word(0) : first < C ? ~Word(0) << first : Word(0);
                 };
                 Acc score[C / 8][4];
@@ -75,7 +77,7 @@ block_softmax(const X* q, const X* k, const V* v, const unsigned char* mask, con
                     product<C, DB, false, true>(score, queries + own * x_row, x_row, keys, x_row);
                 }
                 begun = true;
-                const bool cut = of_parts ? visit.words >= 0 : causal && key0 + count - 1 > tile.shift;  // may rows see some of these keys only?
+                const bool cut = of_parts ? visit.words >= 0 : causal && key0 + count - 1 > shift;  // may rows see some of these keys only?
                 const bool finite = load_values<low>(values, v + first_key * e + column0, count, e, columns, seen, those);
                 Acc top[2] = {output.unit[0], output.unit[1]};
 #pragma unroll

@@ -1,77 +1,15 @@
-// What a block answers of a plan, and what it sees. Compile-time: PARTS (do tables say which tile a block answers, or do all rows see all
-// keys, or those up to themselves?), BIASED (is a number added to all scores of a key?), RESULT and LOG (types of outputs and of log normalisers).
-//
-// Tables: tiles (count, 8) have the first query, how many, the first visit, the end of the visits, the first query's bit in words, the head,
-// and where the lists of their queries and of their keys begin among the tokens, or -1; visits (3) the first key, the end, and -1 where
-// all is seen, or else words: then 64 keys at most. Bit i of word j: query i sees key j.
+// What a block answers of a plan, and how answers of parts join. Compile-time, beside those of plans.cuh: RESULT and LOG (types of outputs
+// and of log normalisers).
 
 using R = RESULT;
 using Log = LOG;
-using Word = unsigned long long;
-constexpr bool of_parts = PARTS, biased = BIASED;
 
-struct Tables {
-    const int *tiles, *visits;
-    const Word* words;
-    const int* tokens;
-    int count, heads;
-};
-
-// Row i is the one `first` further on, or that of a list.
-struct Tokens {
-    const int* list;
-    long long first;
-    __device__ __forceinline__ Tokens from(long long i) const { return {list ? list + i : nullptr, first + i}; }
-    __device__ __forceinline__ long long operator()(int i) const { return list ? list[i] : first + i; }
-};
-
-// Rows of one entry, at most C, and their visits. Without tables there is one visit, of all keys that any of them sees.
-struct Tile {
-    int entry, rows, begin, end, bit;
-    Tokens queries, keys;
-    long long shift;  // without tables row i stands at position i + shift
-};
-
-struct Visit {
-    long long low, high;
-    int words;
-};
-
-__device__ __forceinline__ Tile tile_of(const Tables& tables, long long n, long long length) {
+__device__ __forceinline__ Tile tile_of(const Tables& tables, long long n) {
+    if constexpr (of_parts) return tile_in(tables);
     const int entry = blockIdx.x / tables.count, number = blockIdx.x % tables.count;
-    if constexpr (of_parts) {
-        const int* const x = tables.tiles + 8ll * number;
-        const Tokens queries{x[6] < 0 ? nullptr : tables.tokens + x[6], 0}, keys{x[7] < 0 ? nullptr : tables.tokens + x[7], 0};
-        return {entry * tables.heads + x[5], x[1], x[2], x[3], x[4], queries.from(x[0]), keys, 0};
-    } else {
-        const long long row0 = (tables.count - 1 - number) * static_cast<long long>(C);  // the longest rows first
-        return {entry, n - row0 < C ? int(n - row0) : C, 0, 1, 0, {nullptr, row0}, {nullptr, 0}, length - n + row0};
-    }
+    const long long row0 = (tables.count - 1 - number) * static_cast<long long>(C);  // the longest rows first
+    return {entry, n - row0 < C ? int(n - row0) : C, 0, 1, 0, {nullptr, row0}, {nullptr, 0}};
 }
-
-__device__ __forceinline__ Visit visit_of(const Tables& tables, const Tile& tile, int number, long long length, bool causal) {
-    if constexpr (of_parts) {
-        const int* const x = tables.visits + 3ll * number;
-        return {x[0], x[1], x[2]};
-    } else {
-        return {0, causal ? max(0ll, min(length, tile.shift + tile.rows)) : length, -1};
-    }
-}
-
-// Of each key in the tile, which rows see it: bit i of its word is for row i, and a word has two halves.
-struct Seen {
-    unsigned* halves;
-    __device__ __forceinline__ bool operator[](int key) const { return halves[2 * key] | halves[2 * key + 1]; }
-    // Bits 0 and 8 are for a lane's two rows.
-    __device__ __forceinline__ unsigned of_lane(int key) const {
-        const int row = warp_index() * 16 + lane_index() / 4;
-        return halves[2 * key + row / 32] >> row % 32;
-    }
-    __device__ __forceinline__ void put(int key, Word word) const {
-        halves[2 * key] = unsigned(word);
-        halves[2 * key + 1] = unsigned(word >> 32);
-    }
-};
 
 // num += the warp's weights (16, C) times values (C, EB), but for those that a row does not see: they may be NaN or infinite, their weights
 // are 0.
