@@ -110,4 +110,6 @@ def _unit_rows(xp: ModuleType, x: Array) -> Array:
         rows, _ = in_units(xp, rows)
         squares = xp.vecdot(rows, rows)[..., None]
         squares = xp.where(squares == 0, xp.ones_like(squares), squares)
-    return xp.astype(rows / xp.sqrt(squares), x.dtype, copy=False)
+    with np.errstate(invalid="ignore"):  # what is hidden may be infinite
+        rows = rows / xp.sqrt(squares)
+    return xp.astype(rows, x.dtype, copy=False)

@@ -85,7 +85,7 @@ def test_what_is_hidden_leaves_no_trace():
     """Padding, NaN in it too, changes no token; nor does a value that is not seen."""
     x, v, rotations = inputs(4, 70, heads=())
     out = lsh_attention(x[:50], v[:50], rotations=rotations, chunk=8)
-    x[50:], v[50:] = np.nan, np.inf
+    x[50:60], x[60:], v[50:] = np.nan, np.inf, np.inf
     mask = np.arange(70) < 50
     np.testing.assert_allclose(lsh_attention(x, v, rotations=rotations, chunk=8, key_mask=mask)[:50], out, rtol=1e-12)
     v[7] = np.nan

@@ -375,6 +375,7 @@ def test_torch_differentiates_attention_over_a_pattern():
         (lambda: P.image_1d(4, -1), "memory"),
         (lambda: P.image_2d((4, 4), (2, 2), 1).plan(15), r"of shape \(4, 4\) is for l = 16; got l = 15"),
         (lambda: P.image_2d((4, 4), (2, 2), (1, 1)), "flange must be 3 integers"),
+        (lambda: P.image_2d((4, 4), (2, 2), np.array(1)), "flange must be 3 integers"),
         (lambda: P.image_2d((4, 4), (2, 2), 1, "columns"), "order must be one of raster, tiles"),
         (lambda: P.axial((4, 4), 2), "axis must be one of the 2 axes"),
         (lambda: P.neighborhood((4, 4), 5), r"size must be at most shape, \(4, 4\); got 5"),

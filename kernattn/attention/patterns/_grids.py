@@ -111,7 +111,8 @@ class Image2D(_Grid):
 
 def _sizes(name: str, value: Any, axes: int | None = None, least: int = 1) -> tuple[int, ...]:
     """Return `value` as a tuple of integers, of so many."""
-    given = tuple(value) if isinstance(value, tuple | list | np.ndarray) else None
+    several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
+    given = tuple(value) if several else None
     if given is None or not given or (axes is not None and len(given) != axes):
         raise ParameterError(f"{name} must be {axes or 'one or more'} integers; got {shown(value)}")
     return tuple(whole_number(name, each, least) for each in given)
