@@ -41,7 +41,7 @@ def register(
     seed : int
         Seed of all draws. One of a layer follows from it, the layer's index and the number of redraws.
     name : str
-        The name of this attention, which begins with "kernattn_". Models that ask for different names can have
+        The name of this attention, which begins with ``"kernattn_"``. Models that ask for different names can have
         different numbers of features; a name that is registered again changes for the models that use it.
 
     Returns

@@ -35,17 +35,20 @@ def verdicts(records: Sequence[Record]) -> list[str]:
 
 
 def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> str:
-    """Count the pairs of mechanisms that surely change places between two temperatures."""
+    """Count the pairs of mechanisms that change places between two temperatures, over redraws, on this sequence."""
     pairs = list(combinations(names(settings[0], "mechanism"), 2))
     orders = [{pair: _order(setting, pair) for pair in pairs} for setting in settings]
     turned = [p for p in pairs if any(a[p] * b[p] < 0 for a, b in permutations(orders, 2))]
+    others = [{pair: _order(setting, pair, "error_without_self") for pair in pairs} for setting in settings]
+    also = [p for p in turned if any(a[p] * b[p] < 0 for a, b in permutations(others, 2))]
     stays = [p for p in pairs if len({order[p] for order in orders}) == 1 and orders[0][p] != 0]
     begins = word(0 if turned else len(stays), len(turned), len(pairs) - len(stays))  # one turned pair is against it
     text = judged(f"{begins} {where}", "one ranking of mechanisms serves at every temperature.")
     hot, cold = settings[0], settings[-1]
     text += (
-        f" At a budget of {budget:g}, {len(turned)} of {len(pairs)} pairs surely change places, and {len(stays)} "
-        f"surely do not. The least error is that of {_least(hot)} at {_keys(hot)} and of {_least(cold)} at "
+        f" At a budget of {budget:g}, {len(turned)} of {len(pairs)} pairs change places on this sequence, "
+        f"whatever is drawn, and {len(stays)} do not; of the {len(turned)}, {len(also)} also do so where each row's own "
+        f"key is taken out. The least error is that of {_least(hot)} at {_keys(hot)} and of {_least(cold)} at "
         f"{_keys(cold)}"
     )
     for mechanism in ("local", "favor", "scatterbrain"):
@@ -55,12 +58,13 @@ def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> s
     return f"{text} times the error of uniform attention."
 
 
-def _order(setting: Sequence[Record], pair: tuple[str, str]) -> int:
-    """Return -1 where the first surely errs less, 1 where it surely errs more, and 0 where intervals overlap."""
+def _order(setting: Sequence[Record], pair: tuple[str, str], measure: str = "error") -> int:
+    """Return -1 where the first errs less, 1 where it errs more, and 0 where intervals over redraws overlap."""
     a, b = (select(setting, mechanism=mechanism)[0] for mechanism in pair)
-    if a["error_high"] < b["error_low"]:
+    low, high = (f"{measure}_{end}" if f"{measure}_{end}" in a else measure for end in ("low", "high"))
+    if a[high] < b[low]:
         return -1
-    return int(a["error_low"] > b["error_high"])
+    return int(a[low] > b[high])
 
 
 def _own_keys(where: str, setting: Sequence[Record]) -> str:
