@@ -218,6 +218,8 @@ def softmax_attention(
     tensor([[1.5000]])
     """
     q, k, v = taken(backend, q=q, k=k, v=v)
+    if key_bias is not None:
+        (key_bias,) = taken(backend, key_bias=key_bias)
     options: dict[str, Any] = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern, "backend": backend}
     return attention.softmax_attention(q, k, v, scale=scale, causal=causal, **options)
 
@@ -249,6 +251,8 @@ def softmax_with_lse(
     tensor([1.3863])
     """
     q, k, v = taken(backend, q=q, k=k, v=v)
+    if key_bias is not None:
+        (key_bias,) = taken(backend, key_bias=key_bias)
     options: dict[str, Any] = {"key_mask": key_mask, "key_bias": key_bias, "pattern": pattern, "backend": backend}
     return attention.softmax_with_lse(q, k, v, scale=scale, causal=causal, **options)
 
