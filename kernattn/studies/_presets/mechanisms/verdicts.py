@@ -47,8 +47,8 @@ def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> s
     hot, cold = settings[0], settings[-1]
     text += (
         f" At a budget of {budget:g}, {len(turned)} of {len(pairs)} pairs change places on this sequence, "
-        f"whatever is drawn, and {len(stays)} do not; of the {len(turned)}, {len(also)} also do so where each row's own "
-        f"key is taken out. The least error is that of {_least(hot)} at {_keys(hot)} and of {_least(cold)} at "
+        f"whatever is drawn, and {len(stays)} do not; of the {len(turned)}, {len(also)} also do so where each row's "
+        f"own key is taken out. The least error is that of {_least(hot)} at {_keys(hot)} and of {_least(cold)} at "
         f"{_keys(cold)}"
     )
     for mechanism in ("local", "favor", "scatterbrain"):
