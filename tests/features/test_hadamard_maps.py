@@ -141,7 +141,7 @@ def test_attention_without_the_matrix(monkeypatch, estimator):
             attended,
             *normaliser,
             *causal,
-            *OPS["gram"].implementation(q)(q, v, phi.spec),
+            *OPS["gram"].implementation(q)(q, v, phi.spec, False),
         )
 
     for got, wanted in zip(forms(phi), forms(dense(phi)), strict=True):
