@@ -352,6 +352,7 @@ class Rows(torch.utils.data.Dataset):
 
 
 @pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # by JAX, where another test has loaded it
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # on one core
 def test_workers_of_a_loader_compute_on_one_thread(monkeypatch):
     monkeypatch.delenv(VARIABLE, raising=False)
     given, phi = inputs(2, grad=False), maps.make("positive-softmax")
