@@ -90,7 +90,9 @@ def _of_memory(error: Exception) -> bool:
 
 
 def _in_a_line(error: Exception) -> str:
-    return " ".join([f"{type(error).__name__}:", *str(error).partition("\n")[0].replace("|", "/").split()])
+    """Return what went wrong, of paths the last part."""
+    words = str(error).partition("\n")[0].replace("|", "/").split()
+    return " ".join([f"{type(error).__name__}:", *(x.rpartition("/")[2] if x.count("/") > 1 else x for x in words)])
 
 
 def _timed(call: Call, count: int, clock: Clock) -> float:

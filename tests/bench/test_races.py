@@ -64,14 +64,14 @@ def test_a_rival_that_fails_leaves_and_says_why() -> None:
     clock = Clock()
 
     def broken() -> None:
-        raise RuntimeError("no such | kernel\nmore")
+        raise RuntimeError("no such | kernel, /a/folder/of.cpp:1\nmore")
 
     def sound() -> None:
         clock.now += 0.1
 
     times, failed = race({"ours": sound, "rival": broken}, clock, 3, 100.0, rivals=["rival"])
     assert list(times) == ["ours"]
-    assert failed == {"rival": "RuntimeError: no such / kernel"}
+    assert failed == {"rival": "RuntimeError: no such / kernel, of.cpp:1"}
     with pytest.raises(RuntimeError):
         race({"ours": broken}, clock, 3, 100.0, rivals=["rival"])
 
