@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple, TypeAlias
+from functools import lru_cache, wraps
+from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,7 @@ __all__ = [
     "frozen",
     "join",
     "kept",
+    "kept_with_plan",
     "packed",
     "seen_of",
     "tokens_of",
@@ -301,7 +303,24 @@ def check_heads(plan: Plan, lead: tuple[int, ...]) -> None:
         raise ShapeError(f"the pattern is of {len(plan.heads)} heads, the last leading axis; got leading axes {lead}")
 
 
-@lru_cache(maxsize=32)
+Kept = TypeVar("Kept")
+
+
+def kept_with_plan(make: Callable[[Plan], Kept]) -> Callable[[Plan], Kept]:
+    """Keep what a function makes of a plan for as long as that plan lives."""
+    made: WeakKeyDictionary[Plan, Kept] = WeakKeyDictionary()
+
+    @wraps(make)
+    def found(plan: Plan) -> Kept:
+        kept = made.get(plan)
+        if kept is None:
+            kept = made[plan] = make(plan)
+        return kept
+
+    return found
+
+
+@kept_with_plan
 def cut_off(plan: Plan) -> Plan:
     """Return the plan without what stands after a row: row i sees the keys up to i + length - n."""
     ahead = plan.length - plan.n

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.ops.intervals import GAP
-from kernattn.ops.plan import NO_WORDS, SIDE, SLAB, Part, Plan, Visits, frozen, join, packed, visits_of
+from kernattn.ops.plan import NO_WORDS, SIDE, SLAB, Part, Plan, Visits, frozen, join, kept_with_plan, packed, visits_of
 
 __all__ = ["dense_from_keys", "from_keys"]
 
@@ -33,7 +33,7 @@ def dense_from_keys(n: int, length: int, causal: bool) -> Part:
     return frozen(Part(None, None, np.stack([first, rows, begins, ends], axis=-1), visits, packed(seen)))
 
 
-@lru_cache(maxsize=32)
+@kept_with_plan
 def from_keys(plan: Plan) -> Plan:
     """Return a plan of parts whose rows are the keys, and whose keys are the queries."""
     heads = tuple(tuple(_transposed(part, plan.length) for part in parts) for parts in plan.heads)

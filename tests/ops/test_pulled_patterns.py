@@ -1,12 +1,15 @@
 """Pullbacks of exact attention over plans, with a bias of keys and cotangents of log normalisers."""
 
+import gc
+import weakref
+
 import numpy as np
 import pytest
 
 import kernattn as ka
 from kernattn.ops.block_softmax import OP as FORWARD
 from kernattn.ops.block_softmax_vjp import OP
-from kernattn.ops.plan import ALL, CAUSAL, dense, seen_of
+from kernattn.ops.plan import ALL, CAUSAL, cut_off, dense, seen_of
 from kernattn.ops.transposed import dense_from_keys, from_keys
 from oracles import softmax_gradients
 
@@ -131,6 +134,21 @@ def test_transposed_plans_visit_every_pair_once(name, causal):
     assert back.pairs == plan.pairs
     for parts, turned in zip(plan.heads, back.heads, strict=True):
         np.testing.assert_array_equal(seen_of(turned, 0, N, N).T, seen_of(parts, 0, N, N))
+
+
+@pytest.mark.parametrize("left", [63, 127])
+def test_visits_that_cross_tiles_of_keys(left):
+    plan = P.local(left, 0).plan(N)
+    assert from_keys(plan).pairs == plan.pairs
+
+
+def test_what_is_made_of_a_plan_goes_with_it():
+    plan = P.lsh(np.eye(N)[:, :DIM], rotations=np.ones((1, DIM, 2)), chunk=16).plan(N)
+    assert from_keys(plan) is from_keys(plan)
+    made = [weakref.ref(x) for x in (plan, from_keys(plan), cut_off(plan))]
+    del plan
+    gc.collect()
+    assert [x() for x in made] == [None] * 3
 
 
 @pytest.mark.parametrize("plan", [ALL, CAUSAL], ids=lambda plan: plan.kind)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from functools import lru_cache
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, ro
 from kernattn.ops._cuda.told import told
 from kernattn.ops.block_softmax_vjp import reference
 from kernattn.ops.cotangents import onto
-from kernattn.ops.plan import Plan
+from kernattn.ops.plan import Plan, kept_with_plan
 from kernattn.ops.transposed import from_keys
 
 __all__ = ["Launch", "block_softmax_vjp", "launch"]
@@ -68,7 +67,7 @@ def launch(
     return Launch(defines, rows, columns, warps, shared_bytes)
 
 
-@lru_cache(maxsize=32)
+@kept_with_plan
 def _lists_twice(plan: Plan) -> bool:
     """Return whether a part of a plan lists a key more than once."""
     lists = [part.keys for parts in plan.heads for part in parts if part.keys is not None]
