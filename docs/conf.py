@@ -23,6 +23,7 @@ myst_heading_anchors = 2
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autosummary_imported_members = True
+suppress_warnings = ["ref.ref"]  # docstrings that are inherited from scikit-learn refer to labels of its pages
 templates_path = ["_templates"]
 autodoc_typehints = "none"
 numpydoc_class_members_toctree = False

@@ -8,7 +8,18 @@ from kernattn._fork import imported as _imported
 from kernattn._version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from kernattn import attention, bench, errors, features, kernels, metrics, projections, solvers, studies
+    from kernattn import (
+        attention,
+        bench,
+        errors,
+        features,
+        kernels,
+        metrics,
+        projections,
+        solvers,
+        studies,
+        transformer,
+    )
     from kernattn._gradients import vjp
     from kernattn._precision import precision
     from kernattn._warmup import warmup
@@ -51,6 +62,7 @@ __all__ = [
     "softmax_attention",
     "solvers",
     "studies",
+    "transformer",
     "vjp",
     "warmup",
 ]

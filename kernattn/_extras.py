@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+from contextlib import nullcontext
 from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from kernattn.errors import MissingExtra
 
-__all__ = ["require"]
+__all__ = ["bar", "folder", "require"]
 
 
 def require(module: str, package: str, why: str, extra: str = "study") -> ModuleType:
@@ -17,4 +22,23 @@ def require(module: str, package: str, why: str, extra: str = "study") -> Module
     except ModuleNotFoundError as error:
         if (error.name or "").split(".", maxsplit=1)[0] != module.split(".", maxsplit=1)[0]:
             raise
-        raise MissingExtra(f"{why} needs {package}, which is not installed: pip install 'kernattn[{extra}]'") from error
+        raise _missing(package, why, extra) from error
+
+
+def folder(package: str, why: str, extra: str) -> Path:
+    """Return where a package of that name lies, whose files are wanted and not its code: nothing is imported."""
+    spec = find_spec(package)
+    if spec is None or not spec.submodule_search_locations:
+        raise _missing(package, why, extra)
+    return Path(spec.submodule_search_locations[0])
+
+
+def bar(what: str, progress: bool | None, **how: Any) -> Any:
+    """Return a context with a progress bar on stderr, or with None where none is asked for; None asks on a terminal."""
+    if progress is False or (progress is None and not sys.stderr.isatty()):
+        return nullcontext()
+    return require("tqdm", "tqdm", f"the progress bar of {what}").tqdm(**how)
+
+
+def _missing(package: str, why: str, extra: str) -> MissingExtra:
+    return MissingExtra(f"{why} needs {package}, which is not installed: pip install 'kernattn[{extra}]'")

@@ -9,7 +9,7 @@ from pathlib import Path
 from secrets import token_hex
 from typing import BinaryIO
 
-__all__ = ["replace_bytes", "replace_text", "replacing"]
+__all__ = ["lock", "replace_bytes", "replace_text", "replacing"]
 
 
 @contextmanager
@@ -40,3 +40,16 @@ def replace_bytes(path: Path, content: bytes) -> None:
 def replace_text(path: Path, content: str) -> None:
     """Write text as `replace_bytes` does."""
     replace_bytes(path, content.encode())
+
+
+def lock(descriptor: int) -> bool:
+    """Keep other processes from an open file or folder until it is closed, or the process dies; False if one has it."""
+    try:
+        import fcntl
+    except ModuleNotFoundError:  # Windows, where nothing keeps two writers apart
+        return True
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

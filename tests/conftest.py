@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import sys
 from collections import Counter
 from importlib.util import find_spec
 from pathlib import Path
@@ -19,6 +20,7 @@ os.environ["NUMBA_CACHE_DIR"] = str(HERE / ".numba_cache")  # what is compiled b
 os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here need this file in other processes, too
     [str(HERE), str(HERE.parent), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+sys.path.append(str(HERE.parent))  # joblib gives its workers this list in place of PYTHONPATH
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # JAX's compiler is most of its tests' time
 
 settings.register_profile(

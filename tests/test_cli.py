@@ -6,6 +6,7 @@ import sys
 import numpy as np
 import pytest
 
+import kernattn as ka
 from kernattn.cli import main
 from kernattn.studies import read_records
 
@@ -234,3 +235,38 @@ def test_info_imports_nothing_heavy_for_versions():
 def test_module_runs():
     run = subprocess.run([sys.executable, "-m", "kernattn", "--version"], capture_output=True, text=True, check=True)
     assert run.stdout.startswith("kernattn ")
+
+
+def test_features_of_a_file(tmp_path, capsys):
+    x = np.random.default_rng(0).standard_normal((50, 3))
+    rows, out, kept = tmp_path / "rows.csv", tmp_path / "out.npy", tmp_path / "map.npz"
+    np.savetxt(rows, x, "%.17g", ",", header="a,b,c", comments="")
+    draw = ["--kernel", "Gaussian(lengthscale=[1, 2, 3])", "--num-features", "16", "--seed", "5", "--map", str(kept)]
+    for more in (draw, draw, ["--map", str(kept)], draw[:6]):  # drawn, drawn again, taken, not kept
+        out.unlink(missing_ok=True)
+        assert main(["features", str(rows), str(out), *more]) == 0
+        assert "50 rows are in" in capsys.readouterr().out
+        phi = ka.random_features(ka.kernels.Gaussian([1, 2, 3]), 3, 16, rng=5)
+        np.testing.assert_allclose(np.load(out), phi(x), rtol=1e-12, atol=1e-12)
+    assert ka.load(kept).fingerprint == phi.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "a map to draw needs --kernel and --num-features"),
+        (["--kernel", "gauss", "--num-features", "4"], "--kernel must be one of additive_chi2"),
+        (["--kernel", "gaussian(2)", "--num-features", "4"], "--kernel takes parameters as gaussian(name=number)"),
+        (["--kernel", "gaussian(sigma=2)", "--num-features", "4"], "--kernel takes parameters as"),
+        (["--kernel", "gaussian(lengthscale=-1)", "--num-features", "4"], "lengthscale must be"),
+        (["--kernel", "gaussian(lengthscale=open('x'))", "--num-features", "4"], "--kernel takes parameters as"),
+        (["--kernel", "gaussian", "--num-features", "8", "--map", "map.npz"], "holds another map"),
+    ],
+)
+def test_features_that_are_refused(options, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", np.ones((5, 3)))
+    ka.random_features(ka.kernels.Gaussian(), 3, 4).save("map.npz")
+    assert main(["features", "rows.npy", "out.npy", *options]) == 2
+    assert message in one_line(capsys)
+    assert not list(tmp_path.glob("out*"))

@@ -27,7 +27,8 @@ _GAUGE = "gauge of "  # a contestant that no row tells of
 class Race:
     """Calls by contestant, "ours" among them, each over `sets` sets of inputs; the work of one set; squared errors.
 
-    `works` has the work of contestants that do something else, which stands beside what "ours" does.
+    `works` has the work of contestants that do something else, which stands beside what "ours" does; `medians` the
+    medians of absolute errors, where a few rows carry most of the squared ones; `dim` the columns that data have.
     """
 
     calls: Mapping[str, Call]
@@ -35,6 +36,8 @@ class Race:
     sets: int = 1
     errors: Mapping[str, Callable[[], float]] = field(default_factory=dict)
     works: Mapping[str, Work] = field(default_factory=dict)
+    medians: Mapping[str, Callable[[], float]] = field(default_factory=dict)
+    dim: int | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,8 +114,8 @@ def bench(
     -------
     list of dict
         Sizes, milliseconds (median, low and high quartile), ratio to ours, the work of a call, the floor and its parts
-        in milliseconds, the time over the floor, over its parts in turn and over traffic alone, the squared error where
-        the case has one, or why a contestant failed.
+        in milliseconds, the time over the floor, over its parts in turn and over traffic alone, the squared error and
+        the median of absolute errors where the case has them, or why a contestant failed.
         Of a case whose data need a package that is not installed there is one row of case and skipped, the reason.
 
     Raises
@@ -168,6 +171,7 @@ def _rows(
     rates = rates or rates_of(gauges, {key: times.pop(_GAUGE + key).low for key in gauges})
     fixed: Row = {"case": name, "sets": entry.sets, **device.facts(clock)}
     fixed |= {key: getattr(sizes, key) for key in ("batch", "heads", "n", "dim", "features", "dtype")}
+    fixed |= {} if entry.dim is None else {"dim": entry.dim}
     ours = times["ours"].median / entry.sets if "ours" in times else None
     for contestant, time in times.items():
         median, low, high = (1e3 * taken / entry.sets for taken in (time.median, time.low, time.high))
@@ -181,6 +185,8 @@ def _rows(
             row["ratio"] = 1e-3 * median / ours
         if contestant in entry.errors:
             row["squared_error"] = entry.errors[contestant]()
+        if contestant in entry.medians:
+            row["median_error"] = entry.medians[contestant]()
         yield row
     for contestant, why in failed.items():
         floors = _floors(entry.works.get(contestant, entry.work), rates)

@@ -22,24 +22,32 @@ def add_bench(commands: Any) -> None:
     bench.set_defaults(run=_bench)
     add = bench.add_argument
     add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
-    add("--cases", nargs="+", metavar="NAME", help="cases to race (default: all, or none with --scaling or --start)")
+    add(
+        "--cases",
+        nargs="+",
+        metavar="NAME",
+        help="cases to race (default: all, or none with --scaling, --start or --stream)",
+    )
     add("--list", action="store_true", help="say what each case races, and race nothing")
     add("--n", type=int, nargs="+", metavar="N", help="tokens, one or several (default: 4096; gpu: 2048 to 65536)")
     add("--batch", type=int, metavar="B", help="gpu: batch (default: 4)")
     add("--heads", type=int, metavar="H", help="heads (default: 8; gpu: 16)")
     add("--dim", type=int, metavar="D", help="dimension of queries, keys and values (default: 64; gpu: 128)")
-    add("--features", type=int, default=256, metavar="M", help="features of FAVOR+ (default: %(default)s)")
+    add("--features", type=int, default=256, metavar="M", help="features of a map (default: %(default)s)")
     add("--dtype", help="float32 or float64; gpu: also bfloat16, float16, tf32 (default: float32; gpu: bfloat16)")
     add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
     add("--asleep", action="store_true", help="cpu: turns begin after a rest, and are one call each")
     add("--scaling", action="store_true", help="cpu: time and memory for n from 2^10 to 2^20, and their figure")
     add("--backward", action="store_true", help="with --scaling: forward and backward, to 2^18, with fitted slopes")
     add("--start", action="store_true", help="cpu: what a new process waits for, and the compilation of the loops")
+    add("--stream", action="store_true", help="cpu: moments of a file of rows: rate, peak memory, killed and resumed")
+    add("--rows", type=int, metavar="N", help="with --stream: rows of --dim columns (default: 10000000)")
     add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
     add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
 
 
 def _bench(options: argparse.Namespace) -> None:
+    from kernattn._check import positive_integer
     from kernattn.bench import bench, device, table, write
     from kernattn.errors import ParameterError
 
@@ -48,8 +56,12 @@ def _bench(options: argparse.Namespace) -> None:
         width = max(map(len, on.cases))
         print(*(f"{name:{width}}  {case.about}" for name, case in on.cases.items()), sep="\n")
         return
-    if on.name != "cpu" and (options.scaling or options.start or options.asleep or options.page):
-        raise ParameterError("--scaling, --start, --asleep and --page are for device 'cpu'; on a GPU, give several --n")
+    if on.name != "cpu" and (options.scaling or options.start or options.stream or options.asleep or options.page):
+        raise ParameterError(
+            "--scaling, --start, --stream, --asleep and --page are for device 'cpu'; on a GPU, give several --n"
+        )
+    if options.rows is not None and not options.stream:
+        raise ParameterError("--rows says how many --stream adds up; give both")
     if options.backward and not options.scaling:
         raise ParameterError("--backward says what --scaling times; give both")
     if options.page is not None:
@@ -64,14 +76,20 @@ def _bench(options: argparse.Namespace) -> None:
         from kernattn.bench.cpu import HostClock
 
         clock = HostClock(asleep=True)
-    none = options.cases is None and (options.scaling or options.start)
+    none = options.cases is None and (options.scaling or options.start or options.stream)
 
     def keep(rows: list[dict[str, Any]], parts: list[str], more: dict[str, Any]) -> None:
         if options.out is not None:
             write(options.out, "bench" if on.name == "cpu" else "bench-gpu", on.machine(), rows, parts, **more)
 
+    told = 0
+
     def so_far(rows: list[dict[str, Any]]) -> None:
-        keep(rows, [table(rows, on.columns)], {})
+        nonlocal told
+        whole = table(rows, on.columns)
+        print(*whole.splitlines()[told:], sep="\n", flush=True)
+        told = len(rows) + 2
+        keep(rows, [whole], {})
 
     names = [] if none else options.cases
     rows = bench(on, names, sizes, options.n, options.rounds, clock=clock, report=so_far)
@@ -86,7 +104,14 @@ def _bench(options: argparse.Namespace) -> None:
 
         more["start"] = start()
         parts.append(table(more["start"], START))
-    print(*parts, sep="\n")
+    if options.stream:
+        from kernattn.bench.cpu import STREAM, stream
+
+        count = 10_000_000 if options.rows is None else positive_integer("rows", options.rows)
+        more["stream"] = stream(count, sizes.dim, sizes.features)
+        parts.append(table(more["stream"], STREAM))
+    for part in parts[not none :]:
+        print(part)
     keep(rows, parts, more)
     if draw is not None and options.out is not None:
         draw(options.out)

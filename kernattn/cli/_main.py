@@ -9,7 +9,9 @@ from collections.abc import Sequence
 from kernattn._version import __version__
 from kernattn.cli._arguments import Parser
 from kernattn.cli._bench import add_bench
+from kernattn.cli._features import add_features
 from kernattn.cli._studies import add_studies
+from kernattn.cli._transformer import add_transformer
 from kernattn.errors import KernattnError
 
 __all__ = ["main", "parser"]
@@ -21,6 +23,8 @@ def parser() -> argparse.ArgumentParser:
     whole.add_argument("--version", action="version", version=f"kernattn {__version__}")
     commands = whole.add_subparsers(metavar="command", required=True)
     add_studies(commands)
+    add_features(commands)
+    add_transformer(commands)
     add_bench(commands)
     commands.add_parser("info", help="versions, threads, backends, and what each op would run on").set_defaults(
         run=_info
@@ -62,6 +66,6 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"kernattn: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
-        print("kernattn: interrupted; a study goes on when its command is run again", file=sys.stderr)
+        print("kernattn: interrupted; what is done goes on when its command is run again", file=sys.stderr)
         return 130
     return 0

@@ -35,6 +35,7 @@ from kernattn.features._polynomial.taylor import Taylor2, taylor2
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.features._spectral.trigonometric import Phase, Trigonometric
+from kernattn.features._transform_file import transform_file
 from kernattn.ops.spec import MapSpec, RowForm, ScaledFeatures
 
 __all__ = [
@@ -99,6 +100,7 @@ __all__ = [
     "relu",
     "taylor2",
     "tensor",
+    "transform_file",
 ]
 
 

@@ -25,7 +25,7 @@ __all__ = ["FORMAT", "HEADER", "Archive", "opened", "write"]
 FORMAT = "kernattn map 1"
 HEADER = 1 << 20  # characters of a description, at most
 AT_ONCE = 1 << 20  # bytes that are read at a time, and the most that the list of members may have
-DTYPES = tuple(np.dtype(name) for name in ("float64", "int64", "int8"))
+DTYPES = "float64", "int64", "int8"
 
 
 class _Careful:
@@ -67,12 +67,12 @@ class Archive:
 
         return str(self._take(name, check))
 
-    def array(self, name: str) -> NDArray[Any]:
-        """Take an array."""
+    def array(self, name: str, dtypes: tuple[str, ...] = DTYPES) -> NDArray[Any]:
+        """Take an array of one of these dtypes."""
 
         def check(dtype: np.dtype[Any], shape: tuple[int, ...]) -> None:
-            if dtype not in DTYPES or not shape or min(shape) < 1:
-                allowed = ", ".join(map(str, DTYPES))
+            if dtype not in map(np.dtype, dtypes) or not shape or min(shape) < 1:
+                allowed = ", ".join(dtypes)
                 raise FileFormatError(f"{name} must be an array of {allowed}, no axis empty; got {dtype}{shape}")
 
         return self._take(name, check)

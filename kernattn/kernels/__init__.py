@@ -15,6 +15,7 @@ from kernattn.kernels._matern import Matern
 from kernattn.kernels._polynomial import Polynomial
 from kernattn.kernels._rational_quadratic import RationalQuadratic
 from kernattn.kernels._softmax import Softmax
+from kernattn.kernels._usual import usual_lengthscale
 
 __all__ = [
     "ALGEBRA",
@@ -34,6 +35,7 @@ __all__ = [
     "SkewedChi2",
     "Softmax",
     "Sum",
+    "usual_lengthscale",
 ]
 
 KERNELS: dict[str, type[Kernel]] = {

@@ -25,6 +25,7 @@ from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, Shap
 from kernattn.ops.pairwise import OP
 from kernattn.ops.pairwise.forms import DOT, MANHATTAN, SQUARED, Form
 from kernattn.ops.pairwise.reference import applied, measured, prepared
+from kernattn.ops.pairwise_product import OP as PRODUCT
 from kernattn.ops.units import in_units, shifted
 
 __all__ = ["Rows", "checked_rows", "joined", "with_diagonal"]
@@ -47,6 +48,7 @@ class Rows:
     cross: bool
     units: Float64 | None = None  # (d,) of far rows
     kept: dict[Any, tuple[Array, Any]] = field(default_factory=dict, repr=False)  # what blocks share, made of their y
+    values: Array | None = None  # (k, c): what the matrix is multiplied by as it is made
 
     @property
     def far(self) -> bool:
@@ -125,10 +127,14 @@ class Rows:
         if np.all(scale == 1.0):
             return self
         c = constant(self.xp, scale, self.x.dtype, self.x)
-        return replace(self, x=self.x * c, y=self._once(("times", scale.tobytes()), lambda: self.y * c))
+        y = self._once(("times", scale.tobytes()), lambda: self.y * c)
+        return replace(self, x=y if self.x is self.y else self.x * c, y=y)
 
     def of(self, form: Form) -> Array:
-        """Return a function of a measure of the rows, (..., n, k) or rowwise (...)."""
+        """Return a function of a measure of the rows, (..., n, k) or rowwise (...); times `values`, (n, c)."""
+        if self.values is not None:
+            y = None if self.x is self.y else self.y
+            return PRODUCT.implementation(self.x)(self.x, y, self.values, form)
         if self.far or not self.cross:
             measure = {DOT: self._dot, SQUARED: self._squared_distance, MANHATTAN: self._manhattan_distance}
             return applied(self.xp, measure[form.measure](), form)
@@ -260,14 +266,15 @@ def joined(xp: ModuleType, parts: Iterator[Array], n: int) -> Array:
     return matrix
 
 
-def with_diagonal(xp: ModuleType, matrix: Array, entries: Array) -> Array:
-    """Return a new matrix (..., n, n) with the entries (..., n) on its diagonal."""
-    n = entries.shape[-1]
+def with_diagonal(xp: ModuleType, matrix: Array, entries: Array, begin: int = 0) -> Array:
+    """Return a matrix (..., n, k) with the entries (..., n) on its diagonal that begins at column `begin`."""
+    n, k = matrix.shape[-2:]
     if isinstance(matrix, np.ndarray):
-        matrix[..., np.arange(n), np.arange(n)] = entries
+        own = np.arange(max(0, -begin), min(n, k - begin))
+        matrix[..., own, begin + own] = entries[..., own]
         return matrix
-    i = xp.arange(n, **placement(matrix))
-    return xp.where(i[:, None] == i[None, :], entries[..., None], matrix)
+    i, j = xp.arange(n, **placement(matrix)), xp.arange(k, **placement(matrix))
+    return xp.where(i[:, None] + begin == j[None, :], entries[..., None], matrix)
 
 
 def checked_rows(x: Array, y: Array, cross: bool) -> Rows:
@@ -295,4 +302,5 @@ def checked_rows(x: Array, y: Array, cross: bool) -> Rows:
             f"the leading axes of x and y must broadcast; got shapes {shapes[0]} and {shapes[1]}"
         ) from None
     dtype = accumulation_dtype(xp, x)
-    return Rows(xp, xp.astype(x, dtype, copy=False), xp.astype(y, dtype, copy=False), cross)
+    rows = xp.astype(x, dtype, copy=False)
+    return Rows(xp, rows, rows if y is x else xp.astype(y, dtype, copy=False), cross)

@@ -16,6 +16,7 @@ from kernattn.ops import (
     key_state_vjp,
     orthogonalize,
     pairwise,
+    pairwise_product,
     step,
     tensor_sketch,
 )
@@ -37,6 +38,7 @@ OPS = {
         gram,
         orthogonalize,
         pairwise,
+        pairwise_product,
         features_vjp,
         causal_vjp,
         key_state_vjp,

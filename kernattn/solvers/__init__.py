@@ -3,35 +3,47 @@
 from __future__ import annotations
 
 from kernattn.solvers._accumulate import accumulate
+from kernattn.solvers._cg import KernelRidge, cg
 from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
 from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
+from kernattn.solvers._logistic import Logistic, logistic
 from kernattn.solvers._moments import Moments, initial_moments, merge, moments
 from kernattn.solvers._pca import Components, pca, whiten
 from kernattn.solvers._ridge import Ridge, RidgePath, ridge
 from kernattn.solvers._sample_tests import SampleTest, hsic, mmd
+from kernattn.solvers._spectral_clustering import SpectralClusters, spectral_clustering
+from kernattn.solvers._tune import Tuned, tune
 
 __all__ = [
     "Components",
     "CrossValidation",
     "EvidenceGradient",
     "GaussianProcess",
+    "KernelRidge",
+    "Logistic",
     "Moments",
     "Ridge",
     "RidgePath",
     "SampleTest",
+    "SpectralClusters",
+    "Tuned",
     "accumulate",
+    "cg",
     "cross_validate",
     "gp",
     "hsic",
     "initial_moments",
     "load_moments",
+    "logistic",
     "merge",
     "mmd",
     "moments",
     "pca",
     "ridge",
     "save_moments",
+    "spectral_clustering",
+    "tune",
     "whiten",
 ]
 

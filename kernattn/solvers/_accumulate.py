@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from hashlib import blake2b
 from os import PathLike
 from pathlib import Path
@@ -11,14 +11,15 @@ from time import monotonic
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from kernattn._array import Array, on_host
 from kernattn._check import checked_path, instance_of, one_of, positive_number, shown
-from kernattn._extras import require
+from kernattn._extras import bar
 from kernattn.errors import EmptyInputError, KernattnError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.solvers._files import Place, read, store
-from kernattn.solvers._moments import PRODUCTS, Moments, Rows, checked_rows, merge, sums_of
+from kernattn.solvers._moments import PRODUCTS, Moments, Rows, add_to, checked_rows, sums_of
 
 __all__ = ["accumulate"]
 
@@ -93,21 +94,21 @@ def accumulate(
     path = None if checkpoint is None else checked_path("checkpoint", checkpoint)
     total, place = (None, Place(0, 0, "")) if path is None or not path.exists() else _resumed(path, phi, products)
     here, found, saved = Place(0, 0, ""), None, monotonic()
-    with _bar(progress) as bar:
+    with bar("accumulate", progress, unit="row", unit_scale=True) as shown_rows:
         for i, block in enumerate(blocks):
             with _named(i):
                 found = checked_rows(phi, *_parts(block), products, backend)
                 here = Place(i + 1, here.rows + len(found.y), "")
                 if here.blocks > place.blocks:
                     part = sums_of(found)
-                    total = part if total is None else merge(total, part)
+                    total = part if total is None else add_to(total, part)
                     if path is not None and monotonic() - saved > every:
                         store(total, here._replace(last=_digest(found)), path)
                         saved = monotonic()
             if here.blocks == place.blocks:
                 _check_passed(here, place, found)
-            if bar is not None:
-                bar.update(len(found.y))
+            if shown_rows is not None:
+                shown_rows.update(len(found.y))
     if total is None:
         raise EmptyInputError("blocks must hold rows; there was no block")
     if here.blocks < place.blocks:
@@ -155,14 +156,9 @@ def _check_passed(here: Place, place: Place, found: Rows) -> None:
 def _digest(rows: Rows) -> str:
     """Return what tells a block from others."""
     digest = blake2b(digest_size=16)
-    for array in (on_host("x", rows.x), rows.y, *(() if rows.weights is None else (rows.weights,))):
+    x = rows.x
+    parts = (x.data, x.indices, x.indptr) if sparse.issparse(x) else (on_host("x", x),)
+    for array in (*parts, rows.y, *(() if rows.weights is None else (rows.weights,))):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _bar(progress: bool | None) -> Any:
-    if progress is False:
-        return nullcontext()
-    tqdm = require("tqdm", "tqdm", "the progress bar of accumulate").tqdm
-    return tqdm(unit="row", unit_scale=True, disable=None if progress is None else not progress)

@@ -17,7 +17,7 @@ from kernattn.solvers._moments import PRODUCTS, Moments
 
 __all__ = ["Place", "load_moments", "read", "save_moments", "store"]
 
-FORMAT = "kernattn moments 1"
+FORMAT = "kernattn moments 2"
 
 
 class Place(NamedTuple):
@@ -91,6 +91,7 @@ def store(m: Moments, place: Place, path: str | PathLike[str]) -> None:
     header = {
         "fingerprint": m.fingerprint,
         "n": m.n,
+        "weighted": m.weighted,
         "vector": m.vector,
         "products": m.products,
         "targets": len(m.y_sum),
@@ -119,7 +120,8 @@ def read(path: str | PathLike[str], phi: FeatureMap) -> tuple[Moments, Place]:
 
 
 def _checked_place(header: Any) -> Place:
-    kinds = {"fingerprint": int, "n": int, "vector": bool, "products": str, "targets": int, "place": list}
+    kinds = {"fingerprint": int, "n": int, "weighted": bool, "vector": bool, "products": str, "targets": int}
+    kinds["place"] = list
     if not isinstance(header, dict) or {k: type(v) for k, v in header.items()} != kinds:
         raise FileFormatError(f"its description must have {', '.join(kinds)}; got {shown(header)}")
     if [type(part) for part in header["place"]] != [int, int, str] or header["products"] not in PRODUCTS:
@@ -143,4 +145,4 @@ def _moments(archive: Archive, header: dict[str, Any], phi: FeatureMap) -> Momen
             raise FileFormatError(f"{name} must be finite float64{shapes[name]}; got {array.dtype}{array.shape}")
     s, gram, cross, y_sum, y_gram = (frozen(array) for name, array in arrays.items() if name != "weight")
     sums = (s, gram, cross, y_sum, y_gram)
-    return Moments(phi, header["n"], float(weight[0]), *sums, header["vector"], header["products"])
+    return Moments(phi, header["n"], float(weight[0]), header["weighted"], *sums, header["vector"], header["products"])

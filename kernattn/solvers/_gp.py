@@ -12,9 +12,11 @@ from kernattn._check import shown
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, Nystrom
 from kernattn.solvers._moments import Moments
-from kernattn.solvers._spectrum import Spectrum, least, projections, spectrum
+from kernattn.solvers._spectrum import Spectrum, checked_lowest, in_dtype_of, least, projections, spectrum
 
 __all__ = ["EvidenceGradient", "GaussianProcess", "gp"]
+
+SCALES = 1e-70, 1e70  # squares of them and of their ratios are numbers of float64
 
 
 class EvidenceGradient(NamedTuple):
@@ -81,7 +83,7 @@ class GaussianProcess:
         """
         weights = self._spectrum.weights(self._ridges)
         values = projections(self.phi, x, weights, np.zeros(weights.shape[1]), backend)
-        return self._shaped(namespace(x=x).astype(values, x.dtype, copy=False))
+        return self._shaped(in_dtype_of(values, x))
 
     def variance(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return the posterior variance of the function, :math:`\sigma^2 \phi(x)^T (G + \lambda)^{-1} \phi(x)`.
@@ -108,18 +110,19 @@ class GaussianProcess:
         NoClosedForm
             If the map is a Nystrom map of a precomputed kernel, which does not know k(x, x).
         """
-        found, xp = self._spectrum, namespace(x=x)
+        found = self._spectrum
         if isinstance(self.phi, Nystrom) and self.phi.kernel is None:
             raise NoClosedForm("a map of a precomputed kernel knows no k(x, x), which the variance needs")
         turned = projections(self.phi, x, found.vectors, np.zeros(len(found.values)), backend) ** 2
+        xp = namespace(turned=turned)
         shrunk = self.noise**2 / (found.values[:, None] + self._ridges)
-        values = xp.matmul(turned, constant(xp, shrunk, turned.dtype, x))
+        values = xp.matmul(turned, constant(xp, shrunk, turned.dtype, turned))
         if isinstance(self.phi, Nystrom) and self.phi.kernel is not None:
             exact = xp.astype(self.phi.kernel.diag(xp.astype(x, turned.dtype, copy=False)), turned.dtype, copy=False)
             lacking = exact - xp.sum(turned, axis=-1)
             lacking = xp.where(lacking > 0, lacking, xp.zeros_like(lacking))
-            values = values + lacking[..., None] * constant(xp, self.amplitude**2, turned.dtype, x)
-        return self._shaped(xp.astype(values, x.dtype, copy=False))
+            values = values + lacking[..., None] * constant(xp, self.amplitude**2, turned.dtype, turned)
+        return self._shaped(in_dtype_of(values, x))
 
     @property
     def log_evidence(self) -> Float64:
@@ -138,7 +141,13 @@ class GaussianProcess:
         return EvidenceGradient(*map(self._shaped, slopes))
 
 
-def gp(m: Moments, noise: float | Array | None = None, amplitude: float | Array | None = None) -> GaussianProcess:
+def gp(
+    m: Moments,
+    noise: float | Array | None = None,
+    amplitude: float | Array | None = None,
+    *,
+    lowest: float = 0.0,
+) -> GaussianProcess:
     r"""Return the posterior of :math:`y = f(x) + \epsilon`, f of covariance :math:`a^2 \phi(x)^T \phi(y)`.
 
     One eigendecomposition, O(M^3), gives the posterior at every noise :math:`\sigma` and amplitude a in O(M) (Rasmussen
@@ -154,6 +163,8 @@ def gp(m: Moments, noise: float | Array | None = None, amplitude: float | Array 
         Standard deviation of the noise, in units of y. None takes what makes the evidence largest.
     amplitude : float or (c,) array, optional
         Standard deviation of f, in units of y, where k(x, x) = 1. None takes what makes the evidence largest.
+    lowest : float
+        The least noise^2 / amplitude^2 that None may take, 0 or more; none is taken below the rounding of eigenvalues.
 
     Returns
     -------
@@ -165,7 +176,8 @@ def gp(m: Moments, noise: float | Array | None = None, amplitude: float | Array 
     DTypeError, EmptyInputError
         If m is not of moments, or there are no rows or no targets.
     ParameterError, ShapeError
-        If a scale is not positive, or of another shape, or noise^2 / amplitude^2 is below the floor of a ridge.
+        If a scale is not positive, or of another shape, or noise^2 / amplitude^2 is below the floor of a ridge; or if
+        lowest is negative.
 
     Examples
     --------
@@ -179,6 +191,7 @@ def gp(m: Moments, noise: float | Array | None = None, amplitude: float | Array 
     >>> bool(abs(process.noise[0] - 0.1) < 0.01)
     True
     """
+    low = checked_lowest(lowest)
     found = spectrum(m, False)
     c = len(m.y_sum)
     if not c:
@@ -189,7 +202,9 @@ def gp(m: Moments, noise: float | Array | None = None, amplitude: float | Array 
     sigma, a = given
     if sigma is None or a is None:
         ridges = least(
-            lambda at: -_log_evidence(found, at, _variances(found, at, sigma, a)), found.lowest, found.ceiling
+            lambda at: -_log_evidence(found, at, _variances(found, at, sigma, a)),
+            max(found.lowest, low),
+            max(found.ceiling, low),
         )
         sigma = np.sqrt(np.diagonal(_variances(found, ridges, sigma, a)))
         a = sigma / np.sqrt(ridges) if a is None else a
@@ -208,8 +223,9 @@ def _scale(name: str, value: float | Array, c: int) -> Float64:
         raise ParameterError(f"{name} must be numbers; got {shown(value)}") from None
     if numbers.shape not in ((), (c,)):
         raise ShapeError(f"{name} must be one number or one for each of {c} targets; got shape {numbers.shape}")
-    if not (np.isfinite(numbers).all() and np.min(numbers) > 0):
-        raise ParameterError(f"{name} must be positive; got {shown(value)}")
+    low, high = SCALES
+    if not (low <= np.min(numbers) and np.max(numbers) <= high):  # NaN too
+        raise ParameterError(f"{name} must be positive, from {low:g} to {high:g}; got {shown(value)}")
     return np.array(np.broadcast_to(numbers, (c,)))
 
 

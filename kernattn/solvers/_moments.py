@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 import numpy as np
+from scipy import sparse
 
 from kernattn._array import (
     Array,
     Float64,
-    check_floating,
     constant,
     dtype_name,
     frozen,
@@ -19,15 +19,15 @@ from kernattn._array import (
     on_host,
     to_numpy64,
 )
-from kernattn._check import check_room, instance_of, one_of, positive_integer, shown
-from kernattn.errors import EmptyInputError, ParameterError, ShapeError, StateMismatchError
+from kernattn._check import check_room, instance_of, one_of, positive_integer, shown, whole_number
+from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
+from kernattn.solvers._check import check_beside, check_finite, refuse, strips
 
-__all__ = ["PRODUCTS", "Moments", "Rows", "checked_rows", "initial_moments", "merge", "moments", "sums_of"]
+__all__ = ["PRODUCTS", "Moments", "Rows", "add_to", "checked_rows", "initial_moments", "merge", "moments", "sums_of"]
 
 PRODUCTS = "float64", "float32"
-STRIP = 8192  # rows whose products are summed before they are added to the totals in float64
 
 
 @final
@@ -45,6 +45,8 @@ class Moments:
         Number of rows; of those whose weight is not 0, where there are weights.
     weight : float
         Sum of the weights: n where there are none.
+    weighted : bool
+        Whether a weight was neither 0 nor 1.
     s : (M,) numpy.ndarray
         Sum of the features.
     gram : (M, M) numpy.ndarray
@@ -64,6 +66,7 @@ class Moments:
     phi: FeatureMap
     n: int
     weight: float
+    weighted: bool
     s: Float64
     gram: Float64
     cross: Float64
@@ -105,7 +108,7 @@ def moments(
     phi : FeatureMap
         The map; of an asymmetric one, the queries' features.
     x : (n, d) array
-        Rows.
+        Rows; for sketches of polynomials also a CSR matrix of SciPy, which is never made dense.
     y : (n,) or (n, c) array, optional
         Targets, of a real floating dtype.
     weights : (n,) array, optional
@@ -174,13 +177,13 @@ def initial_moments(phi: FeatureMap, targets: int | None = None, *, dim: int | N
     if phi.dim is None and dim is None:
         raise ParameterError("dim must be given for a map of any dimension; got None")
     m = phi.num_features_of(positive_integer("dim", phi.dim if dim is None else dim))
-    if targets is not None and targets != 0:
-        positive_integer("targets", targets)
+    if targets is not None:
+        targets = whole_number("targets", targets)
     c = 0 if targets is None else max(targets, 1)
     check_room("the moments", (m, m))
     shapes = ((m,), (m, m), (m, c), (c,), (c, c))
     s, gram, cross, y_sum, y_gram = (frozen(np.zeros(shape)) for shape in shapes)
-    return Moments(phi, 0, 0.0, s, gram, cross, y_sum, y_gram, targets == 0, "float64")
+    return Moments(phi, 0, 0.0, False, s, gram, cross, y_sum, y_gram, targets == 0, "float64")
 
 
 def merge(a: Moments, b: Moments) -> Moments:
@@ -211,21 +214,29 @@ def merge(a: Moments, b: Moments) -> Moments:
     """
     for name, each in (("a", a), ("b", b)):
         instance_of(name, each, Moments)
+    return _added(a, b, np.add)
+
+
+def add_to(total: Moments, part: Moments) -> Moments:
+    """Return the moments of both in the arrays of `total`, which the caller made and nobody else holds."""
+
+    def add(held: Float64, more: Float64) -> Float64:
+        held.setflags(write=True)
+        return np.add(held, more, out=held)
+
+    return _added(total, part, add)
+
+
+def _added(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> Moments:
     if a.fingerprint != b.fingerprint or a.s.shape != b.s.shape:
         raise StateMismatchError(f"moments must be of one draw of the map; got {a!r} and {b!r}")
     if (a.cross.shape, a.vector) != (b.cross.shape, b.vector):
         raise StateMismatchError(f"moments must be of the same targets; got {_targets(a)} and {_targets(b)}")
-    return replace(
-        a,
-        n=a.n + b.n,
-        weight=a.weight + b.weight,
-        s=frozen(a.s + b.s),
-        gram=frozen(a.gram + b.gram),
-        cross=frozen(a.cross + b.cross),
-        y_sum=frozen(a.y_sum + b.y_sum),
-        y_gram=frozen(a.y_gram + b.y_gram),
-        products="float64" if a.products == b.products == "float64" else "float32",
-    )
+    names = "s", "gram", "cross", "y_sum", "y_gram"
+    sums: dict[str, Any] = {name: frozen(add(getattr(a, name), getattr(b, name))) for name in names}
+    products = "float64" if a.products == b.products == "float64" else "float32"
+    weight, weighted = a.weight + b.weight, a.weighted or b.weighted
+    return replace(a, n=a.n + b.n, weight=weight, weighted=weighted, products=products, **sums)
 
 
 def _targets(m: Moments) -> str:
@@ -250,49 +261,26 @@ def checked_rows(
     """Return rows as `sums_of` takes them, which must be finite numbers of sizes that fit."""
     instance_of("phi", phi, FeatureMap)
     one_of("products", products, PRODUCTS)
-    phi._check(x)
+    (phi._check_sparse if sparse.issparse(x) else phi._check)(x)
     if x.ndim != 2:
         raise ShapeError(f"x must be (n, d); got shape {tuple(x.shape)}")
     n = x.shape[0]
     check_room("the moments", (phi.num_features_of(x.shape[1]),) * 2)
     given = {name: array for name, array in (("y", y), ("weights", weights)) if array is not None}
-    namespace(x=x, **given)
+    numbers = x.data if sparse.issparse(x) else x
+    namespace(x=numbers, **given)
     for name, array in given.items():
-        check_floating(name, array)
-        if array.ndim not in ((1, 2) if name == "y" else (1,)) or array.shape[0] != n:
-            wanted = f"({n},) or ({n}, c)" if name == "y" else f"({n},)"
-            raise ShapeError(f"{name} must be {wanted}, as x has {n} rows; got shape {tuple(array.shape)}")
-        if 0 in tuple(array.shape):
-            raise EmptyInputError(f"{name} must not be empty; got shape {tuple(array.shape)}")
-    if GRAM.choose(x, backend) != "gpu":
-        on_host("x", x[:1, ...])
-    for name, array in (("x", x), *given.items()):
-        _check_finite(name, array)
+        check_beside(name, array, n, name == "y")
+    if GRAM.choose(numbers, backend) != "gpu":
+        on_host("x", numbers[:1, ...])
+    check_finite("x", numbers, x.indptr if sparse.issparse(x) else None)
+    for name, array in given.items():
+        check_finite(name, array)
     targets = np.zeros((n, 0)) if y is None else to_numpy64(y).reshape(n, -1)
     shares = None if weights is None else to_numpy64(weights)
     if shares is not None and np.min(shares) < 0:
-        _refuse("weights must be 0 or more", np.flatnonzero(shares < 0), "below 0")
+        refuse("weights must be 0 or more", np.flatnonzero(shares < 0), "below 0")
     return Rows(phi, x, targets, shares, y is not None and y.ndim == 1, products, backend)
-
-
-def _check_finite(name: str, array: Array) -> None:
-    xp, bad = namespace(array=array), []
-    for here in _strips(array.shape[0]):
-        good = xp.isfinite(array[here, ...])
-        if not bool(xp.all(good)):
-            rows = to_numpy64(xp.astype(good, xp.float32)).reshape(good.shape[0], -1).min(axis=1)
-            bad += (here.start + np.flatnonzero(rows == 0)).tolist()
-    if bad:
-        _refuse(f"{name} must be finite", np.asarray(bad), "NaN or infinity")
-
-
-def _strips(n: int) -> Iterator[slice]:
-    return (slice(first, min(first + STRIP, n)) for first in range(0, n, STRIP))
-
-
-def _refuse(wanted: str, rows: Array, found: str) -> None:
-    more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
-    raise ParameterError(f"{wanted}; {found} in row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:5]))}{more}")
 
 
 def sums_of(rows: Rows) -> Moments:
@@ -300,35 +288,41 @@ def sums_of(rows: Rows) -> Moments:
     phi, x, y, weights, vector, products, backend = rows
     m = phi.num_features_of(x.shape[1])
     wide = "float64" in (products, dtype_name(x))
-    keep = GRAM.choose(x, backend) == "gpu"
+    csr = sparse.issparse(x)
+    keep = csr or GRAM.choose(x, backend) == "gpu"
     gram, cross = np.zeros((m, m)), np.zeros((m, 1 + y.shape[1]))
     y_sums = np.zeros((1 + y.shape[1],) * 2)
-    for here in _strips(x.shape[0]):
-        block = x[here, ...] if keep else on_host("x", x[here, ...])
+    for here in strips(x.shape[0]):
+        block = x[here] if keep else on_host("x", x[here, ...])
+        spec = None if csr or weights is not None else phi.query_spec
+        block = phi(block, backend=backend) if spec is None else block
         xp = namespace(x=block)
         values = np.column_stack([np.ones(len(y[here])), y[here]])
-        spec = phi.query_spec
+        unit = 1.0
         if weights is not None:
             roots = np.sqrt(weights[here])[:, None]
+            unit = float(np.ldexp(1.0, np.frexp(np.max(roots))[1] - 1))  # the dtype of x may hold no such root
+            roots = roots / unit
             values = values * roots
-            block, spec = phi(block, backend=backend) * constant(xp, roots, block.dtype, block), None
-        elif spec is None:
-            block = phi(block, backend=backend)
+            block = block * constant(xp, roots, block.dtype, block)
         beside = constant(xp, values, xp.float64 if wide else block.dtype, block)
         part, sums = GRAM.implementation(block, backend)(block, beside, spec, wide)
-        gram += to_numpy64(part)
-        cross += to_numpy64(sums)
-        y_sums += values.T @ values
+        with np.errstate(over="ignore", invalid="ignore"):
+            for total, more in ((gram, part), (cross, sums), (y_sums, values.T @ values)):
+                total += unit**2 * to_numpy64(more) if unit != 1 else to_numpy64(more)
     if not np.isfinite(cross).all() or not np.isfinite(gram).all():
         raise ParameterError(
             f"features of x must be finite; products of some are beyond {shown(products)}: give x as float64, "
             "or smaller in the kernel's scale"
         )
+    if not np.isfinite(y_sums).all():
+        raise ParameterError("y must be smaller: sums of its squares are beyond float64")
     counted = x.shape[0] if weights is None else int(np.count_nonzero(weights))
     return Moments(
         phi,
         counted,
         float(y_sums[0, 0]),
+        weights is not None and bool(np.any((weights != 0) & (weights != 1))),
         frozen(cross[:, 0].copy()),
         frozen(gram),
         frozen(cross[:, 1:].copy()),

@@ -7,12 +7,12 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, frozen, namespace
+from kernattn._array import Array, Float64, frozen
 from kernattn._check import positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.solvers._moments import Moments
-from kernattn.solvers._spectrum import Spectrum, projections, spectrum
+from kernattn.solvers._spectrum import Spectrum, in_dtype_of, projections, spectrum
 
 __all__ = ["Components", "pca", "whiten"]
 
@@ -66,7 +66,7 @@ class Components:
         """
         matrix = self.directions * self.scales
         values = projections(self.phi, x, matrix, self.mean @ matrix, backend)
-        return namespace(x=x).astype(values, x.dtype, copy=False)
+        return in_dtype_of(values, x)
 
 
 def pca(m: Moments, k: int) -> Components:
@@ -114,7 +114,7 @@ def whiten(m: Moments, k: int | None = None) -> Components:
     m : Moments
         Sums over the rows.
     k : int, optional
-        Number of components. None takes all whose variance is above rounding, 4 times that of the largest.
+        Number of components. None takes all whose variance is above rounding: 4 M epsilons of the largest.
 
     Returns
     -------

@@ -12,14 +12,15 @@ from kernattn._array import Float64
 __all__ = ["tail"]
 
 NEAR = 1e-4  # standard deviations of the mean, within which the two terms of the formula cancel
+FAR = 3000.0  # largest weights, beyond which exp(-q / 4) 2^(k / 2), a bound of the tail, is 0 in float64
 STEPS = 200  # halvings at most of where the saddlepoint may be
 
 
 def tail(value: float, weights: Float64) -> float:
     r"""Return :math:`P(\sum_i \lambda_i z_i^2 > q)` of independent standard normals, weights (k,) above 0.
 
-    Lugannani and Rice's (1980) saddlepoint formula, as Kuonen (1999) takes it: right to a few per cent of itself, far
-    out as well.
+    Lugannani and Rice's (1980) saddlepoint formula, as Kuonen (1999) takes it: right to a tenth of itself, far out as
+    well.
     """
     if not value > 0:
         return 1.0
@@ -27,6 +28,8 @@ def tail(value: float, weights: Float64) -> float:
     q, weights = value / largest, weights / largest
     if len(weights) == 1:
         return 2 * float(ndtr(-sqrt(q)))
+    if q > FAR + 2 * len(weights):
+        return 0.0
     mean, variance = float(np.sum(weights)), 2 * float(np.sum(weights**2))
     if abs(q - mean) < NEAR * sqrt(variance):
         return float(0.5 - 8 * np.sum(weights**3) / (6 * sqrt(2 * pi) * variance**1.5))

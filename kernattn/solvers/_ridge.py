@@ -13,7 +13,15 @@ from kernattn._lazy import lazy
 from kernattn.errors import EmptyInputError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers._moments import Moments
-from kernattn.solvers._spectrum import Spectrum, checked_ridges, least, projections, spectrum
+from kernattn.solvers._spectrum import (
+    Spectrum,
+    checked_lowest,
+    checked_ridges,
+    in_dtype_of,
+    least,
+    projections,
+    spectrum,
+)
 
 __all__ = ["Ridge", "RidgePath", "ridge"]
 
@@ -107,7 +115,7 @@ class Ridge:
         """
         shift = self._spectrum.mean @ self._weights - self._spectrum.y_mean
         values = projections(self.phi, x, self._weights, shift, backend)
-        return self._shaped(namespace(x=x).astype(values, x.dtype, copy=False))
+        return self._shaped(in_dtype_of(values, x))
 
     def leverage(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return :math:`h(x) = \phi(x)^T (G + \lambda)^{-1} \phi(x)`, and 1 / n of the intercept: (..., n[, c]).
@@ -128,10 +136,10 @@ class Ridge:
         """
         found = self._spectrum
         turned = projections(self.phi, x, found.vectors, found.mean @ found.vectors, backend)
-        xp = namespace(x=x)
-        shrunk = constant(xp, 1 / (found.values[:, None] + self.ridge), turned.dtype, x)
+        xp = namespace(turned=turned)
+        shrunk = constant(xp, 1 / (found.values[:, None] + self.ridge), turned.dtype, turned)
         values = xp.matmul(turned**2, shrunk) + found.share
-        return self._shaped(xp.astype(values, x.dtype, copy=False))
+        return self._shaped(in_dtype_of(values, x))
 
     def path(self, ridges: Array | None = None) -> RidgePath:
         """Return what every ridge gives; None takes 200 of them, from where rounding ends to where all is shrunk.
@@ -168,7 +176,7 @@ class Ridge:
         return self._shaped(np.diagonal(_log_evidence(self._spectrum, self.ridge)))  # type: ignore[no-any-return]
 
 
-def ridge(m: Moments, ridge: float | Array | None = None, *, intercept: bool = True) -> Ridge:
+def ridge(m: Moments, ridge: float | Array | None = None, *, intercept: bool = True, lowest: float = 0.0) -> Ridge:
     r"""Fit ridge regression, :math:`w = \mathrm{argmin}\, \sum_i w_i |y_i - \phi(x_i)^T w - b|^2 + \lambda |w|^2`.
 
     One eigendecomposition, O(M^3), gives every ridge in O(M): the fit, its effective dimension, generalised
@@ -185,6 +193,8 @@ def ridge(m: Moments, ridge: float | Array | None = None, *, intercept: bool = T
         cross-validation prefers, for each target its own.
     intercept : bool
         Fit b too; else it is 0.
+    lowest : float
+        The least ridge that None may take, 0 or more; none is taken below the rounding of eigenvalues.
 
     Returns
     -------
@@ -198,7 +208,8 @@ def ridge(m: Moments, ridge: float | Array | None = None, *, intercept: bool = T
     EmptyInputError
         If there are no rows, or no targets.
     ParameterError, ShapeError
-        If a ridge is below the floor, which is 4 times the rounding of the largest eigenvalue, or of another shape.
+        If a ridge is below the floor, which is 4 times the rounding of the largest eigenvalue, or of another shape; or
+        if lowest is negative.
 
     Examples
     --------
@@ -214,13 +225,14 @@ def ridge(m: Moments, ridge: float | Array | None = None, *, intercept: bool = T
     >>> bool(abs(fit.predict(np.array([[0.5]]))[0] - np.sin(1.5)) < 0.03)
     True
     """
+    low = checked_lowest(lowest)
     found = spectrum(m, boolean("intercept", intercept))
     if not len(m.y_sum):
         raise EmptyInputError("moments must hold targets; they were made without y")
     begun = Ridge(m.phi, np.full(len(m.y_sum), found.floor), found, m.vector)
     if ridge is not None:
         return begun.at(ridge)
-    return _fit(begun, least(lambda ridges: _gcv(found, ridges), found.lowest, found.ceiling))
+    return _fit(begun, least(lambda ridges: _gcv(found, ridges), max(found.lowest, low), max(found.ceiling, low)))
 
 
 def _fit(fit: Ridge, ridges: Float64) -> Ridge:

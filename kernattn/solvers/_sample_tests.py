@@ -9,6 +9,7 @@ import numpy as np
 from kernattn._array import Float64
 from kernattn._check import instance_of
 from kernattn.errors import EmptyInputError, ParameterError, StateMismatchError
+from kernattn.solvers._check import check_varies
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._quadratic import tail
 
@@ -71,11 +72,13 @@ def mmd(mx: Moments, my: Moments) -> SampleTest:
         _check_sample(name, m)
     if mx.fingerprint != my.fingerprint or mx.s.shape != my.s.shape:
         raise StateMismatchError(f"moments must be of one draw of the map; got {mx!r} and {my!r}")
-    of_x, of_y = (_covariance(m.gram, m.s, m.n) / m.n for m in (mx, my))
-    covariance = of_x + of_y
+    covariance = _covariance(mx.gram, mx.s, mx.n) / mx.n + _covariance(my.gram, my.s, my.n) / my.n
+    squares = np.diagonal(mx.gram) / mx.n**2 + np.diagonal(my.gram) / my.n**2
+    products = "float32" if "float32" in (mx.products, my.products) else "float64"
     difference = mx.s / mx.n - my.s / my.n
     square = float(difference @ difference)
-    return SampleTest(square - float(np.trace(covariance)), tail(square, _eigenvalues(covariance, "features")))
+    weights = _eigenvalues(covariance, "features", squares, products)
+    return SampleTest(square - float(np.trace(covariance)), tail(square, weights))
 
 
 def hsic(m: Moments) -> SampleTest:
@@ -117,7 +120,9 @@ def hsic(m: Moments) -> SampleTest:
         raise EmptyInputError("moments must hold features of the other variable as targets; they were made without y")
     left, right = _covariance(m.gram, m.s, m.n), _covariance(m.y_gram, m.y_sum, m.n)
     across = (m.cross - np.outer(m.s, m.y_sum / m.n)) / (m.n - 1)
-    weights = np.outer(_eigenvalues(left, "features"), _eigenvalues(right, "targets")).ravel()
+    of_left = _eigenvalues(left, "features", np.diagonal(m.gram) / m.n, m.products)
+    of_right = _eigenvalues(right, "targets", np.diagonal(m.y_gram) / m.n, m.products)
+    weights = np.outer(of_left, of_right).ravel()
     square = float(np.sum(across**2))
     return SampleTest(square - float(np.trace(left) * np.trace(right)) / (m.n - 1), tail((m.n - 1) * square, weights))
 
@@ -126,7 +131,7 @@ def _check_sample(name: str, m: Moments) -> None:
     instance_of(name, m, Moments)
     if m.n < 2:
         raise EmptyInputError(f"{name} must hold 2 rows at least; got {m.n}")
-    if m.weight != m.n:
+    if m.weighted:
         raise ParameterError(f"{name} must be of rows without weights; got {m.n} rows of weight {m.weight:g}")
 
 
@@ -134,10 +139,9 @@ def _covariance(gram: Float64, s: Float64, n: int) -> Float64:
     return (gram - np.outer(s, s / n)) / (n - 1)
 
 
-def _eigenvalues(covariance: Float64, name: str) -> Float64:
-    """Return those above rounding."""
+def _eigenvalues(covariance: Float64, name: str, squares: Float64, products: str) -> Float64:
+    """Return those above rounding, which is that of the mean squares that the covariance was taken from."""
     values = np.linalg.eigvalsh(covariance)
-    if not values[-1] > ROUNDING * np.abs(covariance).max(initial=np.finfo(float).tiny):
-        raise ParameterError(f"{name} must not be the same in all rows")
+    check_varies(name, float(values[-1]), squares, products)
     kept: Float64 = values[values > ROUNDING * values[-1]].astype(np.float64, copy=False)
     return kept

@@ -6,17 +6,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from scipy import sparse
 
 from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace, widest
-from kernattn._check import instance_of, shown
+from kernattn._check import finite_number, instance_of, shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
+from kernattn.solvers._check import check_varies, strips
 from kernattn.solvers._moments import Moments
 
-__all__ = ["Spectrum", "checked_ridges", "least", "projections", "spectrum"]
+__all__ = ["Spectrum", "checked_lowest", "checked_ridges", "in_dtype_of", "least", "projections", "spectrum"]
 
 ROUNDING = 4.0  # times the epsilon of the products and the largest eigenvalue: a ridge below that means nothing
 BLOCK = 1 << 22  # features that are held at once
+LEAST = 1e-290  # a sum of squares that stands for 0: it is divided, and divided by
 HIGHEST = 1e3  # times the largest eigenvalue: the largest ridge that is looked at
 
 
@@ -33,6 +36,7 @@ class Spectrum:
     mean: Float64  # (M,), of features, or 0
     y_mean: Float64  # (c,)
     floor: float
+    lowest: float  # the least ridge that is looked at: what rounding makes of eigenvalues of 0 is well below
 
     @property
     def rows(self) -> int:
@@ -51,11 +55,12 @@ class Spectrum:
     def residual(self, ridges: Float64) -> Float64:
         """Return the sums of squared residuals (L, c)."""
         at = ridges[:, None]
-        return self._held(self.energy - ((self.values + 2 * at) / (self.values + at) ** 2) @ self.coordinates**2)
+        shrunk = 1 / (self.values + at)
+        return self._held(self.energy - (shrunk + at * shrunk * shrunk) @ self.coordinates**2)
 
     def _held(self, sums: Float64) -> Float64:
         """Return sums of squares, which rounding must not make 0 or less."""
-        return np.maximum(sums, np.finfo(float).eps * np.maximum(self.energy, np.finfo(float).tiny))
+        return np.maximum(sums, np.maximum(np.finfo(float).eps * self.energy, LEAST))
 
     def log_determinant(self, ridges: Float64) -> Float64:
         r"""Return :math:`\log|I + \Phi \Phi^T / \lambda|` (L,)."""
@@ -65,11 +70,6 @@ class Spectrum:
     def weights(self, ridges: Float64) -> Float64:
         """Return w (M, c), a ridge for each target."""
         return self.vectors @ (self.coordinates / (self.values[:, None] + ridges))
-
-    @property
-    def lowest(self) -> float:
-        """The least ridge that is looked at: what rounding makes of eigenvalues of 0 is well below."""
-        return max(self.floor, ROUNDING * len(self.values) * float(np.finfo(float).eps) * float(self.values[0]))
 
     @property
     def ceiling(self) -> float:
@@ -90,13 +90,18 @@ def spectrum(m: Moments, centred: bool) -> Spectrum:
     gram = m.gram - share * np.outer(m.s, m.s)
     values, vectors = np.linalg.eigh(gram)
     values, vectors = np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
-    if not values[0] > 0:
-        raise ParameterError(f"features must not be the same in all rows; G is 0{' about its mean' * centred}")
+    squares = np.diagonal(m.gram)
+    if centred:
+        check_varies("features", float(values[0]), squares, m.products)
+    elif not values[0] > 0:
+        raise ParameterError("features must not be 0 in all rows")
     cross = m.cross - share * np.outer(m.s, m.y_sum)
     energy = np.maximum(np.diagonal(m.y_gram) - share * m.y_sum**2, 0.0)
-    largest = float(np.max(np.diagonal(m.gram))) if centred else 0.0  # what was taken off has rounded too
-    floor = ROUNDING * float(np.finfo(m.products).eps) * max(values[0], largest)
-    return Spectrum(values, vectors, vectors.T @ cross, energy, m.n, share, share * m.s, share * m.y_sum, floor)
+    taken_off = float(np.max(squares)) if centred else 0.0  # and has rounded, too
+    scale = ROUNDING * max(float(values[0]), taken_off)
+    floor = float(np.finfo(m.products).eps) * scale
+    lowest = max(floor, len(values) * float(np.finfo(float).eps) * scale)
+    return Spectrum(values, vectors, vectors.T @ cross, energy, m.n, share, share * m.s, share * m.y_sum, floor, lowest)
 
 
 def checked_ridges(ridges: object, found: Spectrum, dimensions: tuple[int, ...] = (0, 1)) -> Float64:
@@ -115,6 +120,13 @@ def checked_ridges(ridges: object, found: Spectrum, dimensions: tuple[int, ...] 
     return values
 
 
+def checked_lowest(lowest: object) -> float:
+    """Return the least ridge that may be taken, 0 or more."""
+    if (value := finite_number("lowest", lowest)) < 0:
+        raise ParameterError(f"lowest must be 0 or more; got {shown(lowest)}")
+    return value
+
+
 def least(cost: Callable[[Float64], Float64], low: float, high: float) -> Float64:
     """Return where cost (L,) -> (L, c) is least (c,), on a grid that is refined about the least of it."""
     grid = np.geomspace(low, high, 200)
@@ -129,14 +141,22 @@ def least(cost: Callable[[Float64], Float64], low: float, high: float) -> Float6
     return found
 
 
+def in_dtype_of(values: Array, x: Array) -> Array:
+    """Return what was made of x in the dtype of x."""
+    return namespace(values=values).astype(values, x.dtype, copy=False)
+
+
 def projections(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend: str | None) -> Array:
     """Return phi(x) matrix - shift, (..., n, k), in the widest dtype, a block of rows at a time."""
-    phi._check(x)
-    xp, dtype = namespace(x=x), widest(namespace(x=x), x)
-    right, less = (constant(xp, a, dtype, x) for a in (matrix, shift))
+    csr = sparse.issparse(x)
+    (phi._check_sparse if csr else phi._check)(x)
+    numbers = x.data if csr else x
+    xp = namespace(x=numbers)
+    dtype = widest(xp, numbers)
+    right, less = (constant(xp, a, dtype, numbers) for a in (matrix, shift))
     own = accumulation_dtype(xp, x)
     *lead, n, _ = x.shape
-    step = max(1, BLOCK // (len(matrix) * max(1, int(np.prod(lead)))))
-    blocks = (xp.astype(x[..., i : min(i + step, n), :], own, copy=False) for i in range(0, n, step))
+    size = BLOCK // (len(matrix) * max(1, int(np.prod(lead))))
+    blocks = (x[i] if csr else xp.astype(x[..., i, :], own, copy=False) for i in strips(n, size))
     parts = [xp.matmul(xp.astype(phi(b, backend=backend), dtype, copy=False), right) - less for b in blocks]
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-2)

@@ -16,6 +16,7 @@ from kernattn.studies._report import report
 from kernattn.studies._run import run
 from kernattn.studies._style import style
 from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._tables import Split, Table, diamonds, flights
 
 __all__ = [
     "PRESETS",
@@ -23,13 +24,17 @@ __all__ = [
     "AttentionSettings",
     "Cell",
     "MissingExtra",
+    "Split",
     "Stop",
     "StudyConflict",
     "Sweep",
+    "Table",
     "TrialFailed",
     "attention_study",
     "describe",
+    "diamonds",
     "figures",
+    "flights",
     "look",
     "plot",
     "read_records",

@@ -19,7 +19,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self, final
 
 from kernattn._check import checked_path
-from kernattn._files import replace_bytes, replace_text
+from kernattn._files import lock, replace_bytes, replace_text
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 from kernattn.studies._seeds import digest
 
@@ -290,16 +290,12 @@ def _stored(folder: Path) -> dict[str, Any] | None:
 
 def _lock(folder: Path) -> int | None:
     """Lock the folder as long as the returned descriptor is open; the system lets go when the process dies."""
-    try:
-        import fcntl
-    except ModuleNotFoundError:  # Windows, where nothing keeps two writers apart
+    if os.name == "nt":  # where folders cannot be opened
         return None
     descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
+    if not lock(descriptor):
         os.close(descriptor)
-        raise StudyConflict(f"another process is writing to {folder}") from error
+        raise StudyConflict(f"another process is writing to {folder}")
     return descriptor
 
 

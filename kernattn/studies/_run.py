@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager, nullcontext
+from contextlib import closing, contextmanager
 from os import PathLike
 from queue import SimpleQueue
 from threading import Timer
@@ -13,7 +13,7 @@ from typing import Any
 
 from kernattn._check import checked_path, shown
 from kernattn._environment import versions
-from kernattn._extras import require
+from kernattn._extras import bar
 from kernattn._version import __version__
 from kernattn.errors import ParameterError
 from kernattn.studies._cells import measure
@@ -104,15 +104,15 @@ def run(
         todo = [cell for cell in cells if cell.name not in records.done]
         measured = _measured(sweep, todo, home, settings, workers)
         with (
-            _bar(progress, len(cells), len(cells) - len(todo)) as bar,
+            bar("a study", progress, unit="cell", total=len(cells), initial=len(cells) - len(todo)) as cells_done,
             closing(measured),
-            _patience(bar, progress is not False and todo) as first,
+            _patience(cells_done, progress is not False and todo) as first,
         ):
             for record in measured:
                 first.cancel()
                 records.append(record)
-                if bar is not None:
-                    bar.update()
+                if cells_done is not None:
+                    cells_done.update()
         return records.finish()
 
 
@@ -175,9 +175,9 @@ def _config(sweep: Sweep, home: str | None, settings: Mapping[str, Any], cells: 
 
 
 @contextmanager
-def _patience(bar: Any, told: Any) -> Iterator[Timer]:
+def _patience(shown: Any, told: Any) -> Iterator[Timer]:
     """Yield a timer that tells why nothing happens, unless it is cancelled in time."""
-    timer = Timer(QUIET, print if bar is None else bar.write, (COMPILES,), {"file": sys.stderr})
+    timer = Timer(QUIET, print if shown is None else shown.write, (COMPILES,), {"file": sys.stderr})
     timer.daemon = True
     if told:
         timer.start()
@@ -185,10 +185,3 @@ def _patience(bar: Any, told: Any) -> Iterator[Timer]:
         yield timer
     finally:
         timer.cancel()
-
-
-def _bar(progress: bool | None, total: int, initial: int) -> Any:
-    if progress is False:
-        return nullcontext()
-    tqdm = require("tqdm", "tqdm", "the study's progress bar").tqdm
-    return tqdm(total=total, initial=initial, unit="cell", disable=None if progress is None else not progress)

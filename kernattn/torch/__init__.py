@@ -26,10 +26,12 @@ from kernattn.torch._mechanisms import (  # noqa: E402
     scatterbrain_attention,
 )
 from kernattn.torch._modules import FavorAttention, LinearAttention  # noqa: E402
+from kernattn.torch._reversible import Reversible, reversible  # noqa: E402
 
 __all__ = [
     "FavorAttention",
     "LinearAttention",
+    "Reversible",
     "TensorMap",
     "attend",
     "causal_linear_attention",
@@ -42,6 +44,7 @@ __all__ = [
     "linformer_attention",
     "lsh_attention",
     "nystrom_attention",
+    "reversible",
     "routing_attention",
     "scatterbrain_attention",
     "softmax_attention",

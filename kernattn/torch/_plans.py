@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from hashlib import sha256
 from typing import TypeAlias
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -16,7 +17,7 @@ Named: TypeAlias = Plan | str
 """A plan, or its name."""
 
 _kept: dict[str, Plan] = {"all": ALL, "causal": CAUSAL}  # those that graphs name, which may run at any time
-_names: dict[Plan, str] = {plan: name for name, plan in _kept.items()}
+_names: WeakKeyDictionary[Plan, str] = WeakKeyDictionary({plan: name for name, plan in _kept.items()})
 
 
 def keep_plan(plan: Named) -> str:

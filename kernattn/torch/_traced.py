@@ -33,9 +33,9 @@ def _told(phi: FeatureMap) -> tuple[Any, ...]:
 
 
 def _traced_below(
-    name: str, draw: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: dict[str, Any]
+    name: str, draw: str, plan: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: dict[str, Any]
 ) -> Any:
-    """Return what a function of the core makes of tensors, traced below it.
+    """Return what a function of the core makes of tensors, with a map or a plan of these names, traced below it.
 
     States come and go as plain tuples of their sums: the compiler takes no named ones here.
     """
@@ -48,6 +48,9 @@ def _traced_below(
     given = tuple(_state(phi, x) if isinstance(x, tuple) else x for x in given)
     if "state" in options:
         options = options | {"state": _state(phi, options["state"])}
+    if plan != "":
+        found = plan_of(plan)
+        options = options | ({"pattern": found} if found.kind == "parts" else {"causal": found is CAUSAL})
     return _plain(getattr(attention, name)(*given, *maps, **options))
 
 
@@ -68,28 +71,18 @@ def _plain(result: Any) -> Any:
     return tuple(map(_plain, result)) if isinstance(result, tuple) else result
 
 
-def _exact_below(name: str, q: Tensor, k: Tensor, v: Tensor, options: dict[str, Any]) -> tuple[Tensor, Tensor]:
-    """Return exact attention over the plan of that name and its log normalisers, traced below."""
-    plan = plan_of(name)
-    options = options | ({"pattern": plan} if plan.kind == "parts" else {"causal": plan is CAUSAL})
-    out, lse = attention.softmax_with_lse(q, k, v, **options, backend="reference")
-    return out, lse
-
-
 _by_array_operations = torch._dynamo.nonstrict_trace(_traced_below)
-_exact_by_array_operations = torch._dynamo.nonstrict_trace(_exact_below)
 
 
-def _composed(name: str, phi: FeatureMap, *given: Any, **options: Any) -> Any:
-    base = phi.base if isinstance(phi, TensorMap) else phi
-    numbers = phi.numbers if isinstance(phi, TensorMap) else {}
-    base._named()
-    return _by_array_operations(name, base._content[2], numbers, given, _given(options))
-
-
-def _given(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options that are not None, which such a call does not take."""
-    return {name: value for name, value in options.items() if value is not None}
+def _composed(name: str, phi: FeatureMap | None, *given: Any, plan: str = "", **options: Any) -> Any:
+    draw: str | None = ""
+    numbers: dict[str, Tensor] = {}
+    if phi is not None:
+        base, numbers = (phi.base, phi.numbers) if isinstance(phi, TensorMap) else (phi, {})
+        base._named()
+        draw = base._content[2]
+    told = {name: value for name, value in options.items() if value is not None}  # such a call takes no None
+    return _by_array_operations(name, draw, plan, numbers, given, told)
 
 
 def linear_attention(
@@ -118,7 +111,7 @@ def causal_linear_attention(
         _one_draw(state.fingerprint, phi.fingerprint)
         before = state.s, state.z, state.peak
     if backend == "reference" or q_spec is None or k_spec is None:
-        options = {"key_mask": key_mask, "segment_ids": segment_ids, "backend": backend}
+        options: dict[str, Any] = {"key_mask": key_mask, "segment_ids": segment_ids, "backend": backend}
         if state is not None:
             options["state"] = before
         out, sums = _composed("causal_linear_attention", phi, q, k, v, **options)
@@ -160,7 +153,7 @@ def linear_attention_step(
     *numbers, q_spec, k_spec, _ = _told(phi)
     _one_draw(state.fingerprint, phi.fingerprint)
     if backend == "reference" or q_spec is None or k_spec is None:
-        options = {"key_mask": key_mask, "backend": backend}
+        options: dict[str, Any] = {"key_mask": key_mask, "backend": backend}
         found, sums = _composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
         after = _state(phi, sums)
     elif torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
@@ -210,43 +203,31 @@ def softmax_with_lse(
     if pattern is not None:
         plan = "" + pattern._named(q.shape[-2], k.shape[-2], causal)  # a constant that no guard asks for
     if backend == "reference":
-        options = {"scale": scale, "key_mask": key_mask, "key_bias": key_bias}
-        out, lse = _exact_by_array_operations(plan, q, k, v, _given(options))
+        options = {"scale": scale, "key_mask": key_mask, "key_bias": key_bias, "backend": backend}
+        out, lse = _composed("softmax_with_lse", None, q, k, v, plan=plan, **options)
     else:
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         out, lse = OPS.block_softmax(q, k, v, key_mask, key_bias, scale, plan, backend)
     return out, lse
 
 
-def _below(name: str, draw: str, plan: str, given: tuple[Tensor, ...], options: dict[str, Any]) -> Tensor:
-    """Return what a mechanism of the core makes of tensors, traced below it."""
-    maps = () if draw == "" else (map_of(draw),)
-    plans = () if plan == "" else (plan_of(plan),)
-    out: Tensor = getattr(attention, name)(*given, *maps, *plans, **options)
-    return out
+def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+    return _composed("compressed_attention", None, q, k, v, **options)
 
 
-_mechanism = torch._dynamo.nonstrict_trace(_below)
+def linformer_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, f: Tensor, **options: Any) -> Any:
+    return _composed("linformer_attention", None, q, k, v, e, f, **options)
 
 
-def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    return _mechanism("compressed_attention", "", "", (q, k, v), _given(options))
-
-
-def linformer_attention(q: Tensor, k: Tensor, v: Tensor, e: Tensor, f: Tensor, **options: Any) -> Tensor:
-    return _mechanism("linformer_attention", "", "", (q, k, v, e, f), _given(options))
-
-
-def nystrom_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
-    return _mechanism("nystrom_attention", "", "", (q, k, v), _given(options))
+def nystrom_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
+    return _composed("nystrom_attention", None, q, k, v, **options)
 
 
 def scatterbrain_attention(
     q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, pattern: Any, *, causal: bool = False, **options: Any
-) -> Tensor:
-    phi._named()
+) -> Any:
     plan = "" + pattern._named(q.shape[-2], k.shape[-2], causal)
-    return _mechanism("scatterbrain_attention", phi._content[2], plan, (q, k, v), {"causal": causal, **_given(options)})
+    return _composed("scatterbrain_attention", phi, q, k, v, plan=plan, causal=causal, **options)
 
 
 def _left_out(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -66,3 +66,17 @@ def test_graphs(name):
         torch.compiler.reset()
         with pytest.raises(torch._dynamo.exc.Unsupported):
             torch.compile(run, backend="aot_eager", fullgraph=True)(Q, K, V)
+
+
+def test_numbers_that_are_learnt_in_a_graph():
+    torch.compiler.reset()
+    omega = torch.tensor(PHI.omega, requires_grad=True)
+
+    def run(q, k, v, omega):
+        return kt.scatterbrain_attention(q, k, v, kt.with_numbers(PHI, omega=omega), PATTERN).sin().sum()
+
+    wanted = torch.autograd.grad(run(Q, K, V, omega), (Q, omega))
+    found = torch.autograd.grad(torch.compile(run, backend="aot_eager", fullgraph=True)(Q, K, V, omega), (Q, omega))
+    for x, y in zip(found, wanted, strict=True):
+        assert torch.any(y != 0)
+        torch.testing.assert_close(x, y)

@@ -20,7 +20,17 @@ from kernattn.bench import Sizes, bench, table, write
 from kernattn.bench._races import Timing
 from kernattn.bench._rates import Gauge, Rates, Work
 from kernattn.bench._rows import Case, Race
-from kernattn.bench.cpu import DEVICE, SCALING, START, _pattern_peers, _rates, scaling, scaling_figure, start
+from kernattn.bench.cpu import (
+    DEVICE,
+    SCALING,
+    START,
+    _kernel_peers,
+    _pattern_peers,
+    _rates,
+    scaling,
+    scaling_figure,
+    start,
+)
 from kernattn.bench.cpu._clock import SETTLE, WAKE, HostClock
 from kernattn.cli import main
 from kernattn.errors import ParameterError
@@ -191,6 +201,31 @@ def test_rows_tables_and_files(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == files
 
 
+def test_lean_peers_of_kernel_matrices_meet_every_pair() -> None:
+    x, y = np.random.default_rng(0).standard_normal((2, 600, 5))
+    v = np.random.default_rng(1).standard_normal((600, 2))
+    for other in (x, y):  # of y = x, blocks beyond the diagonal stand for two
+        matrix = np.exp(-np.sum((x[:, None] - other) ** 2, axis=-1) / 10)
+        np.testing.assert_allclose(_kernel_peers.gaussian_matrix(x, other), matrix, atol=1e-12)
+        np.testing.assert_allclose(_kernel_peers.gaussian_product(x, other, v), matrix @ v, atol=1e-11)
+        np.testing.assert_allclose(_kernel_peers.gaussian_sum(x, other), matrix.sum(), rtol=1e-12)
+
+
+def test_sums_over_landmarks_come_to_the_error_of_conjugate_gradients() -> None:
+    race = DEVICE.cases["cg"].make(replace(TINY, n=500, features=400, dtype="float64"))
+    np.testing.assert_allclose(race.errors["sums by NumPy"](), race.errors["ours"](), rtol=0.2)
+
+
+def test_ridges_on_real_data_tell_the_median_error_beside_the_squared_one() -> None:
+    make = DEVICE.cases["ridges-diamonds"].make
+    race = make(replace(TINY, n=4000, features=64, dtype="float64"))
+    ours, theirs = (race.calls[name]() for name in ("ours", "sums by NumPy"))
+    np.testing.assert_allclose(ours[5:], theirs[5:], atol=1e-6)
+    assert race.dim == 9
+    assert set(race.errors) == set(race.medians) == set(race.calls)
+    assert 0.05 < race.medians["ours"]() < 0.2 < race.errors["ours"]() ** 0.5 + 0.2
+
+
 def test_every_case_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "--list"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -274,7 +309,9 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
     assert (tmp_path / "scaling.svg").exists()
 
 
-def test_rows_are_kept_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rows_are_kept_as_they_come(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A case that fails after another one loses none of its rows."""
     broken = Case(lambda sizes: Race({"ours": lambda: 1 / 0}, Work(bytes=1.0)))
     monkeypatch.setattr(
@@ -286,6 +323,7 @@ def test_rows_are_kept_as_they_come(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     stored = json.loads((tmp_path / "bench.json").read_text())
     assert {row["case"] for row in stored["races"]} == {"step"}
     assert "| step | ours | 1 | 1 | float32 |" in (tmp_path / "bench.md").read_text()
+    assert "| step | ours | 1 | 1 | float32 |" in capsys.readouterr().out
 
 
 def test_a_case_without_its_data_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -41,7 +41,14 @@ def test_command_line_is_light() -> None:
 
 @pytest.mark.parametrize(
     ("edge", "absent"),
-    [("torch", "torch"), ("jax", "jax"), ("huggingface", "torch"), ("huggingface", "transformers")],
+    [
+        ("torch", "torch"),
+        ("dask", "dask"),
+        ("jax", "jax"),
+        ("huggingface", "torch"),
+        ("huggingface", "transformers"),
+        ("sklearn", "sklearn"),
+    ],
 )
 def test_an_edge_says_which_extra_it_needs(edge: str, absent: str) -> None:
     script = f"import sys; sys.modules[{absent!r}] = None; import kernattn.{edge}"

@@ -17,8 +17,8 @@ ROOMS = ["kernattn.attention.patterns", "kernattn.bench.cpu", "kernattn.bench.gp
 ROOMS += [
     f"kernattn.{room}"
     for room in (
-        "attention", "bench", "features", "huggingface", "jax", "kernels", "metrics", "projections", "solvers",
-        "studies", "torch",
+        "attention", "bench", "dask", "features", "huggingface", "jax", "kernels", "metrics", "projections", "sklearn",
+        "solvers", "studies", "torch",
     )
 ]  # fmt: skip
 

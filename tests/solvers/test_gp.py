@@ -97,9 +97,15 @@ def test_arrays_of_every_kind(xp):
                 np.testing.assert_allclose(to_numpy(got), wanted, rtol=tolerance, atol=tolerance)
 
 
+def test_targets_of_0():
+    process = ka.solvers.gp(ka.solvers.moments(PHI, X, np.zeros(len(X))))
+    assert 0 < process.noise[0] < 1e-100
+    np.testing.assert_array_equal(process.mean(X), 0.0)
+
+
 def test_refusals():
     m = ka.solvers.moments(PHI, X, Y)
-    for given in (0.0, -1.0, np.nan, [1.0, 0.0]):
+    for given in (0.0, -1.0, np.nan, np.inf, 1e200, 1e-200, [1.0, 0.0]):
         with pytest.raises(ParameterError, match="noise must be positive"):
             ka.solvers.gp(m, given, 1.0)
         with pytest.raises(ParameterError, match="amplitude must be positive"):

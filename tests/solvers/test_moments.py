@@ -16,7 +16,7 @@ from kernattn.errors import (
     ShapeError,
     StateMismatchError,
 )
-from kernattn.solvers import _moments
+from kernattn.solvers import _check
 
 SUMS = ("weight", "s", "gram", "cross", "y_sum", "y_gram")
 RNG = np.random.default_rng(0)
@@ -56,7 +56,7 @@ def assert_same(a, b, exact=False):
 @pytest.mark.parametrize("weights", [None, W], ids=["plain", "weighted"])
 @pytest.mark.parametrize("phi", MAPS.values(), ids=MAPS)
 def test_sums_as_written(monkeypatch, phi, weights):
-    monkeypatch.setattr(_moments, "STRIP", 40)
+    monkeypatch.setattr(_check, "STRIP", 40)
     given = X.copy(), Y.copy()
     m = ka.solvers.moments(phi, X, Y, weights=weights)
     assert_sums(m, phi(X), Y, weights)
@@ -203,13 +203,26 @@ def test_refusals(error, words, x, more):
         ka.solvers.moments(PHI, x, **more)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("unit", [2.0**-340, 2.0**300])
+def test_weights_of_every_size(dtype, unit):
+    one, other = (ka.solvers.moments(PHI, X.astype(dtype), Y, weights=W * by) for by in (1.0, unit))
+    for name in ("weight", "s", "gram", "cross", "y_sum", "y_gram"):
+        np.testing.assert_array_equal(getattr(other, name), getattr(one, name) * unit)
+
+
 def test_more_refusals():
+    with pytest.raises(ParameterError, match="y must be smaller"):
+        ka.solvers.moments(PHI, X, np.full(len(X), 1e200))
     with pytest.raises(DTypeError, match="phi must be a FeatureMap"):
         ka.solvers.moments(None, X)
     with pytest.raises(BackendUnavailable):
         ka.solvers.moments(PHI, X, backend="gpu")
     with pytest.raises(ParameterError, match="dim must be given"):
         ka.solvers.initial_moments(ka.features.elu1())
+    for targets in (-1, 0.0, True, np.ones(3)):
+        with pytest.raises(ParameterError, match="targets must be a non-negative integer"):
+            ka.solvers.initial_moments(PHI, targets)
     positive = ka.random_features(ka.kernels.Softmax(scale=1.0), dim=3, num_features=8, rng=0)
     far = -100 * positive.omega[:1] / np.linalg.norm(positive.omega[0])
     with pytest.raises(ParameterError, match="features of x must be finite"):

@@ -64,5 +64,15 @@ def test_refusals():
             call(X, 2)
         with pytest.raises(EmptyInputError, match="2 rows at least; got 1"):
             call(ka.solvers.moments(PHI, X[:1]), 2)
-        with pytest.raises(ParameterError, match="same in all rows"):
-            call(ka.solvers.moments(PHI, np.zeros((4, 3))), 2)
+        for rows in (np.zeros((4, 3)), np.full((1000, 3), 0.3), np.full((1000, 3), 0.3, np.float32)):
+            with pytest.raises(ParameterError, match="same in all rows"):
+                call(ka.solvers.moments(PHI, rows), 2)
+
+
+def test_directions_that_are_rounding_are_left_out():
+    rows = X[:1] + 1e-5 * np.random.default_rng(0).standard_normal((300, 3))
+    m = ka.solvers.moments(PHI, rows)
+    white = ka.solvers.whiten(m)
+    assert len(white.variances) == 3  # as rows have: the others are what the mean that was taken off has rounded
+    z = white.transform(rows)
+    np.testing.assert_allclose(z.T @ z / 300, np.eye(len(white.variances)), atol=1e-5)

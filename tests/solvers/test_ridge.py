@@ -9,6 +9,7 @@ from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeEr
 from solvers.test_moments import PHI, W, X, Y
 from xp import to_numpy
 
+PHI_1 = ka.random_features(ka.kernels.Gaussian(0.7), dim=1, num_features=64, rng=0)
 RIDGES = np.array([1e-3, 0.3, 20.0])
 PHIX = PHI(X)
 W_POSITIVE = W + 0.5
@@ -73,6 +74,8 @@ def test_the_path(intercept):
     np.testing.assert_allclose(fit.log_evidence, path.log_evidence[1])
     np.testing.assert_allclose(fit.effective_dimension, path.effective_dimension[[1, 1]])
     assert fit.path().ridge.shape == (200,)
+    total = Y - intercept * np.mean(Y, axis=0)
+    np.testing.assert_allclose(fit.path(np.array([1e300])).mse[0], np.mean(total**2, axis=0))
     one = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y[:, 0]), 0.3, intercept=intercept)
     np.testing.assert_allclose(one.path(RIDGES).gcv, path.gcv[:, 0])
     assert one.gcv.shape == one.intercept.shape == one.effective_dimension.shape == ()
@@ -105,6 +108,21 @@ def test_the_choice_of_a_ridge(dtype, products):
     assert fit.gcv == pytest.approx(gcv(float(fit.ridge[0])), rel=0.01)
     assert gcv(float(fit.ridge[0])) < 1.001 * min(map(gcv, np.geomspace(1e-3, 1e3, 100)))
     assert fit.ridge[0] > fit.floor
+
+
+def test_the_least_ridge_that_is_chosen():
+    x = np.random.default_rng(4).uniform(-2, 2, (60, 1))
+    m = ka.solvers.moments(PHI_1, x, np.sin(x[:, 0]))
+    assert ka.solvers.ridge(m).ridge[0] < 1e-6
+    assert ka.solvers.ridge(m, lowest=1e-3).ridge[0] == 1e-3
+    assert ka.solvers.ridge(m, lowest=1e9).ridge[0] == 1e9
+    assert ka.solvers.ridge(m, 1e-4, lowest=1e-3).ridge[0] == 1e-4
+    process = ka.solvers.gp(m, lowest=1e-3)
+    assert (process.noise / process.amplitude)[0] ** 2 == pytest.approx(1e-3)
+    for solve in (ka.solvers.ridge, ka.solvers.gp):
+        for given in (-1.0, np.nan, "low"):
+            with pytest.raises(ParameterError, match="lowest must be"):
+                solve(m, lowest=given)
 
 
 def test_each_target_has_its_own_ridge():

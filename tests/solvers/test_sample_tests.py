@@ -30,6 +30,11 @@ def test_tails_of_equal_weights(degrees):
         assert tail(3 * q, np.full(degrees, 3.0)) == pytest.approx(p, rel=0.04)
 
 
+@pytest.mark.parametrize("q", [1e4, 1e16, 1e30, 1e300])
+def test_tails_beyond_float64_are_0(q):
+    assert tail(q, np.array([1.0, 0.5, 1e-9])) == 0.0
+
+
 def test_tails_of_other_weights():
     for weights in (0.5 ** np.arange(8.0), 1 / np.arange(1.0, 40) ** 2, np.random.default_rng(0).random(30)):
         for q in np.sum(weights) * np.array([0.3, 0.7, 1.0, 1.00001, 1.5, 2.5]):
@@ -113,6 +118,9 @@ def test_refusals():
         ka.solvers.mmd(m, X)
     with pytest.raises(ParameterError, match="mx must be of rows without weights"):
         ka.solvers.mmd(ka.solvers.moments(PHI, X, weights=W), m)
+    with pytest.raises(ParameterError, match="mx must be of rows without weights"):  # though they add up to n
+        ka.solvers.mmd(ka.solvers.moments(PHI, X, weights=np.tile([0.5, 1.5], len(X) // 2)), m)
+    ka.solvers.mmd(ka.solvers.moments(PHI, X, weights=np.arange(len(X)) % 2.0), m)  # rows that count, and others
     with pytest.raises(EmptyInputError, match="my must hold 2 rows at least; got 1"):
         ka.solvers.mmd(m, ka.solvers.moments(PHI, X[:1]))
     with pytest.raises(ParameterError, match="features must not be the same"):
@@ -121,6 +129,11 @@ def test_refusals():
         ka.solvers.hsic(ka.solvers.moments(PHI, X))
     with pytest.raises(ParameterError, match="features must not be the same"):
         ka.solvers.hsic(constant)
+    rounded = ka.solvers.moments(PHI, np.full((1000, 3), 0.3), np.full((1000, 1), 0.1))
+    with pytest.raises(ParameterError, match="features must not be the same"):
+        ka.solvers.mmd(rounded, rounded)
+    with pytest.raises(ParameterError, match="features must not be the same"):
+        ka.solvers.hsic(rounded)
     with pytest.raises(ParameterError, match="targets must not be the same"):
         ka.solvers.hsic(ka.solvers.moments(PHI, X, np.ones(90)))
     with pytest.raises(DTypeError, match="m must be a Moments"):

@@ -17,6 +17,7 @@ from kernattn.bench.cpu._rates import gauges
 from kernattn.bench.cpu._scaling import SCALING, scaling, scaling_figure
 from kernattn.bench.cpu._scaling_backward import SCALING_BACKWARD, scaling_backward, scaling_backward_figure
 from kernattn.bench.cpu._start import START, start
+from kernattn.bench.cpu._stream import STREAM, stream
 from kernattn.ops._numba.registers import VECTOR
 
 __all__ = [
@@ -24,6 +25,7 @@ __all__ = [
     "SCALING",
     "SCALING_BACKWARD",
     "START",
+    "STREAM",
     "HostClock",
     "make_page",
     "scaling",
@@ -31,6 +33,7 @@ __all__ = [
     "scaling_backward_figure",
     "scaling_figure",
     "start",
+    "stream",
 ]
 
 
@@ -70,6 +73,7 @@ DEVICE = Device(
         over("over the floor", "over_floor"),
         number("over its parts in turn", "over_parts", ".2f"),
         number("squared error", "squared_error", ".2e"),
+        number("median error", "median_error", ".2e"),
     ),
 )
 

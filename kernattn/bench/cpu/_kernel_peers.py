@@ -6,7 +6,7 @@ rows, then one function in place. Rows are not centred, which is unsafe far from
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from importlib import import_module
 from typing import Any, cast
@@ -17,9 +17,11 @@ from kernattn._parallel import threads
 from kernattn.bench._races import Call
 from kernattn.bench.cpu._peers import have, torch_of
 
-__all__ = ["gaussian", "laplacian", "polynomial"]
+__all__ = ["gaussian", "gaussian_matrix", "gaussian_product", "gaussian_sum", "laplacian", "polynomial"]
 
 BLOCK = 256  # rows of a block of products
+TILES = {8: (256, 512), 512: (512, 1024)}  # rows and columns of a block that is multiplied, by the number of axes
+SIDE = 2048  # bytes of a row of a block of a symmetric product
 SUMS = 32  # rows of a block of distances, which stay in cache over all axes
 
 _Factors = Callable[[], tuple[Any, Any]]
@@ -27,16 +29,53 @@ _Factors = Callable[[], tuple[Any, Any]]
 
 def gaussian(x: Any, y: Any) -> dict[str, Call]:
     """Return peers of exp(-|x - y|^2 / 2 d), by name."""
-    gamma = x.dtype.type(0.5 / x.shape[1])
-
-    def factors() -> tuple[Any, Any]:
-        a, b = (-gamma * np.einsum("ij,ij->i", z, z)[:, None] for z in (x, y))
-        return np.hstack((2 * gamma * x, a, np.ones_like(a))), np.hstack((y, np.ones_like(b), b))
-
-    calls = _of_sklearn("rbf", x, y, gamma=float(gamma)) | {"NumPy, lean": partial(_by_numpy, factors, _exponential)}
+    gamma, factors = 0.5 / x.shape[1], partial(_exponents, x, y)
+    calls = _of_sklearn("rbf", x, y, gamma=gamma) | {"NumPy, lean": partial(_by_numpy, factors, _exponential)}
     if have("torch"):
         calls |= {"torch, lean": _by_torch(factors, lambda u: u.exp_(), x)}
     return calls
+
+
+def gaussian_matrix(x: Any, y: Any) -> Any:
+    """Return exp(-|x - y|^2 / 2 d)."""
+    return _by_numpy(partial(_exponents, x, y), _exponential)
+
+
+def gaussian_product(x: Any, y: Any, v: Any) -> Any:
+    """Return the product of exp(-|x - y|^2 / 2 d) and v: a block in cache, two products and an exponential in place."""
+    out = np.zeros((len(x), v.shape[1]), x.dtype)
+    for rows, columns, u in _blocks(x, y):
+        out[rows] += u @ v[columns]
+        if y is x and columns != rows:
+            out[columns] += u.T @ v[rows]
+    return out
+
+
+def gaussian_sum(x: Any, y: Any) -> float:
+    """Return the sum of exp(-|x - y|^2 / 2 d) over all pairs."""
+    return sum((1 + (y is x and columns != rows)) * float(np.sum(u)) for rows, columns, u in _blocks(x, y))
+
+
+def _blocks(x: Any, y: Any) -> Iterator[tuple[slice, slice, Any]]:
+    """Yield blocks of exp(-|x - y|^2 / 2 d), all in one room; where y is x, those on the diagonal and beyond it."""
+    a, b = _exponents(x, y)
+    same = y is x
+    height, width = 2 * [SIDE // x.itemsize] if same else TILES[min(TILES, key=lambda d: abs(d - x.shape[1]))]
+    across = [np.ascontiguousarray(b[j : j + width].T) for j in range(0, len(b), width)]
+    room = np.empty(height * width, x.dtype)
+    for i in range(0, len(a), height):
+        block = a[i : i + height]
+        for j in range(i if same else 0, len(b), width):
+            right = across[j // width]
+            u = room[: len(block) * right.shape[1]].reshape(len(block), -1)
+            yield slice(i, i + height), slice(j, j + width), np.exp(np.matmul(block, right, out=u), out=u)
+
+
+def _exponents(x: Any, y: Any) -> tuple[Any, Any]:
+    """Return arrays whose product is -|x - y|^2 / 2 d."""
+    gamma = x.dtype.type(0.5 / x.shape[1])
+    a, b = (-gamma * np.einsum("ij,ij->i", z, z)[:, None] for z in (x, y))
+    return np.hstack((2 * gamma * x, a, np.ones_like(a))), np.hstack((y, np.ones_like(b), b))
 
 
 def polynomial(x: Any, y: Any) -> dict[str, Call]:

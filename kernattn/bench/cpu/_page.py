@@ -24,6 +24,7 @@ from kernattn.bench.cpu._runs import PARTS, Run, held_to_avx2, unheld
 from kernattn.bench.cpu._scaling import SCALING
 from kernattn.bench.cpu._scaling_backward import SCALING_BACKWARD
 from kernattn.bench.cpu._start import START
+from kernattn.bench.cpu._stream import STREAM
 from kernattn.bench.cpu._targets import columns, reached
 from kernattn.errors import KernattnError, ParameterError
 
@@ -145,6 +146,7 @@ def _part(runs: Sequence[Run], results: Sequence[Result], race_columns: Sequence
         ("scaling", SCALING),
         ("scaling_backward", SCALING_BACKWARD),
         ("start", START),
+        ("stream", STREAM),
     ):
         rows = [row for result in results for row in result.get(kind, [])]
         filled = [column for column in shown if any(column.cell(row) for row in rows)]

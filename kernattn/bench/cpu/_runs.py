@@ -70,6 +70,7 @@ _SOFTMAX = "--rounds 3 --cases gradients-softmax gradients-softmax-causal"
 _FOR_SOFTMAX = "--rounds 3 --cases gradients-elu1-for-softmax gradients-favor-for-softmax --n 16384"
 _PATTERNS = f"--rounds 5 --cases {' '.join(PATTERNS)}"
 _STEPS = ("--rounds 7 --cases step step-in-place --heads 256", "--rounds 7 --cases step step-in-place")
+_STREAMS = ((1_000_000, 256), (300_000, 1024), (30_000, 4096))  # rows and features
 
 PARTS: dict[str, tuple[Run, ...]] = {
     "attention": _everywhere(_WHOLE),
@@ -107,6 +108,10 @@ PARTS: dict[str, tuple[Run, ...]] = {
         *(Run(f"--rounds 3 --cases chains tensor-srht causal-hadamard --dim {dim}", 1) for dim in (64, 128)),
     ),
     "start": (Run("--start"),),
+    "stream": (
+        Run("--stream", 2),
+        *(Run(f"--stream --rows {rows} --features {features}", 1) for rows, features in _STREAMS),
+    ),
     "scaling": (Run("--scaling"),),
     "scaling-backward": (Run("--scaling --backward"),),
 }

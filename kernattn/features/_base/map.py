@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from os import PathLike
-from typing import Self, final
+from typing import Any, Self, final
 
 from kernattn import _graphs
 from kernattn._array import Array, Float64, check_floating, namespace, without_flags
@@ -14,7 +14,7 @@ from kernattn._forms import Forms, form_of
 from kernattn._graphs import in_a_graph, traced_as
 from kernattn._lazy import lazy, without_lazy
 from kernattn._random import RNG
-from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
+from kernattn.errors import DTypeError, EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import beyond, flat_pairs
 from kernattn.features._moments.tails import Tails
@@ -145,6 +145,12 @@ class FeatureMap(ABC):
             check_number(self, x.shape[-1])
             if spec is not None:
                 spec.check(x.shape[-1])
+
+    def _check_sparse(self, x: Any) -> None:
+        """Raise unless x is a sparse matrix (n, d) that this map takes; few do."""
+        raise DTypeError(
+            f"x must be a dense array, as x.toarray() is; sketches of polynomials take CSR; got a {type(x).__name__}"
+        )
 
     @final
     @traced_as(_graphs.query)

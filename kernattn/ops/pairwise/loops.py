@@ -18,7 +18,7 @@ from kernattn.ops._numba.stream import STREAMED, settle, stream
 from kernattn.ops._numba.vectors import load, store
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED
 
-__all__ = ["write_pairs"]
+__all__ = ["apply_form", "measures", "write_pairs"]
 
 DEPTH = 64
 """Axes in one chain of additions: rounding grows with its length."""
@@ -42,7 +42,7 @@ _squares, _absolutes = register_block(TALL, 2, _square), register_block(TALL, 2,
 
 
 @inner
-def _measures(measure, x, y, dim, chain, tile, row, columns):
+def measures(measure, x, y, dim, chain, tile, row, columns):
     """Write the measures of a block of rows x (d, TALL) and panels y of columns (d, 2 lanes) to tile (TALL, row).
 
     Sums run over `chain` axes, then over those sums: rounding grows with the length of a chain of additions.
@@ -86,11 +86,22 @@ def _exponentials(u, factor):
 
 @inner_exact
 def _materns(u, number, degree):
-    """Replace u by p(s) e^-s, s^2 = number u."""
+    """Replace u by p(s) e^-s, s^2 = number u, which rounding may have made a little less than 0."""
     one, a, b = u.dtype.type(1), u.dtype.type(LINEAR[degree]), u.dtype.type(QUADRATIC[degree])
     for i in range(u.size):
-        s = math.sqrt(number * u[i])
+        s = math.sqrt(math.fabs(number * u[i]))
         u[i] = (one + s * (a + s * b)) * exponential(-s)
+
+
+@inner
+def apply_form(u, function, number, degree, base):
+    """Replace measures u by a function of them; `base` has room for as many."""
+    if function == EXPONENTIAL:
+        _exponentials(u, number)
+    elif function == MATERN:
+        _materns(u, number, degree)
+    else:
+        _powers(u, number, degree, base)
 
 
 @compiled
@@ -117,15 +128,10 @@ def write_pairs(x, y, n, k, dim, who, measure, function, number, degree, out, ch
             for i in range(first, last, TALL):
                 height = min(TALL, last - i)
                 transpose(x, (who[head, 0] * n + i) * dim, dim, height, dim, some, 0, TALL)
-                _measures(measure, some, panels, dim, chain, tile, columns, count)
+                measures(measure, some, panels, dim, chain, tile, columns, count)
                 for r in range(height):
                     u = window(tile, r * columns, count)
-                    if function == EXPONENTIAL:
-                        _exponentials(u, number)
-                    elif function == MATERN:
-                        _materns(u, number, degree)
-                    else:
-                        _powers(u, number, degree, base)
+                    apply_form(u, function, number, degree, base)
                     target = window(out, (head * n + i + r) * k + begin, count)
                     if streamed:
                         stream(target, u)

@@ -23,7 +23,7 @@ from kernattn.ops._numba.tiles import in_unit, row_scales
 from kernattn.ops.step.moderate_loops import moderate_heads, moderates
 from kernattn.ops.step.sums_loops import read, renew
 
-__all__ = ["advance"]
+__all__ = ["advance", "advance_heads"]
 
 
 @inner
@@ -100,7 +100,7 @@ def _hold(phi, x, tile, at, scales, j):
 
 
 @inner
-def _advance(phi_q, phi_k, tokens, mask, table, before, out, after, low, high):
+def advance_heads(phi_q, phi_k, tokens, mask, table, before, out, after, low, high):
     """Take a token for heads low to high of the state, whose new sums may lie where the old ones do.
 
     Numbers that are replaced pass through scratch memory: a loop that might read what it wrote is not vectorised.
@@ -219,7 +219,7 @@ def _advance(phi_q, phi_k, tokens, mask, table, before, out, after, low, high):
 
 @inner
 def _slab(arguments, low, high):
-    _advance(*(arguments + (low, high)))  # noqa: RUF005
+    advance_heads(*(arguments + (low, high)))  # noqa: RUF005
 
 
 _offer = offer_of(_slab)
@@ -235,7 +235,7 @@ def advance(phi_q, phi_k, tokens, mask, table, before, out, after, board, slabs)
     arguments = (phi_q, phi_k, tokens, mask, table, before, out, after)
     count = before[1].size // unpacked(phi_k).features
     if slabs < 2 or taken(board):
-        _advance(*(arguments + (0, count)))  # noqa: RUF005
+        advance_heads(*(arguments + (0, count)))  # noqa: RUF005
     else:
         _offer(board, arguments)
         open_(board, slabs, count)

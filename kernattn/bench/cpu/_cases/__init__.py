@@ -29,10 +29,12 @@ from kernattn.bench.cpu._cases.features import (
 )
 from kernattn.bench.cpu._cases.gradients import GRADIENTS
 from kernattn.bench.cpu._cases.hashing import hashed
-from kernattn.bench.cpu._cases.kernels import KERNELS, matrix
+from kernattn.bench.cpu._cases.kernel_ridge import on_landmarks, on_landmarks_of
+from kernattn.bench.cpu._cases.kernels import KERNELS, matrix, multiplied
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
 from kernattn.bench.cpu._cases.patterns import PATTERNS
-from kernattn.bench.cpu._cases.solvers import ridges, two_samples
+from kernattn.bench.cpu._cases.solvers import ridges, ridges_on, two_samples
+from kernattn.studies import diamonds, flights
 
 __all__ = ["CASES"]
 
@@ -52,11 +54,18 @@ CASES = {
     "gaussian-features": Case(gaussian_features, n=5000),
     "hadamard-features": Case(hadamard_features, n=2000),
     **{f"kernel-{name}": Case(partial(matrix, pair=pair), n=2048, told=name) for name, pair in KERNELS.items()},
+    "kernel-product": Case(partial(multiplied, columns=1), n=10000, told="one column"),
+    "kernel-product-of-itself": Case(partial(multiplied, columns=1, symmetric=True), n=10000, told="y = x"),
+    "kernel-products": Case(partial(multiplied, columns=16), n=10000, told="16 columns"),
     "digits": Case(digits, n=1797),
     "patches": Case(patches, n=1796),
     "tensor-sketch": Case(tensor_sketch, n=2000),
     "gram": Case(gram, n=20000),
     "ridges": Case(ridges, n=20000),
+    "ridges-diamonds": Case(partial(ridges_on, load=diamonds), n=20000, told="log prices of diamonds"),
+    "ridges-flights": Case(partial(ridges_on, load=flights), n=50000, told="minutes of delay of flights"),
+    "cg": Case(on_landmarks, n=20000),
+    "cg-flights": Case(partial(on_landmarks_of, load=flights), n=100000, told="minutes of delay of flights"),
     "two-samples": Case(two_samples, n=10000),
     "softmax": Case(partial(softmax, causal=False)),
     "softmax-causal": Case(partial(softmax, causal=True)),

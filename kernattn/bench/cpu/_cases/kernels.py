@@ -1,4 +1,4 @@
-"""Exact kernel matrices, against scikit-learn's, and against the fewest passes of NumPy and torch."""
+"""Exact kernel matrices and their products, against scikit-learn's, and the fewest passes of NumPy and torch."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import normal
 from kernattn.kernels import Gaussian, Kernel, Laplacian, Polynomial
 
-__all__ = ["KERNELS", "matrix"]
+__all__ = ["KERNELS", "matrix", "multiplied"]
 
 
 @dataclass(frozen=True)
@@ -46,3 +46,18 @@ def matrix(o: Sizes, pair: Pair) -> Race:
     entries, written = float(o.n) ** 2, float(o.n) ** 2 * x.itemsize
     work = Work(2.0 * x.nbytes + written, entries * pair.flops(o.dim), entries * pair.functions, written=written)
     return Race(calls, work)
+
+
+def multiplied(o: Sizes, columns: int, symmetric: bool = False) -> Race:
+    """A Gaussian kernel matrix of n and n rows of d numbers times columns, in blocks."""
+    peers.limit_blas()
+    x, y, v = normal(o, *2 * [(o.n, o.dim)], (o.n, columns))
+    y = x if symmetric else y
+    calls: dict[str, Call] = {
+        "ours": partial(Gaussian(o.dim**0.5).matmul, x, None if symmetric else y, v),
+        "NumPy, lean": partial(others.gaussian_product, x, y, v),
+    }
+    entries = float(o.n) ** 2
+    evaluated = entries / 2 if symmetric else entries
+    flops = 2.0 * o.dim * evaluated + 2.0 * columns * entries
+    return Race(calls, Work(2.0 * x.nbytes + 2.0 * v.nbytes, flops, evaluated))

@@ -155,12 +155,16 @@ class PolynomialSketch(FeatureMap):
         )
 
     @final
+    def _check_sparse(self, x: Any) -> None:
+        _check_csr(x, self.dim)
+
+    @final
     def _features(self, x: Any, key: bool, backend: str | None) -> Array:
         dense = not sparse.issparse(x)
         if dense:
             self._check(x)
         else:
-            _check_csr(x, self.dim)
+            self._check_sparse(x)
         self._op.choose(x if dense else x.data, backend)
         if self._block_rows is None or (dense and not isinstance(x, np.ndarray)):
             return self._of_rows(x, backend)

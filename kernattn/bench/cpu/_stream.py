@@ -1,0 +1,170 @@
+"""Moments of more rows than memory: their rate, the most memory they take, and the bits after a kill."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from hashlib import blake2b
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from time import perf_counter, process_time
+from typing import Any
+
+import numpy as np
+from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
+
+from kernattn._array import Array
+from kernattn._parallel import threads
+from kernattn.bench._tables import Column, number, word
+from kernattn.features import random_features
+from kernattn.kernels import Gaussian
+from kernattn.solvers import Moments, accumulate, moments
+
+__all__ = ["STREAM", "stream"]
+
+STREAM = (
+    word("rows", "rows", right=True),
+    word("d", "dim", right=True),
+    word("M", "features", right=True),
+    word("threads", "threads", right=True),
+    number("file, GB", "file_bytes", ".2f", 1e9),
+    word("mapped", "mapped"),
+    number("seconds", "seconds", ".1f"),
+    number("rows a second", "rows_per_second", ",.0f"),
+    number("rows a second of a core", "rows_per_cpu_second", ",.0f"),
+    number("GFLOP/s of a core", "flops_per_cpu_second", ".1f", 1e9),
+    number("peak resident, MB", "peak_bytes", ".0f", 1e6),
+    number("sums, MB", "state_bytes", ".1f", 1e6),
+    Column(
+        "killed and resumed; mapped once",
+        lambda row: {True: "the same bits", False: "**other bits**"}[row["same_bits"]],
+        False,
+    ),
+)
+
+RUN = "from kernattn.bench.cpu._stream import child; child()"
+
+
+def stream(
+    rows: int = 10_000_000, dim: int = 64, features: int = 256, block: int | None = None
+) -> list[dict[str, Any]]:
+    r"""Add up the moments of rows in a file, :math:`G = \sum_i \phi(x_i) \phi(x_i)^T`, in processes of their own.
+
+    Rows are float32, and lie in a temporary folder, in a file that is mapped to memory anew for each block. A first
+    process adds up all of them; a second is killed (SIGKILL) at three fifths of the blocks, and a third goes on from
+    its checkpoint. A fourth maps the file once.
+
+    Parameters
+    ----------
+    rows : int
+        Number of rows n.
+    dim : int
+        Columns d.
+    features : int
+        Features M of a Gaussian kernel.
+    block : int, optional
+        Rows of a block; by default 2^24 / M.
+
+    Returns
+    -------
+    list of dict
+        For the first process and the fourth, fields rows, dim, features, block, mapped, threads, bytes of the file and
+        of the sums, seconds, rows a second, rows and floating-point operations a second of CPU time, the largest
+        resident memory, and whether the third has the bits of the first, and the fourth.
+    """
+    block = max(1, 2**24 // features) if block is None else block
+    with TemporaryDirectory() as folder:
+        _write(Path(folder), rows, dim)
+        given = {"folder": folder, "features": features, "block": block, "once": False}
+        whole = _run(given | {"checkpoint": f"{folder}/whole.npz", "every": 60.0})
+        cut = given | {"checkpoint": f"{folder}/cut.npz", "every": whole["seconds"] / 5}
+        _run(cut, kill=(rows // block * 3) // 5)
+        again = _run(cut)
+        other = _run(given | {"checkpoint": f"{folder}/once.npz", "every": 60.0, "once": True})
+    fixed = {"rows": rows, "dim": dim, "features": features, "block": block, "threads": threads()}
+    fixed |= {"file_bytes": 4 * rows * dim, "state_bytes": 8 * features**2}
+    return [
+        fixed | {"mapped": how} | _rates(run, rows, features * (dim + features + 1)) | {"same_bits": same}
+        for how, run, same in (
+            ("anew for each block", whole, again["digest"] == whole["digest"]),
+            ("once", other, other["digest"] == whole["digest"]),
+        )
+    ]
+
+
+def _rates(run: dict[str, Any], rows: int, flops: int) -> dict[str, Any]:
+    rate = rows / run["cpu_seconds"]
+    return {
+        "seconds": run["seconds"],
+        "rows_per_second": rows / run["seconds"],
+        "rows_per_cpu_second": rate,
+        "flops_per_cpu_second": flops * rate,
+        "peak_bytes": run["peak_bytes"],
+    }
+
+
+def _write(folder: Path, rows: int, dim: int) -> None:
+    """Write rows and targets, a part at a time."""
+    rng, part = np.random.default_rng(0), 1 << 16
+    with (folder / "x.npy").open("wb") as x, (folder / "y.npy").open("wb") as y:
+        for file, shape in ((x, (rows, dim)), (y, (rows,))):
+            header = header_data_from_array_1_0(np.empty(0, np.float32))
+            write_array_header_1_0(file, header | {"shape": shape})
+        for first in range(0, rows, part):
+            block = rng.standard_normal((min(part, rows - first), dim), dtype=np.float32)
+            block.tofile(x)
+            np.sin(block[:, 0]).tofile(y)
+
+
+def _run(given: dict[str, Any], kill: int | None = None) -> dict[str, Any]:
+    """Return what a process says of its sums; kill it where it comes to a block."""
+    with subprocess.Popen([sys.executable, "-c", RUN, json.dumps(given)], stdout=subprocess.PIPE, text=True) as process:
+        said: dict[str, Any] = {}
+        for line in process.stdout or ():
+            said = json.loads(line)
+            if said.get("block") == kill is not None:
+                process.send_signal(signal.SIGKILL)
+                return said
+    if process.returncode:
+        raise subprocess.CalledProcessError(process.returncode, RUN)
+    return said
+
+
+def child() -> None:
+    """Say the blocks that are read, and at the end what the sums took and are."""
+    given = json.loads(sys.argv[1])
+    x, y = (np.load(f"{given['folder']}/{name}.npy", mmap_mode="r") for name in "xy")
+    phi = random_features(Gaussian(lengthscale=x.shape[1] ** 0.5), x.shape[1], given["features"], rng=0)
+    moments(phi, x[:16], y[:16])  # loads the loops
+
+    def blocks() -> Iterator[tuple[Array, Array]]:
+        nonlocal x, y
+        for i, first in enumerate(range(0, len(x), given["block"])):
+            if not given["once"]:
+                x, y = (np.load(f"{given['folder']}/{name}.npy", mmap_mode="r") for name in "xy")
+            print(json.dumps({"block": i}), flush=True)
+            yield x[first : first + given["block"]], y[first : first + given["block"]]
+
+    start, used = perf_counter(), process_time()
+    m = accumulate(phi, blocks(), checkpoint=given["checkpoint"], every=given["every"])
+    times = {"seconds": perf_counter() - start, "cpu_seconds": process_time() - used}
+    print(json.dumps(times | {"peak_bytes": _peak(), "digest": _digest(m)}))
+
+
+def _peak() -> int:
+    """Return the most memory that was resident, in bytes: what a process inherits does not count, where Linux tells."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        (line,) = (line for line in status.read_text().splitlines() if line.startswith("VmHWM:"))
+        return 1024 * int(line.split()[1])
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+
+
+def _digest(m: Moments) -> str:
+    sums = (np.float64(m.weight), m.s, m.gram, m.cross, m.y_sum, m.y_gram)
+    return blake2b(b"".join(np.ascontiguousarray(a).tobytes() for a in sums)).hexdigest()

@@ -1,0 +1,44 @@
+"""Dask arrays as these functions take them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import isnan
+from typing import Any
+
+import dask.array as da
+
+from kernattn.errors import DTypeError, ShapeError
+
+__all__ = ["lazy_array", "same_chunks", "whole_rows"]
+
+
+def lazy_array(name: str, array: Any) -> None:
+    """Raise unless an argument is a Dask array."""
+    if not isinstance(array, da.Array):
+        raise DTypeError(f"{name} must be a Dask array, as dask.array.from_array makes it; got {type(array).__name__}")
+
+
+def whole_rows(name: str, array: Any) -> Any:
+    """Return the array with one chunk along its last axis, whose size must be known."""
+    if isnan(array.shape[-1]):
+        raise ShapeError(f"{name} must have a known last axis; got shape {array.shape}")
+    return array if array.numblocks[-1] == 1 else array.rechunk({array.ndim - 1: -1})
+
+
+def same_chunks(axis: int, **arrays: Any) -> tuple[int, ...]:
+    """Return the chunks of an axis, which must be those of all arrays whose size along it is not 1."""
+    given = {name: a.chunks[axis] for name, a in arrays.items() if a.ndim >= -axis}
+    wide = {name: chunks for name, chunks in given.items() if sum(chunks) != 1} or given
+    (first, chunks), *others = wide.items()
+    for name, found in others:
+        if found != chunks:
+            raise ShapeError(
+                f"{first} and {name} must have the same chunks along axis {axis}: give {name}.rechunk({{"
+                f"{arrays[name].ndim + axis}: {first}.chunks[{axis}]}}); got {_brief(chunks)} and {_brief(found)}"
+            )
+    return tuple(chunks)
+
+
+def _brief(chunks: Sequence[int]) -> str:
+    return str(chunks) if len(chunks) <= 6 else f"({', '.join(map(str, chunks[:5]))}, ... {len(chunks)} in all)"

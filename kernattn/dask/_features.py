@@ -1,0 +1,65 @@
+"""Features of Dask arrays."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn.dask._arrays import lazy_array, whole_rows
+from kernattn.dask._recipe import Recipe, drawn, sent
+from kernattn.features import FeatureMap
+
+__all__ = ["features"]
+
+
+def features(phi: FeatureMap | Recipe, x: Any, *, backend: str | None = None) -> Any:
+    r"""Return features :math:`\phi(x)` of a Dask array, chunk by chunk, lazily.
+
+    A recipe goes to workers in place of the map, and each draws it once; a map itself goes once, as a key of the graph.
+
+    Parameters
+    ----------
+    phi : FeatureMap or Recipe
+        The map; of an asymmetric one, the queries' features.
+    x : (..., n, d) dask.array.Array
+        Rows, of unknown number where need be. Chunks that divide the last axis are put together.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs on workers; None chooses the fastest for their arrays.
+
+    Returns
+    -------
+    (..., n, M) dask.array.Array
+        Features, in the dtype of x and its chunks, one along the features.
+
+    Raises
+    ------
+    DTypeError, ShapeError, EmptyInputError, ParameterError
+        At once, if an argument does not fit.
+    StateMismatchError
+        When it is computed, if a worker draws another map from the recipe.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import kernattn as ka
+    >>> import kernattn.dask
+    >>> recipe = ka.dask.Recipe(ka.kernels.Gaussian(), dim=3, num_features=64)
+    >>> ka.dask.features(recipe, da.ones((1000, 3), chunks=(100, -1)))
+    dask.array<_features, shape=(1000, 64), dtype=float64, chunksize=(100, 64), chunktype=numpy.ndarray>
+    """
+    lazy_array("x", x)
+    way = sent(phi)
+    way.here._check(x)
+    x = whole_rows("x", x)
+    chunks = (*x.chunks[:-1], (way.here.num_features_of(x.shape[-1]),))
+    source, fingerprint = way.reads[0] if way.reads else way.source, way.here.fingerprint
+    return x.map_blocks(_features, source, fingerprint, backend, dtype=x.dtype, chunks=chunks, meta=x._meta)
+
+
+def _features(x: Array, source: FeatureMap | Recipe, fingerprint: int, backend: str | None) -> Array:
+    phi = drawn(source, fingerprint)
+    if 0 in x.shape:
+        return np.empty((*x.shape[:-1], phi.num_features_of(x.shape[-1])), x.dtype)
+    return phi(x, backend=backend)

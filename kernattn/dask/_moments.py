@@ -1,0 +1,156 @@
+"""Moments of Dask arrays: many chunks folded by a task, and the sums of tasks by a tree of fixed order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from math import isnan
+from typing import Any, cast
+
+from kernattn._array import check_floating
+from kernattn._check import one_of, positive_integer
+from kernattn.dask._arrays import lazy_array, whole_rows
+from kernattn.dask._graph import Key, Tasks, key_of
+from kernattn.dask._recipe import Recipe, drawn, sent
+from kernattn.dask._trees import total
+from kernattn.errors import EmptyInputError, KernattnError, ShapeError
+from kernattn.features import FeatureMap
+from kernattn.solvers import Moments, initial_moments, merge
+from kernattn.solvers._moments import PRODUCTS, add_to, checked_rows, sums_of
+
+__all__ = ["moments"]
+
+
+def moments(
+    phi: FeatureMap | Recipe,
+    x: Any,
+    y: Any = None,
+    *,
+    weights: Any = None,
+    fold: int = 16,
+    products: str = "float64",
+    backend: str | None = None,
+) -> Any:
+    r"""Return the moments of a Dask array, :math:`G = \sum_i w_i \phi(x_i) \phi(x_i)^T` and the others, lazily.
+
+    A task adds `fold` chunks to one sum, one after the other, and neighbouring sums are added by pairs. This order
+    depends on the chunks and `fold` alone, so that any schedule gives the same bits, also one in which workers are lost
+    and their tasks run again; machines are to be of one kind, with as many threads (KERNATTN_NUM_THREADS) each.
+    A task holds its chunks, and at its peak five times M^2 numbers of 8 bytes.
+
+    Parameters
+    ----------
+    phi : FeatureMap or Recipe
+        The map; of an asymmetric one, the queries' features.
+    x : (n, d) dask.array.Array
+        Rows, of unknown number where need be. Chunks that divide d are put together.
+    y : (n,) or (n, c) dask.array.Array, optional
+        Targets.
+    weights : (n,) dask.array.Array, optional
+        Weights of the rows, as `kernattn.solvers.moments` takes them.
+    fold : int
+        Chunks that a task adds up. More of them leave fewer sums to keep and to move, and less to do at once.
+    products : {"float64", "float32"}
+        As in `kernattn.solvers.moments`.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs on workers; None chooses the fastest for their arrays.
+
+    Returns
+    -------
+    dask.delayed.Delayed
+        What ``compute()`` makes `kernattn.solvers.Moments` of; several are best computed at once, by `dask.compute`.
+
+    Raises
+    ------
+    DTypeError, ShapeError, EmptyInputError, ParameterError
+        At once, if an argument does not fit; when it is computed, if rows hold NaN or infinity. A note says in which
+        chunk.
+    StateMismatchError
+        When it is computed, if a worker draws another map from the recipe.
+
+    Examples
+    --------
+    >>> import dask.array as da
+    >>> import kernattn as ka
+    >>> import kernattn.dask
+    >>> x = da.random.default_rng(0).standard_normal((10_000, 3), chunks=(500, -1))
+    >>> recipe = ka.dask.Recipe(ka.kernels.Gaussian(), dim=3, num_features=64)
+    >>> m = ka.dask.moments(recipe, x, x[:, 0]).compute()
+    >>> m.n, ka.solvers.ridge(m).weights.shape
+    (10000, (64,))
+    """
+    lazy_array("x", x)
+    way = sent(phi)
+    way.here._check(x)
+    if x.ndim != 2:
+        raise ShapeError(f"x must be (n, d); got shape {x.shape}")
+    one_of("products", products, PRODUCTS)
+    fold = positive_integer("fold", fold)
+    given = (("y", y), ("weights", weights))
+    rows = [whole_rows("x", x), *(array if array is None else _beside(name, array, x) for name, array in given)]
+    targets = None if y is None else 0 if y.ndim == 1 else y.shape[1]
+    put = Tasks("moments", [*way.reads, *(a for a in rows if a is not None)], phi, rows, fold, products, backend)
+    chunks = [[None if a is None else _key(a, i) for a in rows] for i in range(x.numblocks[0])]
+    sums = [
+        put(_folded, *way.arguments, i, chunks[i : i + fold], targets, x.shape[1], products, backend)
+        for i in range(0, len(chunks), fold)
+    ]
+    return put.value(put(_whole, *way.arguments, total(lambda a, b: put(merge, a, b), sums)))
+
+
+def _key(array: Any, row: int) -> Key:
+    """Return the key of a chunk of rows."""
+    return key_of(array, (row, 0)[: array.ndim])
+
+
+def _beside(name: str, array: Any, x: Any) -> Any:
+    """Return targets or weights in the chunks of x."""
+    lazy_array(name, array)
+    check_floating(name, array)
+    known = not (isnan(x.shape[0]) or isnan(array.shape[0]))
+    fits = array.shape[:1] == x.shape[:1] if known else array.numblocks[:1] == x.numblocks[:1]
+    if array.ndim not in ((1, 2) if name == "y" else (1,)) or not fits:
+        wanted = f"({x.shape[0]},) or ({x.shape[0]}, c)" if name == "y" else f"({x.shape[0]},)"
+        given = f"{array.shape} in {array.numblocks[0]} chunks" if array.ndim else "()"
+        raise ShapeError(f"{name} must be {wanted}, as x is {x.shape} in {x.numblocks[0]} chunks; got shape {given}")
+    if 0 in array.shape:
+        raise EmptyInputError(f"{name} must not be empty; got shape {array.shape}")
+    if array.ndim == 2:
+        array = whole_rows(name, array)
+    return array.rechunk({0: x.chunks[0]}) if known else array
+
+
+@dataclass(frozen=True)
+class Elsewhere:
+    """Stands for a map in moments that travel."""
+
+    fingerprint: int
+
+
+def _folded(
+    source: FeatureMap | Recipe,
+    fingerprint: int,
+    first: int,
+    chunks: Sequence[Sequence[Any]],  # x, y and weights
+    targets: int | None,
+    dim: int,
+    products: str,
+    backend: str | None,
+) -> Moments:
+    """Return the moments of chunks, each added in place to those before it."""
+    phi, sums = drawn(source, fingerprint), None
+    for i, (x, y, weights) in enumerate(chunks, first):
+        if len(x):
+            try:
+                part = sums_of(checked_rows(phi, x, y, weights, products, backend))
+            except KernattnError as error:
+                error.add_note(f"in chunk {i}, counted from 0")
+                raise
+            sums = part if sums is None else add_to(sums, part)
+    if sums is None:
+        sums = initial_moments(phi, targets, dim=dim)
+    return replace(sums, phi=cast(FeatureMap, Elsewhere(fingerprint)))
+
+
+def _whole(source: FeatureMap | Recipe, fingerprint: int, sums: Moments) -> Moments:
+    return replace(sums, phi=drawn(source, fingerprint))

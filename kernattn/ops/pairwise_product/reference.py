@@ -1,0 +1,14 @@
+"""Products of kernel matrices as written: the matrix, then its product."""
+
+from __future__ import annotations
+
+from kernattn._array import Array, namespace
+from kernattn.ops.pairwise.forms import Form
+from kernattn.ops.pairwise.reference import pairwise
+
+__all__ = ["pairwise_product"]
+
+
+def pairwise_product(x: Array, y: Array | None, v: Array, form: Form) -> Array:
+    """Return f(m(x_i, y_j)) v, (n, c)."""
+    return namespace(x=x, v=v).matmul(pairwise(x, x if y is None else y, form), v)

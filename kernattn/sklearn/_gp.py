@@ -1,0 +1,165 @@
+"""Gaussian processes on features."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+from sklearn.base import MultiOutputMixin, RegressorMixin
+from sklearn.utils.validation import check_is_fitted
+
+from kernattn._array import like, namespace
+from kernattn.sklearn._inputs import regression, rows
+from kernattn.sklearn._on_moments import OnMoments, lowest
+from kernattn.solvers import GaussianProcess, Moments, gp
+
+__all__ = ["FeatureGP"]
+
+
+class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
+    r"""A Gaussian process on features, :math:`y = \mu + f(x) + \epsilon` with f of covariance
+    :math:`a^2 \phi(x)^T \phi(y)`.
+
+    It is `kernattn.solvers.gp` of the moments of the rows, so rows can come in parts, and memory does not depend on
+    their number. A weight counts a row that many times. Far from all rows, the variance of random features is too
+    small; that of a Nystrom map (``estimator="rpcholesky"``) goes back to the prior's.
+
+    Parameters
+    ----------
+    kernel, lengthscale, num_features, estimator, projection : object
+        The map, as `RandomFeatures` takes them.
+    noise : float, (c,) array_like or None
+        Standard deviation of :math:`\epsilon`, in units of y. None takes what makes the evidence largest.
+    amplitude : float, (c,) array_like or None
+        Standard deviation a of f, where k(x, x) = 1. None takes what makes the evidence largest.
+    random_state : int, RandomState or None
+        Source of the draw, as `RandomFeatures` takes it.
+
+    Attributes
+    ----------
+    feature_map_ : FeatureMap
+        The map.
+    y_mean_ : numpy.ndarray
+        The prior's mean :math:`\mu`: of the targets that `fit`, or the first `partial_fit`, was given.
+    moments_ : Moments
+        Sums over the rows, of targets less that mean.
+    solution_ : kernattn.solvers.GaussianProcess
+        The posterior, with its scales, its evidence and the variance of f.
+    n_features_in_ : int
+        Number d of columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.sklearn import FeatureGP
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-2, 2, (500, 1))
+    >>> y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(500)
+    >>> process = FeatureGP(lengthscale=0.5, num_features=64, random_state=0).fit(x, y)
+    >>> mean, std = process.predict(np.array([[0.5]]), return_std=True)
+    >>> np.abs(mean - np.sin(1.5)) < 3 * std, std.round(1)
+    (array([ True]), array([0.1]))
+    """
+
+    y_mean_: Any
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        *,
+        lengthscale: Any = None,
+        num_features: int = 256,
+        estimator: str = "auto",
+        projection: Any = None,
+        noise: Any = None,
+        amplitude: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.lengthscale = lengthscale
+        self.num_features = num_features
+        self.estimator = estimator
+        self.projection = projection
+        self.noise = noise
+        self.amplitude = amplitude
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Draw the map, and fit.
+
+        Parameters
+        ----------
+        X : (n, d) array_like
+            Rows.
+        y : (n,) or (n, c) array_like
+            Targets.
+        sample_weight : (n,) array_like, optional
+            How often each row counts.
+
+        Returns
+        -------
+        self
+            The estimator.
+        """
+        self._take(X, y, sample_weight, True)
+        self.solution_  # noqa: B018
+        return self
+
+    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Add rows to those that were given before; the first ones draw the map and tell the prior's mean.
+
+        The posterior is made when a prediction is asked for.
+
+        Parameters
+        ----------
+        X : (n, d) array_like
+            Rows.
+        y : (n,) or (n, c) array_like
+            Targets.
+        sample_weight : (n,) array_like, optional
+            How often each row counts.
+
+        Returns
+        -------
+        self
+            The estimator.
+        """
+        self._take(X, y, sample_weight, not self._begun)
+        return self
+
+    def predict(self, X: Any, return_std: bool = False) -> Any:
+        """Return means of new targets, and their standard deviations on request.
+
+        Parameters
+        ----------
+        X : (n, d) array_like
+            Rows.
+        return_std : bool
+            Return standard deviations too, of a new target: the noise is in them.
+
+        Returns
+        -------
+        mean : (n,) or (n, c) array
+            The means.
+        std : (n,) or (n, c) array
+            The standard deviations, if asked for.
+        """
+        check_is_fitted(self)
+        x = rows(self, X, reset=False)
+        process: GaussianProcess = self.solution_
+        mean = process.mean(x)
+        mean = mean + like(self.y_mean_, mean)
+        if not return_std:
+            return mean
+        variance = process.variance(x)
+        noise = process.noise**2 if variance.ndim == 2 else process.noise[0] ** 2
+        return mean, namespace(x=x).sqrt(variance + like(noise, variance))
+
+    def _take(self, X: Any, y: Any, sample_weight: Any, first: bool) -> None:
+        x, y, weights = regression(self, X, y, sample_weight, first)
+        mean = np.average(y, axis=0, weights=weights) if first else self.y_mean_
+        self._add(x, y - mean, weights, first)
+        self.y_mean_ = mean
+
+    def _solve(self, m: Moments) -> GaussianProcess:
+        return gp(m, self.noise, self.amplitude, lowest=lowest(m))

@@ -1,0 +1,89 @@
+"""From what scikit-learn's estimators are given to what kernattn takes: one kind of array, float32 or float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+from scipy import sparse
+from sklearn import get_config
+from sklearn.utils import check_array, check_random_state
+from sklearn.utils.validation import validate_data
+
+from kernattn._array import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
+from kernattn.errors import ParameterError, ShapeError
+
+__all__ = ["beside", "classification", "likeliest", "on_host", "regression", "rows", "seed", "weights_of"]
+
+
+def rows(estimator: Any, x: Any, **options: Any) -> Any:
+    """Return rows as scikit-learn checks them: float32 and float64 are kept, what else there is becomes float64."""
+    return validate_data(estimator, x, dtype=_floats(x), accept_sparse=estimator._accepts, **options)
+
+
+def regression(
+    estimator: Any, x: Any, y: Any, sample_weight: Any, reset: bool, **options: Any
+) -> tuple[Array, Float64, Float64 | None]:
+    """Return rows, and their targets and weights on the host."""
+    options |= {"dtype": _floats(x), "accept_sparse": estimator._accepts, "multi_output": True, "y_numeric": True}
+    x, y = validate_data(estimator, x, y, reset=reset, **options)
+    return x, to_numpy64(y), weights_of(sample_weight, x)
+
+
+def classification(
+    estimator: Any, x: Any, y: Any, sample_weight: Any, reset: bool, **options: Any
+) -> tuple[Array, Any, Float64 | None]:
+    """Return rows, and their labels and weights on the host."""
+    options |= {"dtype": _floats(x), "accept_sparse": estimator._accepts}
+    x, y = validate_data(estimator, x, y, reset=reset, **options)
+    return x, on_host(y), weights_of(sample_weight, x)
+
+
+def weights_of(sample_weight: Any, x: Array) -> Float64 | None:
+    """Return weights on the host, which must be 0 or more and not all 0."""
+    if sample_weight is None:
+        return None
+    checked = check_array(sample_weight, ensure_2d=False, dtype=_floats(sample_weight), input_name="sample_weight")
+    values = to_numpy64(checked)
+    if values.shape != (x.shape[0],):
+        raise ShapeError(f"sample_weight must be ({x.shape[0]},), a weight for each row; got shape {values.shape}")
+    if np.min(values) < 0 or not np.any(values):
+        raise ParameterError(
+            f"sample_weight must be zero or more, and not zero in all rows; the least is {np.min(values):g}, "
+            f"the largest {np.max(values):g}"
+        )
+    return values
+
+
+def beside(x: Array, values: Any) -> Any:
+    """Return numbers of the host as an array of the kind of x, in its widest dtype; None stays."""
+    numbers = x.data if sparse.issparse(x) else x
+    xp = namespace(x=numbers)
+    return None if values is None else constant(xp, values, widest(xp, numbers), numbers)
+
+
+def on_host(array: Any) -> Any:
+    """Return labels as NumPy's; numbers of other libraries go through float64."""
+    return array if isinstance(array, np.ndarray) else to_numpy64(array).astype(dtype_name(array), copy=False)
+
+
+def likeliest(classes: Any, scores: Array) -> Any:
+    """Return the labels of the largest scores (n, K), of two classes (n,): numbers beside them, strings on the host."""
+    host = on_host(scores)
+    labels = classes[np.argmax(host, axis=1) if host.ndim == 2 else (host > 0).astype(int)]
+    return labels if labels.dtype.kind in "OSU" else indices(namespace(scores=scores), labels, scores)
+
+
+def seed(random_state: Any) -> int:
+    """Return the seed that a random_state stands for: an integer is its own, a RandomState draws one."""
+    if isinstance(random_state, int | np.integer):
+        return int(random_state)
+    return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _floats(x: Any) -> list[Any]:
+    if get_config()["array_api_dispatch"] and compat.is_array_api_obj(x):
+        xp = compat.array_namespace(x)
+        return [xp.float64, xp.float32]
+    return [np.float64, np.float32]

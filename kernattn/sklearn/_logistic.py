@@ -1,0 +1,182 @@
+"""Logistic regression on features."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+from warnings import warn
+
+import numpy as np
+from scipy import sparse
+from sklearn.base import ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
+
+from kernattn._array import indices, namespace
+from kernattn.features import FeatureMap
+from kernattn.sklearn._drawn import Drawing, drawn
+from kernattn.sklearn._inputs import beside, classification, likeliest, rows
+from kernattn.solvers import Logistic, logistic
+
+__all__ = ["FeatureLogistic"]
+
+
+class FeatureLogistic(ClassifierMixin, Drawing):
+    r"""Logistic regression on features, :math:`\min \sum_i w_i \log(1 + e^{-t_i f(x_i)}) + \frac{\lambda}{2} |w|^2`.
+
+    Here :math:`f(x) = \phi(x)^T w + b`, and t is 1 or -1. It is `kernattn.solvers.logistic`, which passes over the rows
+    at every step. Several classes are each fitted against all others. A weight counts a row that many times.
+
+    Parameters
+    ----------
+    kernel, lengthscale, num_features, estimator, projection : object
+        The map, as `RandomFeatures` takes them.
+    ridge : float
+        The penalty :math:`\lambda`; scikit-learn's C is one over it.
+    fit_intercept : bool
+        Whether there is an intercept b, which is not penalised.
+    max_iter : int
+        The most steps of Newton's method; a pass over the rows each.
+    random_state : int, RandomState or None
+        Source of the draw, as `RandomFeatures` takes it.
+
+    Attributes
+    ----------
+    classes_ : (K,) numpy.ndarray
+        The labels, sorted, of rows whose weight is not 0.
+    feature_map_ : FeatureMap
+        The map.
+    solution_ : kernattn.solvers.Logistic
+        The fit.
+    n_iter_ : int
+        Number of steps, of the class that took the most.
+    n_features_in_ : int
+        Number d of columns.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.sklearn import FeatureLogistic
+    >>> x = np.random.default_rng(0).standard_normal((500, 2))
+    >>> y = np.where(np.sum(x**2, axis=1) < 1, "inside", "outside")
+    >>> model = FeatureLogistic(num_features=64, random_state=0).fit(x, y)
+    >>> model.predict_proba(np.array([[0.1, 0.2], [2.0, -1.0]])).round(1)
+    array([[1., 0.],
+           [0., 1.]])
+    """
+
+    classes_: Any
+    feature_map_: FeatureMap
+    solution_: Logistic
+    n_iter_: int
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        *,
+        lengthscale: Any = None,
+        num_features: int = 256,
+        estimator: str = "auto",
+        projection: Any = None,
+        ridge: float = 1.0,
+        fit_intercept: bool = True,
+        max_iter: int = 100,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.lengthscale = lengthscale
+        self.num_features = num_features
+        self.estimator = estimator
+        self.projection = projection
+        self.ridge = ridge
+        self.fit_intercept = fit_intercept
+        self.max_iter = max_iter
+        self.random_state = random_state
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
+        """Draw the map, and fit.
+
+        Parameters
+        ----------
+        X : (n, d) array_like
+            Rows.
+        y : (n,) array_like
+            Labels.
+        sample_weight : (n,) array_like, optional
+            How often each row counts.
+
+        Returns
+        -------
+        self
+            The estimator.
+        """
+        x, y, weights = classification(self, X, y, sample_weight, True, ensure_min_samples=2)
+        check_classification_targets(y)
+        if weights is not None and not np.all(weights):
+            kept = np.flatnonzero(weights)
+            x = x[kept] if sparse.issparse(x) else namespace(x=x).take(x, indices(namespace(x=x), kept, x), axis=0)
+            y, weights = y[kept], weights[kept]
+        counts = beside(x, weights)
+        phi = drawn(self, x, counts)
+        fit = logistic(
+            phi,
+            x,
+            y,
+            ridge=self.ridge,
+            weights=counts,
+            intercept=self.fit_intercept,
+            max_iterations=self.max_iter,
+        )
+        if not fit.converged:
+            wanted = f"the fit has not converged in {fit.iterations} steps: raise max_iter or ridge"
+            warn(wanted, ConvergenceWarning, stacklevel=2)
+        self.feature_map_, self.solution_, self.classes_, self.n_iter_ = phi, fit, fit.classes, fit.iterations
+        return self
+
+    def decision_function(self, X: Any) -> Any:
+        """Return the scores f.
+
+        Parameters
+        ----------
+        X : (n, d) array_like
+            Rows.
+
+        Returns
+        -------
+        (n,) or (n, K) array
+            Of two classes, that of the second alone, which is predicted where it is positive.
+        """
+        check_is_fitted(self)
+        return self.solution_.scores(rows(self, X, reset=False))
+
+    def predict(self, X: Any) -> Any:
+        """Return the likeliest labels.
+
+        Parameters
+        ----------
+        X : (n, d) array_like
+            Rows.
+
+        Returns
+        -------
+        (n,) array
+            Labels.
+        """
+        scores = self.decision_function(X)
+        return likeliest(self.classes_, scores)
+
+    def predict_proba(self, X: Any) -> Any:
+        """Return the probabilities of the classes.
+
+        Parameters
+        ----------
+        X : (n, d) array_like
+            Rows.
+
+        Returns
+        -------
+        (n, K) array
+            Probabilities, in the order of `classes_`.
+        """
+        check_is_fitted(self)
+        return self.solution_.predict_proba(rows(self, X, reset=False))

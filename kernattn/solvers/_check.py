@@ -1,0 +1,58 @@
+"""What the solvers ask of rows: finite numbers, and those that are not named."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, Float64, check_floating, namespace, to_numpy64
+from kernattn.errors import EmptyInputError, ParameterError, ShapeError
+
+__all__ = ["check_beside", "check_finite", "check_varies", "refuse", "strips"]
+
+STRIP = 8192  # rows that are looked at together, or whose products are summed before they are added in float64
+EQUAL = 16.0  # times the number of features and the epsilon: equal rows left up to 7 of 1e5 rows, M = 12 to 512
+
+
+def check_beside(name: str, array: Array, n: int, columns: bool) -> None:
+    """Raise unless the array has a number for each of n rows, or several where `columns`."""
+    check_floating(name, array)
+    if array.ndim not in ((1, 2) if columns else (1,)) or array.shape[0] != n:
+        wanted = f"({n},) or ({n}, c)" if columns else f"({n},)"
+        raise ShapeError(f"{name} must be {wanted}, as x has {n} rows; got shape {tuple(array.shape)}")
+    if 0 in tuple(array.shape):
+        raise EmptyInputError(f"{name} must not be empty; got shape {tuple(array.shape)}")
+
+
+def check_finite(name: str, array: Array, starts: NDArray[Any] | None = None) -> None:
+    """Raise where rows hold NaN or infinity, and name them; `starts`: where rows of CSR begin in its numbers."""
+    xp, bad = namespace(array=array), []
+    for here in strips(array.shape[0]):
+        good = xp.isfinite(array[here, ...])
+        if not bool(xp.all(good)):
+            rows = to_numpy64(xp.astype(good, xp.float32)).reshape(good.shape[0], -1).min(axis=1)
+            bad += (here.start + np.flatnonzero(rows == 0)).tolist()
+    if bad:
+        where = np.asarray(bad) if starts is None else np.unique(np.searchsorted(starts, bad, side="right") - 1)
+        refuse(f"{name} must be finite", where, "NaN or infinity")
+
+
+def check_varies(name: str, largest: float, squares: Float64, products: str) -> None:
+    """Raise unless the largest eigenvalue (about the mean) is more than rounding leaves of sums of equal squares."""
+    if not largest > EQUAL * len(squares) * float(np.finfo(products).eps) * float(np.max(squares)):
+        raise ParameterError(f"{name} must not be the same in all rows; they vary by no more than rounding does")
+
+
+def strips(n: int, size: int | None = None) -> Iterator[slice]:
+    """Return slices of n rows, each of `size` rows at most."""
+    size = STRIP if size is None else max(1, size)
+    return (slice(first, min(first + size, n)) for first in range(0, n, size))
+
+
+def refuse(wanted: str, rows: Array, found: str) -> None:
+    """Raise, and name the rows."""
+    more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
+    raise ParameterError(f"{wanted}; {found} in row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:5]))}{more}")

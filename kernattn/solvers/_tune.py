@@ -1,0 +1,286 @@
+"""Lengthscales by the evidence or by cross-validation, for one draw of a map."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, final
+
+import numpy as np
+from scipy.optimize import minimize
+
+from kernattn._array import Array, Float64, frozen, to_numpy64
+from kernattn._check import MODERATE, boolean, one_of, positive_integer, shown
+from kernattn._extras import bar
+from kernattn._gradients import vjp
+from kernattn._random import RNG, generator
+from kernattn.errors import ParameterError
+from kernattn.features import FeatureMap, Nystrom, RandomFeatureMap
+from kernattn.kernels._stationary import Lengthscale, Stationary
+from kernattn.solvers._check import strips
+from kernattn.solvers._gp import gp
+from kernattn.solvers._moments import Moments, checked_rows, moments
+from kernattn.solvers._ridge import ridge
+from kernattn.solvers._spectrum import BLOCK
+
+__all__ = ["Tuned", "tune"]
+
+REACH = 1e3  # a lengthscale is looked for up to so many times the first, and down to as small a part
+STEP = 1e-4  # of logarithms, where derivatives are differences
+LOST = 10.0  # what lengthscales at which features leave their dtype cost more than the best, per row
+ENOUGH = 1e-8  # of the cost per row: less than that is no gain
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class Tuned:
+    """The lengthscales that were found, and the map of the same draw that has them.
+
+    Attributes
+    ----------
+    phi : FeatureMap
+        The map, for `moments`, `gp` and `ridge`.
+    objective : {"evidence", "gcv"}
+        What was made best.
+    before, after : float
+        The objective at the first lengthscales and at those found. The evidence is the sum over targets of the largest
+        log evidence, the score of cross-validation the geometric mean over targets of the least.
+    trace : (e,) numpy.ndarray
+        The objective of every evaluation but those whose features left their dtype.
+    converged : bool
+        Whether the search came to an end by itself.
+    """
+
+    phi: FeatureMap
+    objective: str
+    before: float
+    after: float
+    trace: Float64
+    converged: bool
+
+    def __repr__(self) -> str:
+        """Return the objective before and after, and the kernel."""
+        return f"Tuned({self.objective}: {self.before:.6g} -> {self.after:.6g}, kernel={self.kernel!r})"
+
+    @property
+    def kernel(self) -> Stationary:
+        """The kernel with the lengthscales that were found."""
+        return self.phi.kernel  # type: ignore[attr-defined, no-any-return]
+
+    @property
+    def lengthscale(self) -> Lengthscale:
+        """The lengthscales that were found."""
+        return self.kernel.lengthscale
+
+    @property
+    def evaluations(self) -> int:
+        """Number of evaluations."""
+        return len(self.trace)
+
+
+def tune(
+    phi: FeatureMap,
+    x: Array,
+    y: Array,
+    *,
+    objective: str = "evidence",
+    ard: bool = False,
+    rows: int | None = None,
+    rng: RNG = None,
+    iterations: int = 100,
+    progress: bool | None = False,
+) -> Tuned:
+    r"""Return lengthscales, :math:`\mathrm{argmax}_\ell \max_{\sigma, a} \log N(y; 0, a^2 \Phi \Phi^T + \sigma^2 I)`.
+
+    Rasmussen & Williams (2006), section 5.4; one lengthscale an axis is automatic relevance determination. The draw is
+    kept: features are :math:`\phi(x / \ell)` with the frequencies, or the landmarks, of the map, so that the objective
+    is a smooth function. Noise and amplitude are those of `gp` at every step, or the ridge is that of `ridge`. With
+    :math:`L` the objective, derivatives of random features follow from :math:`\partial L / \partial G` and
+    :math:`\partial L / \partial B` in a second pass over the rows, by the compiled pullback of the map: an evaluation
+    costs O(n M (d + M)) whatever the number of lengthscales, and memory is O(n d + M^2). Those of a Nystrom map are
+    differences, an evaluation for each lengthscale. The search is L-BFGS-B on logarithms; it finds a local optimum.
+
+    Parameters
+    ----------
+    phi : FeatureMap
+        Random features or a Nystrom map of a kernel with a lengthscale, from which the search begins.
+    x : (n, d) array
+        Rows; they are taken in float64 on the host.
+    y : (n,) or (n, c) array
+        Targets. The evidence is of a process with the mean 0: subtract theirs.
+    objective : {"evidence", "gcv"}
+        The evidence, or the score of generalised cross-validation, with an intercept.
+    ard : bool
+        A lengthscale for each axis; else a factor common to all.
+    rows : int, optional
+        Number of rows that are drawn for the search; None takes all.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Which rows.
+    iterations : int
+        Most iterations of the search.
+    progress : bool or None
+        Show the objective on stderr; None shows it on a terminal only.
+
+    Returns
+    -------
+    Tuned
+        The map with the best lengthscales that were seen, which are never worse than the first.
+
+    Raises
+    ------
+    DTypeError, ShapeError, EmptyInputError, MixedLibraryError, ParameterError
+        Before any work, if an argument does not fit, the map is of a kernel without a lengthscale, or targets are the
+        same in all rows; or if features vanish at the first lengthscales.
+    MissingExtra
+        If progress is asked for and tqdm is not installed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> rng = np.random.default_rng(0)
+    >>> x = rng.uniform(-2, 2, (500, 2))
+    >>> y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(500)
+    >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=64, rng=0)
+    >>> found = ka.solvers.tune(phi, x, y, ard=True)
+    >>> bool(found.lengthscale[0] < 1.5 < 10 < found.lengthscale[1])
+    True
+    >>> process = ka.solvers.gp(ka.solvers.moments(found.phi, x, y))
+    >>> bool(np.isclose(process.log_evidence, found.after))
+    True
+    """
+    _check_map(phi)
+    given = checked_rows(phi, x, y, None, "float64", None)
+    one_of("objective", objective, OBJECTIVES)
+    boolean("ard", ard)
+    positive_integer("iterations", iterations)
+    count = len(given.y)
+    if rows is not None and positive_integer("rows", rows) > count:
+        raise ParameterError(f"rows must be {count} at most, the number of rows of x; got {rows}")
+    chosen = slice(None) if rows is None else np.sort(generator(rng).choice(count, rows, replace=False))
+    if not np.ptp(given.y[chosen], axis=0).all():
+        raise ParameterError(f"y must not be the same in all of {len(given.y[chosen])} rows")
+    problem = Problem(phi, to_numpy64(x)[chosen], given.y[chosen], OBJECTIVES[objective])
+    return _search(problem, objective, ard, iterations, progress)
+
+
+class Slopes(NamedTuple):
+    """A cost, and its derivatives by the moments."""
+
+    cost: float
+    gram: Float64  # (M, M)
+    cross: Float64  # (M, c)
+    s: Float64  # (M,)
+
+
+def evidence_slopes(m: Moments) -> Slopes:
+    """Return minus the log evidence per row; at the best noise and amplitude its derivatives by these are 0."""
+    process = gp(m)
+    found, at, variance = process._spectrum, process._ridges, process.noise**2
+    shrunk = 1 / (found.values[:, None] + at)
+    weights = found.vectors @ (found.coordinates * shrunk)
+    gram = (found.vectors * np.sum(shrunk, axis=1)) @ found.vectors.T + (weights / variance) @ weights.T
+    cost = -float(np.sum(process.log_evidence)) / m.n
+    return Slopes(cost, gram / (2 * m.n), -weights / (variance * m.n), np.zeros(len(gram)))
+
+
+def gcv_slopes(m: Moments) -> Slopes:
+    """Return the mean over targets of the logarithm of the score; at the best ridge its derivative by that is 0."""
+    fit = ridge(m)
+    found, at = fit._spectrum, fit.ridge
+    shrunk = 1 / (found.values[:, None] + at)
+    weights, again = (found.vectors @ (found.coordinates * shrunk**power) for power in (1, 2))
+    residual, left = np.diagonal(found.residual(at)), found.rows - found.dimensions(at)
+    c = len(at)
+    mixed = (at / residual * again) @ weights.T
+    gram = (weights / residual) @ weights.T + mixed + mixed.T
+    gram = (gram + (found.vectors * np.sum(2 * at / left * shrunk**2, axis=1)) @ found.vectors.T) / c
+    cross = -2 * (weights + at * again) / (residual * c)
+    cost = float(np.mean(np.log(fit.gcv)))
+    return Slopes(cost, gram, cross, -2 * gram @ found.mean - cross @ found.y_mean)
+
+
+OBJECTIVES: dict[str, Callable[[Moments], Slopes]] = {"evidence": evidence_slopes, "gcv": gcv_slopes}
+
+
+class Problem(NamedTuple):
+    """What is to be made least, as a function of the logarithms of lengthscales over the first."""
+
+    phi: FeatureMap
+    x: Float64
+    y: Float64  # (n, c)
+    slopes: Callable[[Moments], Slopes]
+
+    @property
+    def first(self) -> Float64:
+        """The first lengthscales, () or (d,)."""
+        return np.asarray(self.phi.kernel.lengthscale)  # type: ignore[attr-defined]
+
+    def at(self, logs: Float64) -> FeatureMap:
+        """Return the map of the same draw whose lengthscales are the first times exp(logs)."""
+        lengthscale = self.first * np.exp(logs if len(logs) > 1 else logs[0])
+        kernel = replace(self.phi.kernel, lengthscale=lengthscale)  # type: ignore[attr-defined]
+        if not isinstance(self.phi, Nystrom):
+            return replace(self.phi, kernel=kernel)  # type: ignore[type-var]
+        values, vectors = np.linalg.eigh(kernel(self.phi.landmarks))
+        return replace(self.phi, kernel=kernel, eigenvalues=values, eigenvectors=vectors, residual=None)
+
+    def cost(self, logs: Float64) -> float:
+        """Return the cost."""
+        return self.slopes(moments(self.at(logs), self.x, self.y)).cost
+
+    def cost_and_gradient(self, logs: Float64) -> tuple[float, Float64]:
+        """Return the cost and its derivatives."""
+        phi = self.at(logs)
+        found = self.slopes(moments(phi, self.x, self.y))
+        total: Any = 0.0
+        for here in strips(len(self.x), BLOCK // len(found.s)):
+            features, pullback = vjp(phi, self.x[here], learn=("lengthscale",))
+            cotangent = 2 * features @ found.gram + self.y[here] @ found.cross.T + found.s
+            total = total + pullback(cotangent).phi.lengthscale
+        each = np.atleast_1d(total * np.asarray(phi.kernel.lengthscale))  # type: ignore[attr-defined]
+        return found.cost, each if len(logs) == len(each) else np.sum(each, keepdims=True)
+
+
+def _check_map(phi: object) -> None:
+    if not (isinstance(phi, RandomFeatureMap | Nystrom) and isinstance(phi.kernel, Stationary)):
+        raise ParameterError(
+            f"phi must be random features or a Nystrom map of a kernel with a lengthscale; got {shown(phi)}"
+        )
+
+
+def _search(problem: Problem, objective: str, ard: bool, iterations: int, progress: bool | None) -> Tuned:
+    size = problem.x.shape[1] if ard else 1
+    low, high = (np.log(np.clip(problem.first * by, *MODERATE) / problem.first) for by in (1 / REACH, REACH))
+    bounds = [(float(np.max(low)), float(np.min(high)))] * size
+    differences = isinstance(problem.phi, Nystrom)
+    trace: list[float] = []
+    best: tuple[float, Float64] = np.inf, np.zeros(size)
+
+    def told(cost: float) -> float:
+        return -cost * len(problem.x) if objective == "evidence" else float(np.exp(cost))
+
+    with bar("tune", progress, unit="evaluation") as shown_evaluations:
+
+        def evaluated(logs: Float64) -> Any:
+            nonlocal best
+            try:
+                found = problem.cost(logs) if differences else problem.cost_and_gradient(logs)
+            except ParameterError:  # features that are 0 or beyond their dtype, a step too far
+                if not trace:
+                    raise
+                return best[0] + LOST if differences else (best[0] + LOST, np.zeros(size))
+            cost = found if isinstance(found, float) else found[0]
+            trace.append(told(cost))
+            best = min(best, (cost, logs.copy()), key=lambda each: each[0])
+            if shown_evaluations is not None:
+                shown_evaluations.set_postfix({objective: f"{told(best[0]):.6g}"}, refresh=False)
+                shown_evaluations.update()
+            return found
+
+        options = {"maxiter": iterations, "ftol": ENOUGH} | ({"eps": STEP} if differences else {})
+        found = minimize(
+            evaluated, np.zeros(size), jac=not differences, method="L-BFGS-B", bounds=bounds, options=options
+        )
+    cost, logs = best
+    return Tuned(problem.at(logs), objective, trace[0], told(cost), frozen(np.array(trace)), bool(found.success))

@@ -1,0 +1,93 @@
+"""What is checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernattn._array import Array, dtype_name, namespace, placement
+from kernattn._check import instance_of
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
+from kernattn.transformer._attention import Attends, Kind, Memory, attends
+from kernattn.transformer._config import Config
+from kernattn.transformer._params import checked_params
+from kernattn.transformer._parts import Params
+from kernattn.transformer._positions import limit
+
+__all__ = ["check_indices", "check_mask", "check_steps", "checked", "largest", "present"]
+
+
+def checked(
+    params: Params,
+    config: Config,
+    x: Array,
+    attention: Kind | Sequence[Kind],
+    mask: Array | None,
+    memory: Memory | None,
+) -> list[Attends]:
+    """Return how each layer attends, unless something does not fit."""
+    instance_of("config", config, Config)
+    beside = checked_params(params, config)
+    xp = namespace(params=beside, x=x, **({} if mask is None else {"key_mask": mask}))
+    how = attends(attention, config.layers)
+    if config.vocab is not None:
+        if not xp.isdtype(x.dtype, "integral") or x.ndim < 1:
+            raise DTypeError(f"x must be integers (..., n), as the config has vocab; got {dtype_name(x)}{x.shape}")
+        lead = tuple(x.shape)
+    else:
+        if x.ndim < 2 or x.shape[-1] != config.inputs or x.dtype != beside.dtype:
+            raise ShapeError(
+                f"x must be (..., n, {config.inputs}) of {dtype_name(beside)}; got {dtype_name(x)}{tuple(x.shape)}"
+            )
+        lead = tuple(x.shape[:-1])
+    if 0 in lead:
+        raise EmptyInputError(f"x must not be empty; got shape {tuple(x.shape)}")
+    if config.vocab is not None:
+        check_indices("x", x, config.vocab)
+    most = limit(config)
+    if most is not None and lead[-1] > most:
+        raise ShapeError(f"x must have {most} tokens at most, the positions of the config; got {lead[-1]}")
+    check_mask(mask, lead)
+    if (memory is not None) != config.cross:
+        raise ParameterError(f"memory is for a config with cross=True, which needs it; got cross={config.cross}")
+    if memory is not None:
+        instance_of("memory", memory, Memory)
+        if len(memory.layers) != config.layers:
+            raise StateMismatchError(f"memory must be of {config.layers} layers; got {len(memory.layers)}")
+    return how
+
+
+def check_indices(name: str, x: Array, size: int) -> None:
+    xp = namespace(x=x)
+    if not xp.isdtype(x.dtype, "integral") or not 0 <= least(x) <= largest(x) < size:
+        raise ParameterError(f"{name} must be integers from 0 to {size - 1}; got {least(x)} to {largest(x)}")
+
+
+def check_mask(mask: Array | None, lead: tuple[int, ...]) -> None:
+    if mask is not None and (dtype_name(mask) != "bool" or tuple(mask.shape) != tuple(lead)):
+        raise ShapeError(f"key_mask must be bool {tuple(lead)}; got {dtype_name(mask)}{tuple(mask.shape)}")
+
+
+def check_steps(config: Config) -> None:
+    if not config.causal or config.output == "classes":
+        raise ParameterError(f"steps are for a causal config whose output is not of classes; got {config!r}")
+
+
+def present(config: Config, x: Array, lengths: Array) -> Array:
+    """Return the mask (..., n) of prompts of these lengths."""
+    lead = tuple(x.shape if config.vocab is not None else x.shape[:-1])
+    xp = namespace(x=x, lengths=lengths)
+    if not xp.isdtype(lengths.dtype, "integral") or tuple(lengths.shape) != lead[:-1]:
+        raise ShapeError(
+            f"lengths must be integers {lead[:-1]}, one for each prompt; got {dtype_name(lengths)}{lengths.shape}"
+        )
+    if not 1 <= least(lengths) <= largest(lengths) <= lead[-1]:
+        raise ParameterError(f"lengths must lie from 1 to {lead[-1]}; got {least(lengths)} to {largest(lengths)}")
+    return xp.arange(lead[-1], **placement(x)) < lengths[..., None]
+
+
+def least(x: Array) -> int:
+    return int(namespace(x=x).min(x))
+
+
+def largest(x: Array) -> int:
+    return int(namespace(x=x).max(x))

@@ -1,0 +1,352 @@
+"""Steps by one compiled loop, on weights that were put in the order of their use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array
+from kernattn._check import instance_of
+from kernattn._dispatch import missing
+from kernattn.attention import LinearState
+from kernattn.errors import ParameterError, ShapeError, StateMismatchError
+from kernattn.transformer._attention import Exact, KeysValues, Kind, Linear, attends
+from kernattn.transformer._checks import check_indices, check_steps
+from kernattn.transformer._config import Config
+from kernattn.transformer._ends import embedded
+from kernattn.transformer._model import State, prefill
+from kernattn.transformer._params import checked_params
+from kernattn.transformer._parts import Params
+from kernattn.transformer._positions import limit, turns
+
+__all__ = ["Decoder", "unfit"]
+
+FIRST_ROOM = 256  # tokens that exact attention has room for at first; it doubles
+
+
+def unfit(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> str | None:
+    """Return why the loop cannot take the steps of this model, or None where it can."""
+    if (reason := missing("cpu")) is not None:
+        return reason
+    if any(type(value) is not np.ndarray or value.dtype != np.float32 for value in params.values()):
+        return "its parameters are not float32 arrays of NumPy"
+    if config.cross:
+        return "it has cross attention"
+    for how in attends(attention, config.layers):
+        if isinstance(how, Exact):
+            if how.pattern is not None:
+                return "it attends over a pattern"
+        elif not isinstance(how, Linear):
+            return "it attends by a function"
+        else:
+            specs = how.phi.query_spec, how.phi.key_spec
+            if any(spec is None or not spec.direct for spec in specs):
+                return f"features of {how.phi!r} are not computed in loops"
+    return None
+
+
+class Decoder:
+    r"""A causal transformer token by token, :math:`x_{t+1} \sim f(x_t, S, z)`, all layers in one compiled call.
+
+    What `step` computes (Katharopoulos et al. 2020, section 3.4), from weights that are copied once, in the order of
+    their use: a step of one sequence takes little longer than reading them does. It keeps its state in place. With
+    feature maps memory does not grow; exact attention keeps keys and values. A sequence has the same bits whatever
+    other sequences stand beside it. `generate` decodes by it where it can.
+
+    Parameters
+    ----------
+    params : dict of arrays
+        The parameters: float32, NumPy.
+    config : Config
+        Sizes and choices; causal, without cross attention.
+    attention : None or FeatureMap, or a list of them
+        As in `prefill`; maps are those whose features compiled loops compute.
+
+    Raises
+    ------
+    DTypeError, ShapeError
+        If the parameters do not fit the config.
+    ParameterError
+        If the loop cannot take the steps of this model; the message says why. `step` takes them.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> from kernattn.transformer import Config, Decoder, initial_params
+    >>> config = Config(dim=8, layers=2, heads=2, vocab=5, length=16)
+    >>> decoder = Decoder(initial_params(config), config, attention=ka.features.elu1())
+    >>> decoder.prefill(np.array([[0, 3, 1]])).shape
+    (1, 3, 5)
+    >>> decoder.step(np.array([4])).shape
+    (1, 5)
+    """
+
+    def __init__(self, params: Params, config: Config, *, attention: Kind | Sequence[Kind] = None) -> None:
+        instance_of("config", config, Config)
+        checked_params(params, config)
+        check_steps(config)
+        if (reason := unfit(params, config, attention)) is not None:
+            raise ParameterError(f"a Decoder cannot take the steps of this model: {reason}; step can")
+        from kernattn.ops.decode import packing
+
+        self._params, self._config, self._attention = params, config, attention
+        self._how = attends(attention, config.layers)
+        specs = [(how.phi.query_spec, how.phi.key_spec) if isinstance(how, Linear) else None for how in self._how]
+        self._maps = packing.packed_maps(specs, config.head_width)  # type: ignore[arg-type]
+        parts = list(_in_order(params, config))
+        self._weights = packing.empty(sum(part.size for part in parts))
+        np.concatenate(parts, out=self._weights)
+        self._lead: tuple[int, ...] | None = None
+
+    def __repr__(self) -> str:
+        """Return the sizes."""
+        return f"Decoder({self._weights.size} weights, {self._config!r})"
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of what is remembered of tokens."""
+        return 0 if self._lead is None else self._memories.nbytes
+
+    def prefill(self, x: Array, *, lengths: Array | None = None, types: Array | None = None) -> Array:
+        """Take whole prompts in place of what was taken before, and return the outputs of all their tokens.
+
+        Parameters
+        ----------
+        x : (..., n) integer array, or (..., n, inputs) array
+            Tokens, or vectors.
+        lengths : (...) integer array, optional
+            Tokens of each prompt, at the beginning of its row, where they are of unequal length.
+        types : (..., n) integer array, optional
+            As in `forward`.
+
+        Returns
+        -------
+        (..., n, vocab) or (..., n, dim) numpy.ndarray
+            The outputs, as the function `prefill` returns them.
+        """
+        out, state = prefill(self._params, self._config, x, attention=self._attention, lengths=lengths, types=types)
+        self.begin(state)
+        return out
+
+    def begin(self, state: State) -> None:
+        """Go on from a state that `prefill` or `step` returned, which is copied.
+
+        Parameters
+        ----------
+        state : State
+            The state, of this model.
+
+        Raises
+        ------
+        DTypeError, StateMismatchError
+            If it is none, or of another model or draw.
+        """
+        instance_of("state", state, State)
+        if len(state.layers) != self._config.layers:
+            raise StateMismatchError(f"state must be of {self._config.layers} layers; got {len(state.layers)}")
+        self._lead = tuple(state.positions.shape)
+        self._positions = np.array(state.positions, np.int64).reshape(-1)
+        count = len(self._positions)
+        kept = [self._taken_over(layer, each) for layer, each in enumerate(state.layers)]
+        exact = [each for each in kept if not isinstance(each, LinearState)]
+        self._lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
+        room = FIRST_ROOM
+        while exact and room <= int(self._lengths.max()):
+            room *= 2
+        self._lay_out(room if exact else 0)
+        for layer, each in enumerate(kept):
+            if isinstance(each, LinearState):
+                for place, part in zip(self._parts(layer), (each.s, each.z, each.peak), strict=True):
+                    place[:] = np.asarray(part, np.float32).reshape(-1)
+            else:
+                k, v, lengths = each
+                n = min(k.shape[1], room)
+                self._keep(layer, k[:, :n], v[:, :n])
+                if not np.array_equal(lengths, self._lengths):
+                    raise StateMismatchError("layers of exact attention must have seen equally many tokens")
+
+    def _taken_over(self, layer: int, state: Any) -> Any:
+        """Return sums, or keys and values (B h, n, d) with those that are there first, and how many (B,)."""
+        how, count, heads = self._how[layer], len(self._positions), self._config.key_heads
+        if isinstance(how, Linear):
+            if not isinstance(state, LinearState) or state.fingerprint != how.phi.fingerprint:
+                raise StateMismatchError(f"layer {layer} must hold sums of {how.phi!r}; got {type(state).__name__}")
+            return state
+        if not isinstance(state, KeysValues):
+            raise StateMismatchError(f"layer {layer} must hold keys and values; got {type(state).__name__}")
+        n, d = state.k.shape[-2:]
+        k, v = (np.ascontiguousarray(part, np.float32).reshape(count * heads, n, d) for part in (state.k, state.v))
+        there = np.ones((count, n), bool)
+        if state.mask is not None:
+            shape = (*self._lead, n)  # type: ignore[misc]
+            there = np.broadcast_to(np.asarray(state.mask).reshape(*shape), shape).reshape(count, n)
+        order = np.repeat(np.argsort(~there, axis=-1, kind="stable"), heads, axis=0)[..., None]
+        return np.take_along_axis(k, order, axis=1), np.take_along_axis(v, order, axis=1), there.sum(axis=-1)
+
+    def _lay_out(self, room: int) -> None:
+        """Make room for sums, and for keys and values of so many tokens."""
+        from kernattn.ops.decode import packing
+
+        heads, d = len(self._positions) * self._config.key_heads, self._config.head_width
+        self._room, self._places = room, np.zeros((self._config.layers, 5), np.int64)
+        begin = 0
+        for layer, (features, peaks) in enumerate(zip(self._maps.features, self._maps.peaks, strict=True)):
+            sizes = (features * d, features, peaks) if features else (room * d, room * d, 0)
+            for part, size in enumerate(sizes):
+                self._places[layer, part] = begin
+                begin += -(-heads * size // 16) * 16
+            self._places[layer, 3:] = features, peaks
+        self._memories = packing.empty(begin + 64)
+
+    def _parts(self, layer: int) -> Iterator[NDArray[np.float32]]:
+        """Yield a layer's places, flat."""
+        heads, d = len(self._positions) * self._config.key_heads, self._config.head_width
+        features, peaks = self._maps.features[layer], self._maps.peaks[layer]
+        sizes = (features * d, features, peaks) if features else (self._room * d, self._room * d)
+        for begin, size in zip(self._places[layer], sizes, strict=False):
+            yield self._memories[begin : begin + heads * size]
+
+    def _keep(self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32]) -> None:
+        """Write keys and values (B h, n, d) of the tokens so far."""
+        from kernattn.ops.decode import packing
+
+        heads, n, d = k.shape
+        whole = np.zeros((heads, self._room, d), np.float32)
+        whole[:, :n] = k
+        panels, values = self._parts(layer)
+        panels[:] = packing.panelled(whole).reshape(-1)
+        whole[:, :n] = v
+        values[:] = whole.reshape(-1)
+
+    def _grow(self) -> None:
+        """Double the room for keys and values."""
+        from kernattn.ops.decode import packing
+        from kernattn.ops.decode.loops import KEYS
+
+        heads, d = len(self._positions) * self._config.key_heads, self._config.head_width
+        old: list[Any] = []
+        for layer, features in enumerate(self._maps.features):
+            parts = list(self._parts(layer))
+            if not features:
+                panels = parts[0].reshape(heads, -1, d, KEYS)
+                parts = [packing.unpanelled(panels), parts[1].reshape(heads, -1, d)]
+            old.append(parts)
+        self._lay_out(2 * self._room)
+        for layer, features in enumerate(self._maps.features):
+            if not features:
+                self._keep(layer, *old[layer])
+            else:
+                for place, part in zip(self._parts(layer), old[layer], strict=True):
+                    place[:] = part
+
+    def step(self, x: Array, *, types: Array | None = None) -> NDArray[np.float32]:
+        """Take one token of every sequence, and return its output.
+
+        Parameters
+        ----------
+        x : (...) integer array, or (..., inputs) array
+            The tokens, or vectors.
+        types : (...) integer array, optional
+            Their types.
+
+        Returns
+        -------
+        (..., vocab) or (..., dim) numpy.ndarray
+            The outputs.
+
+        Raises
+        ------
+        DTypeError, ShapeError, ParameterError
+            Before any work, if an argument does not fit, or no prompt was taken.
+        """
+        from kernattn.ops._numba.crew import crew
+        from kernattn.ops.decode.loops import ACTIVATIONS, decode
+
+        c = self._config
+        if self._lead is None:
+            raise ParameterError("a prompt must come before steps: call prefill or begin")
+        x = np.asarray(x)
+        wanted = self._lead if c.vocab is not None else (*self._lead, c.inputs)
+        if x.shape != wanted:
+            raise ShapeError(f"x must be {wanted}; got {x.shape}")
+        if c.vocab is not None:
+            check_indices("x", x, c.vocab)
+        most = limit(c)
+        if most is not None and int(self._positions.max()) >= most:
+            raise ParameterError(f"the token must stand before position {most}, the most that the config has")
+        count = len(self._positions)
+        at = self._positions[:, None]
+        given = x.reshape(count, 1) if c.vocab is not None else x.reshape(count, 1, -1).astype(np.float32)
+        rows = embedded(self._params, c, given, at, None if types is None else np.asarray(types).reshape(count, 1))
+        by = turns(c, at, rows)
+        turned = np.zeros(0, np.float32)
+        if by is not None:
+            turned = np.concatenate([by.cos.reshape(count, -1), by.sin.reshape(count, -1)], axis=-1).reshape(-1)
+        if self._room and int(self._lengths.max()) >= self._room:
+            self._grow()
+        columns = {"tokens": c.vocab, "tied": c.vocab}.get(c.output or "", c.dim)
+        assert columns is not None
+        sizes = np.array(
+            [
+                c.layers, c.dim, c.heads, c.key_heads, c.head_width, c.hidden_width, ACTIVATIONS.index(c.activation),
+                c.norm == "layer", c.norm_first, columns, self._room, c.output is not None,
+            ],
+            np.int64,
+        )  # fmt: skip
+        out = np.empty(count * columns, np.float32)
+        maps = self._maps.numbers, self._maps.constants, self._maps.table.reshape(-1)
+        decode(
+            sizes, np.float32(c.eps), self._weights, maps, self._memories, self._places.reshape(-1), self._lengths,
+            turned, np.ascontiguousarray(rows, np.float32).reshape(-1), out,
+            *crew(max(1, count // 8), self._weights.size * count * 2.5e-11),
+        )  # fmt: skip
+        self._positions += 1
+        self._lengths += 1
+        return out.reshape(*self._lead, columns)
+
+
+def _in_order(params: Params, config: Config) -> Iterator[NDArray[np.float32]]:
+    """Yield the weights in the order of their use."""
+    for i in range(config.layers):
+        attention, feed = f"layers.{i}.attention", f"layers.{i}.feed_forward"
+        norms = [list(_norm(params, f"{part}.norm")) for part in (attention, feed)]
+        if config.norm_first:
+            yield from norms[0]
+        yield from _linear(params, *(f"{attention}.{part}" for part in "qkv"))
+        yield from _linear(params, f"{attention}.out")
+        yield from norms[1 if config.norm_first else 0]
+        for part in ("gate", "up") if config.activation == "swiglu" else ("up",):
+            yield from _linear(params, f"{feed}.{part}")
+        yield from _linear(params, f"{feed}.down")
+        if not config.norm_first:
+            yield from norms[1]
+    if config.norm_first:
+        yield from _norm(params, "norm")
+    from kernattn.ops.decode import packing
+
+    if config.output == "tokens":
+        yield from _linear(params, "output")
+    if config.output == "tied":
+        yield from packing.matrix(params["embed.tokens"].T, None)
+
+
+def _linear(params: Params, *names: str) -> Iterator[NDArray[np.float32]]:
+    """Yield matrices beside each other as one."""
+    from kernattn.ops.decode import packing
+
+    weights = np.concatenate([params[f"{name}.weight"] for name in names], axis=1)
+    biases = [params[f"{name}.bias"] for name in names if f"{name}.bias" in params]
+    yield from packing.matrix(weights, np.concatenate(biases) if biases else None)
+
+
+def _norm(params: Params, name: str) -> Iterator[NDArray[np.float32]]:
+    from kernattn.ops.decode import packing
+
+    scale = params[f"{name}.scale"]
+    bias = params.get(f"{name}.bias")
+    yield packing.line(scale)
+    yield packing.line(np.zeros_like(scale) if bias is None else bias)

@@ -1,0 +1,51 @@
+"""What stands before the first layer and after the last one."""
+
+from __future__ import annotations
+
+from kernattn._array import Array, namespace, placement
+from kernattn.errors import ParameterError
+from kernattn.transformer._checks import check_indices
+from kernattn.transformer._config import Config
+from kernattn.transformer._parts import Params, linear, norm
+from kernattn.transformer._positions import position_rows, taken
+
+__all__ = ["counted", "embedded", "mean", "output"]
+
+
+def embedded(params: Params, config: Config, x: Array, positions: Array, types: Array | None) -> Array:
+    """Return the rows (..., n, dim) that the first layer gets."""
+    rows = linear(params, "embed.inputs", x) if config.vocab is None else taken(params["embed.tokens"], x)
+    if config.types:
+        kinds = namespace(x=x).zeros_like(positions) if types is None else types
+        check_indices("types", kinds, config.types)
+        rows = rows + taken(params["embed.types"], kinds)
+    elif types is not None:
+        raise ParameterError("types are for a config that has some; got types with types=0")
+    where = position_rows(params, config, positions, rows)
+    rows = rows if where is None else rows + where
+    return norm(params, config, "embed.norm", rows) if config.embedding_norm else rows
+
+
+def output(params: Params, config: Config, rows: Array) -> Array:
+    if config.output is None:
+        return rows
+    if config.output == "tied":
+        return namespace(rows=rows).matmul(rows, params["embed.tokens"].T)
+    return linear(params, "output", rows)
+
+
+def mean(rows: Array, mask: Array | None) -> Array:
+    """Return the mean of the rows that are there."""
+    xp = namespace(rows=rows)
+    if mask is None:
+        return xp.mean(rows, axis=-2)
+    there = xp.astype(mask, rows.dtype)[..., None]
+    number = xp.sum(there, axis=-2)
+    return xp.sum(rows * there, axis=-2) / xp.where(number > 0, number, xp.ones_like(number))
+
+
+def counted(config: Config, x: Array) -> Array:
+    """Return the positions (..., n) of whole sequences."""
+    lead = x.shape if config.vocab is not None else x.shape[:-1]
+    xp = namespace(x=x)
+    return xp.broadcast_to(xp.arange(lead[-1], **placement(x)), tuple(lead))

@@ -1,0 +1,112 @@
+"""Parameters as files: npz without pickle, written whole or not at all."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from os import PathLike
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, to_numpy64
+from kernattn._check import one_of, shown
+from kernattn.errors import FileFormatError, KernattnError
+from kernattn.features._archive import HEADER, opened, write
+from kernattn.transformer._config import Config
+from kernattn.transformer._params import checked_params, shapes
+from kernattn.transformer._parts import Params
+
+__all__ = ["load_params", "save_params"]
+
+FORMAT = "kernattn transformer 1"
+DTYPES = "float16", "float32", "float64"
+
+
+def save_params(params: Params, config: Config, path: str | PathLike[str], *, dtype: str | None = None) -> None:
+    """Write parameters and their config to an .npz file, without pickle, whole or not at all.
+
+    Parameters
+    ----------
+    params : dict of arrays
+        The parameters, of any library.
+    config : Config
+        Sizes and choices.
+    path : str or PathLike
+        Where to.
+    dtype : {None, "float16", "float32", "float64"}
+        In which to keep them; None keeps float64 where it is, and is float32 otherwise.
+
+    Raises
+    ------
+    DTypeError, ShapeError, ParameterError, FileNotFoundError
+        If an argument does not fit, or there is no such directory.
+    """
+    beside = checked_params(params, config)
+    kept = one_of("dtype", dtype, DTYPES) if dtype is not None else _usual(beside)
+    arrays: dict[str, Any] = {name: to_numpy64(params[name]).astype(kept) for name in shapes(config)}
+    write(path, json.dumps(asdict(config)), arrays, FORMAT)
+
+
+def _usual(array: Array) -> str:
+    return "float64" if str(array.dtype).endswith("float64") else "float32"
+
+
+def load_params(path: str | PathLike[str]) -> tuple[dict[str, NDArray[Any]], Config]:
+    """Return the parameters and the config that `save_params` wrote; those of float16 come as float32.
+
+    Parameters
+    ----------
+    path : str or PathLike
+        The file; nothing in it is executed.
+
+    Returns
+    -------
+    params : dict of numpy.ndarray
+        The parameters.
+    config : Config
+        Sizes and choices.
+
+    Raises
+    ------
+    FileFormatError
+        If the file is damaged or not one of parameters.
+    FileNotFoundError
+        If there is no such file.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> from kernattn.transformer import Config, initial_params, load_params, save_params
+    >>> config = Config(dim=8, layers=1, heads=2, vocab=5, positions=None)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_params(initial_params(config), config, pathlib.Path(folder) / "params.npz")
+    ...     load_params(pathlib.Path(folder) / "params.npz")[1] == config
+    True
+    """
+    with opened(path) as archive:
+        if (found := archive.text("format", 64)) != FORMAT:
+            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {shown(found)}")
+        config = _config(json.loads(archive.text("header", HEADER)))
+        params = {}
+        for name, shape in shapes(config).items():
+            value = archive.array(name, DTYPES)
+            if value.shape != shape or not np.isfinite(value).all():
+                raise FileFormatError(f"{name} must be finite numbers {shape}; got {value.dtype}{value.shape}")
+            params[name] = value.astype(np.float32) if value.dtype == np.float16 else value
+        if len({value.dtype for value in params.values()}) > 1:
+            raise FileFormatError("its arrays are of several dtypes")
+        archive.check_all_taken()
+    return params, config
+
+
+def _config(fields: Any) -> Config:
+    if not isinstance(fields, dict):
+        raise FileFormatError(f"its description must hold the fields of a config; got {shown(fields)}")
+    if isinstance(fields.get("grid"), list):
+        fields["grid"] = tuple(fields["grid"])
+    try:
+        return Config(**fields)
+    except (KernattnError, TypeError) as error:
+        raise FileFormatError(f"its description is no config: {error}") from error

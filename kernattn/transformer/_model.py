@@ -1,0 +1,295 @@
+"""The transformer: whole sequences, and token by token."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kernattn._array import Array, namespace
+from kernattn._check import instance_of
+from kernattn.errors import ParameterError, ShapeError, StateMismatchError
+from kernattn.transformer._attention import Kind, LayerState, Memory, attends
+from kernattn.transformer._checks import check_mask, check_steps, checked, largest, present
+from kernattn.transformer._config import Config
+from kernattn.transformer._ends import counted, embedded, mean, output
+from kernattn.transformer._layers import alone, crossing_of, heads_mask, heads_of, through
+from kernattn.transformer._params import checked_params
+from kernattn.transformer._parts import Params, linear
+from kernattn.transformer._positions import limit, turns
+
+__all__ = ["State", "forward", "prefill", "remember", "step"]
+
+
+class State(NamedTuple):
+    """What a causal transformer remembers of the tokens that it has seen."""
+
+    layers: tuple[LayerState, ...]
+    positions: Array  # (...,), where the next token stands
+    memory: Memory | None
+
+
+def forward(
+    params: Params,
+    config: Config,
+    x: Array,
+    *,
+    attention: Kind | Sequence[Kind] = None,
+    key_mask: Array | None = None,
+    types: Array | None = None,
+    memory: Memory | None = None,
+) -> Array:
+    r"""Return the outputs of whole sequences, :math:`T_L(\cdots T_1(x))`, :math:`T_l(x) = f_l(A_l(x) + x)`.
+
+    Vaswani et al. (2017); Katharopoulos et al. (2020), eqs. 1 to 7, for attention by a feature map. Every operation is
+    one of the array API or of this library, so that tensors with gradients train it.
+
+    Parameters
+    ----------
+    params : dict of arrays
+        The parameters, by the names of `shapes`, of one library and dtype.
+    config : Config
+        Sizes and choices.
+    x : (..., n) integer array, or (..., n, inputs) array
+        Tokens, or vectors.
+    attention : None, Pattern, FeatureMap or callable, or a list of them
+        How heads attend: exactly, over a pattern, by features, or by a function ``f(q, k, v, causal=, key_mask=)`` of
+        heads (..., h, n, d); for all layers, or for each. Where heads of keys serve groups, q is (..., h, g, n, d) and
+        k and v are (..., h, 1, n, d).
+    key_mask : (..., n) bool array, optional
+        True where there is a token.
+    types : (..., n) integer array, optional
+        Type of each token, where the config has types; 0 by default.
+    memory : Memory, optional
+        What `remember` made of an encoder's rows, where the config has cross attention.
+
+    Returns
+    -------
+    array
+        Logits (..., n, vocab); logits (..., classes) of the mean over tokens; or rows (..., n, dim).
+
+    Raises
+    ------
+    DTypeError, ShapeError, EmptyInputError, ParameterError, MixedLibraryError
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> from kernattn.transformer import Config, forward, initial_params
+    >>> config = Config(dim=8, layers=2, heads=2, vocab=5, length=16)
+    >>> tokens = np.array([[0, 3, 1, 4]])
+    >>> forward(initial_params(config), config, tokens, attention=ka.features.elu1()).shape
+    (1, 4, 5)
+    """
+    how = checked(params, config, x, attention, key_mask, memory)
+    mask = heads_mask(config, key_mask)
+
+    def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
+        return how[layer].whole(q, k, v, mask, config.causal)
+
+    rows = embedded(params, config, x, counted(config, x), types)
+    rows = through(params, config, rows, turns(config, counted(config, x), rows), attending, crossing_of(how, memory))
+    if config.output == "classes":
+        rows = mean(rows, key_mask)
+    return output(params, config, rows)
+
+
+def remember(
+    params: Params,
+    config: Config,
+    rows: Array,
+    *,
+    attention: Kind | Sequence[Kind] = None,
+    key_mask: Array | None = None,
+) -> Memory:
+    r"""Return what cross attention needs of an encoder's rows: their keys and values, or :math:`\sum \phi(k) v^T`.
+
+    Parameters
+    ----------
+    params : dict of arrays
+        Parameters of the decoder.
+    config : Config
+        Of the decoder, which has cross attention.
+    rows : (..., n, dim) array
+        Rows of the encoder.
+    attention : None or FeatureMap, or a list of them
+        How the decoder's heads attend to them.
+    key_mask : (..., n) bool array, optional
+        True where there is a row.
+
+    Returns
+    -------
+    Memory
+        What `forward`, `prefill` and `step` read.
+
+    Raises
+    ------
+    DTypeError, ShapeError, ParameterError, MixedLibraryError
+        If an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from kernattn.transformer import Config, forward, initial_params, remember
+    >>> config = Config(dim=8, layers=1, heads=2, vocab=5, length=16, cross=True)
+    >>> params = initial_params(config)
+    >>> memory = remember(params, config, np.ones((1, 7, 8), np.float32))
+    >>> forward(params, config, np.array([[0, 3]]), memory=memory).shape
+    (1, 2, 5)
+    """
+    instance_of("config", config, Config)
+    beside = checked_params(params, config)
+    how = attends(attention, config.layers)
+    if not config.cross:
+        raise ParameterError("remember is for a config with cross=True; got cross=False")
+    namespace(params=beside, rows=rows)
+    if rows.ndim < 2 or rows.shape[-1] != config.dim:
+        raise ShapeError(f"rows must be (..., n, {config.dim}); got shape {tuple(rows.shape)}")
+    check_mask(key_mask, rows.shape[:-1])
+    mask = heads_mask(config, key_mask)
+    layers: list[LayerState] = []
+    for layer, each in enumerate(how):
+        name = f"layers.{layer}.cross"
+        k, v = (alone(config, heads_of(linear(params, f"{name}.{part}", rows), config.key_heads)) for part in "kv")
+        layers.append(each.remembered(k, v, mask))
+    return Memory(tuple(layers))
+
+
+def prefill(
+    params: Params,
+    config: Config,
+    x: Array,
+    *,
+    attention: Kind | Sequence[Kind] = None,
+    lengths: Array | None = None,
+    types: Array | None = None,
+    memory: Memory | None = None,
+) -> tuple[Array, State]:
+    """Return the outputs of whole prompts, and the state from which `step` goes on.
+
+    Parameters
+    ----------
+    params : dict of arrays
+        The parameters.
+    config : Config
+        Sizes and choices; causal.
+    x : (..., n) integer array, or (..., n, inputs) array
+        Tokens, or vectors.
+    attention : None, Pattern or FeatureMap, or a list of them
+        As in `forward`; patterns are those that rows of any number have.
+    lengths : (...) integer array, optional
+        Tokens of each prompt, at the beginning of its row, where they are of unequal length.
+    types : (..., n) integer array, optional
+        As in `forward`.
+    memory : Memory, optional
+        As in `forward`.
+
+    Returns
+    -------
+    out : (..., n, vocab) or (..., n, dim) array
+        Outputs of all tokens; those of a prompt's last token stand at its length less one.
+    state : State
+        The state after the prompts.
+
+    Raises
+    ------
+    DTypeError, ShapeError, EmptyInputError, ParameterError, MixedLibraryError
+        Before any work, if an argument does not fit, or attention is by a function.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> from kernattn.transformer import Config, initial_params, prefill, step
+    >>> config = Config(dim=8, layers=2, heads=2, vocab=5, length=16)
+    >>> params, phi = initial_params(config), ka.features.elu1()
+    >>> out, state = prefill(params, config, np.array([[0, 3, 1]]), attention=phi)
+    >>> out, state = step(params, config, state, np.array([4]), attention=phi)
+    >>> out.shape
+    (1, 5)
+    """
+    mask = None if lengths is None else present(config, x, lengths)
+    how = checked(params, config, x, attention, mask, memory)
+    check_steps(config)
+    if lengths is not None and any(getattr(each, "pattern", None) is not None for each in how):
+        raise ParameterError("a pattern counts tokens from the end: prompts must be of one length; got lengths")
+    of_heads = heads_mask(config, mask)
+    layers: list[LayerState] = []
+
+    def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
+        out, state = how[layer].begun(q, k, v, of_heads)
+        layers.append(state)
+        return out
+
+    rows = embedded(params, config, x, counted(config, x), types)
+    rows = through(params, config, rows, turns(config, counted(config, x), rows), attending, crossing_of(how, memory))
+    after = counted(config, x)[..., -1] + 1 if lengths is None else lengths
+    return output(params, config, rows), State(tuple(layers), after, memory)
+
+
+def step(
+    params: Params,
+    config: Config,
+    state: State,
+    x: Array,
+    *,
+    attention: Kind | Sequence[Kind] = None,
+    types: Array | None = None,
+) -> tuple[Array, State]:
+    r"""Take one token: what `forward` gives for it as the last one, from a state that does not grow.
+
+    Attention by a feature map remembers S and z (Katharopoulos et al. 2020, eqs. 16 to 20); exact attention remembers
+    all keys and values, and does grow.
+
+    Parameters
+    ----------
+    params : dict of arrays
+        The parameters.
+    config : Config
+        Sizes and choices.
+    state : State
+        The state before the token, which stays as it is.
+    x : (...) integer array, or (..., inputs) array
+        The token, or vector.
+    attention : None, Pattern or FeatureMap, or a list of them
+        As in `prefill`.
+    types : (...) integer array, optional
+        Its type.
+
+    Returns
+    -------
+    out : (..., vocab) or (..., dim) array
+        Output of the token.
+    state : State
+        The state after it.
+
+    Raises
+    ------
+    DTypeError, ShapeError, ParameterError, StateMismatchError, MixedLibraryError
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    See `prefill`.
+    """
+    instance_of("state", state, State)
+    x = x[..., None] if config.vocab is not None else x[..., None, :]
+    how = checked(params, config, x, attention, None, state.memory)
+    check_steps(config)
+    if len(state.layers) != config.layers:
+        raise StateMismatchError(f"state must be of {config.layers} layers; got {len(state.layers)}")
+    most = limit(config)
+    if most is not None and largest(state.positions) >= most:
+        raise ParameterError(f"the token must stand before position {most}, the most that the config has")
+    layers: list[LayerState] = []
+
+    def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
+        out, new = how[layer].stepped(state.layers[layer], q, k, v)
+        layers.append(new)
+        return out
+
+    at = state.positions[..., None]
+    rows = embedded(params, config, x, at, None if types is None else types[..., None])
+    rows = through(params, config, rows, turns(config, at, rows), attending, crossing_of(how, state.memory))
+    return output(params, config, rows)[..., 0, :], State(tuple(layers), state.positions + 1, state.memory)

@@ -1,0 +1,173 @@
+"""Parameters of a transformer: a plain dictionary of arrays, (in, out) where they multiply rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Array, check_floating, namespace
+from kernattn._check import instance_of, one_of, shown
+from kernattn._random import RNG, generator
+from kernattn.errors import DTypeError, ParameterError, ShapeError
+from kernattn.transformer._config import Config
+
+__all__ = ["checked_params", "drawn", "initial_params", "layer_shapes", "shapes"]
+
+
+def shapes(config: Config) -> dict[str, tuple[int, ...]]:
+    """Return the name and the shape of every parameter, in order of use.
+
+    Parameters
+    ----------
+    config : Config
+        Sizes and choices.
+
+    Returns
+    -------
+    dict
+        Names and shapes.
+
+    Examples
+    --------
+    >>> from kernattn.transformer import Config, shapes
+    >>> list(shapes(Config(dim=8, layers=1, heads=2, vocab=5, positions=None, bias=False)))[:3]
+    ['embed.tokens', 'layers.0.attention.norm.scale', 'layers.0.attention.q.weight']
+    """
+    instance_of("config", config, Config)
+    return dict(_shapes(config))
+
+
+def _shapes(c: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
+    if c.vocab is not None:
+        yield "embed.tokens", (c.vocab, c.dim)
+    else:
+        yield from _linear(c, "embed.inputs", c.inputs or 0, c.dim)
+    if c.positions == "learnt":
+        yield "embed.positions", (c.length or 0, c.dim)
+    for axis, size in enumerate(c.grid or ()):
+        yield f"embed.positions.{axis}", (size, c.dim)
+    if c.types:
+        yield "embed.types", (c.types, c.dim)
+    if c.embedding_norm:
+        yield from _norm(c, "embed.norm")
+    for i in range(c.layers):
+        yield from layer_shapes(c, f"layers.{i}")
+    if c.norm_first:
+        yield from _norm(c, "norm")
+    if c.output == "tokens":
+        yield from _linear(c, "output", c.dim, c.vocab or 0)
+    if c.output == "classes":
+        yield from _linear(c, "output", c.dim, c.classes or 0)
+
+
+def layer_shapes(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield the parameters of a layer."""
+    yield from _attention(c, f"{name}.attention")
+    if c.cross:
+        yield from _attention(c, f"{name}.cross")
+    yield from _feed_forward(c, f"{name}.feed_forward")
+
+
+def _attention(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from _norm(c, f"{name}.norm")
+    for part, heads in (("q", c.heads), ("k", c.key_heads), ("v", c.key_heads)):
+        yield from _linear(c, f"{name}.{part}", c.dim, heads * c.head_width)
+    yield from _linear(c, f"{name}.out", c.heads * c.head_width, c.dim)
+
+
+def _feed_forward(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield from _norm(c, f"{name}.norm")
+    for part in ("gate", "up") if c.activation == "swiglu" else ("up",):
+        yield from _linear(c, f"{name}.{part}", c.dim, c.hidden_width)
+    yield from _linear(c, f"{name}.down", c.hidden_width, c.dim)
+
+
+def _linear(c: Config, name: str, rows: int, columns: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (rows, columns)
+    if c.bias:
+        yield f"{name}.bias", (columns,)
+
+
+def _norm(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.scale", (c.dim,)
+    if c.norm == "layer" and c.bias:
+        yield f"{name}.bias", (c.dim,)
+
+
+def initial_params(config: Config, rng: RNG = 0, dtype: str = "float32") -> dict[str, NDArray[Any]]:
+    r"""Return parameters to begin training with: weights :math:`N(0, 1/\mathrm{in})`, embeddings :math:`N(0, .02^2)`.
+
+    What a layer adds to its input is smaller by the root of 2 L, so that rows do not grow with the depth (Radford et
+    al. 2019). Biases are 0 and scales of norms 1.
+
+    Parameters
+    ----------
+    config : Config
+        Sizes and choices.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Source of the draw.
+    dtype : {"float32", "float64"}
+        Of the arrays.
+
+    Returns
+    -------
+    dict of numpy.ndarray
+        The parameters by the names of `shapes`.
+
+    Raises
+    ------
+    DTypeError, ParameterError
+        If an argument is not one of those allowed.
+
+    Examples
+    --------
+    >>> from kernattn.transformer import Config, initial_params
+    >>> config = Config(dim=8, layers=1, heads=2, vocab=5, positions=None)
+    >>> initial_params(config)["layers.0.attention.q.weight"].shape
+    (8, 8)
+    """
+    return drawn(shapes(config), config, rng, dtype)
+
+
+def drawn(wanted: Mapping[str, tuple[int, ...]], config: Config, rng: RNG, dtype: str) -> dict[str, NDArray[Any]]:
+    """Return parameters of these shapes to begin with."""
+    source = generator(rng)
+    one_of("dtype", dtype, ("float32", "float64"))
+    values = {}
+    for name, shape in wanted.items():
+        if name.endswith("scale"):
+            value = np.ones(shape)
+        elif name.endswith("bias"):
+            value = np.zeros(shape)
+        else:
+            size = 0.02 if name.startswith("embed.") and not name.endswith("weight") else shape[0] ** -0.5
+            last = name.endswith(("out.weight", "down.weight"))
+            value = size / ((2 * config.layers) ** 0.5 if last else 1) * source.standard_normal(shape)
+        values[name] = value.astype(dtype)
+    return values
+
+
+def checked_params(
+    params: Mapping[str, Array], config: Config, wanted: Mapping[str, tuple[int, ...]] | None = None
+) -> Array:
+    """Return a parameter, beside which the others are, unless one is missing, too many or of another shape."""
+    given: object = params
+    if not isinstance(given, Mapping) or not given:
+        raise DTypeError(f"params must be a dictionary of arrays; got {shown(params)}")
+    wanted = shapes(config) if wanted is None else wanted
+    missing, more = [name for name in wanted if name not in params], [name for name in params if name not in wanted]
+    if missing or more:
+        told = [f"{what} {', '.join(names[:5])}" for what, names in (("lack", missing), ("hold", more)) if names]
+        raise ParameterError(f"params must be those of the config, as shapes(config) tells; they {' and '.join(told)}")
+    namespace(params=params[next(iter(wanted))])
+    dtypes = set()
+    for name, shape in wanted.items():
+        dtypes.add(check_floating(name, params[name]))
+        if tuple(params[name].shape) != shape:
+            raise ShapeError(f"params[{name!r}] must be {shape}; got shape {tuple(params[name].shape)}")
+    if len(dtypes) > 1:
+        raise DTypeError(f"params must be of one dtype; got {', '.join(sorted(dtypes))}")
+    return params[next(iter(wanted))]

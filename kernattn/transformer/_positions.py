@@ -1,0 +1,79 @@
+"""How a token tells where it stands."""
+
+from __future__ import annotations
+
+from math import prod
+from typing import NamedTuple
+
+from kernattn._array import Array, namespace, placement
+from kernattn.transformer._config import Config
+from kernattn.transformer._parts import Params
+
+__all__ = ["Turns", "limit", "position_rows", "taken", "turned", "turns"]
+
+
+class Turns(NamedTuple):
+    """Cosines and sines (..., 1, n, d / 2) by which rotary positions turn queries and keys."""
+
+    cos: Array
+    sin: Array
+
+
+def limit(config: Config) -> int | None:
+    """Return the most positions that there are."""
+    return config.length if config.grid is None else prod(config.grid)
+
+
+def taken(table: Array, at: Array) -> Array:
+    """Return rows of a table (rows, d) at indices (...): (..., d)."""
+    xp = namespace(table=table)
+    return xp.reshape(xp.take(table, xp.reshape(at, (-1,)), axis=0), (*at.shape, table.shape[-1]))
+
+
+def position_rows(params: Params, config: Config, positions: Array, like: Array) -> Array | None:
+    """Return what is added to embeddings at positions (..., n): (..., n, dim), or None."""
+    if config.positions == "learnt":
+        return taken(params["embed.positions"], positions)
+    if config.positions == "sinusoidal":
+        return _waves(config, positions, like)
+    if config.grid is None:
+        return None
+    rows, left = None, positions
+    for axis in range(len(config.grid) - 1, -1, -1):
+        part = taken(params[f"embed.positions.{axis}"], left % config.grid[axis])
+        rows, left = part if rows is None else rows + part, left // config.grid[axis]
+    return rows
+
+
+def _angles(config: Config, positions: Array, like: Array, width: int) -> Array:
+    """Return p / theta^(2 i / width), (..., n, ceil(width / 2)), in the dtype of `like` but float32 at least."""
+    xp = namespace(like=like)
+    dtype = like.dtype if like.dtype == xp.float64 else xp.float32
+    halves = xp.arange((width + 1) // 2, dtype=dtype, **placement(like))
+    rates = xp.exp(halves * (-2.0 / width) * xp.log(xp.full_like(halves, config.theta)))
+    return xp.astype(positions, dtype)[..., None] * rates
+
+
+def _waves(config: Config, positions: Array, like: Array) -> Array:
+    """Return sines and cosines, interleaved (Vaswani et al. 2017)."""
+    xp, angles = namespace(like=like), _angles(config, positions, like, config.dim)
+    waves = xp.stack([xp.sin(angles), xp.cos(angles)], axis=-1)
+    waves = xp.reshape(waves, (*angles.shape[:-1], 2 * angles.shape[-1]))
+    return xp.astype(waves[..., : config.dim], like.dtype, copy=False)
+
+
+def turns(config: Config, positions: Array, like: Array) -> Turns | None:
+    """Return what rotary positions turn queries and keys by, or None."""
+    if config.positions != "rotary":
+        return None
+    xp, angles = namespace(like=like), _angles(config, positions, like, config.head_width)[..., None, :, :]
+    return Turns(*(xp.astype(part, like.dtype, copy=False) for part in (xp.cos(angles), xp.sin(angles))))
+
+
+def turned(x: Array, by: Turns | None) -> Array:
+    """Return heads (..., h, n, d) of which the pairs (i, i + d / 2) are turned."""
+    if by is None:
+        return x
+    half = x.shape[-1] // 2
+    a, b = x[..., :half], x[..., half:]
+    return namespace(x=x).concat([a * by.cos - b * by.sin, b * by.cos + a * by.sin], axis=-1)

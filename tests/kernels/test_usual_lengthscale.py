@@ -1,0 +1,45 @@
+"""Half the root mean square distance of two rows."""
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+import kernattn as ka
+from kernattn.errors import EmptyInputError, ParameterError, ShapeError
+
+X = np.random.default_rng(0).standard_normal((50, 3)) * [1.0, 2.0, 0.1] + 7
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_of_distances(xp, dtype, monkeypatch):
+    rows = X.astype(dtype).astype(np.float64)
+    wanted = np.sqrt(np.mean(cdist(rows, rows) ** 2)) / 2
+    with xp.wide():
+        assert ka.kernels.usual_lengthscale(xp.asarray(X, dtype)) == pytest.approx(wanted, rel=1e-12)
+        monkeypatch.setattr("kernattn.kernels._usual.STRIP", 7)
+        assert ka.kernels.usual_lengthscale(xp.asarray(X, dtype)) == pytest.approx(wanted, rel=1e-12)
+
+
+def test_weights_count():
+    weights = np.random.default_rng(1).integers(0, 4, 50)
+    repeated = ka.kernels.usual_lengthscale(X.repeat(weights, axis=0))
+    assert ka.kernels.usual_lengthscale(X, weights.astype(float)) == pytest.approx(repeated, rel=1e-12)
+
+
+def test_equal_rows():
+    assert ka.kernels.usual_lengthscale(np.full((5, 2), 0.1)) == 1.0
+
+
+def test_refusals():
+    with pytest.raises(ShapeError, match=r"\(n, d\)"):
+        ka.kernels.usual_lengthscale(X[0])
+    with pytest.raises(ShapeError, match=r"weights \(n,\)"):
+        ka.kernels.usual_lengthscale(X, np.ones(3))
+    with pytest.raises(EmptyInputError):
+        ka.kernels.usual_lengthscale(X[:0])
+    for weights in (np.zeros(50), -np.ones(50), np.full(50, np.nan)):
+        with pytest.raises(ParameterError, match="weights must be 0 or more"):
+            ka.kernels.usual_lengthscale(X, weights)
+    for rows in (np.full((3, 2), np.nan), np.array([[1e200], [-1e200]])):
+        with pytest.raises(ParameterError, match="x must be finite"):
+            ka.kernels.usual_lengthscale(rows)

@@ -1,0 +1,148 @@
+"""Logistic regression against the gradient of its sum, and against scikit-learn."""
+
+import numpy as np
+import pytest
+from scipy.special import expit
+
+import kernattn as ka
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
+from xp import KINDS, to_numpy
+
+RNG = np.random.default_rng(0)
+X, NEW = RNG.standard_normal((400, 3)), RNG.standard_normal((50, 3))
+LATENT = np.sin(2 * X[:, 0]) + X[:, 1] * X[:, 2] + 0.7 * RNG.standard_normal(400)
+TWO, THREE = LATENT > 0.3, np.array(["low", "middle", "top"])[np.digitize(LATENT, [-0.5, 0.7])]
+W = RNG.integers(0, 3, 400).astype(float)
+PHI = ka.random_features(ka.kernels.Gaussian(1.5), dim=3, num_features=24, rng=0)
+
+
+def gradient(fit, phi, hit, w, ridge):
+    apart = w * (expit(phi @ fit.weights + fit.intercept) - hit)
+    return np.append(phi.T @ apart + ridge * fit.weights, apart.sum())
+
+
+@pytest.mark.parametrize("weights", [None, W], ids=["plain", "weighted"])
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("ridge", [1e-3, 1.0, 50.0])
+def test_the_gradient_is_0(ridge, intercept, weights):
+    fit = ka.solvers.logistic(PHI, X, TWO, ridge=ridge, weights=weights, intercept=intercept)
+    left = gradient(fit, PHI(X), TWO, np.ones(400) if weights is None else weights, ridge)
+    np.testing.assert_allclose(left[: None if intercept else -1], 0, atol=1e-6)
+    assert fit.converged
+    assert fit.iterations < 12
+    assert intercept or fit.intercept == 0
+
+
+@pytest.mark.parametrize("ridge", [0.05, 2.0])
+def test_scikit_learn(ridge):
+    linear = pytest.importorskip("sklearn.linear_model")
+    many = pytest.importorskip("sklearn.multiclass")
+    features, theirs = (
+        PHI(X),
+        linear.LogisticRegression(C=1 / ridge, tol=1e-10, max_iter=5000, solver="newton-cholesky"),
+    )
+    fit = ka.solvers.logistic(PHI, X, TWO, ridge=ridge)
+    theirs.fit(features, TWO)
+    np.testing.assert_allclose(fit.weights, theirs.coef_[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(fit.intercept, theirs.intercept_[0], rtol=0, atol=1e-6)
+    np.testing.assert_allclose(fit.predict_proba(NEW), theirs.predict_proba(PHI(NEW)), atol=1e-7)
+    np.testing.assert_array_equal(fit.predict(NEW), theirs.predict(PHI(NEW)))
+    rest = many.OneVsRestClassifier(theirs).fit(features, THREE)
+    fit = ka.solvers.logistic(PHI, X, THREE, ridge=ridge)
+    np.testing.assert_array_equal(fit.classes, rest.classes_)
+    np.testing.assert_allclose(fit.predict_proba(NEW), rest.predict_proba(PHI(NEW)), atol=1e-7)
+    np.testing.assert_array_equal(fit.predict(NEW), rest.predict(PHI(NEW)))
+
+
+def test_blocks_are_the_whole():
+    whole = ka.solvers.logistic(PHI, X, THREE, ridge=0.1, weights=W)
+    cuts = [slice(0, 150), slice(150, 151), slice(151, 400)]
+    blocks = [(X[cut], THREE[cut], W[cut]) for cut in cuts]
+    for given in (blocks, lambda: iter(blocks)):
+        fit = ka.solvers.logistic(PHI, given, ridge=0.1)
+        np.testing.assert_allclose(fit.weights, whole.weights, atol=1e-8)
+        np.testing.assert_allclose(fit.intercept, whole.intercept, atol=1e-8)
+
+
+@pytest.mark.parametrize("ridge", [1e-6, 1e-2])
+def test_classes_that_a_plane_divides(ridge):
+    x = np.concatenate([X[:50] - 100, X[50:100] + 100])
+    fit = ka.solvers.logistic(ka.features.elu1(), x, np.arange(100) >= 50, ridge=ridge)
+    assert fit.converged
+    assert np.isfinite(fit.weights).all()
+    np.testing.assert_array_equal(fit.predict(x), np.arange(100) >= 50)
+
+
+def test_rows_that_say_nothing_of_the_class():
+    fit = ka.solvers.logistic(PHI, X, RNG.permutation(TWO), ridge=1e4)
+    np.testing.assert_allclose(fit.predict_proba(NEW)[:, 1], TWO.mean(), atol=0.02)
+
+
+def test_too_few_steps_are_said():
+    fit = ka.solvers.logistic(PHI, X, TWO, ridge=1e-3, max_iterations=1)
+    assert not fit.converged
+    assert "NOT converged" in repr(fit)
+
+
+def test_several_classes_have_converged_when_each_has():
+    found = []
+    for steps in range(1, 9):
+        each = [
+            ka.solvers.logistic(PHI, X, label == THREE, ridge=1e-3, max_iterations=steps).converged
+            for label in np.unique(THREE)
+        ]
+        fit = ka.solvers.logistic(PHI, X, THREE, ridge=1e-3, max_iterations=steps)
+        assert fit.converged == all(each)
+        found.append(sum(each))
+    assert {1, 2} & set(found)
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=repr)
+def test_every_kind_of_array(kind):
+    wanted = ka.solvers.logistic(PHI, X, TWO, ridge=0.1)
+    with kind.wide():
+        fit = ka.solvers.logistic(PHI, kind.asarray(X), TWO, ridge=0.1)
+        chances = fit.predict_proba(kind.asarray(NEW))
+    assert kind.holds(chances)
+    np.testing.assert_allclose(to_numpy(chances), wanted.predict_proba(NEW), atol=1e-6)
+
+
+def test_more_errors():
+    for labels in ([1, "a"], [None, "a"]):
+        with pytest.raises(DTypeError, match="y must hold numbers, booleans or strings"):
+            ka.solvers.logistic(PHI, X[:2], np.array(labels, object), ridge=1.0)
+    for weights, error in (([1.0, 1.0], DTypeError), (np.ones((2, 1)), ShapeError), (np.zeros(2), ParameterError)):
+        with pytest.raises(error, match="weights"):
+            ka.solvers.logistic(PHI, X[:2], [0, 1], ridge=1.0, weights=weights)
+    with pytest.raises(ParameterError, match="must return an iterable of blocks; got None"):
+        ka.solvers.logistic(PHI, lambda: None, ridge=1.0)
+    with pytest.raises(ParameterError, match="ridge must be well above the rounding"):
+        ka.solvers.logistic(PHI, np.tile(X[:1], (200, 1)), np.arange(200) % 2, ridge=1e-30)
+
+
+def test_errors():
+    bad = X.copy()
+    bad[3] = np.nan
+    with pytest.raises(ParameterError, match="x must be finite; NaN or infinity in row 3"):
+        ka.solvers.logistic(PHI, bad, TWO, ridge=1.0)
+    with pytest.raises(ParameterError, match="y must be finite; NaN or infinity in row 1"):
+        ka.solvers.logistic(PHI, X, np.where(np.arange(400) == 1, np.nan, 1.0), ridge=1.0)
+    with pytest.raises(ParameterError, match="two classes or more"):
+        ka.solvers.logistic(PHI, X, np.zeros(400), ridge=1.0)
+    for ridge in (0.0, -1.0):
+        with pytest.raises(ParameterError, match="ridge must be"):
+            ka.solvers.logistic(PHI, X, TWO, ridge=ridge)
+    with pytest.raises(ShapeError, match=r"x and y must be \(n, d\) and \(n,\)"):
+        ka.solvers.logistic(PHI, X, TWO[:10], ridge=1.0)
+    with pytest.raises(ParameterError, match="weights must be 0 or more; another number in row 0"):
+        ka.solvers.logistic(PHI, X, TWO, weights=np.where(np.arange(400) == 0, -1.0, 1.0), ridge=1.0)
+    with pytest.raises(ParameterError, match="walked again"):
+        ka.solvers.logistic(PHI, iter([(X, TWO)]), ridge=1.0)
+    with pytest.raises(ParameterError, match="a block must be"):
+        ka.solvers.logistic(PHI, [X], ridge=1.0)
+    with pytest.raises(ParameterError, match="y must be given"):
+        ka.solvers.logistic(PHI, X, ridge=1.0)
+    with pytest.raises(EmptyInputError, match="no block"):
+        ka.solvers.logistic(PHI, [], ridge=1.0)
+    with pytest.raises(DTypeError, match="phi"):
+        ka.solvers.logistic("gaussian", X, TWO, ridge=1.0)

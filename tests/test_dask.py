@@ -1,0 +1,357 @@
+"""Dask arrays: what travels to workers, sums in an order of their own, and workers that are lost."""
+
+import os
+import pickle
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("dask.array")
+
+import dask
+import dask.array as da
+
+import kernattn as ka
+import kernattn.dask
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
+from solvers.test_moments import assert_same
+
+GAUSSIAN = ka.kernels.Gaussian(lengthscale=np.array([1.0, 2.0, 0.5]))
+RECIPE = ka.dask.Recipe(GAUSSIAN, 3, 16, rng=3)
+PHI = ka.random_features(GAUSSIAN, 3, 16, rng=3)
+FAVOR = ka.dask.Recipe(ka.kernels.Softmax(), 4, 32)
+RNG = np.random.default_rng(0)
+X, Y, W = RNG.standard_normal((100, 3)), RNG.standard_normal((100, 2)), RNG.uniform(size=100)
+Q = RNG.standard_normal((2, 3, 50, 4))
+K, V = RNG.standard_normal((2, 1, 50, 4)), RNG.standard_normal((2, 1, 50, 5))
+
+
+@pytest.fixture(autouse=True)
+def synchronous():
+    with dask.config.set(scheduler="synchronous"):
+        yield
+
+
+def chunked(array, *chunks):
+    return da.from_array(array, chunks=chunks)
+
+
+def unknown(array, rows):
+    """The same rows, of numbers that Dask does not know."""
+    array = chunked(array, rows, *array.shape[1:])
+    return array.map_blocks(lambda block: block, chunks=((np.nan,) * array.numblocks[0], *array.chunks[1:]))
+
+
+def tasks(collection):
+    """Bytes of each task, as a scheduler would send them."""
+    return {key: len(pickle.dumps(task)) for key, task in dict(collection.__dask_graph__()).items()}
+
+
+# features
+
+
+@pytest.mark.parametrize("phi", [PHI, RECIPE], ids=["map", "recipe"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_features_are_those_of_the_chunks(phi, dtype):
+    x = X.astype(dtype).reshape(4, 25, 3)
+    found = ka.dask.features(phi, chunked(x, 2, 10, -1))
+    assert (found.shape, found.dtype, found.chunks) == ((4, 25, 16), dtype, ((2, 2), (10, 10, 5), (16,)))
+    np.testing.assert_array_equal(found.compute(), PHI(x))
+
+
+def test_chunks_along_the_features_are_put_together():
+    np.testing.assert_array_equal(ka.dask.features(PHI, chunked(X, 30, 2)).compute(), PHI(X))
+
+
+def test_rows_of_unknown_number():
+    x = unknown(X, 30)
+    some = x[x[:, 0] > 1.5]
+    np.testing.assert_array_equal(ka.dask.features(RECIPE, some).compute(), PHI(X[X[:, 0] > 1.5]))
+    np.testing.assert_array_equal(ka.dask.features(RECIPE, x[x[:, 0] > 9]).compute(), np.empty((0, 16)))
+
+
+def test_asymmetric_and_deterministic_maps():
+    data = RNG.standard_normal((20, 3))
+    for phi in (ka.features.elu1(), ka.random_features(GAUSSIAN, 3, 8, "favor_sharp_asymmetric", data=data)):
+        np.testing.assert_array_equal(ka.dask.features(phi, chunked(X, 30, -1)).compute(), phi(X))
+
+
+# what travels
+
+
+def test_a_recipe_is_a_value_that_pickles():
+    again = pickle.loads(pickle.dumps(RECIPE))
+    assert again == RECIPE
+    assert again.map() is RECIPE.map()
+    assert again.map().fingerprint == PHI.fingerprint
+    assert len(pickle.dumps(RECIPE)) < 700
+
+
+def test_recipes_are_checked():
+    for given in ({"kernel": "Gaussian"}, {"kernel": PHI}):
+        with pytest.raises(DTypeError, match="kernel must be a Kernel"):
+            ka.dask.Recipe(**{"dim": 3, "num_features": 8} | given)
+    for name in ("dim", "num_features", "rng"):
+        with pytest.raises(ParameterError, match=f"{name} must be"):
+            ka.dask.Recipe(GAUSSIAN, **{"dim": 3, "num_features": 8, "rng": 0} | {name: -1})
+    with pytest.raises(ParameterError, match="rng must be"):
+        ka.dask.Recipe(GAUSSIAN, 3, 8, rng=np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("columns", [64, 1024])
+def test_tasks_hold_a_recipe_and_not_frequencies(columns):
+    recipe = ka.dask.Recipe(ka.kernels.Gaussian(), columns, 1024)
+    x = da.zeros((1000, columns), chunks=(10, -1))
+    q = da.zeros((1000, columns), chunks=(50, -1))
+    for collection in (
+        ka.dask.features(recipe, x),
+        ka.dask.moments(recipe, x, x[:, 0], fold=8),
+        ka.dask.linear_attention(q, q, q, recipe),
+        ka.dask.causal_linear_attention(q, q, q, recipe)[0],
+    ):
+        assert max(tasks(collection).values()) < 4000
+
+
+def test_a_map_is_one_key_of_the_graph():
+    phi = ka.random_features(ka.kernels.Gaussian(), 64, 1024)
+    x = da.zeros((1000, 64), chunks=(10, -1))
+    for collection in (ka.dask.features(phi, x), ka.dask.moments(phi, x), ka.dask.linear_attention(x, x, x, phi)):
+        sizes = tasks(collection)
+        whole = sizes.pop(f"kernattn-map-{phi.fingerprint}")
+        assert whole > phi.omega.nbytes
+        assert max(sizes.values()) < 4000
+
+
+def test_sums_travel_without_the_map():
+    graph = ka.dask.moments(RECIPE, chunked(X, 10, -1), fold=2)
+    leaves = [(graph.key[0], i) for i in range(5)]
+    sums = dask.get(dict(graph.__dask_graph__()), leaves)
+    assert {each.fingerprint for each in sums} == {PHI.fingerprint}
+    assert all(not isinstance(each.phi, ka.features.FeatureMap) for each in sums)
+
+
+def test_another_draw_on_a_worker_is_refused():
+    x = chunked(X, 50, -1)
+    found = ka.dask.features(RECIPE, x)
+    from kernattn.dask import _recipe
+
+    _recipe._map.cache_clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_recipe, "random_features", lambda *args, rng: ka.random_features(*args, rng=rng + 1))
+        with pytest.raises(StateMismatchError, match="another one on this worker"):
+            found.compute()
+    _recipe._map.cache_clear()
+
+
+# moments
+
+
+@pytest.mark.parametrize("fold", [1, 3, 100])
+@pytest.mark.parametrize("rows", [7, 30, 100])
+def test_moments_are_those_of_the_rows(fold, rows):
+    x, y, w = chunked(X, rows, 2), chunked(Y, 50, 1), chunked(W, 100)
+    found = ka.dask.moments(RECIPE, x, y, weights=w, fold=fold).compute()
+    assert_same(found, ka.solvers.moments(PHI, X, Y, weights=W))
+    assert found.phi.fingerprint == PHI.fingerprint
+    assert_same(ka.dask.moments(PHI, x, fold=fold).compute(), ka.solvers.moments(PHI, X))
+    vector = ka.dask.moments(PHI, x, y[:, 0], fold=fold).compute()
+    assert vector.vector
+    assert_same(vector, ka.solvers.moments(PHI, X, Y[:, 0]))
+
+
+def test_any_schedule_gives_the_same_bits():
+    x, y = chunked(X, 3, -1), chunked(Y, 3, -1)
+    found = ka.dask.moments(RECIPE, x, y, fold=2)
+    first = found.compute()
+    for _ in range(3):
+        assert_same(found.compute(scheduler="threads", num_workers=4), first, exact=True)
+
+
+def test_folds_at_once():
+    x, y = chunked(X, 10, -1), chunked(Y, 10, -1)
+    found = dask.compute(*(ka.dask.moments(RECIPE, x[i::3], y[i::3], fold=2) for i in range(3)))
+    for i, fold in enumerate(found):
+        assert_same(fold, ka.solvers.moments(PHI, X[i::3], Y[i::3]))
+
+
+def test_moments_of_rows_of_unknown_number():
+    x, y = unknown(X, 30), unknown(Y, 30)
+    keep = x[:, 0] > 1.5
+    found = ka.dask.moments(RECIPE, x[keep], y[keep], fold=2).compute()
+    assert_same(found, ka.solvers.moments(PHI, X[X[:, 0] > 1.5], Y[X[:, 0] > 1.5]))
+    none = ka.dask.moments(RECIPE, x[x[:, 0] > 9], y[x[:, 0] > 9, 0]).compute()
+    assert_same(none, ka.solvers.initial_moments(PHI, 0))
+
+
+def test_a_bad_row_is_named_with_its_chunk():
+    x = X.copy()
+    x[61, 1] = np.nan
+    with pytest.raises(ParameterError, match="x must be finite; NaN or infinity in row 1") as found:
+        ka.dask.moments(RECIPE, chunked(x, 10, -1), fold=4).compute()
+    assert found.value.__notes__ == ["in chunk 6, counted from 0"]
+
+
+def test_the_sums_given_stay_as_they_are():
+    one = ka.dask.moments(RECIPE, chunked(X, 10, -1), fold=3)
+    first, both = dask.compute(one, dask.delayed(ka.solvers.merge)(one, one))
+    assert both.n == 200
+    assert_same(first, ka.solvers.moments(PHI, X))
+
+
+def test_refusals_come_at_once():
+    x, y = chunked(X, 10, -1), chunked(Y, 10, -1)
+    refused = [
+        (DTypeError, "x must be a Dask array", lambda: ka.dask.moments(PHI, X)),
+        (DTypeError, "y must be a Dask array", lambda: ka.dask.moments(PHI, x, Y)),
+        (DTypeError, "phi must be a FeatureMap", lambda: ka.dask.moments(ka.kernels.Gaussian(), x)),
+        (DTypeError, "x must have one of the dtypes", lambda: ka.dask.features(PHI, x.astype(int))),
+        (DTypeError, "y must have one of the dtypes", lambda: ka.dask.moments(PHI, x, y.astype(int))),
+        (ShapeError, "x must have d = 3 columns", lambda: ka.dask.features(PHI, x[:, :2])),
+        (EmptyInputError, "x must not be empty", lambda: ka.dask.features(PHI, x[:0])),
+        (ShapeError, r"x must be \(n, d\)", lambda: ka.dask.moments(PHI, x[None])),
+        (ShapeError, r"y must be \(100,\) or \(100, c\)", lambda: ka.dask.moments(PHI, x, y[:90])),
+        (ShapeError, "in 10 chunks", lambda: ka.dask.moments(PHI, x, chunked(Y[:90], 9, -1))),
+        (ShapeError, "in 5 chunks", lambda: ka.dask.moments(PHI, x, unknown(Y, 20))),
+        (EmptyInputError, "y must not be empty", lambda: ka.dask.moments(PHI, x, y[:, :0])),
+        (ShapeError, r"weights must be \(100,\)", lambda: ka.dask.moments(PHI, x, weights=y)),
+        (ParameterError, "fold must be", lambda: ka.dask.moments(PHI, x, fold=0)),
+        (ParameterError, "products must be", lambda: ka.dask.moments(PHI, x, products="float16")),
+    ]
+    for error, words, call in refused:
+        with pytest.raises(error, match=words):
+            call()
+
+
+def test_a_chunk_is_loaded_once_for_rows_and_targets():
+    loaded = []
+    x = chunked(X, 10, -1).map_blocks(lambda block: loaded.append(1) or block, dtype=X.dtype, meta=X[:0])
+    ka.dask.moments(RECIPE, x, x[:, :1], weights=abs(x[:, 1])).compute()
+    assert len(loaded) == 10
+
+
+# attention
+
+
+def attended(chunks, lead=(1, -1)):
+    q, k, v = (chunked(a, *lead, chunks, 2) for a in (Q, K, V))
+    return q, k, v
+
+
+@pytest.mark.parametrize("phi", [ka.features.elu1(), FAVOR], ids=["elu1", "favor"])
+@pytest.mark.parametrize("chunks", [50, 13, 1, (1, 30, 19)], ids=str)
+def test_attention_in_chunks_is_attention(phi, chunks):
+    here = phi.map() if phi is FAVOR else phi
+    q, k, v = attended(chunks)
+    found = ka.dask.linear_attention(q.rechunk({2: 17}), k, v, phi)
+    assert (found.chunks[2], found.chunks[3]) == ((17, 17, 16), (5,))
+    np.testing.assert_allclose(found.compute(), ka.linear_attention(Q, K, V, here), rtol=1e-12, atol=1e-12)
+    found = dask.compute(*ka.dask.causal_linear_attention(q, k, v, phi))
+    assert_causal(found, ka.causal_linear_attention(Q, K, V, here))
+
+
+def assert_causal(found, expected, tolerance=1e-12):
+    for a, b in zip((found[0], *found[1]), (expected[0], *expected[1]), strict=True):
+        np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
+
+
+def test_attention_of_one_sequence_in_float32():
+    q, k, v = (a[0, 0].astype("f4") for a in (Q, K, V))
+    lazy = [chunked(a, 9, -1) for a in (q, k, v)]
+    out, state = dask.compute(*ka.dask.causal_linear_attention(*lazy, FAVOR))
+    assert out.dtype == state.s.dtype == "f4"
+    assert_causal((out, state), ka.causal_linear_attention(q, k, v, FAVOR.map()), 1e-5)
+
+
+@pytest.mark.parametrize("lazily", [False, True])
+def test_attention_goes_on_from_a_state(lazily):
+    expected, last = ka.causal_linear_attention(Q, K, V, FAVOR.map())
+    parts = [[a[..., i, :] for a in (Q, K, V)] for i in (slice(20), slice(20, 50))]
+    first, second = ([chunked(a, 1, -1, 8, -1) for a in part] for part in parts)
+    out, state = ka.dask.causal_linear_attention(*first, FAVOR)
+    if not lazily:
+        (state,) = dask.compute(state)
+    more, state = ka.dask.causal_linear_attention(*second, FAVOR, state=state)
+    assert_causal(dask.compute(da.concatenate([out, more], axis=-2), state), (expected, last))
+
+
+def test_chunks_do_not_see_later_ones():
+    q, k, v = attended(10)
+    out, _ = ka.dask.causal_linear_attention(q, k, v, FAVOR)
+    wrecked = [da.concatenate([a[..., :30, :], a[..., 30:, :] * np.nan], axis=-2) for a in (q, k, v)]
+    part, _ = ka.dask.causal_linear_attention(*wrecked, FAVOR)
+    np.testing.assert_array_equal(part[..., :30, :].compute(), out[..., :30, :].compute())
+
+
+def test_chunks_that_do_not_fit_are_refused():
+    q, k, v = attended(10)
+    other = ka.key_state(K, V, ka.features.elu1())
+    with pytest.raises(ShapeError, match=r"k and v must have the same chunks along axis -2: give v.rechunk\(\{2: k"):
+        ka.dask.linear_attention(q, k, v.rechunk({2: 25}), FAVOR)
+    with pytest.raises(ShapeError, match="k and q must have the same chunks along axis -2"):
+        ka.dask.causal_linear_attention(q.rechunk({2: 25}), k, v, FAVOR)
+    with pytest.raises(ShapeError, match="q and k must have the same chunks along axis -4"):
+        ka.dask.linear_attention(q.rechunk({0: 2}), k, v, FAVOR)
+    with pytest.raises(ShapeError, match="as many queries as keys"):
+        ka.dask.causal_linear_attention(q[..., :40, :], k, v, FAVOR)
+    with pytest.raises(ShapeError, match="the number of tokens must be the same"):
+        ka.dask.linear_attention(q, k, v[..., :40, :], FAVOR)
+    with pytest.raises(ShapeError, match="compute_chunk_sizes"):
+        ka.dask.linear_attention(*(unknown(a[0, 0], 10) for a in (Q, K, V)), FAVOR)
+    with pytest.raises(DTypeError, match="q must be a Dask array"):
+        ka.dask.linear_attention(Q, k, v, FAVOR)
+    with pytest.raises(StateMismatchError, match="made by the map"):
+        ka.dask.causal_linear_attention(q, k, v, FAVOR, state=other)
+    with pytest.raises(DTypeError, match="state must be a LinearState"):
+        ka.dask.causal_linear_attention(q, k, v, FAVOR, state=3)
+
+
+# clusters
+
+
+def cluster(folder, **options):
+    distributed = pytest.importorskip("distributed")
+    options |= {"n_workers": 2, "threads_per_worker": 1, "local_directory": str(folder)}
+    return distributed.LocalCluster(dashboard_address=":0", silence_logs=50, **options)
+
+
+def test_on_a_cluster_of_threads(tmp_path):
+    distributed = pytest.importorskip("distributed")
+    x, y = chunked(X, 7, -1), chunked(Y, 7, -1)
+    q, k, v = attended(13)
+    sums, found = ka.dask.moments(PHI, x, y, fold=3), ka.dask.features(RECIPE, x)
+    attention = ka.dask.causal_linear_attention(q, k, v, FAVOR)
+    with cluster(tmp_path, processes=False) as workers, distributed.Client(workers):
+        there = [dask.compute(work, scheduler="distributed")[0] for work in (sums, found, attention)]
+    assert_same(there[0], sums.compute(), exact=True)
+    np.testing.assert_array_equal(there[1], found.compute())
+    assert_causal(there[2], dask.compute(*attention), 0)
+
+
+def test_a_worker_that_is_killed_changes_no_bit(tmp_path):
+    """The first to load the 30th chunk dies of it, with the sums that it held; another does its work again."""
+    distributed = pytest.importorskip("distributed")
+
+    def load(block, folder, block_info=None):
+        (place,) = block_info[0]["chunk-location"][:1]
+        with (Path(folder) / "loaded").open("a") as file:
+            file.write(f"{place} {os.getpid()}\n")
+        if place == 30:
+            try:
+                (Path(folder) / "killed").touch(exist_ok=False)
+            except FileExistsError:
+                return block
+            os.kill(os.getpid(), signal.SIGKILL)
+        return block
+
+    x = da.from_array(X, chunks=(2, -1)).map_blocks(load, str(tmp_path), dtype=X.dtype, meta=X[:0])
+    whole, work = (
+        ka.dask.moments(RECIPE, rows, rows[:, 0], fold=3, backend="reference") for rows in (chunked(X, 2, -1), x)
+    )
+    with cluster(tmp_path, processes=True) as workers, distributed.Client(workers):
+        found = work.compute(scheduler="distributed")
+    assert (tmp_path / "killed").exists()
+    loads = [line.split() for line in (tmp_path / "loaded").read_text().splitlines()]
+    assert len({process for _, process in loads}) > 1
+    assert_same(found, whole.compute(), exact=True)

@@ -1,0 +1,153 @@
+"""The compiled decoder: what `forward` gives in float64, in every form and company."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn.errors import ParameterError, ShapeError, StateMismatchError
+from kernattn.transformer import Config, Decoder, forward, generate, initial_params, prefill, step
+from kernattn.transformer import _generate as generation
+
+pytest.importorskip("numba")
+
+VOCAB = 11
+FORMS = {
+    "usual": {},
+    "after": {"norm_first": False},
+    "llama": {
+        "norm": "rms",
+        "activation": "swiglu",
+        "positions": "rotary",
+        "length": None,
+        "kv_heads": 2,
+        "bias": False,
+    },
+    "tied": {"activation": "relu", "output": "tied"},
+    "rows": {"activation": "gelu_tanh", "positions": "sinusoidal", "length": None, "output": None},
+    "odd": {"kv_heads": 1, "hidden": 70, "head_dim": 6, "embedding_norm": True, "types": 2},
+    "pixels": {"positions": "axial", "grid": (8, 8), "length": None},
+}
+FAVOR = ka.random_features(ka.kernels.Softmax(), dim=6, num_features=16, rng=0)
+COSINES = ka.random_features(ka.kernels.Gaussian(4.0), 6, 32, "trigonometric", rng=0)
+KINDS = {"elu1": ka.features.elu1(), "favor": FAVOR, "exact": None, "mixed": [None, FAVOR], "cosines": COSINES}
+
+
+def model(**form):
+    config = Config(**{"dim": 24, "layers": 2, "heads": 4, "vocab": VOCAB, "length": 64, **form})
+    rng = np.random.default_rng(3)  # biases and scales that are not 0 and 1
+    params = {name: value + 0.1 * rng.standard_normal(value.shape) for name, value in initial_params(config).items()}
+    return config, {name: value.astype(np.float32) for name, value in params.items()}
+
+
+def tokens(*shape):
+    return np.random.default_rng(0).integers(VOCAB, size=shape)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("form", FORMS)
+def test_steps_are_the_forward_pass(form, kind):
+    config, params = model(**FORMS[form])
+    x, attention = tokens(3, 40), KINDS[kind]
+    wanted = forward({name: value.astype(np.float64) for name, value in params.items()}, config, x, attention=attention)
+    decoder = Decoder(params, config, attention=attention)
+    first = decoder.prefill(x[:, :5])
+    largest = np.abs(wanted).max()
+    np.testing.assert_allclose(first, wanted[:, :5], atol=1e-5 * largest)
+    for t in range(5, 40):
+        np.testing.assert_allclose(decoder.step(x[:, t]), wanted[:, t], atol=1e-5 * largest)
+
+
+@pytest.mark.parametrize("kind", ["elu1", "exact"])
+def test_a_sequence_has_the_same_bits_in_every_company(kind):
+    config, params = model()
+    x, alone, together = tokens(37, 12), [], []
+    for rows, found in ((x, together), (x[20:21], alone), (x[18:21], alone)):
+        decoder = Decoder(params, config, attention=KINDS[kind])
+        decoder.begin(prefill(params, config, rows[:, :1], attention=KINDS[kind])[1])
+        found.append([decoder.step(rows[:, t]) for t in range(1, 12)][-1])
+    assert np.array_equal(together[0][20], alone[0][0])
+    assert np.array_equal(together[0][18:21], alone[1])
+
+
+@pytest.mark.parametrize("kind", ["favor", "exact", "mixed"])
+def test_prompts_of_unequal_length(kind):
+    config, params = model(**FORMS["llama"])
+    x, lengths, attention = tokens(3, 9), np.array([2, 9, 5]), KINDS[kind]
+    decoder = Decoder(params, config, attention=attention)
+    decoder.prefill(x, lengths=lengths)
+    _, state = prefill(params, config, x, attention=attention, lengths=lengths)
+    for t in range(4):
+        out, state = step(params, config, state, x[:, t], attention=attention)
+        np.testing.assert_allclose(decoder.step(x[:, t]), out, atol=1e-5 * np.abs(out).max())
+
+
+def test_exact_attention_makes_room(monkeypatch):
+    monkeypatch.setattr("kernattn.transformer._decoder.FIRST_ROOM", 32)
+    config, params = model(length=150)
+    x = tokens(2, 150)
+    wanted = forward(params, config, x, attention=KINDS["mixed"])
+    decoder = Decoder(params, config, attention=KINDS["mixed"])
+    decoder.prefill(x[:, :40])
+    for t in range(40, 150):
+        np.testing.assert_allclose(decoder.step(x[:, t]), wanted[:, t], atol=1e-5 * np.abs(wanted).max())
+
+
+def test_memory_of_maps_does_not_grow_and_vectors_are_taken():
+    config = Config(dim=16, layers=1, heads=2, inputs=3, positions=None, output=None)
+    params = initial_params(config)
+    decoder = Decoder(params, config, attention=FAVOR if config.head_width == 6 else ka.features.elu1())
+    x = np.random.default_rng(0).standard_normal((2, 300, 3)).astype(np.float32)
+    decoder.prefill(x[:, :1])
+    before = decoder.nbytes
+    outs = [decoder.step(x[:, t]) for t in range(1, 300)]
+    assert decoder.nbytes == before
+    wanted = forward(params, config, x, attention=ka.features.elu1())
+    np.testing.assert_allclose(np.stack(outs, axis=1), wanted[:, 1:], atol=1e-5 * np.abs(wanted).max())
+
+
+def test_shared_among_threads(monkeypatch):
+    config, params = model()
+    x = tokens(40, 6)
+    monkeypatch.setattr("kernattn.ops._numba.crew.threads", lambda: 2)
+    monkeypatch.setattr("kernattn.ops._numba.crew.EACH", 1e-12)
+    monkeypatch.setattr("kernattn.ops._numba.crew.WORTH_SHARING", 0.0)
+    decoder = Decoder(params, config, attention=FAVOR)
+    decoder.prefill(x[:, :1])
+    shared = [decoder.step(x[:, t]) for t in range(1, 6)]
+    monkeypatch.setattr("kernattn.ops._numba.crew.threads", lambda: 1)
+    decoder.prefill(x[:, :1])
+    for out, t in zip(shared, range(1, 6), strict=True):
+        assert np.array_equal(decoder.step(x[:, t]), out)
+
+
+def test_generation_goes_through_it(monkeypatch):
+    config, params = model()
+    drawn = generate(params, config, tokens(4, 3), 20, attention=FAVOR)
+    monkeypatch.setattr(generation, "unfit", lambda *given: "for a test")
+    assert np.array_equal(generate(params, config, tokens(4, 3), 20, attention=FAVOR), drawn)
+
+
+def test_refusals():
+    config, params = model()
+    for attention, reason in ((ka.patterns.local(4), "pattern"), (lambda q, k, v, **more: v, "by a function")):
+        with pytest.raises(ParameterError, match=reason):
+            Decoder(params, config, attention=attention)
+    with pytest.raises(ParameterError, match="not float32"):
+        Decoder({name: value.astype(np.float64) for name, value in params.items()}, config)
+    crossing = Config(dim=8, layers=1, heads=2, vocab=5, length=16, cross=True)
+    with pytest.raises(ParameterError, match="cross"):
+        Decoder(initial_params(crossing), crossing)
+    decoder = Decoder(params, config, attention=FAVOR)
+    with pytest.raises(ParameterError, match="a prompt must come before"):
+        decoder.step(tokens(2))
+    decoder.prefill(tokens(2, 64))
+    with pytest.raises(ShapeError, match=r"x must be \(2,\); got \(3,\)"):
+        decoder.step(tokens(3))
+    with pytest.raises(ParameterError, match="integers from 0 to 10"):
+        decoder.step(np.array([0, 11]))
+    with pytest.raises(ParameterError, match="before position 64"):
+        decoder.step(tokens(2))
+    with pytest.raises(StateMismatchError, match="layer 0 must hold"):
+        decoder.begin(prefill(params, config, tokens(2, 4), attention=FAVOR.redraw(1))[1])
+    with pytest.raises(StateMismatchError, match="layer 0 must hold"):
+        decoder.begin(prefill(params, config, tokens(2, 4))[1])
