@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import sys
+from pathlib import Path
+
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")  # BLAS threads that wait awake slow our loops
+
 import kernattn
+
+sys.path.insert(0, str(Path(__file__).parent / "_ext"))
 
 project = "kernattn"
 author = "kernattn developers"
@@ -10,16 +18,17 @@ copyright = "2026, kernattn developers"
 version = release = kernattn.__version__
 
 extensions = [
+    "mathml",
     "myst_parser",
     "numpydoc",
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "gallery/README.rst"]
-myst_enable_extensions = ["dollarmath"]
-myst_heading_anchors = 2
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
 autosummary_generate = True
 autosummary_ignore_module_all = False
 autosummary_imported_members = True
@@ -31,9 +40,17 @@ numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"
 html_title = "kernattn"
+html_static_path = ["_static"]
+html_css_files = ["kernattn.css"]
+html_math_renderer = "mathml"
 html_show_sourcelink = False
-html_sidebars = {"changelog": [], "adding": []}
-html_theme_options = {"navigation_with_keys": False, "show_toc_level": 2}
+html_sidebars = {"adding": [], "changelog": [], "index": [], "references": [], "studies": []}
+html_theme_options = {
+    "header_links_before_dropdown": 7,
+    "navigation_with_keys": False,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": {"**": ["page-toc"], "index": []},
+}
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
@@ -42,4 +59,6 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_memory": False,
     "plot_gallery": True,
+    "doc_module": ("kernattn",),
+    "backreferences_dir": "generated/examples",
 }

@@ -45,11 +45,14 @@ def test_files_that_a_page_names_exist(page: Path) -> None:
         assert any((folder / name).is_file() for folder in (ROOT, ROOT / "kernattn")), (page.relative_to(ROOT), name)
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("docs/guide/*.md")), ids=lambda page: page.stem)
-def test_every_page_of_the_guide_is_found(page: Path) -> None:
-    contents = (ROOT / "docs/index.md").read_text(encoding="utf-8").splitlines()
-    assert f"guide/{page.stem}" in contents
-    assert f"(docs/guide/{page.name})" in (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("folder", ["benchmarks", "guide", "theory", "tutorials"])
+def test_every_page_is_listed(folder: str) -> None:
+    home = ROOT / "docs" / folder
+    contents = (home / "index.md").read_text(encoding="utf-8")
+    for page in home.glob("*.md"):
+        if page.name != "index.md":
+            assert page.stem in contents.splitlines(), f"{page.name} is in no toctree"
+            assert f"]({page.name})" in contents, f"{page.name} is not told"
 
 
 def test_every_extra_is_told() -> None:
