@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -91,15 +91,13 @@ class Decoder:
         check_steps(config)
         if (reason := unfit(params, config, attention)) is not None:
             raise ParameterError(f"a Decoder cannot take the steps of this model: {reason}; step can")
-        from kernattn.ops.decode import packing
+        from kernattn.transformer._decoding import packing
 
         self._params, self._config, self._attention = params, config, attention
         self._how = attends(attention, config.layers)
         specs = [(how.phi.query_spec, how.phi.key_spec) if isinstance(how, Linear) else None for how in self._how]
         self._maps = packing.packed_maps(specs, config.head_width)  # type: ignore[arg-type]
-        parts = list(_in_order(params, config))
-        self._weights = packing.empty(sum(part.size for part in parts))
-        np.concatenate(parts, out=self._weights)
+        self._weights = packing.packed_weights(params, config)
         self._lead: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
@@ -109,7 +107,7 @@ class Decoder:
     @property
     def nbytes(self) -> int:
         """Bytes of what is remembered of tokens."""
-        return 0 if self._lead is None else self._memories.nbytes
+        return 0 if self._lead is None else self._memories.flat.nbytes
 
     def prefill(self, x: Array, *, lengths: Array | None = None, types: Array | None = None) -> Array:
         """Take whole prompts in place of what was taken before, and return the outputs of all their tokens.
@@ -145,6 +143,8 @@ class Decoder:
         DTypeError, StateMismatchError
             If it is none, or of another model or draw.
         """
+        from kernattn.transformer._decoding.memories import Memories
+
         instance_of("state", state, State)
         if len(state.layers) != self._config.layers:
             raise StateMismatchError(f"state must be of {self._config.layers} layers; got {len(state.layers)}")
@@ -157,15 +157,14 @@ class Decoder:
         room = FIRST_ROOM
         while exact and room <= int(self._lengths.max()):
             room *= 2
-        self._lay_out(room if exact else 0)
+        heads, d = count * self._config.key_heads, self._config.head_width
+        self._memories = Memories(self._maps, heads, d, room if exact else 0)
         for layer, each in enumerate(kept):
             if isinstance(each, LinearState):
-                for place, part in zip(self._parts(layer), (each.s, each.z, each.peak), strict=True):
-                    place[:] = np.asarray(part, np.float32).reshape(-1)
+                self._memories.keep_sums(layer, each)
             else:
                 k, v, lengths = each
-                n = min(k.shape[1], room)
-                self._keep(layer, k[:, :n], v[:, :n])
+                self._memories.keep(layer, k[:, :room], v[:, :room])
                 if not np.array_equal(lengths, self._lengths):
                     raise StateMismatchError("layers of exact attention must have seen equally many tokens")
 
@@ -186,62 +185,6 @@ class Decoder:
             there = np.broadcast_to(np.asarray(state.mask).reshape(*shape), shape).reshape(count, n)
         order = np.repeat(np.argsort(~there, axis=-1, kind="stable"), heads, axis=0)[..., None]
         return np.take_along_axis(k, order, axis=1), np.take_along_axis(v, order, axis=1), there.sum(axis=-1)
-
-    def _lay_out(self, room: int) -> None:
-        """Make room for sums, and for keys and values of so many tokens."""
-        from kernattn.ops.decode import packing
-
-        heads, d = len(self._positions) * self._config.key_heads, self._config.head_width
-        self._room, self._places = room, np.zeros((self._config.layers, 5), np.int64)
-        begin = 0
-        for layer, (features, peaks) in enumerate(zip(self._maps.features, self._maps.peaks, strict=True)):
-            sizes = (features * d, features, peaks) if features else (room * d, room * d, 0)
-            for part, size in enumerate(sizes):
-                self._places[layer, part] = begin
-                begin += -(-heads * size // 16) * 16
-            self._places[layer, 3:] = features, peaks
-        self._memories = packing.empty(begin + 64)
-
-    def _parts(self, layer: int) -> Iterator[NDArray[np.float32]]:
-        """Yield a layer's places, flat."""
-        heads, d = len(self._positions) * self._config.key_heads, self._config.head_width
-        features, peaks = self._maps.features[layer], self._maps.peaks[layer]
-        sizes = (features * d, features, peaks) if features else (self._room * d, self._room * d)
-        for begin, size in zip(self._places[layer], sizes, strict=False):
-            yield self._memories[begin : begin + heads * size]
-
-    def _keep(self, layer: int, k: NDArray[np.float32], v: NDArray[np.float32]) -> None:
-        """Write keys and values (B h, n, d) of the tokens so far."""
-        from kernattn.ops.decode import packing
-
-        heads, n, d = k.shape
-        whole = np.zeros((heads, self._room, d), np.float32)
-        whole[:, :n] = k
-        panels, values = self._parts(layer)
-        panels[:] = packing.panelled(whole).reshape(-1)
-        whole[:, :n] = v
-        values[:] = whole.reshape(-1)
-
-    def _grow(self) -> None:
-        """Double the room for keys and values."""
-        from kernattn.ops.decode import packing
-        from kernattn.ops.decode.loops import KEYS
-
-        heads, d = len(self._positions) * self._config.key_heads, self._config.head_width
-        old: list[Any] = []
-        for layer, features in enumerate(self._maps.features):
-            parts = list(self._parts(layer))
-            if not features:
-                panels = parts[0].reshape(heads, -1, d, KEYS)
-                parts = [packing.unpanelled(panels), parts[1].reshape(heads, -1, d)]
-            old.append(parts)
-        self._lay_out(2 * self._room)
-        for layer, features in enumerate(self._maps.features):
-            if not features:
-                self._keep(layer, *old[layer])
-            else:
-                for place, part in zip(self._parts(layer), old[layer], strict=True):
-                    place[:] = part
 
     def step(self, x: Array, *, types: Array | None = None) -> NDArray[np.float32]:
         """Take one token of every sequence, and return its output.
@@ -264,7 +207,7 @@ class Decoder:
             Before any work, if an argument does not fit, or no prompt was taken.
         """
         from kernattn.ops._numba.crew import crew
-        from kernattn.ops.decode.loops import ACTIVATIONS, decode
+        from kernattn.transformer._decoding.loops import ACTIVATIONS, decode
 
         c = self._config
         if self._lead is None:
@@ -286,67 +229,25 @@ class Decoder:
         turned = np.zeros(0, np.float32)
         if by is not None:
             turned = np.concatenate([by.cos.reshape(count, -1), by.sin.reshape(count, -1)], axis=-1).reshape(-1)
-        if self._room and int(self._lengths.max()) >= self._room:
-            self._grow()
+        if self._memories.room and int(self._lengths.max()) >= self._memories.room:
+            self._memories = self._memories.grown()
         columns = {"tokens": c.vocab, "tied": c.vocab}.get(c.output or "", c.dim)
         assert columns is not None
         sizes = np.array(
             [
                 c.layers, c.dim, c.heads, c.key_heads, c.head_width, c.hidden_width, ACTIVATIONS.index(c.activation),
-                c.norm == "layer", c.norm_first, columns, self._room, c.output is not None,
+                c.norm == "layer", c.norm_first, columns, self._memories.room, c.output is not None,
             ],
             np.int64,
         )  # fmt: skip
         out = np.empty(count * columns, np.float32)
         maps = self._maps.numbers, self._maps.constants, self._maps.table.reshape(-1)
+        flat, places = self._memories.flat, self._memories.places.reshape(-1)
         decode(
-            sizes, np.float32(c.eps), self._weights, maps, self._memories, self._places.reshape(-1), self._lengths,
+            sizes, np.float32(c.eps), self._weights, maps, flat, places, self._lengths,
             turned, np.ascontiguousarray(rows, np.float32).reshape(-1), out,
             *crew(max(1, count // 8), self._weights.size * count * 2.5e-11),
         )  # fmt: skip
         self._positions += 1
         self._lengths += 1
         return out.reshape(*self._lead, columns)
-
-
-def _in_order(params: Params, config: Config) -> Iterator[NDArray[np.float32]]:
-    """Yield the weights in the order of their use."""
-    for i in range(config.layers):
-        attention, feed = f"layers.{i}.attention", f"layers.{i}.feed_forward"
-        norms = [list(_norm(params, f"{part}.norm")) for part in (attention, feed)]
-        if config.norm_first:
-            yield from norms[0]
-        yield from _linear(params, *(f"{attention}.{part}" for part in "qkv"))
-        yield from _linear(params, f"{attention}.out")
-        yield from norms[1 if config.norm_first else 0]
-        for part in ("gate", "up") if config.activation == "swiglu" else ("up",):
-            yield from _linear(params, f"{feed}.{part}")
-        yield from _linear(params, f"{feed}.down")
-        if not config.norm_first:
-            yield from norms[1]
-    if config.norm_first:
-        yield from _norm(params, "norm")
-    from kernattn.ops.decode import packing
-
-    if config.output == "tokens":
-        yield from _linear(params, "output")
-    if config.output == "tied":
-        yield from packing.matrix(params["embed.tokens"].T, None)
-
-
-def _linear(params: Params, *names: str) -> Iterator[NDArray[np.float32]]:
-    """Yield matrices beside each other as one."""
-    from kernattn.ops.decode import packing
-
-    weights = np.concatenate([params[f"{name}.weight"] for name in names], axis=1)
-    biases = [params[f"{name}.bias"] for name in names if f"{name}.bias" in params]
-    yield from packing.matrix(weights, np.concatenate(biases) if biases else None)
-
-
-def _norm(params: Params, name: str) -> Iterator[NDArray[np.float32]]:
-    from kernattn.ops.decode import packing
-
-    scale = params[f"{name}.scale"]
-    bias = params.get(f"{name}.bias")
-    yield packing.line(scale)
-    yield packing.line(np.zeros_like(scale) if bias is None else bias)

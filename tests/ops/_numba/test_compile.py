@@ -15,6 +15,7 @@ from numba.core.caching import FunctionCache
 from numba.core.errors import TypingError
 
 import kernattn.ops
+import kernattn.transformer._decoding
 from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.memory import aligned, window
 from kernattn.ops._numba.parts import Part, makes_arrays
@@ -90,7 +91,8 @@ def test_parts_that_make_no_arrays_count_none():
 
 
 def test_every_part_knows_whether_it_makes_arrays_though_a_part_may_stand_below_it():
-    names = [module.name for module in pkgutil.walk_packages(kernattn.ops.__path__, "kernattn.ops.")]
+    rooms = kernattn.ops, kernattn.transformer._decoding
+    names = [each.name for room in rooms for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
     modules = map(importlib.import_module, [name for name in names if name.endswith("loops") or "_numba" in name])
     parts = [part for module in modules for part in vars(module).values() if isinstance(part, Part)]
     assert len(parts) > 100
