@@ -70,6 +70,8 @@ _SOFTMAX = "--rounds 3 --cases gradients-softmax gradients-softmax-causal"
 _FOR_SOFTMAX = "--rounds 3 --cases gradients-elu1-for-softmax gradients-favor-for-softmax --n 16384"
 _PATTERNS = f"--rounds 5 --cases {' '.join(PATTERNS)}"
 _STEPS = ("--rounds 7 --cases step step-in-place --heads 256", "--rounds 7 --cases step step-in-place")
+_PRODUCTS = "kernel-product kernel-product-of-itself kernel-products"
+_DTYPES = ("float32", "float64")
 _STREAMS = ((1_000_000, 256), (300_000, 1024), (30_000, 4096))  # rows and features
 
 PARTS: dict[str, tuple[Run, ...]] = {
@@ -97,7 +99,7 @@ PARTS: dict[str, tuple[Run, ...]] = {
     "kernels": tuple(
         Run(f"--rounds 3 --cases kernel-gaussian kernel-laplacian kernel-polynomial --dim {dim} --dtype {dtype}", 1)
         for dim in (8, 64)
-        for dtype in ("float32", "float64")
+        for dtype in _DTYPES
     ),
     "data": (Run("--rounds 3 --cases digits patches"), Run("--rounds 3 --cases digits patches --dtype float64")),
     "compiled": (Run("--rounds 3 --cases compiled-causal-elu1 compiled-full-favor"),),
@@ -108,6 +110,22 @@ PARTS: dict[str, tuple[Run, ...]] = {
         *(Run(f"--rounds 3 --cases chains tensor-srht causal-hadamard --dim {dim}", 1) for dim in (64, 128)),
     ),
     "start": (Run("--start"),),
+    "sums": (
+        *_everywhere("--rounds 5 --cases gram", "--rounds 5 --cases gram --dtype float64", threads=(1,)),
+        *(Run(f"--rounds 3 --cases gram --dtype {t} --features {m}", 1) for m in (1024, 4096) for t in _DTYPES),
+    ),
+    "solvers": (
+        *_everywhere("--rounds 5 --cases ridges two-samples", threads=(1,)),
+        Run("--rounds 3 --cases ridges two-samples --features 1024", 1),
+        Run("--rounds 3 --cases ridges-diamonds ridges-flights", 1),
+    ),
+    "landmarks": (Run("--rounds 2 --cases cg cg-flights --features 1000", 1),),
+    "kernel-products": tuple(
+        run
+        for d in (8, 64)
+        for t in _DTYPES
+        for run in _everywhere(f"--rounds 3 --cases {_PRODUCTS} --dim {d} --dtype {t}", threads=(1,))
+    ),
     "stream": (
         Run("--stream", 2),
         *(Run(f"--stream --rows {rows} --features {features}", 1) for rows, features in _STREAMS),

@@ -54,7 +54,9 @@ class Target:
 
     def __str__(self) -> str:
         asked = f"at {'most' if self.most else 'least'} {self.bound:g}"
-        return f"{asked} {_MEASURES.get(self.measure, f'times ours: {self.contestant}')}"
+        sizes = ", ".join(f"{key} = {value}" for key, value in self.where.items() if key not in ("threads", "begins"))
+        told = f" ({sizes})" if sizes else ""
+        return f"{asked} {_MEASURES.get(self.measure, f'times ours: {self.contestant}')}{told}"
 
 
 _MEASURES = {
@@ -75,6 +77,7 @@ def _backward(case: str, bound: float) -> Target:
     return Target(case, "ours, backward", "ratio", bound, True, {"n": 4096})
 
 
+_DTYPES = ("float32", "float64")
 _RATES = {  # .9 where a tile has four visits or more
     "local": 0.9, "dilated": 0.75, "strided": 0.75, "fixed": 0.75, "longformer": 0.75, "bigbird": 0.9,
     "streaming": 0.75, "image": 0.9,
@@ -115,6 +118,21 @@ TARGETS = (
         _peer(f"gradients-causal-{name}", "torch, *", bound, threads=count)
         for name in ("elu1", "favor")
         for count, bound in ((2, 3.0), (1, 1.9))
+    ),
+    *(
+        _peer("gram", "our features, then BLAS*", 0.91, features=m, dtype=t)  # at most 1.1 times as long
+        for m in (256, 1024, 4096)
+        for t in _DTYPES
+    ),
+    _peer("ridges", "ten refits by scikit-learn", 5.0, features=256),
+    _peer("ridges", "sums by NumPy", 1.0),
+    _peer("ridges", "scikit-learn, ten targets", 1.0),
+    _peer("two-samples", "all pairs, no p-value", 5.0, features=256),
+    *(
+        _peer(f"kernel-product{form}", "NumPy, lean", 1.0, dim=d, dtype=t)
+        for form in ("", "-of-itself", "s")
+        for d in (8, 64)
+        for t in _DTYPES
     ),
     _peer("gradients-elu1-for-softmax", _SDPA, 40.0, n=16384),
     _peer("gradients-favor-for-softmax", _SDPA, 10.0, n=16384),
