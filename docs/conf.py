@@ -47,6 +47,7 @@ html_show_sourcelink = False
 html_sidebars = {"adding": [], "changelog": [], "index": [], "references": [], "studies": []}
 html_theme_options = {
     "header_links_before_dropdown": 7,
+    "navbar_align": "left",
     "navigation_with_keys": False,
     "show_toc_level": 2,
     "secondary_sidebar_items": {"**": ["page-toc"], "index": []},

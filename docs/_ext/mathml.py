@@ -9,12 +9,14 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
+BAR = '<mo stretchy="false">&#x0007C;</mo>'
 NAMED = re.compile(r"(<m[io]>[A-Za-z]{2,}</m[io]>)(?=<(?:mi|mn|mfrac|msub|msup|msqrt)\b)")
 
 
 def mathml(latex: str, display: str) -> str:
-    """Convert a formula; a thin space parts a named function from an argument without brackets."""
-    return NAMED.sub(r'\1<mspace width="0.17em" />', convert(latex.strip(), display=display))
+    """Convert a formula; bars stand close, and a thin space parts a named function from its argument."""
+    close = convert(latex.strip(), display=display).replace(BAR, BAR.replace(">", ' lspace="0" rspace="0">', 1))
+    return NAMED.sub(r'\1<mspace width="0.17em" />', close)
 
 
 def inline(self: HTML5Translator, node: nodes.math) -> None:

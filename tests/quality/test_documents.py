@@ -1,9 +1,11 @@
-"""Every python block in the README and the pages runs, page by page, top to bottom."""
+"""Every python block in the README and the pages runs, page by page, top to bottom, and prints what the page shows."""
 
 from __future__ import annotations
 
 import re
 import tomllib
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,7 @@ import pytest
 from quality.tree import ROOT
 
 PAGES = sorted(page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if "_build" not in page.parts)
-BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 
 
@@ -22,12 +24,20 @@ def with_code() -> list[Path]:
 
 @pytest.mark.parametrize("page", with_code(), ids=lambda page: str(page.relative_to(ROOT)))
 def test_blocks_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks of output say what was printed since the block of output before."""
     monkeypatch.chdir(tmp_path)
     text = page.read_text(encoding="utf-8")
     namespace: dict[str, object] = {"__name__": "page"}
+    printed = StringIO()
     for block in BLOCK.finditer(text):
+        kind, content = block.groups()
+        if kind == "output":
+            assert content == printed.getvalue(), f"{page.relative_to(ROOT)} shows what its code does not print"
+            printed = StringIO()
+            continue
         line = text.count("\n", 0, block.start()) + 1
-        exec(compile("\n" * line + block.group(1), str(page), "exec"), namespace)
+        with redirect_stdout(printed):
+            exec(compile("\n" * line + content, str(page), "exec"), namespace)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
