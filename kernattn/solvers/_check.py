@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, Float64, check_floating, namespace, to_numpy64
+from kernattn._check import shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
-__all__ = ["check_beside", "check_finite", "check_varies", "refuse", "strips"]
+__all__ = ["check_beside", "check_finite", "check_varies", "numbers", "refuse", "strips"]
 
 STRIP = 8192  # rows that are looked at together, or whose products are summed before they are added in float64
-EQUAL = 16.0  # times the number of features and the epsilon: equal rows left up to 7 of 1e5 rows, M = 12 to 512
+EQUAL, FEW = 128.0, 64  # times the number of features, 64 at least, and the epsilon: 8,192 equal rows left up to 75
 
 
 def check_beside(name: str, array: Array, n: int, columns: bool) -> None:
@@ -40,9 +41,20 @@ def check_finite(name: str, array: Array, starts: NDArray[Any] | None = None) ->
         refuse(f"{name} must be finite", where, "NaN or infinity")
 
 
+def numbers(name: str, values: object) -> Float64:
+    """Return parameters as an array of float64, which must be real numbers."""
+    try:
+        found = np.asarray(values)
+        if found.dtype.kind in "bcSU":
+            raise TypeError
+        return found.astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise ParameterError(f"{name} must be numbers; got {shown(values)}") from None
+
+
 def check_varies(name: str, largest: float, squares: Float64, products: str) -> None:
     """Raise unless the largest eigenvalue (about the mean) is more than rounding leaves of sums of equal squares."""
-    if not largest > EQUAL * len(squares) * float(np.finfo(products).eps) * float(np.max(squares)):
+    if not largest > EQUAL * max(len(squares), FEW) * float(np.finfo(products).eps) * float(np.max(squares)):
         raise ParameterError(f"{name} must not be the same in all rows; they vary by no more than rounding does")
 
 

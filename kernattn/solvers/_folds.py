@@ -1,9 +1,8 @@
-"""Cross-validation without a second look at the data: the moments of all rows less those of a fold."""
+"""Cross-validation without a second look at the data: the moments of all folds but one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from functools import reduce
 from typing import NamedTuple
 
@@ -86,9 +85,10 @@ def cross_validate(folds: Sequence[Moments], ridges: Array, *, intercept: bool =
         if not len(fold.y_sum) or not fold.n:
             raise EmptyInputError(f"a fold must hold rows and targets; got {fold!r}")
     total = reduce(merge, folds)
-    sums = np.stack([_errors(_less(total, fold), fold, ridges, intercept) for fold in folds])  # (k, L, c)
+    pairs = zip(_each_left_out(folds), folds, strict=True)
+    sums = np.stack([_errors(others, fold, ridges, intercept) for others, fold in pairs])  # (k, L, c)
     weights = np.array([fold.weight for fold in folds])
-    mse, each = sums.sum(axis=0) / weights.sum(), sums / weights[:, None, None]
+    mse, each = sums.sum(axis=0) / total.weight, sums / weights[:, None, None]
     values = np.asarray(ridges, dtype=np.float64)
     best = values[np.argmin(mse, axis=0)]
     if total.vector:
@@ -96,9 +96,15 @@ def cross_validate(folds: Sequence[Moments], ridges: Array, *, intercept: bool =
     return CrossValidation(values, mse, each, best)
 
 
-def _less(total: Moments, fold: Moments) -> Moments:
-    names = ("n", "weight", "s", "gram", "cross", "y_sum", "y_gram")
-    return replace(total, **{name: getattr(total, name) - getattr(fold, name) for name in names})
+def _each_left_out(folds: Sequence[Moments], others: Moments | None = None) -> Iterator[Moments]:
+    """Yield the moments of all folds but one, for each in turn, by k log k additions: a difference would round."""
+    if len(folds) == 1 and others is not None:
+        yield others
+        return
+    half = len(folds) // 2
+    halves = folds[:half], folds[half:]
+    for here, rest in (halves, halves[::-1]):
+        yield from _each_left_out(here, reduce(merge, rest if others is None else [others, *rest]))
 
 
 def _errors(others: Moments, fold: Moments, ridges: Array, intercept: bool) -> Float64:

@@ -11,6 +11,7 @@ from kernattn._array import Array, Float64, constant, namespace
 from kernattn._check import shown
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, Nystrom
+from kernattn.solvers._check import numbers
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import Spectrum, checked_lowest, in_dtype_of, least, projections, spectrum
 
@@ -217,16 +218,13 @@ def gp(
 
 
 def _scale(name: str, value: float | Array, c: int) -> Float64:
-    try:
-        numbers = np.asarray(value, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError(f"{name} must be numbers; got {shown(value)}") from None
-    if numbers.shape not in ((), (c,)):
-        raise ShapeError(f"{name} must be one number or one for each of {c} targets; got shape {numbers.shape}")
+    scales = numbers(name, value)
+    if scales.shape not in ((), (c,)):
+        raise ShapeError(f"{name} must be one number or one for each of {c} targets; got shape {scales.shape}")
     low, high = SCALES
-    if not (low <= np.min(numbers) and np.max(numbers) <= high):  # NaN too
+    if not (low <= np.min(scales) and np.max(scales) <= high):  # NaN too
         raise ParameterError(f"{name} must be positive, from {low:g} to {high:g}; got {shown(value)}")
-    return np.array(np.broadcast_to(numbers, (c,)))
+    return np.array(np.broadcast_to(scales, (c,)))
 
 
 def _variances(found: Spectrum, ridges: Float64, noise: Float64 | None, amplitude: Float64 | None) -> Float64:

@@ -180,7 +180,7 @@ def initial_moments(phi: FeatureMap, targets: int | None = None, *, dim: int | N
     if targets is not None:
         targets = whole_number("targets", targets)
     c = 0 if targets is None else max(targets, 1)
-    check_room("the moments", (m, m))
+    check_room("the moments", (m + c, m + c))
     shapes = ((m,), (m, m), (m, c), (c,), (c, c))
     s, gram, cross, y_sum, y_gram = (frozen(np.zeros(shape)) for shape in shapes)
     return Moments(phi, 0, 0.0, False, s, gram, cross, y_sum, y_gram, targets == 0, "float64")
@@ -305,10 +305,11 @@ def sums_of(rows: Rows) -> Moments:
             roots = roots / unit
             values = values * roots
             block = block * constant(xp, roots, block.dtype, block)
-        beside = constant(xp, values, xp.float64 if wide else block.dtype, block)
-        part, sums = GRAM.implementation(block, backend)(block, beside, spec, wide)
+        sizes = np.ldexp(1.0, np.frexp(np.max(np.abs(values), axis=0))[1] - 1)  # nor may it hold the targets
+        beside = constant(xp, values / sizes, xp.float64 if wide else block.dtype, block)
         with np.errstate(over="ignore", invalid="ignore"):
-            for total, more in ((gram, part), (cross, sums), (y_sums, values.T @ values)):
+            part, sums = GRAM.implementation(block, backend)(block, beside, spec, wide)
+            for total, more in ((gram, part), (cross, sizes * to_numpy64(sums)), (y_sums, values.T @ values)):
                 total += unit**2 * to_numpy64(more) if unit != 1 else to_numpy64(more)
     if not np.isfinite(cross).all() or not np.isfinite(gram).all():
         raise ParameterError(

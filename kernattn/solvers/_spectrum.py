@@ -12,7 +12,7 @@ from kernattn._array import Array, Float64, accumulation_dtype, constant, namesp
 from kernattn._check import finite_number, instance_of, shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import check_varies, strips
+from kernattn.solvers._check import check_varies, numbers, strips
 from kernattn.solvers._moments import Moments
 
 __all__ = ["Spectrum", "checked_lowest", "checked_ridges", "in_dtype_of", "least", "projections", "spectrum"]
@@ -87,7 +87,8 @@ def spectrum(m: Moments, centred: bool) -> Spectrum:
     if m.n < 1 + centred:
         raise EmptyInputError(f"moments must hold {1 + centred} rows at least; got {m.n}")
     share = centred / m.weight
-    gram = m.gram - share * np.outer(m.s, m.s)
+    mean, y_mean = share * m.s, share * m.y_sum
+    gram = m.gram - np.outer(mean, m.s)
     values, vectors = np.linalg.eigh(gram)
     values, vectors = np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
     squares = np.diagonal(m.gram)
@@ -95,21 +96,18 @@ def spectrum(m: Moments, centred: bool) -> Spectrum:
         check_varies("features", float(values[0]), squares, m.products)
     elif not values[0] > 0:
         raise ParameterError("features must not be 0 in all rows")
-    cross = m.cross - share * np.outer(m.s, m.y_sum)
-    energy = np.maximum(np.diagonal(m.y_gram) - share * m.y_sum**2, 0.0)
+    cross = m.cross - np.outer(mean, m.y_sum)
+    energy = np.maximum(np.diagonal(m.y_gram) - y_mean * m.y_sum, 0.0)
     taken_off = float(np.max(squares)) if centred else 0.0  # and has rounded, too
     scale = ROUNDING * max(float(values[0]), taken_off)
     floor = float(np.finfo(m.products).eps) * scale
     lowest = max(floor, len(values) * float(np.finfo(float).eps) * scale)
-    return Spectrum(values, vectors, vectors.T @ cross, energy, m.n, share, share * m.s, share * m.y_sum, floor, lowest)
+    return Spectrum(values, vectors, vectors.T @ cross, energy, m.n, share, mean, y_mean, floor, lowest)
 
 
 def checked_ridges(ridges: object, found: Spectrum, dimensions: tuple[int, ...] = (0, 1)) -> Float64:
     """Return ridges as numbers, none below the floor."""
-    try:
-        values = np.asarray(ridges, dtype=np.float64)
-    except (TypeError, ValueError):
-        raise ParameterError(f"ridge must be numbers; got {shown(ridges)}") from None
+    values = numbers("ridge", ridges)
     if values.ndim not in dimensions or values.size == 0:
         raise ShapeError(f"ridge must have {' or '.join(map(str, dimensions))} axes, none empty; got {values.shape}")
     if not (np.isfinite(values).all() and np.min(values) >= found.floor):
@@ -150,12 +148,14 @@ def projections(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, back
     """Return phi(x) matrix - shift, (..., n, k), in the widest dtype, a block of rows at a time."""
     csr = sparse.issparse(x)
     (phi._check_sparse if csr else phi._check)(x)
-    numbers = x.data if csr else x
-    xp = namespace(x=numbers)
-    dtype = widest(xp, numbers)
-    right, less = (constant(xp, a, dtype, numbers) for a in (matrix, shift))
+    *lead, n, dim = x.shape
+    if phi.num_features_of(dim) != len(matrix):
+        raise ShapeError(f"x must have as many columns as the rows that were fitted; got shape {tuple(x.shape)}")
+    held = x.data if csr else x
+    xp = namespace(x=held)
+    dtype = widest(xp, held)
+    right, less = (constant(xp, a, dtype, held) for a in (matrix, shift))
     own = accumulation_dtype(xp, x)
-    *lead, n, _ = x.shape
     size = BLOCK // (len(matrix) * max(1, int(np.prod(lead))))
     blocks = (x[i] if csr else xp.astype(x[..., i, :], own, copy=False) for i in strips(n, size))
     parts = [xp.matmul(xp.astype(phi(b, backend=backend), dtype, copy=False), right) - less for b in blocks]

@@ -211,7 +211,16 @@ def test_weights_of_every_size(dtype, unit):
         np.testing.assert_array_equal(getattr(other, name), getattr(one, name) * unit)
 
 
+@pytest.mark.parametrize("unit", [2.0**-400, 2.0**400])
+def test_targets_of_every_size(unit):
+    """Float32 does not hold them; their products with features are of float32."""
+    one, other = (ka.solvers.moments(PHI, X.astype("f4"), Y * by, products="float32") for by in (1.0, unit))
+    np.testing.assert_array_equal(other.cross, one.cross * unit)
+
+
 def test_more_refusals():
+    with pytest.raises(ParameterError, match="this machine has"):
+        ka.solvers.initial_moments(PHI, 2**40)
     with pytest.raises(ParameterError, match="y must be smaller"):
         ka.solvers.moments(PHI, X, np.full(len(X), 1e200))
     with pytest.raises(DTypeError, match="phi must be a FeatureMap"):

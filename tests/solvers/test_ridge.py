@@ -193,10 +193,39 @@ def test_cross_validation(intercept, weights):
     np.testing.assert_array_equal(found.best, RIDGES[np.argmin(found.mse, axis=0)])
 
 
+def test_folds_of_unequal_weight():
+    """The moments of the others are sums: a difference would lose them beside the heavy fold."""
+    heavy, *light = (
+        ka.solvers.moments(PHI, X[i::3], Y[i::3], weights=np.full(30, w)) for i, w in enumerate([1e30, 1.0, 1.0])
+    )
+    found = ka.solvers.cross_validate([heavy, *light], [2e16])
+    fit = ka.solvers.ridge(light[0] + light[1], 2e16)
+    np.testing.assert_allclose(found.fold_mse[0, 0], np.mean((Y[::3] - fit.predict(X[::3])) ** 2, axis=0), rtol=1e-6)
+
+
 def test_one_target_cross_validated():
     folds = [ka.solvers.moments(PHI, X[i::3], Y[i::3, 0]) for i in range(3)]
     found = ka.solvers.cross_validate(folds, RIDGES)
     assert (found.mse.shape, found.fold_mse.shape, np.shape(found.best)) == ((3,), (3, 3), ())
+
+
+@pytest.mark.parametrize("unit", [1e-250, 1e250])
+def test_weights_of_every_size(unit):
+    m, other = (ka.solvers.moments(PHI, X, Y, weights=W_POSITIVE * by) for by in (1.0, unit))
+    fit, same = ka.solvers.ridge(m, 0.3), ka.solvers.ridge(other, 0.3 * unit)
+    np.testing.assert_allclose(same.predict(X), fit.predict(X), rtol=1e-9)
+    np.testing.assert_allclose(same.effective_dimension, fit.effective_dimension, rtol=1e-9)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("num_features", [2, 8, 64])
+def test_equal_rows_are_told(backend, num_features):
+    """Whatever rounding makes of the sums."""
+    phi = ka.random_features(ka.kernels.Gaussian(), dim=1, num_features=num_features, rng=0)
+    for value in np.random.default_rng(0).standard_normal(5):
+        m = ka.solvers.moments(phi, np.full((8192, 1), 10 * value), np.arange(8192.0), backend=backend)
+        with pytest.raises(ParameterError, match="same in all rows"):
+            ka.solvers.ridge(m)
 
 
 def test_refusals():
@@ -208,8 +237,11 @@ def test_refusals():
     for given in (floor / 2, 0.0, -1.0, np.nan, np.inf, [1.0, 0.0]):
         with pytest.raises(ParameterError, match="ridge must be finite and"):
             ka.solvers.ridge(m, given)
-    with pytest.raises(ParameterError, match="ridge must be numbers"):
-        ka.solvers.ridge(m, "gcv")
+    for given in ("gcv", "1", True, 1j, 10**400, [[1.0], 2.0]):
+        with pytest.raises(ParameterError, match="ridge must be numbers"):
+            ka.solvers.ridge(m).at(given)
+    with pytest.raises(ShapeError, match="as many columns as the rows that were fitted"):
+        ka.solvers.ridge(ka.solvers.moments(ka.features.elu1(), X, Y)).predict(X[:, :2])
     with pytest.raises(ShapeError, match="ridge must"):
         ka.solvers.ridge(m, np.ones((2, 2)))
     with pytest.raises(ShapeError, match="ridge must be one number or one for each of 2 targets"):
