@@ -8,10 +8,10 @@ from types import ModuleType
 from typing import final
 
 import numpy as np
-from scipy.special import gammaln, kve
 
 from kernattn._array import Array, Float64, constant, to_numpy64
 from kernattn._check import moderate_number
+from kernattn._scipy import special
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
 from kernattn.ops.pairwise.forms import LINEAR, MATERN, QUADRATIC, SQUARED, Form
@@ -107,9 +107,9 @@ def matern(nu: float, s: Float64) -> Float64:
 def _by_bessel(nu: float, s: Float64) -> Float64:
     s = np.clip(s, TINY, 1e5)  # beyond which the kernel is 0
     with np.errstate(over="ignore"):
-        log_k = np.log(kve(nu, s)) - s
+        log_k = np.log(special.kve(nu, s)) - s
     known = ~np.isposinf(log_k)
-    log: Float64 = (1 - nu) * np.log(2.0) - gammaln(nu) + nu * np.log(s) + np.where(known, log_k, 0.0)
+    log: Float64 = (1 - nu) * np.log(2.0) - special.gammaln(nu) + nu * np.log(s) + np.where(known, log_k, 0.0)
     # K_nu overflows only where s is tiny, or small beside a large nu: the first terms of the series at 0
     q = s**2 / 4
     near = 1 - q / (nu - 1) + q**2 / (2 * (nu - 1) * (nu - 2)) if nu > 2 else np.ones_like(s)

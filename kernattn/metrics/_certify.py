@@ -7,11 +7,11 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri, stdtrit
 
 from kernattn._array import Float64, to_numpy64
 from kernattn._check import finite_number, instance_of, positive_integer
 from kernattn._random import RNG, generator
+from kernattn._scipy import special
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.kernels import Kernel
@@ -186,7 +186,7 @@ def certify(
     z, noise, skewness = _scores(errors, rounding)
     random = noise > 2 * rounding
     counted = _counted(phi, x, y, redraws) | ~random
-    threshold = float(-stdtrit(redraws - 1, significance / (2 * (len(z) + len(groups) + 1))))
+    threshold = float(-special.stdtrit(redraws - 1, significance / (2 * (len(z) + len(groups) + 1))))
     judged = [name for name, own in groups.items() if counted[own].any()]
     settling = {name: own & counted if name in judged else own for name, own in groups.items()}
     pooled, common = _pooled(errors, rounding, settling, judged, (threshold, power))
@@ -235,7 +235,7 @@ def _shift(threshold: float, power: float, redraws: int, a: Float64) -> Float64:
     a = np.where(np.abs(a) < 1e-6, 1e-6, a)  # undoes ((1 + aT/3)^3 - 1) / a + a/6
     sides = [abs(3 / a * (np.cbrt(1 + a * (side - a / 6)) - 1)) for side in (-threshold, threshold)]
     t = np.maximum(*sides)  # the noncentral t as Johnson and Welch (1940) approximate it
-    return np.asarray(t + ndtri(power) * np.sqrt(1 + t**2 / (2 * (redraws - 1))))
+    return np.asarray(t + special.ndtri(power) * np.sqrt(1 + t**2 / (2 * (redraws - 1))))
 
 
 def _pooled(

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from scipy.special import stdtrit
-
 from kernattn._array import Array, check_floating, namespace
 from kernattn._check import finite_number
+from kernattn._scipy import special
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._moments.pairs import beyond
 from kernattn.metrics._check import broadcasts, redraws, resized, sized
@@ -215,7 +214,7 @@ def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95)
 
 def _student(count: int, confidence: float) -> float:
     check_confidence(confidence)
-    return float(stdtrit(count - 1, (1 + float(confidence)) / 2))
+    return float(special.stdtrit(count - 1, (1 + float(confidence)) / 2))
 
 
 def check_confidence(confidence: float) -> None:

@@ -6,10 +6,10 @@ from math import ceil, floor
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import bdtr, bdtrc, betaincinv
 
 from kernattn._array import Array, namespace
 from kernattn._check import finite_number, positive_integer, shown
+from kernattn._scipy import special
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.metrics._check import redraws
 from kernattn.metrics._estimates import Interval, check_confidence
@@ -103,8 +103,8 @@ def quantile_and_ci(samples: Array, probability: float, confidence: float = 0.95
     if not 0 < finite_number("probability", probability) < 1:
         raise ParameterError(f"probability must lie strictly between 0 and 1; got {shown(probability)}")
     ranks, left_out = np.arange(count), (1 - confidence) / 2
-    j = int(np.sum(bdtr(ranks, count, probability) <= left_out))
-    k = count + 1 - int(np.sum(bdtrc(ranks, count, probability) <= left_out))
+    j = int(np.sum(special.bdtr(ranks, count, probability) <= left_out))
+    k = count + 1 - int(np.sum(special.bdtrc(ranks, count, probability) <= left_out))
     if j == 0 or k > count:
         name = "median" if probability == 0.5 else f"{probability:g} quantile"
         raise ShapeError(
@@ -157,6 +157,6 @@ def proportion_and_ci(hits: ArrayLike, trials: int, confidence: float = 0.95) ->
     if count.dtype.kind not in "iu" or np.any(count < 0) or np.any(count > trials):
         raise ParameterError(f"hits must be integers from 0 to trials = {trials}; got {shown(hits)}")
     tail = (1 - confidence) / 2
-    low = np.where(count == 0, 0.0, betaincinv(np.maximum(count, 1), trials - count + 1, tail))
-    high = np.where(count == trials, 1.0, betaincinv(count + 1, np.maximum(trials - count, 1), 1 - tail))
+    low = np.where(count == 0, 0.0, special.betaincinv(np.maximum(count, 1), trials - count + 1, tail))
+    high = np.where(count == trials, 1.0, special.betaincinv(count + 1, np.maximum(trials - count, 1), 1 - tail))
     return Interval(count / trials, low, high)

@@ -3,9 +3,9 @@ r"""Norms in coupled pairs: :math:`r' = F^{-1}(1 - F(r))`, a long one with a sho
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammainc, gammaincc, gammainccinv, gammaincinv, ndtr
 
 from kernattn._array import Float64
+from kernattn._scipy import special
 from kernattn.errors import ParameterError
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
@@ -34,8 +34,8 @@ def partners(norms: Float64, d: int) -> Float64:
     half, b = norms**2 / 2, d / 2
     long = half > b
     squares = np.empty_like(half)
-    squares[long] = gammaincinv(b, gammaincc(b, half[long]))
-    squares[~long] = gammainccinv(b, gammainc(b, half[~long]))
+    squares[long] = special.gammaincinv(b, special.gammaincc(b, half[long]))
+    squares[~long] = special.gammainccinv(b, special.gammainc(b, half[~long]))
     return np.sqrt(2 * squares)
 
 
@@ -60,6 +60,6 @@ def coupled_nodes(d: int) -> tuple[Float64, Float64, Float64]:
     Trapezoids in the normal score x of :math:`F(r) = \Phi(x)`, in which f(r, r') is even.
     """
     x = STEP * np.arange(NODES)
-    tail = ndtr(-x)
+    tail = special.ndtr(-x)
     log_weights = np.log(STEP * np.where(x > 0, 2.0, 1.0)) - x**2 / 2 - np.log(2 * np.pi) / 2
-    return np.sqrt(2 * gammainccinv(d / 2, tail)), np.sqrt(2 * gammaincinv(d / 2, tail)), log_weights
+    return np.sqrt(2 * special.gammainccinv(d / 2, tail)), np.sqrt(2 * special.gammaincinv(d / 2, tail)), log_weights

@@ -3,9 +3,9 @@ r"""Rows of norm :math:`\sqrt p` and uniform direction in p dimensions, cut to t
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import betaln, log_expit, logsumexp
 
 from kernattn._array import Float64
+from kernattn._scipy import special
 from kernattn.projections._norms import NORM_LAWS
 
 __all__ = ["cut_log_moment"]
@@ -22,8 +22,8 @@ def cut_log_moment(p: int, d: int, t2: Float64, tilt: float) -> Float64:
     """
 
     def log_integrand(u: Float64, t2: Float64) -> Float64:
-        squares = p * np.exp(log_expit(u))  # of norms
-        density = d / 2 * log_expit(u) + (p - d) / 2 * log_expit(-u)
+        squares = p * np.exp(special.log_expit(u))  # of norms
+        density = d / 2 * special.log_expit(u) + (p - d) / 2 * special.log_expit(-u)
         return np.asarray(density + tilt * squares + NORM_LAWS["sqrt_d"].log_moment(d, t2 * squares / d))
 
     flat = t2.reshape(-1, 1)
@@ -32,5 +32,5 @@ def cut_log_moment(p: int, d: int, t2: Float64, tilt: float) -> Float64:
     first, last = np.argmax(large, axis=-1), len(LOGITS) - 1 - np.argmax(large[:, ::-1], axis=-1)
     low, high = LOGITS[np.maximum(first - 1, 0)], LOGITS[np.minimum(last + 1, len(LOGITS) - 1)]
     u = np.linspace(low, high, FINE, axis=-1)
-    total = logsumexp(log_integrand(u, flat), axis=-1) + np.log((high - low) / (FINE - 1))
-    return np.asarray(total - betaln(d / 2, (p - d) / 2)).reshape(t2.shape)
+    total = special.logsumexp(log_integrand(u, flat), axis=-1) + np.log((high - low) / (FINE - 1))
+    return np.asarray(total - special.betaln(d / 2, (p - d) / 2)).reshape(t2.shape)

@@ -11,9 +11,9 @@ from __future__ import annotations
 from functools import lru_cache
 
 import numpy as np
-from scipy.special import gammaln, gammasgn, hyp1f1, jv
 
 from kernattn._array import Float64
+from kernattn._scipy import special
 
 __all__ = ["hyp0f1_of_minus", "hyp1f1_of_minus", "log_hyp0f1", "log_hyp1f1"]
 
@@ -34,7 +34,7 @@ def log_hyp0f1(b: float, x: Float64) -> Float64:
     result = np.empty_like(x)
     result[~far] = _log_series(x[~far], b, None)
     s = s[far]
-    front = s - np.log(2.0 * np.pi * s) / 2.0 + gammaln(b) - (b - 1.0) * np.log(s / 2.0)
+    front = s - np.log(2.0 * np.pi * s) / 2.0 + special.gammaln(b) - (b - 1.0) * np.log(s / 2.0)
     result[far] = front + _log_2f0(p, q, 0.5 / s)
     return result
 
@@ -49,7 +49,7 @@ def log_hyp1f1(a: float, b: float, x: Float64) -> Float64:
     result = np.empty_like(x)
     result[~far] = _log_series(x[~far], b, a)
     x = x[far]
-    result[far] = x + (a - b) * np.log(x) + gammaln(b) - gammaln(a) + _log_2f0(p, q, 1.0 / x)
+    result[far] = x + (a - b) * np.log(x) + special.gammaln(b) - special.gammaln(a) + _log_2f0(p, q, 1.0 / x)
     return result
 
 
@@ -60,12 +60,12 @@ def hyp1f1_of_minus(a: float, b: float, y: Float64) -> Float64:
     """
     p, q = a, a - b + 1.0
     far = y > max(FAR, abs(p * q))
-    result = hyp1f1(a, b, np.where(far, 0.0, -y))
+    result = special.hyp1f1(a, b, np.where(far, 0.0, -y))
     if b - a <= 0.0 and float(b - a).is_integer():
         result[far] = 0.0
     else:
-        front = gammaln(b) - gammaln(b - a) - a * np.log(y[far])
-        result[far] = gammasgn(b - a) * np.exp(front + _log_2f0(p, q, 1.0 / y[far]))
+        front = special.gammaln(b) - special.gammaln(b - a) - a * np.log(y[far])
+        result[far] = special.gammasgn(b - a) * np.exp(front + _log_2f0(p, q, 1.0 / y[far]))
     return np.asarray(result)
 
 
@@ -79,9 +79,11 @@ def hyp0f1_of_minus(b: float, y: Float64) -> Float64:
     far = q > 0.5
     result = np.exp(-np.polynomial.polynomial.polyval(np.where(far, 0.0, q), _rayleigh(b)))
     s = 2.0 * np.sqrt(y[far])
-    bessel = jv(b - 1.0, s)
+    bessel = special.jv(b - 1.0, s)
     with np.errstate(divide="ignore"):
-        result[far] = np.sign(bessel) * np.exp(np.log(np.abs(bessel)) + gammaln(b) + (b - 1.0) * np.log(2.0 / s))
+        result[far] = np.sign(bessel) * np.exp(
+            np.log(np.abs(bessel)) + special.gammaln(b) + (b - 1.0) * np.log(2.0 / s)
+        )
     return np.asarray(result)
 
 
@@ -112,10 +114,10 @@ def _log_series(x: Float64, lower: float, upper: float | None) -> Float64:
     q = lower - (x if upper is None else x * upper)
     peak = np.floor(np.sqrt(np.maximum(p * p / 4.0 - q, 0.0)) - p / 2.0)
     peak = np.where(peak < FIRST_TERM, 0.0, peak)
-    log_peak = peak * np.log(np.where(peak > 0.0, x, 1.0)) - gammaln(peak + 1.0)
-    log_peak += gammaln(lower) - gammaln(lower + peak)
+    log_peak = peak * np.log(np.where(peak > 0.0, x, 1.0)) - special.gammaln(peak + 1.0)
+    log_peak += special.gammaln(lower) - special.gammaln(lower + peak)
     if upper is not None:
-        log_peak += gammaln(upper + peak) - gammaln(upper)
+        log_peak += special.gammaln(upper + peak) - special.gammaln(upper)
 
     others = np.zeros_like(x)  # sum_k T_k / T_peak - 1
     k, term = peak, np.ones_like(x)

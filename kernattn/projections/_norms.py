@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import final
 
 import numpy as np
-from scipy.special import logsumexp
 
 from kernattn._array import Float64
+from kernattn._scipy import special
 from kernattn.errors import ParameterError
 from kernattn.projections._hypergeometric import hyp0f1_of_minus, hyp1f1_of_minus, log_hyp0f1, log_hyp1f1
 from kernattn.projections._norm_law import NormLaw
@@ -41,7 +41,7 @@ class Chi(NormLaw):
         x, weights = np.polynomial.legendre.leggauss(ANGLES)
         cosines = np.cos(min(np.pi / 2, WIDTH / np.sqrt(d)) * (1 + x) / 2)
         log_weights = (d - 1) * np.log(cosines) + np.log(weights)
-        return cosines, log_weights - logsumexp(log_weights)
+        return cosines, log_weights - special.logsumexp(log_weights)
 
     def _log_moment(self, d: int, t2: Float64, tilt: float, rows: int) -> Float64:
         c = _shrink(tilt)

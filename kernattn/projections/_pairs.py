@@ -15,9 +15,9 @@ from typing import NamedTuple, final
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.special import logsumexp
 
 from kernattn._array import Float64
+from kernattn._scipy import special
 from kernattn.projections._coupling import coupled_nodes
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
@@ -123,7 +123,7 @@ class Pair:
 
         def average(t2: Float64) -> Float64:
             logs = mix.law.log_moment(d, t2 * mix.factors, tilt=mix.tilt, rows=mix.rows)
-            return np.asarray(logsumexp(logs + mix.log_weights, axis=-1))
+            return np.asarray(special.logsumexp(logs + mix.log_weights, axis=-1))
 
         return _by_chunks(average, t2, len(mix.factors))
 

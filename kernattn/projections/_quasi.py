@@ -9,11 +9,11 @@ from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import ndtri
 
 from kernattn._array import Float64
 from kernattn._check import one_of, positive_integer
 from kernattn._random import RNG
+from kernattn._scipy import special
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.projections._base import Projection
 from kernattn.projections._coupling import law_named
@@ -64,7 +64,7 @@ class _Quasi(Projection):
     @final
     def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         points = self._points(m, d + 1, generator)
-        normal = ndtri(points[:, :d])
+        normal = special.ndtri(points[:, :d])
         norms = np.linalg.norm(normal, axis=-1)
         return np.asarray(normal * (law.of_chi(norms, d, points[:, d]) / norms)[:, None])
 

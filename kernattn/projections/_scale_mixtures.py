@@ -21,10 +21,10 @@ from typing import final
 import numpy as np
 from numpy.polynomial import Chebyshev
 from numpy.typing import NDArray
-from scipy.special import gammainccinv, gammaincinv, gammaln
 
 from kernattn._array import Float64
 from kernattn._check import positive_number
+from kernattn._scipy import special
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.kernels._matern import matern
 from kernattn.projections._norm_law import NormLaw
@@ -67,7 +67,7 @@ class ScaleMixture(NormLaw):
     @final
     def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:
         """Return the norms times scales, which are quantiles at u."""
-        return np.asarray(norms * np.sqrt(self._squared_scale(gammaincinv(self.shape, u))))
+        return np.asarray(norms * np.sqrt(self._squared_scale(special.gammaincinv(self.shape, u))))
 
     @final
     def sines(self, d: int) -> tuple[Float64, Float64]:
@@ -181,7 +181,7 @@ def _contour(b: float) -> tuple[Complex, Complex]:
     sigma = max(b, SIGMA)
     step = min(0.12, 0.6 / np.sqrt(sigma))
     theta = (np.arange(int(np.pi / step)) + 0.5) * step
-    log_size = sigma * theta / np.tan(theta) - b * np.log(sigma * theta / np.sin(theta)) + gammaln(b)
+    log_size = sigma * theta / np.tan(theta) - b * np.log(sigma * theta / np.sin(theta)) + special.gammaln(b)
     theta, log_size = theta[log_size > LOG_EPS], log_size[log_size > LOG_EPS]
     u = sigma * theta * (1 / np.tan(theta) + 1j)
     slope = sigma * (1 / np.tan(theta) - theta / np.sin(theta) ** 2 + 1j)
@@ -192,6 +192,6 @@ def _gamma(shape: float) -> tuple[Float64, Float64]:
     """Return nodes g and weights of the Gamma law of that shape, one more where it is below 1; trapezoids in log g."""
     shape = shape + 1 if shape < 1 else shape
     step = min(0.15, 0.7 / np.sqrt(shape))
-    low, high = np.log(gammaincinv(shape, 1e-20)), np.log(gammainccinv(shape, 1e-20))
+    low, high = np.log(special.gammaincinv(shape, 1e-20)), np.log(special.gammainccinv(shape, 1e-20))
     w = np.arange(low, high + step, step)
-    return np.exp(w), np.exp(shape * w - np.exp(w) - gammaln(shape)) * step
+    return np.exp(w), np.exp(shape * w - np.exp(w) - special.gammaln(shape)) * step

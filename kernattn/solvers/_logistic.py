@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve
-from scipy.special import expit
 
 from kernattn._array import Array, Float64, constant, frozen, like, namespace, to_numpy64, widest
 from kernattn._check import boolean, instance_of, positive_integer, positive_number, shown
 from kernattn._extras import bar
+from kernattn._scipy import special
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import check_beside, check_finite, refuse
@@ -108,7 +108,7 @@ class Logistic:
         """
         scores = self.scores(x, backend=backend)
         host = to_numpy64(scores)
-        chances = expit(np.stack([-host, host], axis=-1) if len(self.classes) == 2 else host)
+        chances = special.expit(np.stack([-host, host], axis=-1) if len(self.classes) == 2 else host)
         sums = chances.sum(axis=-1, keepdims=True)
         chances = np.divide(chances, sums, out=np.full_like(chances, 1 / len(self.classes)), where=sums > 0)
         return like(chances, scores)
@@ -228,11 +228,11 @@ class _Problem(NamedTuple):
         loss, total = 0.5 * self.ridge * float(point[:-1] @ point[:-1]), None
         for x, y, weights in self.blocks():
             score = to_numpy64(projections(self.phi, x, point[:-1, None], -point[-1:], self.backend))[:, 0]
-            hit, chance = y == label, expit(score)
+            hit, chance = y == label, special.expit(score)
             share = np.ones(len(score)) if weights is None else weights
             loss += float(share @ np.logaddexp(0.0, np.where(hit, -score, score)))
-            curvature = np.maximum(chance * expit(-score), LEAST)
-            apart = np.where(hit, expit(-score), -chance) / curvature
+            curvature = np.maximum(chance * special.expit(-score), LEAST)
+            apart = np.where(hit, special.expit(-score), -chance) / curvature
             numbers = x.data if sparse.issparse(x) else x
             xp = namespace(x=numbers)
             values = [constant(xp, a, widest(xp, numbers), numbers) for a in (apart, share * curvature)]

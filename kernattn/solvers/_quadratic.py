@@ -5,9 +5,9 @@ from __future__ import annotations
 from math import copysign, exp, pi, sqrt
 
 import numpy as np
-from scipy.special import ndtr
 
 from kernattn._array import Float64
+from kernattn._scipy import special
 
 __all__ = ["tail"]
 
@@ -27,7 +27,7 @@ def tail(value: float, weights: Float64) -> float:
     largest = float(np.max(weights))
     q, weights = value / largest, weights / largest
     if len(weights) == 1:
-        return 2 * float(ndtr(-sqrt(q)))
+        return 2 * float(special.ndtr(-sqrt(q)))
     if q > FAR + 2 * len(weights):
         return 0.0
     mean, variance = float(np.sum(weights)), 2 * float(np.sum(weights**2))
@@ -37,7 +37,7 @@ def tail(value: float, weights: Float64) -> float:
     left = 1 - 2 * t * weights
     w = copysign(sqrt(2 * t * q + float(np.sum(np.log(left)))), t)
     v = t * sqrt(2 * float(np.sum((weights / left) ** 2)))
-    return float(np.clip(ndtr(-w) + exp(-(w**2) / 2) / sqrt(2 * pi) * (1 / v - 1 / w), 0.0, 1.0))
+    return float(np.clip(special.ndtr(-w) + exp(-(w**2) / 2) / sqrt(2 * pi) * (1 / v - 1 / w), 0.0, 1.0))
 
 
 def _saddlepoint(q: float, weights: Float64, mean: float) -> float:

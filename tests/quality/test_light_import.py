@@ -10,9 +10,9 @@ import pytest
 HEAVY = ("cupy", "dask", "jax", "llvmlite", "matplotlib", "numba", "sklearn", "torch", "tqdm", "transformers")
 
 
-def loaded_by(statement: str) -> set[str]:
+def loaded_by(statement: str, heavy: tuple[str, ...] = HEAVY) -> set[str]:
     """Heavy packages in a fresh interpreter after a statement."""
-    script = f"{statement}\nimport sys\nprint(*(name for name in {HEAVY!r} if name in sys.modules))"
+    script = f"{statement}\nimport sys\nprint(*(name for name in {heavy!r} if name in sys.modules))"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     return set(run.stdout.split())
 
@@ -33,6 +33,21 @@ def test_reference_path_is_light() -> None:
         "ka.causal_linear_attention(x, x, x, phi, backend='reference')"
     )
     assert loaded_by(work) == set()
+
+
+@pytest.mark.parametrize("name", ["features", "kernels", "linear_attention", "random_features"])
+def test_the_first_attribute_loads_no_scipy(name: str) -> None:
+    assert loaded_by(f"import kernattn as ka; ka.{name}", ("scipy",)) == set()
+
+
+def test_scipy_is_there_when_it_is_called() -> None:
+    closed_form = (
+        "import numpy as np, kernattn as ka\n"
+        "x = np.ones((4, 3))\n"
+        "phi = ka.random_features(ka.kernels.Softmax(), dim=3, num_features=8)\n"
+    )
+    assert loaded_by(closed_form, ("scipy",)) == set()
+    assert loaded_by(closed_form + "phi.variance(x, x)", ("scipy.special",)) == {"scipy.special"}
 
 
 def test_command_line_is_light() -> None:

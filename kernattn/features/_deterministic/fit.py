@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import solve
 
 from kernattn._array import Float64
+from kernattn._scipy import linalg
 from kernattn.features._data import sampled_pairs
 
 __all__ = ["fitted", "nonnegative"]
@@ -43,7 +43,7 @@ def nonnegative(a: Float64, b: Float64) -> Float64:
         positive[best] = True
         while True:
             wanted = np.zeros_like(w)
-            wanted[positive] = solve(gram[np.ix_(positive, positive)], target[positive], assume_a="pos")
+            wanted[positive] = linalg.solve(gram[np.ix_(positive, positive)], target[positive], assume_a="pos")
             falling = positive & (wanted <= 0)
             if not falling.any():
                 break

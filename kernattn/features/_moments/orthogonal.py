@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import gammaln
 
 from kernattn._array import Float64
+from kernattn._scipy import special
 
 __all__ = ["REACH", "orthogonal_cross"]
 
@@ -49,12 +49,12 @@ def orthogonal_cross(a2: Float64, b2: Float64, ab: Float64, d: int, sign: int) -
     area = np.maximum(a2 * b2 - ab**2, 0.0) / 4
 
     def rising(start: float, count: Float64 | float) -> Float64:
-        return np.asarray(gammaln(start + count) - gammaln(start))
+        return np.asarray(special.gammaln(start + count) - special.gammaln(start))
 
     total = np.zeros(np.shape(a2))
     for k in range(DEPTH):
-        first = np.exp(2 * rising(c, k) - rising(c - 0.5, k) - rising(c, 2 * k) - gammaln(k + 1.0)) * area**k
-        each = rising(c + k, n) - gammaln(n + 1.0)
+        first = np.exp(2 * rising(c, k) - rising(c - 0.5, k) - rising(c, 2 * k) - special.gammaln(k + 1.0)) * area**k
+        each = rising(c + k, n) - special.gammaln(n + 1.0)
         series = np.exp(each[:, None] + each - rising(c + 2 * k, n[:, None] + n))
         term = first * np.sum((x @ series) * y, axis=-1)
         total += term

@@ -7,9 +7,9 @@ from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from kernattn._array import Float64
+from kernattn._scipy import linalg
 from kernattn.kernels import Kernel
 
 __all__ = ["Gram", "prefix_residuals"]
@@ -55,7 +55,7 @@ def prefix_residuals(gram: Gram, landmarks: NDArray[Any], inner: Float64) -> Flo
     energy = np.zeros(len(inner))
     for start in range(0, len(gram), BLOCK):
         cross = gram.against(slice(start, start + BLOCK), landmarks)  # (rows, m)
-        coordinates = solve_triangular(factor, cross.T, lower=True, check_finite=False)
+        coordinates = linalg.solve_triangular(factor, cross.T, lower=True, check_finite=False)
         energy += np.sum(coordinates**2, axis=1)
     return np.maximum(1.0 - np.cumsum(energy) / np.sum(gram.diagonal()), 0.0)
 

@@ -7,9 +7,9 @@ from warnings import catch_warnings, simplefilter
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.cluster.vq import kmeans2
 
 from kernattn._array import Float64
+from kernattn._scipy import cluster
 from kernattn.features._nystrom.gram import BLOCK, Gram
 
 __all__ = ["kmeans", "leverage", "minibatch_kmeans", "uniform"]
@@ -31,7 +31,7 @@ def kmeans(data: Float64, m: int, rng: np.random.Generator) -> Float64:
     """
     with catch_warnings():
         simplefilter("ignore", UserWarning)  # a cluster that loses all rows keeps its centre
-        centres: Float64 = kmeans2(data, data[_far_apart(data, m, rng)], iter=ROUNDS, minit="matrix")[0]
+        centres: Float64 = cluster.kmeans2(data, data[_far_apart(data, m, rng)], iter=ROUNDS, minit="matrix")[0]
     return centres
 
 

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import solve_triangular
 
 from kernattn._array import Float64
+from kernattn._scipy import linalg
 from kernattn.features._nystrom.gram import Gram
 
 __all__ = ["Pivots", "greedy", "rpcholesky"]
@@ -49,7 +49,7 @@ def rpcholesky(gram: Gram, m: int, rng: np.random.Generator, target: float) -> P
         pivots = proposed[accepted]
         columns = gram.entries(slice(None), pivots) - factor[:k].T @ factor[:k, pivots]  # (n, pivots)
         rows = factor[k : k + len(pivots)]
-        rows[:] = solve_triangular(lower, columns.T, lower=True)
+        rows[:] = linalg.solve_triangular(lower, columns.T, lower=True)
         squares = rows**2
         residual = np.maximum(residual - np.sum(squares, axis=0), 0.0)
         residual[pivots] = 0.0

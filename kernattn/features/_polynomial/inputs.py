@@ -8,9 +8,9 @@ from math import log
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy import sparse
 
 from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
+from kernattn._scipy import sparse
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.kernels import Polynomial
 from kernattn.ops.units import in_units, nearer

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
+from kernattn._scipy import sparse
 
 __all__ = ["countsketch"]
 

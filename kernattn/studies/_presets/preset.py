@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit
 
 from kernattn._array import Float64
 from kernattn._check import one_of, shown
+from kernattn._scipy import special
 from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS
 from kernattn.projections import resolve
@@ -152,7 +152,7 @@ def at_once(low: Any, high: Any, draws: int, count: int) -> tuple[Float64, Float
     A verdict on many settings needs it: of 15 intervals of things that are equal, some miss it in every other study.
     """
     middle, half = (np.add(high, low) / 2, np.subtract(high, low) / 2)
-    wider = half * (stdtrit(draws - 1, 1 - 0.025 / count) / stdtrit(draws - 1, 0.975))
+    wider = half * (special.stdtrit(draws - 1, 1 - 0.025 / count) / special.stdtrit(draws - 1, 0.975))
     return np.asarray(middle - wider, np.float64), np.asarray(middle + wider, np.float64)
 
 

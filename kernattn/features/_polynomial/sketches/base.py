@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self, final
 
 import numpy as np
-from scipy import sparse
 
 from kernattn._array import Array, Float64, accumulation_dtype, anywhere, dtype_name, like, namespace
 from kernattn._check import instance_of
 from kernattn._dispatch import Op
 from kernattn._random import RNG, generator
+from kernattn._scipy import sparse
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms

@@ -8,12 +8,12 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from kernattn._array import Array, Float64, frozen
 from kernattn._check import host_array, positive_integer
 from kernattn._dispatch import Op
 from kernattn._lazy import lazy
+from kernattn._scipy import sparse
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch

@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import sparse
 
 from kernattn._array import Array, constant, namespace
 from kernattn._check import check_room, host_array
+from kernattn._scipy import sparse
 from kernattn.errors import ParameterError
 
 __all__ = ["check_signs", "products", "projected", "random_signs"]

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-from scipy.special import log_ndtr, logsumexp
 
 from kernattn._array import Float64
+from kernattn._scipy import special
 from kernattn.features import ESTIMATORS, random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import proportion_and_ci
@@ -119,7 +119,7 @@ def _bounds(estimator: str, count: int) -> dict[str, Any]:
     width = np.sqrt(2) * np.asarray(LENGTHS)[:, None]
     u = np.linspace(-12, 12, 2001) * width
     weights = -((u / width) ** 2) / 2
-    weights -= logsumexp(weights, axis=1, keepdims=True)
+    weights -= special.logsumexp(weights, axis=1, keepdims=True)
     bounded = estimator == "trigonometric"
     log_mean = (-1 if bounded else 1) * width**2 / 2
     term = {"trigonometric": np.cos, "positive": np.exp, "hyperbolic": np.cosh}[estimator](u) * np.exp(-log_mean)
@@ -133,13 +133,13 @@ def _bounds(estimator: str, count: int) -> dict[str, Any]:
         if estimator == "hyperbolic":
             level = np.arccosh(np.exp(level))
         sides = 2 if estimator == "hyperbolic" else 1
-        found["upper_jump"] = -np.expm1(count * np.log1p(-sides * np.exp(log_ndtr(-level / width))))
+        found["upper_jump"] = -np.expm1(count * np.log1p(-sides * np.exp(special.log_ndtr(-level / width))))
     return found
 
 
 def _chernoff(term: Float64, weights: Float64, above: Float64, count: int) -> Float64:
     """Bound the probability that the mean of `count` terms exceeds `above`, (L, E): at most 1, which is t = 0."""
     t = np.geomspace(1e-3, 1e4, 300)[:, None, None]
-    moments = logsumexp(t * term + weights, axis=-1)  # (T, L)
+    moments = special.logsumexp(t * term + weights, axis=-1)  # (T, L)
     exponent = count * (moments[..., None] - t * above)  # (T, L, E)
     return np.asarray(np.exp(np.minimum(exponent.min(axis=0), 0)))
