@@ -18,6 +18,7 @@ copyright = "2026, kernattn developers"
 version = release = kernattn.__version__
 
 extensions = [
+    "api_links",
     "mathml",
     "myst_parser",
     "numpydoc",
