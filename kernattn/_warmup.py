@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from time import perf_counter
+from typing import Any
 
 import numpy as np
 
 from kernattn._check import boolean, shown
+from kernattn._compiling import teller
 from kernattn._dispatch import missing
+from kernattn._fork import imported
 from kernattn._gradients import vjp
 from kernattn.attention import (
+    LinearState,
     attend,
     causal_linear_attention,
     key_state,
@@ -19,17 +23,20 @@ from kernattn.attention import (
 )
 from kernattn.errors import BackendUnavailable, DTypeError, ParameterError
 from kernattn.features import elu1
+from kernattn.kernels import Gaussian
 
-__all__ = ["warmup"]
+__all__ = ["compile_calls", "warmup"]
 
 
-def warmup(dtypes: Sequence[str] = ("float32",), *, gradients: bool = False) -> dict[str, float]:
+def warmup(
+    dtypes: Sequence[str] = ("float32",), *, gradients: bool = False, progress: bool | None = None
+) -> dict[str, float]:
     r"""Compile the CPU's loops, by calls on :math:`n = 4` tokens: within half a minute for a dtype, once for a machine.
 
     `kernattn bench --start` times it. One compilation of attention's loops, cached on disk, serves every map, shape and
     mask of a dtype, in this process and in later ones. float16 and bfloat16 run on the loops of float32. Kernel
     matrices, Hadamard features, sketches and Gram-Schmidt have loops of their own, which their first call compiles, and
-    so have pullbacks, unless they are asked for.
+    so have pullbacks, unless they are asked for. `kernattn warmup` is the same on the command line.
 
     Parameters
     ----------
@@ -37,6 +44,9 @@ def warmup(dtypes: Sequence[str] = ("float32",), *, gradients: bool = False) -> 
         "float32", "float64" or both.
     gradients : bool
         Whether to compile the pullbacks of linear attention as well, which takes longer than all the rest.
+    progress : bool or None
+        Show on stderr what is being compiled: a line for every loop, or nothing. None shows one line that a terminal
+        overwrites, and elsewhere says once that loops are compiled.
 
     Returns
     -------
@@ -48,7 +58,7 @@ def warmup(dtypes: Sequence[str] = ("float32",), *, gradients: bool = False) -> 
     DTypeError
         If `dtypes` is no list or tuple.
     ParameterError
-        If a dtype is another one, or `gradients` neither True nor False.
+        If a dtype is another one, `gradients` neither True nor False, or `progress` none of the three.
     BackendUnavailable
         If Numba is not installed.
 
@@ -67,24 +77,50 @@ def warmup(dtypes: Sequence[str] = ("float32",), *, gradients: bool = False) -> 
         if not isinstance(given, str) or given not in ("float32", "float64"):
             raise ParameterError(f"dtypes must be of 'float32' and 'float64'; got {shown(dtype)}")
     boolean("gradients", gradients)
+    asked: object = progress
+    if asked is not None and not isinstance(asked, bool):
+        raise ParameterError(f"progress must be True, False or None; got {shown(asked)}")
     reason = missing("cpu")
     if reason is not None:
         raise BackendUnavailable(f"there is nothing to warm up: {reason}")
-    from kernattn.ops._numba.crew import ready
+    names = [*FORWARDS, *(["pullback"] if gradients else [])]
+    return {dtype: compile_calls(dtype, names, progress) for dtype in dict.fromkeys(dtypes)}
 
-    ready()
-    phi, seconds = elu1(), {}
-    for dtype in dtypes:
-        start = perf_counter()
-        x = np.ones((1, 4, 4), dtype)
-        state = key_state(x, x, phi, backend="cpu")
-        causal_linear_attention(x, x, x, phi, state=state, backend="cpu")
-        attend(state, x, phi, backend="cpu")
-        linear_attention_step(state, x[:, 0], x[:, 0], x[:, 0], phi, backend="cpu")
-        softmax_attention(x, x, x, backend="cpu")
-        phi(x, backend="cpu")
-        if gradients:
-            (out, _), pullback = vjp(causal_linear_attention, x, x, x, phi, state=state, backend="cpu")
-            pullback((out, None))
-        seconds[dtype] = perf_counter() - start
-    return seconds
+
+def compile_calls(dtype: str, names: Sequence[str], progress: bool | None = None) -> float:
+    """Compile what calls of these names need, or load it from disk; return the seconds that it took."""
+    start = perf_counter()
+    x = np.ones((1, 4, 4), dtype)
+    with teller.asked(progress):
+        for i, name in enumerate(names):
+            teller.place = f"[{'#' * i}{'.' * (len(names) - i)}] "
+            CALLS[name](x)
+    return perf_counter() - start
+
+
+def _crew(_: Any) -> None:
+    imported("kernattn.ops._numba.crew").ready()
+
+
+def _state(x: Any) -> LinearState:
+    return key_state(x, x, PHI, backend="cpu")
+
+
+def _pull(x: Any) -> None:
+    (out, _), pullback = vjp(causal_linear_attention, x, x, x, PHI, state=_state(x), backend="cpu")
+    pullback((out, None))
+
+
+PHI = elu1()
+CALLS: dict[str, Callable[[Any], object]] = {
+    "crew": _crew,
+    "key_state": _state,
+    "causal": lambda x: causal_linear_attention(x, x, x, PHI, state=_state(x), backend="cpu"),
+    "attend": lambda x: attend(_state(x), x, PHI, backend="cpu"),
+    "step": lambda x: linear_attention_step(_state(x), x[:, 0], x[:, 0], x[:, 0], PHI, backend="cpu"),
+    "softmax": lambda x: softmax_attention(x, x, x, backend="cpu"),
+    "features": lambda x: PHI(x, backend="cpu"),
+    "kernel": lambda x: Gaussian()(x[0], x[0]),
+    "pullback": _pull,
+}
+FORWARDS = ("crew", "key_state", "causal", "attend", "step", "softmax", "features")

@@ -5,9 +5,9 @@ import subprocess
 import sys
 
 
-def assert_fine(script, **environment):
-    """Run a script that is to print "fine", with these variables set."""
-    done = subprocess.run(
+def run_script(script, **environment):
+    """Run a script with these variables set; return what it printed."""
+    return subprocess.run(
         [sys.executable, "-c", script],
         env=os.environ | environment,
         capture_output=True,
@@ -15,4 +15,9 @@ def assert_fine(script, **environment):
         timeout=900,  # if it hangs
         check=False,
     )
+
+
+def assert_fine(script, **environment):
+    """Run a script that is to print "fine", with these variables set."""
+    done = run_script(script, **environment)
     assert done.stdout == "fine\n", done.stderr

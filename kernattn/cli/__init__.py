@@ -1,4 +1,4 @@
-"""The command line: ``kernattn study``, ``report``, ``figures``, ``bench`` and ``info``."""
+"""The command line: ``kernattn study``, ``report``, ``figures``, ``features``, ``transformer``, ``bench``, ``warmup`` and ``info``."""
 
 from kernattn.cli._main import main
 

@@ -12,6 +12,7 @@ from kernattn.cli._bench import add_bench
 from kernattn.cli._features import add_features
 from kernattn.cli._studies import add_studies
 from kernattn.cli._transformer import add_transformer
+from kernattn.cli._warmup import add_warmup
 from kernattn.errors import KernattnError
 
 __all__ = ["main", "parser"]
@@ -26,6 +27,7 @@ def parser() -> argparse.ArgumentParser:
     add_features(commands)
     add_transformer(commands)
     add_bench(commands)
+    add_warmup(commands)
     commands.add_parser("info", help="versions, threads, backends, and what each op would run on").set_defaults(
         run=_info
     )

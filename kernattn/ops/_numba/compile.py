@@ -10,10 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import numba.extending
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core import event
+from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
+from kernattn._compiling import teller
 from kernattn._fork import kept_whole
 from kernattn.ops._numba.parts import Part
 
@@ -101,3 +103,21 @@ class LoopCache(FunctionCache):  # type: ignore[misc]
         stamp = (self._impl.locator.get_source_stamp(), _PARTS)
         self._cache_file = IndexDataCacheFile(self.cache_path, self._impl.filename_base, stamp)
         self._cache_file._version = (self._cache_file._version, stamp)
+
+
+class _Aloud(event.Listener):  # type: ignore[misc]
+    """Tells of the loops that are compiled; those that are loaded, and all other functions, make no sound."""
+
+    def on_start(self, event: Any) -> None:
+        """Begin."""
+        loop = event.data["dispatcher"]
+        if isinstance(loop, Loop):
+            teller.begin(loop.__name__, not isinstance(loop._cache, NullCache))
+
+    def on_end(self, event: Any) -> None:
+        """End."""
+        if isinstance(event.data["dispatcher"], Loop):
+            teller.end()
+
+
+event.register("numba:compile", _Aloud())

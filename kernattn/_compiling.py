@@ -1,0 +1,122 @@
+"""Compilation speaks: a process that compiles says so once, on stderr, and shows on a terminal that it goes on.
+
+Numba compiles under one lock, so loops begin and end here one at a time; `kernattn.ops._numba.compile` tells of both.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Event, Thread
+from time import perf_counter
+
+__all__ = ["VARIABLE", "teller"]
+
+VARIABLE = "KERNATTN_QUIET"
+COMPILES = (
+    "kernattn: compiling loops for this machine, {seconds} s each where it is idle. {kept}. "
+    "`kernattn warmup` or kernattn.warmup() does it ahead; {variable}=1 hides this."
+)
+SECONDS = "1 to 10"  # `kernattn bench --start` shows each loop's
+KEPT = "They are kept on disk for later processes"
+LOST = "They are not kept, for no directory is writable: set NUMBA_CACHE_DIR to one"
+TICK = 0.5  # seconds
+
+
+class _Line:
+    """A line of a terminal that counts seconds until it is erased; elsewhere one that is written at the end."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._begun, self._done = text, perf_counter(), Event()
+        self._thread: Thread | None = None
+        if _terminal():
+            self._thread = Thread(target=self._count, name="kernattn tells", daemon=True)
+            self._thread.start()
+
+    def __str__(self) -> str:
+        return f"{self._text}, {perf_counter() - self._begun:.0f} s"
+
+    def _count(self) -> None:
+        _write(f"\r{self}")
+        while not self._done.wait(TICK):
+            _write(f"\r{self}")
+
+    def end(self) -> None:
+        """Stop, and leave no thread, which a fork could cut off while it writes."""
+        self._done.set()
+        if self._thread is None:
+            _write(f"{self}\n")
+        else:
+            self._thread.join()
+            _write("\r\x1b[K")
+
+
+class _Teller:
+    """What this process says of the loops that it compiles."""
+
+    def __init__(self) -> None:
+        self.place = ""  # among the steps of a warmup
+        self._said = False
+        self._progress: bool | None = None
+        self._line: _Line | None = None
+
+    @contextmanager
+    def asked(self, progress: bool | None) -> Iterator[None]:
+        """Show every loop (True), nothing (False), or what befits stderr (None)."""
+        before, self._progress = self._progress, progress
+        try:
+            yield
+        finally:
+            self._progress, self.place = before, ""
+
+    def expect(self) -> None:
+        """Say that loops are going to be compiled if none was ever kept, before Numba is imported to find out."""
+        if not self._silent() and find_spec("numba") is not None and _nothing_kept():
+            self._say(KEPT)
+
+    def begin(self, loop: str, kept: bool) -> None:
+        """Say that a loop is compiled, and whether it will be kept."""
+        if self._silent():
+            return
+        self._say(KEPT if kept else LOST)
+        if self._progress or _terminal():
+            self._line = _Line(f"kernattn: {self.place}compiling {loop}")
+
+    def end(self) -> None:
+        """Say that the loop is compiled."""
+        line, self._line = self._line, None
+        if line is not None:
+            line.end()
+
+    def _silent(self) -> bool:
+        return self._progress is False or os.environ.get(VARIABLE, "0") not in ("", "0")
+
+    def _say(self, kept: str) -> None:
+        if not self._said:
+            self._said = True
+            _write(COMPILES.format(seconds=SECONDS, kept=kept, variable=VARIABLE) + "\n")
+
+
+teller = _Teller()
+
+
+def _nothing_kept() -> bool:
+    """Whether no loop has left a file where Numba keeps them; False where that cannot be told."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    folder = Path(given) if given else Path(__file__).parent / "ops"
+    return (bool(given) or os.access(folder, os.W_OK)) and next(folder.rglob("*.nbi"), None) is None
+
+
+def _terminal() -> bool:
+    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+
+
+def _write(text: str) -> None:
+    with suppress(OSError, ValueError):  # a stream that was closed
+        if sys.stderr is not None:
+            sys.stderr.write(text)
+            sys.stderr.flush()
