@@ -1,4 +1,4 @@
-"""The command line: ``kernattn study``, ``report``, ``figures``, ``features``, ``transformer``, ``bench``, ``warmup`` and ``info``."""
+"""The command line, ``kernattn``: a command a module."""
 
 from kernattn.cli._main import main
 
