@@ -25,6 +25,9 @@ from kernattn.transformer._positions import limit, turns
 __all__ = ["Decoder", "unfit"]
 
 FIRST_ROOM = 256  # tokens that exact attention has room for at first; it doubles
+FEWEST = 8  # sequences that a thread is handed: it reads all weights for them
+SECONDS_PER_WEIGHT = 2.5e-11  # and for each sequence; decides when to share
+NOTHING = np.zeros(0, np.float32)
 
 
 def unfit(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> str | None:
@@ -98,6 +101,7 @@ class Decoder:
         specs = [(how.phi.query_spec, how.phi.key_spec) if isinstance(how, Linear) else None for how in self._how]
         self._maps = packing.packed_maps(specs, config.head_width)  # type: ignore[arg-type]
         self._weights = packing.packed_weights(params, config)
+        self._sizes, self._columns = packing.sizes(config), config.dim if config.output is None else config.vocab
         self._lead: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
@@ -154,8 +158,9 @@ class Decoder:
         kept = [self._taken_over(layer, each) for layer, each in enumerate(state.layers)]
         exact = [each for each in kept if not isinstance(each, LinearState)]
         self._lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
+        self._furthest, self._longest = int(self._positions.max()), int(self._lengths.max())
         room = FIRST_ROOM
-        while exact and room <= int(self._lengths.max()):
+        while exact and room <= self._longest:
             room *= 2
         heads, d = count * self._config.key_heads, self._config.head_width
         self._memories = Memories(self._maps, heads, d, room if exact else 0)
@@ -207,7 +212,7 @@ class Decoder:
             Before any work, if an argument does not fit, or no prompt was taken.
         """
         from kernattn.ops._numba.crew import crew
-        from kernattn.transformer._decoding.loops import ACTIVATIONS, decode
+        from kernattn.transformer._decoding.loops import decode
 
         c = self._config
         if self._lead is None:
@@ -219,35 +224,24 @@ class Decoder:
         if c.vocab is not None:
             check_indices("x", x, c.vocab)
         most = limit(c)
-        if most is not None and int(self._positions.max()) >= most:
+        if most is not None and self._furthest >= most:
             raise ParameterError(f"the token must stand before position {most}, the most that the config has")
         count = len(self._positions)
         at = self._positions[:, None]
         given = x.reshape(count, 1) if c.vocab is not None else x.reshape(count, 1, -1).astype(np.float32)
         rows = embedded(self._params, c, given, at, None if types is None else np.asarray(types).reshape(count, 1))
         by = turns(c, at, rows)
-        turned = np.zeros(0, np.float32)
-        if by is not None:
-            turned = np.concatenate([by.cos.reshape(count, -1), by.sin.reshape(count, -1)], axis=-1).reshape(-1)
-        if self._memories.room and int(self._lengths.max()) >= self._memories.room:
+        turned = NOTHING if by is None else np.concatenate([by.cos, by.sin], axis=-1).reshape(-1)
+        if self._memories.room and self._longest >= self._memories.room:
             self._memories = self._memories.grown()
-        columns = {"tokens": c.vocab, "tied": c.vocab}.get(c.output or "", c.dim)
-        assert columns is not None
-        sizes = np.array(
-            [
-                c.layers, c.dim, c.heads, c.key_heads, c.head_width, c.hidden_width, ACTIVATIONS.index(c.activation),
-                c.norm == "layer", c.norm_first, columns, self._memories.room, c.output is not None,
-            ],
-            np.int64,
-        )  # fmt: skip
-        out = np.empty(count * columns, np.float32)
-        maps = self._maps.numbers, self._maps.constants, self._maps.table.reshape(-1)
-        flat, places = self._memories.flat, self._memories.places.reshape(-1)
+        out = np.empty((count, self._columns), np.float32)
         decode(
-            sizes, np.float32(c.eps), self._weights, maps, flat, places, self._lengths,
-            turned, np.ascontiguousarray(rows, np.float32).reshape(-1), out,
-            *crew(max(1, count // 8), self._weights.size * count * 2.5e-11),
+            self._sizes, np.float32(c.eps), self._weights, self._maps[:3], self._memories.room, self._memories.flat,
+            self._memories.places, self._lengths, turned, rows.reshape(-1), out.reshape(-1),
+            *crew(max(1, count // FEWEST), self._weights.size * count * SECONDS_PER_WEIGHT),
         )  # fmt: skip
         self._positions += 1
         self._lengths += 1
-        return out.reshape(*self._lead, columns)
+        self._furthest += 1
+        self._longest += 1
+        return out.reshape(*self._lead, self._columns)

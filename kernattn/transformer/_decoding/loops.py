@@ -1,7 +1,7 @@
 """A decoding step of all layers: weights are read once, in one sweep, panel by panel.
 
-A panel of WIDE columns is contiguous, inner index by inner index, and asked for AHEAD of its use. With one row the
-sweep is bound by reading; with many, a panel is used by all rows while it is in cache. Sums run in the order of the
+A panel of WIDE columns is contiguous, inner index by inner index, and panels follow each other. With one row the sweep
+is bound by reading; with many, a panel is used by all rows while it is in cache. Sums run in the order of the
 inner index whatever the rows beside: a sequence has the same bits in every batch.
 """
 
@@ -20,19 +20,22 @@ from kernattn.ops._numba.memory import aligned, pad, window
 from kernattn.ops._numba.products import FULL, product, register_block
 from kernattn.ops._numba.registers import LINE, ROWS, VECTOR
 from kernattn.ops.step.loops import advance_heads
+from kernattn.transformer._decoding.rows_loops import activated, added, normed
 
-__all__ = ["ACTIVATIONS", "KEYS", "WIDE", "decode"]
+__all__ = ["KEYS", "WIDE", "decode"]
 
 WIDE = 64
 """Columns of a panel of weights."""
 KEYS = 32
 """Keys of a panel of the cache of exact attention."""
-AHEAD = 4096
-"""Bytes before their use that weights are asked for."""
-ACTIVATIONS = "relu", "gelu", "gelu_tanh", "swiglu"
-"""In the order of their numbers."""
 
-_line = register_block(1, 4 * WIDE // VECTOR, ahead=AHEAD)
+_line = register_block(1, 4 * WIDE // VECTOR)
+
+
+@inner
+def _tall(rows):
+    """Return how many rows products of so many may write."""
+    return pad(rows, ROWS) if rows > 1 else 1
 
 
 @inner
@@ -51,54 +54,6 @@ def _times(w, at, x, x_row, rows, depth, columns, y, y_row):
         for j in range(wide):
             row[j] += bias[j]
     return at + wide
-
-
-@inner
-def _normed(w, at, x, rows, dim, row, centred, eps, y):
-    """Write rows of mean 0 (where `centred`) and mean square 1, times a scale, plus a bias."""
-    wide = pad(dim, WIDE)
-    scale, bias = window(w, at, dim), window(w, at + wide, dim)
-    for i in range(rows):
-        a, b = window(x, i * row, dim), window(y, i * row, dim)
-        mean = x.dtype.type(0)
-        if centred:
-            for j in range(dim):
-                mean += a[j]
-            mean /= dim
-        square = x.dtype.type(0)
-        for j in range(dim):
-            square += (a[j] - mean) * (a[j] - mean)
-        by = 1 / np.sqrt(square / x.dtype.type(dim) + eps)
-        for j in range(dim):
-            b[j] = (a[j] - mean) * by * scale[j] + bias[j]
-    return at + 2 * wide
-
-
-@inner
-def _added(x, more, rows, dim, row):
-    for i in range(rows):
-        a, b = window(x, i * row, dim), window(more, i * row, dim)
-        for j in range(dim):
-            a[j] += b[j]
-
-
-@inner
-def _activated(kind, x, gate, size):
-    """Apply the nonlinearity to all of x; "swiglu" multiplies it by that of the gate."""
-    zero, one, half = x.dtype.type(0), x.dtype.type(1), x.dtype.type(0.5)
-    root, cubic, twice = x.dtype.type(0.5**0.5), x.dtype.type(0.044715), x.dtype.type(2 * 0.7978845608028654)
-    if kind == 0:
-        for i in range(size):
-            x[i] = x[i] if x[i] > zero else zero
-    elif kind == 1:
-        for i in range(size):
-            x[i] = half * x[i] * (one + x.dtype.type(math.erf(x[i] * root)))
-    elif kind == 2:
-        for i in range(size):
-            x[i] = x[i] / (one + exponential(-twice * (x[i] + cubic * x[i] * x[i] * x[i])))
-    else:
-        for i in range(size):
-            x[i] = x[i] * gate[i] / (one + exponential(-gate[i]))
 
 
 @inner
@@ -124,9 +79,10 @@ def _exact(q, k, v, count, sizes, cache_k, cache_v, capacity, lengths, out, memo
     kv, group, d = sizes[3], sizes[2] // sizes[3], sizes[4]
     scale, zero = q.dtype.type(1 / math.sqrt(d)), q.dtype.type(0)
     row, wide = capacity, pad(d, KEYS)
-    queries = window(memory, 0, pad(group, ROWS) * d)
-    total = window(memory, pad(group, ROWS) * d, pad(group, ROWS) * wide)
-    scores = window(memory, pad(group, ROWS) * (d + wide), pad(group, ROWS) * row)
+    tall = _tall(group)
+    queries = window(memory, 0, tall * d)
+    total = window(memory, tall * d, tall * wide)
+    scores = window(memory, tall * (d + wide), tall * row)
     for h in range(count * kv):
         t, begin = lengths[h // kv], h * capacity * d
         panel = begin + t // KEYS * KEYS * d + t % KEYS
@@ -163,47 +119,50 @@ def _map(maps, layer, side):
 
 
 @inner
-def _sequences(sizes, eps, weights, maps, memories, places, lengths, turns, x, out, low, high):
+def _sequences(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, low, high):
     """Take a token of sequences low to high through all layers."""
-    layers, dim, heads, kv, d = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
-    hidden, activation, centred, first, columns = sizes[5], sizes[6], sizes[7] > 0, sizes[8] > 0, sizes[9]
-    capacity = sizes[10]
-    rows, tall = high - low, pad(high - low, ROWS)
-    width, across, joined = pad(dim, WIDE), pad((heads + 2 * kv) * d, WIDE), heads * d
-    up, last = pad(hidden, WIDE), pad(columns, WIDE)
+    dim, heads, kv, d, hidden, columns = sizes[1], sizes[2], sizes[3], sizes[4], sizes[5], sizes[9]
+    rows, tall = high - low, _tall(high - low)
     table = np.arange(2 * rows * (kv + heads))  # heads lie in order: of k, v, q and out
     for i in range(rows * kv):
         table[rows * kv + i] = i
     for i in range(rows * heads):
         table[2 * rows * kv + i] = i
         table[2 * rows * kv + rows * heads + i] = i
-    room = tall * (3 * width + across + 2 * joined + 2 * kv * d + 2 * up + last)
-    scratch = pad(heads // kv, ROWS) * (d + pad(d, KEYS) + capacity)
-    memory = aligned(room + scratch + tall * d + 16 * LINE, weights)
-    at = 0
-    rows_x = window(memory, at, tall * width)
-    at += tall * width
-    normed = window(memory, at, tall * width)
-    at += tall * width
-    more = window(memory, at, tall * width)
-    at += tall * width
+    across, wide = pad((heads + 2 * kv) * d, WIDE), 3 * pad(dim, WIDE) + 2 * pad(hidden, WIDE) + pad(columns, WIDE)
+    scratch = _tall(heads // kv) * (d + pad(d, KEYS) + capacity)
+    memory = aligned(tall * (wide + across + 2 * (heads + kv) * d) + LINE + scratch, weights)
+    arguments = (sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out)
+    _through(*(arguments + (table, memory, low, high)))  # noqa: RUF005
+
+
+@inner
+def _through(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, table, memory, low, high):
+    """Do what `_sequences` does, in memory that outlives its windows."""
+    layers, dim, heads, kv, d = sizes[0], sizes[1], sizes[2], sizes[3], sizes[4]
+    hidden, activation, centred, first, columns = sizes[5], sizes[6], sizes[7] > 0, sizes[8] > 0, sizes[9]
+    rows, tall = high - low, _tall(high - low)
+    width, across, joined = pad(dim, WIDE), pad((heads + 2 * kv) * d, WIDE), heads * d
+    up, last = pad(hidden, WIDE), pad(columns, WIDE)
+    parts = window(memory, 0, LINE)
+    at = LINE
+    rows_x, plain, more = (
+        window(memory, at, tall * width),
+        window(memory, at + tall * width, tall * width),
+        window(memory, at + 2 * tall * width, tall * width),
+    )
+    at += 3 * tall * width
     qkv = window(memory, at, tall * across)
     at += tall * across
-    wide_up = window(memory, at, tall * up)
-    at += tall * up
-    gate = window(memory, at, tall * up)
-    at += tall * up
+    wide_up, gate = window(memory, at, tall * up), window(memory, at + tall * up, tall * up)
+    at += 2 * tall * up
     logits = window(memory, at, tall * last)
     at += tall * last
-    q = window(memory, at, tall * joined)
-    at += tall * joined
-    k = window(memory, at, tall * kv * d)
-    at += tall * kv * d
-    v = window(memory, at, tall * kv * d)
-    at += tall * kv * d
-    attended = window(memory, at, tall * joined)
-    at += tall * joined
-    spare = window(memory, at, scratch)
+    q, attended = window(memory, at, tall * joined), window(memory, at + tall * joined, tall * joined)
+    at += 2 * tall * joined
+    k, v = window(memory, at, tall * kv * d), window(memory, at + tall * kv * d, tall * kv * d)
+    at += 2 * tall * kv * d
+    spare = window(memory, at, memory.size - at)
     turned = window(turns, low * d if turns.size > 0 else 0, rows * d if turns.size > 0 else 0)
     none = window(weights, 0, 0)
     no_mask = np.zeros(0, np.bool_)
@@ -214,8 +173,8 @@ def _sequences(sizes, eps, weights, maps, memories, places, lengths, turns, x, o
     for layer in range(layers):
         source = rows_x
         if first:
-            at = _normed(weights, at, rows_x, rows, dim, width, centred, eps, normed)
-            source = normed
+            at = normed(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+            source = plain
         at = _times(weights, at, source, width, rows, dim, (heads + 2 * kv) * d, qkv, across)
         _heads(qkv, across, rows, 0, heads, d, turned, q)
         _heads(qkv, across, rows, heads * d, kv, d, turned, k)
@@ -239,26 +198,26 @@ def _sequences(sizes, eps, weights, maps, memories, places, lengths, turns, x, o
             cache_v = window(memories, z_at + low * kv * capacity * d, size)
             _exact(q, k, v, rows, sizes, cache_k, cache_v, capacity, window(lengths, low, rows), attended, spare)
         at = _times(weights, at, attended, joined, rows, joined, dim, more, width)
-        _added(rows_x, more, rows, dim, width)
-        at = _normed(weights, at, rows_x, rows, dim, width, centred, eps, normed)
+        added(rows_x, more, rows * width)
+        at = normed(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
         if not first:
             for i in range(rows * width):
-                rows_x[i] = normed[i]
+                rows_x[i] = plain[i]
         if activation == 3:
-            at = _times(weights, at, normed, width, rows, dim, hidden, gate, up)
-        at = _times(weights, at, normed, width, rows, dim, hidden, wide_up, up)
-        _activated(activation, wide_up, gate, rows * up)
+            at = _times(weights, at, plain, width, rows, dim, hidden, gate, up)
+        at = _times(weights, at, plain, width, rows, dim, hidden, wide_up, up)
+        activated(activation, wide_up, gate, rows * up)
         at = _times(weights, at, wide_up, up, rows, hidden, dim, more, width)
-        _added(rows_x, more, rows, dim, width)
+        added(rows_x, more, rows * width)
         if not first:
-            at = _normed(weights, at, rows_x, rows, dim, width, centred, eps, normed)
+            at = normed(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
             for i in range(rows * width):
-                rows_x[i] = normed[i]
+                rows_x[i] = plain[i]
     result, stride = rows_x, width
     if first:
-        at = _normed(weights, at, rows_x, rows, dim, width, centred, eps, normed)
-        result = normed
-    if sizes[11] > 0:
+        at = normed(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+        result = plain
+    if sizes[10] > 0:
         _times(weights, at, result, width, rows, dim, columns, logits, last)
         result, stride = logits, last
     for i in range(rows):
@@ -275,15 +234,16 @@ _offer = offer_of(_slab)
 
 
 @compiled
-def decode(sizes, eps, weights, maps, memories, places, lengths, turns, x, out, board, slabs):
+def decode(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, board, slabs):
     """Take a token of every sequence through all layers, and write rows or logits to `out`.
 
     Sizes are layers, dim, heads, heads of keys, d, hidden, the activation, whether norms take means off and stand
-    before their part, columns of the output, tokens that the cache has room for, and whether the output is of a matrix.
-    `places` says for each layer where its sums s, z and peaks begin in `memories`, or its keys and values, and how many
-    features and peaks there are: no features are exact attention. `turns` holds cosines and sines (B, d), or nothing.
+    before their part, columns of the output, and whether this is of a matrix. Exact attention has room for `capacity`
+    tokens. `places` says for each layer where its sums s, z and peaks begin in `memories`, or its keys and values, and
+    how many features and peaks there are: no features are exact attention. `turns` holds cosines and sines (B, d), or
+    nothing.
     """
-    arguments = (sizes, eps, weights, maps, memories, places, lengths, turns, x, out)
+    arguments = (sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out)
     if slabs < 2 or taken(board):
         _sequences(*(arguments + (0, lengths.size)))  # noqa: RUF005
     else:

@@ -21,13 +21,14 @@ class Memories:
     def __init__(self, maps: Maps, heads: int, d: int, room: int) -> None:
         """Make room for sums, and for keys and values of `room` tokens, a multiple of KEYS."""
         self._maps, self._heads, self._d, self.room = maps, heads, d, room
-        self.places = np.zeros((len(maps.features), 5), np.int64)  # three begins, features, peaks: as `decode` says
+        places = self._places = np.zeros((len(maps.features), 5), np.int64)  # three begins, features, peaks
         begin, unit = 0, LINE // 4
         for layer, sizes in enumerate(map(self._sizes, range(len(maps.features)))):
             for part, size in enumerate(sizes):
-                self.places[layer, part] = begin
+                places[layer, part] = begin
                 begin += -(-heads * size // unit) * unit
-        self.places[:, 3], self.places[:, 4] = maps.features, maps.peaks
+        places[:, 3], places[:, 4] = maps.features, maps.peaks
+        self.places = places.reshape(-1)
         self.flat = empty(begin + LINE)
 
     def _sizes(self, layer: int) -> tuple[int, ...]:
@@ -36,7 +37,7 @@ class Memories:
         return (features * self._d, features, peaks) if features else (self.room * self._d,) * 2
 
     def _parts(self, layer: int) -> list[NDArray[np.float32]]:
-        begins, sizes = self.places[layer].tolist(), self._sizes(layer)
+        begins, sizes = self._places[layer].tolist(), self._sizes(layer)
         return [self.flat[begin : begin + self._heads * size] for begin, size in zip(begins[:3], sizes, strict=False)]
 
     def keep_sums(self, layer: int, state: LinearState) -> None:

@@ -13,9 +13,10 @@ from kernattn.ops._numba.registers import LINE
 from kernattn.ops.spec import MapSpec
 from kernattn.transformer._config import Config
 from kernattn.transformer._decoding.loops import WIDE
+from kernattn.transformer._decoding.rows_loops import ACTIVATIONS
 from kernattn.transformer._parts import Params
 
-__all__ = ["Maps", "empty", "packed_maps", "packed_weights"]
+__all__ = ["Maps", "empty", "packed_maps", "packed_weights", "sizes"]
 
 SINGLE = np.dtype(np.float32)
 
@@ -23,9 +24,9 @@ SINGLE = np.dtype(np.float32)
 class Maps(NamedTuple):
     """The maps of all layers: queries' numbers and constants, then keys', and where those of a layer begin."""
 
-    numbers: NDArray[np.int64]  # flat
-    constants: NDArray[np.float32]  # flat
-    table: NDArray[np.int64]  # (layers, 8): begin and size of both arrays, of queries and of keys; zeros: exact
+    numbers: NDArray[np.int64]
+    constants: NDArray[np.float32]
+    table: NDArray[np.int64]  # eight for each layer: begin and size of both, of queries and of keys; zeros: exact
     features: list[int]  # 0: exact
     peaks: list[int]
 
@@ -35,6 +36,14 @@ def empty(size: int) -> NDArray[np.float32]:
     memory = np.zeros(size + LINE // 4, SINGLE)
     skip = -memory.ctypes.data % LINE // 4
     return memory[skip : skip + size]
+
+
+def sizes(config: Config) -> NDArray[np.int64]:
+    """Return sizes and choices, as `decode` says."""
+    c, columns = config, config.dim if config.output is None else config.vocab
+    widths = (c.layers, c.dim, c.heads, c.key_heads, c.head_width, c.hidden_width)
+    choices = (ACTIVATIONS.index(c.activation), c.norm == "layer", c.norm_first)
+    return np.array([*widths, *choices, columns, c.output is not None], np.int64)
 
 
 def packed_weights(params: Params, config: Config) -> NDArray[np.float32]:
@@ -115,4 +124,4 @@ def packed_maps(specs: Sequence[tuple[MapSpec, MapSpec] | None], dim: int) -> Ma
                 begins[which] += whole.size
     flat = empty(begins[1])
     flat[:] = np.concatenate(constants)
-    return Maps(np.concatenate(numbers), flat, table, features, peaks)
+    return Maps(np.concatenate(numbers), flat, table.reshape(-1), features, peaks)
