@@ -1,0 +1,105 @@
+"""Tables and curves from the records: python examples/speech/report.py writes them into docs/guide/speech.md."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from corpus import HERE
+from matplotlib import pyplot as plt
+from recogniser import METHODS
+from train import RECORDS, write
+
+import kernattn as ka
+
+DOCS = HERE.parents[1] / "docs"
+PAPER = {"softmax": (5.12, 2711), "linear": (8.08, 824), "lsh-4": (9.33, 2250), "bi-lstm": (10.94, 1047)}
+"""Phoneme error rate in per cent and seconds an epoch on WSJ (Katharopoulos et al. 2020, table 3)."""
+SHOWN = {"softmax": "softmax", "linear": "linear, elu + 1", "lsh-4": "LSH, 4 rounds", "bi-lstm": "Bi-LSTM"}
+
+
+def loaded(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the finished runs of each method, by seed."""
+    runs: dict[str, list[dict[str, Any]]] = {}
+    for method in METHODS:
+        files = sorted(folder.glob(f"{method}-*.json"))
+        records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
+        runs[method] = [each for each in records if len(each["epochs"]) == each["settings"]["epochs"]]
+    return {method: found for method, found in runs.items() if found}
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return one value, or the least and the largest."""
+    low, high = f"{min(values):.1f}", f"{max(values):.1f}"
+    return low if low == high else f"{low} to {high}"
+
+
+def errors(runs: dict[str, list[dict[str, Any]]]) -> str:
+    """Return the table of error rates and of seconds an epoch."""
+    lines = [
+        "| | parameters | PER, seen voices | PER, unseen voices | CPU seconds an epoch | PER, paper | s, paper |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for method, found in runs.items():
+        last = [run["epochs"][-1] for run in found]
+        seconds = np.median([epoch["cpu_seconds"] for run in found for epoch in run["epochs"]])
+        cells = [SHOWN[method], f"{found[0]['parameters']:,}"]
+        cells += [spread([each[split] for each in last]) for split in ("seen", "unseen")]
+        cells += [f"{seconds:.0f}", f"{PAPER[method][0]}", f"{PAPER[method][1]:,}"]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def times(rows: Sequence[dict[str, Any]]) -> str:
+    """Return the table of seconds a step by length, each also in steps of linear attention."""
+    lengths = sorted({row["n"] for row in rows})
+    seconds = {(row["method"], row["n"]): row["seconds"] for row in rows}
+    lines = ["| | " + " | ".join(f"{n:,} rows" for n in lengths) + " |", "|---|" + "---|" * len(lengths)]
+    for method in METHODS:
+        cells = [
+            f"{1000 * seconds[method, n]:.0f} ms ({seconds[method, n] / seconds['linear', n]:.2f})" for n in lengths
+        ]
+        lines.append(f"| {SHOWN[method]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def curves(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
+    """Draw the error rate of unseen voices against epochs and against CPU seconds."""
+    with plt.rc_context(ka.studies.style("page")):
+        figure, panels = plt.subplots(1, 2, figsize=(7, 2.6), sharey=True, layout="constrained")
+        for number, (method, found) in enumerate(runs.items()):
+            for run in found:
+                rates = [epoch["unseen"] for epoch in run["epochs"]]
+                spent = np.cumsum([epoch["cpu_seconds"] for epoch in run["epochs"]]) / 60
+                for panel, x in zip(panels, (range(1, 1 + len(rates)), spent), strict=True):
+                    panel.plot(x, rates, color=f"C{number}", label=SHOWN[method] if run is found[0] else None)
+        panels[0].set(xlabel="epochs", ylabel="phoneme error rate, %", ylim=(0, 105))
+        panels[1].set(xlabel="CPU minutes of training")
+        panels[1].legend()
+        unfinished = path.with_suffix(".tmp.png")
+        figure.savefig(unfinished, dpi=130)
+        plt.close(figure)
+    unfinished.replace(path)
+
+
+def placed(page: str, name: str, table: str) -> str:
+    """Return a page with a table between the two comments of that name."""
+    begin, end = f"<!-- {name}: made by examples/speech/report.py -->", f"<!-- end of {name} -->"
+    pattern = re.compile(re.escape(begin) + ".*?" + re.escape(end), re.DOTALL)
+    text, found = pattern.subn(lambda _: f"{begin}\n{table}\n{end}", page)
+    if found != 1:
+        raise SystemExit(f"the page must have one place for {name}, between {begin!r} and {end!r}; it has {found}")
+    return text
+
+
+if __name__ == "__main__":
+    runs = loaded(RECORDS)
+    page = DOCS / "guide" / "speech.md"
+    text = placed(page.read_text(encoding="utf-8"), "errors", errors(runs))
+    text = placed(text, "times", times(json.loads((RECORDS / "timing.json").read_text(encoding="utf-8"))))
+    curves(runs, DOCS / "figures" / "speech.png")
+    write(page, text)
