@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from kernattn._array import Array, Float64, accumulation_dtype, constant, frozen, namespace, to_numpy64
+from kernattn._array import Array, Float64, accumulation_dtype, check_floating, constant, frozen, namespace, to_numpy64
 from kernattn._check import boolean, instance_of, one_of, positive_integer, positive_number, shown
 from kernattn._extras import bar
 from kernattn._random import RNG, generator
@@ -91,6 +91,7 @@ class KernelRidge:
             The predictions.
         """
         xp = namespace(x=x)
+        check_floating("x", x)
         own = xp.astype(x, accumulation_dtype(xp, x), copy=False)
         points, weights = (constant(xp, a, own.dtype, x) for a in (self.points, self._weights))
         values = xp.astype(self.kernel.matmul(own, points, weights), x.dtype, copy=False)

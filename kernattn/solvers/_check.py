@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy import sparse
 
 from kernattn._array import Array, Float64, check_floating, namespace, to_numpy64
 from kernattn._check import shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
+from kernattn.features import FeatureMap
 
-__all__ = ["check_beside", "check_finite", "check_varies", "numbers", "refuse", "strips"]
+__all__ = ["check_beside", "check_finite", "check_map_takes", "check_varies", "numbers", "refuse", "strips"]
 
 STRIP = 8192  # rows that are looked at together, or whose products are summed before they are added in float64
 EQUAL, FEW = 128.0, 64  # times the number of features, 64 at least, and the epsilon: 8,192 equal rows left up to 75
@@ -26,6 +28,11 @@ def check_beside(name: str, array: Array, n: int, columns: bool) -> None:
         raise ShapeError(f"{name} must be {wanted}, as x has {n} rows; got shape {tuple(array.shape)}")
     if 0 in tuple(array.shape):
         raise EmptyInputError(f"{name} must not be empty; got shape {tuple(array.shape)}")
+
+
+def check_map_takes(phi: FeatureMap, x: Array) -> None:
+    """Raise unless x is rows (..., n, d) of the map's dimension, or CSR that the map takes."""
+    (phi._check_sparse if sparse.issparse(x) else phi._check)(x)
 
 
 def check_finite(name: str, array: Array, starts: NDArray[Any] | None = None) -> None:

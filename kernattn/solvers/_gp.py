@@ -135,7 +135,7 @@ class GaussianProcess:
     def gradient(self) -> EvidenceGradient:
         """Derivatives of the log evidence by the logarithms of noise and amplitude."""
         found, at = self._spectrum, self._ridges
-        size = np.sum((found.coordinates / (found.values[:, None] + at)) ** 2, axis=0) / self.amplitude**2
+        size = np.sum((found.coordinates / (found.values[:, None] + at) / self.amplitude) ** 2, axis=0)
         dimensions = found.dimensions(at)
         left = np.diagonal(found.quadratic(at)) / self.noise**2
         slopes = left - size + dimensions - found.count, size - dimensions

@@ -17,7 +17,7 @@ from kernattn._extras import bar
 from kernattn._scipy import special
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import check_beside, check_finite, refuse
+from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse
 from kernattn.solvers._moments import moments
 from kernattn.solvers._spectrum import in_dtype_of, projections
 
@@ -204,7 +204,7 @@ def logistic(
     instance_of("phi", phi, FeatureMap)
     ridge, tolerance = positive_number("ridge", ridge), positive_number("tolerance", tolerance)
     positive_integer("max_iterations", max_iterations)
-    blocks = _blocks(x, y, weights)
+    blocks = _blocks(phi, x, y, weights)
     classes = _classes(blocks)
     wanted = classes[1:] if len(classes) == 2 else classes
     with bar("logistic", progress, unit="step") as shown_steps:
@@ -290,12 +290,12 @@ def _solved(hessian: Float64, gradient: Float64, ridge: float) -> Float64:
     return found
 
 
-def _blocks(x: Any, y: Any, weights: Any) -> Blocks:
+def _blocks(phi: FeatureMap, x: Any, y: Any, weights: Any) -> Blocks:
     """Return what walks over blocks of rows, labels and weights, which are checked as they come."""
     if hasattr(x, "shape"):
         if y is None:
             raise ParameterError("y must be given: labels (n,); got None")
-        return lambda: iter([_checked(x, y, weights)])
+        return lambda: iter([_checked(phi, x, y, weights)])
     if y is not None or weights is not None:
         raise ParameterError("y and weights must be in the blocks, (x, y) or (x, y, weights), where x is no array")
     if not callable(x) and (not isinstance(x, Iterable) or iter(x) is x):
@@ -310,12 +310,13 @@ def _blocks(x: Any, y: Any, weights: Any) -> Blocks:
         for block in given:
             if not isinstance(block, tuple) or len(block) not in (2, 3):
                 raise ParameterError(f"a block must be (x, y) or (x, y, weights); got {shown(block)}")
-            yield _checked(*block)
+            yield _checked(phi, *block)
 
     return walk
 
 
-def _checked(x: Any, y: Any, weights: Any = None) -> tuple[Array, NDArray[Any], Float64 | None]:
+def _checked(phi: FeatureMap, x: Any, y: Any, weights: Any = None) -> tuple[Array, NDArray[Any], Float64 | None]:
+    check_map_takes(phi, x)
     labels = np.asarray(y if isinstance(y, (list, tuple)) or y is None else _on_host(y))
     if len(x.shape) != 2 or labels.shape != (x.shape[0],):
         raise ShapeError(f"x and y must be (n, d) and (n,); got shapes {tuple(x.shape)} and {labels.shape}")

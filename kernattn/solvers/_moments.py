@@ -23,7 +23,7 @@ from kernattn._check import check_room, instance_of, one_of, positive_integer, s
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
-from kernattn.solvers._check import check_beside, check_finite, refuse, strips
+from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse, strips
 
 __all__ = ["PRODUCTS", "Moments", "Rows", "add_to", "checked_rows", "initial_moments", "merge", "moments", "sums_of"]
 
@@ -178,7 +178,7 @@ def initial_moments(phi: FeatureMap, targets: int | None = None, *, dim: int | N
         raise ParameterError("dim must be given for a map of any dimension; got None")
     m = phi.num_features_of(positive_integer("dim", phi.dim if dim is None else dim))
     if targets is not None:
-        targets = whole_number("targets", targets)
+        targets = whole_number("targets", targets) and positive_integer("targets", targets)
     c = 0 if targets is None else max(targets, 1)
     check_room("the moments", (m + c, m + c))
     shapes = ((m,), (m, m), (m, c), (c,), (c, c))
@@ -261,7 +261,7 @@ def checked_rows(
     """Return rows as `sums_of` takes them, which must be finite numbers of sizes that fit."""
     instance_of("phi", phi, FeatureMap)
     one_of("products", products, PRODUCTS)
-    (phi._check_sparse if sparse.issparse(x) else phi._check)(x)
+    check_map_takes(phi, x)
     if x.ndim != 2:
         raise ShapeError(f"x must be (n, d); got shape {tuple(x.shape)}")
     n = x.shape[0]

@@ -12,7 +12,7 @@ from kernattn._array import Array, Float64, accumulation_dtype, constant, namesp
 from kernattn._check import finite_number, instance_of, shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import check_varies, numbers, strips
+from kernattn.solvers._check import check_map_takes, check_varies, numbers, strips
 from kernattn.solvers._moments import Moments
 
 __all__ = ["Spectrum", "checked_lowest", "checked_ridges", "in_dtype_of", "least", "projections", "spectrum"]
@@ -50,16 +50,18 @@ class Spectrum:
 
     def quadratic(self, ridges: Float64) -> Float64:
         r"""Return :math:`y^T (I + \Phi \Phi^T / \lambda)^{-1} y` (L, c), the least of the penalised sums of squares."""
-        return self._held(self.energy - (1 / (self.values + ridges[:, None])) @ self.coordinates**2)
+        return self._held(1 / (self.values + ridges[:, None]))
 
     def residual(self, ridges: Float64) -> Float64:
         """Return the sums of squared residuals (L, c)."""
         at = ridges[:, None]
         shrunk = 1 / (self.values + at)
-        return self._held(self.energy - (shrunk + at * shrunk * shrunk) @ self.coordinates**2)
+        return self._held(shrunk + at * shrunk * shrunk)
 
-    def _held(self, sums: Float64) -> Float64:
-        """Return sums of squares, which rounding must not make 0 or less."""
+    def _held(self, parts: Float64) -> Float64:
+        """Return y^T y less parts (L, M) of the squared coordinates, which rounding must not make 0 or less."""
+        unit = np.ldexp(1.0, np.frexp(self.values[0])[1] // 2)  # squares may be beyond float64
+        sums = self.energy - (parts * unit**2) @ (self.coordinates / unit) ** 2
         return np.maximum(sums, np.maximum(np.finfo(float).eps * self.energy, LEAST))
 
     def log_determinant(self, ridges: Float64) -> Float64:
@@ -147,7 +149,7 @@ def in_dtype_of(values: Array, x: Array) -> Array:
 def projections(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend: str | None) -> Array:
     """Return phi(x) matrix - shift, (..., n, k), in the widest dtype, a block of rows at a time."""
     csr = sparse.issparse(x)
-    (phi._check_sparse if csr else phi._check)(x)
+    check_map_takes(phi, x)
     *lead, n, dim = x.shape
     if phi.num_features_of(dim) != len(matrix):
         raise ShapeError(f"x must have as many columns as the rows that were fitted; got shape {tuple(x.shape)}")

@@ -150,6 +150,9 @@ def test_errors():
     for ridge in (0.0, -1.0, np.nan):
         with pytest.raises(ParameterError, match="ridge must be"):
             ka.solvers.cg(KERNEL, X, Y, 10, ridge)
+    for rows in (NEW.astype(int), NEW.astype(complex)):
+        with pytest.raises(DTypeError, match="x must have one of the dtypes"):
+            ka.solvers.cg(KERNEL, X, Y, 10, 0.1).predict(rows)
     with pytest.raises(ParameterError, match="landmarks must be at most the 300 rows; got 301"):
         ka.solvers.cg(KERNEL, X, Y, 301, 0.1)
     with pytest.raises(ParameterError, match="method must be"):

@@ -101,6 +101,7 @@ def test_targets_of_0():
     process = ka.solvers.gp(ka.solvers.moments(PHI, X, np.zeros(len(X))))
     assert 0 < process.noise[0] < 1e-100
     np.testing.assert_array_equal(process.mean(X), 0.0)
+    assert np.isfinite(process.gradient).all()
 
 
 def test_refusals():

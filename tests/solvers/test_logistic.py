@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy import sparse
 from scipy.special import expit
 
 import kernattn as ka
@@ -118,6 +119,12 @@ def test_more_errors():
         ka.solvers.logistic(PHI, lambda: None, ridge=1.0)
     with pytest.raises(ParameterError, match="ridge must be well above the rounding"):
         ka.solvers.logistic(PHI, np.tile(X[:1], (200, 1)), np.arange(200) % 2, ridge=1e-30)
+
+
+@pytest.mark.parametrize("x", [X.tolist(), None, X.astype(int), X.astype(object), sparse.coo_array(X), X[:, :2]])
+def test_blocks_of_other_rows(x):
+    with pytest.raises((DTypeError, ShapeError), match="x must"):
+        ka.solvers.logistic(PHI, [(X, TWO), (x, TWO)], ridge=1.0)
 
 
 def test_errors():

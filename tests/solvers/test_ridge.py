@@ -215,6 +215,8 @@ def test_weights_of_every_size(unit):
     fit, same = ka.solvers.ridge(m, 0.3), ka.solvers.ridge(other, 0.3 * unit)
     np.testing.assert_allclose(same.predict(X), fit.predict(X), rtol=1e-9)
     np.testing.assert_allclose(same.effective_dimension, fit.effective_dimension, rtol=1e-9)
+    np.testing.assert_allclose(same.gcv / unit, fit.gcv, rtol=1e-9)
+    np.testing.assert_allclose(ka.solvers.ridge(other).ridge / unit, ka.solvers.ridge(m).ridge, rtol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
