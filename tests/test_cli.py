@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import numpy as np
 import pytest
@@ -270,3 +271,33 @@ def test_features_that_are_refused(options, message, tmp_path, capsys, monkeypat
     assert main(["features", "rows.npy", "out.npy", *options]) == 2
     assert message in one_line(capsys)
     assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    ("command", "names"),
+    [
+        ("study attention", ["optimal_positive", "orthogonal"]),
+        ("study uniform", ["over=ball,attention", "sobol"]),
+        pytest.param("bench", ["causal-elu1"], marks=pytest.mark.skipif(not find_spec("numba"), reason="no loops")),
+    ],
+)
+def test_help_names_what_there_is_to_choose(command, names, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        main([*command.split(), "--help"])
+    assert exit_.value.code == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in names)
+
+
+def test_warmup(capsys):
+    pytest.importorskip("numba")
+    assert main(["warmup", "--dtypes", "float64"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("float64: ")
+    assert printed.endswith(" s\n")
+
+
+def test_a_warmup_without_numba_is_one_line(capsys, monkeypatch):
+    monkeypatch.setattr("kernattn._warmup.missing", lambda backend: "numba is not installed")
+    assert main(["warmup"]) == 2
+    assert "nothing to warm up: numba is not installed" in one_line(capsys)

@@ -10,9 +10,13 @@ __all__ = ["Parser", "axis", "plain", "share"]
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line; one that has a `fill` adds its commands when it is first asked."""
+    """A parser whose errors are one line; what takes long to say, its commands or its end, waits until it is asked.
+
+    `fill` adds the commands, and `end` returns what its help ends with.
+    """
 
     fill: Callable[[Parser], None] | None = None
+    end: Callable[[], str] | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse."""
@@ -20,6 +24,12 @@ class Parser(argparse.ArgumentParser):
             fill, self.fill = self.fill, None
             fill(self)
         return super().parse_known_args(args, namespace)
+
+    def format_help(self) -> str:
+        """Return the help."""
+        if self.end is not None:
+            self.epilog = plain(self.end())
+        return super().format_help()
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"{self.prog}: error: {message} (see {self.prog} --help)\n")

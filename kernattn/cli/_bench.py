@@ -20,6 +20,7 @@ def add_bench(commands: Any) -> None:
         "beside the floor measured in the same run. Sizes default to those of the device.",
     )
     bench.set_defaults(run=_bench)
+    bench.end = _cases
     add = bench.add_argument
     add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
     add(
@@ -44,6 +45,15 @@ def add_bench(commands: Any) -> None:
     add("--rows", type=int, metavar="N", help="with --stream: rows of --dim columns (default: 10000000)")
     add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
     add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
+
+
+def _cases() -> str:
+    """Return the names of the cases, device by device, where their modules can be imported."""
+    from kernattn._dispatch import missing
+    from kernattn.bench import DEVICES, device
+
+    here = [name for name in DEVICES if missing(name) is None]
+    return " ".join(f"Cases on device {name}: {', '.join(device(name).cases)}." for name in here)
 
 
 def _bench(options: argparse.Namespace) -> None:

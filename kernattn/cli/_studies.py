@@ -7,6 +7,7 @@ import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,7 @@ def _add_attention(studies: Any, name: str, preset: Any) -> None:
         help="your own q (n, d), k (l, d), v (l, e); default: photographs and digits",
     )
     _add_common(attention, name)
+    attention.end = _names
     add("--m", type=int, nargs="+", metavar="M", dest="num_features", help="numbers of features, even")
     add(
         "--estimators",
@@ -82,6 +84,7 @@ def _add_attention(studies: Any, name: str, preset: Any) -> None:
 def _add_preset(studies: Any, name: str, preset: Any) -> None:
     parser = studies.add_parser(name, help=plain(preset.title), description=preset.claim)
     parser.set_defaults(run=_preset, study=name)
+    parser.end = partial(_axes, preset)
     _add_common(parser, name)
     if preset.data:
         parser.add_argument(
@@ -94,6 +97,26 @@ def _add_preset(studies: Any, name: str, preset: Any) -> None:
         default=[],
         metavar="AXIS=A,B",
         help="values of an axis, in place of the study's own; the folder keeps the cells that it has",
+    )
+
+
+def _names() -> str:
+    from kernattn.features import estimators
+    from kernattn.kernels import Softmax
+    from kernattn.projections import PROJECTIONS
+
+    return f"Estimators: {', '.join(estimators(Softmax()))}. Projections: {', '.join(PROJECTIONS)}."
+
+
+def _axes(preset: Any) -> str:
+    """Return the axes of a study and their usual values, as --set takes them, and what else some take."""
+    from kernattn.projections import PROJECTIONS
+    from kernattn.studies._worker import found
+
+    axes = found(preset.sweep, {}).axes
+    own = " ".join(f"{name}={','.join(map(str, values))}" for name, values in axes.items())
+    return f"Axes and their values: {own}." + (
+        f" Projections are {', '.join(PROJECTIONS)}." if "projection" in axes else ""
     )
 
 
