@@ -56,10 +56,12 @@ class _Line:
 
 
 class _Teller:
-    """What this process says of the loops that it compiles."""
+    """What this process says of the loops that it compiles, and the seconds that they took."""
 
     def __init__(self) -> None:
         self.place = ""  # among the steps of a warmup
+        self.seconds = 0.0
+        self._begun = 0.0
         self._said = False
         self._progress: bool | None = None
         self._line: _Line | None = None
@@ -80,6 +82,7 @@ class _Teller:
 
     def begin(self, loop: str, kept: bool) -> None:
         """Say that a loop is compiled, and whether it will be kept."""
+        self._begun = perf_counter()
         if self._silent():
             return
         self._say(KEPT if kept else LOST)
@@ -88,6 +91,7 @@ class _Teller:
 
     def end(self) -> None:
         """Say that the loop is compiled."""
+        self.seconds += perf_counter() - self._begun
         line, self._line = self._line, None
         if line is not None:
             line.end()

@@ -12,7 +12,9 @@ from typing import Any
 
 from kernattn.errors import MissingExtra
 
-__all__ = ["bar", "folder", "require"]
+__all__ = ["bar", "folder", "has_bar", "require"]
+
+_BAR = "the progress bar of {}"
 
 
 def require(module: str, package: str, why: str, extra: str = "study") -> ModuleType:
@@ -35,9 +37,15 @@ def folder(package: str, why: str, extra: str) -> Path:
 
 def bar(what: str, progress: bool | None, **how: Any) -> Any:
     """Return a context with a progress bar on stderr, or with None where none is asked for; None asks on a terminal."""
+    return require("tqdm", "tqdm", _BAR.format(what)).tqdm(**how) if has_bar(what, progress) else nullcontext()
+
+
+def has_bar(what: str, progress: bool | None) -> bool:
+    """Whether there will be a bar, whose package is missed at once if it is absent."""
     if progress is False or (progress is None and not sys.stderr.isatty()):
-        return nullcontext()
-    return require("tqdm", "tqdm", f"the progress bar of {what}").tqdm(**how)
+        return False
+    require("tqdm", "tqdm", _BAR.format(what))
+    return True
 
 
 def _missing(package: str, why: str, extra: str) -> MissingExtra:

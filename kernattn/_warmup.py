@@ -22,10 +22,10 @@ from kernattn.attention import (
     softmax_attention,
 )
 from kernattn.errors import BackendUnavailable, DTypeError, ParameterError
-from kernattn.features import elu1
-from kernattn.kernels import Gaussian
+from kernattn.features import FeatureMap, elu1, random_features
+from kernattn.kernels import Gaussian, Softmax
 
-__all__ = ["compile_calls", "warmup"]
+__all__ = ["CALLS", "preparation", "warmup"]
 
 
 def warmup(
@@ -84,10 +84,21 @@ def warmup(
     if reason is not None:
         raise BackendUnavailable(f"there is nothing to warm up: {reason}")
     names = [*FORWARDS, *(["pullback"] if gradients else [])]
-    return {dtype: compile_calls(dtype, names, progress) for dtype in dict.fromkeys(dtypes)}
+    return {dtype: _compiled(dtype, names, progress) for dtype in dict.fromkeys(dtypes)}
 
 
-def compile_calls(dtype: str, names: Sequence[str], progress: bool | None = None) -> float:
+def preparation(**calls: Sequence[str]) -> Callable[[], None]:
+    """Return a function that compiles, where it can be, what these calls with arrays of each dtype need."""
+
+    def prepare() -> None:
+        if missing("cpu") is None:
+            for dtype, names in calls.items():
+                _compiled(dtype, names)
+
+    return prepare
+
+
+def _compiled(dtype: str, names: Sequence[str], progress: bool | None = None) -> float:
     """Compile what calls of these names need, or load it from disk; return the seconds that it took."""
     start = perf_counter()
     x = np.ones((1, 4, 4), dtype)
@@ -111,6 +122,11 @@ def _pull(x: Any) -> None:
     pullback((out, None))
 
 
+def _asymmetric() -> FeatureMap:
+    rows = np.random.default_rng(0).standard_normal((2, 8, 4))
+    return random_features(Softmax(), 4, 4, "favor_sharp_asymmetric", data=(rows[0], rows[1]), rng=0)
+
+
 PHI = elu1()
 CALLS: dict[str, Callable[[Any], object]] = {
     "crew": _crew,
@@ -120,6 +136,7 @@ CALLS: dict[str, Callable[[Any], object]] = {
     "step": lambda x: linear_attention_step(_state(x), x[:, 0], x[:, 0], x[:, 0], PHI, backend="cpu"),
     "softmax": lambda x: softmax_attention(x, x, x, backend="cpu"),
     "features": lambda x: PHI(x, backend="cpu"),
+    "scales": lambda x: _asymmetric().query(x, backend="cpu"),
     "kernel": lambda x: Gaussian()(x[0], x[0]),
     "pullback": _pull,
 }

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from contextlib import closing, contextmanager
+from contextlib import closing
 from os import PathLike
 from queue import SimpleQueue
-from threading import Timer
 from typing import Any
 
 from kernattn._check import checked_path, shown
 from kernattn._environment import versions
-from kernattn._extras import bar
+from kernattn._extras import bar, has_bar
 from kernattn._version import __version__
 from kernattn.errors import ParameterError
 from kernattn.studies._cells import measure
@@ -22,12 +20,6 @@ from kernattn.studies._sweep import Cell, Sweep, integer
 from kernattn.studies._worker import Worker, found, name_of
 
 __all__ = ["run"]
-
-QUIET = 10.0  # seconds before a run without a record says what may take so long
-COMPILES = (
-    f"kernattn: no cell is measured after {QUIET:g} s. A first run compiles its loops, up to a quarter of a minute "
-    "each where the machine is quiet, and keeps them on disk."
-)
 
 
 def run(
@@ -55,8 +47,7 @@ def run(
         Processes of one thread each, which find the sweep by its name; 0 measures in this process, whose threads may
         change last digits.
     progress : bool or None
-        Show a progress bar on stderr; None shows it on a terminal only. Unless it is False, stderr hears that a first
-        run compiles, where no cell is measured for ten seconds.
+        Show a progress bar on stderr; None shows it on a terminal only. What the sweep prepares comes before.
     settings : mapping, optional
         Plain JSON values, for a sweep that is named as a function.
 
@@ -98,18 +89,18 @@ def run(
     config = _config(sweep, home, settings, len(cells))
     if integer("workers", workers, 0) and home is None:
         home = name_of(sweep)
+    has_bar("a study", progress)  # else what it lacks shows after the compilation
     if not cells:
         raise ParameterError(f"the sweep {sweep.name} keeps no cell of its axes")
     with Records(checked_path("out", out), config, [cell.name for cell in cells]) as records:
         todo = [cell for cell in cells if cell.name not in records.done]
-        measured = _measured(sweep, todo, home, settings, workers)
+        if todo and sweep.prepare is not None:
+            sweep.prepare()
         with (
             bar("a study", progress, unit="cell", total=len(cells), initial=len(cells) - len(todo)) as cells_done,
-            closing(measured),
-            _patience(cells_done, progress is not False and todo) as first,
+            closing(_measured(sweep, todo, home, settings, workers)) as measured,
         ):
             for record in measured:
-                first.cancel()
                 records.append(record)
                 if cells_done is not None:
                     cells_done.update()
@@ -172,16 +163,3 @@ def _config(sweep: Sweep, home: str | None, settings: Mapping[str, Any], cells: 
         "settings": dict(settings),
         "versions": versions(),
     }
-
-
-@contextmanager
-def _patience(shown: Any, told: Any) -> Iterator[Timer]:
-    """Yield a timer that tells why nothing happens, unless it is cancelled in time."""
-    timer = Timer(QUIET, print if shown is None else shown.write, (COMPILES,), {"file": sys.stderr})
-    timer.daemon = True
-    if told:
-        timer.start()
-    try:
-        yield timer
-    finally:
-        timer.cancel()

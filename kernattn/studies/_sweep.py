@@ -144,6 +144,9 @@ class Sweep:
     reduce : callable, optional
         ``reduce(cell, draws, facts)`` in place of means with Student's intervals: `draws` maps each field to an array
         (R, ...) of what the trials returned, of any shape; its mapping is recorded like facts.
+    prepare : callable, optional
+        ``prepare()``: small calls that compile the loops of trial and facts, or load them. Every process makes them
+        once before it measures a cell, and they are in nobody's seconds.
 
     Raises
     ------
@@ -169,6 +172,7 @@ class Sweep:
     version: int = 1
     seed: int = 0
     reduce: Callable[[Cell, Draws, Facts], Mapping[str, Any]] | None = None
+    prepare: Callable[[], object] | None = None
 
     def __post_init__(self) -> None:
         """Check all of it, and keep plain numbers."""
@@ -177,7 +181,7 @@ class Sweep:
             raise ParameterError(f"the name of a sweep must be a string; got {shown(given)}")
         for what in ("axes", "along"):
             object.__setattr__(self, what, _axes(what, getattr(self, what)))
-        for what in ("trial", "facts", "keep", "reduce"):
+        for what in ("trial", "facts", "keep", "reduce", "prepare"):
             given = getattr(self, what)
             if not callable(given) and (given is not None or what == "trial"):
                 raise ParameterError(f"{what} must be a function; got {shown(given)}")

@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Any, NoReturn
 
 from kernattn._check import shown
+from kernattn._compiling import VARIABLE as QUIET
 from kernattn._parallel import VARIABLE
 from kernattn.errors import KernattnError, ParameterError
 from kernattn.studies._cells import TrialFailed, measure
@@ -84,7 +85,7 @@ class Worker:
             [sys.executable, "-c", "from kernattn.studies._worker import serve; serve()"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env=os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": path},
+            env=os.environ | dict.fromkeys(THREADS, "1") | {"PYTHONPATH": path, QUIET: "1"},
         )
         self._send({"name": name, "settings": settings})
 
@@ -133,7 +134,10 @@ def serve() -> NoReturn:
         values = json.loads(lines.get())
         answer: dict[str, Any]
         try:
-            sweep = sweep or found(asked["name"], asked["settings"])
+            if sweep is None:
+                sweep = found(asked["name"], asked["settings"])
+                if sweep.prepare is not None:
+                    sweep.prepare()
             answer = {"record": measure(sweep, sweep.cell(values))}
         except TrialFailed as error:
             if error.__cause__ is not None and not isinstance(error.__cause__, KernattnError):

@@ -9,7 +9,6 @@ import time
 import warnings
 from contextlib import suppress
 from itertools import count
-from threading import Timer
 
 import numpy as np
 import pytest
@@ -275,23 +274,3 @@ def test_numbers_are_json(tmp_path):
     (record,) = run(sweep, tmp_path)
     assert record["x"][0] is record["x_high"][0] is None
     assert record["x"][1] == float(f"{record['x'][1]:.8g}")
-
-
-def test_a_run_that_is_quiet_says_why(tmp_path, monkeypatch, capsys):
-    """Here the time is over at once; a run that asks for silence, or has nothing to measure, starts no clock."""
-    cancelled = []
-
-    class Over(Timer):
-        def start(self):
-            self.function(*self.args, **self.kwargs)
-
-        def cancel(self):
-            cancelled.append(self.interval)
-
-    monkeypatch.setattr("kernattn.studies._run.Timer", Over)
-    for progress, told in ((False, 0), (None, 1), (None, 0)):
-        folder = tmp_path / str(progress)
-        records = run(dice.sweep, folder, progress=progress)
-        assert len(records) == 8
-        assert capsys.readouterr().err.count("A first run compiles its loops") == told
-    assert cancelled == [10.0] * (9 + 9 + 1)  # at each record, and at the end

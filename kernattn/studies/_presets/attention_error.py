@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Float64
+from kernattn._warmup import preparation
 from kernattn.attention import linear_attention, softmax_attention
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
@@ -64,6 +65,7 @@ def sweep(
         stop=Stop(15, precision, of="over_uniform"),
         seed=seed,
         reduce=_medians,
+        prepare=preparation(float64=("key_state", "attend", "softmax")),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from kernattn._warmup import preparation
 from kernattn.attention import causal_linear_attention
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, elu1, random_features
@@ -70,7 +71,16 @@ def sweep(
     if min(chosen["n"]) < 2:
         raise ParameterError(f"n must be at least 2; got {min(chosen['n'])}")
     stop = Stop(8 if precision is not None else 4 if quick else 5, precision)
-    return Sweep("dtype", chosen, trial, facts, paired=("map", "dtype", "sums"), stop=stop, seed=seed)
+    return Sweep(
+        "dtype",
+        chosen,
+        trial,
+        facts,
+        paired=("map", "dtype", "sums"),
+        stop=stop,
+        seed=seed,
+        prepare=preparation(float32=("features", "key_state")),
+    )
 
 
 def _dtype(name: str) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Float64
+from kernattn._warmup import preparation
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap, estimators, random_features
 from kernattn.kernels import Gaussian, Kernel, Softmax
@@ -169,6 +170,7 @@ def sweep(
         stop=stop,
         seed=seed,
         reduce=_reduced,
+        prepare=preparation(float64=("features", "scales", "kernel")),
     )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Float64
+from kernattn._warmup import preparation
 from kernattn.errors import NoClosedForm
 from kernattn.features import ESTIMATORS, FeatureMap, random_features
 from kernattn.kernels import Gaussian
@@ -105,6 +106,7 @@ def sweep(
         along={"size": SIZES},
         stop=stop,
         seed=seed,
+        prepare=preparation(float64=("features",)),
     )
 
 

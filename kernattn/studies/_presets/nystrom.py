@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._array import Float64
+from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, nystrom, random_features
 from kernattn.kernels import Gaussian
@@ -96,6 +97,7 @@ def sweep(
         stop=Stop(8 if quick else 12, precision, of="trace"),
         seed=seed,
         reduce=_reduced,
+        prepare=preparation(float64=("kernel",)),
     )
 
 

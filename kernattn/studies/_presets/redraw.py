@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._array import Float64
+from kernattn._warmup import preparation
 from kernattn.attention import softmax_attention
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap, random_features
@@ -100,6 +101,7 @@ def sweep(
         version=2,
         seed=seed,
         reduce=_reduced,
+        prepare=preparation(float64=("features", "softmax")),
     )
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernattn._array import Float64
 from kernattn._extras import require
+from kernattn._warmup import preparation
 from kernattn.features import FeatureMap, nystrom, random_features
 from kernattn.kernels import Gaussian
 from kernattn.metrics import mean_and_ci
@@ -81,6 +82,7 @@ def sweep(
         stop=Stop(8 if quick else 60, precision, of="error"),
         seed=seed,
         reduce=_reduced,
+        prepare=preparation(float64=("kernel",)),
     )
 
 

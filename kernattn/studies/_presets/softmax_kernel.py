@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._array import Float64
+from kernattn._warmup import preparation
 from kernattn.features import FeatureMap, Positive, random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import settled, tilted_moment
@@ -66,6 +67,7 @@ def sweep(
         stop=stop,
         version=2,
         seed=seed,
+        prepare=preparation(float64=("features",)),
     )
 
 

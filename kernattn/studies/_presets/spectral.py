@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._array import Float64
+from kernattn._warmup import preparation
 from kernattn.features import random_features
 from kernattn.kernels import Gaussian
 from kernattn.metrics import effective_dimension, median_and_ci, quantile_and_ci, spectral_delta
@@ -73,7 +74,17 @@ def sweep(
 
     chosen = designed(full, small if quick else None, axes, {"source": SOURCES, "sampling": SAMPLINGS})
     stop = Stop(40, precision, of="delta")
-    return Sweep("spectral", chosen, trial, facts, paired=("sampling", "m"), stop=stop, seed=seed, reduce=_quantiles)
+    return Sweep(
+        "spectral",
+        chosen,
+        trial,
+        facts,
+        paired=("sampling", "m"),
+        stop=stop,
+        seed=seed,
+        reduce=_quantiles,
+        prepare=preparation(float64=("features", "kernel")),
+    )
 
 
 def _problem(source: str, n: int, n_lambda: int) -> _Problem:

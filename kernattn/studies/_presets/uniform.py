@@ -9,6 +9,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from kernattn._array import Float64
+from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
@@ -67,6 +68,7 @@ def sweep(
         stop=Stop(16 if quick else 40, precision, of="largest"),
         seed=seed,
         reduce=_medians,
+        prepare=preparation(float64=("features", "kernel")),
     )
 
 

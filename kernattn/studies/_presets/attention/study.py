@@ -12,7 +12,9 @@ from typing import Any
 import numpy as np
 
 from kernattn._check import checked_path, instance_of
+from kernattn._compiling import teller
 from kernattn._extras import require
+from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
 from kernattn.kernels import Softmax
 from kernattn.studies._presets.attention.delta import Independent
@@ -23,6 +25,7 @@ from kernattn.studies._presets.attention.problem import Problem
 from kernattn.studies._presets.attention.settings import AttentionSettings
 from kernattn.studies._presets.attention.tokens import Tokens, own_tokens, shipped_tokens
 from kernattn.studies._presets.draw import write
+from kernattn.studies._records import RECORDS
 from kernattn.studies._run import run
 from kernattn.studies._sweep import Cell, Stop, Sweep
 from kernattn.studies._worker import named
@@ -98,6 +101,8 @@ def attention_study(
     instance_of("settings", settings, AttentionSettings)
     require("matplotlib", "matplotlib", "the study's figures")
     require("tqdm", "tqdm", "the study's progress bar")
+    if not (out / RECORDS).exists():
+        teller.expect()
     words = {"data": None if data is None else str(data), **asdict(settings)}
     name = "kernattn.studies._presets.attention.study:sweep"
     records = run(name, out, workers=workers, progress=progress, settings=words)
@@ -165,6 +170,7 @@ def sweep(data: str | None = None, **settings: Any) -> Sweep:
         stop=Stop(given.draws, given.precision, of="attention_mse"),
         version=4,
         seed=given.seed,
+        prepare=preparation(float64=("features", "key_state", "attend")),
     )
 
 

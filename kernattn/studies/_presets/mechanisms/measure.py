@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._array import Float64
+from kernattn._warmup import preparation
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.metrics import median_and_ci
@@ -120,6 +121,7 @@ def sweep(
         stop=Stop(8, precision, of="error"),
         seed=seed,
         reduce=reduce,
+        prepare=preparation(float64=("key_state", "attend", "softmax")),
     )
 
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from kernattn._array import Float64
 from kernattn._scipy import special
+from kernattn._warmup import preparation
 from kernattn.features import ESTIMATORS, random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import proportion_and_ci
@@ -60,6 +61,7 @@ def sweep(
         stop=Stop(16 if quick else 256, precision, of="either"),
         seed=seed,
         reduce=_shares,
+        prepare=preparation(float64=("features",)),
     )
 
 
