@@ -16,20 +16,30 @@ from train import RECORDS, write
 
 import kernattn as ka
 
+Record = dict[str, Any]
 DOCS = HERE.parents[1] / "docs"
 PAPER = {"softmax": (5.12, 2711), "linear": (8.08, 824), "lsh-4": (9.33, 2250), "bi-lstm": (10.94, 1047)}
 """Phoneme error rate in per cent and seconds an epoch on WSJ (Katharopoulos et al. 2020, table 3)."""
 SHOWN = {"softmax": "softmax", "linear": "linear, elu + 1", "lsh-4": "LSH, 4 rounds", "bi-lstm": "Bi-LSTM"}
 
 
-def loaded(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """Return the finished runs of each method, by seed."""
-    runs: dict[str, list[dict[str, Any]]] = {}
-    for method in METHODS:
-        files = sorted(folder.glob(f"{method}-*.json"))
-        records = [json.loads(file.read_text(encoding="utf-8")) for file in files]
-        runs[method] = [each for each in records if len(each["epochs"]) == each["settings"]["epochs"]]
-    return {method: found for method, found in runs.items() if found}
+def loaded(folder: Path) -> dict[str, dict[float, list[Record]]]:
+    """Return the finished runs of each method, by rate, and in order of seeds."""
+    runs: dict[str, dict[float, list[Record]]] = {method: {} for method in METHODS}
+    for file in sorted(folder.glob("*-*.json")):
+        record = json.loads(file.read_text(encoding="utf-8"))
+        settings = record["settings"]
+        if len(record["epochs"]) == settings["epochs"]:
+            runs[settings["method"]].setdefault(settings["rate"], []).append(record)
+    return {method: dict(sorted(found.items())) for method, found in runs.items() if found}
+
+
+def best(runs: dict[str, dict[float, list[Record]]]) -> dict[str, list[Record]]:
+    """Return the runs of each method at the rate of the lowest error on seen voices, by the first seed."""
+    return {
+        method: min(found.values(), key=lambda records: records[0]["epochs"][-1]["seen"])
+        for method, found in runs.items()
+    }
 
 
 def spread(values: Sequence[float]) -> str:
@@ -38,19 +48,29 @@ def spread(values: Sequence[float]) -> str:
     return low if low == high else f"{low} to {high}"
 
 
-def errors(runs: dict[str, list[dict[str, Any]]]) -> str:
+def errors(runs: dict[str, list[Record]]) -> str:
     """Return the table of error rates and of seconds an epoch."""
     lines = [
-        "| | parameters | PER, seen voices | PER, unseen voices | CPU seconds an epoch | PER, paper | s, paper |",
-        "|---|---|---|---|---|---|---|",
+        "| | parameters | rate | seeds | PER, seen voices | PER, unseen | CPU s an epoch | PER, paper | s, paper |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for method, found in runs.items():
         last = [run["epochs"][-1] for run in found]
         seconds = np.median([epoch["cpu_seconds"] for run in found for epoch in run["epochs"]])
-        cells = [SHOWN[method], f"{found[0]['parameters']:,}"]
+        cells = [SHOWN[method], f"{found[0]['parameters']:,}", f"{found[0]['settings']['rate']:g}", str(len(found))]
         cells += [spread([each[split] for each in last]) for split in ("seen", "unseen")]
         cells += [f"{seconds:.0f}", f"{PAPER[method][0]}", f"{PAPER[method][1]:,}"]
         lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def rates(runs: dict[str, dict[float, list[Record]]]) -> str:
+    """Return the table of what each rate came to by the first seed, on seen voices."""
+    tried = sorted({rate for found in runs.values() for rate in found})
+    lines = ["| | " + " | ".join(f"rate {rate:g}" for rate in tried) + " |", "|---|" + "---|" * len(tried)]
+    for method, found in runs.items():
+        cells = [f"{found[rate][0]['epochs'][-1]['seen']:.1f}" if rate in found else "" for rate in tried]
+        lines.append(f"| {SHOWN[method]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -67,7 +87,7 @@ def times(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def curves(runs: dict[str, list[dict[str, Any]]], path: Path) -> None:
+def curves(runs: dict[str, list[Record]], path: Path) -> None:
     """Draw the error rate of unseen voices against epochs and against CPU seconds."""
     with plt.rc_context(ka.studies.style("page")):
         figure, panels = plt.subplots(1, 2, figsize=(7, 2.6), sharey=True, layout="constrained")
@@ -99,7 +119,9 @@ def placed(page: str, name: str, table: str) -> str:
 if __name__ == "__main__":
     runs = loaded(RECORDS)
     page = DOCS / "guide" / "speech.md"
-    text = placed(page.read_text(encoding="utf-8"), "errors", errors(runs))
-    text = placed(text, "times", times(json.loads((RECORDS / "timing.json").read_text(encoding="utf-8"))))
-    curves(runs, DOCS / "figures" / "speech.png")
+    timing = json.loads((RECORDS / "timing.json").read_text(encoding="utf-8"))
+    text = page.read_text(encoding="utf-8")
+    for name, table in (("errors", errors(best(runs))), ("rates", rates(runs)), ("times", times(timing))):
+        text = placed(text, name, table)
+    curves(best(runs), DOCS / "figures" / "speech.png")
     write(page, text)

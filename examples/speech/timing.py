@@ -37,7 +37,7 @@ def timed(rounds_of: dict[int, int]) -> list[dict[str, float | str]]:
     """Return the median seconds of a loss and its gradients, for each method and length."""
     rng, rows, models = np.random.default_rng(0), [], {}
     for method in METHODS:
-        settings = settings_of(method, 0)
+        settings = settings_of(method, 0.0, 0)
         models[method] = Recogniser(method, settings["dim"], settings["layers"], 0)
         models[method].loss(random_batch(64, rng)).backward()  # compiles what is not yet compiled
     for n, rounds in rounds_of.items():

@@ -1,6 +1,6 @@
-"""Train a recogniser: python examples/speech/train.py METHOD [--seed SEED].
+"""Train a recogniser: python examples/speech/train.py METHOD [--rate RATE] [--seed SEED].
 
-Each epoch adds a line to records/METHOD-SEED.json, and is where a run that was stopped goes on.
+Each epoch adds to records/METHOD-RATE-SEED.json, and is where a run that was stopped goes on.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from tqdm import tqdm
 
 RECORDS = HERE / "records"
 SETTINGS: dict[str, Any] = {
-    "epochs": 10, "batch": 8, "dim": 64, "layers": 3, "rate": 2e-3, "warmup": 100,
+    "epochs": 6, "batch": 8, "dim": 64, "layers": 3, "warmup": 100,
     "stacked": STACKED, "step": STEP, "chunk": CHUNK,
 }  # fmt: skip
 SIZES = {"bi-lstm": {"dim": 40}}
 """What a method has of its own, so that the models are of about one size."""
 
 
-def settings_of(method: str, seed: int) -> dict[str, Any]:
-    return {"method": method, "seed": seed, **SETTINGS, **SIZES.get(method, {})}
+def settings_of(method: str, rate: float, seed: int) -> dict[str, Any]:
+    return {"method": method, "rate": rate, "seed": seed, **SETTINGS, **SIZES.get(method, {})}
 
 
-def rate(settings: dict[str, Any], done: float, step: int) -> float:
+def rate_at(settings: dict[str, Any], done: float, step: int) -> float:
     """Return the step size: a warm-up, and a straight line to 5 per cent of the peak."""
     return settings["rate"] * min(1.0, (step + 1) / settings["warmup"]) * (1 - 0.95 * done)
 
@@ -69,7 +69,7 @@ class Training:
         shown = tqdm(batches(said, settings["batch"], self.model.rng), total=steps, desc=f"epoch {number + 1}")
         for i, given in enumerate(shown):
             done = (number + i / steps) / settings["epochs"]
-            self.adam.param_groups[0]["lr"] = rate(settings, done, number * steps + i)
+            self.adam.param_groups[0]["lr"] = rate_at(settings, done, number * steps + i)
             self.adam.zero_grad()
             loss = self.model.loss(given)
             loss.backward()
@@ -118,12 +118,13 @@ def write(path: Path, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("method", choices=METHODS)
+    parser.add_argument("--rate", type=float, default=4e-3, help="the largest step size of Adam")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.set_num_threads(1)
     data = {split: corpus(split) for split in ("train", "seen", "unseen")}
-    name = f"{given.method}-{given.seed}"
-    training = Training(settings_of(given.method, given.seed), KEPT / f"{name}.npz")
+    name = f"{given.method}-{given.rate:g}-{given.seed}"
+    training = Training(settings_of(given.method, given.rate, given.seed), KEPT / f"{name}.npz")
     RECORDS.mkdir(exist_ok=True)
     while len(training.epochs) < training.settings["epochs"]:
         measured = training.epoch(data["train"])
