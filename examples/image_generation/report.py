@@ -1,14 +1,13 @@
 """Write tables and figures of the guide's page from records, verdicts and measurements of memory.
 
-``python report.py`` draws images of the shipped models for it, and reads ``trained/`` and ``memory.jsonl``.
+It draws images of the shipped models, and reads the records in ``trained/`` and ``memory.jsonl``.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ import kernattn as ka
 HERE = Path(__file__).parent
 DOCS = HERE.parents[1] / "docs"
 PAGE, FIGURES = DOCS / "guide" / "image_generation.md", DOCS / "figures" / "images"
+VERDICTS = FIGURES / "verdicts.json"
 PAPER = {"softmax": ".621", "linear": ".644", "lsh": ".745"}  # bits on all of MNIST; LSH with one round
 COLOURS = ("#000000", "#0072B2", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#882255")  # Okabe and Ito
 
@@ -146,31 +146,32 @@ def bounds(records: Records) -> tuple[float, float]:
     return 0.95 * min(ends), max(ends) + 1.2 * min(ends) - min(ends)
 
 
-def fill(text: str, name: str, content: str) -> str:
-    """Return a page with this content at a mark."""
-    mark = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
-    return mark.sub(lambda found: f"{found[1]}\n{content}\n\n{found[2]}", text)
-
-
-def main(arguments: list[str] | None = None) -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--trained", type=Path, default=HERE / "trained", help="folder of records and parameters")
-    given = parser.parse_args(arguments)
-    FIGURES.mkdir(parents=True, exist_ok=True)
-    records = read(given.trained)
-    generate.main(["--out", str(FIGURES)])
-    verdicts = json.loads((FIGURES / "verdicts.json").read_text(encoding="utf-8"))
-    memory = [json.loads(line) for line in (HERE / "memory.jsonl").read_text(encoding="utf-8").splitlines()]
-    curves(records, FIGURES / "curves.png")
-    page = PAGE.read_text(encoding="utf-8")
-    tables: dict[str, Callable[[], str]] = {
-        "digits": lambda: digits_table(records["digits"]),
-        "mnist": lambda: mnist_table(records["mnist"]),
-        "verdicts": lambda: verdicts_table(verdicts),
-        "memory": lambda: memory_table(memory),
+def filled(page: str, records: dict[str, Records], verdicts: dict[str, Any], memory: Records) -> str:
+    """Return a page with tables at its marks."""
+    tables = {
+        "verdicts": verdicts_table(verdicts),
+        "digits": digits_table(records["digits"]),
+        "mnist": mnist_table(records["mnist"]),
+        "memory": memory_table(memory),
     }
-    for name, made in tables.items():
-        page = fill(page, name, made())
+    for name, content in tables.items():
+        mark = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
+        page = mark.sub(lambda found, content=content: f"{found[1]}\n{content}\n\n{found[2]}", page)
+    return page
+
+
+def kept() -> tuple[dict[str, Records], dict[str, Any], Records]:
+    """Return records of training, verdicts on images, and measurements of memory."""
+    memory = (HERE / "memory.jsonl").read_text(encoding="utf-8").splitlines()
+    return read(HERE / "trained"), json.loads(VERDICTS.read_text(encoding="utf-8")), [json.loads(row) for row in memory]
+
+
+def main() -> None:
+    FIGURES.mkdir(parents=True, exist_ok=True)
+    generate.main(["--out", str(FIGURES)])
+    found = kept()
+    curves(found[0], FIGURES / "curves.png")
+    page = filled(PAGE.read_text(encoding="utf-8"), *found)
     replace(PAGE, lambda file: file.write(page.encode()))
 
 

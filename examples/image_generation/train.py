@@ -171,9 +171,12 @@ class Run:
         return self.record(others)
 
     def record(self, others: torch.Tensor) -> dict[str, Any]:
-        """Return what was reached."""
-        draw = draw_at(self.method, self.task.steps - 1)
-        how, counts = self.attention(draw), [(0, 1)]
+        """Return what was reached, and what it is worth with another draw than the last one of training."""
+        draw, counts = draw_at(self.method, self.task.steps - 1), [(0, 1)]
+        how = self.attention(draw)
+        reached = fresh = bits(self.params, self.config, others, how)
+        if self.method not in ("softmax", "linear"):
+            fresh = bits(self.params, self.config, others, self.attention(draw + 1000))
         if isinstance(how, FeatureMap):
             bits(self.params, self.config, others[:20], counting(how, counts))
         return asdict(self.task) | {
@@ -181,8 +184,8 @@ class Run:
             "seed": self.seed,
             "draw": draw,
             "parameters": sum(value.numel() for value in self.params.values()),
-            "bits": bits(self.params, self.config, others, how),
-            "bits_of_a_new_draw": bits(self.params, self.config, others, self.attention(draw + 1000)),
+            "bits": reached,
+            "bits_of_a_new_draw": fresh,
             "share_of_normalisers_at_most_0": float(np.divide(*np.sum(counts, axis=0))),
             "cpu_seconds": round(self.seconds, 1),
             "curve": self.curve,

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -175,3 +176,19 @@ def test_what_is_done_is_not_done_again(modules, tmp_path, monkeypatch):
     train.main(["digits", "--methods", "linear", "--out", str(tmp_path)])
     with pytest.raises(SystemExit):
         train.main([])
+
+
+def test_the_page_says_what_the_records_say(modules):
+    report = modules["report"]
+    page = report.PAGE.read_text(encoding="utf-8")
+    assert report.filled(page, *report.kept()) == page
+
+
+def test_shipped_models_are_small_and_drawn_from_without_torch(modules, tmp_path):
+    generate = modules["generate"]
+    paths = [generate.TRAINED / f"{name}.npz" for name in generate.SHIPPED]
+    assert sum(path.stat().st_size for path in paths) < 2e6
+    code = "import sys; sys.modules['torch'] = None; import generate; generate.main(sys.argv[1:])"
+    command = [sys.executable, "-c", code, str(paths[0]), "--count", "10", "--out", str(tmp_path)]
+    subprocess.run(command, cwd=FOLDER, check=True, capture_output=True)
+    assert {path.suffix for path in tmp_path.iterdir()} == {".png", ".json"}
