@@ -19,24 +19,24 @@ NEAR, NEAR_OF = 0.03, {"arccosine": 0.15}  # how far means without a closed form
 MARKS = {"variance": "●", "mean": "◐", "near": "○", "undefined": "–"}
 TOP = f"""# Every kernel, projection and estimator
 
-What is known of $\\phi(x)^T \\phi(y)$ over redraws, cell by cell. The code itself is asked: each map is drawn, and
-its `mean` and `variance` are called. `ka.features.combinations()` returns it for any kernels, projections and
-dimension; `python docs/combinations.py` wrote this page.
+What is known of $\\phi(x)^T \\phi(y)$ over redraws, for every combination. The table comes from the code itself:
+each map is drawn, and its `mean` and `variance` are called. `ka.features.combinations()` returns the table for kernels,
+projections and a dimension of your choice. `python docs/combinations.py` writes this page.
 
-| mark | known | verified for every cell by a test |
+| mark | known in closed form | how a test checks every cell |
 |---|---|---|
-| ● | mean and variance in closed form | both by Monte Carlo, z below 4.5; maps without randomness exactly |
-| ◐ | the mean in closed form, no variance | the mean by Monte Carlo, z below 4.5 |
-| ○ | neither | the mean by Monte Carlo, near that of uniform directions with the same norms, see below |
-| – | there is no such map | it is refused before anything is drawn, with the reason as message |
+| ● | mean and variance | both by Monte Carlo, z below 4.5; maps without randomness exactly |
+| ◐ | the mean, not the variance | the mean by Monte Carlo, z below 4.5 |
+| ○ | neither | the mean by Monte Carlo: it is near that of uniform directions with the same norms, see below |
+| – | there is no such map | `random_features` raises an error that gives the reason, before it draws anything |
 
-A projection stands for all its laws of norms where none is named. With norms `chi` and `coupled` the mean is the
-kernel, but for `moment_matched` frequencies and for maps without randomness; with `sqrt_d` it is another kernel. `bias`
-tells the difference. Means without a closed form were tested at d = {DIM} and pairs near 0: they are off by less than
-{NEAR:.0%} of $\\sqrt{{k(x,x)\\,k(y,y)}}$, those of `arccosine` features by less than {NEAR_OF["arccosine"]:.0%}.
+A projection without norms in brackets stands for all its norms. With norms `chi` and `coupled` the mean is the
+kernel, except for `moment_matched` frequencies and for maps without randomness. With `sqrt_d` the mean is another
+kernel. `bias` returns the difference. Means without a closed form were tested at d = {DIM} and pairs near 0: they are off by
+less than {NEAR:.0%} of $\\sqrt{{k(x,x)\\,k(y,y)}}$, and those of `arccosine` features by less than {NEAR_OF["arccosine"]:.0%}.
 
-Numbers point to the reasons at the end. A kernel's table lists its own estimators; any other is refused with their
-names.
+Numbers refer to the reasons at the end. The table of a kernel lists its own estimators;
+`random_features` raises an error for any other and names those that are possible.
 """
 
 

@@ -58,6 +58,7 @@ sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "gallery",
     "filename_pattern": r"/plot_",
+    "ignore_pattern": r"/(?!plot_)\w+\.py$",
     "download_all_examples": False,
     "show_memory": False,
     "plot_gallery": True,
