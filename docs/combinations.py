@@ -32,8 +32,9 @@ projections and a dimension of your choice. `python docs/combinations.py` writes
 
 A projection without norms in brackets stands for all its norms. With norms `chi` and `coupled` the mean is the
 kernel, except for `moment_matched` frequencies and for maps without randomness. With `sqrt_d` the mean is another
-kernel. `bias` returns the difference. Means without a closed form were tested at d = {DIM} and pairs near 0: they are off by
-less than {NEAR:.0%} of $\\sqrt{{k(x,x)\\,k(y,y)}}$, and those of `arccosine` features by less than {NEAR_OF["arccosine"]:.0%}.
+kernel. `bias` returns the difference. Means without a closed form were tested at d = {DIM} and pairs near 0. They are
+off by less than {NEAR:.0%} of $\\sqrt{{k(x,x)\\,k(y,y)}}$, those of `arccosine` features by less than
+{NEAR_OF["arccosine"]:.0%}.
 
 Numbers refer to the reasons at the end. The table of a kernel lists its own estimators;
 `random_features` raises an error for any other and names those that are possible.

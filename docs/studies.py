@@ -26,10 +26,11 @@ TURNED = r"^- ((?:Does not hold|Holds in part).*)$"  # a verdict
 
 HEAD = """# What the studies found
 
-Every study holds one claim of the literature against closed forms and redraws. This page is made from records by
-`python docs/studies.py`, which runs each of the commands below, or reads the folder that they left; it says what was
-found with seed 0, and `kernattn report` shows all of it. How a study is run, and what a record holds, is in the
-[guide](guide/studies.md).
+Every study tests one claim of the literature against closed forms and redraws. Each section has the claim, the command
+that measures it, our verdicts with their intervals, and figures. The list below collects the claims that failed, in whole
+or in part. All results are for seed 0. `python docs/studies.py` makes this page: it runs the commands, or reads the
+folders that they left. `kernattn report` shows everything that a study measured. The [guide](guide/studies.md) explains
+how to run a study and what a record holds.
 """
 
 
