@@ -27,10 +27,10 @@ TURNED = r"^- ((?:Does not hold|Holds in part).*)$"  # a verdict
 HEAD = """# What the studies found
 
 Every study tests one claim of the literature against closed forms and redraws. Each section has the claim, the command
-that measures it, our verdicts with their intervals, and figures. The list below collects the claims that failed, in whole
-or in part. All results are for seed 0. `python docs/studies.py` makes this page: it runs the commands, or reads the
-folders that they left. `kernattn report` shows everything that a study measured. The [guide](guide/studies.md) explains
-how to run a study and what a record holds.
+that measures it, our verdicts with their intervals, and figures. The list below collects the claims that failed, in
+whole or in part. All results are for seed 0. `python docs/studies.py` makes this page: it runs the commands, or reads
+the folders that they left. `kernattn report` shows everything that a study measured. The [guide](guide/studies.md)
+explains how to run a study and what a record holds.
 """
 
 
