@@ -22,6 +22,12 @@ def add_bench(commands: Any) -> None:
     bench.set_defaults(run=_bench)
     bench.end = _cases
     add = bench.add_argument
+    add(
+        "what",
+        nargs="?",
+        choices=("generate",),
+        help="cpu: whole generations by a transformer, --n steps of each (default: 784, 3072 and 12288)",
+    )
     add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
     add(
         "--cases",
@@ -66,9 +72,11 @@ def _bench(options: argparse.Namespace) -> None:
         width = max(map(len, on.cases))
         print(*(f"{name:{width}}  {case.about}" for name, case in on.cases.items()), sep="\n")
         return
-    if on.name != "cpu" and (options.scaling or options.start or options.stream or options.asleep or options.page):
+    of_cpu = ("what", "scaling", "start", "stream", "asleep", "page")
+    if on.name != "cpu" and any(getattr(options, name) for name in of_cpu):
         raise ParameterError(
-            "--scaling, --start, --stream, --asleep and --page are for device 'cpu'; on a GPU, give several --n"
+            "generate, --scaling, --start, --stream, --asleep and --page are for device 'cpu'; "
+            "on a GPU, give several --n"
         )
     if options.rows is not None and not options.stream:
         raise ParameterError("--rows says how many --stream adds up; give both")
@@ -78,6 +86,9 @@ def _bench(options: argparse.Namespace) -> None:
         from kernattn.bench.cpu import make_page
 
         make_page(options.page, on.columns, lambda line: print(line, file=sys.stderr, flush=True))
+        return
+    if options.what == "generate":
+        _generate(options, on.machine())
         return
     given = {name: getattr(options, name) for name in ("batch", "heads", "dim", "features", "dtype")}
     sizes = replace(on.sizes, **{name: value for name, value in given.items() if value is not None})
@@ -125,6 +136,25 @@ def _bench(options: argparse.Namespace) -> None:
     keep(rows, parts, more)
     if draw is not None and options.out is not None:
         draw(options.out)
+
+
+def _generate(options: argparse.Namespace, machine: str) -> None:
+    from kernattn.bench import table, write
+    from kernattn.bench.cpu import GENERATION, generation
+
+    told = 0
+
+    def so_far(rows: list[dict[str, Any]]) -> None:
+        nonlocal told
+        whole = table(rows, GENERATION)
+        print(*whole.splitlines()[told:], sep="\n", flush=True)
+        told = len(rows) + 2
+        if options.out is not None:
+            write(options.out, "bench", machine, [], [whole], generation=rows)
+
+    sizes = {name: value for name in ("heads", "dim") if (value := getattr(options, name)) is not None}
+    batches = (1, 32) if options.batch is None else (options.batch,)
+    generation(options.n or (784, 3072, 12288), batches, rounds=min(options.rounds, 7), report=so_far, **sizes)
 
 
 def _scaling(sizes: Any, backward: bool) -> tuple[dict[str, Any], str, Callable[[Path], None]]:

@@ -101,7 +101,7 @@ class Decoder:
         specs = [(how.phi.query_spec, how.phi.key_spec) if isinstance(how, Linear) else None for how in self._how]
         self._maps = packing.packed_maps(specs, config.head_width)  # type: ignore[arg-type]
         self._weights = packing.packed_weights(params, config)
-        self._sizes, self._columns = packing.sizes(config), config.dim if config.output is None else config.vocab
+        self._sizes = packing.sizes(config)
         self._lead: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
@@ -184,10 +184,10 @@ class Decoder:
             raise StateMismatchError(f"layer {layer} must hold keys and values; got {type(state).__name__}")
         n, d = state.k.shape[-2:]
         k, v = (np.ascontiguousarray(part, np.float32).reshape(count * heads, n, d) for part in (state.k, state.v))
-        there = np.ones((count, n), bool)
-        if state.mask is not None:
-            shape = (*self._lead, n)  # type: ignore[misc]
-            there = np.broadcast_to(np.asarray(state.mask).reshape(*shape), shape).reshape(count, n)
+        if state.mask is None:
+            return k, v, np.full(count, n)
+        shape = (*self._lead, n)  # type: ignore[misc]
+        there = np.broadcast_to(np.asarray(state.mask).reshape(*shape), shape).reshape(count, n)
         order = np.repeat(np.argsort(~there, axis=-1, kind="stable"), heads, axis=0)[..., None]
         return np.take_along_axis(k, order, axis=1), np.take_along_axis(v, order, axis=1), there.sum(axis=-1)
 
@@ -234,7 +234,8 @@ class Decoder:
         turned = NOTHING if by is None else np.concatenate([by.cos, by.sin], axis=-1).reshape(-1)
         if self._memories.room and self._longest >= self._memories.room:
             self._memories = self._memories.grown()
-        out = np.empty((count, self._columns), np.float32)
+        columns = int(self._sizes[9])
+        out = np.empty((count, columns), np.float32)
         decode(
             self._sizes, np.float32(c.eps), self._weights, self._maps[:3], self._memories.room, self._memories.flat,
             self._memories.places, self._lengths, turned, rows.reshape(-1), out.reshape(-1),
@@ -244,4 +245,4 @@ class Decoder:
         self._lengths += 1
         self._furthest += 1
         self._longest += 1
-        return out.reshape(*self._lead, self._columns)
+        return out.reshape(*self._lead, columns)

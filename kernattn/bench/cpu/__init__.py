@@ -12,6 +12,7 @@ from kernattn.bench._sizes import Sizes
 from kernattn.bench._tables import Column, machine, milliseconds, number, over, word
 from kernattn.bench.cpu._cases import CASES
 from kernattn.bench.cpu._clock import HostClock
+from kernattn.bench.cpu._generate import GENERATION, generation
 from kernattn.bench.cpu._page import make_page
 from kernattn.bench.cpu._rates import gauges
 from kernattn.bench.cpu._scaling import SCALING, scaling, scaling_figure
@@ -22,11 +23,13 @@ from kernattn.ops._numba.registers import VECTOR
 
 __all__ = [
     "DEVICE",
+    "GENERATION",
     "SCALING",
     "SCALING_BACKWARD",
     "START",
     "STREAM",
     "HostClock",
+    "generation",
     "make_page",
     "scaling",
     "scaling_backward",

@@ -19,6 +19,7 @@ from typing import Any
 
 from kernattn._files import replace_bytes, replace_text
 from kernattn.bench._tables import Column, table, word
+from kernattn.bench.cpu._generate import GENERATION
 from kernattn.bench.cpu._mkl import fastest_mkl
 from kernattn.bench.cpu._runs import PARTS, Run, held_to_avx2, unheld
 from kernattn.bench.cpu._scaling import SCALING
@@ -93,7 +94,7 @@ def _fill(
     """Write the page with the tables that there are so far; the others stay as they were."""
     made = {name: _part(PARTS[name], results, race_columns) for name, results in found.items()}
     results = [result for each in found.values() for result in each]
-    held = reached([row for result in results for row in result.get("races", [])])
+    held = reached([row for result in results for kind in ("races", "generation") for row in result.get(kind, [])])
     made |= {"machine": _machine(results, switched), "targets": table(held, columns(held))}
     pictures = {name: picture for result in results for name, picture in result["pictures"].items()}
     for figure in _FIGURE.finditer(text):
@@ -147,6 +148,7 @@ def _part(runs: Sequence[Run], results: Sequence[Result], race_columns: Sequence
         ("scaling_backward", SCALING_BACKWARD),
         ("start", START),
         ("stream", STREAM),
+        ("generation", GENERATION),
     ):
         rows = [row for result in results for row in result.get(kind, [])]
         filled = [column for column in shown if any(column.cell(row) for row in rows)]

@@ -130,6 +130,7 @@ PARTS: dict[str, tuple[Run, ...]] = {
         Run("--stream", 2),
         *(Run(f"--stream --rows {rows} --features {features}", 1) for rows, features in _STREAMS),
     ),
+    "generate": tuple(Run(f"generate --n {steps}", 1) for steps in (784, 3072, 12288)),
     "scaling": (Run("--scaling"),),
     "scaling-backward": (Run("--scaling --backward"),),
 }

@@ -90,6 +90,15 @@ _RIVALS = {
     f"{_SDPA}, masked": 6.0,
 }
 
+_GENERATED = {  # bounds by batch
+    ("(a) *", 784): {32: 317.0},
+    ("(a) *", 3072): {32: 4462.0},
+    ("(b) *", 784): {1: 45.0, 32: 220.0},
+    ("(b) *", 3072): {1: 200.0, 32: 1500.0},
+    ("(c) *: torch*", 784): {1: 2.5, 32: 2.5},
+    ("(c) *: torch*", 3072): {1: 4.5, 32: 6.0},
+}
+
 
 TARGETS = (
     _peer("softmax", _SDPA, 1.0, n=4096),
@@ -136,6 +145,11 @@ TARGETS = (
     ),
     _peer("gradients-elu1-for-softmax", _SDPA, 40.0, n=16384),
     _peer("gradients-favor-for-softmax", _SDPA, 10.0, n=16384),
+    *(
+        _peer("generate", contestant, bound, n=n, batch=batch)
+        for (contestant, n), bounds in _GENERATED.items()
+        for batch, bound in bounds.items()
+    ),
 )
 
 
