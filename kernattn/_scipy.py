@@ -6,7 +6,7 @@ from typing import Any
 
 from kernattn._fork import imported
 
-__all__ = ["cluster", "linalg", "sparse", "special"]
+__all__ = ["cluster", "linalg", "optimize", "sparse", "special"]
 
 
 class _Part:
@@ -23,4 +23,6 @@ class _Part:
         return value
 
 
-cluster, linalg, sparse, special = map(_Part, ("scipy.cluster.vq", "scipy.linalg", "scipy.sparse", "scipy.special"))
+cluster, linalg, optimize, sparse, special = (
+    _Part(f"scipy.{name}") for name in ("cluster.vq", "linalg", "optimize", "sparse", "special")
+)

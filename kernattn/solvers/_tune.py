@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, final
 
 import numpy as np
-from scipy.optimize import minimize
 
 from kernattn._array import Array, Float64, frozen, to_numpy64
 from kernattn._check import MODERATE, boolean, one_of, positive_integer, shown
 from kernattn._extras import bar
 from kernattn._gradients import vjp
 from kernattn._random import RNG, generator
+from kernattn._scipy import optimize
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Nystrom, RandomFeatureMap
 from kernattn.kernels._stationary import Lengthscale, Stationary
@@ -279,7 +279,7 @@ def _search(problem: Problem, objective: str, ard: bool, iterations: int, progre
             return found
 
         options = {"maxiter": iterations, "ftol": ENOUGH} | ({"eps": STEP} if differences else {})
-        found = minimize(
+        found = optimize.minimize(
             evaluated, np.zeros(size), jac=not differences, method="L-BFGS-B", bounds=bounds, options=options
         )
     cost, logs = best

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from scipy.optimize import brentq
 
 from kernattn._array import Float64
+from kernattn._scipy import optimize
 from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
 from kernattn.features import random_features
@@ -137,7 +137,7 @@ def uniform_bound(d: int, number: int, refined: bool, probability: float = 0.5) 
         decay = number * error**2 / (4 * (d + 2) * alpha)
         return float(constant + power * np.log(d**0.5 * DIAMETER / error) - decay - np.log(probability))
 
-    return float(np.exp(brentq(log_excess, np.log(1e-9), np.log(1e6))))
+    return float(np.exp(optimize.brentq(log_excess, np.log(1e-9), np.log(1e6))))
 
 
 def _medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
