@@ -6,7 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1")  # BLAS threads that wait awake slow our loops
+# BLAS threads that wait awake slow our loops, and what compiles is no output of an example
+os.environ.update(OMP_NUM_THREADS="1", OPENBLAS_NUM_THREADS="1", KERNATTN_QUIET="1")
 
 import kernattn
 
