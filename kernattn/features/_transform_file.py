@@ -157,8 +157,8 @@ class _Work:
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
         """Yield the file at the end of what is done; no other process writes it at the same time."""
-        with self.path.open("r+b" if self.path.exists() else "w+b") as file:
-            if not lock(file.fileno()):
+        with open(self.path, "r+b", opener=_made) as file:
+            if not lock(file.fileno()) or not _is_at(self.path, file):
                 raise StateMismatchError(f"another process is writing to {self.path}")
             size = os.fstat(file.fileno()).st_size
             if not size:
@@ -207,6 +207,16 @@ class _Work:
         os.fsync(file.fileno())
         replace_text(self.record, json.dumps({**self._about, "done": self.done}))
         self._saved = monotonic()
+
+
+def _made(path: str, flags: int) -> int:
+    """Open a file, and make it where there is none; what another process writes to it stays."""
+    return os.open(path, flags | os.O_CREAT, 0o666)
+
+
+def _is_at(path: Path, file: BinaryIO) -> bool:
+    """Whether the file has its name still: a process that had it before may have put it into place."""
+    return path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
 
 
 def _computed(

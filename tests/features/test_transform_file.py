@@ -12,6 +12,7 @@ import pytest
 import kernattn as ka
 from kernattn import errors
 from kernattn._files import lock
+from kernattn.features import _transform_file
 
 ROWS, D, M = 103, 3, 8
 PHI = ka.random_features(ka.kernels.Gaussian(), D, M, rng=3)
@@ -154,6 +155,21 @@ def test_two_do_not_write_one_file(x, tmp_path):
         assert lock(other.fileno())
         with pytest.raises(errors.StateMismatchError, match="another process is writing"):
             ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10)
+
+
+def test_one_that_comes_when_another_ends_leaves_its_file(x, tmp_path, monkeypatch):
+    path, out = write(tmp_path / "in.npy", x), tmp_path / "out.npy"
+
+    def late(descriptor):
+        monkeypatch.undo()
+        ka.features.transform_file(PHI, path, out)  # the other process, between the opening of the file and its lock
+        return lock(descriptor)
+
+    monkeypatch.setattr(_transform_file, "lock", late)
+    with pytest.raises(errors.StateMismatchError, match="another process is writing"):
+        ka.features.transform_file(PHI, path, out, block=10)
+    np.testing.assert_array_equal(np.load(out), PHI(x))
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["in.npy", "out.npy"]
 
 
 @pytest.mark.parametrize(
