@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
 import re
 import subprocess
 from importlib import resources
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,29 @@ def tracked_files() -> list[str]:
     """Files under version control; none where the tests run outside a checkout."""
     run = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
     return [name for name in run.stdout.split("\0") if name]
+
+
+def packed(archive: str) -> set[str]:
+    """Files of this tree that a wheel or an sdist would hold."""
+    pytest.importorskip("hatchling")
+    builder = importlib.import_module(f"hatchling.builders.{archive}")
+    made = {"wheel": "WheelBuilder", "sdist": "SdistBuilder"}[archive]
+    return {file.relative_path for file in getattr(builder, made)(str(ROOT)).recurse_included_files()}
+
+
+@pytest.mark.parametrize(("archive", "folder"), [("wheel", "kernattn/"), ("sdist", "")])
+def test_what_is_tracked_is_packed(archive: str, folder: str) -> None:
+    names = {name for name in tracked_files() if (ROOT / name).is_file() and name.startswith(folder)}
+    if not names:
+        pytest.skip("not a checkout")
+    found = packed(archive)
+    assert names - {".gitignore", "pyproject.toml"} <= found  # the build adds these two
+    assert {Path(name).suffix for name in found}.isdisjoint({".nbc", ".nbi", ".pyc"})
+
+
+def test_the_citation_is_of_this_version() -> None:
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {kernattn.__version__}\n" in citation
 
 
 def test_no_machine_paths() -> None:
