@@ -12,14 +12,15 @@ import pytest
 
 from quality.tree import ROOT
 
-PAGES = sorted(page for page in [ROOT / "README.md", *ROOT.glob("docs/**/*.md")] if "_build" not in page.parts)
+PAGES = sorted(page for page in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")] if "_build" not in page.parts)
 BLOCK = re.compile(r"^```(python|output)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?://|#|mailto:)([^)#\s]+)")
 
 
 def with_code() -> list[Path]:
-    """Pages that hold python blocks."""
-    return [page for page in PAGES if BLOCK.search(page.read_text(encoding="utf-8"))]
+    """Pages that hold python blocks; tutorials have tests of their own."""
+    pages = [page for page in PAGES if page.parent.name != "tutorials"]
+    return [page for page in pages if BLOCK.search(page.read_text(encoding="utf-8"))]
 
 
 @pytest.mark.parametrize("page", with_code(), ids=lambda page: str(page.relative_to(ROOT)))

@@ -40,11 +40,12 @@ def test_data_files_are_installed() -> None:
     assert all((PACKAGE / path).is_file() for path in tracked)
 
 
-def test_ci_runs_the_readme_command() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md"])
+def test_ci_runs_the_command_of_the_page(page: str) -> None:
+    text = (ROOT / page).read_text(encoding="utf-8")
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     command = next(line.strip() for line in script.splitlines() if "/tox" in line)
-    assert f"\n{command}\n" in readme
+    assert f"\n{command}\n" in text
 
 
 def tracked_files() -> list[str]:
