@@ -1,5 +1,7 @@
 """The compiled decoder: what `forward` gives in float64, in every form and company."""
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -8,7 +10,7 @@ from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.transformer import Config, Decoder, forward, generate, initial_params, prefill, step
 from kernattn.transformer import _generate as generation
 
-pytest.importorskip("numba")
+rtsys = pytest.importorskip("numba.core.runtime").rtsys
 
 VOCAB = 11
 FORMS = {
@@ -95,7 +97,7 @@ def test_exact_attention_makes_room(monkeypatch):
 def test_memory_of_maps_does_not_grow_and_vectors_are_taken():
     config = Config(dim=16, layers=1, heads=2, inputs=3, positions=None, output=None)
     params = initial_params(config)
-    decoder = Decoder(params, config, attention=FAVOR if config.head_width == 6 else ka.features.elu1())
+    decoder = Decoder(params, config, attention=ka.features.elu1())
     x = np.random.default_rng(0).standard_normal((2, 300, 3)).astype(np.float32)
     decoder.prefill(x[:, :1])
     before = decoder.nbytes
@@ -103,6 +105,27 @@ def test_memory_of_maps_does_not_grow_and_vectors_are_taken():
     assert decoder.nbytes == before
     wanted = forward(params, config, x, attention=ka.features.elu1())
     np.testing.assert_allclose(np.stack(outs, axis=1), wanted[:, 1:], atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("steps", [2**11, pytest.param(2**16, marks=pytest.mark.slow)])
+def test_memory_is_constant_in_the_number_of_steps(steps):
+    """What Python and NumPy hold after many steps is what they held after a few; so do the compiled loops."""
+    config = Config(dim=12, layers=1, heads=2, vocab=VOCAB, positions=None)
+    decoder = Decoder(initial_params(config), config, attention=FAVOR)
+    decoder.prefill(tokens(1, 1))
+    held, last = [], tokens(1)
+    tracemalloc.start()
+    try:
+        for t in range(steps):
+            last = decoder.step(last).argmax(axis=-1)
+            if t in (steps // 8, steps - 1):
+                loops = rtsys.get_allocation_stats()
+                held.append((tracemalloc.get_traced_memory()[0], loops.alloc - loops.free))
+    finally:
+        tracemalloc.stop()
+    (before, of_loops), (after, of_later_loops) = held
+    assert after - before < 1000
+    assert of_later_loops == of_loops
 
 
 def test_shared_among_threads(monkeypatch):

@@ -57,6 +57,7 @@ def _moved(source, target, low, high, blocks, passes):
                 a, b = a + load(source, i), b + load(source, i + width)
                 c, d = c + load(source, i + 2 * width), d + load(source, i + 3 * width)
             a = (a + b) + (c + d)
+            store(a, target, block * written)  # also where nothing is to be written: what nobody sees is not read
             for i in range(block * written, block * written + written, 4 * width):
                 for j in range(4):
                     store(a, target, i + j * width)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from kernattn.bench.cpu._cases.decoding import DECODERS
 from kernattn.bench.cpu._cases.gradients import GRADIENTS
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
 from kernattn.bench.cpu._cases.patterns import PATTERNS
@@ -130,6 +131,7 @@ PARTS: dict[str, tuple[Run, ...]] = {
         Run("--stream", 2),
         *(Run(f"--stream --rows {rows} --features {features}", 1) for rows, features in _STREAMS),
     ),
+    "decoder": (Run(f"--rounds 7 --cases {' '.join(DECODERS)}", 1),),
     "generate": tuple(Run(f"generate --n {steps}", 1) for steps in (784, 3072, 12288)),
     "scaling": (Run("--scaling"),),
     "scaling-backward": (Run("--scaling --backward"),),

@@ -145,6 +145,8 @@ TARGETS = (
     ),
     _peer("gradients-elu1-for-softmax", _SDPA, 40.0, n=16384),
     _peer("gradients-favor-for-softmax", _SDPA, 10.0, n=16384),
+    *(Target(f"decoder-1x{layers}", "ours", "over_traffic", 1.3, True) for layers in (8, 16)),
+    *(_peer(f"decoder-32x{layers}", "NumPy, its products alone", 0.9) for layers in (8, 16)),
     *(
         _peer("generate", contestant, bound, n=n, batch=batch)
         for (contestant, n), bounds in _GENERATED.items()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any, cast
 
 import numpy as np
@@ -9,13 +10,16 @@ import numpy as np
 from kernattn.attention import key_state, linear_attention_step
 from kernattn.bench._races import Call
 from kernattn.bench._rates import Work
-from kernattn.bench._rows import Race
+from kernattn.bench._rows import Case, Race
 from kernattn.bench._sizes import Sizes
 from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import normal
+from kernattn.bench.cpu._generate.counts import Setting, linear
+from kernattn.bench.cpu._generate.ours import recurrent
 from kernattn.features import FeatureMap, elu1
+from kernattn.transformer import Config, initial_params
 
-__all__ = ["step"]
+__all__ = ["DECODERS", "step"]
 
 
 def step(o: Sizes, reuse: bool) -> Race:
@@ -61,3 +65,47 @@ def _torch_step(q: Any, k: Any, v: Any, s: Any, z: Any, reuse: bool) -> Call:
         return torch.bmm(a[:, None], s)[:, 0].div_((a * z).sum(-1, keepdim=True))
 
     return cast(Call, torch.inference_mode()(in_place if reuse else pure))
+
+
+def decoded(o: Sizes, batch: int, layers: int) -> Race:
+    """A token of every sequence through a transformer with elu + 1 and heads of 32, the weights once through memory."""
+    dim = 32 * o.heads
+    config = Config(dim=dim, layers=layers, heads=o.heads, vocab=256, length=2)
+    params = initial_params(config, rng=o.seed)
+    tokens = np.random.default_rng(o.seed).integers(256, size=batch)
+    state = 4.0 * layers * batch * dim * 33
+    work = Work(
+        4.0 * sum(x.size for name, x in params.items() if not name.startswith("embed")) + 2 * state,
+        batch * (linear(Setting(1, layers, o.heads)) + 2.0 * dim * 256),
+        6.0 * layers * batch * dim,  # exponentials of elu + 1, and the nonlinearity between the two last matrices
+        written=state,
+    )
+    alone = _products(params, config, batch)
+    return Race({"ours": recurrent(params, config, tokens), "NumPy, its products alone": alone}, work, dim=32)
+
+
+def _products(params: Any, config: Config, batch: int) -> Call:
+    """The products of a step by the BLAS, matrix by matrix, queries, keys and values as one; nothing else."""
+    chains = []
+    for name, x in params.items():
+        if name.endswith("q.weight"):
+            of = name.removesuffix("q.weight")
+            x = np.concatenate([params[f"{of}{each}.weight"] for each in "qkv"], axis=1)
+        elif name.endswith(("k.weight", "v.weight")) or x.ndim < 2 or name.startswith("embed"):
+            continue
+        chains.append((np.ones((batch, len(x)), np.float32), x, np.empty((batch, x.shape[1]), np.float32)))
+
+    def call() -> None:
+        for rows, weights, out in chains:
+            np.matmul(rows, weights, out=out)
+
+    return call
+
+
+DECODERS = {
+    f"decoder-{batch}x{layers}": Case(
+        partial(decoded, batch=batch, layers=layers), n=1, told=f"sequences: {batch}, layers: {layers}"
+    )
+    for batch in (1, 32)
+    for layers in (8, 16)
+}
