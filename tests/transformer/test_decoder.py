@@ -10,7 +10,7 @@ from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.transformer import Config, Decoder, forward, generate, initial_params, prefill, step
 from kernattn.transformer import _generate as generation
 
-rtsys = pytest.importorskip("numba.core.runtime").rtsys
+nrt = pytest.importorskip("numba.core.runtime._nrt_python")
 
 VOCAB = 11
 FORMS = {
@@ -114,15 +114,17 @@ def test_memory_is_constant_in_the_number_of_steps(steps):
     decoder = Decoder(initial_params(config), config, attention=FAVOR)
     decoder.prefill(tokens(1, 1))
     held, last = [], tokens(1)
+    nrt.memsys_enable_stats()
     tracemalloc.start()
     try:
         for t in range(steps):
             last = decoder.step(last).argmax(axis=-1)
             if t in (steps // 8, steps - 1):
-                loops = rtsys.get_allocation_stats()
-                held.append((tracemalloc.get_traced_memory()[0], loops.alloc - loops.free))
+                of_loops = nrt.memsys_get_stats_alloc() - nrt.memsys_get_stats_free()
+                held.append((tracemalloc.get_traced_memory()[0], of_loops))
     finally:
         tracemalloc.stop()
+        nrt.memsys_disable_stats()
     (before, of_loops), (after, of_later_loops) = held
     assert after - before < 1000
     assert of_later_loops == of_loops
