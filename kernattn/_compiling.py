@@ -18,12 +18,12 @@ __all__ = ["VARIABLE", "teller"]
 
 VARIABLE = "KERNATTN_QUIET"
 COMPILES = (
-    "kernattn: compiling loops for this machine, {seconds} s each where it is idle. {kept}. "
-    "`kernattn warmup` or kernattn.warmup() does it ahead; {variable}=1 hides this."
+    "kernattn: compiling loops for this machine, {seconds} s each when it is idle. {kept} Run `kernattn warmup` or "
+    "call kernattn.warmup() to compile attention's ahead of time; set {variable}=1 to hide this message."
 )
-SECONDS = "1 to 10"  # `kernattn bench --start` shows each loop's
-KEPT = "They are kept on disk for later processes"
-LOST = "They are not kept, for no directory is writable: set NUMBA_CACHE_DIR to one"
+SECONDS = "1 to 10"  # `kernattn warmup 2> FILE` writes the seconds of each loop
+KEPT = "Later processes load them from disk."
+LOST = "They cannot be kept, because no cache directory is writable: set NUMBA_CACHE_DIR to one."
 TICK = 0.5  # seconds
 
 

@@ -1,5 +1,6 @@
 """The command line: what it prints, how it fails."""
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -10,6 +11,7 @@ import pytest
 import kernattn as ka
 from kernattn.cli import main
 from kernattn.studies import read_records
+from processes import run_script
 
 
 @pytest.fixture
@@ -236,6 +238,38 @@ def test_info_imports_nothing_heavy_for_versions():
 def test_module_runs():
     run = subprocess.run([sys.executable, "-m", "kernattn", "--version"], capture_output=True, text=True, check=True)
     assert run.stdout.startswith("kernattn ")
+
+
+NO_METADATA = """
+import importlib.metadata as metadata
+
+find = metadata.distribution
+
+def absent(name):
+    if name == "kernattn":
+        raise metadata.PackageNotFoundError(name)
+    return find(name)
+
+metadata.distribution = absent
+from kernattn.cli import main
+assert main(["info"]) == 0
+main(["--version"])
+"""
+
+
+def test_a_source_tree_has_no_metadata():
+    done = run_script(NO_METADATA)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.endswith(f"\nkernattn {ka.__version__}\n")
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes that break")
+def test_a_reader_may_leave():
+    words = [sys.executable, "-m", "kernattn", "info"]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 1
 
 
 def test_features_of_a_file(tmp_path, capsys):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -41,7 +42,8 @@ def _info(options: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command: argv -> exit status, 0 = done, 2 = a user's error in one line on stderr, 130 = interrupted.
+    """Run a command: argv -> exit status, 0 = done, 1 = nobody reads the output any more, 2 = a user's error in one
+    line on stderr, 130 = interrupted.
 
     Parameters
     ----------
@@ -64,6 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser().parse_args(argv)
     try:
         options.run(options)
+        sys.stdout.flush()
+    except BrokenPipeError:  # whoever reads the output has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except (KernattnError, OSError) as error:
         print(f"kernattn: error: {' '.join(str(error).split())}", file=sys.stderr)
         return 2

@@ -13,19 +13,19 @@ def add_warmup(commands: Any) -> None:
     parser = commands.add_parser(
         "warmup",
         help="compile the CPU's loops ahead of the first call",
-        description="Compiles the loops of attention and features, and keeps them on disk for every later process. "
-        "Takes half a minute for a dtype where the machine is idle, and a second where they are there.",
+        description="Compiles the loops of attention and features, and keeps them on disk for later processes. On an "
+        "idle machine this takes half a minute for each dtype, or a second if they are there already.",
     )
     parser.set_defaults(run=_warmup)
     choices = ("float32", "float64")
     parser.add_argument(
         "--dtypes", nargs="+", choices=choices, default=["float32"], help="of the arrays (default: float32)"
     )
-    parser.add_argument("--gradients", action="store_true", help="compile the pullbacks of linear attention, too")
+    parser.add_argument("--gradients", action="store_true", help="also compile the pullbacks of linear attention")
 
 
 def _warmup(options: argparse.Namespace) -> None:
     from kernattn._warmup import warmup
 
-    for dtype, seconds in warmup(options.dtypes, gradients=options.gradients).items():
+    for dtype, seconds in warmup(options.dtypes, gradients=options.gradients, progress=True).items():
         print(f"{dtype}: {seconds:.1f} s")
