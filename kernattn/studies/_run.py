@@ -10,6 +10,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from kernattn._check import checked_path, shown
+from kernattn._compiling import teller
 from kernattn._environment import versions
 from kernattn._extras import bar, has_bar
 from kernattn._version import __version__
@@ -95,6 +96,7 @@ def run(
     with Records(checked_path("out", out), config, [cell.name for cell in cells]) as records:
         todo = [cell for cell in cells if cell.name not in records.done]
         if todo and sweep.prepare is not None:
+            teller.expect()
             sweep.prepare()
         with (
             bar("a study", progress, unit="cell", total=len(cells), initial=len(cells) - len(todo)) as cells_done,

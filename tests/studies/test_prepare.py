@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 import dice
+from kernattn import _warmup
 from kernattn.errors import ParameterError
-from kernattn.studies import PRESETS, _cells, _run, run, study
-from kernattn.studies._presets import study as presets
+from kernattn.studies import PRESETS, AttentionSettings, _cells, _run, attention_study, run
+from kernattn.studies._presets.attention import study as attention
 from processes import assert_fine
 
 MODULE = """
@@ -73,16 +74,31 @@ def test_the_clock_stands_still_while_loops_are_compiled(tmp_path, monkeypatch):
     assert [record["seconds"] for record in run(sweep, tmp_path)] == [sweep.stop.draws] * 2
 
 
-@pytest.mark.usefixtures("no_figures")
-def test_a_new_study_says_at_once_that_it_will_compile(tmp_path, monkeypatch):
+def test_what_will_compile_is_told_before_it_does(tmp_path, monkeypatch):
     events = []
-    monkeypatch.setattr(presets.teller, "expect", lambda: events.append("expect"))
-    monkeypatch.setattr(presets, "run", lambda *_, **__: events.append("run") or [])
-    monkeypatch.setattr(presets, "write", lambda *_: None)
+    monkeypatch.setattr(_run.teller, "expect", lambda: events.append("told"))
+    run(dice.sweep, tmp_path / "nothing to prepare")
+    assert events == []
+    run(replace(dice.sweep, prepare=lambda: events.append("prepared")), tmp_path / "something")
+    assert events == ["told", "prepared"]
+
+
+def test_a_new_attention_study_says_so_before_its_tokens_are_read(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib")
+    events = []
+    monkeypatch.setattr(attention.teller, "expect", lambda: events.append("told"))
+    monkeypatch.setattr(attention, "run", lambda *_, **__: events.append("run") or [])
+    monkeypatch.setattr(attention, "write", lambda *_: None)
     for _ in range(2):
-        study("softmax-kernel", tmp_path, quick=True)
+        attention_study(tmp_path, AttentionSettings.quick())
         (tmp_path / "records.jsonl").touch()
-    assert events == ["expect", "run", "run"]
+    assert events == ["told", "run", "run"]
+
+
+def test_without_numba_nothing_is_prepared(monkeypatch):
+    monkeypatch.setattr(_warmup, "missing", lambda backend: "numba is not installed")
+    monkeypatch.setattr(_warmup, "CALLS", {})
+    _warmup.preparation(float64=("features",))()
 
 
 NOTHING_COMPILES = """

@@ -7,12 +7,11 @@ from os import PathLike
 from typing import Any
 
 from kernattn._check import boolean, checked_path, one_of
-from kernattn._compiling import teller
 from kernattn._extras import require
 from kernattn.errors import ParameterError
 from kernattn.studies._presets.draw import write
 from kernattn.studies._presets.table import PRESETS
-from kernattn.studies._records import RECORDS, Record
+from kernattn.studies._records import Record
 from kernattn.studies._run import run
 
 __all__ = ["study"]
@@ -97,8 +96,6 @@ def study(
             raise ParameterError(f"the study {name} takes no data; got {data}")
         settings["data"] = str(checked_path("data", data))
     require("matplotlib", "matplotlib", "the study's figures")
-    if not (out / RECORDS).exists():
-        teller.expect()
     records = run(preset.sweep, out, workers=workers, progress=progress, settings=settings)
     write(preset, out, records)
     return records

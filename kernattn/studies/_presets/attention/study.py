@@ -102,7 +102,7 @@ def attention_study(
     require("matplotlib", "matplotlib", "the study's figures")
     require("tqdm", "tqdm", "the study's progress bar")
     if not (out / RECORDS).exists():
-        teller.expect()
+        teller.expect()  # tokens are read first, which takes a while
     words = {"data": None if data is None else str(data), **asdict(settings)}
     name = "kernattn.studies._presets.attention.study:sweep"
     records = run(name, out, workers=workers, progress=progress, settings=words)
