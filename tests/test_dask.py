@@ -256,6 +256,15 @@ def assert_causal(found, expected, tolerance=1e-12):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
+def test_empty_chunks_of_tokens():
+    """A mask that is a Dask array leaves them."""
+    q, k, v = attended((0, 10, 0, 40))
+    found = ka.dask.linear_attention(q, k, v, FAVOR)
+    np.testing.assert_allclose(found.compute(), ka.linear_attention(Q, K, V, FAVOR.map()), rtol=1e-12, atol=1e-12)
+    found = dask.compute(*ka.dask.causal_linear_attention(q, k, v, FAVOR))
+    assert_causal(found, ka.causal_linear_attention(Q, K, V, FAVOR.map()))
+
+
 def test_attention_of_one_sequence_in_float32():
     q, k, v = (a[0, 0].astype("f4") for a in (Q, K, V))
     lazy = [chunked(a, 9, -1) for a in (q, k, v)]

@@ -10,7 +10,7 @@ import dask.array as da
 
 from kernattn.errors import DTypeError, ShapeError
 
-__all__ = ["lazy_array", "same_chunks", "whole_rows"]
+__all__ = ["lazy_array", "same_chunks", "whole_rows", "without_empty_chunks"]
 
 
 def lazy_array(name: str, array: Any) -> None:
@@ -24,6 +24,11 @@ def whole_rows(name: str, array: Any) -> Any:
     if isnan(array.shape[-1]):
         raise ShapeError(f"{name} must have a known last axis; got shape {array.shape}")
     return array if array.numblocks[-1] == 1 else array.rechunk({array.ndim - 1: -1})
+
+
+def without_empty_chunks(array: Any) -> Any:
+    """Return the array in its chunks but those that hold nothing, which a selection leaves."""
+    return array.rechunk(tuple(tuple(size for size in sizes if size) for sizes in array.chunks))
 
 
 def same_chunks(axis: int, **arrays: Any) -> tuple[int, ...]:

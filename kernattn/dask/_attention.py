@@ -14,7 +14,7 @@ from kernattn._array import Array
 from kernattn._check import instance_of
 from kernattn.attention import LinearState, attend, initial_state, key_state, merge_states
 from kernattn.attention._check import check_arrays
-from kernattn.dask._arrays import lazy_array, same_chunks, whole_rows
+from kernattn.dask._arrays import lazy_array, same_chunks, whole_rows, without_empty_chunks
 from kernattn.dask._graph import Key, Tasks, key_of, place_in
 from kernattn.dask._recipe import Recipe, Sent, drawn, sent
 from kernattn.dask._trees import prefixes, total
@@ -49,7 +49,7 @@ def linear_attention(q: Any, k: Any, v: Any, phi: FeatureMap | Recipe, *, backen
     Returns
     -------
     (..., n, e) dask.array.Array
-        Outputs, in the chunks of q.
+        Outputs, in the chunks of q that are not empty.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def causal_linear_attention(
     Returns
     -------
     out : (..., n, e) dask.array.Array
-        Outputs, in the chunks of q.
+        Outputs, in the chunks of q that are not empty.
     state : LinearState
         The state after the last token, of Dask arrays: `dask.compute` makes it one of NumPy arrays.
 
@@ -176,6 +176,7 @@ def _checked(
         s, z, peak, made_by = state
         before = LinearState(da.asarray(s), da.asarray(z), da.asarray(peak), made_by)
     check_arrays("qkv", q, k, v, phi=phi, state=before)
+    q, k, v = map(without_empty_chunks, (q, k, v))
     same_chunks(-2, k=k, v=v)
     q, k, v = (whole_rows(name, array) for name, array in (("q", q), ("k", k), ("v", v)))
     return q, k, v, None if before is None else _in_chunks(before, _lead(k=k, v=v))
