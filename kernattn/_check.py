@@ -20,6 +20,7 @@ __all__ = [
     "boolean",
     "check_room",
     "checked_path",
+    "checked_target",
     "finite_number",
     "host_array",
     "host_form",
@@ -68,6 +69,16 @@ def checked_path(name: str, value: Any) -> Path:
     if not isinstance(text, str) or not text or "\0" in text or not _encodes(text):
         raise ParameterError(f"{name} must be the name of a file, a string or a path-like object; got {shown(value)}")
     return Path(text)
+
+
+def checked_target(name: str, value: Any) -> Path:
+    """Return `value` as the path of a file that can be written: its directory is there."""
+    path = checked_path(name, value)
+    if path.is_dir():
+        raise ParameterError(f"{name} must be the name of a file; got the directory {path}")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"there is no directory {path.parent} to write {path.name} into")
+    return path
 
 
 def _encodes(text: str) -> bool:

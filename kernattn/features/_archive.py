@@ -16,7 +16,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from kernattn._array import Float64
-from kernattn._check import checked_path, shown
+from kernattn._check import checked_path, checked_target, shown
 from kernattn._files import replacing
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 
@@ -135,11 +135,7 @@ def opened(path: str | PathLike[str]) -> Iterator[Archive]:
 
 def write(path: str | PathLike[str], header: str, arrays: dict[str, Float64], kind: str = FORMAT) -> None:
     """Write a description and its arrays to `path`, whole or not at all."""
-    place = checked_path("path", path)
-    if place.is_dir():
-        raise ParameterError(f"path must be the name of a file; got the directory {place}")
-    if not place.parent.is_dir():
-        raise FileNotFoundError(f"there is no directory {place.parent} to write {place.name} into")
+    place = checked_target("path", path)
     if len(header) > HEADER:
         raise ParameterError(f"the map cannot be saved: its description has {len(header)} characters, over {HEADER}")
     with replacing(place) as file:

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from kernattn._check import checked_path, instance_of, one_of, positive_integer, positive_number, shown
+from kernattn._check import checked_path, checked_target, instance_of, one_of, positive_integer, positive_number, shown
 from kernattn._extras import bar
 from kernattn._files import lock, replace_text, replacing
 from kernattn.errors import FileFormatError, ParameterError, ShapeError, StateMismatchError
@@ -102,13 +102,9 @@ def transform_file(
     instance_of("phi", phi, FeatureMap)
     positive_number("every", every)
     block = positive_integer("block", block)
-    place, target = checked_path("source", source), checked_path("out", out)
+    place, target = checked_path("source", source), checked_target("out", out)
     if target.suffix.lower() not in SUFFIXES:
         raise ParameterError(f"out must be a file of {', '.join(SUFFIXES)}; got {shown(str(target))}")
-    if target.is_dir():
-        raise ParameterError(f"out must be the name of a file; got the directory {target}")
-    if not target.parent.is_dir():
-        raise FileNotFoundError(f"there is no directory {target.parent} to write {target.name} into")
     if target.exists() and target.samefile(place):
         raise ParameterError(f"out must be another file than source; got {target} for both")
     given = table(place, member)

@@ -14,7 +14,7 @@ import numpy as np
 from scipy import sparse
 
 from kernattn._array import Array, on_host
-from kernattn._check import checked_path, instance_of, one_of, positive_number, shown
+from kernattn._check import checked_target, instance_of, one_of, positive_number, shown
 from kernattn._extras import bar
 from kernattn.errors import EmptyInputError, KernattnError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
@@ -74,6 +74,8 @@ def accumulate(
         If the checkpoint is of another draw of the map, of other products, or of other blocks.
     FileFormatError
         If the checkpoint is damaged, or not one.
+    FileNotFoundError
+        Before any work, if there is no such directory to write the checkpoint into.
     MissingExtra
         If progress is asked for and tqdm is not installed.
 
@@ -91,7 +93,7 @@ def accumulate(
     given: object = blocks
     if not isinstance(given, Iterable) or hasattr(given, "shape"):
         raise ParameterError(f"blocks must be an iterable of blocks of rows; got {shown(given)}")
-    path = None if checkpoint is None else checked_path("checkpoint", checkpoint)
+    path = None if checkpoint is None else checked_target("checkpoint", checkpoint)
     total, place = (None, Place(0, 0, "")) if path is None or not path.exists() else _resumed(path, phi, products)
     here, found, saved = Place(0, 0, ""), None, monotonic()
     with bar("accumulate", progress, unit="row", unit_scale=True) as shown_rows:

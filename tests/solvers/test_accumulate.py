@@ -120,6 +120,9 @@ def test_refusals(tmp_path):
         ka.solvers.accumulate(PHI, BLOCKS, every=0)
     with pytest.raises(ParameterError, match="checkpoint must be the name"):
         ka.solvers.accumulate(PHI, BLOCKS, checkpoint=3)
+    for place, error in ((tmp_path, ParameterError), (tmp_path / "none" / "c.npz", FileNotFoundError)):
+        with pytest.raises(error, match="directory"):
+            ka.solvers.accumulate(PHI, until(0), checkpoint=place)
     with pytest.raises(DTypeError, match="phi must be"):
         ka.solvers.accumulate("phi", BLOCKS)
     with pytest.raises(ParameterError, match="got a tuple of 4") as found:
