@@ -25,7 +25,7 @@ from kernattn.transformer._positions import limit, turns
 __all__ = ["Decoder", "unfit"]
 
 FIRST_ROOM = 256  # tokens that exact attention has room for at first; it doubles
-FEWEST = 8  # sequences that a thread is handed: it reads all weights for them
+FEWEST = 16  # sequences that a thread is handed: it reads all weights for them
 SECONDS_PER_WEIGHT = 2.5e-11  # and for each sequence; decides when to share
 NOTHING = np.zeros(0, np.float32)
 

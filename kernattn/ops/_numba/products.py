@@ -17,7 +17,7 @@ from llvmlite import ir
 from numba import types
 
 from kernattn.ops._numba.compile import inner, intrinsic
-from kernattn.ops._numba.registers import LINE, ROWS, TALL, VECTOR, Block, lanes
+from kernattn.ops._numba.registers import LINE, ROWS, TALL, Block, lanes
 
 __all__ = ["FULL", "LOWER", "UPPER", "panel_product", "product", "register_block", "transpose"]
 
@@ -27,10 +27,10 @@ def _multiplied(k, a, b, total):
     return k.builder.call(k.multiply_add(), [a, b, total])
 
 
-def register_block(height, vectors, add=_multiplied, ahead=0):
+def register_block(height, vectors, add=_multiplied):
     """Return the intrinsic that adds height x vectors of a product: c[i, j] (+)= sum_k a[i, k] b[k, j].
 
-    `add` returns the code of another sum, total + f(a, b), of vectors. So many bytes `ahead`, b is asked for.
+    `add` returns the code of another sum, total + f(a, b), of vectors.
     """
 
     @intrinsic
@@ -61,8 +61,6 @@ def register_block(height, vectors, add=_multiplied, ahead=0):
             builder.position_at_end(body)
             left = k.at(a_data, a_at, builder.mul(step, a_inner))
             right = k.at(b_data, b_at, builder.mul(step, b_inner))
-            if ahead:
-                k.ask(right, ahead, vectors * VECTOR)
             b_vectors = [k.load(k.at(right, j * k.width)) for j in range(vectors)]
             a_vectors = [k.splat(builder.load(k.at(left, row))) for row in rows]
             for i, j in cells:

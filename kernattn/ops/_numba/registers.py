@@ -89,15 +89,6 @@ class Block:
     def splat(self, scalar):
         return splat(self.builder, scalar, self.width)
 
-    def ask(self, pointer, ahead, count):
-        """Ask for the lines of `count` bytes that lie so many bytes ahead; they may lie beyond the end."""
-        byte, word = ir.IntType(8).as_pointer(), ir.IntType(32)
-        kind = ir.FunctionType(ir.VoidType(), [byte, word, word, word])
-        function = cgutils.get_or_insert_function(self.builder.module, kind, "llvm.prefetch.p0i8")
-        first = self.builder.bitcast(pointer, byte)
-        for line in range(ahead, ahead + count, LINE):
-            self.builder.call(function, [self.at(first, line), word(0), word(3), word(1)])
-
     def multiply_add(self):
         kind = ir.FunctionType(self.vector, [self.vector] * 3)
         name = f"llvm.fmuladd.v{self.width}f{8 * self.align}"
