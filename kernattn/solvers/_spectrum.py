@@ -62,7 +62,8 @@ class Spectrum:
         """Return y^T y less parts (L, M) of the squared coordinates, which rounding must not make 0 or less."""
         unit = np.ldexp(1.0, np.frexp(self.values[0])[1] // 2)  # squares may be beyond float64
         sums = self.energy - (parts * unit**2) @ (self.coordinates / unit) ** 2
-        return np.maximum(sums, np.maximum(np.finfo(float).eps * self.energy, LEAST))
+        held: Float64 = np.maximum(sums, np.maximum(np.finfo(float).eps * self.energy, LEAST))
+        return held
 
     def log_determinant(self, ridges: Float64) -> Float64:
         r"""Return :math:`\log|I + \Phi \Phi^T / \lambda|` (L,)."""
