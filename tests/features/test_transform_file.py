@@ -149,6 +149,28 @@ def test_a_damaged_record_is_named(x, tmp_path):
             ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10)
 
 
+def test_what_lies_behind_the_rows_that_are_done_is_cut_off(x, tmp_path):
+    path, out = write(tmp_path / "in.npy", x), tmp_path / "out.npy"
+    ka.features.transform_file(PHI, path, tmp_path / "whole.npy", block=10)
+    (tmp_path / "out.npy.partial").write_bytes(bytes(10 * ROWS * M * 8))
+    ka.features.transform_file(PHI, path, out, block=10)
+    assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
+
+
+def test_a_source_that_changes_is_refused(x, tmp_path, monkeypatch):
+    path, out, computed = write(tmp_path / "in.npy", x), tmp_path / "out.npy", _transform_file._computed
+
+    def changing(*given):
+        for features in computed(*given):
+            os.utime(path, (0, 0))
+            yield features
+
+    monkeypatch.setattr(_transform_file, "_computed", changing)
+    with pytest.raises(errors.StateMismatchError, match="changed while it was read"):
+        ka.features.transform_file(PHI, path, out, block=10)
+    assert not out.exists()
+
+
 def test_two_do_not_write_one_file(x, tmp_path):
     path = stopped(tmp_path, x)
     with (tmp_path / "out.npy.partial").open("r+b") as other:

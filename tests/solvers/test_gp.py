@@ -86,6 +86,12 @@ def test_variance_far_away():
     assert np.all(ka.solvers.gp(m, 0.1, 1.5).variance(X) < 1.5**2)
 
 
+def test_variance_at_landmarks_is_not_negative():
+    phi = ka.features.nystrom(ka.kernels.Gaussian(2.0), X, 20, rng=0)
+    process = ka.solvers.gp(ka.solvers.moments(phi, X, Y[:, 0]), 1e-4, 1.0)
+    assert np.min(process.variance(phi.landmarks.astype("f4"))) >= 0
+
+
 def test_arrays_of_every_kind(xp):
     process = ka.solvers.gp(ka.solvers.moments(NYSTROM, X, Y), 0.3, 2.0)
     with xp.wide():
