@@ -62,6 +62,7 @@ sphinx_gallery_conf = {
     "ignore_pattern": r"/(?!plot_)\w+\.py$",
     "download_all_examples": False,
     "show_memory": False,
+    "write_computation_times": False,  # its page loads scripts from elsewhere
     "plot_gallery": True,
     "doc_module": ("kernattn",),
     "backreferences_dir": "generated/examples",
