@@ -19,8 +19,8 @@ import kernattn.torch as kt
 from kernattn.transformer import Config, forward, initial_params
 
 METHODS = "softmax", "linear", "lsh-4", "bi-lstm"
-STACKED, STEP = 8, 2
-CHUNK = 32
+STACKED, STEP = 8, 3
+CHUNK = 16
 
 
 class Batch(NamedTuple):
@@ -33,7 +33,7 @@ class Batch(NamedTuple):
 
 
 def stacked(frames: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return rows of 8 neighbouring frames, one at every other frame: (n, 40) to (about n / 2, 320)."""
+    """Return rows of 8 neighbouring frames, one at every third frame: (n, 40) to (about n / 3, 320)."""
     windows = np.lib.stride_tricks.sliding_window_view(frames, STACKED, axis=0)[::STEP]
     return np.ascontiguousarray(np.moveaxis(windows, -1, 1)).reshape(len(windows), -1)
 
@@ -57,6 +57,13 @@ def batches(said: Sequence[Utterance], size: int, rng: np.random.Generator | Non
         yield batch([said[j] for j in groups[i]])
 
 
+def ctc(logits: Tensor, given: Batch) -> Tensor:
+    """Return the negative log likelihood a phoneme, over all ways to place them among blanks (Graves et al. 2006)."""
+    scores, lengths = logits.log_softmax(-1).transpose(0, 1), given.there.sum(-1)
+    total = torch.nn.functional.ctc_loss(scores, given.labels, lengths, given.counts, blank=BLANK, reduction="sum")
+    return total / int(given.counts.sum())
+
+
 class Recogniser:
     """Logits of phonemes from stacked frames; its parameters are a dictionary of tensors."""
 
@@ -69,7 +76,7 @@ class Recogniser:
             width, self.params = 2 * dim, dict(self.lstm.named_parameters())
         else:
             self.config = Config(
-                dim=dim, layers=layers, heads=dim // 16, inputs=inputs, positions="sinusoidal", causal=False,
+                dim=dim, layers=layers, heads=dim // 32, inputs=inputs, positions="sinusoidal", causal=False,
                 output=None, activation="relu",
             )  # fmt: skip
             drawn = initial_params(self.config, seed)
@@ -104,11 +111,7 @@ class Recogniser:
 
     def loss(self, given: Batch) -> Tensor:
         """Return CTC's negative log likelihood a phoneme."""
-        scores = self.logits(given).log_softmax(-1).transpose(0, 1)
-        lengths = given.there.sum(-1)
-        return torch.nn.functional.ctc_loss(
-            scores, given.labels, lengths, given.counts, blank=BLANK, reduction="sum"
-        ) / int(given.counts.sum())
+        return ctc(self.logits(given), given)
 
     def said(self, given: Batch) -> list[list[int]]:
         """Return the phonemes of each utterance by greedy decoding."""

@@ -20,7 +20,13 @@ Record = dict[str, Any]
 DOCS = HERE.parents[1] / "docs"
 PAPER = {"softmax": (5.12, 2711), "linear": (8.08, 824), "lsh-4": (9.33, 2250), "bi-lstm": (10.94, 1047)}
 """Phoneme error rate in per cent and seconds an epoch on WSJ (Katharopoulos et al. 2020, table 3)."""
-SHOWN = {"softmax": "softmax", "linear": "linear, elu + 1", "lsh-4": "LSH, 4 rounds", "bi-lstm": "Bi-LSTM"}
+SHOWN = {
+    "softmax": "softmax",
+    "linear": "linear, elu + 1",
+    "lsh-4": "LSH, 4 rounds",
+    "bi-lstm": "Bi-LSTM",
+    "ctc": "CTC alone",
+}
 
 
 def loaded(folder: Path) -> dict[str, dict[float, list[Record]]]:
@@ -75,16 +81,19 @@ def rates(runs: dict[str, dict[float, list[Record]]]) -> str:
 
 
 def times(rows: Sequence[dict[str, Any]]) -> str:
-    """Return the table of seconds a step by length, each also in steps of linear attention."""
+    """Return the table of milliseconds a step by length; in brackets without CTC, in those of linear attention."""
     lengths = sorted({row["n"] for row in rows})
     seconds = {(row["method"], row["n"]): row["seconds"] for row in rows}
+    unit = {n: seconds["linear", n] - seconds["ctc", n] for n in lengths}
     lines = ["| | " + " | ".join(f"{n:,} rows" for n in lengths) + " |", "|---|" + "---|" * len(lengths)]
     for method in METHODS:
         cells = [
-            f"{1000 * seconds[method, n]:.0f} ms ({seconds[method, n] / seconds['linear', n]:.2f})" for n in lengths
+            f"{1000 * seconds[method, n]:.0f} ms ({(seconds[method, n] - seconds['ctc', n]) / unit[n]:.2f})"
+            for n in lengths
         ]
         lines.append(f"| {SHOWN[method]} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    alone = " | ".join(f"{1000 * seconds['ctc', n]:.0f} ms" for n in lengths)
+    return "\n".join([*lines, f"| CTC alone, in each of these | {alone} |"])
 
 
 def curves(runs: dict[str, list[Record]], path: Path) -> None:

@@ -15,12 +15,12 @@ os.environ.setdefault("KERNATTN_NUM_THREADS", "1")
 import numpy as np
 import torch
 from phonemes import PHONEMES
-from recogniser import METHODS, STACKED, Batch, Recogniser
+from recogniser import METHODS, STACKED, Batch, Recogniser, ctc
 from sound import MELS
 from tqdm import tqdm
 from train import RECORDS, settings_of, write
 
-LENGTHS = {250: 15, 1000: 7, 4000: 3}
+LENGTHS = {250: 31, 1000: 11, 4000: 5}
 """Rows of an utterance, and rounds."""
 
 
@@ -34,21 +34,30 @@ def random_batch(n: int, rng: np.random.Generator) -> Batch:
 
 
 def timed(rounds_of: dict[int, int]) -> list[dict[str, float | str]]:
-    """Return the median seconds of a loss and its gradients, for each method and length."""
-    rng, rows, models = np.random.default_rng(0), [], {}
-    for method in METHODS:
-        settings = settings_of(method, 0.0, 0)
-        models[method] = Recogniser(method, settings["dim"], settings["layers"], 0)
-        models[method].loss(random_batch(64, rng)).backward()  # compiles what is not yet compiled
+    """Return the median seconds of a loss and its gradients by length, for each method and for CTC alone."""
+    rng, rows = np.random.default_rng(0), []
+    contestants = {method: model_of(method).loss for method in METHODS} | {"ctc": ctc_alone}
+    for contestant in contestants.values():
+        contestant(random_batch(64, rng)).backward()  # compiles what is not yet compiled
     for n, rounds in rounds_of.items():
-        taken: dict[str, list[float]] = {method: [] for method in METHODS}
+        taken: dict[str, list[float]] = {name: [] for name in contestants}
         for _ in tqdm(range(rounds), desc=f"n = {n}"):
-            for method, model in models.items():
+            for name, contestant in contestants.items():
                 given, began = random_batch(n, rng), time.process_time()
-                model.loss(given).backward()
-                taken[method].append(time.process_time() - began)
-        rows += [{"n": n, "method": method, "seconds": float(np.median(taken[method]))} for method in METHODS]
+                contestant(given).backward()
+                taken[name].append(time.process_time() - began)
+        rows += [{"n": n, "method": name, "seconds": float(np.median(times))} for name, times in taken.items()]
     return rows
+
+
+def model_of(method: str) -> Recogniser:
+    settings = settings_of(method, 0.0, 0)
+    return Recogniser(method, settings["dim"], settings["layers"], 0)
+
+
+def ctc_alone(given: Batch) -> torch.Tensor:
+    """Return the loss of logits that are there already."""
+    return ctc(torch.zeros(*given.there.shape, 1 + len(PHONEMES), requires_grad=True), given)
 
 
 if __name__ == "__main__":

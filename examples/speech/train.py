@@ -25,7 +25,7 @@ from tqdm import tqdm
 
 RECORDS = HERE / "records"
 SETTINGS: dict[str, Any] = {
-    "epochs": 6, "batch": 8, "dim": 64, "layers": 3, "warmup": 100,
+    "epochs": 4, "batch": 8, "dim": 64, "layers": 3, "warmup": 100,
     "stacked": STACKED, "step": STEP, "chunk": CHUNK,
 }  # fmt: skip
 SIZES = {"bi-lstm": {"dim": 40}}
@@ -118,7 +118,7 @@ def write(path: Path, text: str) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("method", choices=METHODS)
-    parser.add_argument("--rate", type=float, default=4e-3, help="the largest step size of Adam")
+    parser.add_argument("--rate", type=float, default=1e-2, help="the largest step size of Adam")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
     torch.set_num_threads(1)
