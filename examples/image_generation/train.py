@@ -59,7 +59,7 @@ class Task:
 
 TASKS = {
     "digits": Task(
-        "digits", 17, steps=600, batch=32, rate=4e-3, decay=1.0, seeds=3,
+        "digits", 17, steps=1000, batch=32, rate=4e-3, decay=1.0, seeds=3,
         methods=("softmax", "linear", "favor", "favor-redrawn", "relu", "smreg", "trigonometric", "lsh"),
     ),
     "mnist": Task(
