@@ -9,14 +9,16 @@ from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.writers.html5 import HTML5Translator
 
+THIN = '<mspace width="0.17em" />'
+BEFORE = re.compile(r"(</m(?:i|n|sub|sup|subsup|frac|sqrt)>)(?=<m[io]>(?:cos|sin|exp|log|max|min)</m[io]>)")
 BAR = '<mo stretchy="false">&#x0007C;</mo>'
 NAMED = re.compile(r"(<m[io]>[A-Za-z]{2,}</m[io]>)(?=<(?:mi|mn|mfrac|msub|msup|msqrt)\b)")
 
 
 def mathml(latex: str, display: str) -> str:
-    """Convert a formula; bars stand close, and a thin space parts a named function from its argument."""
+    """Convert a formula; bars stand close, and thin spaces part a named function from what is beside it."""
     close = convert(latex.strip(), display=display).replace(BAR, BAR.replace(">", ' lspace="0" rspace="0">', 1))
-    return NAMED.sub(r'\1<mspace width="0.17em" />', close)
+    return NAMED.sub(rf"\1{THIN}", BEFORE.sub(rf"\1{THIN}", close)).replace("<mi>&#x0007E;</mi>", "<mo>&#x0223C;</mo>")
 
 
 def inline(self: HTML5Translator, node: nodes.math) -> None:
