@@ -51,7 +51,7 @@ class Instance:
         sizes = "-".join(
             x[2:].replace("=", "")
             for x in self.defines
-            if x.startswith(("-DDB", "-DEB", "-DMAPS", "-DKEYS", "-DPARTS"))
+            if x.startswith(("-DDB", "-DEB", "-DMAPS", "-DHELD", "-DSTREAM", "-DKEYS", "-DPARTS"))
         )
         return f"{self.op}-{self.dtype}-{self.map}-{sizes}"
 
@@ -110,13 +110,9 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                     add("hadamard", dtype, name, chains.defines, rows.shared_bytes)
                 linear = linear_code(code, dtype, e, limits)
                 slabs = Slabs(4, 1024)
-                add(
-                    "key_state",
-                    dtype,
-                    name,
-                    linear.defines,
-                    key_state.launch(64, 4096, e, 256, linear, slabs, limits).shared_bytes,
-                )
+                for m in (64, 256):
+                    summary = key_state.launch(64, 4096, e, m, linear, slabs, limits)
+                    add("key_state", dtype, name, summary.code.defines, summary.shared_bytes)
                 add("attend", dtype, name, linear.defines, attend.launch(64, 4096, e, linear).shared_bytes)
                 if name not in ("values", "logs"):
                     add("attend_vjp", dtype, name, linear.defines, 0)
@@ -128,10 +124,10 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                             walk = causal_vjp.launch(64, 4096, e, 256, walking(way, count), True, limits)
                             add("causal_vjp", dtype, name, walk.code.defines, walk.shared_bytes)
                 for m in (64, 128, 256):
-                    walk = causal.narrowed(linear, m, limits)
-                    shared_bytes = causal.launch(64, 4096, e, m, walk, limits).shared_bytes
                     for count in (1,) if name in ("values", "logs") else (1, 2):
-                        add("causal", dtype, name, causal.defines(walk, count), shared_bytes)
+                        walked = causal.walk_code(linear, d, m, limits, count)
+                        shared_bytes = causal.launch(64, 4096, e, m, walked, limits).shared_bytes
+                        add("causal", dtype, name, walked.defines, shared_bytes)
                 token = replace(linear, map=replace(code, warps=step.WARPS))
                 add("step", dtype, name, token.defines, step.launch(64, e, token).stream_bytes)
     return list(found.values())

@@ -53,16 +53,17 @@ def planned() -> Iterator[Planned]:
         code = map_code("bfloat16", kind, D, LIMIT)
         linear = linear_code(code, "bfloat16", D, LIMIT)
         state = 4 * ENTRIES * m * (D + 2)
-        walk = causal.narrowed(linear, m, LIMIT)
+        walk = causal.walk_code(linear, D, m, LIMIT)
         how = causal.launch(ENTRIES, N, D, m, walk, LIMIT)
-        before = key_state.launch(ENTRIES, N, D, m, walk, how.slabs, LIMIT)
-        across = ceil_div(D, walk.eb)
-        moved = 2 * ROW * (across + 1) + 4 * how.slabs.count * state * (how.slabs.count > 1) + summarised(before, m)
-        yield planned_of("causal", "walk", name, causal.defines(walk, 1), walk.map, how, moved, 4 * ROW)
+        before = key_state.launch(ENTRIES, N, D, m, linear, how.slabs, LIMIT)
+        across = ceil_div(D, linear.eb)
+        states = 4 * how.slabs.count - 2 if how.slabs.count > 1 else 0  # written, scanned, read
+        moved = 2 * ROW * (across + 1) + states * state + summarised(before, m)
+        yield planned_of("causal", "walk", name, walk.defines, walk.linear.map, how, moved + state, 4 * ROW + state)
         whole = key_state.launch(ENTRIES, N, D, m, linear, None, LIMIT)
         moved = summarised(whole, m) + 2 * whole.slabs.count * state
         yield planned_of(
-            "key_state", "summarise", name, whole.code.defines, whole.code.map, whole, moved, 2 * ROW + state
+            "key_state", "summarise", name, whole.code.defines, whole.code.linear.map, whole, moved, 2 * ROW + state
         )
         asked = attend.launch(ENTRIES, N, D, linear)
         moved = ROW * (ceil_div(D, linear.eb) + 1) + state
@@ -82,8 +83,9 @@ def planned_of(
 def summarised(how: key_state.Launch, m: int) -> float:
     """Return the bytes of keys and values that `summarise` reads."""
     share = min(1.0, how.summarised * how.slabs.rows / N)
-    across, tiles = ceil_div(D, how.code.eb), how.code.map.tiles(m)
-    return share * ROW * (across * (tiles if how.code.map.project else 1) + tiles)
+    linear = how.code.linear
+    across, spans = ceil_div(D, linear.eb), ceil_div(linear.map.tiles(m), how.code.span)
+    return share * ROW * spans * (across + 1)
 
 
 def counted(x: Planned) -> list[str]:

@@ -20,7 +20,7 @@ for _op in ("features_vjp", "key_state_vjp", "causal_vjp"):
     USES[_op] |= {"_cuda/maps.cuh", "features_vjp/pulled.cuh"}
 for _op in ("key_state_vjp", "causal_vjp"):
     USES[_op].add("key_state_vjp/back.cuh")
-USES["causal"].add("causal/chunk.cuh")
+USES["causal"] |= {"causal/rows.cuh", "causal/chunk.cuh"}
 USES["step"].add("_cuda/tile.cuh")
 for _op in ("features", "gram"):
     USES[_op].add("_cuda/features.cuh")

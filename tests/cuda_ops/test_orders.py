@@ -15,7 +15,7 @@ from cuda_ops.runs import RUNS, against_attention, arrays
 from kernattn.ops._cuda import linear, runtime
 from kernattn.ops._cuda.linear import linear_code
 from kernattn.ops._cuda.maps import map_code
-from kernattn.ops.causal.gpu import causal, launch, narrowed
+from kernattn.ops.causal.gpu import causal, launch, walk_code
 
 FEW, MANY = range(1, 5), range(1, 17)
 SMALL = {  # shapes and maps that other tests compile the kernels for
@@ -66,7 +66,7 @@ def large_causal(cupy, kind, d, e, frequencies):
         spec = replace(spec, row_weights=None)  # of a Gaussian kernel
     limits = runtime.limits()
     code = linear_code(map_code("float32", spec, False, d, limits), "float32", e, limits)
-    assert launch(2, 150, e, frequencies, narrowed(code, frequencies, limits), limits).phi_room > 0
+    assert launch(2, 150, e, frequencies, walk_code(code, d, frequencies, limits), limits).phi_room > 0
     out, *_ = causal(q, k, v, spec, spec, None, cupy.asarray(mask), None, False)
     yield against_attention(out, q, k, v, spec, oracles.allowed(150, 150, causal=True, key_mask=mask))
 
@@ -79,7 +79,7 @@ def test_every_kernel(cupy, monkeypatch, op):
 
 @pytest.mark.parametrize(("kind", "d", "frequencies"), [("relu", 5, 100), ("elementwise", 100, 100), ("sincos", 5, 50)])
 def test_features_outside_shared_memory(cupy, monkeypatch, kind, d, frequencies):
-    device(monkeypatch, 70_000)
+    device(monkeypatch, 80_000)
     check(monkeypatch, FEW, lambda: large_causal(cupy, kind, d, 7, frequencies))
 
 

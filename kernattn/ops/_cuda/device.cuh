@@ -34,6 +34,9 @@ inline bf16_t float_to_bf16(float x) {
     return {static_cast<unsigned short>((bits + 0x7fffu + (bits >> 16 & 1u)) >> 16)};
 }
 
+// Two of them: low in the lower half, high in the upper one.
+inline unsigned floats_to_bf16(float low, float high) { return float_to_bf16(low).bits | unsigned(float_to_bf16(high).bits) << 16; }
+
 inline tf32_t float_to_tf32(float x) {
     const unsigned bits = __float_as_uint(x);
     if (!std::isfinite(x)) return {x};
@@ -41,6 +44,9 @@ inline tf32_t float_to_tf32(float x) {
 }
 
 inline float fast_exp(float x) { return std::exp(x); }
+
+// The larger one; NaN where one is.
+inline float larger_or_nan(float x, float y) { return x > y || x != x ? x : y; }
 
 // mma.sync in the fragment layout of the PTX manual: k = 2 * per_register * 4 columns of A over the four lanes of a group.
 struct MmaLane { float* c; const unsigned *a, *b; };
@@ -100,6 +106,19 @@ inline void load_matrices(unsigned (&out)[4], const void* row, cuda_on_cpu::Site
     }, site);
 }
 
+// cp.async: 16 bytes to shared memory, zeros where they are not there; a thread's copies are there for itself once it has waited.
+inline void copy_async(void* to, const void* from, bool there) {
+    if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16 != 0 && there)
+        cuda_on_cpu::runner.fail("cp.async from or to an address that is not a multiple of 16");
+    cuda_on_cpu::runner.current->copies.push_back({to, there ? from : nullptr});
+}
+inline void wait_for_copies() {
+    for (const auto& copy : cuda_on_cpu::runner.current->copies)
+        if (copy.from) std::memcpy(copy.to, copy.from, 16);
+        else std::memset(copy.to, 0, 16);
+    cuda_on_cpu::runner.current->copies.clear();
+}
+
 #else
 
 __device__ __forceinline__ float half_to_float(half_t x) {
@@ -125,6 +144,16 @@ __device__ __forceinline__ bf16_t float_to_bf16(float x) {
     return y;
 }
 
+__device__ __forceinline__ unsigned floats_to_bf16(float low, float high) {
+#if __CUDA_ARCH__ >= 800
+    unsigned y;
+    asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(y) : "f"(high), "f"(low));
+    return y;
+#else
+    return float_to_bf16(low).bits | unsigned(float_to_bf16(high).bits) << 16;
+#endif
+}
+
 __device__ __forceinline__ tf32_t float_to_tf32(float x) {
     unsigned y;
     asm("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(x));
@@ -132,6 +161,16 @@ __device__ __forceinline__ tf32_t float_to_tf32(float x) {
 }
 
 __device__ __forceinline__ float fast_exp(float x) { return __expf(x); }
+
+__device__ __forceinline__ float larger_or_nan(float x, float y) {
+#if __CUDA_ARCH__ >= 800
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+#else
+    return x > y || x != x ? x : y;
+#endif
+}
 
 __device__ __forceinline__ void mma(float (&c)[4], const unsigned (&a)[4], const unsigned (&b)[2], bf16_t) {
     asm volatile(
@@ -165,7 +204,23 @@ __device__ __forceinline__ void load_matrices(unsigned (&out)[4], const void* ro
                      : "=r"(out[0]), "=r"(out[1]), "=r"(out[2]), "=r"(out[3]) : "r"(at) : "memory");
 }
 
+__device__ __forceinline__ void copy_async(void* to, const void* from, bool there) {
+#if __CUDA_ARCH__ >= 800
+    const unsigned at = static_cast<unsigned>(__cvta_generic_to_shared(to));
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" : : "r"(at), "l"(from), "r"(there ? 16 : 0) : "memory");
+#else
+    *reinterpret_cast<uint4*>(to) = there ? *reinterpret_cast<const uint4*>(from) : uint4{0, 0, 0, 0};
 #endif
+}
+__device__ __forceinline__ void wait_for_copies() {
+#if __CUDA_ARCH__ >= 800
+    asm volatile("cp.async.wait_all;" : : : "memory");
+#endif
+}
+
+#endif
+
+__device__ __forceinline__ double larger_or_nan(double x, double y) { return x > y || x != x ? x : y; }
 
 // ---- numbers: to and from the accumulation type ---------------------------------------------------------------------------------
 

@@ -29,6 +29,7 @@ struct Kind {
     static constexpr int parts = 1;  // features made of one frequency
     static constexpr bool scaled = false;  // is there a log scale, of the row or per feature?
     static constexpr bool per_feature = false;
+    static constexpr bool shifted = false;  // does it take the feature's offset?
     static __device__ __forceinline__ Acc value(int, Acc u, Acc) { return u; }
     static __device__ __forceinline__ Acc log(int, Acc u, Acc) { return u; }
     static __device__ __forceinline__ Acc pull(int, Acc, Acc, Acc f) { return f; }
@@ -51,6 +52,7 @@ struct relu : Kind {
 };
 struct cos : Kind {
     static constexpr bool scaled = true;
+    static constexpr bool shifted = true;
     static __device__ __forceinline__ Acc value(int, Acc u, Acc offset) { return sine(u + offset, 1); }
     static __device__ __forceinline__ Acc pull(int, Acc u, Acc offset, Acc f) { return -f * sine(u + offset, 0); }
 };
@@ -63,12 +65,14 @@ struct sincos : Kind {
 struct exp : Kind {
     static constexpr bool scaled = true;
     static constexpr bool per_feature = true;
+    static constexpr bool shifted = true;
     static __device__ __forceinline__ Acc log(int, Acc u, Acc offset) { return u + offset; }
 };
 struct exp_pair : Kind {
     static constexpr int parts = 2;
     static constexpr bool scaled = true;
     static constexpr bool per_feature = true;
+    static constexpr bool shifted = true;
     static __device__ __forceinline__ Acc log(int part, Acc u, Acc offset) { return (part ? -u : u) + offset; }
     static __device__ __forceinline__ Acc pull(int part, Acc, Acc, Acc f) { return part ? -f : f; }
 };
@@ -78,3 +82,4 @@ struct exp_pair : Kind {
 using Nonlinearity = kinds::KIND;
 constexpr int parts = Nonlinearity::parts;
 constexpr bool per_feature = Nonlinearity::per_feature;
+constexpr bool may_scale = Nonlinearity::scaled && !per_feature;  // can rows have log scales of their own?

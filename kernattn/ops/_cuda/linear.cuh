@@ -2,62 +2,73 @@
 
 constexpr int s_row = EB + 8;  // accumulators of a row of the state; 8 more keep the banks apart
 
-// The log features of keys from their projections, -infinity where a key is not visible; each warp's largest of every column goes to
-// column_top (WARPS, FB), NaN if one is, and those of row `first` to row_top (FB), unless null. A barrier must follow.
-__device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (&u)[FB / 8][4], int tile, const Map& map,
-                                             const Acc* log_row, const int* visible, Acc* column_top, Acc* row_top = nullptr, int first = 0) {
-    const Acc lowest = Limits<Acc>::lowest();
-    Acc top[FB / 8][2];
-#pragma unroll
-    for (int j = 0; j < FB / 8; ++j) top[j][0] = top[j][1] = lowest;
-    for_each_of_features([&](int j, int p, int row, int column) {
-        const int feature = map.feature(tile, column);
-        logs[j][p] = feature >= 0 && visible[row] ? map.log(tile % parts, u[j][p], log_row[row], feature) : lowest;
-        top[j][p % 2] = larger_or_nan(top[j][p % 2], logs[j][p]);
-        if (row_top && row == first) row_top[column] = logs[j][p];
-    });
+// -infinity in the lane's rows that are not there.
+__device__ __forceinline__ void hide(Acc (&logs)[FB / 8][4], bool upper, bool lower) {
 #pragma unroll
     for (int j = 0; j < FB / 8; ++j)
 #pragma unroll
-        for (int p = 0; p < 2; ++p) {
-            const Acc x = column_max(top[j][p]);
-            if (lane_index() < 4) column_top[warp_index() * FB + 8 * j + 2 * lane_index() + p] = x;
-        }
+        for (int p = 0; p < 4; ++p)
+            if (!(p < 2 ? upper : lower)) logs[j][p] = Limits<Acc>::lowest();
+}
+
+// The lane's logs of row r of its two, to their columns of a row.
+__device__ __forceinline__ void copy_row(Acc* to, const Acc (&logs)[FB / 8][4], int r) {
+#pragma unroll
+    for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+        for (int p = 0; p < 2; ++p) to[8 * j + lane_index() % 4 * 2 + p] = logs[j][2 * r + p];
+}
+
+// The log features of keys from their projections, -infinity where a key is not visible; each strip's largest of every column goes to
+// column_top (STRIPS, FB), NaN if one is, and those of row `first` to row_top (FB), unless null. A barrier must follow.
+__device__ __forceinline__ void log_features(Acc (&logs)[FB / 8][4], const Acc (&u)[FB / 8][4], int tile, const Map& map,
+                                             const Acc* log_row, const int* visible, Acc* column_top, Acc* row_top = nullptr, int first = 0) {
+    const int own = strip_index() * 16 + lane_index() / 4;
+    feature_logs(logs, u, tile, map, {log_row[own], log_row[own + 8]});
+    hide(logs, visible[own], visible[own + 8]);
+    column_top[strip_index() * FB + column_of_lane()] = column_max(logs);
+    if (row_top && first == own) copy_row(row_top, logs, 0);
+    if (row_top && first == own + 8) copy_row(row_top, logs, 1);
 }
 
 // The unit of a feature's sums once the keys of column_top are among them: +infinity from a NaN on, which keeps what follows NaN.
 __device__ __forceinline__ Acc raised(Acc unit, const Acc* column_top, int column) {
     Acc top = Limits<Acc>::lowest();
-    for (int w = 0; w < WARPS; ++w) top = larger_or_nan(top, column_top[w * FB + column]);
+    for (int strip = 0; strip < STRIPS; ++strip) top = larger_or_nan(top, column_top[strip * FB + column]);
     return top == top ? larger(unit, unit_of(top)) : -Limits<Acc>::lowest();
 }
 
-// The weights of a tile of features into `weights` (C, FB), and sums.den += weights z. With a log scale per feature the unit is that of
-// the largest weight so far, and `factor` what everything summed before was multiplied by. unit and z are those of the tile's slots.
-__device__ __forceinline__ void weigh(Output& sums, E* weights, const Acc (&u)[FB / 8][4], int tile, const Map& map, const Acc* unit,
-                                      const Acc* z, Acc (&factor)[2]) {
-    Acc w[FB / 8][4];
-    factor[0] = factor[1] = Acc(1);
-    if (per_feature) {
-        Acc top[2] = {sums.unit[0], sums.unit[1]};
-        for_each_of_features([&](int j, int p, int row, int column) {
-            const int feature = map.feature(tile, column);
-            w[j][p] = feature >= 0 ? map.log(tile % parts, u[j][p], Acc(0), feature) : Limits<Acc>::lowest();
-            top[p / 2] = larger(top[p / 2], octaves(w[j][p]) + unit[column]);
-        });
+// The unit of each row's weights so far, raised to that of the largest in a tile; returns in `factor` what everything summed before is to be
+// multiplied by. unit: that of the tile's slots.
+__device__ __forceinline__ void raise_rows(Acc (&row_unit)[2], const Acc (&logs)[FB / 8][4], const Acc* unit, Acc (&factor)[2]) {
+    Acc top[2] = {row_unit[0], row_unit[1]};
+    for_each_of_features([&](int j, int p, int, int column) { top[p / 2] = larger(top[p / 2], octaves(logs[j][p]) + unit[column]); });
 #pragma unroll
-        for (int r = 0; r < 2; ++r) {
-            top[r] = row_max(top[r]);
-            factor[r] = change(sums.unit[r], top[r]);
-            sums.unit[r] = top[r];
-        }
-        sums.scale(factor);
+    for (int r = 0; r < 2; ++r) {
+        top[r] = row_max(top[r]);
+        factor[r] = change(row_unit[r], top[r]);
+        row_unit[r] = top[r];
     }
-    for_each_of_features([&](int j, int p, int row, int column) {
-        const int feature = map.feature(tile, column);
-        const Acc y = per_feature ? weight(w[j][p], unit[column], sums.unit[p / 2]) : feature >= 0 ? map.value(tile % parts, u[j][p], feature) : Acc(0);
-        const E rounded = narrow<E>(y);
-        weights[row * phi_row + column] = rounded;
-        sums.den[p / 2] += Acc(widen(rounded)) * z[column];
-    });
+}
+
+// exp(logs) in units of 2^(down - side unit): side = 1 for queries, which weigh what is in the units of slots, -1 for keys, that come into them.
+__device__ __forceinline__ void weight_pairs(Pair<E> (&to)[FB / 8][2], const Acc (&logs)[FB / 8][4], const Acc* unit, Acc side, const Acc (&down)[2]) {
+#pragma unroll
+    for (int j = 0; j < FB / 8; ++j) {
+        const auto slots = *reinterpret_cast<const Packet<Acc, 2>*>(unit + 8 * j + lane_index() % 4 * 2);
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+            to[j][r] = Pairs<E>::of(weight(logs[j][2 * r], side * slots.x[0], down[r]), weight(logs[j][2 * r + 1], side * slots.x[1], down[r]));
+    }
+}
+
+// sums.den += weights z, z being that of the tile's slots.
+__device__ __forceinline__ void add_normalisers(Output& sums, const Pair<E> (&weights)[FB / 8][2], const Acc* z) {
+#pragma unroll
+    for (int j = 0; j < FB / 8; ++j) {
+        const auto of = *reinterpret_cast<const Packet<Acc, 2>*>(z + 8 * j + lane_index() % 4 * 2);
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+            sums.den[r] += Acc(Pairs<E>::low(weights[j][r])) * of.x[0] + Acc(Pairs<E>::high(weights[j][r])) * of.x[1];
+    }
 }

@@ -20,13 +20,20 @@ struct Map {
         const int frequency = tile / parts * FB + i;
         return frequency < frequencies ? tile % parts * frequencies + frequency : -1;
     }
-    __device__ __forceinline__ Acc shift(int feature) const { return offset ? offset[feature] : Acc(0); }
-    // Where the log scale is per row: phi but for that.
-    __device__ __forceinline__ Acc value(int part, Acc u, int feature) const { return amplitude * Nonlinearity::value(part, u, shift(feature)); }
-    // Where it is per feature: log phi; row is the row's own log scale.
-    __device__ __forceinline__ Acc log(int part, Acc u, Acc row, int feature) const {
-        return Nonlinearity::log(part, u, shift(feature)) + (row + log_amplitude);
+    // The same, past the last that of the last; and does a tile hold none but features?
+    __device__ __forceinline__ int feature_or_last(int tile, int i) const {
+        return tile % parts * frequencies + min(tile / parts * FB + i, frequencies - 1);
     }
+    __device__ __forceinline__ bool full(int tile) const { return (tile / parts + 1) * FB <= frequencies; }
+    __device__ __forceinline__ Acc shift(int feature) const { return Nonlinearity::shifted && offset ? offset[feature] : Acc(0); }
+    // Where the log scale is per row: phi but for that.
+    __device__ __forceinline__ Acc shifted_value(int part, Acc u, Acc shift) const { return amplitude * Nonlinearity::value(part, u, shift); }
+    __device__ __forceinline__ Acc value(int part, Acc u, int feature) const { return shifted_value(part, u, shift(feature)); }
+    // Where it is per feature: log phi; row is the row's own log scale.
+    __device__ __forceinline__ Acc shifted_log(int part, Acc u, Acc row, Acc shift) const {
+        return Nonlinearity::log(part, u, shift) + (row + log_amplitude);
+    }
+    __device__ __forceinline__ Acc log(int part, Acc u, Acc row, int feature) const { return shifted_log(part, u, row, shift(feature)); }
     // What f, the cotangent of that value or of that log, adds to the cotangent of u.
     __device__ __forceinline__ Acc pull(int part, Acc u, int feature, Acc f) const {
         const Acc y = Nonlinearity::pull(part, u, shift(feature), f);
@@ -46,7 +53,7 @@ template <class Put> __device__ __forceinline__ void for_each_of_features(Put pu
 #pragma unroll
     for (int j = 0; j < FB / 8; ++j)
 #pragma unroll
-        for (int p = 0; p < 4; ++p) put(j, p, warp_index() * 16 + g + p / 2 * 8, 8 * j + 2 * t + p % 2);
+        for (int p = 0; p < 4; ++p) put(j, p, strip_index() * 16 + g + p / 2 * 8, 8 * j + 2 * t + p % 2);
 }
 
 // Rows of omega as operands: rounding them costs nothing with SPLIT, where both parts are multiplied.
@@ -70,49 +77,89 @@ struct MapTiles {
     }
 };
 
-// u = omega x for the FB frequencies from `first`, this warp's 16 rows of the inputs from `low` to before `high`. A barrier before the
-// tiles are overwritten.
+// Fills the tiles of the inputs from `low` to before `high`, the columns from d0 on, and those of omega, for the FB frequencies from `first`. `fresh`:
+// the inputs are not there yet. A barrier before the tiles are overwritten.
+template <int low, int high, int inputs>
+__device__ __forceinline__ void fill(const X* const (&x)[inputs], int rows, const Map& map, int first, int d0, bool fresh, const MapTiles& tiles) {
+    __syncthreads();
+    if (fresh || map.d > DB)
+#pragma unroll
+        for (int i = low; i < high; ++i) load_tile<C, DB>(tiles.x[i], x[i] + d0, map.d, rows, map.d - d0);
+    load_omega(tiles.high, tiles.low, map, first, d0);
+    __syncthreads();
+}
+
+// u += omega x for the warp's rows of an input's tile.
+template <class T>
+__device__ __forceinline__ void multiply(Acc (&u)[FB / 8][4], const T* x, const T* high, const T* low) {
+    const T* const own = x + strip_index() * 16 * x_row;
+    if constexpr (sizeof(T) == 2) {
+#pragma unroll 2
+        for (int k = 0; k < DB; k += 16) {
+            unsigned left[4];
+            load_left<false>(left, own, x_row, k);
+            product_step<FB, true, 16>(u, left, high, x_row, k, FB);
+            if (SPLIT) product_step<FB, true, 16>(u, left, low, x_row, k, FB);
+        }
+    } else {
+        product<FB, DB, false, true>(u, own, x_row, high, x_row);
+        if (SPLIT) product<FB, DB, false, true>(u, own, x_row, low, x_row);
+    }
+}
+
+// Do all rows begin with a pair that can be loaded at once?
+__device__ __forceinline__ bool paired(const X* x, int columns) {
+    return columns % 2 == 0 && reinterpret_cast<unsigned long long>(x) % sizeof(Pair<X>) == 0;
+}
+
+// Without a projection: the pairs of a tile of columns, straight from the warp's rows, which are paired() or not; zeros outside the array.
+__device__ __forceinline__ void load_pairs(Pair<X> (&to)[FB / 8][2], const X* x, bool pairs, int rows, const Map& map, int first) {
+    const int row0 = strip_index() * 16 + lane_index() / 4, column0 = first + 2 * (lane_index() % 4), f = map.frequencies;
+    const bool direct = pairs && first + FB <= f;
+    const bool there[2] = {row0 < rows, row0 + 8 < rows};
+    const X* const first_row = x + (row0 * static_cast<long long>(f) + column0);
+    const X* const at[2] = {first_row, first_row + 8 * static_cast<long long>(f)};
+    if (direct)
+#pragma unroll
+        for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+            for (int r = 0; r < 2; ++r) to[j][r] = there[r] ? pair_at(at[r] + 8 * j) : Pair<X>{};
+    else
+#pragma unroll
+        for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+            for (int r = 0; r < 2; ++r) {
+                const int last = f - 1 - column0 - 8 * j;  // of the columns from here on
+                to[j][r] = Pairs<X>::join(there[r] && last >= 0 ? at[r][8 * j] : X{}, there[r] && last >= 1 ? at[r][8 * j + 1] : X{});
+            }
+}
+
+template <int J>
+__device__ __forceinline__ void widen_pairs(Acc (&u)[J][4], const Pair<X> (&from)[J][2]) {
+#pragma unroll
+    for (int j = 0; j < J; ++j)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) u[j][2 * r] = Acc(Pairs<X>::low(from[j][r])), u[j][2 * r + 1] = Acc(Pairs<X>::high(from[j][r]));
+}
+
+// u = omega x for the FB frequencies from `first`, this warp's 16 rows of the inputs from `low` to before `high`.
 template <int low, int high, int inputs>
 __device__ __forceinline__ void project(Acc (&u)[inputs][FB / 8][4], const X* const (&x)[inputs], int rows, const Map& map, int first,
                                         bool fresh, const MapTiles& tiles) {
-#pragma unroll
-    for (int i = low; i < high; ++i) clear(u[i]);
     if (PROJECT) {
+#pragma unroll
+        for (int i = low; i < high; ++i) clear(u[i]);
         for (int d0 = 0; d0 < map.d; d0 += DB) {
-            __syncthreads();
-            if (fresh || map.d > DB)
+            fill<low, high>(x, rows, map, first, d0, fresh, tiles);
 #pragma unroll
-                for (int i = low; i < high; ++i) load_tile<C, DB>(tiles.x[i], x[i] + d0, map.d, rows, map.d - d0);
-            load_omega(tiles.high, tiles.low, map, first, d0);
-            __syncthreads();
-#pragma unroll
-            for (int i = low; i < high; ++i) {
-                const E* own = tiles.x[i] + warp_index() * 16 * x_row;
-                product<FB, DB, false, true>(u[i], own, x_row, tiles.high, x_row);
-                if (SPLIT) product<FB, DB, false, true>(u[i], own, x_row, tiles.low, x_row);
-            }
+            for (int i = low; i < high; ++i) multiply(u[i], tiles.x[i], tiles.high, tiles.low);
         }
     } else {
-        const int g = lane_index() / 4, t = lane_index() % 4, f = map.frequencies;
 #pragma unroll
         for (int i = low; i < high; ++i) {
-            const bool pairs = f % 2 == 0 && reinterpret_cast<unsigned long long>(x[i]) % sizeof(Packet<X, 2>) == 0;
-#pragma unroll
-            for (int j = 0; j < FB / 8; ++j)
-#pragma unroll
-                for (int r = 0; r < 2; ++r) {
-                    const int row = warp_index() * 16 + g + r * 8, column = first + 8 * j + 2 * t;
-                    if (row >= rows || column >= f) continue;
-                    const X* const at = x[i] + row * static_cast<long long>(f) + column;
-                    Packet<X, 2> packet{};
-                    if (pairs) packet = *reinterpret_cast<const Packet<X, 2>*>(at);
-                    else
-#pragma unroll
-                        for (int p = 0; p < 2; ++p)
-                            if (column + p < f) packet.x[p] = at[p];
-#pragma unroll
-                    for (int p = 0; p < 2; ++p) u[i][j][2 * r + p] = Acc(widen(packet.x[p]));
-                }
+            Pair<X> rows_of[FB / 8][2];
+            load_pairs(rows_of, x[i], paired(x[i], map.frequencies), rows, map, first);
+            widen_pairs(u[i], rows_of);
         }
     }
 }
@@ -135,12 +182,69 @@ __device__ __forceinline__ Acc row_scale(const X* x, const Map& map) {
     return fabs(part) < held ? grown(part) : sum;  // or the row is not finite
 }
 
-// The log scale of each of the block's C rows into log_row: the one given, or sum_i w_i x_i^2, or 0. A barrier must follow.
+// The log scale of each of the block's C rows into log_row: the one given, or sum_i w_i x_i^2, or 0; each warp does as many rows. A barrier must follow.
 __device__ __forceinline__ void row_scales(Acc* log_row, const X* x, const Acc* given, int rows, const Map& map) {
-    const bool summed = Nonlinearity::scaled && map.row_weights && !given;
-    for (int r = 0; r < 16; ++r) {
-        const int row = warp_index() * 16 + r;
-        const Acc own = row < rows && summed ? row_scale(x + row * static_cast<long long>(map.d), map) : Acc(0);
-        if (lane_index() == 0) log_row[row] = row < rows && given ? given[row] : own;
+    constexpr int each = C / WARPS;
+    const int first = warp_index() * each, row = first + lane_index();
+    if (!Nonlinearity::scaled || !map.row_weights || given) {
+        if (lane_index() < each) log_row[row] = given && row < rows ? given[row] : Acc(0);
+        return;
     }
+    for (int r = first; r < first + each; ++r) {
+        const Acc own = r < rows ? row_scale(x + r * static_cast<long long>(map.d), map) : Acc(0);
+        if (lane_index() == 0) log_row[r] = own;
+    }
+}
+
+// ---- pairs of features ----------------------------------------------------------------------------------------------------------
+
+// Where the log scale is per row: a tile of features but for that, a lane's two rows times `by`; zeros in padding.
+__device__ __forceinline__ void feature_pairs(Pair<E> (&phi)[FB / 8][2], const Acc (&u)[FB / 8][4], int tile, const Map& map,
+                                              const Acc (&by)[2] = {Acc(1), Acc(1)}) {
+    const int t = lane_index() % 4;
+#pragma unroll
+    for (int j = 0; j < FB / 8; ++j) {
+        const int column = 8 * j + 2 * t;
+        const Acc shift[2] = {map.shift(map.feature_or_last(tile, column)), map.shift(map.feature_or_last(tile, column + 1))};
+#pragma unroll
+        for (int r = 0; r < 2; ++r)
+            phi[j][r] = Pairs<E>::of(map.shifted_value(tile % parts, u[j][2 * r], shift[0]) * by[r],
+                                     map.shifted_value(tile % parts, u[j][2 * r + 1], shift[1]) * by[r]);
+    }
+    if (map.full(tile)) return;
+#pragma unroll
+    for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) {
+            const int column = 8 * j + 2 * t;
+            phi[j][r] = Pairs<E>::keep(phi[j][r], map.feature(tile, column) >= 0, map.feature(tile, column + 1) >= 0);
+        }
+}
+
+// Nothing in the lane's rows that are not there.
+__device__ __forceinline__ void hide(Pair<E> (&phi)[FB / 8][2], bool upper, bool lower) {
+#pragma unroll
+    for (int j = 0; j < FB / 8; ++j) {
+        phi[j][0] = Pairs<E>::keep(phi[j][0], upper, upper);
+        phi[j][1] = Pairs<E>::keep(phi[j][1], lower, lower);
+    }
+}
+
+// Where it is per feature: the logarithms of a tile of features, those of a lane's two rows lifted by `row`, -infinity in padding.
+__device__ __forceinline__ void feature_logs(Acc (&logs)[FB / 8][4], const Acc (&u)[FB / 8][4], int tile, const Map& map, const Acc (&row)[2]) {
+    const int t = lane_index() % 4;
+#pragma unroll
+    for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+        for (int p = 0; p < 2; ++p) {
+            const Acc shift = map.shift(map.feature_or_last(tile, 8 * j + 2 * t + p));
+            logs[j][p] = map.shifted_log(tile % parts, u[j][p], row[0], shift);
+            logs[j][2 + p] = map.shifted_log(tile % parts, u[j][2 + p], row[1], shift);
+        }
+    if (map.full(tile)) return;
+#pragma unroll
+    for (int j = 0; j < FB / 8; ++j)
+#pragma unroll
+        for (int p = 0; p < 4; ++p)
+            if (map.feature(tile, 8 * j + 2 * t + p % 2) < 0) logs[j][p] = Limits<Acc>::lowest();
 }

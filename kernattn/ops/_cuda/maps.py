@@ -31,6 +31,7 @@ class MapCode:
     split: bool
     db: int
     warps: int
+    groups: int = 1  # of warps that share rows
 
     @property
     def accumulator(self) -> str:
@@ -50,7 +51,7 @@ class MapCode:
     @property
     def rows(self) -> int:
         """Rows of a tile."""
-        return 16 * self.warps
+        return 16 * self.warps // self.groups
 
     @property
     def threads(self) -> int:
@@ -73,6 +74,7 @@ class MapCode:
             f"-DFB={FB}",
             f"-DDB={self.db}",
             f"-DWARPS={self.warps}",
+            f"-DGROUPS={self.groups}",
         )
 
 

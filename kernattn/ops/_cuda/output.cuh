@@ -4,6 +4,7 @@
 using V = VALUE;
 constexpr int v_row = row_length<E, EB>();
 constexpr int score_row = row_length<E, C>();
+constexpr int own_columns = EB / GROUPS;  // of the outputs, that a warp sums
 
 // Leading axes merged into at most three: an entry of the outputs -> the entries of the queries and of the keys it comes from.
 struct Batch {
@@ -36,9 +37,8 @@ __device__ __forceinline__ bool load_values(E* tile, const V* v, int rows, int e
     Acc rough = Acc(0);
     for_each_of_tile(v, e, C, EB, rows, columns, [&](int row, int column, auto packet) {
         if (!visible[row]) packet = {};
-        for (const auto& x : packet.x) rough += Acc(widen(x)) * Acc(0);
-        if (low)
-            for (auto& x : packet.x) x = narrow<V>(Acc(widen(x)) * Limits<Acc>::lowered());
+        look_at_each(packet, [&](auto x) { rough += Acc(x) * Acc(0); });
+        if (low) change_each(packet, [](auto x) { return x * Limits<Acc>::lowered(); });
         store(tile + row * v_row + column, packet);
     }, place);
     return rough == Acc(0);
@@ -54,7 +54,7 @@ __device__ __forceinline__ void write_normaliser(Acc* log_z, Acc* sign_z, Acc de
 
 // The outputs of a warp's 16 rows while they are summed: a lane has rows g and g + 8. Both sums are in units of exp(unit).
 struct Output {
-    Acc num[EB / 8][4], den[2], unit[2];
+    Acc num[own_columns / 8][4], den[2], unit[2];
 
     __device__ __forceinline__ void start() {
         clear(num);
@@ -62,19 +62,22 @@ struct Output {
         unit[0] = unit[1] = Limits<Acc>::lowest();
     }
     __device__ __forceinline__ void scale(const Acc (&factor)[2]) {
-#pragma unroll
-        for (int j = 0; j < EB / 8; ++j)
-#pragma unroll
-            for (int p = 0; p < 4; ++p) num[j][p] *= factor[p / 2];
+        scale_num(factor);
         den[0] *= factor[0];
         den[1] *= factor[1];
+    }
+    __device__ __forceinline__ void scale_num(const Acc (&factor)[2]) {
+#pragma unroll
+        for (int j = 0; j < own_columns / 8; ++j)
+#pragma unroll
+            for (int p = 0; p < 4; ++p) num[j][p] *= factor[p / 2];
     }
 
     // Is any of the values of row r of a lane not finite?
     __device__ __forceinline__ bool rough(int r) const {
         Acc sum = Acc(0);
 #pragma unroll
-        for (int j = 0; j < EB / 8; ++j) sum += num[j][2 * r] * Acc(0) + num[j][2 * r + 1] * Acc(0);
+        for (int j = 0; j < own_columns / 8; ++j) sum += num[j][2 * r] * Acc(0) + num[j][2 * r + 1] * Acc(0);
         return sum != Acc(0);
     }
 
@@ -82,29 +85,30 @@ struct Output {
     // row's lanes. With `low`, values were lowered.
     template <bool low = false, class R, class Place = InPlace>
     __device__ __forceinline__ void write(R* out, int rows, int e, int columns, const bool (&wanted)[2] = {true, true}, Place place = {}) const {
-        const int g = lane_index() / 4, t = lane_index() % 4;
-        const bool pairs = columns % 2 == 0 && e % 2 == 0 && reinterpret_cast<unsigned long long>(out) % sizeof(Packet<R, 2>) == 0;
+        const int column0 = lane_index() % 4 * 2;
+        const bool whole = columns >= own_columns && e % 2 == 0 && reinterpret_cast<unsigned long long>(out) % sizeof(Pair<R>) == 0;
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int row = warp_index() * 16 + g + r * 8;
+            const int row = strip_index() * 16 + lane_index() / 4 + r * 8;
             if (row >= rows || !wanted[r]) continue;
-            const Acc whole = den[r] == Acc(0) ? Acc(1) : den[r], part = Acc(1) / whole;
+            const Acc by = den[r] == Acc(0) ? Acc(1) : den[r], part = Acc(1) / by;
+            const auto mean = [&](Acc x) {
+                const Acc y = exact ? x / by : x * part;
+                return den[r] == Acc(0) ? Acc(0) : low ? y / Limits<Acc>::lowered() : y;
+            };
+            Pair<R> y[own_columns / 8];
 #pragma unroll
-            for (int j = 0; j < EB / 8; ++j) {
-                const int column = 8 * j + 2 * t;
-                R* const to = out + place(row) * e + column;
-                Packet<R, 2> y;
+            for (int j = 0; j < own_columns / 8; ++j) y[j] = Pairs<R>::of(mean(num[j][2 * r]), mean(num[j][2 * r + 1]));
+            R* const to = out + place(row) * e + column0;
+            if (whole)
 #pragma unroll
-                for (int p = 0; p < 2; ++p) {
-                    const Acc x = num[j][2 * r + p];
-                    const Acc mean = exact ? x / whole : x * part;
-                    y.x[p] = narrow<R>(den[r] == Acc(0) ? Acc(0) : low ? mean / Limits<Acc>::lowered() : mean);
+                for (int j = 0; j < own_columns / 8; ++j) pair_at(to + 8 * j) = y[j];
+            else
+#pragma unroll
+                for (int j = 0; j < own_columns / 8; ++j) {
+                    if (column0 + 8 * j < columns) to[8 * j] = Pairs<R>::first(y[j]);
+                    if (column0 + 8 * j + 1 < columns) to[8 * j + 1] = Pairs<R>::second(y[j]);
                 }
-                if (pairs && column < columns) *reinterpret_cast<Packet<R, 2>*>(to) = y;
-                else
-                    for (int p = 0; p < 2; ++p)
-                        if (column + p < columns) to[p] = y.x[p];
-            }
         }
     }
 };

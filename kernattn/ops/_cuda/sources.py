@@ -8,7 +8,7 @@ from pathlib import Path
 __all__ = ["HEADERS", "source"]
 
 OPS = Path(__file__).parents[1]
-TYPES = ("_cuda/device.cuh", "_cuda/tile.cuh", "_cuda/types.cuh")
+TYPES = ("_cuda/device.cuh", "_cuda/tile.cuh", "_cuda/moves.cuh", "_cuda/types.cuh")
 MAPS = (*TYPES, "_cuda/kinds.cuh", "_cuda/maps.cuh")
 LINEAR = (*TYPES, "_cuda/octaves.cuh", "_cuda/output.cuh", "_cuda/kinds.cuh", "_cuda/maps.cuh", "_cuda/linear.cuh")
 BACK = (*LINEAR, "features_vjp/pulled.cuh", "key_state_vjp/back.cuh")
@@ -25,7 +25,7 @@ HEADERS = {
     "key_state_vjp": BACK,
     "attend_vjp": LINEAR,
     "causal_vjp": BACK,
-    "causal": (*LINEAR, "causal/chunk.cuh"),
+    "causal": (*LINEAR, "causal/state.cuh", "causal/rows.cuh", "causal/chunk.cuh"),
     "step": LINEAR,
     "block_softmax": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh", "block_softmax/visits.cuh"),
     "block_softmax_vjp": (*TYPES, "_cuda/output.cuh", "_cuda/plans.cuh"),

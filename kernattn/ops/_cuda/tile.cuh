@@ -7,6 +7,9 @@
 __device__ __forceinline__ int lane_index() { return threadIdx.x % 32; }
 __device__ __forceinline__ int warp_index() { return threadIdx.x / 32; }
 
+template <class A, class B> constexpr bool same = false;
+template <class A> constexpr bool same<A, A> = true;
+
 template <class E> __device__ constexpr int padding() { return 16 / int(sizeof(E)); }  // elements after each row: 16 bytes
 template <class E, int columns> __device__ constexpr int row_length() { return columns + padding<E>(); }
 
@@ -28,33 +31,101 @@ __device__ __forceinline__ void clear(A (&c)[N][4]) {
         for (int i = 0; i < 4; ++i) c[j][i] = A(0);
 }
 
+// ---- pairs ----------------------------------------------------------------------------------------------------------------------
+
+// Neighbours in memory, moved at once.
+template <class T, int n> struct __align__(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Packet { T x[n]; };
+
+// Two neighbours of a row: one register where they have 16 bits.
+template <class T> struct Pairs {
+    using type = Packet<T, 2>;
+    using A = typename AccumulationOf<T>::type;
+    static __device__ __forceinline__ type of(A low, A high) { return {narrow<T>(low), narrow<T>(high)}; }
+    static __device__ __forceinline__ T first(type x) { return x.x[0]; }
+    static __device__ __forceinline__ T second(type x) { return x.x[1]; }
+    static __device__ __forceinline__ type join(T low, T high) { return {low, high}; }
+    static __device__ __forceinline__ type keep(type x, bool low, bool high) { return {low ? x.x[0] : T{}, high ? x.x[1] : T{}}; }
+    static __device__ __forceinline__ A low(type x) { return widen(x.x[0]); }
+    static __device__ __forceinline__ A high(type x) { return widen(x.x[1]); }
+};
+template <> struct Pairs<bf16_t> {
+    using type = unsigned;
+    static __device__ __forceinline__ bf16_t first(type x) { return {static_cast<unsigned short>(x)}; }
+    static __device__ __forceinline__ bf16_t second(type x) { return {static_cast<unsigned short>(x >> 16)}; }
+    static __device__ __forceinline__ type join(bf16_t low, bf16_t high) { return low.bits | unsigned(high.bits) << 16; }
+    static __device__ __forceinline__ type keep(type x, bool low, bool high) { return x & ((low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u)); }
+    static __device__ __forceinline__ type of(float low, float high) { return floats_to_bf16(low, high); }
+    static __device__ __forceinline__ float low(type x) { return __uint_as_float(x << 16); }
+    static __device__ __forceinline__ float high(type x) { return __uint_as_float(x & 0xffff0000u); }
+};
+template <> struct Pairs<half_t> {
+    using type = unsigned;
+    static __device__ __forceinline__ half_t first(type x) { return {static_cast<unsigned short>(x)}; }
+    static __device__ __forceinline__ half_t second(type x) { return {static_cast<unsigned short>(x >> 16)}; }
+    static __device__ __forceinline__ type join(half_t low, half_t high) { return low.bits | unsigned(high.bits) << 16; }
+    static __device__ __forceinline__ type keep(type x, bool low, bool high) { return x & ((low ? 0xffffu : 0u) | (high ? 0xffff0000u : 0u)); }
+    static __device__ __forceinline__ type of(float low, float high) { return float_to_half(low).bits | unsigned(float_to_half(high).bits) << 16; }
+    static __device__ __forceinline__ float low(type x) { return half_to_float({static_cast<unsigned short>(x)}); }
+    static __device__ __forceinline__ float high(type x) { return half_to_float({static_cast<unsigned short>(x >> 16)}); }
+};
+template <class T> using Pair = typename Pairs<T>::type;
+template <class T> __device__ __forceinline__ Pair<T>& pair_at(T* at) { return *reinterpret_cast<Pair<T>*>(at); }
+template <class T> __device__ __forceinline__ const Pair<T>& pair_at(const T* at) { return *reinterpret_cast<const Pair<T>*>(at); }
+
+// Pairs of a warp's 16 rows, a[j][r] of columns 8 j + 2 t and the next of row g + 8 r, into its rows of a tile.
+template <int J, class E>
+__device__ __forceinline__ void store_pairs(E* rows, int row_length, const Pair<E> (&a)[J][2]) {
+    E* const at = rows + lane_index() / 4 * row_length + lane_index() % 4 * 2;
+#pragma unroll
+    for (int j = 0; j < J; ++j)
+#pragma unroll
+        for (int r = 0; r < 2; ++r) pair_at(at + r * 8 * row_length + 8 * j) = a[j][r];
+}
+
 // ---- 16-bit operands ------------------------------------------------------------------------------------------------------------
 
-// a: (16, K) row by row, or with a_transposed (K, 16); b: (K, N) row by row, or with b_transposed (N, K).
-template <int N, int K, bool a_transposed, bool b_transposed, class E>
-__device__ __forceinline__ void product_16bit(float (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns, int depth) {
+// Of the terms k to k + 15. Columns of B come in groups of 16, which start `apart` columns of memory from each other.
+template <int N, bool b_transposed, int apart, class E>
+__device__ __forceinline__ void product_step(float (&c)[N / 8][4], const unsigned (&left)[4], const E* b, int b_row, int k, int columns) {
+    const int matrix = lane_index() / 8, r = lane_index() % 8;
+#pragma unroll
+    for (int n = 0; n < N; n += 16) {
+        if (n >= columns) break;
+        const int from = n / 16 * apart;
+        unsigned right[4];
+        if (b_transposed) load_matrices<false>(right, b + (from + matrix / 2 * 8 + r) * b_row + k + matrix % 2 * 8);
+        else load_matrices<true>(right, b + (k + matrix % 2 * 8 + r) * b_row + from + matrix / 2 * 8);
+        mma(c[n / 8], left, {right[0], right[1]}, E{});
+        mma(c[n / 8 + 1], left, {right[2], right[3]}, E{});
+    }
+}
+
+// A pair of ones: a product with it in all of B has the sums of A's rows in each column.
+template <class E> constexpr unsigned ones = same<E, half_t> ? 0x3c003c00u : 0x3f803f80u;
+
+// Those terms of A.
+template <bool a_transposed, class E>
+__device__ __forceinline__ void load_left(unsigned (&left)[4], const E* a, int a_row, int k) {
     const int lane = lane_index(), matrix = lane / 8, r = lane % 8;
+    if (a_transposed) load_matrices<true>(left, a + (k + matrix / 2 * 8 + r) * a_row + matrix % 2 * 8);
+    else load_matrices<false>(left, a + lane % 16 * a_row + k + lane / 16 * 8);
+}
+
+// a: (16, K) row by row, or with a_transposed (K, 16); b: (K, N) row by row, or with b_transposed (N, K).
+template <int N, int K, bool a_transposed, bool b_transposed, int apart, class E>
+__device__ __forceinline__ void product_16bit(float (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns, int depth) {
 #pragma unroll
     for (int k = 0; k < K; k += 16) {
         if (k >= depth) break;
         unsigned left[4];
-        if (a_transposed) load_matrices<true>(left, a + (k + matrix / 2 * 8 + r) * a_row + matrix % 2 * 8);
-        else load_matrices<false>(left, a + lane % 16 * a_row + k + lane / 16 * 8);
-#pragma unroll
-        for (int n = 0; n < N; n += 16) {
-            if (n >= columns) break;
-            unsigned right[4];
-            if (b_transposed) load_matrices<false>(right, b + (n + matrix / 2 * 8 + r) * b_row + k + matrix % 2 * 8);
-            else load_matrices<true>(right, b + (k + matrix % 2 * 8 + r) * b_row + n + matrix / 2 * 8);
-            mma(c[n / 8], left, {right[0], right[1]}, E{});
-            mma(c[n / 8 + 1], left, {right[2], right[3]}, E{});
-        }
+        load_left<a_transposed>(left, a, a_row, k);
+        product_step<N, b_transposed, apart>(c, left, b, b_row, k, columns);
     }
 }
 
 // ---- wider operands -------------------------------------------------------------------------------------------------------------
 
-template <int N, int K, bool a_transposed, bool b_transposed>
+template <int N, int K, bool a_transposed, bool b_transposed, int apart>
 __device__ __forceinline__ void product_tf32(float (&c)[N / 8][4], const tf32_t* a, int a_row, const tf32_t* b, int b_row, int columns, int depth) {
     const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll 2
@@ -71,7 +142,7 @@ __device__ __forceinline__ void product_tf32(float (&c)[N / 8][4], const tf32_t*
             unsigned right[2];
 #pragma unroll
             for (int i = 0; i < 2; ++i) {
-                const int row = k + t + i * 4, column = n + g;
+                const int row = k + t + i * 4, column = n / 16 * apart + n % 16 + g;
                 right[i] = __float_as_uint(b[b_transposed ? column * b_row + row : row * b_row + column].value);
             }
             mma(c[n / 8], left, right, tf32_t{});
@@ -79,7 +150,7 @@ __device__ __forceinline__ void product_tf32(float (&c)[N / 8][4], const tf32_t*
     }
 }
 
-template <int N, int K, bool a_transposed, bool b_transposed, class E>
+template <int N, int K, bool a_transposed, bool b_transposed, int apart, class E>
 __device__ __forceinline__ void product_exact(E (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns, int depth) {
     const int g = lane_index() / 4, t = lane_index() % 4;
 #pragma unroll 4
@@ -89,7 +160,7 @@ __device__ __forceinline__ void product_exact(E (&c)[N / 8][4], const E* a, int 
 #pragma unroll
         for (int n = 0; n < N; n += 8) {
             if (n >= columns) break;
-            const int column = n + 2 * t;
+            const int column = n / 16 * apart + n % 16 + 2 * t;
             const E first = b[b_transposed ? column * b_row + k : k * b_row + column];
             const E second = b[b_transposed ? (column + 1) * b_row + k : k * b_row + column + 1];
             c[n / 8][0] += upper * first;
@@ -101,31 +172,29 @@ __device__ __forceinline__ void product_exact(E (&c)[N / 8][4], const E* a, int 
 }
 
 // Only the columns of C below `columns` are computed and only the first `depth` terms added, both in whole groups of 16.
-template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(float (&c)[N / 8][4], const bf16_t* a, int a_row, const bf16_t* b, int b_row, int columns = N, int depth = K) {
-    product_16bit<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
+template <int N, int K, bool a_transposed, bool b_transposed, int apart = 16, class E, class A>
+__device__ __forceinline__ void product(A (&c)[N / 8][4], const E* a, int a_row, const E* b, int b_row, int columns = N, int depth = K) {
+    if constexpr (sizeof(E) == 2) product_16bit<N, K, a_transposed, b_transposed, apart>(c, a, a_row, b, b_row, columns, depth);
+    else if constexpr (same<E, tf32_t>) product_tf32<N, K, a_transposed, b_transposed, apart>(c, a, a_row, b, b_row, columns, depth);
+    else product_exact<N, K, a_transposed, b_transposed, apart>(c, a, a_row, b, b_row, columns, depth);
 }
-template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(float (&c)[N / 8][4], const half_t* a, int a_row, const half_t* b, int b_row, int columns = N, int depth = K) {
-    product_16bit<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
-}
-template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(float (&c)[N / 8][4], const tf32_t* a, int a_row, const tf32_t* b, int b_row, int columns = N, int depth = K) {
-    product_tf32<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
-}
-template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(float (&c)[N / 8][4], const float* a, int a_row, const float* b, int b_row, int columns = N, int depth = K) {
-    product_exact<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
-}
-template <int N, int K, bool a_transposed, bool b_transposed>
-__device__ __forceinline__ void product(double (&c)[N / 8][4], const double* a, int a_row, const double* b, int b_row, int columns = N, int depth = K) {
-    product_exact<N, K, a_transposed, b_transposed>(c, a, a_row, b, b_row, columns, depth);
+
+// A is in registers, in the layout of store_pairs(): that of 16-bit operands. Others pass through the warp's rows of a tile.
+template <int N, int K, class E, class A>
+__device__ __forceinline__ void product_of_pairs(A (&c)[N / 8][4], const Pair<E> (&a)[K / 8][2], E* rows, int row_length, const E* b, int b_row) {
+    if constexpr (sizeof(E) == 2) {
+#pragma unroll
+        for (int k = 0; k < K; k += 16) product_step<N, false, 16>(c, {a[k / 8][0], a[k / 8][1], a[k / 8 + 1][0], a[k / 8 + 1][1]}, b, b_row, k, N);
+    } else {
+        store_pairs(rows, row_length, a);
+        __syncwarp();
+        product<N, K, false, false>(c, rows, row_length, b, b_row);
+    }
 }
 
 // ---- reductions -----------------------------------------------------------------------------------------------------------------
 
 template <class A> __device__ __forceinline__ A larger(A x, A y) { return x > y ? x : y; }
-template <class A> __device__ __forceinline__ A larger_or_nan(A x, A y) { return x > y || x != x ? x : y; }
 
 // Over the four lanes that share a row of the accumulators.
 template <class A> __device__ __forceinline__ A row_max(A x) {
@@ -140,12 +209,23 @@ __device__ __forceinline__ unsigned row_any(unsigned bits) {
     bits |= __shfl_xor_sync(all_lanes, bits, 1);
     return bits | __shfl_xor_sync(all_lanes, bits, 2);
 }
-// Over the eight lanes that share a column; NaN if one has it.
-template <class A> __device__ __forceinline__ A column_max(A x) {
-    x = larger_or_nan(x, __shfl_xor_sync(all_lanes, x, 4));
-    x = larger_or_nan(x, __shfl_xor_sync(all_lanes, x, 8));
-    return larger_or_nan(x, __shfl_xor_sync(all_lanes, x, 16));
+// The largest of each column of a (16, 32) tile of accumulators, NaN if one is: of column_of_lane(), all columns over the lanes.
+template <class A> __device__ __forceinline__ A column_max(const A (&c)[4][4]) {
+    A top[8];
+#pragma unroll
+    for (int i = 0; i < 8; ++i) top[i] = larger_or_nan(c[i / 2][i % 2], c[i / 2][2 + i % 2]);
+#pragma unroll
+    for (int half = 4; half > 0; half /= 2) {
+        const bool upper = lane_index() / 4 & half;
+#pragma unroll
+        for (int i = 0; i < half; ++i) {
+            const A own = upper ? top[i + half] : top[i], given = upper ? top[i] : top[i + half];
+            top[i] = larger_or_nan(own, __shfl_xor_sync(all_lanes, given, 4 * half));
+        }
+    }
+    return top[0];
 }
+__device__ __forceinline__ int column_of_lane() { return lane_index() / 8 * 8 + lane_index() % 4 * 2 + lane_index() / 4 % 2; }
 template <class A> __device__ __forceinline__ A warp_sum(A x) {
 #pragma unroll
     for (int bits = 16; bits > 0; bits /= 2) x += __shfl_xor_sync(all_lanes, x, bits);
@@ -173,79 +253,4 @@ template <class A> __device__ __forceinline__ A block_max(A x, A* room) {
     x = room[0];
     for (int w = 1; w < int(blockDim.x) / 32; ++w) x = larger(x, room[w]);
     return x;
-}
-
-// ---- moving tiles ---------------------------------------------------------------------------------------------------------------
-
-// Neighbours in memory, moved at once.
-template <class T, int n> struct __align__(n * sizeof(T) < 16 ? n * sizeof(T) : 16) Packet { T x[n]; };
-
-template <class A, class B> constexpr bool same = false;
-template <class A> constexpr bool same<A, A> = true;
-
-// x as an operand of products.
-template <class E, class X> __device__ __forceinline__ E convert(X x) {
-    if constexpr (same<E, X>) return x;
-    else return narrow<E>(widen(x));
-}
-
-template <class E, class X, int n>
-__device__ __forceinline__ void store(E* to, const Packet<X, n>& from) {
-    Packet<E, n> packet;
-#pragma unroll
-    for (int p = 0; p < n; ++p) packet.x[p] = convert<E>(from.x[p]);
-    *reinterpret_cast<Packet<E, n>*>(to) = packet;
-}
-
-// Which row of an array row i of a tile is: that in its place.
-struct InPlace {
-    __device__ __forceinline__ long long operator()(int i) const { return i; }
-};
-
-// Calls put(row, column, packet) for all of a (rows, columns) tile of a row-major array, zeros outside it, by all the threads of the
-// block: in packets of 16 bytes where the array's rows allow it, else of one element. columns is a multiple of 16.
-template <class X, class Put, class Place = InPlace>
-__device__ __forceinline__ void for_each_of_tile(const X* at, long long stride, int rows, int columns, int valid_rows, int valid_columns, Put put, Place place = {}) {
-    constexpr int wide = 16 / int(sizeof(X));
-    if (valid_columns % wide == 0 && stride % wide == 0 && reinterpret_cast<unsigned long long>(at) % 16 == 0) {
-        const int packets = columns / wide;
-        for (int i = threadIdx.x; i < rows * packets; i += blockDim.x) {
-            const int row = i / packets, column = i % packets * wide;
-            Packet<X, wide> packet{};
-            if (row < valid_rows && column < valid_columns) packet = *reinterpret_cast<const Packet<X, wide>*>(at + place(row) * stride + column);
-            put(row, column, packet);
-        }
-    } else {
-        for (int i = threadIdx.x; i < rows * columns; i += blockDim.x) {
-            const int row = i / columns, column = i % columns;
-            Packet<X, 1> packet{};
-            if (row < valid_rows && column < valid_columns) packet.x[0] = at[place(row) * stride + column];
-            put(row, column, packet);
-        }
-    }
-}
-
-// Into a tile of operands: with `far`, times Limits::shrunk().
-template <int rows, int columns, bool far = false, class E, class X, class Place = InPlace>
-__device__ __forceinline__ void load_tile(E* tile, const X* at, long long stride, int valid_rows, int valid_columns, Place place = {}) {
-    for_each_of_tile(at, stride, rows, columns, valid_rows, valid_columns, [=](int row, int column, auto packet) {
-        if (far)
-            for (auto& x : packet.x) x = narrow<X>(widen(x) * Limits<typename AccumulationOf<X>::type>::shrunk());
-        store(tile + row * row_length<E, columns>() + column, packet);
-    }, place);
-}
-
-// Sums of `rows` operands that lie `step` apart from at(i) on, weight[row] times each where there are weights: put(i, sum) for i < count,
-// by one of the four neighbouring lanes that add it up. count is a multiple of 8.
-template <class A, class At, class Put>
-__device__ __forceinline__ void column_sums(int count, int rows, int step, const A* weight, At at, Put put) {
-    const int lane = threadIdx.x % 4;
-    for (int i = threadIdx.x / 4; i < count; i += blockDim.x / 4) {
-        const auto* const column = at(i);
-        A sum = A(0);
-#pragma unroll 4
-        for (int row = lane; row < rows; row += 4) sum += A(widen(column[row * step])) * (weight ? weight[row] : A(1));
-        sum = row_sum(sum);
-        if (lane == 0) put(i, sum);
-    }
 }

@@ -13,7 +13,7 @@ from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, merged_lead
 from kernattn.ops._cuda.linear import LinearCode, linear_code, normalisers, pointers, side
 from kernattn.ops._cuda.maps import FB, map_bytes
-from kernattn.ops._cuda.sizes import ceil_div, pieces
+from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces
 from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
@@ -32,8 +32,9 @@ class Launch:
 def launch(entries: int, n: int, e: int, code: LinearCode) -> Launch:
     """Return the launch for outputs (entries, n, e)."""
     accumulator, operand = code.map.accumulator, code.map.operand
+    weights = code.map.rows * code.phi_row if BYTES[operand] > 2 else 0  # pairs of 16 bits stay in registers
     shared_bytes = map_bytes(code.map, 1) + pieces(
-        (code.map.rows * code.phi_row, operand),
+        (weights, operand),
         (FB * code.v_row, operand),
         *[(FB, accumulator)] * 2,
         (code.map.rows, accumulator),

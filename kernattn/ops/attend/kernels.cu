@@ -9,7 +9,7 @@ attend(const X* q, const Acc* q_scale, const Acc* s, const Acc* z, const Acc* pe
     Carver carver{shared_bytes};
     MapTiles tiles{};
     tiles.carve(carver, 1);
-    E* weights = carver.take<E>(C * phi_row);
+    E* weights = sizeof(E) == 2 ? nullptr : carver.take<E>(C * phi_row);
     E* state = carver.take<E>(FB * v_row);
     Acc* tile_unit = carver.take<Acc>(FB);
     Acc* tile_z = carver.take<Acc>(FB);
@@ -48,10 +48,18 @@ attend(const X* q, const Acc* q_scale, const Acc* s, const Acc* z, const Acc* pe
                 }
                 __syncthreads();
             }
-            Acc factor[2];
-            weigh(output, weights, u[0], tile, map, tile_unit, tile_z, factor);
-            __syncwarp();
-            product<EB, FB, false, false>(output.num, weights + warp_index() * 16 * phi_row, phi_row, state, v_row);
+            Pair<E> phi[FB / 8][2];
+            if (per_feature) {
+                Acc logs[FB / 8][4], factor[2];
+                feature_logs(logs, u[0], tile, map, {Acc(0), Acc(0)});
+                raise_rows(output.unit, logs, tile_unit, factor);
+                output.scale(factor);
+                weight_pairs(phi, logs, tile_unit, Acc(1), output.unit);
+            } else {
+                feature_pairs(phi, u[0], tile, map);
+            }
+            add_normalisers(output, phi, tile_z);
+            product_of_pairs<EB, FB>(output.num, phi, weights + strip_index() * 16 * phi_row, phi_row, state, v_row);
         }
     }
     output.den[0] = row_sum(output.den[0]);
@@ -62,7 +70,7 @@ attend(const X* q, const Acc* q_scale, const Acc* s, const Acc* z, const Acc* pe
         const Acc own = per_feature ? Acc(0) : peak[batch.keys(entry)];
 #pragma unroll
         for (int r = 0; r < 2; ++r) {
-            const int row = warp_index() * 16 + lane_index() / 4 + 8 * r;
+            const int row = strip_index() * 16 + lane_index() / 4 + 8 * r;
             const long long to = entry * n + row0 + row;
             if (lane_index() % 4 == 0 && row < rows)
                 write_normaliser(log_z + to, sign_z + to, output.den[r], per_feature ? output.unit[r] : Acc(0), query_log[row] + own);

@@ -1,12 +1,14 @@
 """Causal linear attention in CUDA. Slabs of rows are summarised and scanned, then a block walks along each.
 
-The state and a chunk's features stay in shared memory where they fit, and in the L2 cache where they do not.
+Half of a block's warps make the features of queries, the other half those of keys. The state stays in registers where
+it fits; it and a chunk's features are in shared memory where they fit, and in the L2 cache where they do not.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from itertools import product
 
 import numpy as np
 
@@ -32,14 +34,33 @@ from kernattn.ops.key_state import gpu as summaries
 from kernattn.ops.peaked import Normaliser, PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Launch", "causal", "defines", "launch", "narrowed", "resident", "run_numbers", "slabs_for"]
+__all__ = ["Launch", "WalkCode", "causal", "launch", "resident", "run_numbers", "slabs_for", "walk_code"]
+
+GROUPS = 2  # of warps: one makes the features of queries, one those of keys
+REGISTERS = 64  # of a thread, for the state
+
+
+@dataclass(frozen=True)
+class WalkCode:
+    """How `walk` is compiled."""
+
+    linear: LinearCode
+    held: int  # strips of 16 features whose sums each warp keeps in registers; 0: all are in memory
+    maps: int = 1  # 2 where queries and keys are projected apart
+    stream: bool = False  # are rows and frequencies copied ahead?
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """The compiler's options."""
+        flags = (f"-DHELD={self.held}", f"-DMAPS={self.maps}", f"-DSTREAM={int(self.stream)}")
+        return (*self.linear.defines, *flags)
 
 
 @dataclass(frozen=True)
 class Launch:
     """The launch of `walk`, after the slabs' summaries where there is more than one slab."""
 
-    code: LinearCode
+    code: WalkCode
     slabs: Slabs
     grid: tuple[int]
     shared_bytes: int
@@ -47,13 +68,14 @@ class Launch:
     phi_room: int  # operands of device memory for features; 0: in shared memory
 
 
-def launch(entries: int, n: int, e: int, frequencies: int, code: LinearCode, limits: runtime.Limits) -> Launch:
+def launch(entries: int, n: int, e: int, frequencies: int, code: WalkCode, limits: runtime.Limits) -> Launch:
     """Return the launch for outputs (entries, n, e)."""
-    e_blocks = ceil_div(e, code.eb)
+    linear = code.linear
+    e_blocks = ceil_div(e, linear.eb)
     state, phi = _rooms(code, frequencies)
     shared_bytes, state_inside, phi_inside = _shared(code, frequencies, limits)
-    room = resident(shared_bytes, limits) * limits.multiprocessors  # blocks that run at a time
-    slabs = cut(n, slabs_for(entries * e_blocks, room), code.map.rows)
+    room = resident(shared_bytes, limits, linear.map.threads) * limits.multiprocessors  # blocks that run at a time
+    slabs = cut(n, slabs_for(entries * e_blocks, room), linear.map.rows)
     workers = entries * slabs.count
     if not (state_inside and phi_inside):
         workers = min(workers, max(1, room // e_blocks))
@@ -63,61 +85,77 @@ def launch(entries: int, n: int, e: int, frequencies: int, code: LinearCode, lim
     )
 
 
-def narrowed(code: LinearCode, frequencies: int, limits: runtime.Limits) -> LinearCode:
-    """Return the code of blocks that hold fewer columns, where that pays.
+def walk_code(code: LinearCode, d: int, frequencies: int, limits: runtime.Limits, maps: int = 1) -> WalkCode:
+    """Return how `walk` is compiled for rows (n, d) and values of `code`.
 
-    With half the columns of v two blocks share a multiprocessor, and each works while the other waits; both make the
-    same features, so that this is for maps whose features cost little. With fewer columns of q and k at a time, more of
-    the state and of the features has room.
+    The state goes into registers where these and the shared memory have room for it; so does, of rows that are operands
+    as they are, a second room for frequencies. With fewer columns of q and k at a time, more of the state and of the
+    features has room.
     """
+    m = replace(code.map, warps=GROUPS * code.map.warps, groups=GROUPS)
+    held = ceil_div(m.tiles(frequencies) * FB // 16, m.warps)
+    spare = 0 if maps > 1 or m.accumulator == "double" else REGISTERS // 2 if m.per_feature else REGISTERS
+    helds = (held, 0) if held * code.eb // 2 <= spare else (0,)
+    widths = dict.fromkeys((m.db, min(m.db, 64))) if m.project else (m.db,)
+    as_they_are = m.input == m.operand and (m.split or m.operand == m.accumulator)  # rows and frequencies are operands
+    streams = (True, False) if m.project and maps == 1 and as_they_are else (False,)
+    choices = [
+        WalkCode(replace(code, map=replace(m, db=db)), held, maps, stream)
+        for held, db, stream in product(helds, widths, streams)
+        if not stream or d <= db
+    ]
 
-    def worth(code: LinearCode) -> tuple[bool, bool, int]:
-        shared_bytes, state_inside, phi_inside = _shared(code, frequencies, limits)
-        return state_inside, phi_inside, resident(shared_bytes, limits)
+    def worth(code: WalkCode) -> tuple[bool, ...]:
+        _, *inside = _shared(code, frequencies, limits)
+        return *inside, code.held > 0, code.stream
 
-    if code.map.project:
-        less = replace(code, map=replace(code.map, db=min(code.map.db, 64)))
-    else:
-        less = replace(code, eb=code.eb // 2 if code.eb == 128 else code.eb)
-    return less if worth(less) > worth(code) else code
+    fitting = [x for x in choices if _shared(x, frequencies, limits)[0] <= limits.shared_bytes]
+    return max(fitting or choices[-1:], key=worth)
 
 
-def _rooms(code: LinearCode, frequencies: int) -> tuple[int, int]:
-    """Return the accumulators of a block's state and the operands of a chunk's features."""
-    tiles = code.map.tiles(frequencies)
-    return tiles * FB * (code.eb + 8 + 3), tiles * code.map.rows * code.phi_row
+def _rooms(code: WalkCode, frequencies: int) -> tuple[int, int]:
+    """Return the accumulators of a block's state outside registers, and the operands of a chunk's features."""
+    m = code.linear.map
+    tiles = m.tiles(frequencies)
+    return tiles * FB * (3 if code.held else code.linear.eb + 8 + 3), tiles * m.rows * code.linear.phi_row
 
 
-def _shared(code: LinearCode, frequencies: int, limits: runtime.Limits) -> tuple[int, bool, bool]:
+def _shared(code: WalkCode, frequencies: int, limits: runtime.Limits) -> tuple[int, bool, bool]:
     """Return bytes of shared memory, whether the state is there, and whether all features of a chunk are."""
-    m = code.map
+    linear, m = code.linear, code.linear.map
     accumulator, operand = m.accumulator, m.operand
+    one_tile = m.rows * linear.phi_row
+    frequencies_again = (1 + m.split) * FB * row_length(operand, m.db) if code.stream else 0
     fixed = map_bytes(m, 2) + pieces(
-        (m.rows * code.v_row, operand),
-        (m.rows * code.phi_row, operand),
-        (FB * code.v_row, operand),
+        (frequencies_again, operand),
+        (m.rows * linear.v_row, operand),
+        (one_tile * (2 if code.held and not m.per_feature else 1), operand),
+        ((m.tiles(frequencies) if code.held else 1) * FB * linear.v_row, operand),
         (m.rows * row_length(operand, m.rows), operand),
-        (m.warps * FB, accumulator),
+        (m.rows // 16 * FB, accumulator),
         *[(FB, accumulator)] * 4,
         *[(m.rows, accumulator)] * 2,
+        (2 * m.rows, accumulator),
+        (m.rows, accumulator),
         (m.rows, "float"),
         (1, "float"),
     )
     state, phi = _rooms(code, frequencies)
-    all_phi, one_phi = pieces((phi, operand)), pieces((m.rows * code.phi_row, operand))
+    all_phi, one_phi = pieces((phi, operand)), pieces((one_tile, operand))
     whole_state = pieces((state, accumulator))
-    choices = [
-        (fixed + all_phi + whole_state, True, True),
-        (fixed + one_phi + whole_state, True, False),
-        (fixed + all_phi, False, True),
-        (fixed + one_phi, False, False),
-    ]
+    choices = [(fixed + all_phi + whole_state, True, True)]
+    if not code.held:
+        choices += [
+            (fixed + one_phi + whole_state, True, False),
+            (fixed + all_phi, False, True),
+            (fixed + one_phi, False, False),
+        ]
     return next((c for c in choices if c[0] <= limits.shared_bytes), choices[-1])
 
 
-def resident(shared_bytes: int, limits: runtime.Limits) -> int:
-    """Return how many blocks a multiprocessor holds, two at most for their registers; each takes another 1 KiB."""
-    return max(1, min(2, (limits.shared_bytes + 1024) // (shared_bytes + 1024)))
+def resident(shared_bytes: int, limits: runtime.Limits, threads: int = 128) -> int:
+    """Return how many blocks a multiprocessor holds, two at most; each takes another 1 KiB, and 256 threads fit."""
+    return max(1, min(2, 256 // threads, (limits.shared_bytes + 1024) // (shared_bytes + 1024)))
 
 
 def slabs_for(blocks: int, room: int) -> int:
@@ -156,7 +194,8 @@ def causal(
     key_lead = merged_lead(keys.lead, v.shape[:-2], *leads)
     lead = merged_lead(queries.lead, key_lead)
     rows, v = keys.rows.broadcast(key_lead), broadcast(v, key_lead, 2)
-    code = narrowed(linear_code(map_code, dtype, e, device), frequencies, device)
+    linear = linear_code(map_code, dtype, e, device)
+    code = walk_code(linear, keys.rows.x.shape[-1], frequencies, device, maps)
     how = launch(math.prod(lead), n, e, frequencies, code, device)
     mask = key_arguments(key_mask, key_lead)
     segments = NULL if segment_ids is None else broadcast(run_numbers(segment_ids), key_lead, 1)
@@ -167,7 +206,7 @@ def causal(
     start = None if state is None else PeakedSum(*(cupy.ascontiguousarray(part) for part in state))
     several = how.slabs.count > 1
     if several:
-        summary = summaries.launch(math.prod(key_lead), n, e, frequencies, code, how.slabs, device)
+        summary = summaries.launch(math.prod(key_lead), n, e, frequencies, linear, how.slabs, device)
         parts = empty_state((*key_lead, how.slabs.count), features, peaks, e, map_code.accumulator)
         before = cupy.empty_like(parts.peak)
         summaries.summarise(summary, rows, v, keys.arguments, mask, segments, parts)
@@ -179,7 +218,7 @@ def causal(
     state_room = cupy.empty(how.state_room, dtype=after.s.dtype) if how.state_room else NULL
     phi_bytes = how.phi_room * BYTES[map_code.operand]
     phi_room = cupy.empty(phi_bytes, dtype=cupy.uint8) if phi_bytes else NULL
-    function = runtime.kernel("causal", "walk", defines(code, maps))
+    function = runtime.kernel("causal", "walk", code.defines)
     inputs = (queries.rows.x, rows.x, v, queries.rows.scale, rows.scale)
     outputs = (out, *pointers(log_z, 2))
     states = (*pointers(start, 3), np.int32(several), *after, state_room, phi_room)
@@ -193,13 +232,8 @@ def causal(
     strides = batch(lead, queries.lead, key_lead)
     sides = (*queries.arguments, *keys.arguments)
     arguments = (*inputs, *outputs, *sides, mask, segments, *states, *sizes, *strides)
-    runtime.start(function, how.grid, map_code.threads, how.shared_bytes, arguments)
+    runtime.start(function, how.grid, code.linear.map.threads, how.shared_bytes, arguments)
     return out, log_z, after
-
-
-def defines(code: LinearCode, maps: int) -> tuple[str, ...]:
-    """Return the compiler's options of `walk`."""
-    return (*code.defines, f"-DMAPS={maps}")
 
 
 def run_numbers(ids: Array) -> Array:

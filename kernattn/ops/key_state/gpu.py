@@ -1,9 +1,9 @@
-"""The summary of keys in CUDA: a block for every slab of rows and tile of features, then a scan over the slabs."""
+"""The summary of keys in CUDA: a block a slab of rows sums as many features as it can; then a scan over the slabs."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,60 @@ from kernattn.ops._cuda.sizes import ceil_div, pieces
 from kernattn.ops.peaked import PeakedSum
 from kernattn.ops.spec import MapSpec, ScaledFeatures
 
-__all__ = ["Launch", "key_state", "launch", "scan", "summarise"]
+__all__ = ["Launch", "SummaryCode", "key_state", "launch", "scan", "summarise", "summary_code"]
 
 SCAN_THREADS = 256
+REGISTERS = 128  # of a thread, for sums
+
+
+@dataclass(frozen=True)
+class SummaryCode:
+    """How `summarise` is compiled."""
+
+    linear: LinearCode
+    held: int  # strips of 16 features that each warp sums
+
+    @property
+    def defines(self) -> tuple[str, ...]:
+        """The compiler's options."""
+        return (*self.linear.defines, f"-DHELD={self.held}")
+
+    @property
+    def span(self) -> int:
+        """Tiles of features of a block."""
+        return self.held * self.linear.map.warps * 16 // FB
+
+    @property
+    def shared_bytes(self) -> int:
+        """Bytes of shared memory."""
+        linear, m = self.linear, self.linear.map
+        return map_bytes(m, 1) + pieces(
+            (m.rows * linear.v_row, m.operand),
+            (self.span * m.rows * linear.phi_row, m.operand),
+            (m.rows, m.accumulator),
+            (m.rows, "float"),
+            (m.warps * FB, m.accumulator),
+            *[(self.span * FB, m.accumulator)] * 3,
+        )
+
+
+def summary_code(code: LinearCode, frequencies: int, limits: runtime.Limits) -> SummaryCode:
+    """Return how `summarise` is compiled: a block reads its values once for all the features that it sums."""
+    m, choices = code.map, []
+    words = 2 if m.accumulator == "double" else 1
+    for warps in (2 * m.warps, m.warps):
+        linear = replace(code, map=replace(m, warps=warps))
+        needed = ceil_div(m.tiles(frequencies) * FB // 16, warps)
+        choices += [SummaryCode(linear, held) for held in range(1, min(needed, REGISTERS // words * 2 // code.eb) + 1)]
+    fitting = [x for x in choices if x.shared_bytes <= limits.shared_bytes]
+    return max(fitting or choices[-1:], key=lambda x: (min(x.span, m.tiles(frequencies)), x.linear.map.warps))
 
 
 @dataclass(frozen=True)
 class Launch:
     """The launches of `summarise` and, over more than one slab, of `scan`."""
 
-    code: LinearCode
+    code: SummaryCode
     slabs: Slabs
     summarised: int  # slabs of each entry, the first ones
     grid: tuple[int]
@@ -47,23 +91,15 @@ def launch(
     limits: runtime.Limits,
 ) -> Launch:
     """Return the launches for k (entries, n, d), v (entries, n, e); the last of slabs that are given is left out."""
+    how = summary_code(code, frequencies, limits)
     summarised = 0 if slabs is None else slabs.count - 1
-    blocks = code.map.tiles(frequencies) * ceil_div(e, code.eb)
+    blocks = ceil_div(code.map.tiles(frequencies), how.span) * ceil_div(e, code.eb)
     if slabs is None:
-        slabs = cut(n, max(1, 4 * limits.multiprocessors // (entries * blocks)), code.map.rows)
+        slabs = cut(n, max(1, 2 * limits.multiprocessors // (entries * blocks)), how.linear.map.rows)
         summarised = slabs.count
     features = frequencies * code.map.parts
-    accumulator, operand, rows = code.map.accumulator, code.map.operand, code.map.rows
-    shared_bytes = map_bytes(code.map, 1) + pieces(
-        (rows * code.v_row, operand),
-        (rows * code.phi_row, operand),
-        (rows, accumulator),
-        (rows, "float"),
-        (code.map.warps * FB, accumulator),
-        *[(FB, accumulator)] * 3,
-    )
     scan_blocks = ceil_div(features * (e + 1), SCAN_THREADS)
-    return Launch(code, slabs, summarised, (entries * summarised * blocks,), shared_bytes, scan_blocks, entries)
+    return Launch(how, slabs, summarised, (entries * summarised * blocks,), how.shared_bytes, scan_blocks, entries)
 
 
 def summarise(
@@ -85,7 +121,7 @@ def summarise(
     runtime.start(
         function,
         how.grid,
-        how.code.map.threads,
+        how.code.linear.map.threads,
         how.shared_bytes,
         (rows.x, v, rows.scale, h, *arguments, mask, segments, *into, *sizes),
     )

@@ -1,107 +1,148 @@
 // Summaries of keys and values. `summarise`: S, z and peaks of each slab of rows. `scan`: their running merge over the slabs.
 
-// One tile of FB features, EB columns of v and one slab: blockIdx.x = (piece * tiles + tile) * e_blocks + e block, where a piece is an entry
+// Compile-time, beside those of types.cuh, maps.cuh and output.cuh: HELD, how many strips of 16 slots, features or padding, each warp sums.
+constexpr int span = HELD * WARPS * 16 / FB;  // tiles of features of a block
+static_assert(span * FB == HELD * WARPS * 16, "whole tiles");
+
+// sum += phi^T values for a strip of 16 slots; count: the sums of phi alone.
+template <class T> __device__ __forceinline__ void add_strip(Acc (&sum)[EB / 8][4], Acc (&count)[4], const T* phi, const T* values) {
+    if constexpr (sizeof(T) == 2) {
+#pragma unroll
+        for (int k = 0; k < C; k += 16) {
+            unsigned left[4];
+            load_left<true>(left, phi, phi_row, k);
+            product_step<EB, false, 16>(sum, left, values, v_row, k, EB);
+            mma(count, left, {ones<T>, ones<T>}, T{});
+        }
+    } else {
+        product<EB, C, true, false>(sum, phi, phi_row, values, v_row);
+    }
+}
+
+// `span` tiles of features, EB columns of v and one slab: blockIdx.x = (piece * spans + span) * e_blocks + e block, where a piece is an entry
 // and one of its first `summarised` slabs, in reverse the last ones, piece = entry * summarised + slab: blocks that read the same rows run side by side.
 // With segment numbers only the slab's last segment counts, in reverse the first. z sums features times h, or 1 where that is null. s (entries, slabs, M, e), z (.., M), peak (.., M) or (.., 1).
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)
 summarise(const X* k, const V* v, const Acc* k_scale, const Acc* h, const Acc* omega, const E* omega_parts, const Acc* row_weights, const Acc* offset, Acc amplitude,
           Acc log_amplitude, int frequencies, int d, const unsigned char* mask, const int* segments, Acc* s, Acc* z, Acc* peak,
           long long n, int e, int slabs, int summarised, long long slab_rows, int reverse) {
-    constexpr int strips = FB / 16, groups = WARPS / strips, width = EB / groups;
     const Map map{omega, omega_parts, row_weights, offset, amplitude, log_amplitude, frequencies, d};
     Carver carver{shared_bytes};
     MapTiles tiles{};
     tiles.carve(carver, 1);
     E* values = carver.take<E>(C * v_row);
-    E* phi = carver.take<E>(C * phi_row);
+    E* phi = carver.take<E>(span * C * phi_row);
     Acc* log_row = carver.take<Acc>(C);
     int* visible = carver.take<int>(C);
     Acc* column_top = carver.take<Acc>(WARPS * FB);
-    Acc* tile_unit = carver.take<Acc>(FB);
-    Acc* tile_decay = carver.take<Acc>(FB);
-    Acc* tile_z = carver.take<Acc>(FB);
+    Acc* slot_unit = carver.take<Acc>(span * FB);
+    Acc* slot_decay = carver.take<Acc>(span * FB);
+    Acc* slot_z = carver.take<Acc>(span * FB);
 
-    const int e_blocks = (e + EB - 1) / EB, column0 = blockIdx.x % e_blocks * EB, columns = min(EB, e - column0);
-    const int tile = blockIdx.x / e_blocks % map.tiles(), piece = blockIdx.x / e_blocks / map.tiles(), slab = piece % summarised + (reverse ? slabs - summarised : 0);
+    const int e_blocks = (e + EB - 1) / EB, column0 = blockIdx.x % e_blocks * EB, columns = min(EB, e - column0), spans = (map.tiles() + span - 1) / span;
+    const int tile0 = blockIdx.x / e_blocks % spans * span, own_tiles = min(span, map.tiles() - tile0), piece = blockIdx.x / e_blocks / spans;
+    const int slab = piece % summarised + (reverse ? slabs - summarised : 0);
     const long long entry = piece / summarised, state = entry * slabs + slab;
     const X* const keys = k + entry * n * d;
     long long row0 = slab * slab_rows, stop = min(n, row0 + slab_rows);
     if (segments) {
         const int* const ids = segments + entry * n;
-        int same = 0;
-        for (long long i = row0 + threadIdx.x; i < stop; i += blockDim.x) same += ids[i] == ids[reverse ? row0 : stop - 1];
-        same = block_sum(same, reinterpret_cast<int*>(column_top));
-        if (reverse) stop = row0 + same;
-        else row0 = stop - same;
+        int same_ids = 0;
+        for (long long i = row0 + threadIdx.x; i < stop; i += blockDim.x) same_ids += ids[i] == ids[reverse ? row0 : stop - 1];
+        same_ids = block_sum(same_ids, reinterpret_cast<int*>(column_top));
+        if (reverse) stop = row0 + same_ids;
+        else row0 = stop - same_ids;
     }
 
-    const int g = lane_index() / 4, t = lane_index() % 4, strip = warp_index() % strips, group = warp_index() / strips;
-    Acc sum[width / 8][4];
-    clear(sum);
+    const int g = lane_index() / 4, t = lane_index() % 4, own = warp_index() * 16 + g;
+    const auto slot_of = [=](int strip) { return (warp_index() + strip * WARPS) * 16 + g; };
+    Acc sum[HELD][EB / 8][4];
+#pragma unroll
+    for (int i = 0; i < HELD; ++i) clear(sum[i]);
     Acc unit = Limits<Acc>::lowest();  // of all rows, where the log scale is per row
-    for (int i = threadIdx.x; i < FB; i += blockDim.x) tile_unit[i] = Limits<Acc>::lowest(), tile_z[i] = Acc(0);
+    for (int i = threadIdx.x; i < span * FB; i += blockDim.x) slot_unit[i] = Limits<Acc>::lowest(), slot_z[i] = Acc(0);
     for (; row0 < stop; row0 += C) {
         const int rows = stop - row0 < C ? int(stop - row0) : C;
-        row_scales(log_row, keys + row0 * d, k_scale ? k_scale + entry * n + row0 : nullptr, rows, map);
+        if (Nonlinearity::scaled) row_scales(log_row, keys + row0 * d, k_scale ? k_scale + entry * n + row0 : nullptr, rows, map);
         load_visible(visible, mask ? mask + entry * n + row0 : nullptr, rows);
         __syncthreads();
         load_values(values, v + (entry * n + row0) * e + column0, rows, e, columns, visible);
-        Acc u[1][FB / 8][4], logs[FB / 8][4];
-        const X* const inputs[1] = {keys + row0 * d};
-        project<0, 1>(u, inputs, rows, map, tile / parts * FB, true, tiles);
-        Acc decay = Acc(1);
-        if (per_feature) {
-            log_features(logs, u[0], tile, map, log_row, visible, column_top);
-            __syncthreads();
-            for (int i = threadIdx.x; i < FB; i += blockDim.x) {
-                const Acc before = tile_unit[i];
-                tile_unit[i] = raised(before, column_top, i);
-                tile_decay[i] = change(before, tile_unit[i]);
-            }
-            __syncthreads();
-        } else {
+        const bool seen[2] = {visible[own] != 0, visible[own + 8] != 0};
+        Acc decay = Acc(1), by[2] = {Acc(1), Acc(1)};
+        if (!per_feature) {
             Acc top = unit;
-            for (int i = 0; i < rows; ++i)
-                if (visible[i]) top = larger(top, unit_of(log_row[i]));
+            for (int i = lane_index(); i < rows; i += 32)
+                if (visible[i]) top = larger(top, may_scale ? unit_of(log_row[i]) : Acc(0));
+            top = warp_max(top);
             decay = change(unit, top);
             unit = top;
+            if (may_scale) by[0] = weight(log_row[own], unit), by[1] = weight(log_row[own + 8], unit);
         }
-        for_each_of_features([&](int j, int p, int row, int column) {
-            const int feature = map.feature(tile, column);
-            Acc y = Acc(0);
-            if (per_feature) y = weight(logs[j][p], tile_unit[column]);
-            else if (feature >= 0 && visible[row]) y = map.value(tile % parts, u[0][j][p], feature) * weight(log_row[row], unit);
-            phi[row * phi_row + column] = narrow<E>(y);
-        });
+        const X* const inputs[1] = {keys + row0 * d};
+        Acc u[1][FB / 8][4];
+        for (int i = 0; i < own_tiles; ++i) {
+            const int tile = tile0 + i;
+            if (i == 0 || tile % parts == 0) project<0, 1>(u, inputs, rows, map, tile / parts * FB, i == 0, tiles);
+            Pair<E> made[FB / 8][2];
+            if (per_feature) {
+                Acc logs[FB / 8][4];
+                log_features(logs, u[0], tile, map, log_row, visible, column_top);
+                __syncthreads();
+                for (int j = threadIdx.x; j < FB; j += blockDim.x) {
+                    const Acc before = slot_unit[i * FB + j], after = raised(before, column_top, j);
+                    slot_unit[i * FB + j] = after;
+                    slot_decay[i * FB + j] = change(before, after);
+                }
+                __syncthreads();
+                weight_pairs(made, logs, slot_unit + i * FB, Acc(-1), {Acc(0), Acc(0)});
+            } else {
+                feature_pairs(made, u[0], tile, map, by);
+                hide(made, seen[0], seen[1]);
+            }
+            store_pairs(phi + (i * C + warp_index() * 16) * phi_row, phi_row, made);
+        }
         __syncthreads();
 #pragma unroll
-        for (int j = 0; j < width / 8; ++j)
+        for (int i = 0; i < HELD; ++i) {
+            const int slot = slot_of(i);
+            if (slot - g >= own_tiles * FB) break;
+            const Acc down[2] = {per_feature ? slot_decay[slot] : decay, per_feature ? slot_decay[slot + 8] : decay};
+            if (Nonlinearity::scaled)
 #pragma unroll
-            for (int p = 0; p < 4; ++p) sum[j][p] *= per_feature ? tile_decay[strip * 16 + g + p / 2 * 8] : decay;
-        product<width, C, true, false>(sum, phi + strip * 16, phi_row, values + group * width, v_row);
-        column_sums<Acc>(FB, rows, phi_row, h ? h + entry * n + row0 : nullptr, [=](int i) { return phi + i; },
-                         [&](int i, Acc total) { tile_z[i] = tile_z[i] * (per_feature ? tile_decay[i] : decay) + total; });
-    }
-    __syncthreads();
-
-    const int features = map.count();
-    const long long at = state * features;
+                for (int j = 0; j < EB / 8; ++j)
 #pragma unroll
-    for (int j = 0; j < width / 8; ++j)
-#pragma unroll
-        for (int p = 0; p < 4; ++p) {
-            const int feature = map.feature(tile, strip * 16 + g + p / 2 * 8), column = group * width + 8 * j + 2 * t + p % 2;
-            if (feature >= 0 && column < columns) s[(at + feature) * e + column0 + column] = sum[j][p];
-        }
-    if (column0 == 0)
-        for (int i = threadIdx.x; i < FB; i += blockDim.x) {
-            const int feature = map.feature(tile, i);
-            if (feature >= 0) {
-                z[at + feature] = tile_z[i];
-                if (per_feature) peak[at + feature] = log_of(tile_unit[i]);
+                    for (int p = 0; p < 4; ++p) sum[i][j][p] *= down[p / 2];
+            Acc count[4] = {};
+            add_strip(sum[i], count, phi + slot / FB * (C * phi_row) + (slot - g) % FB, values);
+            if (sizeof(E) == 2 && !h && t == 0) {
+                slot_z[slot] = slot_z[slot] * down[0] + count[0];
+                slot_z[slot + 8] = slot_z[slot + 8] * down[1] + count[2];
             }
-            if (!per_feature && tile == 0 && i == 0) peak[state] = log_of(unit);
         }
+        if (sizeof(E) > 2 || h)
+            column_sums<Acc>(own_tiles * FB, rows, phi_row, h ? h + entry * n + row0 : nullptr, [=](int i) { return phi + i / FB * (C * phi_row) + i % FB; },
+                             [&](int i, Acc total) { slot_z[i] = slot_z[i] * (per_feature ? slot_decay[i] : decay) + total; });
+        __syncthreads();
+    }
+
+    const long long at = state * map.count();
+#pragma unroll
+    for (int i = 0; i < HELD; ++i)
+#pragma unroll
+        for (int j = 0; j < EB / 8; ++j)
+#pragma unroll
+            for (int p = 0; p < 4; ++p) {
+                const int slot = slot_of(i) + p / 2 * 8, feature = map.feature(tile0 + slot / FB, slot % FB), column = 8 * j + 2 * t + p % 2;
+                if (slot < own_tiles * FB && feature >= 0 && column < columns) s[(at + feature) * e + column0 + column] = sum[i][j][p];
+            }
+    if (column0 > 0) return;
+    for (int i = threadIdx.x; i < own_tiles * FB; i += blockDim.x) {
+        const int feature = map.feature(tile0 + i / FB, i % FB);
+        if (feature < 0) continue;
+        z[at + feature] = slot_z[i];
+        if (per_feature) peak[at + feature] = log_of(slot_unit[i]);
+    }
+    if (!per_feature && tile0 == 0 && threadIdx.x == 0) peak[state] = log_of(unit);
 }
 
 // A thread an element (feature, column), column e standing for z; `blocks` blocks an entry. With `prefixes` s and z become what each slab finds before

@@ -156,7 +156,7 @@ struct Back {
         for (int e0 = 0; e0 < e; e0 += EB) {
             if (e0 > 0) __syncthreads();
             for_each_of_tile(s + first * static_cast<long long>(e) + e0, e, FB, EB, map.frequencies - tile / parts * FB, min(EB, e - e0), [&](int slot, int column, auto packet) {
-                for (Acc& x : packet.x) x *= tile_factor[slot];
+                change_each(packet, [&](Acc x) { return x * tile_factor[slot]; });
                 store(state + slot * v_row + column, packet);
             });
             if (e > EB) load(row, rows, e0);

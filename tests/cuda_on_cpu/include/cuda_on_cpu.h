@@ -49,6 +49,9 @@ constexpr std::size_t stack_bytes = 1 << 16;
 
 enum class Wait { none, block, warp, finished };
 
+// 16 bytes on their way to shared memory, or zeros: they arrive when the thread waits for them.
+struct Copy { void* to; const void* from; };
+
 struct Fiber {
     ucontext_t first;
     jmp_buf point;
@@ -58,6 +61,7 @@ struct Fiber {
     int lane = 0, warp = 0;
     char* stack = nullptr;
     void* sanitizer = nullptr;
+    std::vector<Copy> copies;
 };
 
 struct Warp {
@@ -246,7 +250,7 @@ inline void Runner::run_block(dim3 index, std::uint64_t seed) {
     arrived = vote_sum = 0;
     random = seed * 0x9e3779b97f4a7c15ull + index.x + 7919ull * index.y + 104729ull * index.z;
     for (Warp& warp : warps) warp.waiting = 0;
-    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i), fibers[i].wait = Wait::none;
+    for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i), fibers[i].wait = Wait::none, fibers[i].copies.clear();
     while (alive > 0) {
         bool progress = false;
         shuffle(order, seed);
