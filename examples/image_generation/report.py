@@ -143,7 +143,7 @@ def curves(records: dict[str, Records], path: Path) -> None:
 def bounds(records: Records) -> tuple[float, float]:
     """Return limits that show how curves end, not how they begin."""
     ends = [record["curve"][-1][3] for record in records]
-    return 0.95 * min(ends), max(ends) + 1.2 * min(ends) - min(ends)
+    return 0.97 * min(ends), max(ends) + 0.33 * min(ends)
 
 
 def filled(page: str, records: dict[str, Records], verdicts: dict[str, Any], memory: Records) -> str:

@@ -91,7 +91,7 @@ def _norm(params: Params, name: str) -> Iterator[NDArray[np.float32]]:
 
 
 def _matrix(weight: NDArray[Any], bias: NDArray[Any] | None) -> Iterator[NDArray[np.float32]]:
-    """Yield a matrix (rows, columns) in panels of WIDE columns, and its bias, of whole panels both."""
+    # a matrix (rows, columns) in panels of WIDE columns, then its bias, of whole panels both
     rows, columns = weight.shape
     padded = np.pad(weight, ((0, 0), (0, -columns % WIDE)))
     yield padded.reshape(rows, -1, WIDE).transpose(1, 0, 2).reshape(-1)
