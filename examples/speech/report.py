@@ -106,7 +106,15 @@ def curves(runs: dict[str, list[Record]], path: Path) -> None:
                 spent = np.cumsum([epoch["cpu_seconds"] for epoch in run["epochs"]]) / 60
                 for panel, x in zip(panels, (range(1, 1 + len(rates)), spent), strict=True):
                     panel.plot(x, rates, color=f"C{number}", label=SHOWN[method] if run is found[0] else None)
-        panels[0].set(xlabel="epochs", ylabel="phoneme error rate, %", ylim=(0, 105))
+        panels[0].set(
+            xlabel="epochs",
+            ylabel="phoneme error rate, %",
+            yscale="log",
+            yticks=[10, 20, 50, 100],
+            yticklabels=[10, 20, 50, 100],
+        )
+        panels[0].minorticks_off()
+        panels[0].set_xticks(range(1, 1 + max(len(run["epochs"]) for found in runs.values() for run in found)))
         panels[1].set(xlabel="CPU minutes of training")
         panels[1].legend()
         unfinished = path.with_suffix(".tmp.png")
