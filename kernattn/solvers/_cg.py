@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
@@ -18,13 +17,12 @@ from kernattn.features import LANDMARKS, Nystrom, nystrom
 from kernattn.features._data import checked_data
 from kernattn.kernels import Kernel
 from kernattn.solvers._check import check_beside, check_finite
+from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients
 from kernattn.solvers._moments import moments
 
 __all__ = ["KernelRidge", "cg"]
 
 SAMPLE, PART = 4, 8  # the preconditioner is made of so many rows for each landmark, and of this part of all rows
-
-Operator = Callable[[Float64], Float64]
 
 
 @final
@@ -188,16 +186,10 @@ def cg(
     assert phi.landmarks is not None
     solve = _all_rows if exact else _on_landmarks
     with bar("cg", progress, unit="iteration", total=max_iterations) as shown_iterations:
-        stop = _Stop(tolerance, max_iterations, shown_iterations)
+        stop = Stop(tolerance, max_iterations, shown_iterations)
         weights, residuals, converged = solve(phi, rows, targets, ridge, stop, source)
     points = frozen(rows) if exact else phi.landmarks
     return KernelRidge(kernel, points, phi.landmarks, ridge, frozen(residuals), converged, frozen(weights), y.ndim == 1)
-
-
-class _Stop(NamedTuple):
-    tolerance: float
-    iterations: int
-    shown: Any  # a bar, or None
 
 
 def _checked(x: Array, y: Array) -> tuple[Float64, Float64]:
@@ -244,7 +236,7 @@ def _solver(gram: Float64, ridge: float) -> Operator:
 
 
 def _on_landmarks(
-    phi: Nystrom, rows: Float64, targets: Float64, ridge: float, stop: _Stop, rng: np.random.Generator
+    phi: Nystrom, rows: Float64, targets: Float64, ridge: float, stop: Stop, rng: np.random.Generator
 ) -> tuple[Float64, Float64, bool]:
     """Solve (Phi^T Phi + lambda) v = Phi^T y; the weights are K_LL^(-1/2) v."""
     kernel, root, landmarks, n = phi.kernel, _root(phi), phi.landmarks, len(rows)
@@ -257,14 +249,14 @@ def _on_landmarks(
         sums: Float64 = root.T @ kernel.matmul(landmarks, rows, kernel.matmul(rows, landmarks, root @ v))
         return sums + ridge * v
 
-    found, residuals, converged = _conjugate_gradients(
+    found, residuals, converged = conjugate_gradients(
         product, root.T @ kernel.matmul(landmarks, rows, targets), precondition, stop
     )
     return root @ found, residuals, converged
 
 
 def _all_rows(
-    phi: Nystrom, rows: Float64, targets: Float64, ridge: float, stop: _Stop, rng: np.random.Generator
+    phi: Nystrom, rows: Float64, targets: Float64, ridge: float, stop: Stop, rng: np.random.Generator
 ) -> tuple[Float64, Float64, bool]:
     """Solve (K + lambda) w = y, with (Phi Phi^T + lambda)^-1 = (1 - Phi (Phi^T Phi + lambda)^-1 Phi^T) / lambda."""
     kernel, root, landmarks = phi.kernel, _root(phi), phi.landmarks
@@ -280,34 +272,4 @@ def _all_rows(
         near: Float64 = kernel.matmul(rows, landmarks, root @ inner)
         return (r - near) / ridge
 
-    return _conjugate_gradients(product, targets, precondition, stop)
-
-
-def _conjugate_gradients(
-    product: Operator, b: Float64, precondition: Operator, stop: _Stop
-) -> tuple[Float64, Float64, bool]:
-    """Return the solutions for columns of b (n, c), their relative residuals (steps, c), and whether all are small.
-
-    Each column takes its own steps (Hestenes and Stiefel 1952); one whose residual is 0 stands still.
-    """
-    units = np.ldexp(1.0, np.frexp(np.max(np.abs(b), axis=0))[1] - 1)  # squares of b may be beyond float64
-    b = b / units
-    sizes = np.sqrt(np.sum(b**2, axis=0))
-    sizes[sizes == 0] = 1.0
-    found, left = np.zeros_like(b), b.copy()
-    z = precondition(left)
-    direction, slope = z, np.sum(left * z, axis=0)
-    residuals = [np.sqrt(np.sum(left**2, axis=0)) / sizes]
-    while np.max(residuals[-1]) > stop.tolerance and len(residuals) <= stop.iterations:
-        across = product(direction)
-        curvature = np.sum(direction * across, axis=0)
-        step = np.divide(slope, curvature, out=np.zeros_like(slope), where=curvature > 0)
-        found += step * direction
-        left -= step * across
-        residuals.append(np.sqrt(np.sum(left**2, axis=0)) / sizes)
-        z = precondition(left)
-        before, slope = slope, np.sum(left * z, axis=0)
-        direction = z + np.divide(slope, before, out=np.zeros_like(slope), where=before > 0) * direction
-        if stop.shown is not None:
-            stop.shown.update()
-    return found * units, np.array(residuals), bool(np.max(residuals[-1]) <= stop.tolerance)
+    return conjugate_gradients(product, targets, precondition, stop)

@@ -7,7 +7,7 @@ from scipy.special import expit
 
 import kernattn as ka
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
-from kernattn.solvers import _logistic
+from kernattn.solvers import _newton
 from xp import KINDS, to_numpy
 
 RNG = np.random.default_rng(0)
@@ -81,7 +81,7 @@ def test_rows_that_say_nothing_of_the_class():
 
 
 def test_rows_that_are_far_off_keep_their_slope():
-    problem = _logistic._Problem(PHI, lambda: iter([(X, TWO, None)]), 1.0, True, None, None)
+    problem = _newton.Problem(PHI, lambda: iter([(X, TWO, None)]), 1.0, True, None, None)
     slope = problem.at(np.append(np.zeros(24), 1000.0), True)[1]
     np.testing.assert_allclose(slope, np.append(PHI(X).T @ ~TWO, np.sum(~TWO)), rtol=1e-9, atol=1e-9)
 

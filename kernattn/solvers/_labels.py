@@ -1,0 +1,89 @@
+"""Rows with labels, as an array or as blocks that are walked again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from kernattn._array import Array, Float64, namespace, to_numpy64
+from kernattn._check import shown
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
+from kernattn.features import FeatureMap
+from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse
+
+__all__ = ["Blocks", "classes_of", "labelled"]
+
+Blocks = Callable[[], Iterator[tuple[Array, NDArray[Any], Float64 | None]]]
+
+
+def labelled(phi: FeatureMap, x: Any, y: Any, weights: Any) -> Blocks:
+    """Return what walks over blocks of rows, labels and weights, which are checked as they come."""
+    if hasattr(x, "shape"):
+        if y is None:
+            raise ParameterError("y must be given: labels (n,); got None")
+        return lambda: iter([_checked(phi, x, y, weights)])
+    if y is not None or weights is not None:
+        raise ParameterError("y and weights must be in the blocks, (x, y) or (x, y, weights), where x is no array")
+    if not callable(x) and (not isinstance(x, Iterable) or iter(x) is x):
+        raise ParameterError(
+            f"x must be an array, or blocks that can be walked again, as a list or a function; got {shown(x)}"
+        )
+
+    def walk() -> Iterator[tuple[Array, NDArray[Any], Float64 | None]]:
+        given = x() if callable(x) else x
+        if not isinstance(given, Iterable):
+            raise ParameterError(f"the function x must return an iterable of blocks; got {shown(given)}")
+        for block in given:
+            if not isinstance(block, tuple) or len(block) not in (2, 3):
+                raise ParameterError(f"a block must be (x, y) or (x, y, weights); got {shown(block)}")
+            yield _checked(phi, *block)
+
+    return walk
+
+
+def _checked(phi: FeatureMap, x: Any, y: Any, weights: Any = None) -> tuple[Array, NDArray[Any], Float64 | None]:
+    check_map_takes(phi, x)
+    labels = np.asarray(y if isinstance(y, (list, tuple)) or y is None else _on_host(y))
+    if len(x.shape) != 2 or labels.shape != (x.shape[0],):
+        raise ShapeError(f"x and y must be (n, d) and (n,); got shapes {tuple(x.shape)} and {labels.shape}")
+    if labels.dtype.kind == "f" and not np.isfinite(labels).all():
+        refuse("y must be finite", np.flatnonzero(~np.isfinite(labels)), "NaN or infinity")
+    check_finite("x", *((x.data, x.indptr) if sparse.issparse(x) else (x,)))
+    if weights is not None:
+        namespace(weights=weights)
+        check_beside("weights", weights, len(labels), columns=False)
+    shares = None if weights is None else to_numpy64(weights)
+    if shares is not None:
+        good = np.isfinite(shares) & (shares >= 0)
+        if not good.all():
+            refuse("weights must be 0 or more", np.flatnonzero(~good), "another number")
+    return x, labels, shares
+
+
+def _on_host(y: Any) -> NDArray[Any]:
+    """Return labels on the host; arrays of numbers by their own library."""
+    if isinstance(y, np.ndarray) or not hasattr(y, "dtype"):
+        return np.asarray(y)
+    return np.asarray(y.get() if hasattr(y, "get") else y)
+
+
+def classes_of(blocks: Blocks) -> NDArray[Any]:
+    """Return the labels that there are, sorted, of which there must be two at least."""
+    found = [_sorted(labels) for _, labels, _ in blocks()]
+    if not found:
+        raise EmptyInputError("blocks must hold rows; there was no block")
+    classes = _sorted(np.concatenate(found))
+    if len(classes) < 2:
+        raise ParameterError(f"y must hold two classes or more; got {shown(classes.tolist())}")
+    return classes
+
+
+def _sorted(labels: NDArray[Any]) -> NDArray[Any]:
+    try:
+        return np.unique(labels)
+    except TypeError as error:
+        raise DTypeError("y must hold numbers, booleans or strings, all of one kind") from error
