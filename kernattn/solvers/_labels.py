@@ -72,13 +72,15 @@ def _on_host(y: Any) -> NDArray[Any]:
 
 
 def classes_of(blocks: Blocks) -> NDArray[Any]:
-    """Return the labels that there are, sorted, of which there must be two at least."""
-    found = [_sorted(labels) for _, labels, _ in blocks()]
+    """Return the labels of rows that count, sorted, of which there must be two at least."""
+    found = [_sorted(labels if weights is None else labels[weights > 0]) for _, labels, weights in blocks()]
     if not found:
         raise EmptyInputError("blocks must hold rows; there was no block")
     classes = _sorted(np.concatenate(found))
+    if not len(classes):
+        raise ParameterError("weights must not be 0 in all rows")
     if len(classes) < 2:
-        raise ParameterError(f"y must hold two classes or more; got {shown(classes.tolist())}")
+        raise ParameterError(f"y must hold two classes or more in rows that count; got {shown(classes.tolist())}")
     return classes
 
 

@@ -31,7 +31,7 @@ class Logistic:
     phi : FeatureMap
         The map.
     classes : (k,) numpy.ndarray
-        The labels, sorted.
+        The labels, sorted, of rows whose weight is not 0.
     ridge : float
         The penalty.
     iterations : int

@@ -86,8 +86,6 @@ def newton(problem: Problem, label: Any, tolerance: float, most: int) -> Fit:
 
 
 def _solved(hessian: Float64, gradient: Float64, ridge: float) -> Float64:
-    if not hessian[-1, -1] > 0:
-        raise ParameterError("weights must not be 0 in all rows")
     try:
         found: Float64 = cho_solve(cho_factor(hessian, lower=True), gradient)
     except np.linalg.LinAlgError:

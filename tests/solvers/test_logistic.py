@@ -66,6 +66,18 @@ def test_blocks_are_the_whole():
         np.testing.assert_allclose(fit.intercept, whole.intercept, atol=1e-8)
 
 
+def test_rows_of_weight_0_are_no_rows():
+    kept = THREE != "top"
+    less = ka.solvers.logistic(PHI, X[kept], THREE[kept], ridge=0.1)
+    for given in ((X, THREE, kept * 1.0), [(X[~kept], THREE[~kept], np.zeros(np.sum(~kept))), (X[kept], THREE[kept])]):
+        x, y, weights = given if isinstance(given, tuple) else (given, None, None)
+        fit = ka.solvers.logistic(PHI, x, y, ridge=0.1, weights=weights)
+        assert fit.classes.tolist() == ["low", "middle"]
+        np.testing.assert_allclose(fit.weights, less.weights, atol=1e-8)
+    with pytest.raises(ParameterError, match="two classes or more in rows that count; got"):
+        ka.solvers.logistic(PHI, X, THREE, ridge=0.1, weights=(THREE == "top") * 1.0)
+
+
 @pytest.mark.parametrize("ridge", [1e-6, 1e-2])
 def test_classes_that_a_plane_divides(ridge):
     x = np.concatenate([X[:50] - 100, X[50:100] + 100])
@@ -122,6 +134,8 @@ def test_more_errors():
     for weights, error in (([1.0, 1.0], DTypeError), (np.ones((2, 1)), ShapeError), (np.zeros(2), ParameterError)):
         with pytest.raises(error, match="weights"):
             ka.solvers.logistic(PHI, X[:2], [0, 1], ridge=1.0, weights=weights)
+    with pytest.raises(ParameterError, match="weights must not be 0 in all rows"):
+        ka.solvers.logistic(PHI, X[:2], [0, 1], ridge=1.0, weights=np.zeros(2))
     with pytest.raises(ParameterError, match="must return an iterable of blocks; got None"):
         ka.solvers.logistic(PHI, lambda: None, ridge=1.0)
     with pytest.raises(ParameterError, match="ridge must be well above the rounding"):
