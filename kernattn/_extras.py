@@ -10,7 +10,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from kernattn.errors import MissingExtra
+import numpy as np
+
+from kernattn._check import shown
+from kernattn.errors import MissingExtra, ParameterError
 
 __all__ = ["bar", "folder", "has_bar", "require"]
 
@@ -42,10 +45,12 @@ def bar(what: str, progress: bool | None, **how: Any) -> Any:
 
 def has_bar(what: str, progress: bool | None) -> bool:
     """Whether there will be a bar, whose package is missed at once if it is absent."""
-    if progress is False or (progress is None and not sys.stderr.isatty()):
-        return False
-    require("tqdm", "tqdm", _BAR.format(what))
-    return True
+    if progress is not None and not isinstance(progress, bool | np.bool_):
+        raise ParameterError(f"progress must be True, False or None; got {shown(progress)}")
+    wanted = sys.stderr.isatty() if progress is None else bool(progress)
+    if wanted:
+        require("tqdm", "tqdm", _BAR.format(what))
+    return wanted
 
 
 def _missing(package: str, why: str, extra: str) -> MissingExtra:

@@ -18,7 +18,7 @@ from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from kernattn._check import checked_path, checked_target, instance_of, one_of, positive_integer, positive_number, shown
-from kernattn._extras import bar
+from kernattn._extras import bar, has_bar
 from kernattn._files import lock, replace_text, replacing
 from kernattn.errors import FileFormatError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features._base.map import FeatureMap
@@ -102,6 +102,7 @@ def transform_file(
     instance_of("phi", phi, FeatureMap)
     positive_number("every", every)
     block = positive_integer("block", block)
+    has_bar("transform_file", progress)
     place, target = checked_path("source", source), checked_target("out", out)
     if target.suffix.lower() not in SUFFIXES:
         raise ParameterError(f"out must be a file of {', '.join(SUFFIXES)}; got {shown(str(target))}")

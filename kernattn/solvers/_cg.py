@@ -10,7 +10,7 @@ from scipy.linalg import cho_factor, cho_solve
 
 from kernattn._array import Array, Float64, accumulation_dtype, check_floating, constant, frozen, namespace, to_numpy64
 from kernattn._check import boolean, instance_of, one_of, positive_integer, positive_number, shown
-from kernattn._extras import bar
+from kernattn._extras import bar, has_bar
 from kernattn._random import RNG, generator
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import LANDMARKS, Nystrom, nystrom
@@ -180,6 +180,7 @@ def cg(
     ridge, tolerance = positive_number("ridge", ridge), positive_number("tolerance", tolerance)
     positive_integer("max_iterations", max_iterations)
     exact = boolean("exact", exact)
+    has_bar("cg", progress)  # else what it lacks shows after the choice of landmarks
     rows, targets = _checked(x, y)
     source = generator(rng)
     phi = _map(kernel, rows, landmarks, one_of("method", method, LANDMARKS), source)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from kernattn._array import Array, Float64, frozen, like, to_numpy64
 from kernattn._check import boolean, instance_of, positive_integer, positive_number
-from kernattn._extras import bar
+from kernattn._extras import bar, has_bar
 from kernattn._scipy import special
 from kernattn.features import FeatureMap
 from kernattn.solvers._labels import classes_of, labelled
@@ -195,11 +195,13 @@ def logistic(
     instance_of("phi", phi, FeatureMap)
     ridge, tolerance = positive_number("ridge", ridge), positive_number("tolerance", tolerance)
     positive_integer("max_iterations", max_iterations)
+    boolean("intercept", intercept)
+    has_bar("logistic", progress)  # else what it lacks shows after a pass over the blocks
     blocks = labelled(phi, x, y, weights)
     classes = classes_of(blocks)
     wanted = classes[1:] if len(classes) == 2 else classes
     with bar("logistic", progress, unit="step") as shown_steps:
-        problem = Problem(phi, blocks, ridge, boolean("intercept", intercept), backend, shown_steps)
+        problem = Problem(phi, blocks, ridge, bool(intercept), backend, shown_steps)
         fits = [newton(problem, label, tolerance, max_iterations) for label in wanted]
     found = np.stack([fit.found for fit in fits], axis=1)
     steps, converged = max(fit.steps for fit in fits), all(fit.converged for fit in fits)
