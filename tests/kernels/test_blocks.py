@@ -28,14 +28,14 @@ def test_blocks(kernel: ka.kernels.Kernel, xp: Any, lead: tuple[int, ...], monke
     x[..., 2, :] *= 1e200  # a far row
     matrices = []
     for size in (10, 2**18):
-        monkeypatch.setattr("kernattn.kernels._base.BLOCK", size)
+        monkeypatch.setattr("kernattn.kernels._pairwise.BLOCK", size)
         matrices.append(np.asarray(kernel(xp.asarray(x), xp.asarray(y))))
     np.testing.assert_allclose(matrices[0], matrices[1], rtol=1e-13)
     np.testing.assert_allclose(matrices[0][..., 3, 1], kernel.pairs(x[..., 3, :], y[1]), rtol=1e-12)
 
 
 def test_y_that_comes_in_between_is_not_taken_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernattn.kernels._base.BLOCK", 8)
+    monkeypatch.setattr("kernattn.kernels._pairwise.BLOCK", 8)
     x, y = np.random.default_rng(1).standard_normal((2, 40, 2))
     many = [ka.kernels.Gaussian(0.5 + 0.1 * i) for i in range(20)]  # more than are kept
     total = ka.kernels.Sum(tuple(many))(x, y)
@@ -47,7 +47,7 @@ def test_y_that_comes_in_between_is_not_taken_for_another(monkeypatch: pytest.Mo
 def test_matrices_are_symmetric_to_the_last_bit(
     kernel: ka.kernels.Kernel, dtype: type, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernattn.kernels._base.BLOCK", 900)
+    monkeypatch.setattr("kernattn.kernels._pairwise.BLOCK", 900)
     x = np.random.default_rng(2).standard_normal((60, 5)).astype(dtype)
     for matrix in (kernel(x), kernel(x, x.copy())):
         np.testing.assert_array_equal(matrix, matrix.T)

@@ -121,7 +121,7 @@ def test_blocks_of_rows_change_nothing(case, monkeypatch):
     kernel, _ = case
     x, y = rows(5, 2, 11, 4), rows(6, 7, 4)
     whole = kernel(x, y), kernel(x)
-    monkeypatch.setattr("kernattn.kernels._base.BLOCK", 42)  # 3 rows; 2 of 11 are left over
+    monkeypatch.setattr("kernattn.kernels._pairwise.BLOCK", 42)  # 3 rows; 2 of 11 are left over
     for got, wanted in zip((kernel(x, y), kernel(x)), whole, strict=True):
         np.testing.assert_allclose(got, wanted, rtol=1e-7, atol=1e-9)
 
@@ -130,7 +130,7 @@ def test_blocks_of_every_kind(xp, monkeypatch):
     kernel = K.Laplacian() + K.Gaussian()
     x, y = xp.asarray(rows(5, 11, 4), "float32"), xp.asarray(rows(6, 7, 4), "float32")
     whole = to_numpy(kernel(x, y))
-    monkeypatch.setattr("kernattn.kernels._base.BLOCK", 42)
+    monkeypatch.setattr("kernattn.kernels._pairwise.BLOCK", 42)
     np.testing.assert_allclose(to_numpy(kernel(x, y)), whole, rtol=3e-6)
 
 

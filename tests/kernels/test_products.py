@@ -51,8 +51,8 @@ def test_formula(backend, name, n, k, d, c):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("c", [None, 1, 9])
 def test_every_kernel(name, dtype, c, monkeypatch):
-    monkeypatch.setattr("kernattn.kernels._base.COLUMNS", 32)
-    monkeypatch.setattr("kernattn.kernels._base.BLOCK", 32 * 10)
+    monkeypatch.setattr("kernattn.kernels._pairwise.COLUMNS", 32)
+    monkeypatch.setattr("kernattn.kernels._pairwise.BLOCK", 32 * 10)
     kernel = FAMILIES[name][0]
     x, y = (np.abs(rows(i, m, 4, dtype=dtype)) + np.asarray(0.01, dtype) for i, m in ((3, 45), (4, 70)))
     v = rows(5, *((70,) if c is None else (70, c)), dtype=dtype)

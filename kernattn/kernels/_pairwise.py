@@ -1,0 +1,251 @@
+"""How a kernel is evaluated, in blocks of rows: its matrix, entries of it, and products with it."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import replace
+from typing import Any, final
+
+import numpy as np
+
+from kernattn._array import Array, Float64, check_floating, namespace
+from kernattn._check import positive_integer
+from kernattn.errors import DTypeError, EmptyInputError, ShapeError
+from kernattn.kernels._rows import Rows, checked_rows, joined, with_diagonal
+
+__all__ = ["Pairwise"]
+
+BLOCK = 2**18  # entries of a kernel matrix that are computed at a time: they stay in a cache
+COLUMNS = 2**10  # of a block of a matrix that is only multiplied
+
+
+class Pairwise(ABC):
+    """A function of two rows, which are scaled by `input_scale` first."""
+
+    def input_scale(self, d: int) -> Float64:
+        """Return the vector c, float64 of shape (d,), that scales the inputs: x' = c x.
+
+        Parameters
+        ----------
+        d : int
+            Input dimension.
+
+        Returns
+        -------
+        (d,) numpy.ndarray
+            The scale, positive; ones for a kernel that takes its inputs as they are.
+        """
+        return np.ones(positive_integer("d", d))
+
+    @abstractmethod
+    def _evaluate(self, rows: Rows) -> Array:
+        """Return the kernel of scaled rows."""
+
+    @property
+    def _in_one_pass(self) -> bool:
+        """Is `_evaluate` of near rows one function of one measure, `Rows.of`, which a loop may write at once?"""
+        return False
+
+    def check_domain(self, name: str, x: Array) -> None:  # noqa: B027
+        """Raise where a value of x lies outside of the kernel's domain; most kernels take every number.
+
+        Values of traced arrays cannot be looked at.
+
+        Parameters
+        ----------
+        name : str
+            What the error calls x.
+        x : (..., d) array
+            Rows.
+
+        Raises
+        ------
+        ParameterError
+            If a value lies outside.
+        """
+
+    def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
+        """Return the kernel of all pairs (..., n, k) as values times e^log, log (..., n, 1), which no row overflows."""
+        return self._of(rows), rows.xp.zeros_like(rows.x[..., :1])
+
+    def _logs(self, rows: Rows) -> Array:
+        """Return the logarithm of the kernel of all pairs (..., n, k), -inf where it is 0, if it is not signed."""
+        xp, (values, log) = rows.xp, self._log_scaled(rows)
+        return xp.where(values > 0, xp.log(xp.where(values > 0, values, xp.ones_like(values))) + log, -xp.inf)
+
+    @final
+    def _log_scaled_matrix(self, x: Array, y: Array) -> tuple[Array, Array]:
+        """Return the kernel matrix of x (..., n, d) and y (..., k, d) so, of an accumulation dtype."""
+        xp, rows = namespace(x=x, y=y), self._rows(x, y, cross=True)
+        with np.errstate(over="ignore", invalid="ignore"):
+            parts = [self._log_scaled(block) for block in rows.blocks(BLOCK)]
+        values, log = (xp.concat(each, axis=-2) for each in zip(*parts, strict=True))
+        return values, log
+
+    @final
+    def _of(self, rows: Rows) -> Array:
+        with np.errstate(over="ignore", invalid="ignore"):  # a kernel may itself be larger than its dtype can say
+            return rows.scaled(self.input_scale(rows.dim), self._evaluate)
+
+    @final
+    def _rows(self, x: Array, y: Array | None, cross: bool) -> Rows:
+        rows = checked_rows(x, x if y is None else y, cross)
+        self.check_domain("x", x)
+        if y is not None:
+            self.check_domain("y", y)
+        return rows
+
+    @final
+    def __call__(self, x: Array, y: Array | None = None) -> Array:
+        """Return the kernel matrix K_ij = k(x_i, y_j), computed in blocks of rows of x.
+
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows, of a real floating dtype.
+        y : (..., k, d) array, optional
+            Other rows, of the library and dtype of x; leading axes broadcast. Without it y = x, and the diagonal is
+            exactly `diag` of x.
+
+        Returns
+        -------
+        (..., n, k) array
+            The matrix, of the kind, device and dtype of x.
+
+        Raises
+        ------
+        ShapeError
+            If the last axes differ, the leading ones do not broadcast, or an axis is empty.
+        DTypeError
+            If x or y is no array of a real floating dtype, or their dtypes differ.
+        MixedLibraryError
+            If x and y come from two libraries or devices.
+        ParameterError
+            If a value lies outside of the kernel's domain.
+        """
+        rows = self._rows(x, y, cross=True)
+        matrix = self._matrix(rows, x.dtype)
+        return matrix if y is not None else with_diagonal(rows.xp, matrix, self._diagonal(rows, x.dtype))
+
+    @final
+    def _matrix(self, rows: Rows, dtype: Any) -> Array:
+        """Return the matrix (..., n, k): at once where a loop writes it and nothing else, or else in blocks."""
+        xp, at_once = rows.xp, self._in_one_pass and rows.compiled and rows.x.dtype == dtype
+        near = rows.near(self.input_scale(rows.dim)) if at_once else None
+        if near is not None:
+            return self._evaluate(near)
+        parts = (xp.astype(self._of(block), dtype, copy=False) for block in rows.blocks(BLOCK))
+        return joined(xp, parts, rows.x.shape[-2])
+
+    @final
+    def _diagonal(self, rows: Rows, dtype: Any) -> Array:
+        return rows.xp.astype(self._of(rows.own()), dtype, copy=False)  # (..., n)
+
+    @final
+    def matmul(self, x: Array, y: Array | None, v: Array) -> Array:
+        r"""Return K v, :math:`o_i = \sum_j k(x_i, y_j)\, v_j`, in blocks: the matrix K is never held.
+
+        Where the kernel is one function of a product or a distance (Gaussian, Laplacian, Polynomial, Softmax, and
+        Matern of order 1/2, 3/2 and 5/2) a compiled loop multiplies entries in cache; without y each is computed once
+        for both of its rows. Sums and multiples of kernels are products of their members. Errors of entries are those
+        of the matrix; with more than 16 axes, exponents of kernels of a squared distance may err by 16 epsilons in
+        float32, and by 1,024 in float64.
+
+        Parameters
+        ----------
+        x : (n, d) array
+            Rows, of a real floating dtype.
+        y : (k, d) array or None
+            Other rows, of the library and dtype of x; None is y = x.
+        v : (k,) or (k, c) array
+            What the matrix is multiplied by, of that library and dtype.
+
+        Returns
+        -------
+        (n,) or (n, c) array
+            The product, of the kind, device and dtype of x.
+
+        Raises
+        ------
+        ShapeError, EmptyInputError, DTypeError, MixedLibraryError, ParameterError
+            Before any work, if an argument does not fit, or a value lies outside of the kernel's domain.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import kernattn as ka
+        >>> x = np.array([[0.0], [1.0], [3.0]])
+        >>> ka.kernels.Laplacian().matmul(x, None, np.ones(3)).round(4)
+        array([1.4177, 1.5032, 1.1851])
+        """
+        namespace(x=x, v=v)
+        rows = self._rows(x, y, cross=True)
+        _check_values(x, x if y is None else y, v)
+        values = rows.xp.astype(v, rows.x.dtype, copy=False)
+        found = self._multiplied(rows, values[:, None] if v.ndim == 1 else values, y is None)
+        found = rows.xp.astype(found, x.dtype, copy=False)
+        return found[:, 0] if v.ndim == 1 else found
+
+    def _multiplied(self, rows: Rows, v: Array, symmetric: bool) -> Array:
+        """Return K v, (n, c)."""
+        near = rows.near(self.input_scale(rows.dim)) if self._in_one_pass and rows.compiled else None
+        if near is not None:
+            return self._evaluate(replace(near, values=v))
+        xp, n, k = rows.xp, rows.x.shape[0], v.shape[0]
+        diagonal = self._diagonal(rows, rows.x.dtype) if symmetric else None
+        cuts = [slice(j, min(j + COLUMNS, k)) for j in range(0, k, COLUMNS)]
+        columns = [(replace(rows, y=rows.y[cut, :], kept={}), v[cut, :], cut.start) for cut in cuts]
+        step, parts = max(1, BLOCK // min(k, COLUMNS)), []
+        for i in range(0, n, step):
+            here, part = slice(i, min(i + step, n)), 0.0
+            for some, values, j in columns:
+                matrix = self._of(some.block(here))
+                if diagonal is not None:
+                    matrix = with_diagonal(xp, matrix, diagonal[here], i - j)
+                part = part + xp.matmul(matrix, values)
+            parts.append(part)
+        return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
+
+    @final
+    def pairs(self, x: Array, y: Array) -> Array:
+        """Return k(x_i, y_i), the kernel of rowwise pairs; the errors are those of the matrix.
+
+        Parameters
+        ----------
+        x, y : (..., d) array
+            Rows, of one library and one real floating dtype; leading axes broadcast.
+
+        Returns
+        -------
+        (...) array
+            The entries, of the kind, device and dtype of x.
+        """
+        rows = self._rows(x, y, cross=False)
+        return rows.xp.astype(rows.xp.asarray(self._of(rows)), x.dtype, copy=False)
+
+    @final
+    def diag(self, x: Array) -> Array:
+        """Return k(x_i, x_i), the diagonal of the kernel matrix; the errors are those of the matrix.
+
+        Parameters
+        ----------
+        x : (..., n, d) array
+            Rows, of a real floating dtype.
+
+        Returns
+        -------
+        (..., n) array
+            The diagonal, of the kind, device and dtype of x.
+        """
+        return self._diagonal(self._rows(x, None, cross=True), x.dtype)
+
+
+def _check_values(x: Array, y: Array, v: Array) -> None:
+    if x.ndim != 2 or y.ndim != 2:
+        raise ShapeError(f"x and y must be (n, d) and (k, d); got shapes {tuple(x.shape)} and {tuple(y.shape)}")
+    if v.ndim not in (1, 2) or v.shape[0] != y.shape[0]:
+        raise ShapeError(f"v must be ({y.shape[0]},) or ({y.shape[0]}, c); got shape {tuple(v.shape)}")
+    if 0 in tuple(v.shape):
+        raise EmptyInputError(f"v must have no empty axis; got shape {tuple(v.shape)}")
+    if check_floating("v", v) != check_floating("x", x):
+        raise DTypeError(f"x and v must have one dtype; got {x.dtype} and {v.dtype}")
