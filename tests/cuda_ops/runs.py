@@ -99,6 +99,14 @@ def run_key_state(cupy, d=70, e=40, frequencies=40, bare="without projection"):
 
 
 def run_causal(cupy, d=70, e=40, frequencies=40, bare="without projection"):
+    for kind in ("exp_pair", bare):  # z rides along in products
+        spec, q, k, v, ids, mask = arrays(cupy, kind, 150, d, e, frequencies, dtype="bfloat16")
+        k = k * cupy.asarray(np.linspace(1, 30, 150)[:, None].astype(k.dtype))  # chunks that end early
+        v[:, 140:] = np.nan
+        may = oracles.allowed(140, 140, causal=True, key_mask=mask[:, :140])
+        out, *_ = causal(q, k, v, spec, spec, None, cupy.asarray(mask), None, False)
+        got, wanted, size = against_attention(*(x[:, :140] for x in (out, q, k, v)), spec, may)
+        yield got, wanted, 1e3 * size
     for kind in ("exp_pair", "cos", "relu", bare):
         spec, q, k, v, ids, mask = arrays(cupy, kind, 150, d, e, frequencies)
         ids = ids if kind == bare else None

@@ -72,6 +72,18 @@ def test_a_state_belongs_to_the_first_segment(cupy):
         np.testing.assert_allclose(to64(a), to64(b), rtol=2e-5, atol=2e-5)
 
 
+@pytest.mark.parametrize("kind", ["exp", "elementwise"])
+def test_a_segment_that_begins_with_a_slab(cupy, monkeypatch, kind):
+    from kernattn.ops.causal.gpu import causal
+
+    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+    n = 150
+    _, spec, q, k, v = problem(cupy, 1, kind, "float32", n, 5, 7, 37)
+    ids = np.broadcast_to(np.repeat([0, 1, 2], [64, 64, 22]), (2, n))
+    out, *_ = causal(q, k, v, spec, spec, None, None, cupy.asarray(ids), False)
+    assert_close(out, q, k, v, spec, "float32", oracles.allowed(n, n, causal=True, segment_ids=ids))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 @pytest.mark.parametrize("late", [False, True])
 def test_norms_that_differ_inside_a_chunk(cupy, dtype, late):

@@ -12,6 +12,7 @@ import pytest
 
 from cuda_on_cpu import KernelError, RawModule, gxx, sanitizing
 from cuda_on_cpu.mutate import without_one_barrier
+from kernattn.ops._cuda import sources
 
 pytestmark = pytest.mark.skipif(gxx() is None, reason="the emulation builds with g++, which is not on PATH")
 SOURCE = (Path(__file__).parents[1] / "cuda_on_cpu" / "examples.cu").read_text()
@@ -78,6 +79,42 @@ def test_each_barrier_is_needed(monkeypatch):
     lines = SOURCE.splitlines()
     assert all("divergent" in "".join(lines[max(0, line - 5) : line]) for line in survivors)
     assert len(caught) == 4
+
+
+COPIES = """
+extern "C" __global__ void turns(const float* x, float* out, int count) {
+    float* const rooms = reinterpret_cast<float*>(shared_bytes);
+    const auto request = [&](int i) { copy_async(rooms + i % 2 * 256 + threadIdx.x * 4, x + i * 256 + threadIdx.x * 4, true); };
+    float sum = 0.0f;
+    request(0);
+    for (int i = 0; i < count; ++i) {
+        wait_for_copies();
+        __syncthreads();
+        if (i + 1 < count) request(i + 1);
+        for (int j = 0; j < 256; ++j) sum += (threadIdx.x + 1) * rooms[i % 2 * 256 + (threadIdx.x + j) % 256];
+    }
+    out[threadIdx.x] = sum;
+}
+"""
+
+
+def test_copies_that_arrive_too_late_and_too_soon(monkeypatch):
+    device = sources.source("countsketch").split('#line 1 "_cuda/tile.cuh"')[0]
+    x = np.random.default_rng(4).integers(0, 9, size=(5, 256)).astype(np.float32)
+    wanted = x.sum() * np.arange(1, 65)
+
+    def right(source):
+        for seed in SEEDS:
+            monkeypatch.setattr(RawModule, "seed", seed)
+            out = np.zeros(64, np.float32)
+            RawModule(code=device + source).get_function("turns")((1,), (64,), (x, out, np.int32(5)), shared_mem=2048)
+            if not np.array_equal(out, wanted):
+                return False
+        return True
+
+    assert right(COPIES)
+    assert not any(right(source) for _, source in without_one_barrier(COPIES))
+    assert not right(COPIES.replace("i % 2", "i % 1"))  # into the room that others still read
 
 
 @pytest.mark.parametrize(("kernel", "message"), [("divergent", "divergent barrier"), ("missing_lane", "deadlock")])

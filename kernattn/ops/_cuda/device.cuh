@@ -106,18 +106,13 @@ inline void load_matrices(unsigned (&out)[4], const void* row, cuda_on_cpu::Site
     }, site);
 }
 
-// cp.async: 16 bytes to shared memory, zeros where they are not there; a thread's copies are there for itself once it has waited.
+// cp.async: 16 bytes to shared memory, zeros where they are not there; they may arrive at once, and have when the thread has waited.
 inline void copy_async(void* to, const void* from, bool there) {
     if ((reinterpret_cast<std::uintptr_t>(to) | reinterpret_cast<std::uintptr_t>(from)) % 16 != 0 && there)
         cuda_on_cpu::runner.fail("cp.async from or to an address that is not a multiple of 16");
-    cuda_on_cpu::runner.current->copies.push_back({to, there ? from : nullptr});
+    cuda_on_cpu::runner.copy({to, there ? from : nullptr});
 }
-inline void wait_for_copies() {
-    for (const auto& copy : cuda_on_cpu::runner.current->copies)
-        if (copy.from) std::memcpy(copy.to, copy.from, 16);
-        else std::memset(copy.to, 0, 16);
-    cuda_on_cpu::runner.current->copies.clear();
-}
+inline void wait_for_copies() { cuda_on_cpu::runner.wait_for_copies(); }
 
 #else
 

@@ -179,19 +179,6 @@ __device__ __forceinline__ void product(A (&c)[N / 8][4], const E* a, int a_row,
     else product_exact<N, K, a_transposed, b_transposed, apart>(c, a, a_row, b, b_row, columns, depth);
 }
 
-// A is in registers, in the layout of store_pairs(): that of 16-bit operands. Others pass through the warp's rows of a tile.
-template <int N, int K, class E, class A>
-__device__ __forceinline__ void product_of_pairs(A (&c)[N / 8][4], const Pair<E> (&a)[K / 8][2], E* rows, int row_length, const E* b, int b_row) {
-    if constexpr (sizeof(E) == 2) {
-#pragma unroll
-        for (int k = 0; k < K; k += 16) product_step<N, false, 16>(c, {a[k / 8][0], a[k / 8][1], a[k / 8 + 1][0], a[k / 8 + 1][1]}, b, b_row, k, N);
-    } else {
-        store_pairs(rows, row_length, a);
-        __syncwarp();
-        product<N, K, false, false>(c, rows, row_length, b, b_row);
-    }
-}
-
 // ---- reductions -----------------------------------------------------------------------------------------------------------------
 
 template <class A> __device__ __forceinline__ A larger(A x, A y) { return x > y ? x : y; }

@@ -1,3 +1,16 @@
+// A is in registers, in the layout of store_pairs(): that of 16-bit operands. Others pass through the warp's rows of a tile.
+template <int N, int K, class E, class A>
+__device__ __forceinline__ void product_of_pairs(A (&c)[N / 8][4], const Pair<E> (&a)[K / 8][2], E* rows, int row_length, const E* b, int b_row) {
+    if constexpr (sizeof(E) == 2) {
+#pragma unroll
+        for (int k = 0; k < K; k += 16) product_step<N, false, 16>(c, {a[k / 8][0], a[k / 8][1], a[k / 8 + 1][0], a[k / 8 + 1][1]}, b, b_row, k, N);
+    } else {
+        store_pairs(rows, row_length, a);
+        __syncwarp();
+        product<N, K, false, false>(c, rows, row_length, b, b_row);
+    }
+}
+
 // Queries against a state: C rows and EB columns a block; blockIdx.x = entry * row tiles + row tile, blockIdx.y = e block.
 // s (entries of keys, M, e), z (.., M), peak (.., M) or (.., 1). log_z, sign_z: null where normalisers are not wanted.
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 1)

@@ -70,7 +70,9 @@ walk(const X* q, const X* k, const V* v, const Acc* q_scale, const Acc* k_scale,
         w.start_stream();
         w.stop = int(min(n, w.row + slab_rows));
         const long long start = starts_by_slab ? w.keys * static_cast<long long>(slabs) + slab : w.keys;
-        if (start_s) state.load(start_s + start * features * e + column0, start_z + start * features, start_peak + start * peaks, e, w.columns(), w.scaled);
+        const int* const first = segments ? segments + w.key_row() : nullptr;
+        const bool goes_on = !first || w.row == 0 || first[0] == first[-1];
+        if (start_s && goes_on) state.load(start_s + start * features * e + column0, start_z + start * features, start_peak + start * peaks, e, w.columns(), w.scaled);
         else state.reset();
         while (w.row < w.stop) {
             int rows = min(w.stop - w.row, C);

@@ -165,13 +165,10 @@ struct Rows {
         request<C, DB>(tiles.x[1], k + (keys * n + at) * d, d, d, row_of);
         fetched = at;
     }
-    // Before the first chunk, and where the tiles were used for something else.
+    // Before the first chunk, and where the tiles were used for something else; nobody may read them any more.
     __device__ __forceinline__ void start_stream() {
         fetched = -1;
-        if (!STREAM) return;
-        wait_for_copies();
-        __syncthreads();
         turn = 0;
-        request_omega(0);
+        if (STREAM) request_omega(0);
     }
 };

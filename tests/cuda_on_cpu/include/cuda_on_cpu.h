@@ -2,8 +2,9 @@
 //
 // The threads of a block are fibers inside one OS thread; they switch only at barriers, shuffles and other collectives, in an order
 // shuffled by a seed, so that a missing barrier shows as a wrong answer: with an even seed all threads go on together, with an odd one a
-// warp runs ahead of the others as far as it can. Blocks are spread over OpenMP threads. Shared memory starts as
-// NaN. Barriers that only some threads reach, or that they reach at different source lines, are reported.
+// warp runs ahead of the others as far as it can. Asynchronous copies arrive at once or as late as they may. Blocks are spread over
+// OpenMP threads. Shared memory starts as NaN. Barriers that only some threads reach, or that they reach at different source lines, are
+// reported.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -49,8 +50,15 @@ constexpr std::size_t stack_bytes = 1 << 16;
 
 enum class Wait { none, block, warp, finished };
 
-// 16 bytes on their way to shared memory, or zeros: they arrive when the thread waits for them.
-struct Copy { void* to; const void* from; };
+// 16 bytes on their way to shared memory, or zeros.
+struct Copy {
+    void* to;
+    const void* from;
+    void arrive() const {
+        if (from) std::memcpy(to, from, 16);
+        else std::memset(to, 0, 16);
+    }
+};
 
 struct Fiber {
     ucontext_t first;
@@ -89,13 +97,22 @@ struct Runner {
     unsigned barrier_line = 0;
     int vote_sum = 0, vote_result = 0;
     std::string error;
-    std::uint64_t random = 0;
+    std::uint64_t seed = 0, random = 0;
 
     unsigned next_random() {
         random = random * 6364136223846793005ull + 1442695040888963407ull;
         return static_cast<unsigned>(random >> 33);
     }
-    void shuffle(std::vector<int>& items, std::uint64_t seed) {
+    // Where threads are shuffled some copies arrive when they are asked for; the others when the thread waits for them.
+    void copy(const Copy& x) {
+        if (seed != 0 && next_random() % 2) x.arrive();
+        else current->copies.push_back(x);
+    }
+    void wait_for_copies() {
+        for (const Copy& x : current->copies) x.arrive();
+        current->copies.clear();
+    }
+    void shuffle(std::vector<int>& items) {
         for (std::size_t i = items.size(); seed != 0 && i > 1; --i) std::swap(items[i - 1], items[next_random() % i]);
     }
     // Resumes those of order[low .. high) that wait for nothing; was there any?
@@ -106,7 +123,7 @@ struct Runner {
         return any;
     }
     void prepare(dim3 shape);
-    void run_block(dim3 index, std::uint64_t seed);
+    void run_block(dim3 index, std::uint64_t order_seed);
     void resume(Fiber& fiber);
     void leave();
     [[noreturn]] void fail(const std::string& what);
@@ -244,8 +261,9 @@ inline void Runner::prepare(dim3 shape) {
     }
 }
 
-inline void Runner::run_block(dim3 index, std::uint64_t seed) {
+inline void Runner::run_block(dim3 index, std::uint64_t order_seed) {
     block_index = index;
+    seed = order_seed;
     alive = static_cast<int>(order.size());
     arrived = vote_sum = 0;
     random = seed * 0x9e3779b97f4a7c15ull + index.x + 7919ull * index.y + 104729ull * index.z;
@@ -253,7 +271,7 @@ inline void Runner::run_block(dim3 index, std::uint64_t seed) {
     for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<int>(i), fibers[i].wait = Wait::none, fibers[i].copies.clear();
     while (alive > 0) {
         bool progress = false;
-        shuffle(order, seed);
+        shuffle(order);
         if (seed % 2 == 0) {
             progress = run_ready(0, order.size());
         } else {
@@ -261,7 +279,7 @@ inline void Runner::run_block(dim3 index, std::uint64_t seed) {
             std::sort(order.begin(), order.end(), [&](int a, int b) { return fibers[a].warp < fibers[b].warp; });
             std::vector<int> turns(warps.size());
             for (std::size_t i = 0; i < turns.size(); ++i) turns[i] = static_cast<int>(i);
-            shuffle(turns, seed);
+            shuffle(turns);
             for (int turn : turns)
                 while (error.empty() && run_ready(std::min<std::size_t>(turn * warp_size, size), std::min<std::size_t>((turn + 1) * warp_size, size)))
                     progress = true;
