@@ -10,6 +10,7 @@ import pytest
 
 import kernattn as ka
 from kernattn.cli import main
+from kernattn.features import _transform_file
 from kernattn.studies import read_records
 from processes import run_script
 
@@ -199,13 +200,47 @@ def test_bad_usage_is_one_line(argv, capsys):
     assert "--help" in one_line(capsys)
 
 
-def test_interruption(tokens, tmp_path, capsys, monkeypatch):
-    def interrupted(*_):
-        raise KeyboardInterrupt
+def interrupted(*_):
+    raise KeyboardInterrupt
 
-    monkeypatch.setattr("kernattn.studies._presets.attention.measure.Task.trial", interrupted)
-    assert main(words(tokens, tmp_path / "out")) == 130
-    assert "run again" in one_line(capsys)
+
+def test_interruption_tells_what_is_kept(tokens, tmp_path, capsys, monkeypatch):
+    trial = "kernattn.studies._presets.attention.measure.Task.trial"
+    with monkeypatch.context() as patch:
+        patch.setattr(trial, interrupted)
+        assert main(words(tokens, tmp_path / "out")) == 130
+    assert one_line(capsys) == "kernattn: interrupted\n"
+    assert main(words(tokens, tmp_path / "out")) == 0
+    capsys.readouterr()
+    monkeypatch.setattr(trial, interrupted)
+    assert main(words(tokens, tmp_path / "out", "--m", "4", "8")) == 130
+    n = len(read_records(tmp_path / "out"))
+    kept = f"{n} of {2 * n} cells are in {tmp_path / 'out'}, and the same call goes on from there"
+    assert one_line(capsys) == f"kernattn: interrupted; {kept}\n"
+
+
+def test_interruption_of_the_arguments(capsys, monkeypatch):
+    monkeypatch.setattr("kernattn.cli._main.parser", interrupted)
+    assert main([]) == 130
+    assert one_line(capsys) == "kernattn: interrupted\n"
+
+
+def test_interrupted_features(tmp_path, capsys, monkeypatch):
+    rows, out = tmp_path / "rows.npy", tmp_path / "features.npy"
+    np.save(rows, np.ones((5000, 2)))
+    command = ["features", str(rows), str(out), "--kernel", "gaussian", "--num-features", "4"]
+    append, calls = _transform_file._Work.append, []
+
+    def second(work, *given):
+        calls.append(append(work, *given[:2], -1.0))
+        return interrupted() if len(calls) % 2 else None
+
+    monkeypatch.setattr(_transform_file._Work, "append", second)
+    assert main(command) == 130
+    kept = f"what is done is in {out}.partial, and the same call goes on from there"
+    assert one_line(capsys) == f"kernattn: interrupted; {kept}\n"
+    assert main(command) == 0
+    assert np.load(out).shape == (5000, 4)
 
 
 @pytest.mark.parametrize(("module", "package"), [("tqdm", "tqdm"), ("matplotlib", "matplotlib")])
@@ -252,6 +287,7 @@ def absent(name):
 
 metadata.distribution = absent
 from kernattn.cli import main
+from kernattn.features import _transform_file
 assert main(["info"]) == 0
 main(["--version"])
 """
@@ -305,6 +341,19 @@ def test_features_that_are_refused(options, message, tmp_path, capsys, monkeypat
     assert main(["features", "rows.npy", "out.npy", *options]) == 2
     assert message in one_line(capsys)
     assert not list(tmp_path.glob("out*"))
+
+
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [("out.txt", "out must be a file of"), ("none/out.npy", "no directory"), ("map.npz", "must be another file than")],
+)
+def test_a_map_is_saved_only_where_features_can_be_written(out, message, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    np.save("rows.npy", np.ones((5, 3)))
+    draw = ["--kernel", "gaussian", "--num-features", "4", "--map", "map.npz"]
+    assert main(["features", "rows.npy", out, *draw]) == 2
+    assert message in one_line(capsys)
+    assert not list(tmp_path.glob("map*"))
 
 
 @pytest.mark.parametrize(

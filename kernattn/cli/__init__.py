@@ -1,6 +1,9 @@
 """The command line, ``kernattn``: a command a module."""
 
-from kernattn.cli._main import main
+try:
+    from kernattn.cli._main import main
+except KeyboardInterrupt:  # before `main` could say so
+    raise SystemExit(130) from None
 
 __all__ = ["main"]
 

@@ -54,24 +54,23 @@ def add_bench(commands: Any) -> None:
 
 
 def _cases() -> str:
-    """Return the names of the cases, device by device, where their modules can be imported."""
-    from kernattn._dispatch import missing
-    from kernattn.bench import DEVICES, device
+    """Return the names of the cases, device by device."""
+    from kernattn.bench import DEVICES, cases
 
-    here = [name for name in DEVICES if missing(name) is None]
-    return " ".join(f"Cases on device {name}: {', '.join(device(name).cases)}." for name in here)
+    return " ".join(f"Cases on device {name}: {', '.join(cases(name))}." for name in DEVICES)
 
 
 def _bench(options: argparse.Namespace) -> None:
     from kernattn._check import positive_integer
-    from kernattn.bench import bench, device, table, write
+    from kernattn.bench import bench, cases, device, table, write
     from kernattn.errors import ParameterError
 
-    on = device(options.device)
     if options.list:
-        width = max(map(len, on.cases))
-        print(*(f"{name:{width}}  {case.about}" for name, case in on.cases.items()), sep="\n")
+        listed = cases(options.device)
+        width = max(map(len, listed))
+        print(*(f"{name:{width}}  {case.about}" for name, case in listed.items()), sep="\n")
         return
+    on = device(options.device)
     of_cpu = ("what", "scaling", "start", "stream", "asleep", "page")
     if on.name != "cpu" and any(getattr(options, name) for name in of_cpu):
         raise ParameterError(

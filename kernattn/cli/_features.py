@@ -38,7 +38,11 @@ def add_features(commands: Any) -> None:
 def _features(options: argparse.Namespace) -> None:
     from kernattn.features import load, transform_file
     from kernattn.features._tables import table
+    from kernattn.features._transform_file import checked_places
 
+    checked_places(options.source, options.out)
+    same = options.map is not None and options.map.resolve() == options.out.resolve()
+    _refuse(same, f"--map must be another file than OUT; got {options.out} for both")
     draw = {name: getattr(options, name) for name in ("kernel", "num_features", "estimator", "projection", "seed")}
     given = [f"--{name.replace('_', '-')}" for name, value in draw.items() if value is not None]
     kept = load(options.map) if options.map is not None and options.map.exists() else None

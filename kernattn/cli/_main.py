@@ -63,17 +63,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     ...
     0
     """
-    options = parser().parse_args(argv)
     try:
+        options = parser().parse_args(argv)
         options.run(options)
         sys.stdout.flush()
     except BrokenPipeError:  # whoever reads the output has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (KernattnError, OSError) as error:
-        print(f"kernattn: error: {' '.join(str(error).split())}", file=sys.stderr)
+        _tell(f"error: {error}", error)
         return 2
-    except KeyboardInterrupt:
-        print("kernattn: interrupted; what is done goes on when its command is run again", file=sys.stderr)
+    except KeyboardInterrupt as error:
+        _tell("interrupted", error)
         return 130
     return 0
+
+
+def _tell(what: str, error: BaseException) -> None:
+    """Print how a command ended, and what is noted about it, such as where its work is kept, as one line."""
+    parts = (what, *getattr(error, "__notes__", ()))
+    print("kernattn:", "; ".join(" ".join(part.split()) for part in parts), file=sys.stderr)

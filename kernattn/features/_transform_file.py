@@ -24,7 +24,7 @@ from kernattn.errors import FileFormatError, ParameterError, ShapeError, StateMi
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._tables import DELIMITERS, SUFFIXES, Table, table
 
-__all__ = ["transform_file"]
+__all__ = ["checked_places", "transform_file"]
 
 DTYPES = "float32", "float64"
 
@@ -103,11 +103,7 @@ def transform_file(
     positive_number("every", every)
     block = positive_integer("block", block)
     has_bar("transform_file", progress)
-    place, target = checked_path("source", source), checked_target("out", out)
-    if target.suffix.lower() not in SUFFIXES:
-        raise ParameterError(f"out must be a file of {', '.join(SUFFIXES)}; got {shown(str(target))}")
-    if target.exists() and target.samefile(place):
-        raise ParameterError(f"out must be another file than source; got {target} for both")
+    place, target = checked_places(source, out)
     given = table(place, member)
     if phi.dim not in (None, given.columns):
         raise ShapeError(f"source must have d = {phi.dim} columns; {place} has {given.columns}")
@@ -128,6 +124,16 @@ def transform_file(
         _deliver(work.path, target, given.rows)
         work.record.unlink()
     return given.rows
+
+
+def checked_places(source: str | PathLike[str], out: str | PathLike[str]) -> tuple[Path, Path]:
+    """Return both as paths; `out` is of a known kind, can be written, and is another file than `source`."""
+    place, target = checked_path("source", source), checked_target("out", out)
+    if target.suffix.lower() not in SUFFIXES:
+        raise ParameterError(f"out must be a file of {', '.join(SUFFIXES)}; got {shown(str(target))}")
+    if target.exists() and target.samefile(place):
+        raise ParameterError(f"out must be another file than source; got {target} for both")
+    return place, target
 
 
 def _identity(path: Path, member: str | None) -> list[Any]:
@@ -172,8 +178,10 @@ class _Work:
             file.truncate()
             try:
                 yield file
-            except BaseException:
-                if not self.record.exists():  # nothing to go on from
+            except BaseException as error:
+                if self.record.exists():
+                    error.add_note(f"what is done is in {self.path}, and the same call goes on from there")
+                else:
                     self.path.unlink()
                 raise
 

@@ -250,6 +250,9 @@ class Records:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if value is not None and self.done:
+            kept = f"{len(self.done)} of {len(self._cells)} cells are in {self._folder}"
+            value.add_note(f"{kept}, and the same call goes on from there")
         try:
             self._file.close()
         finally:
