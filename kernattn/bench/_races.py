@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from statistics import median, quantiles
 from typing import Any, NamedTuple, Protocol
 
@@ -48,22 +49,31 @@ def race(
     """Time every contestant, and say why one could not run.
 
     Turns alternate `rounds` times, or until `seconds` have passed once each had three. A contestant that runs out of
-    memory leaves, and so does a rival whose first call raises anything.
+    memory leaves, and so does a rival that raises anything.
     """
     repeats: dict[str, int] = {}
     settling: dict[str, Call] = {}
     failed: dict[str, str] = {}
-    for name, call in calls.items():
+
+    def tried(name: str, turn: Call) -> Any:
+        """Return what the turn returns, or None where it fails and the contestant leaves."""
         try:
-            clock.settle(call)
-            taken = _timed(call, 1, clock)
+            return turn()
         except Exception as error:
             if name not in rivals and not _of_memory(error):
                 raise
             failed[name] = "out of memory" if _of_memory(error) else _in_a_line(error)
-            continue
-        repeats[name] = max(1, int(clock.turn / max(taken, 1e-7)))
-        settling[name] = call if taken < clock.long else _nothing
+            return None
+
+    def settled(call: Call, first: Call, count: int) -> float:
+        clock.settle(first)
+        return _timed(call, count, clock) / count
+
+    for name, call in calls.items():
+        taken = tried(name, partial(settled, call, call, 1))
+        if taken is not None:
+            repeats[name] = max(1, int(clock.turn / max(taken, 1e-7)))
+            settling[name] = call if taken < clock.long else _nothing
     times: dict[str, list[float]] = {name: [] for name in repeats}
     enabled = gc.isenabled()
     gc.disable()
@@ -72,13 +82,13 @@ def race(
         for turn in range(rounds):
             if turn >= 3 and clock.seconds(begin, clock.mark()) > seconds:
                 break
-            for name, count in repeats.items():
-                clock.settle(settling[name])
-                times[name].append(_timed(calls[name], count, clock) / count)
+            for name in [name for name in repeats if name not in failed]:
+                taken = tried(name, partial(settled, calls[name], settling[name], repeats[name]))
+                times[name] += [] if taken is None else [taken]
     finally:
         if enabled:
             gc.enable()
-    return {name: _timing(taken) for name, taken in times.items()}, failed
+    return {name: _timing(taken) for name, taken in times.items() if name not in failed}, failed
 
 
 def _nothing() -> None:

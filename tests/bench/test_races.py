@@ -76,6 +76,24 @@ def test_a_rival_that_fails_leaves_and_says_why() -> None:
         race({"ours": broken}, clock, 3, 100.0, rivals=["rival"])
 
 
+def test_a_rival_that_fails_after_some_turns_leaves_too() -> None:
+    clock, called = Clock(), []
+
+    def weak() -> None:
+        called.append(1)
+        clock.now += 1.0
+        if len(called) > 4:
+            raise RuntimeError("worn out")
+
+    def sound() -> None:
+        clock.now += 1.0
+
+    times, failed = race({"ours": sound, "rival": weak}, clock, 5, 100.0, rivals=["rival"])
+    assert {name: time.turns for name, time in times.items()} == {"ours": 5}
+    assert failed == {"rival": "RuntimeError: worn out"}
+    assert len(called) == 5
+
+
 def test_who_runs_out_of_memory_leaves() -> None:
     class OutOfMemoryError(RuntimeError):
         pass

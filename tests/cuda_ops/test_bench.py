@@ -164,3 +164,36 @@ def test_the_command(torch, tmp_path, capsys, monkeypatch):
     assert main([*words.split(), "--rounds", "3", "--out", str(tmp_path)]) == 0
     assert "| features | ours | float32 | 1 | 1 | 64 | 8 | 16 |" in capsys.readouterr().out
     assert sorted(p.name for p in tmp_path.iterdir()) == ["bench-gpu.json", "bench-gpu.md"]
+
+
+def test_rows_of_rivals_that_fail(torch, tmp_path, capsys, monkeypatch):
+    """Whatever a rival does, the other rows are printed and written, and so is why it has no time."""
+
+    def unbuilt(*arguments):
+        raise ImportError("no such kernel")
+
+    def broken(*arguments):
+        raise RuntimeError("an illegal memory access")
+
+    monkeypatch.setattr(peers, "torch_features", unbuilt)
+    monkeypatch.setattr(peers, "cupy_features", lambda *arguments: broken)
+    monkeypatch.setattr(peers, "has_fla", lambda features: True)
+    monkeypatch.setattr(peers, "fla_chunk", unbuilt)
+    gauges = {"bytes": Gauge(lambda: None, 1e12), "flops": Gauge(lambda: None, 1e14)}
+    here = replace(DEVICE, clock=Ticks, gauges=lambda sizes, work: gauges, machine=lambda: "an emulation")
+    monkeypatch.setattr("kernattn.bench.gpu.DEVICE", here)
+    words = "bench --device gpu --cases features causal-elu1 --batch 1 --heads 1 --n 64 --dim 8 --features 16"
+    assert main([*words.split(), "--dtype", "float32", "--rounds", "3", "--out", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    rows = json.loads((tmp_path / "bench-gpu.json").read_text())["races"]
+    assert len(printed) == len(rows) + 2
+    cells = {(row["case"], row["contestant"]): line for row, line in zip(rows, printed[2:], strict=True)}
+    failed = {key: row["failed"] for key, row in zip(cells, rows, strict=True) if "failed" in row}
+    assert failed == {
+        ("features", "torch"): "ImportError: no such kernel",
+        ("features", "cuBLAS and CuPy"): "RuntimeError: an illegal memory access",
+        ("causal-elu1", "flash-linear-attention, no map, no normaliser"): "ImportError: no such kernel",
+    }
+    assert all(f"| {why} |" in cells[key] for key, why in failed.items())
+    measured = {row["contestant"]: row["median_ms"] for row in rows if "failed" not in row}
+    assert measured.keys() == {"ours", "cuBLAS and CuPy, chunked", "torch, chunked", "torch's exact attention"}

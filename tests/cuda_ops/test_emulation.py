@@ -84,7 +84,8 @@ def test_each_barrier_is_needed(monkeypatch):
 COPIES = """
 extern "C" __global__ void turns(const float* x, float* out, int count) {
     float* const rooms = reinterpret_cast<float*>(shared_bytes);
-    const auto request = [&](int i) { copy_async(rooms + i % 2 * 256 + threadIdx.x * 4, x + i * 256 + threadIdx.x * 4, true); };
+    const int own = threadIdx.x * 4;
+    const auto request = [&](int i) { copy_async(rooms + i % 2 * 256 + own, x + i * 256 + own, true); };
     float sum = 0.0f;
     request(0);
     for (int i = 0; i < count; ++i) {

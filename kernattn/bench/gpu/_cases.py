@@ -46,6 +46,19 @@ def _arrays(sizes: Sizes, work: Work, shapes: Sequence[tuple[int, ...]]) -> list
     return [[array(shape) for shape in shapes] for _ in range(_sets(work))]
 
 
+def _rival(make: Callable[[], Call]) -> Call:
+    """Return the pass of a rival, or where it cannot be made one that says why, in the rival's row."""
+    try:
+        return make()
+    except Exception as error:
+        why = error
+
+        def fails() -> Any:
+            raise why
+
+        return fails
+
+
 def _sets(work: Work) -> int:
     """Return how many sets of inputs a pass cycles through, to pass the device's largest cache."""
     import cupy
@@ -66,21 +79,24 @@ def _causal(sizes: Sizes, project: bool) -> Race:
     inputs = _arrays(sizes, work, [(sizes.n, sizes.dim)] * 3)
     found = {}
     if sizes.n % CHUNK == 0:
-        found["cuBLAS and CuPy, chunked"] = _over(inputs, peers.cupy_chunked(omega, sizes.dtype, sizes.dim))
+        composed = partial(peers.cupy_chunked, omega, sizes.dtype, sizes.dim)
+        found["cuBLAS and CuPy, chunked"] = _rival(lambda: _over(inputs, composed()))
     torch = peers.torch_of(sizes.dtype)
     if torch is not None:
         given = [peers.tensors(torch, x) for x in inputs]
         if sizes.n % CHUNK == 0:
-            found["torch, chunked"] = _over(given, whole(torch, omega, given[0][0]))
+            found["torch, chunked"] = _rival(lambda: _over(given, whole(torch, omega, given[0][0])))
         if not project:
             exact = partial(torch.nn.functional.scaled_dot_product_attention, is_causal=True)
             found["torch's exact attention"] = _over(given, exact)
-        fla = peers.fla_chunk(torch, features)
-        if fla is not None:
-            call, prepare = fla
+        if peers.has_fla(features):
             rows = [(sizes.n, features)] * 2 + [(sizes.n, sizes.dim)]
-            ready = [[prepare(x) for x in peers.tensors(torch, y)] for y in _arrays(sizes, work, rows)]
-            found["flash-linear-attention, no map, no normaliser"] = _over(ready, call)
+
+            def fla() -> Call:
+                call, prepare = peers.fla_chunk()
+                return _over([[prepare(x) for x in peers.tensors(torch, y)] for y in _arrays(sizes, work, rows)], call)
+
+            found["flash-linear-attention, no map, no normaliser"] = _rival(fla)
     ours = _over(inputs, lambda q, k, v: causal_linear_attention(q, k, v, phi))
     return Race({"ours": ours, **found}, work, len(inputs))
 
@@ -90,11 +106,12 @@ def _features(sizes: Sizes) -> Race:
     phi = _favor(sizes)
     work = counts.features_work(sizes.tokens, sizes.dim, sizes.features, sizes.itemsize)
     inputs = _arrays(sizes, work, [(sizes.n, sizes.dim)])
-    found = {"cuBLAS and CuPy": _over(inputs, peers.cupy_features(phi.omega, sizes.dtype, sizes.dim))}
+    composed = partial(peers.cupy_features, phi.omega, sizes.dtype, sizes.dim)
+    found = {"cuBLAS and CuPy": _rival(lambda: _over(inputs, composed()))}
     torch = peers.torch_of(sizes.dtype)
     if torch is not None:
         given = [peers.tensors(torch, x) for x in inputs]
-        found["torch"] = _over(given, peers.torch_features(torch, phi.omega, given[0][0]))
+        found["torch"] = _rival(lambda: _over(given, peers.torch_features(torch, phi.omega, given[0][0])))
     return Race({"ours": _over(inputs, phi), **found}, work, len(inputs))
 
 
@@ -123,7 +140,7 @@ def _step(sizes: Sizes, project: bool) -> Race:
         sums = [peers.tensors(torch, (state.s.copy(), state.z[..., None].copy())) for state in held]
         given = [[*peers.tensors(torch, x), *y] for x, y in zip(inputs, sums, strict=True)]
         found["torch, in place"] = _over(given, peers.torch_step(torch))
-        found["torch, in place, in a graph"] = _torch_graph(torch, found["torch, in place"])
+        found["torch, in place, in a graph"] = _rival(lambda: _torch_graph(torch, found["torch, in place"]))
     return Race(found, work, len(inputs))
 
 

@@ -17,6 +17,7 @@ __all__ = [
     "cupy_chunked",
     "cupy_features",
     "fla_chunk",
+    "has_fla",
     "tensors",
     "torch_features",
     "torch_of",
@@ -51,10 +52,13 @@ def tensors(torch: Any, arrays: Sequence[Array]) -> list[Any]:
 # ---- causal linear attention ----
 
 
-def fla_chunk(torch: Any, features: int) -> tuple[Call, Callable[[Any], Any]] | None:
+def has_fla(features: int) -> bool:
+    """Return whether flash-linear-attention is installed and takes so many features."""
+    return find_spec("fla") is not None and features <= 256
+
+
+def fla_chunk() -> tuple[Call, Callable[[Any], Any]]:
     """flash-linear-attention's chunk kernel on given features, without normaliser, and what prepares its inputs."""
-    if find_spec("fla") is None or features > 256:
-        return None
     kernel = import_module("fla.ops.linear_attn").chunk_linear_attn
     return lambda q, k, v: kernel(q, k, v, normalize=False), lambda x: x.transpose(1, 2).contiguous()
 
