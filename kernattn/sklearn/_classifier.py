@@ -5,20 +5,19 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
+from kernattn._array import Array
 from kernattn._check import shown
 from kernattn.errors import ParameterError
-from kernattn.sklearn._inputs import classification, likeliest, rows
-from kernattn.sklearn._on_moments import OnMoments, lowest
-from kernattn.solvers import Moments, Ridge, ridge
+from kernattn.sklearn._inputs import classification
+from kernattn.sklearn._labels import Classifier
+from kernattn.sklearn._least_squares import LeastSquares
 
 __all__ = ["FeatureClassifier"]
 
 
-class FeatureClassifier(ClassifierMixin, OnMoments):
+class FeatureClassifier(Classifier, LeastSquares):
     r"""Least squares on features of labels, :math:`\min_{w, b} \sum_i w_i |y_i - \phi(x_i)^T w - b|^2 + \lambda |w|^2`.
 
     The targets y are 1 for a class and -1 for the others; the class of the largest prediction is taken. It is
@@ -60,29 +59,6 @@ class FeatureClassifier(ClassifierMixin, OnMoments):
     >>> model.predict(np.array([[0.1, 0.2], [2.0, -1.0]]))
     array(['inside', 'outside'], dtype='<U7')
     """
-
-    classes_: Any
-
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        *,
-        lengthscale: Any = None,
-        num_features: int = 256,
-        estimator: str = "auto",
-        projection: Any = None,
-        ridge: Any = None,
-        fit_intercept: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.lengthscale = lengthscale
-        self.num_features = num_features
-        self.estimator = estimator
-        self.projection = projection
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit.
@@ -129,38 +105,8 @@ class FeatureClassifier(ClassifierMixin, OnMoments):
         self._take(X, y, classes, sample_weight, not self._begun)
         return self
 
-    def decision_function(self, X: Any) -> Any:
-        """Return the predictions of the targets.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-
-        Returns
-        -------
-        (n,) or (n, K) array
-            Of two classes, that of the second alone, which is predicted where it is positive.
-        """
-        check_is_fitted(self)
-        x = rows(self, X, reset=False)
+    def _scores(self, x: Array) -> Array:
         return self.solution_.predict(x)
-
-    def predict(self, X: Any) -> Any:
-        """Return the labels of the largest predictions.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-
-        Returns
-        -------
-        (n,) array
-            Labels.
-        """
-        scores = self.decision_function(X)
-        return likeliest(self.classes_, scores)
 
     def _take(self, X: Any, y: Any, classes: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         x, y, weights = classification(self, X, y, sample_weight, first, **options)
@@ -179,6 +125,3 @@ class FeatureClassifier(ClassifierMixin, OnMoments):
         signs = np.where(y[:, None] == known, 1.0, -1.0)
         self._add(x, signs[:, 1] if len(known) == 2 else signs, weights, first)
         self.classes_ = known
-
-    def _solve(self, m: Moments) -> Ridge:
-        return ridge(m, self.ridge, intercept=self.fit_intercept, lowest=lowest(m))

@@ -16,7 +16,7 @@ from kernattn.kernels import KERNELS, Cauchy, Kernel, Laplacian, Polynomial, Sec
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import seed
 
-__all__ = ["Drawing", "accepted", "drawn", "kernel_of", "landmarks_of"]
+__all__ = ["Drawing", "Mapped", "accepted", "drawn", "kernel_of", "landmarks_of"]
 
 BY_AXES = (Cauchy, Laplacian, Sech, SkewedChi2)
 SAMPLE = 2048  # rows that estimators shaped by data look at
@@ -74,14 +74,42 @@ def drawn(estimator: Any, x: Array, weights: Array | None = None) -> FeatureMap:
     )
 
 
-class Drawing(BaseEstimator):
-    """An estimator that has the parameters of a map."""
+class Mapped(BaseEstimator):
+    """An estimator on the features of a map."""
+
+    feature_map_: FeatureMap
 
     @property
     def _accepts(self) -> str | bool:
-        return accepted(self.kernel, self.estimator)
+        """Which sparse rows the map takes."""
+        return False
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = bool(self._accepts)
         return tags
+
+
+class Drawing(Mapped):
+    """An estimator that has the parameters of `drawn`."""
+
+    def __init__(
+        self,
+        kernel: Any = "gaussian",
+        *,
+        lengthscale: Any = None,
+        num_features: int = 256,
+        estimator: str = "auto",
+        projection: Any = None,
+        random_state: Any = None,
+    ) -> None:
+        self.kernel = kernel
+        self.lengthscale = lengthscale
+        self.num_features = num_features
+        self.estimator = estimator
+        self.projection = projection
+        self.random_state = random_state
+
+    @property
+    def _accepts(self) -> str | bool:
+        return accepted(self.kernel, self.estimator)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
-from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._array import like, namespace
-from kernattn.sklearn._inputs import regression, rows
-from kernattn.sklearn._on_moments import OnMoments, lowest
+from kernattn._array import Array, Float64, like, namespace
+from kernattn.sklearn._inputs import rows
+from kernattn.sklearn._on_moments import lowest
+from kernattn.sklearn._regressor import Regressor
 from kernattn.solvers import GaussianProcess, Moments, gp
 
 __all__ = ["FeatureGP"]
 
 
-class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
+class FeatureGP(Regressor):
     r"""A Gaussian process on features, :math:`y = \mu + f(x) + \epsilon` with f of covariance
     :math:`a^2 \phi(x)^T \phi(y)`.
 
@@ -75,57 +75,16 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         amplitude: Any = None,
         random_state: Any = None,
     ) -> None:
-        self.kernel = kernel
-        self.lengthscale = lengthscale
-        self.num_features = num_features
-        self.estimator = estimator
-        self.projection = projection
+        super().__init__(
+            kernel,
+            lengthscale=lengthscale,
+            num_features=num_features,
+            estimator=estimator,
+            projection=projection,
+            random_state=random_state,
+        )
         self.noise = noise
         self.amplitude = amplitude
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw the map, and fit.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : (n,) or (n, c) array_like
-            Targets.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The estimator.
-        """
-        self._take(X, y, sample_weight, True)
-        self.solution_  # noqa: B018
-        return self
-
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Add rows to those that were given before; the first ones draw the map and tell the prior's mean.
-
-        The posterior is made when a prediction is asked for.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : (n,) or (n, c) array_like
-            Targets.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The estimator.
-        """
-        self._take(X, y, sample_weight, not self._begun)
-        return self
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return means of new targets, and their standard deviations on request.
@@ -155,8 +114,7 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
         noise = process.noise**2 if variance.ndim == 2 else process.noise[0] ** 2
         return mean, namespace(x=x).sqrt(variance + like(noise, variance))
 
-    def _take(self, X: Any, y: Any, sample_weight: Any, first: bool) -> None:
-        x, y, weights = regression(self, X, y, sample_weight, first)
+    def _take(self, x: Array, y: Float64, weights: Float64 | None, first: bool) -> None:
         mean = np.average(y, axis=0, weights=weights) if first else self.y_mean_
         self._add(x, y - mean, weights, first)
         self.y_mean_ = mean

@@ -7,21 +7,20 @@ from warnings import warn
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._array import indices, namespace
-from kernattn.features import FeatureMap
+from kernattn._array import Array, indices, namespace
 from kernattn.sklearn._drawn import Drawing, drawn
-from kernattn.sklearn._inputs import beside, classification, likeliest, rows
+from kernattn.sklearn._inputs import beside, classification, rows
+from kernattn.sklearn._labels import Classifier
 from kernattn.solvers import Logistic, logistic
 
 __all__ = ["FeatureLogistic"]
 
 
-class FeatureLogistic(ClassifierMixin, Drawing):
+class FeatureLogistic(Classifier, Drawing):
     r"""Logistic regression on features, :math:`\min \sum_i w_i \log(1 + e^{-t_i f(x_i)}) + \frac{\lambda}{2} |w|^2`.
 
     Here :math:`f(x) = \phi(x)^T w + b`, and t is 1 or -1. It is `kernattn.solvers.logistic`, which passes over the rows
@@ -65,8 +64,6 @@ class FeatureLogistic(ClassifierMixin, Drawing):
            [0., 1.]])
     """
 
-    classes_: Any
-    feature_map_: FeatureMap
     solution_: Logistic
     n_iter_: int
 
@@ -83,15 +80,17 @@ class FeatureLogistic(ClassifierMixin, Drawing):
         max_iter: int = 100,
         random_state: Any = None,
     ) -> None:
-        self.kernel = kernel
-        self.lengthscale = lengthscale
-        self.num_features = num_features
-        self.estimator = estimator
-        self.projection = projection
+        super().__init__(
+            kernel,
+            lengthscale=lengthscale,
+            num_features=num_features,
+            estimator=estimator,
+            projection=projection,
+            random_state=random_state,
+        )
         self.ridge = ridge
         self.fit_intercept = fit_intercept
         self.max_iter = max_iter
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit.
@@ -133,37 +132,8 @@ class FeatureLogistic(ClassifierMixin, Drawing):
         self.feature_map_, self.solution_, self.classes_, self.n_iter_ = phi, fit, fit.classes, fit.iterations
         return self
 
-    def decision_function(self, X: Any) -> Any:
-        """Return the scores f.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-
-        Returns
-        -------
-        (n,) or (n, K) array
-            Of two classes, that of the second alone, which is predicted where it is positive.
-        """
-        check_is_fitted(self)
-        return self.solution_.scores(rows(self, X, reset=False))
-
-    def predict(self, X: Any) -> Any:
-        """Return the likeliest labels.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-
-        Returns
-        -------
-        (n,) array
-            Labels.
-        """
-        scores = self.decision_function(X)
-        return likeliest(self.classes_, scores)
+    def _scores(self, x: Array) -> Array:
+        return self.solution_.scores(x)
 
     def predict_proba(self, X: Any) -> Any:
         """Return the probabilities of the classes.

@@ -10,7 +10,6 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from kernattn._array import Array, Float64
-from kernattn.features import FeatureMap
 from kernattn.sklearn._drawn import Drawing, drawn
 from kernattn.sklearn._inputs import beside
 from kernattn.solvers import Moments, merge, moments
@@ -23,7 +22,6 @@ LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that 
 class OnMoments(Drawing, ABC):
     """An estimator whose fit is a function of moments, which is evaluated when it is first asked for."""
 
-    feature_map_: FeatureMap
     moments_: Moments
 
     @abstractmethod

@@ -66,14 +66,16 @@ class FeaturePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OnMoments):
         whiten: bool = False,
         random_state: Any = None,
     ) -> None:
+        super().__init__(
+            kernel,
+            lengthscale=lengthscale,
+            num_features=num_features,
+            estimator=estimator,
+            projection=projection,
+            random_state=random_state,
+        )
         self.n_components = n_components
-        self.kernel = kernel
-        self.lengthscale = lengthscale
-        self.num_features = num_features
-        self.estimator = estimator
-        self.projection = projection
         self.whiten = whiten
-        self.random_state = random_state
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Draw the map, and fit.

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Any
 
-from sklearn.base import MultiOutputMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn.sklearn._inputs import regression, rows
-from kernattn.sklearn._on_moments import OnMoments, lowest
-from kernattn.solvers import Moments, Ridge, ridge
+from kernattn._array import Array, Float64
+from kernattn.sklearn._inputs import rows
+from kernattn.sklearn._least_squares import LeastSquares
+from kernattn.sklearn._regressor import Regressor
 
 __all__ = ["FeatureRidge"]
 
 
-class FeatureRidge(MultiOutputMixin, RegressorMixin, OnMoments):
+class FeatureRidge(Regressor, LeastSquares):
     r"""Ridge regression on features, :math:`\min_{w, b} \sum_i w_i |y_i - \phi(x_i)^T w - b|^2 + \lambda |w|^2`.
 
     It is `kernattn.solvers.ridge` of the moments of the rows, so rows can come in parts, and memory does not depend on
@@ -54,69 +54,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, OnMoments):
     0.98
     """
 
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        *,
-        lengthscale: Any = None,
-        num_features: int = 256,
-        estimator: str = "auto",
-        projection: Any = None,
-        ridge: Any = None,
-        fit_intercept: bool = True,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.lengthscale = lengthscale
-        self.num_features = num_features
-        self.estimator = estimator
-        self.projection = projection
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.random_state = random_state
-
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw the map, and fit.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : (n,) or (n, c) array_like
-            Targets.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The estimator.
-        """
-        self._take(X, y, sample_weight, True, ensure_min_samples=2)
-        self.solution_  # noqa: B018
-        return self
-
-    def partial_fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Add rows to those that were given before; the first ones draw the map.
-
-        The equations are solved when a prediction is asked for.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : (n,) or (n, c) array_like
-            Targets.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The estimator.
-        """
-        self._take(X, y, sample_weight, not self._begun)
-        return self
+    _least_rows = 2
 
     def predict(self, X: Any) -> Any:
         """Return predictions.
@@ -132,11 +70,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, OnMoments):
             The predictions.
         """
         check_is_fitted(self)
-        x = rows(self, X, reset=False)
-        return self.solution_.predict(x)
+        return self.solution_.predict(rows(self, X, reset=False))
 
-    def _take(self, X: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
-        self._add(*regression(self, X, y, sample_weight, first, **options), first)
-
-    def _solve(self, m: Moments) -> Ridge:
-        return ridge(m, self.ridge, intercept=self.fit_intercept, lowest=lowest(m))
+    def _take(self, x: Array, y: Float64, weights: Float64 | None, first: bool) -> None:
+        self._add(x, y, weights, first)

@@ -5,25 +5,19 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Any, Self
 
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Polynomial
-from kernattn.sklearn._drawn import accepted, drawn, kernel_of, landmarks_of
+from kernattn.sklearn._drawn import Drawing, Mapped, accepted, drawn, kernel_of, landmarks_of
 from kernattn.sklearn._inputs import rows, seed
 
 __all__ = ["NystromFeatures", "PolynomialSketchFeatures", "RandomFeatures"]
 
 
-class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator, ABC):
+class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mapped, ABC):
     """A transformer that draws a map when it is fitted."""
-
-    feature_map_: FeatureMap
-
-    @property
-    def _accepts(self) -> str | bool:
-        return False
 
     @abstractmethod
     def _draw(self, x: Any) -> FeatureMap:
@@ -89,12 +83,11 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = bool(self._accepts)
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
 
-class RandomFeatures(_Features):
+class RandomFeatures(Drawing, _Features):
     r"""Random features of a kernel, :math:`E\,\phi(x)^T \phi(y) = k(x, y)`; see `kernattn.random_features`.
 
     Parameters
@@ -131,27 +124,6 @@ class RandomFeatures(_Features):
     >>> RandomFeatures(num_features=64, random_state=0).fit_transform(x).shape
     (100, 64)
     """
-
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        *,
-        lengthscale: Any = None,
-        num_features: int = 256,
-        estimator: str = "auto",
-        projection: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.lengthscale = lengthscale
-        self.num_features = num_features
-        self.estimator = estimator
-        self.projection = projection
-        self.random_state = random_state
-
-    @property
-    def _accepts(self) -> str | bool:
-        return accepted(self.kernel, self.estimator)
 
     def _draw(self, x: Any) -> FeatureMap:
         return drawn(self, x)
