@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("numba")
 
 from kernattn._parallel import VARIABLE
-from kernattn.bench import Sizes, bench, table, write
+from kernattn.bench import Sizes, bench, cases, table, write
 from kernattn.bench._races import Timing
 from kernattn.bench._rates import Gauge, Rates, Work
 from kernattn.bench._rows import Case, Race
@@ -34,6 +34,7 @@ from kernattn.bench.cpu import (
 from kernattn.bench.cpu._clock import SETTLE, WAKE, HostClock
 from kernattn.cli import main
 from kernattn.errors import ParameterError
+from processes import run_script
 
 TINY = Sizes(n=128, heads=2, dim=16, features=32)
 SAME = (
@@ -41,6 +42,7 @@ SAME = (
     "full",
     "softmax",
     "libraries",
+    "decoder-kept",
     "edges-steps",
     "transforms",
     "chains",
@@ -224,6 +226,18 @@ def test_ridges_on_real_data_tell_the_median_error_beside_the_squared_one() -> N
     assert race.dim == 9
     assert set(race.errors) == set(race.medians) == set(race.calls)
     assert 0.05 < race.medians["ours"]() < 0.2 < race.errors["ours"]() ** 0.5 + 0.2
+
+
+def test_cases_are_listed_without_numba() -> None:
+    code = """
+import sys
+sys.modules["numba"] = sys.modules["llvmlite"] = None
+from kernattn.cli import main
+sys.exit(main(["bench", "--list"]) or main(["bench", "--list", "--device", "gpu"]))
+"""
+    run = run_script(code)
+    assert run.returncode == 0, run.stderr
+    assert [line.split()[0] for line in run.stdout.splitlines()] == [*cases("cpu"), *cases("gpu")]
 
 
 def test_every_case_is_told_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:

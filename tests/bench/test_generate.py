@@ -69,7 +69,7 @@ def test_kept_keys_and_values_however_often_the_step_is_taken() -> None:
 
 
 def test_the_recurrence() -> None:
-    call = ours.recurrent(PARAMS, CONFIG, TOKENS[:3])
+    call = ours.recurrent(PARAMS, CONFIG, TOKENS[:3], elu1())
     twice = np.stack([TOKENS[:3], TOKENS[:3]], axis=1)
     np.testing.assert_allclose(call(), prefill(PARAMS, CONFIG, twice, attention=elu1())[0][:, 1], atol=1e-5)
 

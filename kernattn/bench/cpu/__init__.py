@@ -1,25 +1,23 @@
-"""Races on the CPU: compiled loops against torch, scikit-learn and packages of attention, on as many threads."""
+"""Races on the CPU: compiled loops against torch, scikit-learn and packages of attention, on as many threads.
+
+Its parts are imported when they are asked for: the cases can be listed without Numba.
+"""
 
 from __future__ import annotations
 
-from pathlib import Path
-from platform import python_version
+from typing import TYPE_CHECKING, Any
 
-from kernattn._parallel import threads
-from kernattn.bench._races import Clock
-from kernattn.bench._rows import Device, Row
-from kernattn.bench._sizes import Sizes
-from kernattn.bench._tables import Column, machine, milliseconds, number, over, word
-from kernattn.bench.cpu._cases import CASES
-from kernattn.bench.cpu._clock import HostClock
-from kernattn.bench.cpu._generate import GENERATION, generation
-from kernattn.bench.cpu._page import make_page
-from kernattn.bench.cpu._rates import gauges
-from kernattn.bench.cpu._scaling import SCALING, scaling, scaling_figure
-from kernattn.bench.cpu._scaling_backward import SCALING_BACKWARD, scaling_backward, scaling_backward_figure
-from kernattn.bench.cpu._start import START, start
-from kernattn.bench.cpu._stream import STREAM, stream
-from kernattn.ops._numba.registers import VECTOR
+from kernattn._fork import imported as _imported
+
+if TYPE_CHECKING:
+    from kernattn.bench.cpu._clock import HostClock
+    from kernattn.bench.cpu._device import DEVICE
+    from kernattn.bench.cpu._generate.races import GENERATION, generation
+    from kernattn.bench.cpu._page import make_page
+    from kernattn.bench.cpu._scaling import SCALING, scaling, scaling_figure
+    from kernattn.bench.cpu._scaling_backward import SCALING_BACKWARD, scaling_backward, scaling_backward_figure
+    from kernattn.bench.cpu._start import START, start
+    from kernattn.bench.cpu._stream import STREAM, stream
 
 __all__ = [
     "DEVICE",
@@ -39,46 +37,22 @@ __all__ = [
     "stream",
 ]
 
-
-def _facts(clock: Clock) -> Row:
-    """Return what else times hang on, for every row."""
-    begins = "awake" if clock.turn else "asleep"
-    return {"threads": threads(), "vector_bits": 8 * VECTOR, "clock": HostClock().name, "begins": begins}
-
-
-def _machine() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    where = f"{names[0] if names else 'unknown processor'}, vectors of {8 * VECTOR} bits, threads: {threads()}"
-    where += f" ({HostClock().name}), Python {python_version()}"
-    return machine(where, ("numpy", "numba", "torch", "jax", "scikit-learn", "performer-pytorch", "reformer-pytorch"))
-
-
-DEVICE = Device(
-    name="cpu",
-    cases=CASES,
-    sizes=Sizes(),
-    lengths=(4096,),
-    dtypes=("float32", "float64"),
-    clock=HostClock,
-    gauges=gauges,
-    machine=_machine,
-    facts=_facts,
-    columns=(
-        word("case", "case"),
-        Column("contestant", lambda row: row.get("contestant", f"skipped: {row.get('skipped')}"), False),
-        word("n", "n", right=True),
-        word("heads", "heads", right=True),
-        word("dtype", "dtype", right=True),
-        Column("ms", milliseconds),
-        number("times ours", "ratio", ".2f"),
-        over("over the floor", "over_floor"),
-        number("over its parts in turn", "over_parts", ".2f"),
-        number("squared error", "squared_error", ".2e"),
-        number("median error", "median_error", ".2e"),
-    ),
+_HOMES = (
+    {"DEVICE": "_device", "HostClock": "_clock", "make_page": "_page"}
+    | dict.fromkeys(("GENERATION", "generation"), "_generate.races")
+    | dict.fromkeys(("SCALING", "scaling", "scaling_figure"), "_scaling")
+    | dict.fromkeys(("SCALING_BACKWARD", "scaling_backward", "scaling_backward_figure"), "_scaling_backward")
+    | dict.fromkeys(("START", "start"), "_start")
+    | dict.fromkeys(("STREAM", "stream"), "_stream")
 )
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'kernattn.bench.cpu' has no attribute {name!r}")
+    value = getattr(_imported(f"kernattn.bench.cpu.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

@@ -19,7 +19,7 @@ from typing import Any
 
 from kernattn._files import replace_bytes, replace_text
 from kernattn.bench._tables import Column, table, word
-from kernattn.bench.cpu._generate import GENERATION
+from kernattn.bench.cpu._generate.races import GENERATION
 from kernattn.bench.cpu._mkl import fastest_mkl
 from kernattn.bench.cpu._runs import PARTS, Run, held_to_avx2, unheld
 from kernattn.bench.cpu._scaling import SCALING

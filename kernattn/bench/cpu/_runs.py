@@ -131,8 +131,8 @@ PARTS: dict[str, tuple[Run, ...]] = {
         Run("--stream", 2),
         *(Run(f"--stream --rows {rows} --features {features}", 1) for rows, features in _STREAMS),
     ),
-    "decoder": (Run(f"--rounds 7 --cases {' '.join(DECODERS)}", 1),),
-    "generate": tuple(Run(f"generate --n {steps}", 1) for steps in (784, 3072, 12288)),
+    "decoder": _everywhere(f"--rounds 7 --cases {' '.join(DECODERS)}", threads=(1,)),
+    "generate": _everywhere(*(f"generate --n {steps}" for steps in (784, 3072, 12288)), threads=(1,)),
     "scaling": (Run("--scaling"),),
     "scaling-backward": (Run("--scaling --backward"),),
 }

@@ -19,7 +19,6 @@ from kernattn.bench.cpu._cases import counts
 from kernattn.bench.cpu._cases.inputs import favor, normal, one_thread
 from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
-from kernattn.ops.causal.cpu import CHUNK as OURS
 
 __all__ = [
     "asymmetric",
@@ -78,13 +77,15 @@ def causal_favor(o: Sizes) -> Race:
 
 def causal_hadamard(o: Sizes) -> Race:
     """Causal FAVOR+ by Hadamard chains, against the loop that reads their matrix: 4 d -> 16 d, one head."""
+    from kernattn.ops.causal.cpu import CHUNK
+
     q, k, v = normal(o, (o.n, 4 * o.dim), (o.n, 4 * o.dim), (o.n, o.dim))
     chains: Any = random_features(Softmax(), 4 * o.dim, 16 * o.dim, "positive", "hadamard", rng=o.seed)
     dense = replace(chains, omega=np.asarray(chains.omega))
     maps = {"ours": chains, "ours, dense": dense}
     calls = {name: partial(causal_linear_attention, q, k, v, phi) for name, phi in maps.items()}
     m, sums = 16.0 * o.dim, 6.0 * np.ceil(np.log2(4 * o.dim))
-    flops = m * sums + 4.0 * m * o.dim + (OURS + 1.0) * (m + o.dim)
+    flops = m * sums + 4.0 * m * o.dim + (CHUNK + 1.0) * (m + o.dim)
     work = Work(o.n * 10.0 * o.dim * q.itemsize, o.n * flops, o.n * 2.0 * m, written=float(v.nbytes))
     return Race(calls, work)
 

@@ -19,11 +19,6 @@ from kernattn.bench.cpu._cases.inputs import normal
 from kernattn.features import random_features
 from kernattn.features._polynomial.sketches.weights import products
 from kernattn.kernels import Gaussian, Polynomial
-from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.products import FULL, product
-from kernattn.ops._numba.registers import LINE, ROWS
-from kernattn.ops.hadamard.cpu import chain_features
-from kernattn.ops.hadamard.cpu import hadamard as by_numba
 from kernattn.ops.hadamard.reference import hadamard
 from kernattn.projections import orthogonalize
 
@@ -47,6 +42,8 @@ def _hadamard(o: Sizes, dim: int, features: int) -> Any:
 
 def chains(o: Sizes) -> Race:
     """Features by Hadamard chains, and by a product with their matrix: n x d -> 4 d, by Numba and by the reference."""
+    from kernattn.ops.hadamard.cpu import chain_features
+
     peers.limit_blas()
     (x,) = normal(o, (o.n, o.dim))
     m = 4 * o.dim
@@ -108,6 +105,8 @@ def tensor_srht(o: Sizes) -> Race:
 
     All of them take as many rows at once as the map does.
     """
+    from kernattn.ops.hadamard.cpu import hadamard as by_numba
+
     peers.limit_blas()
     (x,) = normal(o, (o.n, o.dim))
     m, degree = 4096, 3
@@ -150,27 +149,16 @@ def _transformed(phi: Any, transform: Callable[[Array, Any], Array], x: Float64)
     return reduce(np.multiply, factors)
 
 
-@compiled
-def _ours(a, b, c, m, n, inner, loops):  # type: ignore[no-untyped-def]
-    for _ in range(loops):
-        product(a, 0, inner, 1, b, 0, n, c, 0, n, m, n, inner, False, FULL)
-
-
-@compiled
-def _blas(a, b, c, loops):  # type: ignore[no-untyped-def]
-    for _ in range(loops):
-        np.dot(a, b, c)
-
-
 def tiles(o: Sizes, shape: tuple[int, int, int]) -> Race:
     """A product of tiles in cache, over and over in one compiled loop: ours, and SciPy's BLAS as Numba calls it."""
+    from kernattn.bench.cpu._cases.loops import blas, ours, room_of
+
     peers.limit_blas()
     m, n, inner = shape
     a, b = normal(o, (m, inner), (inner, n))
-    room = np.zeros((m + ROWS) * (n + 2 * LINE), o.dtype)
     c = np.zeros((m, n), o.dtype)
     calls = {
-        "ours": partial(_ours, a.reshape(-1), b.reshape(-1), room, m, n, inner, LOOPS),
-        "BLAS": partial(_blas, a, b, c, LOOPS),
+        "ours": partial(ours, a.reshape(-1), b.reshape(-1), room_of(m, n, o.dtype), m, n, inner, LOOPS),
+        "BLAS": partial(blas, a, b, c, LOOPS),
     }
     return Race(calls, Work(flops=LOOPS * 2.0 * m * n * inner))

@@ -6,8 +6,6 @@ import numpy as np
 
 from kernattn.bench._rates import Work
 from kernattn.bench._sizes import Sizes
-from kernattn.ops.causal.cpu import CHUNK as OURS
-from kernattn.ops.key_state_vjp.walks import chunk_of
 
 __all__ = ["linear", "linear_backward", "softmax", "softmax_backward"]
 
@@ -17,8 +15,10 @@ def linear(o: Sizes, features: int, project: bool, inside: bool) -> Work:
 
     Causal, of sums, and inside the chunks of our loop of the products that are not masked.
     """
+    from kernattn.ops.causal.cpu import CHUNK
+
     sums, pairs = 4.0 * features * o.dim, 2.0 * o.n * (features + o.dim)
-    flops = sums + (OURS + 1.0) * (features + o.dim) if inside else min(sums, pairs)
+    flops = sums + (CHUNK + 1.0) * (features + o.dim) if inside else min(sums, pairs)
     flops += 4.0 * features * o.dim if project else 0.0
     return _work(o, 4, 1, o.tokens * flops, o.tokens * 2.0 * features)
 
@@ -29,6 +29,8 @@ def linear_backward(o: Sizes, features: int, project: bool, inside: bool, learn:
     Causal, it forms them in either direction: forwards to sum keys, and to read the sums for queries; backwards to sum
     queries, and to read the sums for keys and for values. Where all queries see all keys, it forms them once.
     """
+    from kernattn.ops.key_state_vjp.walks import chunk_of
+
     directions = 2 if inside else 1
     sums, pairs = (10.0 if inside else 8.0) * features * o.dim, o.n * (6.0 * features + 4.0 * o.dim)
     flops = sums + 3.0 * (chunk_of(False, learn) + 1.0) * (features + o.dim) if inside else min(sums, pairs)

@@ -14,12 +14,16 @@ from kernattn.bench._rows import Case, Race
 from kernattn.bench._sizes import Sizes
 from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import normal
-from kernattn.bench.cpu._generate.counts import Setting, linear
-from kernattn.bench.cpu._generate.ours import recurrent
-from kernattn.features import FeatureMap, elu1
+from kernattn.bench.cpu._generate.in_torch import InTorch
+from kernattn.bench.cpu._generate.ours import cached, recurrent
+from kernattn.features import FeatureMap, elu1, random_features
+from kernattn.kernels import Softmax
 from kernattn.transformer import Config, initial_params
 
 __all__ = ["DECODERS", "step"]
+
+KEPT = 784
+"""Tokens before the one that exact attention takes."""
 
 
 def step(o: Sizes, reuse: bool) -> Race:
@@ -67,21 +71,35 @@ def _torch_step(q: Any, k: Any, v: Any, s: Any, z: Any, reuse: bool) -> Call:
     return cast(Call, torch.inference_mode()(in_place if reuse else pure))
 
 
-def decoded(o: Sizes, batch: int, layers: int) -> Race:
-    """A token of every sequence through a transformer with elu + 1 and heads of 32, the weights once through memory."""
-    dim = 32 * o.heads
-    config = Config(dim=dim, layers=layers, heads=o.heads, vocab=256, length=2)
+def decoded(o: Sizes, batch: int, layers: int, attention: str = "elu1") -> Race:
+    """A token of every sequence through a transformer with heads of 32, the weights once through memory."""
+    dim, m = 32 * o.heads, 32 if attention == "elu1" else o.features
+    config = Config(dim=dim, layers=layers, heads=o.heads, vocab=256, length=KEPT + 1)
     params = initial_params(config, rng=o.seed)
     tokens = np.random.default_rng(o.seed).integers(256, size=batch)
-    state = 4.0 * layers * batch * dim * 33
+    others = {"NumPy, its products alone": _products(params, config, batch)}
+    if attention == "exact":
+        k, v = normal(o, *2 * [(batch, o.heads, KEPT, 32)])
+        ours = cached(params, config, tokens, k, v)
+        if peers.have("torch"):
+            ways = InTorch(params, config).cached(tokens, k, v, KEPT + 1)
+            others |= {f"torch, {way}": call for way, call in ways.items()}
+        written, read, flops, functions = 2.0 * dim, 2.0 * KEPT * dim, 4.0 * KEPT * dim, float(o.heads * KEPT)
+    else:
+        phi: FeatureMap = elu1() if attention == "elu1" else random_features(Softmax(), 32, m, rng=o.seed)
+        ours = recurrent(params, config, tokens, phi)
+        projected = 0.0 if attention == "elu1" else 4.0 * m * dim
+        written = read = o.heads * m * 33.0
+        flops, functions = projected + 4.0 * m * dim, 2.0 * m * o.heads
+    every = batch * layers  # rows that attend
+    weights = sum(x.size for name, x in params.items() if not name.startswith("embed"))
     work = Work(
-        4.0 * sum(x.size for name, x in params.items() if not name.startswith("embed")) + 2 * state,
-        batch * (linear(Setting(1, layers, o.heads)) + 2.0 * dim * 256),
-        6.0 * layers * batch * dim,  # exponentials of elu + 1, and the nonlinearity between the two last matrices
-        written=state,
+        4.0 * (weights + every * (read + written)),
+        every * (24.0 * dim**2 + flops) + 2.0 * batch * dim * 256,
+        every * (functions + 4.0 * dim),  # exponentials of attention, and the nonlinearity between two matrices
+        written=4.0 * every * written,
     )
-    alone = _products(params, config, batch)
-    return Race({"ours": recurrent(params, config, tokens), "NumPy, its products alone": alone}, work, dim=32)
+    return Race({"ours": ours, **others}, work, dim=32)
 
 
 def _products(params: Any, config: Config, batch: int) -> Call:
@@ -102,9 +120,17 @@ def _products(params: Any, config: Config, batch: int) -> Call:
     return call
 
 
+def _decoder(batch: int, layers: int, attention: str, told: str) -> Case:
+    make = partial(decoded, batch=batch, layers=layers, attention=attention)
+    return Case(make, n=1, told=f"sequences: {batch}, layers: {layers}, {told}")
+
+
 DECODERS = {
-    f"decoder-{batch}x{layers}": Case(
-        partial(decoded, batch=batch, layers=layers), n=1, told=f"sequences: {batch}, layers: {layers}"
+    f"decoder{name}-{batch}x{layers}": _decoder(batch, layers, attention, told)
+    for name, attention, told in (
+        ("", "elu1", "elu + 1"),
+        ("-favor", "favor", "FAVOR+"),
+        ("-kept", "exact", f"{KEPT} keys and values kept"),
     )
     for batch in (1, 32)
     for layers in (8, 16)

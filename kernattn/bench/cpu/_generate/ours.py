@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from kernattn._array import Array
 from kernattn.attention import lsh_attention, softmax_attention
 from kernattn.bench._races import Call
-from kernattn.features import elu1
+from kernattn.features import FeatureMap
 from kernattn.transformer import Config, Decoder, State, forward
 from kernattn.transformer._attention import KeysValues
 from kernattn.transformer._ends import counted, embedded, output
@@ -23,9 +23,9 @@ __all__ = ["cached", "hashed", "prefix", "recurrent", "whole"]
 CHUNK, ROUNDS = 32, 1
 
 
-def recurrent(params: Params, config: Config, tokens: NDArray[Any]) -> Call:
-    """Return a step of `Decoder` with elu + 1, of a token (B,)."""
-    decoder = Decoder(params, config, attention=elu1())
+def recurrent(params: Params, config: Config, tokens: NDArray[Any], phi: FeatureMap) -> Call:
+    """Return a step of `Decoder` with a map, of a token (B,)."""
+    decoder = Decoder(params, config, attention=phi)
     decoder.prefill(tokens[:, None])
     return _again(decoder, tokens)
 

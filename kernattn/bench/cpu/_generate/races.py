@@ -20,6 +20,7 @@ from kernattn.bench.cpu._clock import HostClock
 from kernattn.bench.cpu._generate import ours
 from kernattn.bench.cpu._generate.counts import Setting, cached, linear, prefixes, whole
 from kernattn.bench.cpu._generate.in_torch import InTorch
+from kernattn.features import elu1
 from kernattn.ops._numba.registers import VECTOR
 from kernattn.transformer import Config, initial_params
 from kernattn.transformer._parts import Params
@@ -54,6 +55,7 @@ GENERATION = (
     number("times ours", "ratio", ".4g"),
     Column("at equal rates", _bound),
     number("GFLOP/s", "gflops", ".3g"),
+    word("bits", "vector_bits", right=True),
     word("threads", "threads", right=True),
 )
 
@@ -140,7 +142,7 @@ def _means(
     config = Config(dim=s.dim, layers=s.layers, heads=s.heads, vocab=VOCAB, length=s.steps + 1)
     params, rng = initial_params(config), np.random.default_rng(0)
     tokens = rng.integers(VOCAB, size=max(s.steps, *batches))
-    linears = {_Key(RECURRENT, batch): ours.recurrent(params, config, tokens[:batch]) for batch in batches}
+    linears = {_Key(RECURRENT, batch): ours.recurrent(params, config, tokens[:batch], elu1()) for batch in batches}
     if s.steps > ALONE:
         return raced(linears)
     torch = InTorch(params, config) if peers.have("torch") else None

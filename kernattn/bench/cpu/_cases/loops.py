@@ -1,0 +1,31 @@
+"""A product of tiles in cache, over and over in one compiled loop."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernattn._array import Array
+from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.products import FULL, product
+from kernattn.ops._numba.registers import LINE, ROWS
+
+__all__ = ["blas", "ours", "room_of"]
+
+
+def room_of(m: int, n: int, dtype: str) -> Array:
+    """Return what `ours` writes m x n sums into."""
+    return np.zeros((m + ROWS) * (n + 2 * LINE), dtype)
+
+
+@compiled
+def ours(a, b, c, m, n, inner, loops):
+    for _ in range(loops):
+        product(a, 0, inner, 1, b, 0, n, c, 0, n, m, n, inner, False, FULL)
+
+
+@compiled
+def blas(a, b, c, loops):
+    for _ in range(loops):
+        np.dot(a, b, c)

@@ -1,0 +1,59 @@
+"""What is raced on the CPU, and how."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from platform import python_version
+
+from kernattn._parallel import threads
+from kernattn.bench._races import Clock
+from kernattn.bench._rows import Device, Row
+from kernattn.bench._sizes import Sizes
+from kernattn.bench._tables import Column, machine, milliseconds, number, over, word
+from kernattn.bench.cpu._cases import CASES
+from kernattn.bench.cpu._clock import HostClock
+from kernattn.bench.cpu._rates import gauges
+from kernattn.ops._numba.registers import VECTOR
+
+__all__ = ["DEVICE"]
+
+
+def _facts(clock: Clock) -> Row:
+    """Return what else times hang on, for every row."""
+    begins = "awake" if clock.turn else "asleep"
+    return {"threads": threads(), "vector_bits": 8 * VECTOR, "clock": HostClock().name, "begins": begins}
+
+
+def _machine() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    where = f"{names[0] if names else 'unknown processor'}, vectors of {8 * VECTOR} bits, threads: {threads()}"
+    where += f" ({HostClock().name}), Python {python_version()}"
+    return machine(where, ("numpy", "numba", "torch", "jax", "scikit-learn", "performer-pytorch", "reformer-pytorch"))
+
+
+DEVICE = Device(
+    name="cpu",
+    cases=CASES,
+    sizes=Sizes(),
+    lengths=(4096,),
+    dtypes=("float32", "float64"),
+    clock=HostClock,
+    gauges=gauges,
+    machine=_machine,
+    facts=_facts,
+    columns=(
+        word("case", "case"),
+        Column("contestant", lambda row: row.get("contestant", f"skipped: {row.get('skipped')}"), False),
+        word("n", "n", right=True),
+        word("heads", "heads", right=True),
+        word("dtype", "dtype", right=True),
+        Column("ms", milliseconds),
+        number("times ours", "ratio", ".2f"),
+        over("over the floor", "over_floor"),
+        number("over its parts in turn", "over_parts", ".2f"),
+        number("squared error", "squared_error", ".2e"),
+        number("median error", "median_error", ".2e"),
+    ),
+)
