@@ -100,6 +100,39 @@ def test_rejections_where_there_is_nothing(draw):
         assert abs(z) < 3, (level, np.mean(values < level))
 
 
+@pytest.mark.statistical
+@pytest.mark.parametrize("test", ["mmd", "hsic"])
+def test_rejections_of_few_rows_with_many_features(test):
+    """The eigenvalues of few rows are more spread than those of the law: without correction hsic never rejects here."""
+    rng = np.random.default_rng(6)
+    phi, psi = (ka.random_features(ka.kernels.Gaussian(0.3), dim=3, num_features=m, rng=m) for m in (128, 64))
+
+    def p_value():
+        x, y = rng.standard_normal((2, 50, 3))
+        if test == "mmd":
+            return ka.solvers.mmd(ka.solvers.moments(phi, x), ka.solvers.moments(phi, y)).p_value
+        return ka.solvers.hsic(ka.solvers.moments(phi, x, psi(y))).p_value
+
+    values = np.array([p_value() for _ in range(500)])
+    for level in (0.5, 0.1, 0.05, 0.01):
+        assert abs(np.sum(values < level) - 500 * level) < 3.3 * np.sqrt(500 * level * (1 - level)), level
+
+
+def test_where_no_permutation_changes_the_statistic():
+    """Features that are orthogonal in all rows tell nothing."""
+    phi = ka.features.relu()
+    x, y = np.split(np.eye(16), 2)
+    assert ka.solvers.mmd(ka.solvers.moments(phi, x), ka.solvers.moments(phi, y)).p_value == 1.0
+    assert ka.solvers.hsic(ka.solvers.moments(phi, np.eye(8), np.random.default_rng(0).random((8, 2)))).p_value == 1.0
+
+
+def test_p_values_know_no_unit():
+    x, y = np.random.default_rng(7).random((2, 40, 5))
+    phi = ka.features.relu()
+    pairs = [[ka.solvers.moments(phi, unit * rows) for rows in (x, y)] for unit in (1.0, 1e-90, 1e90)]
+    np.testing.assert_allclose([ka.solvers.mmd(*pair).p_value for pair in pairs], ka.solvers.mmd(*pairs[0]).p_value)
+
+
 def test_differences_are_found():
     rng = np.random.default_rng(5)
     x = rng.standard_normal((400, 3))
