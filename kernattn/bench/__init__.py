@@ -5,17 +5,46 @@ The devices' own parts are imported when `device` is asked for them: the races o
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from importlib import import_module
 
 from kernattn._dispatch import missing
-from kernattn.bench._rows import Device, bench
+from kernattn.bench._rows import Case, Device, bench
 from kernattn.bench._sizes import Sizes
 from kernattn.bench._tables import table, write
 from kernattn.errors import BackendUnavailable, ParameterError
 
-__all__ = ["DEVICES", "Device", "Sizes", "bench", "device", "table", "write"]
+__all__ = ["DEVICES", "Case", "Device", "Sizes", "bench", "cases", "device", "table", "write"]
 
 DEVICES = ("cpu", "gpu")
+
+
+def cases(name: str) -> Mapping[str, Case]:
+    """Return what can be raced on a device, on any machine.
+
+    Parameters
+    ----------
+    name : {"cpu", "gpu"}
+        The device.
+
+    Returns
+    -------
+    mapping of str to Case
+        The cases by name; ``case.about`` says in a line what a case races.
+
+    Raises
+    ------
+    ParameterError
+        If `name` is another one.
+
+    Examples
+    --------
+    >>> from kernattn.bench import cases
+    >>> cases("cpu")["one-head"].about
+    'One head of 8 n tokens, causal elu + 1: all threads against one.'
+    """
+    found: Mapping[str, Case] = import_module(f"kernattn.bench.{_known(name)}._cases").CASES
+    return found
 
 
 def device(name: str) -> Device:
@@ -44,13 +73,17 @@ def device(name: str) -> Device:
     >>> list(device("cpu").cases)[:2]
     ['causal-elu1', 'causal-favor']
     """
-    if name not in DEVICES:
-        raise ParameterError(f"device must be one of {', '.join(DEVICES)}; got {name!r}")
-    reason = missing(name)
+    reason = missing(_known(name))
     if reason is not None:
         raise BackendUnavailable(f"the benchmark of device {name!r} cannot run here: {reason}")
     found: Device = import_module(f"kernattn.bench.{name}").DEVICE
     return found
+
+
+def _known(name: str) -> str:
+    if name not in DEVICES:
+        raise ParameterError(f"device must be one of {', '.join(DEVICES)}; got {name!r}")
+    return name
 
 
 def __dir__() -> list[str]:
