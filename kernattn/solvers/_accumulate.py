@@ -94,13 +94,14 @@ def accumulate(
     if not isinstance(given, Iterable) or hasattr(given, "shape"):
         raise ParameterError(f"blocks must be an iterable of blocks of rows; got {shown(given)}")
     path = None if checkpoint is None else checked_target("checkpoint", checkpoint)
-    total, place = (None, Place(0, 0, "")) if path is None or not path.exists() else _resumed(path, phi, products)
-    here, found, saved = Place(0, 0, ""), None, monotonic()
+    begin = Place(0, 0, "", products)
+    total, place = (None, begin) if path is None or not path.exists() else _resumed(path, phi, products)
+    here, found, saved = begin, None, monotonic()
     with bar("accumulate", progress, unit="row", unit_scale=True) as shown_rows:
         for i, block in enumerate(blocks):
             with _named(i):
                 found = checked_rows(phi, *_parts(block), products, backend)
-                here = Place(i + 1, here.rows + len(found.y), "")
+                here = here._replace(blocks=i + 1, rows=here.rows + len(found.y))
                 if here.blocks > place.blocks:
                     part = sums_of(found)
                     total = part if total is None else add_to(total, part)
@@ -141,8 +142,8 @@ def _resumed(path: Path, phi: FeatureMap, products: str) -> tuple[Moments, Place
     total, place = read(path, phi)
     if place.blocks == 0:
         raise StateMismatchError(f"{path} holds moments, but no place in a stream: it is no checkpoint")
-    if products == "float64" != total.products:
-        raise StateMismatchError(f"{path} holds products in {total.products}; products must be that, got {products}")
+    if place.products != products:
+        raise StateMismatchError(f"{path} is of a stream whose products are {place.products}; got products={products}")
     return total, place
 
 

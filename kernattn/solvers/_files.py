@@ -17,7 +17,7 @@ from kernattn.solvers._moments import PRODUCTS, Moments
 
 __all__ = ["Place", "load_moments", "read", "save_moments", "store"]
 
-FORMAT = "kernattn moments 2"
+FORMAT = "kernattn moments 3"
 
 
 class Place(NamedTuple):
@@ -26,6 +26,7 @@ class Place(NamedTuple):
     blocks: int
     rows: int
     last: str  # digest of the last block
+    products: str  # as they were asked for: those of float64 rows are in float64 in any case
 
 
 def save_moments(m: Moments, path: str | PathLike[str]) -> None:
@@ -44,7 +45,7 @@ def save_moments(m: Moments, path: str | PathLike[str]) -> None:
         If an argument does not fit, or there is no such directory.
     """
     instance_of("m", m, Moments)
-    store(m, Place(0, 0, ""), path)
+    store(m, Place(0, 0, "", m.products), path)
 
 
 def load_moments(path: str | PathLike[str], phi: FeatureMap) -> Moments:
@@ -124,7 +125,8 @@ def _checked_place(header: Any) -> Place:
     kinds["place"] = list
     if not isinstance(header, dict) or {k: type(v) for k, v in header.items()} != kinds:
         raise FileFormatError(f"its description must have {', '.join(kinds)}; got {shown(header)}")
-    if [type(part) for part in header["place"]] != [int, int, str] or header["products"] not in PRODUCTS:
+    place = [type(part) for part in header["place"]]
+    if place != [int, int, str, str] or not {header["products"], header["place"][3]} <= {*PRODUCTS}:
         raise FileFormatError(f"its description holds values that are not allowed: {shown(header)}")
     if min(header["n"], header["targets"], *header["place"][:2]) < 0 or header["vector"] > header["targets"]:
         raise FileFormatError(f"its description holds sizes that are not allowed: {shown(header)}")

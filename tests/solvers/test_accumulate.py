@@ -103,11 +103,20 @@ def test_other_streams_are_refused(tmp_path):
     ka.solvers.save_moments(ka.solvers.moments(PHI, X), path)
     with pytest.raises(StateMismatchError, match="no checkpoint"):
         ka.solvers.accumulate(PHI, BLOCKS, checkpoint=path)
-    path.unlink()
-    single = [tuple(part.astype("f4") for part in block) for block in BLOCKS]
-    ka.solvers.accumulate(PHI, single, checkpoint=path, products="float32")
-    with pytest.raises(StateMismatchError, match="products in float32"):
-        ka.solvers.accumulate(PHI, single, checkpoint=path)
+
+
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+def test_other_products_are_refused(tmp_path, dtype):
+    """Products of float64 rows are in float64 in any case: a later block may hold others."""
+    path, blocks = tmp_path / "c.npz", [tuple(part.astype(dtype) for part in block) for block in BLOCKS]
+    for products, other in (("float32", "float64"), ("float64", "float32")):
+        whole = ka.solvers.accumulate(PHI, blocks, products=products)
+        with pytest.raises(Killed):
+            ka.solvers.accumulate(PHI, until(3, blocks), checkpoint=path, every=1e-9, products=products)
+        with pytest.raises(StateMismatchError, match=f"products are {products}; got products={other}"):
+            ka.solvers.accumulate(PHI, blocks, checkpoint=path, products=other)
+        assert_same(ka.solvers.accumulate(PHI, blocks, checkpoint=path, products=products), whole, exact=True)
+        path.unlink()
 
 
 def test_refusals(tmp_path):
