@@ -30,8 +30,8 @@ EXACT = {"nsz", "contract"}
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """No interpreter lock, and division by zero as in IEEE 754."""
 
-PARTS = ("_numba/*.py", "*/*loops.py", "ends.py", "kinds.py")
-"""Where code stands that loops of other files compile, seen from `kernattn/ops`."""
+PARTS = ("ops/_numba/*.py", "ops/ends.py", "ops/kinds.py", "ops/*/*loops.py", "transformer/*/*loops.py")
+"""Where code stands that loops of other files compile, seen from `kernattn`."""
 
 intrinsic: Any = numba.extending.intrinsic
 overload: Any = numba.extending.overload
@@ -56,9 +56,9 @@ def inner_exact(loop: Callable[..., Any]) -> Callable[..., Any]:
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
     """Return the state of all files whose code, or whose numbers, are compiled into loops elsewhere."""
-    ops = Path(__file__).parents[1]
-    files = sorted(file for parts in PARTS for file in ops.glob(parts))
-    return tuple((str(file.relative_to(ops)), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    package = Path(__file__).parents[2]
+    files = sorted(file for parts in PARTS for file in package.glob(parts))
+    return tuple((str(file.relative_to(package)), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 
 _PARTS = _stamp()

@@ -15,12 +15,11 @@ import numpy as np
 
 from kernattn.ops._numba.compile import compiled, inner
 from kernattn.ops._numba.crew import close, offer_of, open_, taken
-from kernattn.ops._numba.elementary import exponential
 from kernattn.ops._numba.memory import aligned, pad, window
 from kernattn.ops._numba.products import FULL, product, register_block
 from kernattn.ops._numba.registers import LINE, ROWS, VECTOR
 from kernattn.ops.step.loops import advance_heads
-from kernattn.transformer._decoding.rows_loops import activated, added, normed
+from kernattn.transformer._decoding.rows_loops import activated, added, exponentials, normed
 
 __all__ = ["KEYS", "WIDE", "decode"]
 
@@ -74,15 +73,16 @@ def _heads(x, x_row, rows, skip, heads, d, turns, y):
 
 
 @inner
-def _exact(q, k, v, count, sizes, cache_k, cache_v, capacity, lengths, out, memory):
+def _exact(q, k, v, count, sizes, cache_k, cache_v, capacity, lengths, out, parts, memory):
     """Attend to all keys of each sequence, after the new one is put beside them."""
     kv, group, d = sizes[3], sizes[2] // sizes[3], sizes[4]
-    scale, zero = q.dtype.type(1 / math.sqrt(d)), q.dtype.type(0)
+    scale = q.dtype.type(1 / math.sqrt(d))
     row, wide = capacity, pad(d, KEYS)
     tall = _tall(group)
     queries = window(memory, 0, tall * d)
     total = window(memory, tall * d, tall * wide)
     scores = window(memory, tall * (d + wide), tall * row)
+    normalisers = window(memory, tall * (d + wide + row), group)
     for h in range(count * kv):
         t, begin = lengths[h // kv], h * capacity * d
         panel = begin + t // KEYS * KEYS * d + t % KEYS
@@ -94,20 +94,11 @@ def _exact(q, k, v, count, sizes, cache_k, cache_v, capacity, lengths, out, memo
         for p in range(0, t + 1, KEYS):
             product(queries, 0, d, 1, cache_k, begin + p * d, KEYS, scores, p, row, group, KEYS, d, False, FULL)
         for g in range(group):
-            s = window(scores, g * row, t + 1)
-            highest = s[0]
-            for i in range(t + 1):
-                highest = s[i] if s[i] > highest else highest
-            for i in range(t + 1):
-                s[i] = exponential(s[i] - highest)
+            normalisers[g] = exponentials(window(scores, g * row, row), t + 1, parts)
         product(scores, 0, row, 1, cache_v, begin, d, total, 0, wide, group, d, t + 1, False, FULL)
         for g in range(group):
-            s = window(scores, g * row, t + 1)
-            normaliser = zero
-            for i in range(t + 1):
-                normaliser += s[i]
             for i in range(d):
-                out[(h * group + g) * d + i] = total[g * wide + i] / normaliser
+                out[(h * group + g) * d + i] = total[g * wide + i] / normalisers[g]
 
 
 @inner
@@ -130,7 +121,7 @@ def _sequences(sizes, eps, weights, maps, capacity, memories, places, lengths, t
         table[2 * rows * kv + i] = i
         table[2 * rows * kv + rows * heads + i] = i
     across, wide = pad((heads + 2 * kv) * d, WIDE), 3 * pad(dim, WIDE) + 2 * pad(hidden, WIDE) + pad(columns, WIDE)
-    scratch = _tall(heads // kv) * (d + pad(d, KEYS) + capacity)
+    scratch = _tall(heads // kv) * (d + pad(d, KEYS) + capacity + 1)
     memory = aligned(tall * (wide + across + 2 * (heads + kv) * d) + LINE + scratch, weights)
     arguments = (sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out)
     _through(*(arguments + (table, memory, low, high)))  # noqa: RUF005
@@ -196,7 +187,7 @@ def _through(sizes, eps, weights, maps, capacity, memories, places, lengths, tur
             size = rows * kv * capacity * d
             cache_k = window(memories, s_at + low * kv * capacity * d, size)
             cache_v = window(memories, z_at + low * kv * capacity * d, size)
-            _exact(q, k, v, rows, sizes, cache_k, cache_v, capacity, window(lengths, low, rows), attended, spare)
+            _exact(q, k, v, rows, sizes, cache_k, cache_v, capacity, window(lengths, low, rows), attended, parts, spare)
         at = _times(weights, at, attended, joined, rows, joined, dim, more, width)
         added(rows_x, more, rows * width)
         at = normed(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)

@@ -8,11 +8,11 @@ import numpy as np
 
 from kernattn.ops._numba.compile import inner
 from kernattn.ops._numba.elementary import exponential
-from kernattn.ops._numba.memory import window
+from kernattn.ops._numba.memory import pad, window
 from kernattn.ops._numba.registers import lanes
 from kernattn.ops._numba.vectors import every, load, store, where
 
-__all__ = ["ACTIVATIONS", "activated", "added", "normed"]
+__all__ = ["ACTIVATIONS", "activated", "added", "exponentials", "normed"]
 
 ACTIVATIONS = "relu", "gelu", "gelu_tanh", "swiglu"
 """In the order of their numbers."""
@@ -49,6 +49,34 @@ def activated(kind, x, gate, size):
             g = load(gate, i)
             y = y * g / (exponential(g * -1.0) + 1.0)
         store(y, x, i)
+
+
+@inner
+def exponentials(x, size, parts):
+    """Turn numbers into e^(x - their largest) and return their sum; the rest of x's last pair of vectors gets 0."""
+    width, zero = lanes(x), x.dtype.type(0)
+    end = pad(size, 2 * width)
+    for i in range(size, end):
+        x[i] = -np.inf
+    a, b = load(x, 0), load(x, width)
+    for i in range(2 * width, end, 2 * width):
+        c, d = load(x, i), load(x, i + width)
+        a, b = where(c > a, c, a), where(d > b, d, b)
+    store(where(b > a, b, a), parts, 0)
+    highest = parts[0]
+    for i in range(1, width):
+        highest = parts[i] if parts[i] > highest else highest
+    a = b = every(load(x, 0), zero)
+    for i in range(0, end, 2 * width):
+        c, d = exponential(load(x, i) - highest), exponential(load(x, i + width) - highest)
+        store(c, x, i)
+        store(d, x, i + width)
+        a, b = a + c, b + d
+    store(a + b, parts, 0)
+    total = zero
+    for i in range(width):
+        total += parts[i]
+    return total
 
 
 @inner

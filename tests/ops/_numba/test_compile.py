@@ -2,8 +2,10 @@
 
 import importlib
 import pkgutil
+import re
 import signal
 import threading
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ from numba.core.errors import TypingError
 
 import kernattn.ops
 import kernattn.transformer._decoding
-from kernattn.ops._numba.compile import compiled, inner
+from kernattn.ops._numba.compile import _PARTS, compiled, inner
 from kernattn.ops._numba.memory import aligned, window
 from kernattn.ops._numba.parts import Part, makes_arrays
 
@@ -30,6 +32,15 @@ def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
         loop = compiled(double)
         assert loop(1.5) == 3
         assert sum(loop.stats.cache_hits.values()) == hits
+
+
+def test_a_loop_is_out_of_date_when_any_file_changes_whose_code_it_may_hold():
+    package = Path(kernattn.__file__).parent
+    marked = re.compile(r"^@(inner|inner_exact|overload|intrinsic)\b", re.MULTILINE)
+    files = [file for file in package.rglob("*.py") if marked.search(file.read_text(encoding="utf-8"))]
+    parts = {str(file.relative_to(package)) for file in files}
+    assert {"ops/_numba/products.py", "transformer/_decoding/rows_loops.py"} <= parts
+    assert parts <= {name for name, *_ in _PARTS}
 
 
 def test_an_interrupt_comes_through_while_a_loop_goes_on_loading(monkeypatch):
