@@ -52,6 +52,10 @@ class Attends(ABC):
         """Return the attention of whole sequences."""
 
     @abstractmethod
+    def holds(self) -> type[LayerState]:
+        """Return of which class that is which is remembered."""
+
+    @abstractmethod
     def remembered(self, k: Array, v: Array, mask: Array | None) -> LayerState:
         """Return what later queries need of keys and values."""
 
@@ -77,6 +81,9 @@ class Exact(Attends):
 
     def whole(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
         return softmax_attention(q, k, v, causal=causal, key_mask=mask, pattern=self.pattern)
+
+    def holds(self) -> type[LayerState]:
+        return KeysValues
 
     def remembered(self, k: Array, v: Array, mask: Array | None) -> LayerState:
         return KeysValues(k, v, mask)
@@ -108,6 +115,9 @@ class Linear(Attends):
             return causal_linear_attention(q, k, v, self.phi, key_mask=mask)[0]
         return linear_attention(q, k, v, self.phi, key_mask=mask)
 
+    def holds(self) -> type[LayerState]:
+        return LinearState
+
     def remembered(self, k: Array, v: Array, mask: Array | None) -> LayerState:
         return key_state(k, v, self.phi, key_mask=mask)
 
@@ -137,6 +147,9 @@ class Own(Attends):
             "attention by a function knows whole sequences only; prefill, step, generate and a memory take exact "
             f"attention, a causal pattern or a feature map; got {shown(self.function)}"
         )
+
+    def holds(self) -> type[LayerState]:
+        raise self._refuse()
 
     def remembered(self, k: Array, v: Array, mask: Array | None) -> LayerState:
         raise self._refuse()

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernattn._array import Array, dtype_name, namespace, placement
-from kernattn._check import instance_of
+from kernattn._check import instance_of, shown
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
-from kernattn.transformer._attention import Attends, Kind, Memory, attends
+from kernattn.transformer._attention import Attends, Exact, KeysValues, Kind, LayerState, Memory, attends
 from kernattn.transformer._config import Config
 from kernattn.transformer._params import checked_params
 from kernattn.transformer._parts import Params
 from kernattn.transformer._positions import limit
 
-__all__ = ["check_indices", "check_mask", "check_steps", "checked", "largest", "present"]
+__all__ = ["check_held", "check_indices", "check_mask", "check_steps", "checked", "largest", "one_token", "present"]
 
 
 def checked(
@@ -51,9 +51,31 @@ def checked(
         raise ParameterError(f"memory is for a config with cross=True, which needs it; got cross={config.cross}")
     if memory is not None:
         instance_of("memory", memory, Memory)
-        if len(memory.layers) != config.layers:
-            raise StateMismatchError(f"memory must be of {config.layers} layers; got {len(memory.layers)}")
+        check_held("memory", config, how, memory.layers)
     return how
+
+
+def check_held(
+    of: str,
+    config: Config,
+    how: Sequence[Attends],
+    layers: Sequence[LayerState],
+    lead: tuple[int, ...] | None = None,
+) -> None:
+    """Raise unless layers hold what they remember: of sequences (lead), where these have to be as many."""
+    if len(layers) != len(how):
+        raise StateMismatchError(f"{of} must be of {len(how)} layers; got {len(layers)}")
+    heads = (config.key_heads,) if config.key_heads == config.heads else (config.key_heads, 1)
+    for layer, (each, held) in enumerate(zip(how, layers, strict=True)):
+        if not isinstance(held, each.holds()):
+            raise StateMismatchError(f"layer {layer} must hold {each.holds().__name__}; got {type(held).__name__}")
+        if lead is None:
+            continue
+        *shape, _, d = held.v.shape if isinstance(held, KeysValues) else held.s.shape
+        if (*shape, d) != (*lead, *heads, config.head_width):
+            raise StateMismatchError(
+                f"layer {layer} must hold heads {(*lead, *heads)} of {config.head_width}; got {tuple(shape)} of {d}"
+            )
 
 
 def check_indices(name: str, x: Array, size: int) -> None:
@@ -67,9 +89,21 @@ def check_mask(mask: Array | None, lead: tuple[int, ...]) -> None:
         raise ShapeError(f"key_mask must be bool {tuple(lead)}; got {dtype_name(mask)}{tuple(mask.shape)}")
 
 
-def check_steps(config: Config) -> None:
+def one_token(name: str, x: Array, vectors: bool = False) -> Array:
+    """Return a token (...), or a vector (..., inputs), as a sequence of one."""
+    if not hasattr(x, "shape") or len(x.shape) < vectors:
+        raise DTypeError(f"{name} must be an array of a token of each sequence; got {shown(x)}")
+    return x[..., None, :] if vectors else x[..., None]
+
+
+def check_steps(config: Config, how: Sequence[Attends]) -> None:
     if not config.causal or config.output == "classes":
         raise ParameterError(f"steps are for a causal config whose output is not of classes; got {config!r}")
+    for each in how:
+        if isinstance(each, Exact) and each.pattern is not None and not each.pattern._static:
+            raise ParameterError(
+                f"steps take patterns whose rows stay as they are when tokens follow; got {shown(each.pattern)}"
+            )
 
 
 def present(config: Config, x: Array, lengths: Array) -> Array:

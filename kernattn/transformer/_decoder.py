@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
+from kernattn._array import Array, check_floating
 from kernattn._check import instance_of
 from kernattn._dispatch import missing
 from kernattn.attention import LinearState
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
-from kernattn.transformer._attention import Exact, KeysValues, Kind, Linear, attends
-from kernattn.transformer._checks import check_indices, check_steps
+from kernattn.transformer._attention import Exact, Kind, Linear, attends
+from kernattn.transformer._checks import check_held, check_indices, check_steps
 from kernattn.transformer._config import Config
 from kernattn.transformer._ends import embedded
 from kernattn.transformer._model import State, prefill
@@ -59,6 +59,8 @@ class Decoder:
     feature maps memory does not grow; exact attention keeps keys and values. A sequence has the same bits whatever
     other sequences stand beside it. `generate` decodes by it where it can.
 
+    If you change the arrays of `params` later, make a new Decoder: prompts and embeddings are still read from them.
+
     Parameters
     ----------
     params : dict of arrays
@@ -91,13 +93,13 @@ class Decoder:
     def __init__(self, params: Params, config: Config, *, attention: Kind | Sequence[Kind] = None) -> None:
         instance_of("config", config, Config)
         checked_params(params, config)
-        check_steps(config)
+        self._how = attends(attention, config.layers)
+        check_steps(config, self._how)
         if (reason := unfit(params, config, attention)) is not None:
             raise ParameterError(f"a Decoder cannot take the steps of this model: {reason}; step can")
         from kernattn.transformer._decoding import packing
 
-        self._params, self._config, self._attention = params, config, attention
-        self._how = attends(attention, config.layers)
+        self._params, self._config, self._attention = dict(params), config, attention
         specs = [(how.phi.query_spec, how.phi.key_spec) if isinstance(how, Linear) else None for how in self._how]
         self._maps = packing.packed_maps(specs, config.head_width)  # type: ignore[arg-type]
         self._weights = packing.packed_weights(params, config)
@@ -150,43 +152,40 @@ class Decoder:
         from kernattn.transformer._decoding.memories import Memories
 
         instance_of("state", state, State)
-        if len(state.layers) != self._config.layers:
-            raise StateMismatchError(f"state must be of {self._config.layers} layers; got {len(state.layers)}")
-        self._lead = tuple(state.positions.shape)
-        self._positions = np.array(state.positions, np.int64).reshape(-1)
-        count = len(self._positions)
-        kept = [self._taken_over(layer, each) for layer, each in enumerate(state.layers)]
+        lead = tuple(state.positions.shape)
+        check_held("state", self._config, self._how, state.layers, lead)
+        positions = np.array(state.positions, np.int64).reshape(-1)
+        count = len(positions)
+        kept = [self._taken_over(layer, each, lead, count) for layer, each in enumerate(state.layers)]
         exact = [each for each in kept if not isinstance(each, LinearState)]
-        self._lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
-        self._furthest, self._longest = int(self._positions.max()), int(self._lengths.max())
-        room = FIRST_ROOM
-        while exact and room <= self._longest:
+        lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
+        if not all(np.array_equal(each[2], lengths) for each in exact):
+            raise StateMismatchError("layers of exact attention must have seen equally many tokens")
+        room, longest = FIRST_ROOM, int(lengths.max())
+        while exact and room <= longest:
             room *= 2
         heads, d = count * self._config.key_heads, self._config.head_width
-        self._memories = Memories(self._maps, heads, d, room if exact else 0)
+        memories = Memories(self._maps, heads, d, room if exact else 0)
         for layer, each in enumerate(kept):
             if isinstance(each, LinearState):
-                self._memories.keep_sums(layer, each)
+                memories.keep_sums(layer, each)
             else:
-                k, v, lengths = each
-                self._memories.keep(layer, k[:, :room], v[:, :room])
-                if not np.array_equal(lengths, self._lengths):
-                    raise StateMismatchError("layers of exact attention must have seen equally many tokens")
+                memories.keep(layer, *(part[:, :room] for part in each[:2]))
+        self._lead, self._positions, self._lengths, self._memories = lead, positions, lengths, memories
+        self._furthest, self._longest = int(positions.max()), longest
 
-    def _taken_over(self, layer: int, state: Any) -> Any:
+    def _taken_over(self, layer: int, state: Any, lead: tuple[int, ...], count: int) -> Any:
         """Return sums, or keys and values (B h, n, d) with those that are there first, and how many (B,)."""
-        how, count, heads = self._how[layer], len(self._positions), self._config.key_heads
+        how, heads = self._how[layer], self._config.key_heads
         if isinstance(how, Linear):
-            if not isinstance(state, LinearState) or state.fingerprint != how.phi.fingerprint:
-                raise StateMismatchError(f"layer {layer} must hold sums of {how.phi!r}; got {type(state).__name__}")
+            if state.fingerprint != how.phi.fingerprint:
+                raise StateMismatchError(f"layer {layer} must hold sums of {how.phi!r}; got those of another map")
             return state
-        if not isinstance(state, KeysValues):
-            raise StateMismatchError(f"layer {layer} must hold keys and values; got {type(state).__name__}")
         n, d = state.k.shape[-2:]
         k, v = (np.ascontiguousarray(part, np.float32).reshape(count * heads, n, d) for part in (state.k, state.v))
         if state.mask is None:
             return k, v, np.full(count, n)
-        shape = (*self._lead, n)  # type: ignore[misc]
+        shape = (*lead, n)
         there = np.broadcast_to(np.asarray(state.mask).reshape(*shape), shape).reshape(count, n)
         order = np.repeat(np.argsort(~there, axis=-1, kind="stable"), heads, axis=0)[..., None]
         return np.take_along_axis(k, order, axis=1), np.take_along_axis(v, order, axis=1), there.sum(axis=-1)
@@ -223,12 +222,16 @@ class Decoder:
             raise ShapeError(f"x must be {wanted}; got {x.shape}")
         if c.vocab is not None:
             check_indices("x", x, c.vocab)
+        else:
+            check_floating("x", x)
         most = limit(c)
         if most is not None and self._furthest >= most:
             raise ParameterError(f"the token must stand before position {most}, the most that the config has")
         count = len(self._positions)
         at = self._positions[:, None]
         given = x.reshape(count, 1) if c.vocab is not None else x.reshape(count, 1, -1).astype(np.float32)
+        if types is not None and np.shape(types) != self._lead:
+            raise ShapeError(f"types must be {self._lead}; got {np.shape(types)}")
         rows = embedded(self._params, c, given, at, None if types is None else np.asarray(types).reshape(count, 1))
         by = turns(c, at, rows)
         turned = NOTHING if by is None else np.concatenate([by.cos, by.sin], axis=-1).reshape(-1)
@@ -241,8 +244,8 @@ class Decoder:
             self._memories.places, self._lengths, turned, rows.reshape(-1), out.reshape(-1),
             *crew(max(1, count // FEWEST), self._weights.size * count * SECONDS_PER_WEIGHT),
         )  # fmt: skip
-        self._positions += 1
-        self._lengths += 1
+        self._positions = self._positions + 1
+        self._lengths = self._lengths + 1
         self._furthest += 1
         self._longest += 1
         return out.reshape(*self._lead, columns)

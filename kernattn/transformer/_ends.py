@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernattn._array import Array, namespace, placement
-from kernattn.errors import ParameterError
+from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._checks import check_indices
 from kernattn.transformer._config import Config
 from kernattn.transformer._parts import Params, linear, norm
@@ -17,7 +17,10 @@ def embedded(params: Params, config: Config, x: Array, positions: Array, types: 
     rows = linear(params, "embed.inputs", x) if config.vocab is None else taken(params["embed.tokens"], x)
     if config.types:
         kinds = namespace(x=x).zeros_like(positions) if types is None else types
+        namespace(x=x, types=kinds)
         check_indices("types", kinds, config.types)
+        if kinds.shape != positions.shape:
+            raise ShapeError(f"types must be as many as the tokens; got shapes {kinds.shape} and {positions.shape}")
         rows = rows + taken(params["embed.types"], kinds)
     elif types is not None:
         raise ParameterError("types are for a config that has some; got types with types=0")

@@ -12,7 +12,7 @@ from kernattn._array import Array, Float64, indices, namespace, to_numpy64
 from kernattn._check import finite_number, instance_of, positive_integer, shown, whole_number
 from kernattn._extras import bar
 from kernattn._random import RNG, generator
-from kernattn.errors import ParameterError
+from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._attention import Kind, Memory
 from kernattn.transformer._config import Config
 from kernattn.transformer._decoder import Decoder, unfit
@@ -82,6 +82,8 @@ def generate(
     ------
     DTypeError, ShapeError, ParameterError, StateMismatchError, MixedLibraryError
         Before any work, if an argument does not fit, or prompts and steps are more than the positions of the config.
+    ParameterError
+        If the largest logit of a token is infinite or NaN.
     MissingExtra
         If progress is asked for and tqdm is not installed.
 
@@ -150,6 +152,8 @@ def _check(
     if stop is not None and whole_number("stop", stop) >= config.vocab:
         raise ParameterError(f"stop must be a token from 0 to {config.vocab - 1}; got {stop}")
     namespace(prompt=prompt)
+    if prompt.ndim < 1:
+        raise ShapeError(f"prompt must be (..., n); got shape {tuple(prompt.shape)}")
     most = limit(config)
     if most is not None and prompt.shape[-1] + steps - 1 > most:
         raise ParameterError(
@@ -161,12 +165,17 @@ def _drawn(
     logits: Float64, uniform: Float64, temperature: float, top_k: int | None, top_p: float | None
 ) -> NDArray[np.int64]:
     """Return tokens (...) of logits (..., vocab), each by its own uniform number."""
+    top = np.max(logits, axis=-1, keepdims=True)
+    if not np.all(np.isfinite(top)):
+        raise ParameterError(f"params must give logits of which one is the largest; got {top[~np.isfinite(top)][0]}")
     if temperature == 0:
         most_likely: NDArray[np.int64] = np.argmax(logits, axis=-1)
         return most_likely
     order = np.argsort(-logits, axis=-1, kind="stable")
-    ranked = np.take_along_axis(logits, order, axis=-1) / temperature
-    weights = np.exp(ranked - ranked[..., :1])
+    with np.errstate(
+        over="ignore"
+    ):  # what a small temperature puts infinitely far below the most likely is never drawn
+        weights = np.exp((np.take_along_axis(logits, order, axis=-1) - top) / temperature)
     if top_k is not None:
         weights[..., top_k:] = 0
     if top_p is not None:

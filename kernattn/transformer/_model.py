@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kernattn._array import Array, namespace
+from kernattn._array import Array, dtype_name, namespace
 from kernattn._check import instance_of
-from kernattn.errors import ParameterError, ShapeError, StateMismatchError
+from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.transformer._attention import Kind, LayerState, Memory, attends
-from kernattn.transformer._checks import check_mask, check_steps, checked, largest, present
+from kernattn.transformer._checks import check_held, check_mask, check_steps, checked, largest, one_token, present
 from kernattn.transformer._config import Config
 from kernattn.transformer._ends import counted, embedded, mean, output
 from kernattn.transformer._layers import alone, crossing_of, heads_mask, heads_of, through
@@ -125,7 +125,7 @@ def remember(
 
     Raises
     ------
-    DTypeError, ShapeError, ParameterError, MixedLibraryError
+    DTypeError, ShapeError, EmptyInputError, ParameterError, MixedLibraryError
         If an argument does not fit.
 
     Examples
@@ -144,8 +144,12 @@ def remember(
     if not config.cross:
         raise ParameterError("remember is for a config with cross=True; got cross=False")
     namespace(params=beside, rows=rows)
-    if rows.ndim < 2 or rows.shape[-1] != config.dim:
-        raise ShapeError(f"rows must be (..., n, {config.dim}); got shape {tuple(rows.shape)}")
+    if rows.ndim < 2 or rows.shape[-1] != config.dim or rows.dtype != beside.dtype:
+        raise ShapeError(
+            f"rows must be (..., n, {config.dim}) of {dtype_name(beside)}; got {dtype_name(rows)}{tuple(rows.shape)}"
+        )
+    if 0 in rows.shape:
+        raise EmptyInputError(f"rows must not be empty; got shape {tuple(rows.shape)}")
     check_mask(key_mask, rows.shape[:-1])
     mask = heads_mask(config, key_mask)
     layers: list[LayerState] = []
@@ -177,7 +181,8 @@ def prefill(
     x : (..., n) integer array, or (..., n, inputs) array
         Tokens, or vectors.
     attention : None, Pattern or FeatureMap, or a list of them
-        As in `forward`; patterns are those that rows of any number have.
+        As in `forward`; patterns are those of any length whose rows stay as
+        they are when tokens follow: not `bigbird`.
     lengths : (...) integer array, optional
         Tokens of each prompt, at the beginning of its row, where they are of unequal length.
     types : (..., n) integer array, optional
@@ -211,7 +216,7 @@ def prefill(
     """
     mask = None if lengths is None else present(config, x, lengths)
     how = checked(params, config, x, attention, mask, memory)
-    check_steps(config)
+    check_steps(config, how)
     if lengths is not None and any(getattr(each, "pattern", None) is not None for each in how):
         raise ParameterError("a pattern counts tokens from the end: prompts must be of one length; got lengths")
     of_heads = heads_mask(config, mask)
@@ -224,7 +229,7 @@ def prefill(
 
     rows = embedded(params, config, x, counted(config, x), types)
     rows = through(params, config, rows, turns(config, counted(config, x), rows), attending, crossing_of(how, memory))
-    after = counted(config, x)[..., -1] + 1 if lengths is None else lengths
+    after = (counted(config, x) + 1)[..., -1] if lengths is None else lengths
     return output(params, config, rows), State(tuple(layers), after, memory)
 
 
@@ -273,12 +278,15 @@ def step(
     --------
     See `prefill`.
     """
+    instance_of("config", config, Config)
     instance_of("state", state, State)
-    x = x[..., None] if config.vocab is not None else x[..., None, :]
+    x, types = one_token("x", x, config.vocab is None), None if types is None else one_token("types", types)
     how = checked(params, config, x, attention, None, state.memory)
-    check_steps(config)
-    if len(state.layers) != config.layers:
-        raise StateMismatchError(f"state must be of {config.layers} layers; got {len(state.layers)}")
+    check_steps(config, how)
+    check_held("state", config, how, state.layers, tuple(state.positions.shape))
+    lead = tuple(x.shape[:-1] if config.vocab is not None else x.shape[:-2])
+    if lead != tuple(state.positions.shape):
+        raise ShapeError(f"x must be of sequences {tuple(state.positions.shape)}, as the state is; got {lead}")
     most = limit(config)
     if most is not None and largest(state.positions) >= most:
         raise ParameterError(f"the token must stand before position {most}, the most that the config has")
@@ -290,6 +298,6 @@ def step(
         return out
 
     at = state.positions[..., None]
-    rows = embedded(params, config, x, at, None if types is None else types[..., None])
+    rows = embedded(params, config, x, at, types)
     rows = through(params, config, rows, turns(config, at, rows), attending, crossing_of(how, state.memory))
-    return output(params, config, rows)[..., 0, :], State(tuple(layers), state.positions + 1, state.memory)
+    return output(params, config, rows)[..., 0, :], State(tuple(layers), (at + 1)[..., 0], state.memory)

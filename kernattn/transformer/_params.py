@@ -162,12 +162,13 @@ def checked_params(
     if missing or more:
         told = [f"{what} {', '.join(names[:5])}" for what, names in (("lack", missing), ("hold", more)) if names]
         raise ParameterError(f"params must be those of the config, as shapes(config) tells; they {' and '.join(told)}")
-    namespace(params=params[next(iter(wanted))])
+    first = params[next(iter(wanted))]
     dtypes = set()
     for name, shape in wanted.items():
+        namespace(params=first, **{name: params[name]})
         dtypes.add(check_floating(name, params[name]))
         if tuple(params[name].shape) != shape:
             raise ShapeError(f"params[{name!r}] must be {shape}; got shape {tuple(params[name].shape)}")
     if len(dtypes) > 1:
         raise DTypeError(f"params must be of one dtype; got {', '.join(sorted(dtypes))}")
-    return params[next(iter(wanted))]
+    return first

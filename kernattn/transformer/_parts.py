@@ -42,7 +42,8 @@ def feed_forward(params: Params, config: Config, name: str, x: Array) -> Array:
     xp, up = namespace(x=x), linear(params, f"{name}.up", x)
     if config.activation == "swiglu":
         gate = linear(params, f"{name}.gate", x)
-        up = up * gate / (1 + xp.exp(-gate))
+        small = xp.exp(xp.where(gate > 0, -gate, gate))  # 1 at most: nothing overflows, in gradients neither
+        up = up * gate * xp.where(gate > 0, xp.ones_like(small), small) / (1 + small)
     elif config.activation == "relu":
         up = xp.where(up > 0, up, xp.zeros_like(up))
     elif config.activation == "gelu":

@@ -25,8 +25,9 @@ def limit(config: Config) -> int | None:
 
 
 def taken(table: Array, at: Array) -> Array:
-    """Return rows of a table (rows, d) at indices (...): (..., d)."""
+    """Return rows of a table (rows, d) at indices (...) of any width: (..., d)."""
     xp = namespace(table=table)
+    at = xp.astype(at, xp.arange(1).dtype, copy=False)
     return xp.reshape(xp.take(table, xp.reshape(at, (-1,)), axis=0), (*at.shape, table.shape[-1]))
 
 

@@ -73,6 +73,11 @@ class Pattern(ABC):
         """Return intervals of tokens as they stand, for all heads or for each; None where that takes other orders."""
         return None
 
+    @property
+    def _static(self) -> bool:
+        """Do earlier tokens that a row sees stay the same when tokens follow?"""
+        return True
+
     def plan(self, n: int, l: int | None = None, *, causal: bool = False) -> Plan:  # noqa: E741
         """Return the plan for n queries of l tokens, n by default; it is made once, and kept.
 

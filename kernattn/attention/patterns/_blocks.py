@@ -56,6 +56,10 @@ class BigBird(IntervalPattern):
     seed: int
     heads: int
 
+    @property
+    def _static(self) -> bool:
+        return False
+
     def _heads(self, n: int, length: int) -> tuple[Head, ...]:
         numbers, runs = _blocks(n, length, self.block)
         last = -(-length // self.block) - 1

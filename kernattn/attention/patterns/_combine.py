@@ -26,6 +26,10 @@ class _Pair(Pattern):
     a: Pattern
     b: Pattern
 
+    @property
+    def _static(self) -> bool:
+        return self.a._static and self.b._static
+
     def _plain(self, n: int, length: int) -> tuple[Intervals, ...] | None:
         a, b = self.a._plain(n, length), self.b._plain(n, length)
         if a is None or b is None:
@@ -115,6 +119,10 @@ class PerHead(Pattern):
     """One pattern for each head."""
 
     patterns: tuple[Pattern, ...]
+
+    @property
+    def _static(self) -> bool:
+        return all(pattern._static for pattern in self.patterns)
 
     def _each(self, found: Iterator[tuple[T, ...]]) -> tuple[T, ...]:
         result = []
