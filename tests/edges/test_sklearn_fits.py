@@ -1,0 +1,173 @@
+"""The estimators of kernattn.sklearn are ka.features and ka.solvers, at once and in parts."""
+
+import pickle
+
+import numpy as np
+import pytest
+
+pytest.importorskip("sklearn")
+
+import kernattn as ka
+from edges.sklearn_cases import GIVEN, KERNEL, PHI, REGRESSORS, W, X, Y, answer, fitted
+from kernattn.errors import DTypeError, ParameterError, ShapeError
+from kernattn.sklearn import (
+    FeatureGP,
+    FeaturePCA,
+    FeatureRidge,
+    NystromFeatures,
+    PolynomialSketchFeatures,
+    RandomFeatures,
+)
+
+
+def test_to_the_bit():
+    np.testing.assert_array_equal(RandomFeatures(**GIVEN).fit_transform(X), PHI(X))
+    phi = ka.features.nystrom(KERNEL, X, 32, "rpcholesky", rng=3)
+    np.testing.assert_array_equal(NystromFeatures(**GIVEN).fit_transform(X), phi(X))
+    np.testing.assert_array_equal(RandomFeatures(estimator="rpcholesky", **GIVEN).fit_transform(X), phi(X))
+    phi = ka.random_features(ka.kernels.Polynomial(3, 0.5, 1.0), 3, 32, rng=3)
+    sketch = PolynomialSketchFeatures(3, gamma=0.5, coef0=1.0, num_features=32, random_state=3)
+    np.testing.assert_array_equal(sketch.fit_transform(X), phi(X))
+    m = ka.solvers.moments(PHI, X, Y, weights=W)
+    ridge = FeatureRidge(ridge=0.3, **GIVEN).fit(X, Y, sample_weight=W)
+    np.testing.assert_array_equal(ridge.predict(X), ka.solvers.ridge(m, 0.3).predict(X))
+    m = ka.solvers.moments(PHI, X, weights=W)
+    for whitened, solve in ((False, ka.solvers.pca), (True, ka.solvers.whiten)):
+        found = FeaturePCA(4, whiten=whitened, **GIVEN).fit(X, sample_weight=W)
+        np.testing.assert_array_equal(found.transform(X), solve(m, 4).transform(X))
+    mean = np.average(Y, axis=0, weights=W)
+    process = ka.solvers.gp(ka.solvers.moments(PHI, X, Y - mean, weights=W), 0.2, [1.0, 2.0])
+    got, std = FeatureGP(noise=0.2, amplitude=[1.0, 2.0], **GIVEN).fit(X, Y, W).predict(X, return_std=True)
+    np.testing.assert_array_equal(got, process.mean(X) + mean)
+    np.testing.assert_array_equal(std, np.sqrt(process.variance(X) + 0.2**2))
+
+
+def test_scales_that_data_choose():
+    m = ka.solvers.moments(PHI, X, Y[:, 0])
+    np.testing.assert_array_equal(
+        FeatureRidge(**GIVEN).fit(X, Y[:, 0]).solution_.ridge, ka.solvers.ridge(m, lowest=1e-5).ridge
+    )
+    process = ka.solvers.gp(ka.solvers.moments(PHI, X, Y[:, 0] - np.average(Y[:, 0])), lowest=1e-5)
+    found = FeatureGP(**GIVEN).fit(X, Y[:, 0]).solution_
+    np.testing.assert_array_equal(found.noise, process.noise)
+    np.testing.assert_array_equal(found.amplitude, process.amplitude)
+
+
+@pytest.mark.parametrize("cls", [FeatureRidge, FeatureGP])
+def test_a_weight_counts_also_where_data_choose_the_scales(cls):
+    weights = np.random.default_rng(1).integers(0, 4, 90)
+    one = cls(num_features=32, random_state=0).fit(X, Y[:, 0], sample_weight=weights)
+    other = cls(num_features=32, random_state=0).fit(X.repeat(weights, axis=0), Y.repeat(weights, axis=0)[:, 0])
+    np.testing.assert_allclose(one.predict(X), other.predict(X), rtol=1e-4, atol=1e-4)
+    small = cls(num_features=32, random_state=0).fit(X, Y[:, 0], sample_weight=np.full(90, 1 / 90))
+    plain = cls(num_features=32, random_state=0).fit(X, Y[:, 0])
+    np.testing.assert_allclose(small.predict(X), plain.predict(X), atol=1e-3)  # shares, which sum to 1
+
+
+@pytest.mark.parametrize("cls", [FeatureRidge, FeatureGP, FeaturePCA])
+def test_parts_are_the_whole(cls):
+    parts, whole = (cls(**GIVEN) for _ in range(2))
+    y = [] if cls is FeaturePCA else [Y - Y[:30].mean(axis=0)]
+    whole.fit(X, *y, sample_weight=W)
+    for i in range(0, 90, 30):
+        here = slice(i, i + 30)
+        parts.partial_fit(X[here], *(each[here] for each in y), sample_weight=W[here])
+        parts = pickle.loads(pickle.dumps(parts))
+    assert parts.moments_.n == 90
+    np.testing.assert_allclose(parts.moments_.gram, whole.moments_.gram)
+    np.testing.assert_allclose(answer(parts), answer(whole), rtol=0.01 if cls is FeatureGP else 1e-6, atol=0.01)
+
+
+@pytest.mark.parametrize("cls", [RandomFeatures, NystromFeatures, PolynomialSketchFeatures])
+def test_the_first_part_draws(cls):
+    one = cls(num_features=32, random_state=3)
+    phi = one.partial_fit(X[:50]).feature_map_
+    assert one.partial_fit(X).feature_map_ is phi
+    np.testing.assert_array_equal(one.transform(X), fitted(cls, X[:50]).transform(X))
+    assert one.fit(X).feature_map_ is not phi
+
+
+def test_kernels():
+    usual = ka.kernels.usual_lengthscale(X)
+
+    def kernel(kernel, lengthscale=None):
+        return fitted(RandomFeatures, kernel=kernel, lengthscale=lengthscale).feature_map_.kernel
+
+    assert kernel("gaussian") == ka.kernels.Gaussian(usual)
+    assert kernel("matern", [1.0, 2.0, 3.0]) == ka.kernels.Matern(lengthscale=[1.0, 2.0, 3.0])
+    assert kernel(ka.kernels.Matern(2.5)) == ka.kernels.Matern(2.5, 1.0)
+    assert kernel(ka.kernels.Matern(2.5), "scale") == ka.kernels.Matern(2.5, usual)
+    assert kernel("softmax") == ka.kernels.Softmax()
+    assert kernel("laplacian") == ka.kernels.Laplacian(usual)
+    weighted = FeatureRidge(num_features=16).fit(X, Y, sample_weight=W).feature_map_.kernel
+    assert weighted == ka.kernels.Gaussian(ka.kernels.usual_lengthscale(X, W))
+
+
+def test_estimators_that_data_shape():
+    got = RandomFeatures(estimator="favor_sharp", num_features=8, lengthscale=2.0, random_state=0).fit(X).feature_map_
+    wanted = ka.random_features(ka.kernels.Gaussian(2.0), 3, 8, "favor_sharp", data=X, rng=0)
+    assert got.fingerprint == wanted.fingerprint
+
+
+def test_frequencies_of_kernels_by_axes_are_iid():
+    phi = RandomFeatures("cauchy", **GIVEN).fit(X).feature_map_
+    wanted = ka.random_features(ka.kernels.Cauchy(1.5), 3, 32, projection="iid", rng=3)
+    assert phi.fingerprint == wanted.fingerprint
+
+
+def test_variance_of_landmarks_goes_back_to_the_prior():
+    process = FeatureGP(estimator="rpcholesky", noise=0.1, amplitude=2.0, **GIVEN).fit(X, Y[:, 0])
+    mean, std = process.predict(np.full((1, 3), 50.0), return_std=True)
+    np.testing.assert_allclose(mean, Y[:, 0].mean())
+    np.testing.assert_allclose(std**2, [2.0**2 + 0.1**2])
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "words"),
+    [
+        ({"kernel": "gauss"}, ParameterError, "kernel must be one of additive_chi2,"),
+        ({"kernel": 3}, DTypeError, "kernel must be one of .* or a kernel"),
+        ({"kernel": "softmax", "lengthscale": 1.0}, ParameterError, "lengthscale must be None for Softmax"),
+        ({"lengthscale": "median"}, ParameterError, "lengthscale must be a positive"),
+        ({"lengthscale": [1.0, 2.0]}, ShapeError, "lengthscale has 2 entries"),
+        ({"num_features": 0}, ParameterError, "num_features"),
+        ({"num_features": 0, "estimator": "uniform"}, ParameterError, "num_features"),
+        ({"estimator": "positve"}, ParameterError, "estimator must be"),
+        ({"projection": "orthagonal"}, ParameterError, "projection"),
+    ],
+)
+def test_refused_parameters(parameters, error, words):
+    for cls in (RandomFeatures, FeatureRidge):
+        with pytest.raises(error, match=words):
+            fitted(cls, **parameters)
+
+
+@pytest.mark.parametrize("name", sorted(set(ka.kernels.KERNELS) - {"additive_chi2"}))  # which has sizes of its own
+def test_kernels_by_name(name):
+    x = np.abs(X)
+    for estimator in ("auto", "uniform"):
+        assert fitted(RandomFeatures, x, kernel=name, estimator=estimator).transform(x).shape == (90, 32)
+
+
+def test_all_components():
+    assert fitted(FeaturePCA, n_components=None).transform(X).shape == (90, 32)
+    white = fitted(FeaturePCA, n_components=None, whiten=True).transform(X)
+    np.testing.assert_allclose(np.cov(white.T, bias=True), np.eye(white.shape[1]), atol=1e-6)
+    for given in (0, 33, 2.0):
+        with pytest.raises(ParameterError, match="n_components must be"):
+            fitted(FeaturePCA, n_components=given)
+
+
+def test_refused_rows():
+    for weights, words in ((-W, "zero or more"), (0 * W, "not zero in all"), (W[:5], "a weight for each row")):
+        for cls in REGRESSORS:
+            with pytest.raises(ValueError, match=words):
+                cls(**GIVEN).fit(X, Y, sample_weight=weights)
+    with pytest.raises(ParameterError, match="landmarks must be one of"):
+        fitted(NystromFeatures, landmarks="best")
+    with pytest.raises(ValueError, match="same targets"):
+        FeatureRidge(**GIVEN).partial_fit(X, Y).partial_fit(X, Y[:, 0])
+    one = FeatureRidge(**GIVEN).partial_fit(X[:1], Y[:1])
+    with pytest.raises(ValueError, match="2 rows at least; got 1"):
+        one.predict(X)
+    assert one.partial_fit(X[1:], Y[1:]).predict(X).shape == Y.shape
