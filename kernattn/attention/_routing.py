@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from kernattn._array import (
     Array,
@@ -22,19 +20,12 @@ from kernattn._array import (
 from kernattn._check import boolean, finite_number, one_of, positive_integer
 from kernattn._graphs import traceable
 from kernattn.attention._check import check_arrays, leading
+from kernattn.attention._clusters import Floats, Integers, Members, by_head, means, nearest, top, unit_rows
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.block_softmax import OP
-from kernattn.ops.intervals import part_of
-from kernattn.ops.plan import Part, Plan
 
 __all__ = ["routing_attention", "update_centroids"]
-
-Integers = NDArray[np.int64]
-Floats = NDArray[Any]
-
-SCORES = 1 << 20
-"""Products of tokens and centroids that are made at once."""
 
 
 @traceable("routing_attention")
@@ -113,17 +104,17 @@ def routing_attention(
     window, causal = positive_integer("window", window), boolean("causal", causal)
     scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     OP.implementation(q, backend)
-    clusters = _top if one_of("assign", assign, ("top", "nearest")) == "top" else _nearest
+    one_of("assign", assign, ("top", "nearest"))
     xp = namespace(q=q, k=k, v=v)
     q, k, v = (xp.reshape(xp.broadcast_to(x, (*lead, *x.shape[-2:])), (-1, *x.shape[-2:])) for x in (q, k, v))
     points = np.broadcast_to(points, (*lead[:-1], len(points) if not lead else lead[-1], *points.shape[1:]))
     points = points.reshape(-1, *points.shape[-2:])
     hosts = on_host("q", q), on_host("k", k)
-    if clusters is _nearest:
-        plan = _nearest(*hosts, points, window, causal)
+    if assign == "nearest":
+        plan = nearest(*hosts, points, window, causal)
         out = softmax_attention(q, k, v, scale=scale, pattern=plan, backend=backend)
         return xp.reshape(out, (*lead, *out.shape[-2:]))
-    found = _top(*hosts, points, window, causal)
+    found = top(*hosts, points, window, causal)
     q, k, v = (_taken(x, rows) for x, rows in ((q, found.queries), (k, found.keys), (v, found.keys)))
     out = softmax_attention(q, k, v, scale=scale, pattern=found.plan, backend=backend)
     return xp.reshape(_mean_of_copies(out, found, hosts[0].shape[1]), (*lead, hosts[0].shape[1], v.shape[-1]))
@@ -175,8 +166,8 @@ def update_centroids(centroids: Array, q: Array, k: Array, *, decay: float = 0.9
         raise ParameterError(f"decay must be from 0 to 1; got {decay}")
     new = decay * points
     for name, x in (("q", q), ("k", k)):
-        rows = _by_head(_unit_rows(on_host(name, x)), len(points))
-        new = new + (1 - decay) / 2 * _means(rows, points)
+        rows = by_head(unit_rows(on_host(name, x)), len(points))
+        new = new + (1 - decay) / 2 * means(rows, points)
     return constant(namespace(centroids=centroids), new, centroids.dtype, centroids)
 
 
@@ -197,118 +188,6 @@ def _checked_centroids(centroids: Any, q: Array, lead: tuple[int, ...]) -> Float
     return points.astype("float64" if dtype_name(q) == "float64" else "float32", copy=False)
 
 
-def _unit_rows(x: Floats) -> Floats:
-    """Return x / |x|; a row of zeros stays."""
-    top = np.max(np.abs(x), axis=-1, keepdims=True)
-    x = x / np.where(top > 0, top, 1)
-    norm = np.sqrt(np.sum(x * x, axis=-1, keepdims=True))
-    result: Floats = x / np.where(norm > 0, norm, 1)
-    return result
-
-
-def _by_head(x: Floats, heads: int) -> Floats:
-    """Return tokens (..., n, d) as (heads, n', d), those of all other leading axes together."""
-    if heads > 1:
-        x = np.moveaxis(np.broadcast_to(x, (*x.shape[:-3], heads, *x.shape[-2:])), -3, 0)
-    return x.reshape(heads, -1, x.shape[-1])
-
-
-def _closest(x: Floats, points: Floats) -> Integers:
-    """Return the centroid nearest to each token (H, n), the first of equals."""
-    directions = np.swapaxes(_unit_rows(points), -1, -2)  # (H, d, c)
-    step = max(1, SCORES // (len(x) * points.shape[1]))
-    with np.errstate(invalid="ignore"):
-        found = [np.argmax(x[:, at : at + step] @ directions, axis=-1) for at in range(0, x.shape[1], step)]
-    return np.concatenate(found, axis=-1)
-
-
-def _means(x: Floats, points: Floats) -> Floats:
-    """Return the mean of the tokens nearest to each centroid, the centroid where there are none."""
-    means = points.copy()
-    for rows, closest, own in zip(x, _closest(x, points), means, strict=True):
-        order = np.argsort(closest, kind="stable")
-        there, begins, counts = np.unique(closest[order], return_index=True, return_counts=True)
-        own[there] = np.add.reduceat(rows[order], begins, axis=0) / counts[:, None]
-    return means
-
-
-def _nearest(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> Plan:
-    """Return the plan of clusters in which queries (H, n) see `window` keys (H, l) about them."""
-    n, length, wide = q.shape[1], k.shape[1], k.shape[1] + 1
-    heads = []
-    for of_q, of_k in zip(_closest(q, points), _closest(k, points), strict=True):
-        rows, keys = np.argsort(of_q, kind="stable"), np.argsort(of_k, kind="stable")
-        clusters, tokens = of_q[rows], rows + length - n
-        begin, end = (np.searchsorted(of_k[keys], clusters, side=side) for side in ("left", "right"))
-        wanted = clusters * wide + np.clip(tokens, -1, length)
-        at = np.searchsorted(of_k[keys] * wide + keys, wanted, side="right" if causal else "left")
-        at = np.clip(at, begin, end)  # of a query that stands before all keys
-        low = at - window if causal else np.minimum(at - window // 2, end - window)
-        low = np.maximum(low, begin)
-        high = at if causal else np.minimum(low + window, end)
-        cuts = np.flatnonzero(np.append(True, clusters[1:] != clusters[:-1]))
-        part = part_of(low[None], high[None], np.arange(n + 1), length, cuts=cuts, queries=rows, keys=keys)
-        heads.append((part,) if len(part.visits) else ())
-    return Plan("parts", n, length, tuple(heads))
-
-
-class _Members(NamedTuple):
-    """What centroids take of each head, as copies of tokens, and the plan of these copies."""
-
-    queries: Integers  # (H, c w), ascending in each cluster
-    keys: Integers
-    plan: Plan
-    sees: NDArray[np.bool_]  # (H, c w), whether a copy of a query sees a key
-
-
-def _top(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> _Members:
-    """Return the tokens nearest to each centroid."""
-    queries, keys = (_taken_by(x, points, min(window, x.shape[1])) for x in (q, k))
-    heads, c, size = keys.shape
-    length, copies = k.shape[1], queries.shape[-1]
-    if not causal:
-        plan = Plan("parts", c * copies, c * size, ((_blocks(c, copies, size),),))
-        return _Members(queries.reshape(heads, -1), keys.reshape(heads, -1), plan, np.ones((heads, c * copies), bool))
-    tokens = np.maximum(queries + length - q.shape[1], -1)
-    cluster = np.arange(heads * c).reshape(heads, c, 1) * (length + 1) + 1
-    high = np.searchsorted((keys + cluster).reshape(-1), (tokens + cluster).reshape(-1), side="right")
-    high = high.reshape(heads, c * copies) - np.arange(heads)[:, None] * (c * size)
-    low = np.repeat(np.arange(c) * size, copies)
-    parts = [
-        part_of(low[None], each[None], np.arange(c * copies + 1), c * size, cuts=np.arange(c) * copies) for each in high
-    ]
-    plan = Plan("parts", c * copies, c * size, tuple((part,) if len(part.visits) else () for part in parts))
-    return _Members(queries.reshape(heads, -1), keys.reshape(heads, -1), plan, high > low)
-
-
-@lru_cache(maxsize=8)
-def _blocks(c: int, rows: int, columns: int) -> Part:
-    """Return the part of c blocks on the diagonal."""
-    low = np.arange(c)[None] * columns
-    return part_of(low, low + columns, np.arange(c + 1) * rows, c * columns, cuts=np.arange(c) * rows)
-
-
-def _taken_by(x: Floats, points: Floats, window: int) -> Integers:
-    """Return the tokens of largest cosine with each centroid, (H, c, window), ascending."""
-    across, opposites = np.swapaxes(_unit_rows(x), -1, -2), -_unit_rows(points)
-    step, found = max(1, SCORES // (len(x) * x.shape[1])), []
-    for at in range(0, points.shape[1], step):
-        with np.errstate(invalid="ignore"):
-            scores = opposites[:, at : at + step] @ across
-        found.append(_least(scores, window))
-    return np.concatenate(found, axis=1)
-
-
-def _least(scores: Floats, window: int) -> Integers:
-    """Return where the least `window` numbers of each row stand, ascending; of equals any, and NaN last."""
-    last = np.partition(scores, window - 1, axis=-1)[..., window - 1 : window]
-    there = scores <= last
-    if np.all(np.count_nonzero(there, axis=-1) == window):
-        found: Integers = np.flatnonzero(there) % scores.shape[-1]
-        return found.reshape(*scores.shape[:-1], window)
-    return np.sort(np.argpartition(scores, window - 1, axis=-1)[..., :window], axis=-1)
-
-
 def _taken(x: Array, rows: Integers) -> Array:
     """Return rows (H, r) of x (H, n, d) as (H, r, d)."""
     xp, (heads, n, d) = namespace(x=x), x.shape
@@ -316,7 +195,7 @@ def _taken(x: Array, rows: Integers) -> Array:
     return xp.reshape(xp.take(xp.reshape(x, (-1, d)), indices(xp, at, x), axis=0), (*rows.shape, d))
 
 
-def _mean_of_copies(out: Array, found: _Members, n: int) -> Array:
+def _mean_of_copies(out: Array, found: Members, n: int) -> Array:
     """Return the mean of what copies of each query (H, c w, e) say that see a key, (H n, e); 0 where none does.
 
     Queries stand by how many copies they have, and each sum runs over those that have as many.

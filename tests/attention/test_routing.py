@@ -9,7 +9,7 @@ import kernattn as ka
 import laws
 import oracles
 from covering import turns
-from kernattn.attention import _routing
+from kernattn.attention import _clusters
 from kernattn.errors import BackendUnavailable, DTypeError, ParameterError, ShapeError
 from xp import backends, dtype_name
 
@@ -107,7 +107,7 @@ def test_tokens_and_centroids_of_any_size(monkeypatch):
         plain = routing(q, k, v, centroids, window=9, assign=assign, scale=0.0)
         raised = routing(q, k * sizes, v, centroids, window=9, assign=assign, scale=0.0)
         np.testing.assert_allclose(raised, plain, rtol=1e-5, atol=1e-6)
-        monkeypatch.setattr(_routing, "SCORES", 50)
+        monkeypatch.setattr(_clusters, "SCORES", 50)
         np.testing.assert_allclose(routing(q, k, v, centroids, window=9, assign=assign, scale=0.0), plain, rtol=1e-6)
         monkeypatch.undo()
 
