@@ -29,7 +29,9 @@ from kernattn.ops.step import gpu as step
 from kernattn.ops.tensor_sketch import gpu as tensor_sketch
 
 LIMITS = {
+    75: runtime.Limits(75, 65536, 40),
     80: runtime.Limits(80, 166912, 108),
+    89: runtime.Limits(89, 101376, 128),
     90: runtime.Limits(90, 232448, 132),
     100: runtime.Limits(100, 232448, 148),
     120: runtime.Limits(120, 101376, 188),
@@ -58,7 +60,8 @@ class Instance:
     @property
     def uses_tensor_cores(self):
         projects = self.op not in ("features", "features_vjp") or "-DPROJECT=1" in self.defines
-        return self.dtype in ("float16", "bfloat16", "tf32") and self.op not in WITHOUT_PRODUCTS and projects
+        rounded = {"-DOPERAND=bf16_t", "-DOPERAND=half_t", "-DOPERAND=tf32_t"} & set(self.defines)
+        return bool(rounded) and self.op not in WITHOUT_PRODUCTS and projects
 
 
 def map_code(dtype, name, d, limits):
@@ -121,7 +124,7 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                         read = back_launch(64, 4096, way, True, limits)
                         add("key_state_vjp", dtype, name, way.defines, read.shared_bytes)
                         for count in (1, 2):
-                            walk = causal_vjp.launch(64, 4096, e, 256, walking(way, count), True, limits)
+                            walk = causal_vjp.launch(64, 4096, e, 256, walking(way, count, limits), True, limits)
                             add("causal_vjp", dtype, name, walk.code.defines, walk.shared_bytes)
                 for m in (64, 128, 256):
                     for count in (1,) if name in ("values", "logs") else (1, 2):

@@ -126,6 +126,7 @@ def test_features_given(cupy, per_feature):
 @pytest.mark.parametrize(("dtype", "room", "outside"), [
     ("float32", 200_000, (False, False)),
     ("float32", 99_000, (True, True)),
+    ("float32", 65_536, (True, False)),  # chunks of half as many rows
     ("float32", 130_000, (False, True)),
     ("bfloat16", 100_000, (True, False)),
 ])  # fmt: skip
@@ -138,6 +139,7 @@ def test_little_shared_memory(cupy, monkeypatch, dtype, room, outside):
     _, spec, q, k, v = problem(cupy, 6, "exp_pair", dtype, n, d, e, frequencies, lead=(3,))
     code = linear_code(map_code(dtype, spec, True, d, limits), dtype, e, limits)
     how = launch(3, n, e, frequencies, walk_code(code, d, frequencies, limits), limits)
+    assert how.code.linear.map.rows == (32 if room < 70_000 else 64)
     assert how.shared_bytes <= room
     assert (how.state_room > 0, how.phi_room > 0) == outside
     out, *_ = causal(q, k, v, spec, spec, None, None, None, False)

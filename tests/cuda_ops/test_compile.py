@@ -58,15 +58,19 @@ USUAL += [x for x in instances(LIMITS[90], ("bfloat16",), ("sincos",)) if x.op i
 BACK = ("features_vjp", "key_state_vjp", "attend_vjp", "causal_vjp")  # each once, in small tiles
 USUAL += {x.op: x for x in instances(LIMITS[90], ("bfloat16",), ("relu",), ((32, 32),)) if x.op in BACK}.values()
 EVERY = [x for x in instances(LIMITS[90], sizes=SIZES) + rounded(LIMITS[90], sizes=SIZES) if x not in USUAL]
-OTHER_OPS = {80: ("causal", "features", "key_state", "step"), 120: ("block_softmax", "attend")}  # oldest and newest
+OTHER_OPS = {  # the oldest without and with products of bfloat16, and the newest
+    75: ("causal",),
+    80: ("causal", "features", "key_state", "step"),
+    120: ("block_softmax", "attend"),
+}
 OTHERS = [
     (arch, x)
     for arch, ops in OTHER_OPS.items()
     for x in widest(instances(LIMITS[arch], ("bfloat16",), ("exp",)))
     if x.op in ops
 ]
-EVERY_OTHER = [(arch, x) for arch in (80, 100, 120) for x in instances(LIMITS[arch]) if (arch, x) not in OTHERS]
-EVERY_OTHER += [(arch, x) for arch in (80, 100, 120) for x in rounded(LIMITS[arch])]
+EVERY_OTHER = [(arch, x) for arch in LIMITS if arch != 90 for x in instances(LIMITS[arch]) if (arch, x) not in OTHERS]
+EVERY_OTHER += [(arch, x) for arch in (80, 89, 100, 120) for x in rounded(LIMITS[arch])]
 
 
 def check(instance, arch):

@@ -8,6 +8,8 @@ import pytest
 import kernattn as ka
 from cuda_ops.cases import array, features_of, specs, to64
 from cuda_ops.instances import DTYPES, LIMITS, instances, map_code
+from cuda_ops.runs import RUNS, error
+from cuda_ops.test_orders import SMALL
 from kernattn.errors import ShapeError
 from kernattn.ops._cuda import linear, runtime, sources
 from kernattn.ops._cuda.axes import batch
@@ -59,6 +61,27 @@ def test_leading_axes(queries, keys):
 def test_leading_axes_that_alternate_too_often():
     with pytest.raises(ShapeError, match="more than three times"):
         batch((2, 2, 2, 2), (2, 1, 2, 1), (1, 2, 1, 2))
+
+
+@pytest.mark.parametrize("op", ["causal_vjp", "gram"])
+def test_a_device_with_little_shared_memory(cupy, monkeypatch, op):
+    """Of Turing: chunks have half as many rows, tiles of products are narrower."""
+    monkeypatch.setattr(runtime, "limits", lambda: LIMITS[75])
+    assert error(RUNS[op](cupy, *SMALL[op])) < 1e-4
+
+
+def test_half_the_rows_where_a_walk_has_no_room():
+    rows = {}
+    for arch in (75, 89):
+        limits = LIMITS[arch]
+        for dtype in DTYPES:
+            code = linear_code(map_code(dtype, "exp", 128, limits), dtype, 128, limits)
+            walk = causal.walk_code(code, 128, 256, limits)
+            assert causal.launch(64, 4096, 128, 256, walk, limits).shared_bytes <= limits.shared_bytes
+            rows[arch, dtype] = walk.linear.map.rows, walk.linear.map.db
+    assert {rows[75, dtype][0] for dtype in DTYPES} == {32}
+    assert {rows[89, dtype][0] for dtype in ("float32", "bfloat16", "float16")} == {64}
+    assert rows[75, "float64"][1] < rows[89, "float64"][1]
 
 
 def test_a_block_too_large_is_refused(cupy, monkeypatch):

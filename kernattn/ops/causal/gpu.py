@@ -90,7 +90,7 @@ def walk_code(code: LinearCode, d: int, frequencies: int, limits: runtime.Limits
 
     The state goes into registers where these and the shared memory have room for it; so does, of rows that are operands
     as they are, a second room for frequencies. With fewer columns of q and k at a time, more of the state and of the
-    features has room.
+    features has room. Where nothing has, chunks have half as many rows, or rows come in fewer columns still.
     """
     m = replace(code.map, warps=GROUPS * code.map.warps, groups=GROUPS)
     held = ceil_div(m.tiles(frequencies) * FB // 16, m.warps)
@@ -110,6 +110,9 @@ def walk_code(code: LinearCode, d: int, frequencies: int, limits: runtime.Limits
         return *inside, code.held > 0, code.stream
 
     fitting = [x for x in choices if _shared(x, frequencies, limits)[0] <= limits.shared_bytes]
+    if not fitting and (code.map.rows > 32 or code.map.db > 16):
+        less = {"warps": code.map.warps // 2} if code.map.rows > 32 else {"db": 16}
+        return walk_code(replace(code, map=replace(code.map, **less)), d, frequencies, limits, maps)
     return max(fitting or choices[-1:], key=worth)
 
 

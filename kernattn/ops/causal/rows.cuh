@@ -6,7 +6,7 @@
 constexpr bool ahead = !PROJECT && sizeof(Acc) == 4;  // are inputs read while the tile before them is worked on?
 constexpr bool one_map = MAPS == 1;
 constexpr int rooms = HELD && !per_feature ? 2 : 1;  // for a tile's weights: while those of one are read the next are written
-static_assert(GROUPS == 2, "queries and keys");
+static_assert(GROUPS == 2 && STRIPS % 2 == 0, "queries and keys; each group has every other strip of the scores");
 static_assert(FB * STRIPS >= 2 * C, "column_top holds two numbers a row");
 
 struct Rows {

@@ -163,9 +163,8 @@ def causal_vjp(
 
     def planned(x: Array, like: Array, spec: MapSpec, of_keys: bool) -> tuple[Launch, Pulled]:
         result = result_type(like, spec, lead, accumulator)
-        code = walking(
-            back_code(map_code, d, dtype, e, result, of_keys, device), 1 if q_spec.omega is k_spec.omega else 2
-        )
+        maps = 1 if q_spec.omega is k_spec.omega else 2
+        code = walking(back_code(map_code, d, dtype, e, result, of_keys, device), maps, device)
         how = launch(math.prod(lead), n, e, frequencies, code, learn, device)
         return how, pulled_room(x, spec, lead, code.linear.map, result, how.grid[0], learn)
 

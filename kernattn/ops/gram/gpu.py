@@ -55,8 +55,7 @@ class Launch:
 
 def launch(entries: int, n: int, frequencies: int, columns: int, code: MapCode, limits: runtime.Limits) -> Launch:
     """Return the launches for x (entries, n, d) and y (entries, n, columns)."""
-    side = 64 if code.operand == "double" else 128
-    depth = side // 2
+    side, depth = _tile(code, limits)
     slots = code.tiles(frequencies) * FB
     fit = ROOM // (entries * slots * BYTES[code.operand]) // code.rows * code.rows
     slab_rows = max(1, min(n, max(code.rows, fit)))
@@ -78,8 +77,18 @@ def launch(entries: int, n: int, frequencies: int, columns: int, code: MapCode, 
         min(slots // FB // code.parts, ceil_div(4 * limits.multiprocessors, row_tiles)),
         parts * tiles,
         map_bytes(code, 1) + pieces(tile, (code.rows, code.accumulator)),
-        2 * pieces((depth * row_length(code.operand, side), code.operand)),
+        _outer_bytes(code, side, depth),
     )
+
+
+def _tile(code: MapCode, limits: runtime.Limits) -> tuple[int, int]:
+    """Return the features of a side of a tile of `outer`, and the rows that it multiplies at a time."""
+    wide = code.operand != "double" and _outer_bytes(code, 128, 64) <= limits.shared_bytes
+    return (128, 64) if wide else (64, 32)
+
+
+def _outer_bytes(code: MapCode, side: int, depth: int) -> int:
+    return 2 * pieces((depth * row_length(code.operand, side), code.operand))
 
 
 def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, Array]:

@@ -99,6 +99,10 @@ def read_back(how: Launch, tokens: Tokens, sums: PeakedSum, room: Pulled, read: 
     runtime.start(function, how.grid, how.code.linear.map.threads, how.shared_bytes, arguments)
 
 
-def walking(code: BackCode, maps: int) -> BackCode:
-    """Return the same code of a walk, with as many maps."""
-    return replace(code, walk=True, maps=maps)
+def walking(code: BackCode, maps: int, limits: runtime.Limits) -> BackCode:
+    """Return the same code of a walk, with as many maps; of half as many rows a tile where these leave no room."""
+    walk = replace(code, walk=True, maps=maps)
+    if walk.shared_bytes <= limits.shared_bytes:
+        return walk
+    m = code.linear.map
+    return replace(walk, linear=replace(code.linear, map=replace(m, warps=m.warps // 2)))
