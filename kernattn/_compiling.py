@@ -14,7 +14,7 @@ from pathlib import Path
 from threading import Event, Thread
 from time import perf_counter
 
-__all__ = ["VARIABLE", "teller"]
+__all__ = ["VARIABLE", "teller", "terminal", "writable"]
 
 VARIABLE = "KERNATTN_QUIET"
 COMPILES = (
@@ -33,7 +33,7 @@ class _Line:
     def __init__(self, text: str) -> None:
         self._text, self._begun, self._done = text, perf_counter(), Event()
         self._thread: Thread | None = None
-        if _terminal():
+        if terminal():
             self._thread = Thread(target=self._count, name="kernattn tells", daemon=True)
             self._thread.start()
 
@@ -86,7 +86,7 @@ class _Teller:
         if self._silent():
             return
         self._say(KEPT if kept else LOST)
-        if self._progress or _terminal():
+        if self._progress or terminal():
             self._line = _Line(f"kernattn: {self.place}compiling {loop}")
 
     def end(self) -> None:
@@ -115,8 +115,14 @@ def _nothing_kept() -> bool:
     return (bool(given) or os.access(folder, os.W_OK)) and next(folder.rglob("*.nbi"), None) is None
 
 
-def _terminal() -> bool:
-    return sys.stderr is not None and not sys.stderr.closed and sys.stderr.isatty()
+def terminal() -> bool:
+    """Whether stderr is a terminal."""
+    return writable() and sys.stderr.isatty()
+
+
+def writable() -> bool:
+    """Whether there is a stderr: a process can be started without one, or close it."""
+    return sys.stderr is not None and not sys.stderr.closed
 
 
 def _write(text: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._check import shown
+from kernattn._compiling import terminal, writable
 from kernattn.errors import MissingExtra, ParameterError
 
 __all__ = ["bar", "folder", "has_bar", "require"]
@@ -47,7 +47,7 @@ def has_bar(what: str, progress: bool | None) -> bool:
     """Whether there will be a bar, whose package is missed at once if it is absent."""
     if progress is not None and not isinstance(progress, bool | np.bool_):
         raise ParameterError(f"progress must be True, False or None; got {shown(progress)}")
-    wanted = sys.stderr.isatty() if progress is None else bool(progress)
+    wanted = terminal() if progress is None else bool(progress) and writable()
     if wanted:
         require("tqdm", "tqdm", _BAR.format(what))
     return wanted

@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from io import TextIOWrapper
+from pathlib import Path
 
 from kernattn._version import __version__
 from kernattn.cli._arguments import Parser
@@ -63,20 +66,42 @@ def main(argv: Sequence[str] | None = None) -> int:
     ...
     0
     """
-    try:
-        options = parser().parse_args(argv)
-        options.run(options)
-        sys.stdout.flush()
-    except BrokenPipeError:  # whoever reads the output has seen enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
-    except (KernattnError, OSError) as error:
-        _tell(f"error: {error}", error)
-        return 2
-    except KeyboardInterrupt as error:
-        _tell("interrupted", error)
-        return 130
-    return 0
+    with _streams():
+        try:
+            options = parser().parse_args(argv)
+            options.run(options)
+            sys.stdout.flush()
+        except BrokenPipeError:  # whoever reads the output has seen enough
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return 1
+        except (KernattnError, OSError, MemoryError) as error:
+            _tell(f"error: {error}", error)
+            return 2
+        except KeyboardInterrupt as error:
+            _tell("interrupted", error)
+            return 130
+        return 0
+
+
+@contextmanager
+def _streams() -> Iterator[None]:
+    """Let everything be printed: a stream that is closed leads nowhere, and letters that it lacks are escaped."""
+    with ExitStack() as restored:
+        for name in ("stdout", "stderr"):
+            stream = getattr(sys, name)
+            if stream is None or stream.closed:
+                nowhere = restored.enter_context(Path(os.devnull).open("w", encoding="utf-8"))
+                restored.callback(setattr, sys, name, stream)
+                setattr(sys, name, nowhere)
+            elif isinstance(stream, TextIOWrapper):
+                restored.callback(_escape, stream, stream.errors)
+                _escape(stream, "backslashreplace")
+        yield
+
+
+def _escape(stream: TextIOWrapper, errors: str | None) -> None:
+    with suppress(OSError):  # what could not be written is told where it is printed
+        stream.reconfigure(errors=errors)
 
 
 def _tell(what: str, error: BaseException) -> None:
