@@ -145,7 +145,7 @@ def whiten(m: Moments, k: int | None = None) -> Components:
 
 
 def _components(m: Moments, found: Spectrum, k: int, scales: Float64) -> Components:
-    vectors = found.vectors[:, :k]
+    vectors = found.basis.vectors(k)
     tops = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None], axis=0)
     shares = found.values[:k] / np.sum(found.values)
     arrays = (found.mean, vectors * np.sign(tops), found.values[:k] / m.weight, shares, scales)

@@ -1,4 +1,8 @@
-r"""Least squares in the eigenvectors of G, where every ridge costs O(M): :math:`G = U \mathrm{diag}(s) U^T`."""
+r"""Least squares in the eigenvectors of G, where every ridge costs O(M): :math:`G = U \mathrm{diag}(s) U^T`.
+
+G is brought to three diagonals, :math:`G = Q T Q^T`, whose eigenvectors S cost O(M^2): all that a fit asks for is
+products with Q and S. :math:`U = Q S` is another half of the work, and is made when rows ask for it.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +14,11 @@ from scipy import sparse
 
 from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace, widest
 from kernattn._check import finite_number, instance_of, shown
+from kernattn._lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import check_map_takes, check_varies, numbers, strips
+from kernattn.solvers._eigenbasis import Eigenbasis, eigenbasis
 from kernattn.solvers._moments import Moments
 
 __all__ = ["Spectrum", "checked_lowest", "checked_ridges", "in_dtype_of", "least", "projections", "spectrum"]
@@ -27,8 +33,8 @@ HIGHEST = 1e3  # times the largest eigenvalue: the largest ridge that is looked 
 class Spectrum:
     r"""The quadratic :math:`|y - \Phi w|^2 = y^T y - 2 w^T B + w^T G w` of c targets, as sums over eigenvectors."""
 
+    basis: Eigenbasis
     values: Float64  # s (M,), descending, none below 0
-    vectors: Float64  # U (M, M)
     coordinates: Float64  # U^T B (M, c)
     energy: Float64  # y^T y (c,)
     count: int  # n
@@ -37,6 +43,11 @@ class Spectrum:
     y_mean: Float64  # (c,)
     floor: float
     lowest: float  # the least ridge that is looked at: what rounding makes of eigenvalues of 0 is well below
+
+    @lazy
+    def vectors(self) -> Float64:
+        """Eigenvectors U (M, M)."""
+        return self.basis.vectors(len(self.values))
 
     @property
     def rows(self) -> int:
@@ -72,7 +83,7 @@ class Spectrum:
 
     def weights(self, ridges: Float64) -> Float64:
         """Return w (M, c), a ridge for each target."""
-        return self.vectors @ (self.coordinates / (self.values[:, None] + ridges))
+        return self.basis.combined(self.coordinates / (self.values[:, None] + ridges))
 
     @property
     def ceiling(self) -> float:
@@ -92,8 +103,8 @@ def spectrum(m: Moments, centred: bool) -> Spectrum:
     share = centred / m.weight
     mean, y_mean = share * m.s, share * m.y_sum
     gram = m.gram - np.outer(mean, m.s)
-    values, vectors = np.linalg.eigh(gram)
-    values, vectors = np.maximum(values[::-1], 0.0), np.ascontiguousarray(vectors[:, ::-1])
+    basis = eigenbasis(gram)
+    values = np.maximum(basis.values, 0.0)
     squares = np.diagonal(m.gram)
     if centred:
         check_varies("features", float(values[0]), squares, m.products)
@@ -105,7 +116,7 @@ def spectrum(m: Moments, centred: bool) -> Spectrum:
     scale = ROUNDING * max(float(values[0]), taken_off)
     floor = float(np.finfo(m.products).eps) * scale
     lowest = max(floor, len(values) * float(np.finfo(float).eps) * scale)
-    return Spectrum(values, vectors, vectors.T @ cross, energy, m.n, share, mean, y_mean, floor, lowest)
+    return Spectrum(basis, values, basis.coordinates(cross), energy, m.n, share, mean, y_mean, floor, lowest)
 
 
 def checked_ridges(ridges: object, found: Spectrum, dimensions: tuple[int, ...] = (0, 1)) -> Float64:
