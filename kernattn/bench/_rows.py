@@ -121,12 +121,13 @@ def bench(
     Raises
     ------
     ParameterError
-        If a name is no case of the device, or a size cannot be.
+        If a name is no case of the device, or a size or a number of rounds cannot be.
     """
     names = list(device.cases) if names is None else names
     sizes = device.sizes if sizes is None else sizes
     lengths = device.lengths if lengths is None else lengths
     _check(device, names, sizes, lengths)
+    positive_integer("rounds", rounds)
     clock = device.clock() if clock is None else clock
     rows: list[Row] = []
     with precision("tf32" if sizes.dtype == "tf32" else "float32"):

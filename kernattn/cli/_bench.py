@@ -79,6 +79,7 @@ def _bench(options: argparse.Namespace) -> None:
         )
     if options.rows is not None and not options.stream:
         raise ParameterError("--rows says how many --stream adds up; give both")
+    rows_of_stream = 10_000_000 if options.rows is None else positive_integer("rows", options.rows)
     if options.backward and not options.scaling:
         raise ParameterError("--backward says what --scaling times; give both")
     if options.page is not None:
@@ -127,8 +128,7 @@ def _bench(options: argparse.Namespace) -> None:
     if options.stream:
         from kernattn.bench.cpu import STREAM, stream
 
-        count = 10_000_000 if options.rows is None else positive_integer("rows", options.rows)
-        more["stream"] = stream(count, sizes.dim, sizes.features)
+        more["stream"] = stream(rows_of_stream, sizes.dim, sizes.features)
         parts.append(table(more["stream"], STREAM))
     for part in parts[not none :]:
         print(part)

@@ -352,3 +352,19 @@ def test_unknown_cases_and_sizes_are_named() -> None:
         bench(DEVICE, ["no-such-case"], TINY)
     with pytest.raises(ParameterError, match="heads"):
         bench(DEVICE, ["step"], Sizes(heads=0))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--rounds", "0"], "rounds must be a positive integer"),
+        (["generate", "--rounds", "-1"], "rounds must be a positive integer"),
+        (["--start", "--stream", "--rows", "0"], "rows must be a positive integer"),
+    ],
+)
+def test_numbers_that_cannot_be_are_refused_before_any_race(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kernattn.bench.cpu.start", lambda: pytest.fail("raced"))
+    assert main(["bench", *options]) == 2
+    assert message in capsys.readouterr().err

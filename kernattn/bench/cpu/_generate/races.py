@@ -104,11 +104,11 @@ def generation(
     Raises
     ------
     ParameterError
-        If a size is not positive.
+        If a size or the number of rounds is not positive.
     """
     rows: list[Row] = []
     peers.limit_blas()
-    for name, sizes in {"steps": steps, "batch": batches, "heads": [heads], "dim": [dim]}.items():
+    for name, sizes in {"steps": steps, "batch": batches, "heads": [heads], "dim": [dim], "rounds": [rounds]}.items():
         for size in sizes:
             positive_integer(name, size)
     for n in steps:
