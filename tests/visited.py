@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernattn.ops.plan import SIDE
+from kernattn.ops.parts import SIDE
 
 
 def counted(plan, head):

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.ops.intervals import part_of
-from kernattn.ops.plan import Part, Plan
+from kernattn.ops.parts import Part
+from kernattn.ops.plan import Plan
 
 __all__ = ["Floats", "Integers", "Members", "by_head", "means", "nearest", "top", "unit_rows"]
 

@@ -19,8 +19,9 @@ from kernattn.features import FeatureMap
 from kernattn.kernels import Softmax
 from kernattn.ops.block_softmax.parts_reference import Integers, Visit, blind_product, each_head, rows_of, sums_over
 from kernattn.ops.causal import OP as CAUSAL
+from kernattn.ops.parts import Part
 from kernattn.ops.peaked import PeakedSum, empty, finite, merge, quotient, read, summarise
-from kernattn.ops.plan import Part, Plan
+from kernattn.ops.plan import Plan
 from kernattn.ops.spec import ScaledFeatures
 
 __all__ = ["scatterbrain_attention"]

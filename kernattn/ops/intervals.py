@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn.ops.plan import NO_WORDS, SIDE, Part, Tokens, Visits, join
+from kernattn.ops.parts import NO_WORDS, SIDE, Part, Tokens, Visits, join
 
 __all__ = ["GAP", "part_of", "upto"]
 

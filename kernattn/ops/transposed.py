@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.ops.intervals import GAP
-from kernattn.ops.plan import NO_WORDS, SIDE, SLAB, Part, Plan, Visits, frozen, join, kept_with_plan, packed, visits_of
+from kernattn.ops.parts import NO_WORDS, SIDE, SLAB, Part, Visits, frozen, join, packed, visits_of
+from kernattn.ops.plan import Plan, kept_with_plan
 
 __all__ = ["dense_from_keys", "from_keys"]
 

@@ -9,7 +9,8 @@ import pytest
 import kernattn as ka
 from kernattn.ops.block_softmax import OP as FORWARD
 from kernattn.ops.block_softmax_vjp import OP
-from kernattn.ops.plan import ALL, CAUSAL, cut_off, dense, seen_of
+from kernattn.ops.parts import dense, seen_of
+from kernattn.ops.plan import ALL, CAUSAL, cut_off
 from kernattn.ops.transposed import dense_from_keys, from_keys
 from oracles import softmax_gradients
 

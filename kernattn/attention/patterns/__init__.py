@@ -9,7 +9,8 @@ from kernattn.attention.patterns._longformer import longformer
 from kernattn.attention.patterns._prefixes import documents, prefix, sinks
 from kernattn.attention.patterns._sparse import fixed, strided
 from kernattn.attention.patterns._windows import local
-from kernattn.ops.plan import Part, Plan
+from kernattn.ops.parts import Part
+from kernattn.ops.plan import Plan
 
 __all__ = [
     "Part",

@@ -14,7 +14,8 @@ from kernattn._check import MOST, boolean, instance_of, positive_integer, shown
 from kernattn._graphs import in_a_graph
 from kernattn.errors import ParameterError
 from kernattn.ops.intervals import part_of, upto
-from kernattn.ops.plan import Part, Plan, Tokens
+from kernattn.ops.parts import Part, Tokens
+from kernattn.ops.plan import Plan
 
 __all__ = [
     "Head",

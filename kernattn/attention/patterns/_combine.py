@@ -12,7 +12,7 @@ import numpy as np
 from kernattn._check import instance_of, shown
 from kernattn.attention.patterns._base import Integers, Intervals, Pattern, Sees, part_from
 from kernattn.errors import ParameterError
-from kernattn.ops.plan import Part, kept
+from kernattn.ops.parts import Part, kept
 
 __all__ = ["Intersection", "PerHead", "Union", "per_head"]
 

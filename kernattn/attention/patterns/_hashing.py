@@ -15,7 +15,8 @@ from kernattn.attention._check import check_arrays
 from kernattn.attention.patterns._base import Integers, Pattern, Sees
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.intervals import part_of
-from kernattn.ops.plan import SIDE, Part, Plan, frozen, packed, visits_of
+from kernattn.ops.parts import SIDE, Part, frozen, packed, visits_of
+from kernattn.ops.plan import Plan
 
 __all__ = ["LSH", "lsh"]
 

@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.ops._cuda.constants import NULL, upload
-from kernattn.ops.plan import Part, Plan
+from kernattn.ops.parts import Part
+from kernattn.ops.plan import Plan
 
 __all__ = ["Level", "levels"]
 

@@ -21,7 +21,8 @@ from kernattn.ops._numba.layout import (
 )
 from kernattn.ops.block_softmax.loops import online_softmax
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, ordered
-from kernattn.ops.plan import Part, Plan, dense
+from kernattn.ops.parts import Part, dense
+from kernattn.ops.plan import Plan
 
 __all__ = ["block_softmax"]
 

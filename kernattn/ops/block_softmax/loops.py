@@ -230,7 +230,7 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, out, lse, low, high
     q (heads, n, D), k (heads, L, D) and v (heads, L, e), keys in the order of the part; out and lse are flat. The table
     holds, one after the other: T, V, R, and 1 for a part that joins what was answered; tiles (T, 4), visits (V, 3),
     reads (R, 5), and queries, which are none where they stand as they are. Reads are heads of q, of k, of v, of the
-    mask and the bias, of out; the rest, and the words (B, SIDE), are those of `kernattn.ops.plan.Part`.
+    mask and the bias, of out; the rest, and the words (B, SIDE), are those of `kernattn.ops.parts.Part`.
     """
     (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]
     q, k, v, words = whole(q), whole(k), whole(v), whole(words)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from kernattn._array import Array
 from kernattn._parallel import share
 from kernattn.ops._numba.layout import NO_MASK, flat, nothing
-from kernattn.ops.plan import Tokens
+from kernattn.ops.parts import Tokens
 
 __all__ = ["Order", "mask_and_bias", "order_of", "ordered", "put_back"]
 

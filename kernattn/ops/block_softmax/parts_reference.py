@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._array import Array, anywhere, constant, indices
+from kernattn.ops.parts import SIDE, Part, visits_of
 from kernattn.ops.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
-from kernattn.ops.plan import SIDE, Part, visits_of
 
 __all__ = ["Integers", "Visit", "answer_heads", "blind_product", "each_head", "rows_of", "sums_over"]
 

@@ -19,7 +19,8 @@ from kernattn.ops.block_softmax_vjp.far_loops import pull_far_rows
 from kernattn.ops.block_softmax_vjp.loops import pull_blocks
 from kernattn.ops.block_softmax_vjp.rows_loops import KINDS, judge_rows
 from kernattn.ops.cotangents import onto
-from kernattn.ops.plan import SIDE, Part, Plan, dense, tokens_of
+from kernattn.ops.parts import SIDE, Part, dense, tokens_of
+from kernattn.ops.plan import Plan
 from kernattn.ops.transposed import dense_from_keys, from_keys
 
 __all__ = ["block_softmax_vjp"]

@@ -14,8 +14,9 @@ from kernattn.ops.block_softmax.far_reference import far_rows, far_weights, hidd
 from kernattn.ops.block_softmax.parts_reference import blind_product
 from kernattn.ops.block_softmax.reference import cut_product
 from kernattn.ops.cotangents import onto
+from kernattn.ops.parts import seen_of
 from kernattn.ops.peaked import finite
-from kernattn.ops.plan import Plan, seen_of
+from kernattn.ops.plan import Plan
 
 __all__ = ["block_softmax_vjp"]
 
