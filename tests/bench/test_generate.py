@@ -13,7 +13,7 @@ import pytest
 pytest.importorskip("numba")
 
 from kernattn.bench.cpu import generation
-from kernattn.bench.cpu._generate import ours, races
+from kernattn.bench.cpu._generate import in_onnx, ours, races
 from kernattn.bench.cpu._generate.counts import Setting, cached, linear, prefixes, whole
 from kernattn.bench.cpu._generate.in_torch import InTorch
 from kernattn.bench.cpu._targets import reached
@@ -66,6 +66,16 @@ def test_kept_keys_and_values_however_often_the_step_is_taken() -> None:
     pytest.importorskip("torch")
     for other in InTorch(PARAMS, CONFIG).cached(TOKENS[:5], keys, values, 41).values():
         np.testing.assert_allclose(other(), wanted, atol=1e-5)
+
+
+def test_kept_keys_and_values_in_onnx_runtime() -> None:
+    pytest.importorskip("onnxruntime")
+    pytest.importorskip("onnx")
+    rng = np.random.default_rng(1)
+    keys, values = rng.standard_normal((2, 5, 2, 33, 8), dtype=np.float32)
+    call = in_onnx.cached(PARAMS, CONFIG, TOKENS[:5], keys, values, 41)
+    for _ in range(2):
+        np.testing.assert_allclose(call(), ours.cached(PARAMS, CONFIG, TOKENS[:5], keys, values)(), atol=1e-5)
 
 
 def test_the_recurrence() -> None:

@@ -30,7 +30,10 @@ def _machine() -> str:
     names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
     where = f"{names[0] if names else 'unknown processor'}, vectors of {8 * VECTOR} bits, threads: {threads()}"
     where += f" ({HostClock().name}), Python {python_version()}"
-    return machine(where, ("numpy", "numba", "torch", "jax", "scikit-learn", "performer-pytorch", "reformer-pytorch"))
+    return machine(
+        where,
+        ("numpy", "numba", "torch", "jax", "scikit-learn", "onnxruntime", "performer-pytorch", "reformer-pytorch"),
+    )
 
 
 DEVICE = Device(

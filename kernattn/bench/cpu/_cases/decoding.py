@@ -14,6 +14,7 @@ from kernattn.bench._rows import Case, Race
 from kernattn.bench._sizes import Sizes
 from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import normal
+from kernattn.bench.cpu._generate import in_onnx
 from kernattn.bench.cpu._generate.in_torch import InTorch
 from kernattn.bench.cpu._generate.ours import cached, recurrent
 from kernattn.features import FeatureMap, elu1, random_features
@@ -84,6 +85,8 @@ def decoded(o: Sizes, batch: int, layers: int, attention: str = "elu1") -> Race:
         if peers.have("torch"):
             ways = InTorch(params, config).cached(tokens, k, v, KEPT + 1)
             others |= {f"torch, {way}": call for way, call in ways.items()}
+        if in_onnx.there():
+            others["ONNX Runtime"] = in_onnx.cached(params, config, tokens, k, v, KEPT + 1)
         written, read, flops, functions = 2.0 * dim, 2.0 * KEPT * dim, 4.0 * KEPT * dim, float(o.heads * KEPT)
     else:
         phi: FeatureMap = elu1() if attention == "elu1" else random_features(Softmax(), 32, m, rng=o.seed)

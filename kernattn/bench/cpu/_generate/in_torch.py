@@ -8,7 +8,7 @@ weights, which are, take minutes for every number of tokens that are kept.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from math import prod
 from typing import Any
@@ -20,11 +20,15 @@ from kernattn.bench.cpu import _peers as peers
 from kernattn.transformer import Config
 from kernattn.transformer._parts import Params
 
-__all__ = ["InTorch"]
+__all__ = ["InTorch", "fitting"]
 
-MOST = (
-    1 << 30
-)  # bytes of caches; beyond, layers take turns in as many as fit, and none finds its own in the processor's
+MOST = 1 << 30
+"""Bytes of caches of keys and values; beyond it, layers take turns in as many as fit."""
+
+
+def fitting(layers: int, shape: Sequence[int]) -> int:
+    """Return how many caches of a shape there are for so many layers: no layer finds its own in the processor's."""
+    return min(layers, max(2, MOST // (8 * prod(shape))))
 
 
 class InTorch:
@@ -110,7 +114,7 @@ class InTorch:
         torch, t, scale = self.torch, keys.shape[-2], self.c.head_width**-0.5
         shape = (*keys.shape[:2], room, keys.shape[-1])
         caches = []
-        for _ in range(min(self.c.layers, max(2, MOST // (8 * prod(shape))))):
+        for _ in range(fitting(self.c.layers, shape)):
             caches.append([torch.empty(shape), torch.empty(shape)])
             for cache, given in zip(caches[-1], (keys, values), strict=True):
                 cache[:, :, :t] = torch.as_tensor(given)

@@ -17,7 +17,7 @@ from kernattn.bench._rows import Row
 from kernattn.bench._tables import Column, number, word
 from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._clock import HostClock
-from kernattn.bench.cpu._generate import ours
+from kernattn.bench.cpu._generate import in_onnx, ours
 from kernattn.bench.cpu._generate.counts import Setting, cached, linear, prefixes, whole
 from kernattn.bench.cpu._generate.in_torch import InTorch
 from kernattn.features import elu1
@@ -178,6 +178,8 @@ def _growing(
         if torch is not None:
             for way, call in torch.cached(last, k, v, s.steps + 1).items():
                 calls[_Key(f"{CACHE}: torch, {way}", batch)] = call
+        if in_onnx.there():
+            calls[_Key(f"{CACHE}: ONNX Runtime", batch)] = in_onnx.cached(params, config, last, k, v, s.steps + 1)
     return calls
 
 
