@@ -87,7 +87,7 @@ def tune(
     ard: bool = False,
     rows: int | None = None,
     rng: RNG = None,
-    iterations: int = 100,
+    max_iterations: int = 100,
     progress: bool | None = False,
 ) -> Tuned:
     r"""Return lengthscales, :math:`\mathrm{argmax}_\ell \max_{\sigma, a} \log N(y; 0, a^2 \Phi \Phi^T + \sigma^2 I)`.
@@ -116,7 +116,7 @@ def tune(
         Number of rows that are drawn for the search; None takes all.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Which rows.
-    iterations : int
+    max_iterations : int
         Most iterations of the search.
     progress : bool or None
         Show the objective on stderr; None shows it on a terminal only.
@@ -153,7 +153,7 @@ def tune(
     given = checked_rows(phi, x, y, None, "float64", None)
     one_of("objective", objective, OBJECTIVES)
     boolean("ard", ard)
-    positive_integer("iterations", iterations)
+    positive_integer("max_iterations", max_iterations)
     count = len(given.y)
     if rows is not None and positive_integer("rows", rows) > count:
         raise ParameterError(f"rows must be {count} at most, the number of rows of x; got {rows}")
@@ -161,7 +161,7 @@ def tune(
     if not np.ptp(given.y[chosen], axis=0).all():
         raise ParameterError(f"y must not be the same in all of {len(given.y[chosen])} rows")
     problem = Problem(phi, to_numpy64(x)[chosen], given.y[chosen], OBJECTIVES[objective])
-    return _search(problem, objective, ard, iterations, progress)
+    return _search(problem, objective, ard, max_iterations, progress)
 
 
 class Slopes(NamedTuple):
@@ -249,7 +249,7 @@ def _check_map(phi: object) -> None:
         )
 
 
-def _search(problem: Problem, objective: str, ard: bool, iterations: int, progress: bool | None) -> Tuned:
+def _search(problem: Problem, objective: str, ard: bool, max_iterations: int, progress: bool | None) -> Tuned:
     size = problem.x.shape[1] if ard else 1
     low, high = (np.log(np.clip(problem.first * by, *MODERATE) / problem.first) for by in (1 / REACH, REACH))
     bounds = [(float(np.max(low)), float(np.min(high)))] * size
@@ -278,7 +278,7 @@ def _search(problem: Problem, objective: str, ard: bool, iterations: int, progre
                 shown_evaluations.update()
             return found
 
-        options = {"maxiter": iterations, "ftol": ENOUGH} | ({"eps": STEP} if differences else {})
+        options = {"maxiter": max_iterations, "ftol": ENOUGH} | ({"eps": STEP} if differences else {})
         found = optimize.minimize(
             evaluated, np.zeros(size), jac=not differences, method="L-BFGS-B", bounds=bounds, options=options
         )

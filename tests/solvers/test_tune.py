@@ -162,7 +162,7 @@ def test_few_iterations_are_told_and_inputs_are_not_written(rng):
     kept = x.copy(), y.copy()
     for array in (x, y):
         array.setflags(write=False)
-    found = ka.solvers.tune(drawn(ka.kernels.Gaussian(1.0)), x, y, ard=True, iterations=1)
+    found = ka.solvers.tune(drawn(ka.kernels.Gaussian(1.0)), x, y, ard=True, max_iterations=1)
     assert not found.converged
     assert found.after > found.before
     assert np.array_equal(x, kept[0])
@@ -171,7 +171,7 @@ def test_few_iterations_are_told_and_inputs_are_not_written(rng):
 
 def test_progress_is_shown(rng, capsys):
     pytest.importorskip("tqdm")
-    ka.solvers.tune(drawn(ka.kernels.Gaussian(1.0)), *data(rng), iterations=1, progress=True)
+    ka.solvers.tune(drawn(ka.kernels.Gaussian(1.0)), *data(rng), max_iterations=1, progress=True)
     assert "evaluation" in capsys.readouterr().err
 
 
@@ -184,7 +184,7 @@ def test_progress_is_shown(rng, capsys):
         ({"ard": 1}, errors.ParameterError, "ard"),
         ({"rows": 301}, errors.ParameterError, "rows must be 300 at most"),
         ({"rows": 0}, errors.ParameterError, "rows"),
-        ({"iterations": 0}, errors.ParameterError, "iterations"),
+        ({"max_iterations": 0}, errors.ParameterError, "max_iterations"),
         ({"x": np.ones((300, 2))}, errors.ShapeError, "shape"),
         ({"y": np.ones(299)}, errors.ShapeError, "y must be"),
         ({"y": np.ones(300)}, errors.ParameterError, "y must not be the same in all of 300 rows"),
