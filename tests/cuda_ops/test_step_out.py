@@ -7,7 +7,9 @@ import pytest
 
 import kernattn as ka
 import laws
+from cuda_on_cpu import RawModule
 from cuda_ops.cases import array, to64
+from kernattn.ops._cuda import runtime
 from kernattn.ops.step import gpu
 from xp import Backend, Kind
 
@@ -59,6 +61,30 @@ def test_without_out_the_counter_counts(cupy, allocated):
         allocated.clear()
         _, state = ka.linear_attention_step(state, x, x, x, PHI, reuse_state=True)
     assert allocated == [(2, 6)]
+
+
+def test_the_driver_is_asked_once(cupy, monkeypatch):
+    """For the functions of a module and for a device's limits: later steps only launch."""
+    asked = []
+
+    class Attributes(dict):
+        def __getitem__(self, name):
+            asked.append(name)
+            return super().__getitem__(name)
+
+    def get_function(module, name, found=RawModule.get_function):
+        asked.append(name)
+        return found(module, name)
+
+    runtime._function.cache_clear()
+    monkeypatch.setattr(cupy.cuda.Device, "attributes", Attributes(cupy.cuda.Device.attributes))
+    monkeypatch.setattr(RawModule, "get_function", get_function)
+    x = cupy.asarray(np.ones((2, 6), np.float32))
+    state = ka.initial_state(PHI, (2,), 6, like=x)
+    for wanted in (["MaxSharedMemoryPerBlockOptin", "MultiProcessorCount", "prepare", "stream"], [], []):
+        _, state = ka.linear_attention_step(state, x, x, x, PHI, reuse_state=True)
+        assert sorted(asked) == wanted
+        asked.clear()
 
 
 def test_the_room_of_a_state_goes_with_it(cupy):
