@@ -62,7 +62,11 @@ def numbers(name: str, values: object) -> Float64:
 def check_varies(name: str, largest: float, squares: Float64, products: str) -> None:
     """Raise unless the largest eigenvalue (about the mean) is more than rounding leaves of sums of equal squares."""
     if not largest > EQUAL * max(len(squares), FEW) * float(np.finfo(products).eps) * float(np.max(squares)):
-        raise ParameterError(f"{name} must not be the same in all rows; they vary by no more than rounding does")
+        other = "products='float64'" if products == "float32" else "rows less their mean"
+        raise ParameterError(
+            f"{name} must not be the same in all rows; they vary by no more than products in {products} round: "
+            f"try {other}"
+        )
 
 
 def strips(n: int, size: int | None = None) -> Iterator[slice]:

@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from scipy import sparse
-from scipy.linalg import cho_factor, cho_solve
+from scipy.linalg import cho_factor, cho_solve, norm
 
 from kernattn._array import Float64, constant, namespace, to_numpy64, widest
 from kernattn._scipy import special
@@ -89,7 +89,7 @@ def _solved(hessian: Float64, gradient: Float64, ridge: float) -> Float64:
     try:
         found: Float64 = cho_solve(cho_factor(hessian, lower=True), gradient)
     except np.linalg.LinAlgError:
-        rounding = float(np.finfo(float).eps * np.linalg.norm(hessian))
+        rounding = float(np.finfo(float).eps * norm(hessian))
         raise ParameterError(
             f"ridge must be well above the rounding of the sums over rows, {rounding:.3g}; got {ridge:g}"
         ) from None
