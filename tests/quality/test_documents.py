@@ -66,6 +66,20 @@ def test_every_page_is_listed(folder: str) -> None:
             assert f"]({page.name})" in contents, f"{page.name} is not told"
 
 
+def test_every_figure_is_on_a_page() -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    figures = [path.relative_to(ROOT / "docs/figures") for path in (ROOT / "docs/figures").rglob("*.png")]
+    assert [str(figure) for figure in figures if f"figures/{figure.as_posix()})" not in pages] == []
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/decisions").glob("0*.md")), ids=lambda page: page.stem)
+def test_a_decision_opens_with_its_number_and_says_what_forced_it(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith(f"# {int(page.name[:4])}. ")
+    for part in ("Forced by", "Chosen", "Costs"):
+        assert f"\n**{part}" in text, part
+
+
 def test_every_extra_is_told() -> None:
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
     told = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/guide/install.md").read_text(encoding="utf-8"), re.MULTILINE)

@@ -18,7 +18,7 @@ ROOMS += [
     f"kernattn.{room}"
     for room in (
         "attention", "bench", "dask", "features", "huggingface", "jax", "kernels", "metrics", "projections", "sklearn",
-        "solvers", "studies", "torch",
+        "solvers", "studies", "torch", "transformer",
     )
 ]  # fmt: skip
 
