@@ -25,13 +25,17 @@ __device__ __forceinline__ void write_features(const X* x, int rows, const Map& 
         fresh = false;
         for (int part = 0; part < parts; ++part) {
             const int tile = block * parts + part;
+            Pair<T> made[FB / 8][2];
 #pragma unroll
             for (int j = 0; j < FB / 8; ++j)
 #pragma unroll
-                for (int p = 0; p < 4; ++p) {
-                    const int row = g + p / 2 * 8, column = 8 * j + 2 * t + p % 2, feature = map.feature(tile, column);
-                    own[row * tile_row + column] = narrow<T>(feature >= 0 ? map.whole(part, u[0][j][p], log_row[row0 + row], feature) : Acc(0));
+                for (int r = 0; r < 2; ++r) {
+                    const int column = 8 * j + 2 * t;
+                    const Acc log_scale = log_row[row0 + g + 8 * r];
+                    const auto phi = [&](int p) { return map.whole(part, u[0][j][2 * r + p], log_scale, map.feature_or_last(tile, column + p)); };
+                    made[j][r] = Pairs<T>::keep(Pairs<T>::of(phi(0), phi(1)), map.feature(tile, column) >= 0, map.feature(tile, column + 1) >= 0);
                 }
+            store_pairs(own, tile_row, made);
             __syncwarp();
             const Place<T> to = place(tile);
             T* const first = to.first + row0 * to.stride;
