@@ -50,6 +50,7 @@ SAME = (
     "compiled",
     "kernel",
     "orthogonal",
+    "prefixes",
 )
 OTHERS = ("performer", "alone", "one map")  # of which the first adds 1e-4 to its features
 RATES = Rates(bytes=1e10, flops=1e11, functions=1e9)

@@ -17,7 +17,7 @@ from kernattn.bench.cpu._cases.attention import (
     strided,
 )
 from kernattn.bench.cpu._cases.choices import PRODUCTS, chains, drawn, frames, tensor_srht, tiles, transforms
-from kernattn.bench.cpu._cases.decoding import DECODERS, step
+from kernattn.bench.cpu._cases.decoding import DECODERS, prefixes, step
 from kernattn.bench.cpu._cases.edges import EDGES
 from kernattn.bench.cpu._cases.features import (
     digits,
@@ -52,6 +52,7 @@ CASES = {
     "step": Case(partial(step, reuse=False), n=1),
     "step-in-place": Case(partial(step, reuse=True), n=1),
     **DECODERS,
+    "prefixes": Case(prefixes, n=392),
     "gaussian-features": Case(gaussian_features, n=5000),
     "hadamard-features": Case(hadamard_features, n=2000),
     **{f"kernel-{name}": Case(partial(matrix, pair=pair), n=2048, told=name) for name, pair in KERNELS.items()},

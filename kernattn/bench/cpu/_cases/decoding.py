@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -15,13 +16,14 @@ from kernattn.bench._sizes import Sizes
 from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import normal
 from kernattn.bench.cpu._generate import in_onnx
+from kernattn.bench.cpu._generate.counts import Setting
 from kernattn.bench.cpu._generate.in_torch import InTorch
-from kernattn.bench.cpu._generate.ours import cached, recurrent
+from kernattn.bench.cpu._generate.ours import cached, prefix, recurrent
 from kernattn.features import FeatureMap, elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.transformer import Config, initial_params
 
-__all__ = ["DECODERS", "step"]
+__all__ = ["DECODERS", "prefixes", "step"]
 
 KEPT = 784
 """Tokens before the one that exact attention takes."""
@@ -121,6 +123,24 @@ def _products(params: Any, config: Config, batch: int) -> Call:
             np.matmul(rows, weights, out=out)
 
     return call
+
+
+def prefixes(o: Sizes) -> Race:
+    """Logits after the prefixes of 32 sequences, one after the other, and by torch also together."""
+    count, s = 32, Setting(2 * o.n, 8, o.heads)
+    config = Config(dim=s.dim, layers=s.layers, heads=s.heads, vocab=256, length=o.n)
+    params = initial_params(config, rng=o.seed)
+    tokens = np.random.default_rng(o.seed).integers(256, size=(count, o.n))
+    others: dict[str, Call] = {}
+    if peers.have("torch"):
+        torch = InTorch(params, config)
+        others = {"torch": _in_turn([torch.prefix(each) for each in tokens]), "torch, together": torch.prefix(tokens)}
+    work = Work(flops=count * (7 * (24.0 * s.dim**2 * o.n + 2.0 * s.dim * o.n**2) + 4.0 * s.dim**2 * o.n))
+    return Race({"ours": _in_turn([prefix(params, config, each) for each in tokens]), **others}, work, dim=32)
+
+
+def _in_turn(calls: Sequence[Call]) -> Call:
+    return lambda: np.concatenate([np.asarray(call()).reshape(1, -1) for call in calls])
 
 
 def _decoder(batch: int, layers: int, attention: str, told: str) -> Case:

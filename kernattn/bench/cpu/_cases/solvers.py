@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
-from scipy.linalg.blas import dsyrk
+from scipy.linalg.blas import get_blas_funcs
 
 from kernattn.bench._races import Call
 from kernattn.bench._rates import Work
@@ -62,25 +63,23 @@ def _ridges(o: Sizes, x: Any, y: Any, new: Any, truth: Any) -> Race:
     phi = _map(o)
     omega = np.asarray(phi.spec.omega.T, x.dtype)  # type: ignore[union-attr]
 
-    def ours() -> Any:
-        fit = ridge(moments(phi, x, y), RIDGES[0])
+    def ours(products: str = "float64") -> Any:
+        fit = ridge(moments(phi, x, y, products=products), RIDGES[0])
         fits = [fit.at(value) for value in RIDGES]
         weights = np.stack([each.weights for each in fits], axis=1)
         return (phi(new) @ weights + np.array([each.intercept for each in fits])).T
 
-    def refits() -> Any:
-        features, others = _by_sklearn(o, x, new)
-        linear = import_module("sklearn.linear_model")
-        return [linear.Ridge(alpha=value).fit(features, y).predict(others) for value in RIDGES]
-
-    def at_once() -> Any:
-        features, others = _by_sklearn(o, x, new)
-        fit = import_module("sklearn.linear_model").Ridge(alpha=RIDGES)
-        return fit.fit(features, np.repeat(y[:, None], len(RIDGES), axis=1)).predict(others).T
-
-    calls: dict[str, Callable[[], Any]] = {"ours": ours, "sums by NumPy": lambda: _by_numpy(omega, x, y, new)}
+    calls: dict[str, Callable[[], Any]] = {"ours": ours, "sums by NumPy": lambda: _by_numpy(omega, x, y, new, "f8")}
+    if o.dtype == "float32":
+        calls |= {
+            "ours, multiplied in float32": partial(ours, "float32"),
+            "sums by NumPy, multiplied in float32": lambda: _by_numpy(omega, x, y, new, "f4"),
+        }
     if peers.have("sklearn"):
-        calls |= {"ten refits by scikit-learn": refits, "scikit-learn, ten targets": at_once}
+        calls |= {
+            "ten refits by scikit-learn": lambda: _by_sklearn(o, x, y, new, [[value] for value in RIDGES]),
+            "scikit-learn, ten targets": lambda: _by_sklearn(o, x, y, new, [RIDGES]),
+        }
 
     def error(call: Callable[[], Any]) -> Callable[[], float]:
         return lambda: min(float(np.mean((found - truth) ** 2)) for found in call())
@@ -91,11 +90,14 @@ def _ridges(o: Sizes, x: Any, y: Any, new: Any, truth: Any) -> Race:
     return Race(calls, work, errors={name: error(call) for name, call in calls.items()})
 
 
-def _by_numpy(omega: Any, x: Any, y: Any, new: Any) -> Any:
+def _by_numpy(omega: Any, x: Any, y: Any, new: Any, dtype: str) -> Any:
     """Return predictions: features in one room, one triangle of sums in place, a factor for each ridge."""
     n, half = len(x), omega.shape[1]
-    across, room = np.ascontiguousarray(omega.T), np.empty((2 * half, BLOCK))
-    gram, s, cross = np.zeros((2 * half, 2 * half), order="F"), np.zeros(2 * half), np.zeros(2 * half)
+    across, room = np.ascontiguousarray(omega.T), np.empty((2 * half, BLOCK), dtype)
+    gram, s, cross = np.zeros((2 * half, 2 * half), dtype, order="F"), np.zeros(2 * half), np.zeros(2 * half)
+    (syrk,) = get_blas_funcs(("syrk",), dtype=gram.dtype)
+    mean = float(np.mean(y, dtype="f8"))
+    centred = (y - mean).astype(dtype)
 
     def waves(rows: Any) -> Any:
         u, block = across @ rows.T, room[:, : len(rows)]
@@ -105,25 +107,36 @@ def _by_numpy(omega: Any, x: Any, y: Any, new: Any) -> Any:
 
     for i in range(0, n, BLOCK):
         block = waves(x[i : i + BLOCK])
-        gram = dsyrk(1.0, block.T, trans=1, beta=1.0, c=gram, overwrite_c=True)
+        gram = syrk(1.0, block.T, trans=1, beta=1.0, c=gram, overwrite_c=True)
         s += np.sum(block, axis=1)
-        cross += block @ y[i : i + BLOCK].astype("f8")
-    mean = float(np.mean(y, dtype="f8"))
-    gram = dsyrk(-1 / n, s[None], trans=1, beta=1.0, c=gram, overwrite_c=True)
-    weights = np.empty((2 * half, len(RIDGES)))
+        cross += block @ centred[i : i + BLOCK]
+    gram = syrk(-1 / n, s[None].astype(dtype), trans=1, beta=1.0, c=gram, overwrite_c=True)
+    weights = np.empty((2 * half, len(RIDGES)), dtype)
     for j, value in enumerate(RIDGES * half):  # of features that are not scaled
         sums = gram.copy(order="F")
         np.fill_diagonal(sums, np.diagonal(sums) + value)
-        weights[:, j] = cho_solve(cho_factor(sums, overwrite_a=True, check_finite=False), cross - s * mean)
+        factor = cho_factor(sums, overwrite_a=True, check_finite=False)
+        weights[:, j] = cho_solve(factor, cross.astype(dtype), check_finite=False)
     found = [waves(new[i : i + BLOCK]).T @ weights for i in range(0, len(new), BLOCK)]
     return (np.concatenate(found) + (mean - s @ weights / n)).T
 
 
-def _by_sklearn(o: Sizes, x: Any, new: Any) -> tuple[Any, Any]:
-    """Return random features of rows and of new ones."""
-    sampler = import_module("sklearn.kernel_approximation")
-    features = sampler.RBFSampler(gamma=0.5 / o.dim, n_components=o.features, random_state=o.seed).fit(x)
-    return features.transform(x), features.transform(new)
+def _by_sklearn(o: Sizes, x: Any, y: Any, new: Any, groups: Any) -> Any:
+    """Return predictions of fits to groups of ridges: features and targets are centred once, and nothing is checked."""
+    sklearn, linear = import_module("sklearn"), import_module("sklearn.linear_model")
+    with sklearn.config_context(assume_finite=True):
+        kernel = import_module("sklearn.kernel_approximation")
+        sampler = kernel.RBFSampler(gamma=0.5 / o.dim, n_components=o.features, random_state=o.seed).fit(x)
+        features, others = sampler.transform(x), sampler.transform(new)
+        mean, level = np.mean(features, axis=0), np.mean(y)
+        features -= mean
+        others -= mean
+        found = []
+        for group in groups:
+            targets = np.repeat((y - level)[:, None], len(group), axis=1)
+            fit = linear.Ridge(alpha=group, fit_intercept=False, copy_X=False, solver="cholesky").fit(features, targets)
+            found.append(others @ fit.coef_.T.reshape(o.features, -1) + level)
+        return np.concatenate(found, axis=1).T
 
 
 def two_samples(o: Sizes) -> Race:
@@ -136,7 +149,12 @@ def two_samples(o: Sizes) -> Race:
         within = (gaussian_sum(x, x) + gaussian_sum(y, y) - 2 * o.n) / (o.n * (o.n - 1))
         return within - 2 * gaussian_sum(x, y) / o.n**2
 
-    calls: dict[str, Call] = {"ours": lambda: mmd(moments(phi, x), moments(phi, y)), "all pairs, no p-value": pairs}
+    def ours(products: str = "float64") -> Any:
+        return mmd(*(moments(phi, rows, products=products) for rows in (x, y)))
+
+    calls: dict[str, Call] = {"ours": ours, "all pairs, no p-value": pairs}
+    if o.dtype == "float32":
+        calls["ours, multiplied in float32"] = partial(ours, "float32")
     m = o.features
     flops = 2 * o.n * (o.dim * float(m) + m * (m + 1.0))
     return Race(calls, Work(2.0 * x.nbytes, flops, float(o.n * m)))

@@ -13,6 +13,7 @@ from functools import partial
 from math import prod
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.bench._races import Call
@@ -63,17 +64,18 @@ class InTorch:
         up = self._linear(f"{name}.feed_forward.up", self._norm(f"{name}.feed_forward.norm", rows))
         return rows + self._linear(f"{name}.feed_forward.down", self.torch.nn.functional.gelu(up))
 
-    def _all(self, i: int, rows: Any) -> Any:
-        """Return rows (n, D) of one sequence after a layer."""
+    def _all(self, i: int, rows: Any, sequences: int) -> Any:
+        """Return rows (B n, D) after a layer."""
         name = f"layers.{i}.attention"
-        q, k, v = self._heads(self._linear(f"{name}.qkv", self._norm(f"{name}.norm", rows)), 3, 1)
+        q, k, v = self._heads(self._linear(f"{name}.qkv", self._norm(f"{name}.norm", rows)), 3, sequences)
         return self._rest(i, rows, self._sdpa(q, k, v, is_causal=True))
 
     def _sdpa(self, *given: Any, **how: Any) -> Any:
         return self.torch.nn.functional.scaled_dot_product_attention(*given, **how)
 
     def _embedded(self, tokens: Any) -> Any:
-        return self.p["embed.tokens"][tokens] + self.p["embed.positions"][: len(tokens)]
+        rows = self.p["embed.tokens"][tokens] + self.p["embed.positions"][: tokens.shape[-1]]
+        return rows.view(-1, self.c.dim)
 
     def _logits(self, rows: Any) -> Any:
         return self._linear("output", self._norm("norm", rows))
@@ -85,24 +87,24 @@ class InTorch:
         def call() -> Any:
             rows = self._embedded(x)
             for i in range(self.c.layers):
-                rows = self._all(i, rows)
+                rows = self._all(i, rows, 1)
             return self._logits(rows)
 
         return self._inferred(call)
 
     def prefix(self, tokens: NDArray[Any]) -> Call:
-        """Return the logits of the last of tokens (t,): of the last layer, the last row alone."""
-        x, last = self.torch.as_tensor(tokens), self.c.layers - 1
-        name = f"layers.{last}.attention"
+        """Return the logits of the last of tokens (t,) or (B, t): of the last layer, the last row alone."""
+        x, last = self.torch.as_tensor(np.atleast_2d(tokens)), self.c.layers - 1
+        name, (sequences, t) = f"layers.{last}.attention", x.shape
 
         def call() -> Any:
             rows = self._embedded(x)
             for i in range(last):
-                rows = self._all(i, rows)
+                rows = self._all(i, rows, sequences)
             plain = self._norm(f"{name}.norm", rows)
-            k, v = self._heads(self._linear(f"{name}.kv", plain), 2, 1)
-            (q,) = self._heads(self._linear(f"{name}.q", plain[-1:]), 1, 1)
-            return self._logits(self._rest(last, rows[-1:], self._sdpa(q, k, v)))
+            k, v = self._heads(self._linear(f"{name}.kv", plain), 2, sequences)
+            (q,) = self._heads(self._linear(f"{name}.q", plain[t - 1 :: t]), 1, sequences)
+            return self._logits(self._rest(last, rows[t - 1 :: t], self._sdpa(q, k, v)))
 
         return self._inferred(call)
 
