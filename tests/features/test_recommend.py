@@ -216,16 +216,21 @@ def test_hopeless_is_said_of_whole_intervals():
 
 
 def test_printed():
-    table = recommend(K.Softmax(), data(), 16)
+    table = recommend(K.Softmax(), data(), 16, ("iid", P.Orthogonal(), P.Orthogonal(norms="sqrt_d")))
     lines = str(table).splitlines()
     assert lines[0].startswith("attention: 16 features, 40 queries and 40 keys; medians |x + y|^2")
-    assert len([line for line in lines if "orthogonal" in line.lower()]) == len(SYMMETRIC)
+    names = {P.Iid(): "iid", P.Orthogonal(): "orthogonal"}
+    of_iid = "; predicted for iid frequencies"
     for choice in table.choices:
-        (line,) = (each for each in lines if each.split()[:1] == [choice.estimator] and repr(choice.projection) in each)
-        assert f"{choice.predicted:.3g}" in line
+        name = names.get(choice.projection, repr(choice.projection))
+        (line,) = (each for each in lines if each.startswith(f"  {choice.estimator:<22}  {name} "))
+        assert f"{choice.predicted:.3g}{'*' * choice.reason.endswith(of_iid)} " in line
         assert f"{choice.measured:.3g} ± " in line
-        assert choice.reason in line
+        assert f"  {choice.estimator:<22}  {choice.reason.removesuffix(of_iid)}" in lines
+    assert any(choice.reason.endswith(of_iid) for choice in table.choices)
+    assert "* predicted for iid frequencies" in lines
     assert any(line.split()[:2] == ["uniform", f"{table.uniform:.3g}"] for line in lines)
+    assert max(map(len, lines)) < 120
 
 
 def test_what_a_kernel_cannot_take_is_left_out():

@@ -24,9 +24,11 @@ from kernattn.features._data import check_size, checked
 from kernattn.features._moments.pairs import beyond
 from kernattn.features._spectral.spectra import check_spectrum
 from kernattn.kernels import Kernel
-from kernattn.projections import Projection, resolve
+from kernattn.projections import PROJECTIONS, Projection, resolve
 
 __all__ = ["Choice", "Recommendation", "recommend"]
+
+_OF_IID = "; predicted for iid frequencies"
 
 
 class Choice(NamedTuple):
@@ -109,23 +111,29 @@ class Recommendation:
         return all(choice.over_uniform is not None and choice.over_uniform > 1 for choice in self.choices)
 
     def __str__(self) -> str:
-        """Return the table, and what it means."""
-        width = max(len(repr(choice.projection)) for choice in self.choices)
+        """Return the table, what it means, and a reason for each estimator."""
+        names = [_name_of(choice.projection) for choice in self.choices]
+        width = max(map(len, ("projection", *names)))
         rows = f"{self.num_features} features, {self.queries} queries and {self.keys} keys"
         medians = f"medians |x + y|^2 = {self.sum_squared:.3g}, |x - y|^2 = {self.difference_squared:.3g}"
         lines = [f"{self.objective}: {rows}; {medians}"]
-        lines.append(f"  {'estimator':<16}  {'projection':<{width}}  {'predicted':>9}  {'measured':>19}  reason")
-        for row in self.choices:
+        lines.append(f"  {'estimator':<22}  {'projection':<{width}}  {'predicted':>9}   {'measured':>19}")
+        reasons, mark = {}, ""
+        for row, name in zip(self.choices, names, strict=True):
+            reasons[row.estimator] = row.reason.removesuffix(_OF_IID)
+            star = "*" if row.reason.endswith(_OF_IID) else " "
+            mark = mark or star.strip()
             measured = f"{row.measured:.3g} ± {float(f'{row.standard_error:.1g}'):g}"
-            head = f"  {row.estimator:<16}  {row.projection!r:<{width}}"
-            lines.append(f"{head}  {row.predicted:9.3g}  {measured:>19}  {row.reason}")
+            lines.append(f"  {row.estimator:<22}  {name:<{width}}  {row.predicted:9.3g}{star}  {measured:>19}")
         if self.uniform is not None:
-            uniform = f"{self.uniform:.3g}"
-            lines.append(f"  {'uniform':<16}  {'':<{width}}  {'':9}  {uniform:>19}  every key alike")
+            lines.append(f"  {'uniform':<22}  {'':<{width}}  {'':9}   {f'{self.uniform:.3g}':>19}")
+            reasons["uniform"] = "every key alike"
         lines.append(
             f"Errors are relative, root mean square; measured: the typical one of {REDRAWS} redraws. "
             f"Ranked by what is {'measured' if self.objective == 'attention' else 'predicted'}."
         )
+        lines += [f"{mark} predicted for iid frequencies"] * bool(mark)
+        lines += [f"  {name:<22}  {reason}" for name, reason in reasons.items()]
         if self.hopeless:
             lines.append(
                 "No map is better than uniform attention: the 95 % interval of each lies above it. "
@@ -174,7 +182,8 @@ def recommend(
     num_features : int
         Number M of features; where it is odd, estimators that make pairs are left out.
     projections : sequence of str or Projection
-        The projections to compare; those that the kernel cannot take are left out.
+        The projections to compare; those that the kernel cannot take are left out. Closed forms of "moment_matched"
+        take seconds of CPU time each.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of the rows and redraws, left as it was.
     objective : {"attention", "kernel"}, optional
@@ -232,7 +241,7 @@ def recommend(
             prediction, measured = predict(phi, target), measure(phi, target, seeds)
             predicted = prediction.error**0.5
             reason = ESTIMATORS[name].reason(kernel, _exp(v2) / number, _exp(z2) / number)
-            reason += prediction.of_iid * "; predicted for iid frequencies"
+            reason += prediction.of_iid * _OF_IID
             ranked = measured.error if goal == "attention" else predicted
             choices.append(Choice(name, spec, ranked, predicted, *measured, reason))
     if not choices:
@@ -256,6 +265,12 @@ def _medians(kernel: Kernel, sample: Sample) -> tuple[float, float]:
     q, k = sample.queries * scale, sample.keys * scale
     squares, products = np.sum(q**2, axis=-1)[:, None] + np.sum(k**2, axis=-1), 2 * q @ k.T
     return float(np.median(np.maximum(squares + products, 0.0))), float(np.median(np.maximum(squares - products, 0.0)))
+
+
+def _name_of(projection: Projection) -> str:
+    """Return the name that stands for a projection, or what makes it where it has options of its own."""
+    names = (name for name, kind in PROJECTIONS.items() if type(projection) is kind and projection == kind())
+    return next(names, repr(projection))
 
 
 def _exp(value: float) -> float:
