@@ -71,7 +71,7 @@ def followers(instructions: list[Instruction], labels: dict[str, int]) -> list[l
     found = []
     for i, x in enumerate(instructions):
         name = x.name.split(".")[0]
-        jump = TARGET.search(x.operands) if name == "BRA" else None
+        jump = TARGET.search(x.operands) if name in ("BRA", "CALL") else None  # within a kernel a call is a jump
         goes_on = x.predicated or not (name in ("EXIT", "RET") or (jump and x.operands.startswith("`")))
         found.append([i + 1] * (goes_on and i + 1 < len(instructions)) + ([labels[jump.group(1)]] if jump else []))
     return found

@@ -15,6 +15,7 @@ LISTING = """
         /*0040*/                   HMMA.16816.F32.BF16 R8, R4, R6, R8 ;
 .L_x_2:
         /*0050*/               @P0 BRA `(.L_x_1) ;
+        /*0058*/                   CALL.REL.NOINC `($__internal_0) ;
         /*0060*/                   BRA.U UP0, `(.L_x_0) ;
         /*0070*/                   EXIT ;
 .L_x_3:
@@ -24,10 +25,15 @@ LISTING = """
 
 
 def test_loops_of_a_listing():
-    inner, outer = sass.Loop(1, 4, 2, 2), sass.Loop(0, 6, 2, 0)
+    inner, outer = sass.Loop(1, 4, 2, 2), sass.Loop(0, 7, 2, 0)
     assert sass.loops(LISTING) == [outer, inner]
     assert str(inner) == "4 / 2 = 2.0"
-    assert len(sass.parse(LISTING)[0]) == 9
+    assert len(sass.parse(LISTING)[0]) == 10
+
+
+def test_a_call_within_a_kernel_is_a_jump():
+    called = LISTING.replace("BRA.U UP0", "@P2 CALL.REL.NOINC").replace("CALL.REL.NOINC, `", "CALL.REL.NOINC `")
+    assert sass.loops(called) == sass.loops(LISTING)
 
 
 @pytest.mark.skipif(
