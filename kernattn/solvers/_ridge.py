@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple, final
 
 import numpy as np
 
 from kernattn._array import Array, Float64, constant, namespace
-from kernattn._check import boolean
+from kernattn._check import boolean, one_of
 from kernattn._lazy import lazy
 from kernattn.errors import EmptyInputError, ShapeError
 from kernattn.features import FeatureMap
@@ -176,7 +177,14 @@ class Ridge:
         return self._shaped(np.diagonal(_log_evidence(self._spectrum, self.ridge)))  # type: ignore[no-any-return]
 
 
-def ridge(m: Moments, ridge: float | Array | None = None, *, intercept: bool = True, lowest: float = 0.0) -> Ridge:
+def ridge(
+    m: Moments,
+    ridge: float | Array | None = None,
+    *,
+    objective: str = "gcv",
+    intercept: bool = True,
+    lowest: float = 0.0,
+) -> Ridge:
     r"""Fit ridge regression, :math:`w = \mathrm{argmin}\, \sum_i w_i |y_i - \phi(x_i)^T w - b|^2 + \lambda |w|^2`.
 
     One eigendecomposition, O(M^3), gives every ridge in O(M): the fit, its effective dimension, generalised
@@ -189,8 +197,11 @@ def ridge(m: Moments, ridge: float | Array | None = None, *, intercept: bool = T
     m : Moments
         Sums over the rows, with targets.
     ridge : float or (c,) array, optional
-        The penalty lambda, on the sum over rows and not on their mean. None takes the one that generalised
-        cross-validation prefers, for each target its own.
+        The penalty lambda, on the sum over rows and not on their mean. None takes the best by `objective`, for each
+        target its own.
+    objective : {"gcv", "evidence"}
+        What None makes best. Generalised cross-validation takes all rows for alike; where a few are far from the
+        others, it can choose a ridge that fits these exactly and fails beside them. The evidence hardly does.
     intercept : bool
         Fit b too; else it is 0.
     lowest : float
@@ -209,7 +220,7 @@ def ridge(m: Moments, ridge: float | Array | None = None, *, intercept: bool = T
         If there are no rows, or no targets.
     ParameterError, ShapeError
         If a ridge is below the floor, which is 4 times the rounding of the largest eigenvalue, or of another shape; or
-        if lowest is negative.
+        if objective is no such name, or lowest is negative.
 
     Examples
     --------
@@ -226,13 +237,14 @@ def ridge(m: Moments, ridge: float | Array | None = None, *, intercept: bool = T
     True
     """
     low = checked_lowest(lowest)
+    cost = OBJECTIVES[one_of("objective", objective, tuple(OBJECTIVES))]
     found = spectrum(m, boolean("intercept", intercept))
     if not len(m.y_sum):
         raise EmptyInputError("moments must hold targets; they were made without y")
     begun = Ridge(m.phi, np.full(len(m.y_sum), found.floor), found, m.vector)
     if ridge is not None:
         return begun.at(ridge)
-    return _fit(begun, least(lambda ridges: _gcv(found, ridges), max(found.lowest, low), max(found.ceiling, low)))
+    return _fit(begun, least(lambda ridges: cost(found, ridges), max(found.lowest, low), max(found.ceiling, low)))
 
 
 def _fit(fit: Ridge, ridges: Float64) -> Ridge:
@@ -254,3 +266,9 @@ def _log_evidence(found: Spectrum, ridges: Float64) -> Float64:
     noise = found.quadratic(ridges) / found.rows
     twice: Float64 = -(found.rows * (np.log(2 * np.pi * noise) + 1) + found.log_determinant(ridges)[:, None])
     return twice / 2
+
+
+OBJECTIVES: dict[str, Callable[[Spectrum, Float64], Float64]] = {
+    "gcv": _gcv,
+    "evidence": lambda found, ridges: -_log_evidence(found, ridges),
+}

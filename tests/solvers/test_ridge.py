@@ -125,6 +125,30 @@ def test_the_least_ridge_that_is_chosen():
                 solve(m, lowest=given)
 
 
+def test_the_choice_of_a_ridge_by_the_evidence():
+    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y), objective="evidence")
+    path = fit.path()
+    np.testing.assert_array_less(path.log_evidence.max(axis=0), fit.log_evidence + 1e-9)
+    np.testing.assert_allclose(fit.ridge, path.ridge[np.argmax(path.log_evidence, axis=0)], rtol=0.2)
+    near = [density(PHIX, Y[:, 0], fit.ridge[0] * by, True) for by in (0.98, 1, 1.02)]
+    assert max(near) == near[1]
+    with pytest.raises(ParameterError, match="objective must be one of"):
+        ka.solvers.ridge(ka.solvers.moments(PHI, X, Y), objective="aic")
+
+
+def test_rows_far_from_all_others():
+    """Cross-validation takes a tiny ridge, which fits them and fails beside them; the evidence does not."""
+    rng = np.random.default_rng(5)
+    x, new = rng.standard_normal((2, 1000, 3))
+    x[:10], new[:10] = 8 * x[:10], 8 * new[:10]
+    y, truth = (np.sum(np.tanh(rows), axis=1) for rows in (x, new))
+    phi = ka.random_features(ka.kernels.Gaussian(2.0), dim=3, num_features=256, rng=0)
+    m = ka.solvers.moments(phi, x, y + 0.1 * rng.standard_normal(1000))
+    by_gcv, by_evidence = (ka.solvers.ridge(m, objective=name) for name in ("gcv", "evidence"))
+    assert np.mean((by_evidence.predict(new) - truth) ** 2) < 0.2
+    assert np.mean((by_gcv.predict(new) - truth) ** 2) > 1
+
+
 def test_each_target_has_its_own_ridge():
     rng = np.random.default_rng(2)
     x, y = smooth(300, rng)

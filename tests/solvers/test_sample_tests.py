@@ -90,8 +90,14 @@ def two_variables(rng):
     return ka.solvers.hsic(ka.solvers.moments(PHI, rng.standard_normal((150, 3)), OTHER(rng.random((150, 2))))).p_value
 
 
+def samples_of_rare_rows(rng):
+    """One sample is small: its covariance by itself is too small as often as it holds no such row."""
+    x, y = (np.where(rng.random((n, 1)) < 0.02, 20.0, 0.0) + 0.1 * rng.standard_normal((n, 3)) for n in (100, 500))
+    return ka.solvers.mmd(ka.solvers.moments(PHI, x), ka.solvers.moments(PHI, y)).p_value
+
+
 @pytest.mark.statistical
-@pytest.mark.parametrize("draw", [two_samples, two_variables])
+@pytest.mark.parametrize("draw", [two_samples, two_variables, samples_of_rare_rows])
 def test_rejections_where_there_is_nothing(draw):
     rng = np.random.default_rng(4)
     values = np.array([draw(rng) for _ in range(1000)])
