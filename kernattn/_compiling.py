@@ -112,7 +112,7 @@ def _nothing_kept() -> bool:
     """Whether no loop has left a file where Numba keeps them; False where that cannot be told."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     folder = Path(given) if given else Path(__file__).parent / "ops"
-    return (bool(given) or os.access(folder, os.W_OK)) and next(folder.rglob("*.nbi"), None) is None
+    return (bool(given) or os.access(folder, os.W_OK)) and next(folder.rglob("*.nbc"), None) is None
 
 
 def terminal() -> bool:

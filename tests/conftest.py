@@ -131,7 +131,7 @@ if find_spec("numba"):  # what Numba compiles in a test, its own np.zeros among 
             return
         import fcntl
 
-        with Path(f"{cache._cache_file._index_path}.lock").open("w") as file:
+        with Path(cache.cache_path, f"{cache._impl.filename_base}.lock").open("w") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             try:
                 yield

@@ -109,7 +109,7 @@ def test_a_first_run_is_told_before_numba_is_there(teller, monkeypatch, tmp_path
 
 def test_where_loops_are_kept_nothing_is_expected(teller, monkeypatch, tmp_path):
     (tmp_path / "loops").mkdir()
-    (tmp_path / "loops" / "loops.recur.nbi").touch()
+    (tmp_path / "loops" / "loops.recur.nbc").touch()
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     stream = written(monkeypatch, io.StringIO)
     teller.expect()

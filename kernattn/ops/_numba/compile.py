@@ -9,15 +9,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numba
 import numba.extending
 from numba.core import event
-from numba.core.caching import FunctionCache, IndexDataCacheFile, NullCache
+from numba.core.caching import FunctionCache, NullCache
 from numba.core.compiler_lock import global_compiler_lock
 from numba.core.registry import CPUDispatcher
 
 from kernattn._compiling import teller
 from kernattn._fork import kept_whole
 from kernattn.ops._numba.parts import Part
+from kernattn.ops._numba.store import Store
 
 __all__ = ["EXACT", "FASTMATH", "OPTIONS", "Loop", "compiled", "inner", "inner_exact", "intrinsic", "overload"]
 
@@ -93,16 +95,12 @@ class Loop(CPUDispatcher):  # type: ignore[misc]
 
 
 class LoopCache(FunctionCache):  # type: ignore[misc]
-    """What is kept of a loop, out of date when any of its possible parts is; Numba looks at the loop's own file only.
-
-    The stamp is put beside Numba's version, which is read before the rest: that may name types which are no more.
-    """
+    """What is kept of a loop, out of date when any of its possible parts is; Numba looks at its own file alone."""
 
     def __init__(self, loop: Callable[..., Any]) -> None:
         super().__init__(loop)
-        stamp = (self._impl.locator.get_source_stamp(), _PARTS)
-        self._cache_file = IndexDataCacheFile(self.cache_path, self._impl.filename_base, stamp)
-        self._cache_file._version = (self._cache_file._version, stamp)
+        stamp = (numba.__version__, self._impl.locator.get_source_stamp(), _PARTS)
+        self._cache_file = Store(self.cache_path, self._impl.filename_base, stamp)
 
 
 class _Aloud(event.Listener):  # type: ignore[misc]
