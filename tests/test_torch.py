@@ -84,6 +84,19 @@ def test_numbers_of_a_map_are_learnt():
     torch.testing.assert_close(moved, kt.linear_attention(*given[:3], same, backend="reference"))
 
 
+def test_row_weights_are_learnt_as_vjp_says():
+    phi = maps.make("positive-ard")
+    row_weights = torch.tensor(phi.spec.row_weights, requires_grad=True)
+    q, k, v = inputs(grad=False)
+    out = kt.linear_attention(q, k, v, kt.with_numbers(phi, row_weights=row_weights))
+    out.square().sum().backward()
+    arrays = (x.numpy() for x in (q, k, v))
+    wanted, pullback = ka.vjp(ka.linear_attention, *arrays, phi, learn=("row_weights",))
+    np.testing.assert_allclose(out.detach(), wanted, rtol=1e-12)
+    assert row_weights.grad.abs().max() > 0
+    np.testing.assert_allclose(row_weights.grad, pullback(2 * wanted).phi.row_weights, rtol=1e-9)
+
+
 def test_the_lengthscale_is_learnt_as_vjp_says():
     phi = maps.make("phase-ard")
     lengthscale = torch.tensor(phi.kernel.lengthscale, dtype=torch.float64, requires_grad=True)

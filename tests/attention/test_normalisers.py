@@ -24,6 +24,24 @@ def test_they_are_the_dense_ones(name, backend):
     laws.normalisers_are_true(phi, q, k, v, backend, cut=17, key_mask=mask, segment_ids=ids)
 
 
+@pytest.mark.parametrize("name", ["relu", "positive-ard", "trigonometric-ard"])
+def test_they_go_on_from_a_state(name, backend):
+    phi, (q, k, v) = maps.make(name), map(backend.kind.asarray, inputs())
+
+    def told(rows, state):
+        return ka.attention.causal_with_lse(
+            *(x[..., rows, :] for x in (q, k, v)), phi, state=state, backend=backend.name
+        )
+
+    out, (log, sign), last = told(slice(None), None)
+    state = told(slice(17), None)[2]
+    rest, (rest_log, rest_sign), after = told(slice(17, None), state)
+    for got, wanted in ((rest, out[..., 17:, :]), (rest_log, log[..., 17:]), (rest_sign, sign[..., 17:])):
+        np.testing.assert_allclose(np.asarray(got), np.asarray(wanted), rtol=1e-9, atol=1e-11)
+    sums = (np.asarray(each.s) * np.exp(np.asarray(each.peak))[..., None] for each in (after, last))
+    np.testing.assert_allclose(*sums, rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("name", ["elu1", "positive-softmax", "trigonometric-softmax"])
 def test_in_float32_and_where_nothing_is_seen(name, backend):
     phi, (q, k, v) = maps.make(name), inputs("float32")

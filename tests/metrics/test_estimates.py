@@ -52,11 +52,20 @@ def test_median_needs_six():
         median_and_ci(np.zeros(5))
 
 
-def test_bias_is_the_mean_of_the_error():
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
+def test_bias_is_the_mean_of_the_error(confidence):
     estimates, exact = np.random.default_rng(2).standard_normal((9, 4, 5)), np.arange(5.0)
-    found = bias_and_ci(estimates, exact)
-    for a, b in zip(found, mean_and_ci(estimates - exact), strict=True):
+    found = bias_and_ci(estimates, exact, confidence)
+    for a, b in zip(found, mean_and_ci(estimates - exact, confidence), strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_variance_ratio_has_the_confidence_that_is_asked_for():
+    estimates, predicted = np.random.default_rng(3).standard_normal((9, 5)), np.arange(1.0, 6.0)
+    scores = np.mean((estimates - estimates.mean(axis=0)) ** 2 / predicted, axis=1) * 9 / 8
+    for confidence in (0.5, 0.99):
+        found = variance_ratio(estimates, predicted, confidence)
+        np.testing.assert_allclose(found, mean_and_ci(scores, confidence), rtol=1e-12)
 
 
 def test_empirical_variance():

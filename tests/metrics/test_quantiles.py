@@ -7,20 +7,23 @@ from scipy import stats
 from kernattn.metrics import median_and_ci, proportion_and_ci, quantile_and_ci
 
 
+@pytest.mark.parametrize("confidence", [0.5, 0.95])
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.9])
 @pytest.mark.parametrize("count", [36, 64, 101])
-def test_quantile_interval_is_the_shortest_that_covers(probability, count):
+def test_quantile_interval_is_the_shortest_that_covers(probability, count, confidence):
     x = np.random.default_rng(count).permutation(count).astype(float)
-    value, low, high = quantile_and_ci(x, probability)
+    value, low, high = quantile_and_ci(x, probability, confidence)
     assert value == pytest.approx(np.quantile(x, probability))
-    law = stats.binom(count, probability)
-    assert law.cdf(low) <= 0.025 < law.cdf(low + 1)  # low is rank j - 1
-    assert law.sf(high) <= 0.025 < law.sf(high - 1)
+    law, beside = stats.binom(count, probability), (1 - confidence) / 2
+    assert law.cdf(low) <= beside < law.cdf(low + 1)  # low is rank j - 1
+    assert law.sf(high) <= beside < law.sf(high - 1)
 
 
 def test_the_median_is_one_of_them():
     x = np.random.default_rng(0).standard_normal((20, 3))
-    np.testing.assert_array_equal(np.asarray(median_and_ci(x)), np.asarray(quantile_and_ci(x, 0.5)))
+    for confidence in (0.5, 0.95):
+        wanted = np.asarray(quantile_and_ci(x, 0.5, confidence))
+        np.testing.assert_array_equal(np.asarray(median_and_ci(x, confidence)), wanted)
 
 
 @pytest.mark.statistical

@@ -125,6 +125,13 @@ def test_tilted_frequencies_reach_the_tail(estimator, projection):
         tilted_moment(ka.random_features(K.Softmax(1.0), 3, 32, "trigonometric"), x, y)
 
 
+def test_tilted_frequencies_come_from_the_generator_that_is_given():
+    phi = ka.random_features(K.Softmax(1.0), 3, 32, "hyperbolic", "iid")
+    x, y = np.full((2, 1, 3), 0.5)
+    first, again, other = (tilted_moment(phi, x, y, power=2, samples=64, rng=seed).low for seed in (1, 1, 2))
+    assert first == again != other
+
+
 @pytest.mark.parametrize("d", [16, 64])
 @pytest.mark.parametrize("power", [1, 2])
 def test_tilted_frequencies_follow_the_width_too(d, power):

@@ -57,6 +57,17 @@ def test_logits_are_those_of_the_model(name, dtype, tmp_path):
     np.testing.assert_allclose(got, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_parameters_of_the_dtype_that_is_asked_for(tmp_path):
+    moved(models("gpt2")).save_pretrained(tmp_path)
+    (narrow, config), (wide, same) = (load_checkpoint(tmp_path, dtype) for dtype in ("float32", "float64"))
+    assert config == same
+    assert {value.dtype for value in wide.values()} == {np.dtype(np.float64)}
+    for name, value in narrow.items():
+        np.testing.assert_array_equal(wide[name], value)
+    with pytest.raises(errors.ParameterError, match="dtype must be"):
+        load_checkpoint(tmp_path, "float16")
+
+
 def test_generation_is_that_of_the_model(tmp_path):
     model = moved(models("llama"))
     model.save_pretrained(tmp_path)
