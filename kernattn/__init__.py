@@ -89,7 +89,12 @@ _HOMES = (
 )
 
 
+_EDGES = ("dask", "huggingface", "jax", "sklearn", "torch")
+
+
 def __getattr__(name: str) -> Any:
+    if name in _EDGES:
+        raise AttributeError(f"kernattn.{name} is not imported yet: import kernattn.{name} first")
     if name not in __all__:
         raise AttributeError(f"module 'kernattn' has no attribute {name!r}")
     home = _imported(f"kernattn.{_HOMES.get(name, name)}")

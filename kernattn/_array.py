@@ -82,8 +82,8 @@ def _check_array(name: str, array: Array) -> None:
         raise DTypeError(f"{name} must be a dense array, as {name}.toarray() is; got a sparse {type(array).__name__}")
     if isinstance(array, np.generic | type) or not compat.is_array_api_obj(array):  # a class of arrays is none
         raise DTypeError(
-            f"{name} must be an array (NumPy, CuPy, PyTorch, JAX or another array-API library); "
-            f"got {type(array).__name__}"
+            f"{name} must be an array (NumPy, CuPy, PyTorch, JAX or another array-API library), "
+            f"as numpy.asarray makes it; got {type(array).__name__}"
         )
 
 

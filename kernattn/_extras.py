@@ -54,4 +54,4 @@ def has_bar(what: str, progress: bool | None) -> bool:
 
 
 def _missing(package: str, why: str, extra: str) -> MissingExtra:
-    return MissingExtra(f"{why} needs {package}, which is not installed: pip install 'kernattn[{extra}]'")
+    return MissingExtra(f"{package} is not installed and is needed for {why}: pip install 'kernattn[{extra}]'")

@@ -247,7 +247,17 @@ def test_interrupted_features(tmp_path, capsys, monkeypatch):
 def test_missing_extra(module, package, tokens, tmp_path, capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, module, None)
     assert main(words(tokens, tmp_path / "out")) == 2
-    assert f"needs {package}, which is not installed: pip install 'kernattn[study]'" in one_line(capsys)
+    line = one_line(capsys)
+    assert f"{package} is not installed and is needed for the study's " in line
+    assert line.endswith(": pip install 'kernattn[study]'\n")
+
+
+def test_report_of_no_folder(tmp_path, capsys):
+    assert main(["report", str(tmp_path / "nothing")]) == 2
+    assert (
+        f"folder must be the folder of a study, or one that holds such folders; got {tmp_path / 'nothing'}"
+        in one_line(capsys)
+    )
 
 
 def test_info(capsys):

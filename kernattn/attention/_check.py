@@ -50,7 +50,7 @@ _maps: set[type] = set()
 def feature_map(phi: Any) -> FeatureMap:
     """Return phi, which must be a feature map."""
     if type(phi) not in _maps:
-        instance_of("phi", phi, FeatureMap)
+        instance_of("phi", phi, FeatureMap, "such as kernattn.features.elu1() or what kernattn.random_features returns")
         _maps.add(type(phi))
     return phi  # type: ignore[no-any-return]
 

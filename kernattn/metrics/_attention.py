@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import numpy as np
+
 from kernattn._array import Array, namespace
 from kernattn.errors import ShapeError
 from kernattn.features._moments.pairs import beyond
-from kernattn.metrics._check import broadcasts, filled, redraws, resized, sized
+from kernattn.metrics._check import filled, redraws, resized, sized
 
 __all__ = ["DeltaMethod", "attention_mse", "ratio_delta_method", "row_kl"]
 
@@ -48,9 +50,9 @@ def attention_mse(out: Array, exact: Array) -> Array:
 
     Parameters
     ----------
-    out : array (..., n, e)
+    out : array, broadcastable with `exact` to (..., n, e)
         Approximate outputs.
-    exact : array, broadcastable to (..., n, e)
+    exact : array, broadcastable with `out` to (..., n, e)
         Outputs of exact attention.
 
     Returns
@@ -61,7 +63,7 @@ def attention_mse(out: Array, exact: Array) -> Array:
     Raises
     ------
     ShapeError
-        `out` has fewer than two axes, or shapes that do not broadcast.
+        The shapes do not broadcast, or to fewer than two axes.
     EmptyInputError
         An axis of length 0.
     DTypeError, MixedLibraryError
@@ -76,12 +78,21 @@ def attention_mse(out: Array, exact: Array) -> Array:
     """
     xp = namespace(out=out, exact=exact)
     filled("out", out)
-    if out.ndim < 2:
-        raise ShapeError(f"out must be (..., n, e); got shape {tuple(out.shape)}")
-    broadcasts("exact", exact, tuple(out.shape))
-    axis = (-2, -1)
-    (mine, other), octaves = sized(xp, out, xp.broadcast_to(exact, out.shape), axis=axis)
+    filled("exact", exact)
+    shape, axis = _joint(tuple(out.shape), tuple(exact.shape)), (-2, -1)
+    (mine, other), octaves = sized(xp, xp.broadcast_to(out, shape), xp.broadcast_to(exact, shape), axis=axis)
     return resized(xp, xp.mean((mine - other) ** 2, axis=axis), 2 * octaves, out)
+
+
+def _joint(out: tuple[int, ...], exact: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape (..., n, e) that two shapes broadcast to."""
+    try:
+        shape = np.broadcast_shapes(out, exact)
+    except ValueError:
+        shape = ()
+    if len(shape) < 2:
+        raise ShapeError(f"out and exact must broadcast to one shape (..., n, e); got shapes {out} and {exact}")
+    return shape
 
 
 @beyond

@@ -345,7 +345,7 @@ def test_a_case_without_its_data_is_skipped_with_the_reason(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
     rows = bench(DEVICE, ["digits"], TINY, rates=RATES)
     assert rows == [{"case": "digits", "skipped": rows[0]["skipped"]}]
-    assert "scikit-learn, which is not installed: pip install" in table(rows, DEVICE.columns)
+    assert "scikit-learn is not installed and is needed for" in table(rows, DEVICE.columns)
 
 
 def test_unknown_cases_and_sizes_are_named() -> None:

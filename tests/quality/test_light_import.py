@@ -69,5 +69,14 @@ def test_an_edge_says_which_extra_it_needs(edge: str, absent: str) -> None:
     script = f"import sys; sys.modules[{absent!r}] = None; import kernattn.{edge}"
     run = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     last = run.stderr.splitlines()[-1]
-    assert last.startswith(f"kernattn.errors.MissingExtra: kernattn.{edge} needs ")
+    assert last.startswith("kernattn.errors.MissingExtra: ")
+    assert f" is not installed and is needed for kernattn.{edge}: " in last
     assert last.endswith(f"pip install 'kernattn[{edge}]'")
+
+
+@pytest.mark.parametrize("edge", ["dask", "huggingface", "jax", "sklearn", "torch"])
+def test_an_edge_that_was_not_imported_says_so(edge: str) -> None:
+    run = subprocess.run(
+        [sys.executable, "-c", f"import kernattn; kernattn.{edge}"], capture_output=True, text=True, check=False
+    )
+    assert f"AttributeError: kernattn.{edge} is not imported yet: import kernattn.{edge} first" in run.stderr

@@ -54,6 +54,8 @@ def report(folder: str | PathLike[str], out: str | PathLike[str] | None = None) 
     (True, 2)
     """
     folder = checked_path("folder", folder)
+    if out is None and not folder.is_dir():
+        raise ParameterError(f"folder must be the folder of a study, or one that holds such folders; got {folder}")
     target = folder / "report.html" if out is None else checked_path("out", out)
     if target.is_dir() or not target.parent.is_dir():
         raise ParameterError(f"out must be a file in a folder that is there; got {target}")
