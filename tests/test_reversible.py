@@ -62,13 +62,13 @@ def test_a_backward_pass_leaves_the_draws_where_they_were():
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_what_is_kept_does_not_grow_with_the_layers():
+def test_what_is_kept_besides_parameters_does_not_grow_with_the_layers():
     kept = []
     for count in (1, 6):
         module, sizes = layers(count).eval(), []
         with torch.autograd.graph.saved_tensors_hooks(lambda t, sizes=sizes: sizes.append(t.nbytes) or t, lambda t: t):
             module(*inputs())
-        kept.append(sum(sizes))
+        kept.append(sum(sizes) - sum(parameter.nbytes for parameter in module.parameters()))
     assert kept[0] == kept[1] == 2 * 2 * 5 * 8 * 8
 
 
@@ -88,8 +88,37 @@ def test_shared_and_frozen_modules():
     assert len(list(copy.deepcopy(module).parameters())) == 4
 
 
+def test_autocast_casts_on_the_way_back_too():
+    module = reversible([fed() for _ in range(3)], [fed() for _ in range(3)]).eval()
+    x = [each.detach().float().requires_grad_() for each in inputs()]
+    found = []
+    for run in (module, lambda *x: plain_layers(module, *x)):
+        with torch.autocast("cpu", torch.bfloat16):
+            y1, y2 = run(*x)
+        found.append(torch.autograd.grad((y1 * y2).sum(), (*x, *module.parameters())))
+    for a, b in zip(*found, strict=True):
+        torch.testing.assert_close(a, b, rtol=0, atol=1e-5 * float(b.abs().max()) + 1e-7)
+
+
+def plain_layers(module, *x):
+    for f, g in zip(module.f, module.g, strict=True):
+        x = plain(f, g, *x)
+    return x
+
+
+def test_parameters_that_were_changed_in_place_are_refused():
+    module = layers(2)
+    out = module(*inputs())
+    with torch.no_grad():
+        next(module.parameters()).add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        out[0].sum().backward()
+
+
 def test_what_is_refused():
     linear = torch.nn.Linear(2, 2)
+    with pytest.raises(errors.DTypeError, match="x2 must be a tensor"):
+        reversible(linear, linear)(torch.zeros(3, 2), [1.0, 2.0])
     with pytest.raises(errors.DTypeError, match="modules of PyTorch"):
         Reversible([torch.sin], [linear])
     with pytest.raises(errors.ParameterError, match="as many"):

@@ -21,8 +21,8 @@ class Reversible(nn.Module):
     r"""Layers :math:`y_1 = x_1 + F(x_2)`, :math:`y_2 = x_2 + G(y_1)`, trained in memory that does not grow with them.
 
     Gomez et al. (2017); Kitaev et al. (2020). Only the outputs of the last layer are kept; the way back computes the
-    inputs of each layer from its outputs, and F and G once more. Dropout draws the same numbers then. F and G must not
-    change their input, and their outputs depend on it and on their parameters alone.
+    inputs of each layer from its outputs, and F and G once more. Dropout draws the same numbers then, and autocast is as
+    it was. F and G must not change their input, and their outputs depend on it and on their parameters alone.
 
     Parameters
     ----------
@@ -66,7 +66,15 @@ class Reversible(nn.Module):
         -------
         y1, y2 : (..., n, dim) Tensor
             The two halves of the output.
+
+        Raises
+        ------
+        DTypeError
+            If an input is no tensor.
         """
+        for name, x in (("x1", x1), ("x2", x2)):
+            if not isinstance(x, Tensor):
+                raise DTypeError(f"{name} must be a tensor of PyTorch; got {shown(x)}")
         found: tuple[Tensor, Tensor] = _Layers.apply(self, x1, x2, *self.parameters())
         return found
 
@@ -95,39 +103,41 @@ class _Layers(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, layers: Reversible, x1: Tensor, x2: Tensor, *parameters: Tensor) -> tuple[Tensor, Tensor]:
         ctx.layers, ctx.draws, devices = layers, [], _devices(x1)
+        kind = x1.device.type
+        ctx.cast = kind, torch.get_autocast_dtype(kind), torch.is_autocast_enabled(kind)
         for f, g in zip(layers.f, layers.g, strict=True):
             ctx.draws.append(_draws(devices))
             x1 = x1 + f(x2)
             ctx.draws.append(_draws(devices))
             x2 = x2 + g(x1)
-        ctx.save_for_backward(x1, x2)
+        ctx.save_for_backward(x1, x2, *parameters)  # which are there anyway; changed in place, they are refused
         return x1, x2
 
     @staticmethod
     @torch.autograd.function.once_differentiable  # type: ignore[untyped-decorator]
     def backward(ctx: Any, d1: Tensor, d2: Tensor) -> tuple[Any, ...]:
-        y1, y2 = ctx.saved_tensors
+        y1, y2 = ctx.saved_tensors[:2]
         layers, draws = ctx.layers, list(ctx.draws)
         sums: dict[Tensor, Tensor] = {}
         for f, g in zip(reversed(layers.f), reversed(layers.g), strict=True):
-            value, back = _again(g, y1, d2, draws.pop(), sums)
+            value, back = _again(g, y1, d2, draws.pop(), ctx.cast, sums)
             y2, d1 = y2 - value, d1 + back
-            value, back = _again(f, y2, d1, draws.pop(), sums)
+            value, back = _again(f, y2, d1, draws.pop(), ctx.cast, sums)
             y1, d2 = y1 - value, d2 + back
         return None, d1, d2, *(sums.get(each) for each in layers.parameters())
 
 
 def _again(
-    function: nn.Module, x: Tensor, cotangent: Tensor, draws: Any, sums: dict[Tensor, Tensor]
+    function: nn.Module, x: Tensor, cotangent: Tensor, draws: Any, cast: tuple[Any, ...], sums: dict[Tensor, Tensor]
 ) -> tuple[Tensor, Tensor]:
     """Return a function's value and the cotangent of its input; those of its parameters are added to the sums."""
     own = [each for each in function.parameters() if each.requires_grad]
-    with torch.enable_grad(), _drawing(draws):
+    with torch.enable_grad(), _drawing(draws), torch.autocast(*cast, cache_enabled=False):
         x = x.detach().requires_grad_()
         value = function(x)
     if not value.requires_grad:
         return value, torch.zeros_like(x)
-    found = torch.autograd.grad(value, (x, *own), cotangent, allow_unused=True)
+    found = torch.autograd.grad(value, (x, *own), cotangent.to(value.dtype), allow_unused=True)
     for parameter, part in zip(own, found[1:], strict=True):
         if part is not None:
             sums[parameter] = part if parameter not in sums else sums[parameter] + part
