@@ -23,6 +23,7 @@ __all__ = [
 ]
 
 FORMATS = ("pdf", "png", "svg")
+DPI = 140
 
 
 class Size(NamedTuple):
@@ -185,9 +186,7 @@ def save(
     return list(files)
 
 
-def rendered(
-    name: str, draw: Callable[[], Any], size: str, formats: Sequence[str], about: str, dpi: int = 140
-) -> dict[str, bytes]:
+def rendered(name: str, draw: Callable[[], Any], size: str, formats: Sequence[str], about: str) -> dict[str, bytes]:
     """Return a figure in every format."""
     import matplotlib as mpl
 
@@ -196,7 +195,7 @@ def rendered(
         figure = draw()
         for form in formats:
             buffer = BytesIO()
-            figure.savefig(buffer, format=form, dpi=dpi, metadata=_metadata(form, name, about))
+            figure.savefig(buffer, format=form, dpi=DPI, metadata=_metadata(form, name, about))
             found[form] = buffer.getvalue()
     return found
 

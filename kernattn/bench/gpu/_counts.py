@@ -15,6 +15,8 @@ __all__ = [
     "step_work",
 ]
 
+MOST_SETS = 64  # of inputs that a pass cycles through
+
 
 def causal_work(sizes: Sizes, features: int, project: bool) -> Work:
     """Count causal linear attention: every token enters S and z once and reads them once, whatever the chunks.
@@ -54,6 +56,6 @@ def gemm_work(n: int, itemsize: int) -> Work:
     return Work(3.0 * n * n * itemsize, 2.0 * float(n) ** 3)
 
 
-def sets_to_pass_the_cache(bytes_of_a_call: float, cache: int, most: int = 64) -> int:
+def sets_to_pass_the_cache(bytes_of_a_call: float, cache: int) -> int:
     """Return how many sets of inputs a pass cycles through, so that none is still in a cache of that size."""
-    return min(most, max(2, int(-(-3 * cache // max(1, int(bytes_of_a_call))))))
+    return min(MOST_SETS, max(2, int(-(-3 * cache // max(1, int(bytes_of_a_call))))))

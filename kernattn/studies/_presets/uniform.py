@@ -118,8 +118,8 @@ def _over_tokens(cell: Cell, rng: np.random.Generator) -> float:
     return float(np.max(np.abs(phi(q) @ phi(k).T - kernel(q, k))))
 
 
-def uniform_bound(d: int, number: int, refined: bool, probability: float = 0.5) -> float:
-    """Return the error that so many frequencies exceed at most with this probability, over a set of DIAMETER.
+def uniform_bound(d: int, number: int, refined: bool) -> float:
+    """Return the error that so many frequencies exceed at most every second time, over a set of DIAMETER.
 
     Rahimi and Recht (2007), claim 1, with sigma_p^2 = d and l the diameter: P is at most 2^8 (sigma_p l / e)^2
     exp(-D e^2 / (4 (d + 2))). Refined by Sutherland and Schneider (2015), proposition 1, for pairs of cosine and sine:
@@ -135,7 +135,7 @@ def uniform_bound(d: int, number: int, refined: bool, probability: float = 0.5) 
             power, alpha = 2 * d / (d + 2), min(1.0, 0.5 + error / 3)
             constant = np.log(half ** (-d / (d + 2)) + half ** (2 / (d + 2))) + (6 * d + 2) / (d + 2) * np.log(2)
         decay = number * error**2 / (4 * (d + 2) * alpha)
-        return float(constant + power * np.log(d**0.5 * DIAMETER / error) - decay - np.log(probability))
+        return float(constant + power * np.log(d**0.5 * DIAMETER / error) - decay + np.log(2))
 
     return float(np.exp(optimize.brentq(log_excess, np.log(1e-9), np.log(1e6))))
 
