@@ -21,8 +21,8 @@ class Reversible(nn.Module):
     r"""Layers :math:`y_1 = x_1 + F(x_2)`, :math:`y_2 = x_2 + G(y_1)`, trained in memory that does not grow with them.
 
     Gomez et al. (2017); Kitaev et al. (2020). Only the outputs of the last layer are kept; the way back computes the
-    inputs of each layer from its outputs, and F and G once more. Dropout draws the same numbers then, and autocast is as
-    it was. F and G must not change their input, and their outputs depend on it and on their parameters alone.
+    inputs of each layer from its outputs, and F and G once more. Dropout draws the same numbers then, and autocast is
+    as it was. F and G must not change their input, and their outputs depend on it and on their parameters alone.
 
     Parameters
     ----------
