@@ -16,7 +16,9 @@ RUNS = {
     "key_state": ["test_key_state.py::test_bidirectional[exp-bfloat16]"],
     "causal": ["test_causal.py::test_causal[1-exp_pair-float32]"],
     "norms": ["test_causal.py::test_norms_that_differ_inside_a_chunk[True-bfloat16]"],
-    "rooms": [f"{SHARED}[float32-130000-outside2]", f"{SHARED}[bfloat16-100000-outside3]"],
+    "rooms": [
+        f"{SHARED}[{x}]" for x in ("float32-130000-outside2", "bfloat16-100000-outside3", "float32-65536-outside4")
+    ],
     "step": ["test_step.py::test_an_empty_state_and_wild_norms"],
     "groups": ["test_step.py::test_groups"],
     "block_softmax": ["test_block_softmax.py::test_block_softmax[True-float16]"],
