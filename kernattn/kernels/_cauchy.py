@@ -46,4 +46,6 @@ class Cauchy(Stationary):
 
     def _logs(self, rows: Rows) -> Array:
         xp = rows.xp
-        return -rows.scaled(self.input_scale(rows.dim), lambda rows: rows.sum_apart(lambda z: xp.log1p(z**2)))
+        return -self._placed(rows).scaled(
+            self.input_scale(rows.dim), lambda rows: rows.sum_apart(lambda z: xp.log1p(z**2))
+        )

@@ -47,4 +47,4 @@ class Laplacian(Stationary):
         return rows.of(Form(MANHATTAN, EXPONENTIAL, -1.0))
 
     def _logs(self, rows: Rows) -> Array:
-        return -rows.scaled(self.input_scale(rows.dim), lambda rows: rows.of(Form(MANHATTAN)))
+        return -self._placed(rows).scaled(self.input_scale(rows.dim), lambda rows: rows.of(Form(MANHATTAN)))

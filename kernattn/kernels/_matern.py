@@ -89,7 +89,7 @@ class Matern(Stationary):
         def of_near(rows: Rows) -> Array:
             return _log_decay(rows.xp, sqrt(2 * self.nu) * rows.distance(), int(self.nu))
 
-        return rows.scaled(self.input_scale(rows.dim), of_near)
+        return self._placed(rows).scaled(self.input_scale(rows.dim), of_near)
 
 
 def _log_decay(xp: ModuleType, s: Array, degree: int) -> Array:

@@ -11,7 +11,8 @@ import numpy as np
 from kernattn._array import Array, Float64, check_floating, namespace
 from kernattn._check import positive_integer
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
-from kernattn.kernels._rows import Rows, checked_rows, joined, with_diagonal
+from kernattn.kernels._matrices import joined, with_diagonal
+from kernattn.kernels._rows import Rows, checked_rows
 
 __all__ = ["Pairwise"]
 
@@ -40,6 +41,10 @@ class Pairwise(ABC):
     @abstractmethod
     def _evaluate(self, rows: Rows) -> Array:
         """Return the kernel of scaled rows."""
+
+    def _placed(self, rows: Rows) -> Rows:
+        """Return the rows, which a kernel of differences may move."""
+        return rows
 
     @property
     def _in_one_pass(self) -> bool:
@@ -85,7 +90,7 @@ class Pairwise(ABC):
     @final
     def _of(self, rows: Rows) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):  # a kernel may itself be larger than its dtype can say
-            return rows.scaled(self.input_scale(rows.dim), self._evaluate)
+            return self._placed(rows).scaled(self.input_scale(rows.dim), self._evaluate)
 
     @final
     def _rows(self, x: Array, y: Array | None, cross: bool) -> Rows:
@@ -131,7 +136,7 @@ class Pairwise(ABC):
     def _matrix(self, rows: Rows, dtype: Any) -> Array:
         """Return the matrix (..., n, k): at once where a loop writes it and nothing else, or else in blocks."""
         xp, at_once = rows.xp, self._in_one_pass and rows.compiled and rows.x.dtype == dtype
-        near = rows.near(self.input_scale(rows.dim)) if at_once else None
+        near = self._placed(rows).near(self.input_scale(rows.dim)) if at_once else None
         if near is not None:
             return self._evaluate(near)
         parts = (xp.astype(self._of(block), dtype, copy=False) for block in rows.blocks(BLOCK))
@@ -188,7 +193,7 @@ class Pairwise(ABC):
 
     def _multiplied(self, rows: Rows, v: Array, symmetric: bool) -> Array:
         """Return K v, (n, c)."""
-        near = rows.near(self.input_scale(rows.dim)) if self._in_one_pass and rows.compiled else None
+        near = self._placed(rows).near(self.input_scale(rows.dim)) if self._in_one_pass and rows.compiled else None
         if near is not None:
             return self._evaluate(replace(near, values=v))
         xp, n, k = rows.xp, rows.x.shape[0], v.shape[0]

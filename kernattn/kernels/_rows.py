@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from math import log, prod
@@ -20,6 +19,7 @@ from kernattn._array import (
     constant,
     namespace,
     placement,
+    to_numpy64,
 )
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
 from kernattn.ops.pairwise import OP
@@ -28,7 +28,7 @@ from kernattn.ops.pairwise.reference import applied, measured, prepared
 from kernattn.ops.pairwise_product import OP as PRODUCT
 from kernattn.ops.units import in_units, shifted
 
-__all__ = ["Rows", "checked_rows", "joined", "with_diagonal"]
+__all__ = ["Rows", "checked_rows"]
 
 KEPT = 16  # numbers of y that are kept for the next block
 
@@ -92,6 +92,27 @@ class Rows:
                 self.kept.clear()
             self.kept[key] = self.y, make()
         return self.kept[key][1]
+
+    def moved(self, scale: Float64) -> Rows:
+        """Return the rows less a number for each axis, where that is exact: scaled afterwards, they differ by as much.
+
+        It is exact on axes on which y stays within a factor of two of a number (Sterbenz); the others stay. Numbers of
+        traced arrays cannot be looked at: theirs stay, too.
+        """
+        centre = None if np.all(scale == 1.0) else self._once("centre", self._centre)
+        if centre is None:
+            return self
+        c = constant(self.xp, centre, self.x.dtype, self.x)
+        y = self._once("moved", lambda: self.y - c)
+        return replace(self, x=y if self.x is self.y else self.x - c, y=y)
+
+    def _centre(self) -> Float64 | None:
+        xp, axes = self.xp, tuple(range(self.y.ndim - 1))
+        low, high = xp.min(self.y, axis=axes), xp.max(self.y, axis=axes)
+        close = ((high / 2 <= low) | (low / 2 >= high)) & (xp.abs(low) <= self.reach)
+        if not anywhere(close & (low != 0)):
+            return None
+        return to_numpy64(xp.where(close, low, xp.zeros_like(low)))
 
     def near(self, scale: Float64) -> Rows | None:
         """Return the rows scale * x and scale * y, for a vector (d,); None where one is far."""
@@ -250,31 +271,6 @@ class Rows:
 def _columns(xp: ModuleType, y: Array) -> Array:
     """Return y^T, (..., d, k), whose rows NumPy reads for every row of x."""
     return np.ascontiguousarray(y.swapaxes(-1, -2)) if isinstance(y, np.ndarray) else xp.matrix_transpose(y)
-
-
-def joined(xp: ModuleType, parts: Iterator[Array], n: int) -> Array:
-    """Return the matrix (..., n, k) of blocks of its rows."""
-    first = next(parts)
-    if first.shape[-2] == n:
-        return first
-    if not isinstance(first, np.ndarray):
-        return xp.concat([first, *parts], axis=-2)
-    matrix, low = np.empty((*first.shape[:-2], n, first.shape[-1]), first.dtype), 0
-    for part in itertools.chain([first], parts):  # each in turn, where the one before it lay in the cache
-        matrix[..., low : low + part.shape[-2], :] = part
-        low += part.shape[-2]
-    return matrix
-
-
-def with_diagonal(xp: ModuleType, matrix: Array, entries: Array, begin: int = 0) -> Array:
-    """Return a matrix (..., n, k) with the entries (..., n) on its diagonal that begins at column `begin`."""
-    n, k = matrix.shape[-2:]
-    if isinstance(matrix, np.ndarray):
-        own = np.arange(max(0, -begin), min(n, k - begin))
-        matrix[..., own, begin + own] = entries[..., own]
-        return matrix
-    i, j = xp.arange(n, **placement(matrix)), xp.arange(k, **placement(matrix))
-    return xp.where(i[:, None] + begin == j[None, :], entries[..., None], matrix)
 
 
 def checked_rows(x: Array, y: Array, cross: bool) -> Rows:

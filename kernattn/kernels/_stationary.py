@@ -11,6 +11,7 @@ from kernattn._array import Float64
 from kernattn._check import MODERATE, positive_integer, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.kernels._base import Kernel
+from kernattn.kernels._rows import Rows
 
 __all__ = ["Lengthscale", "Stationary"]
 
@@ -50,6 +51,9 @@ class Stationary(Kernel):
                 f"lengthscale has {lengthscale.size} entries, for inputs of d = {lengthscale.size}; got d = {d}"
             )
         return np.broadcast_to(1.0 / lengthscale, (d,)).copy()
+
+    def _placed(self, rows: Rows) -> Rows:
+        return rows.moved(self.input_scale(rows.dim))
 
 
 def _moderate_numbers(name: str, values: Any) -> float | tuple[float, ...]:
