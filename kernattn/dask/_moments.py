@@ -16,7 +16,8 @@ from kernattn.dask._trees import total
 from kernattn.errors import EmptyInputError, KernattnError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers import Moments, initial_moments, merge
-from kernattn.solvers._moments import PRODUCTS, add_to, checked_rows, sums_of
+from kernattn.solvers._moments import add_to
+from kernattn.solvers._sums import PRODUCTS, checked_rows, sums_of
 
 __all__ = ["moments"]
 

@@ -8,11 +8,12 @@ from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
 from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
 from kernattn.solvers._logistic import Logistic, logistic
-from kernattn.solvers._moments import Moments, initial_moments, merge, moments
+from kernattn.solvers._moments import Moments, initial_moments, merge
 from kernattn.solvers._pca import Components, pca, whiten
 from kernattn.solvers._ridge import Ridge, RidgePath, ridge
 from kernattn.solvers._sample_tests import SampleTest, hsic, mmd
 from kernattn.solvers._spectral_clustering import SpectralClusters, spectral_clustering
+from kernattn.solvers._sums import moments
 from kernattn.solvers._tune import Tuned, tune
 
 __all__ = [

@@ -19,7 +19,8 @@ from kernattn._extras import bar
 from kernattn.errors import EmptyInputError, KernattnError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.solvers._files import Place, read, store
-from kernattn.solvers._moments import PRODUCTS, Moments, Rows, add_to, checked_rows, sums_of
+from kernattn.solvers._moments import Moments, add_to
+from kernattn.solvers._sums import PRODUCTS, Rows, checked_rows, sums_of
 
 __all__ = ["accumulate"]
 

@@ -18,7 +18,7 @@ from kernattn.features._data import checked_data
 from kernattn.kernels import Kernel
 from kernattn.solvers._check import check_beside, check_finite
 from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients
-from kernattn.solvers._moments import moments
+from kernattn.solvers._sums import moments
 
 __all__ = ["KernelRidge", "cg"]
 

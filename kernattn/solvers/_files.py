@@ -13,7 +13,8 @@ from kernattn._check import instance_of, shown
 from kernattn.errors import FileFormatError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.features._archive import HEADER, Archive, opened, write
-from kernattn.solvers._moments import PRODUCTS, Moments
+from kernattn.solvers._moments import Moments
+from kernattn.solvers._sums import PRODUCTS
 
 __all__ = ["Place", "load_moments", "read", "save_moments", "store"]
 

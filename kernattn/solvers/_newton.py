@@ -13,8 +13,8 @@ from kernattn._scipy import special
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.solvers._labels import Blocks
-from kernattn.solvers._moments import moments
 from kernattn.solvers._spectrum import projections
+from kernattn.solvers._sums import moments
 
 __all__ = ["Problem", "newton"]
 

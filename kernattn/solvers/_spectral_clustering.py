@@ -14,8 +14,8 @@ from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.features._nystrom.landmarks import kmeans
 from kernattn.solvers._check import strips
-from kernattn.solvers._moments import checked_rows, moments
 from kernattn.solvers._spectrum import BLOCK, ROUNDING, in_dtype_of, projections
+from kernattn.solvers._sums import checked_rows, moments
 
 __all__ = ["SpectralClusters", "spectral_clustering"]
 

@@ -19,9 +19,10 @@ from kernattn.features import FeatureMap, Nystrom, RandomFeatureMap
 from kernattn.kernels._stationary import Lengthscale, Stationary
 from kernattn.solvers._check import strips
 from kernattn.solvers._gp import gp
-from kernattn.solvers._moments import Moments, checked_rows, moments
+from kernattn.solvers._moments import Moments
 from kernattn.solvers._ridge import ridge
 from kernattn.solvers._spectrum import BLOCK
+from kernattn.solvers._sums import checked_rows, moments
 
 __all__ = ["Tuned", "tune"]
 

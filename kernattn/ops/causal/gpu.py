@@ -111,8 +111,9 @@ def walk_code(code: LinearCode, d: int, frequencies: int, limits: runtime.Limits
 
     fitting = [x for x in choices if _shared(x, frequencies, limits)[0] <= limits.shared_bytes]
     if not fitting and (code.map.rows > 32 or code.map.db > 16):
-        less = {"warps": code.map.warps // 2} if code.map.rows > 32 else {"db": 16}
-        return walk_code(replace(code, map=replace(code.map, **less)), d, frequencies, limits, maps)
+        m = code.map
+        less = replace(m, warps=m.warps // 2) if m.rows > 32 else replace(m, db=16)
+        return walk_code(replace(code, map=less), d, frequencies, limits, maps)
     return max(fitting or choices[-1:], key=worth)
 
 
