@@ -8,13 +8,15 @@ import pytest
 import kernattn as ka
 from cuda_ops.cases import array, features_of, specs, to64
 from cuda_ops.instances import DTYPES, LIMITS, instances, map_code
-from cuda_ops.runs import RUNS, error
+from cuda_ops.runs import RUNS, arrays, error
+from cuda_ops.test_causal_vjp import problem as caused
 from cuda_ops.test_orders import SMALL
-from kernattn.errors import ShapeError
+from kernattn.errors import BackendUnavailable, ShapeError
 from kernattn.ops._cuda import linear, runtime, sources
 from kernattn.ops._cuda.axes import batch
 from kernattn.ops._cuda.linear import cut, linear_code
 from kernattn.ops.causal import gpu as causal
+from kernattn.ops.causal_vjp.gpu import causal_vjp
 from kernattn.ops.chains import Chains
 
 
@@ -22,7 +24,8 @@ from kernattn.ops.chains import Chains
 def test_every_launch_fits(arch):
     every = instances(LIMITS[arch], DTYPES, ("exp", "sincos", "values"), sizes=((16, 8), (64, 64), (300, 300)))
     assert {x.op for x in every} == set(sources.HEADERS)
-    assert max(x.shared_bytes for x in every) <= LIMITS[arch].shared_bytes
+    refused = {(x.op, x.dtype) for x in every if x.shared_bytes > LIMITS[arch].shared_bytes}
+    assert refused == ({("causal_vjp", "float64")} if arch == 75 else set())
 
 
 @pytest.mark.parametrize("n", [1, 63, 64, 1000, 1 << 20])
@@ -70,6 +73,16 @@ def test_a_device_with_little_shared_memory(cupy, monkeypatch, op):
     assert error(RUNS[op](cupy, *SMALL[op])) < 1e-4
 
 
+def test_what_has_no_room_is_refused_with_the_reason(cupy, monkeypatch):
+    """In double precision, gradients of causal attention on Turing."""
+    monkeypatch.setattr(runtime, "limits", lambda: LIMITS[75])
+    spec, *_ = arrays(cupy, "exp_pair", 1, 5, 7, 37)
+    options = {"masked": False, "segments": 0, "resumed": False}
+    given = caused(cupy, spec, "float64", (2,), (2,), 70, 5, 7, **options)
+    with pytest.raises(BackendUnavailable, match=r"needs \d+ bytes of shared memory; this device offers 65536"):
+        causal_vjp(*given, True)
+
+
 def test_half_the_rows_where_a_walk_has_no_room():
     rows = {}
     for arch in (75, 89):
@@ -85,8 +98,6 @@ def test_half_the_rows_where_a_walk_has_no_room():
 
 
 def test_a_block_too_large_is_refused(cupy, monkeypatch):
-    from kernattn.errors import BackendUnavailable
-
     limits = runtime.Limits(75, 1000, 1)
     monkeypatch.setattr(runtime, "limits", lambda: limits)
     with pytest.raises(BackendUnavailable, match="2000 bytes"):

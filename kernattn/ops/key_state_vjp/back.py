@@ -100,9 +100,8 @@ def read_back(how: Launch, tokens: Tokens, sums: PeakedSum, room: Pulled, read: 
 
 
 def walking(code: BackCode, maps: int, limits: runtime.Limits) -> BackCode:
-    """Return the same code of a walk, with as many maps; of half as many rows a tile where these leave no room."""
-    walk = replace(code, walk=True, maps=maps)
-    if walk.shared_bytes <= limits.shared_bytes:
+    """Return the same code of a walk, with as many maps; of 32 rows a tile where more leave no room."""
+    walk, m = replace(code, walk=True, maps=maps), code.linear.map
+    if walk.shared_bytes <= limits.shared_bytes or m.rows == 32:
         return walk
-    m = code.linear.map
     return replace(walk, linear=replace(code.linear, map=replace(m, warps=m.warps // 2)))
