@@ -63,7 +63,7 @@ def nystrom(
     minibatch_kmeans  centres of clusters by scikit-learn's MiniBatchKMeans (Sculley 2010), for many rows: it reads
                       them three times, not twenty
     leverage          rows drawn by recursive ridge leverage scores (Musco and Musco 2017)
-    rpcholesky        rows by randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber 2023): in expectation near the
+    rpcholesky        rows by randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber 2025): in expectation near the
                       best trace error that any m rows have, after reading n m entries of K
     greedy            rows by pivoted Cholesky, the largest residual first (Fine and Scheinberg 2001): nothing random,
                       and outliers come first

@@ -30,7 +30,7 @@ class Pivots(NamedTuple):
 def rpcholesky(gram: Gram, m: int, rng: np.random.Generator, target: float) -> Pivots:
     r"""Pick pivots with probability proportional to the residual's diagonal: randomly pivoted Cholesky.
 
-    Chen, Epperly, Tropp and Webber (2023). Pivots are proposed in blocks from the residual at the block's beginning,
+    Chen, Epperly, Tropp and Webber (2025). Pivots are proposed in blocks from the residual at the block's beginning,
     and each is accepted with the probability that makes the law that of one pivot at a time (Epperly, Tropp and Webber
     2024).
     """

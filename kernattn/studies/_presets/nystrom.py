@@ -122,7 +122,7 @@ def _norms(eigenvalues: Any) -> Float64:
 def rpcholesky_bound(eigenvalues: Float64, m: int) -> float:
     r"""Return the least of :math:`(1 + \epsilon) \eta_r` over the r and :math:`\epsilon` that m pivots are enough for.
 
-    Chen, Epperly, Tropp and Webber (2023), theorem 2.3: :math:`m \geq r / \epsilon + r \log(1 / (\epsilon \eta_r))`,
+    Chen, Epperly, Tropp and Webber (2025), theorem 2.3: :math:`m \geq r / \epsilon + r \log(1 / (\epsilon \eta_r))`,
     with :math:`\eta_r` the relative trace error of the best rank r. Their bound is on the expected one of rpcholesky.
     """
     best = 1 - np.cumsum(eigenvalues) / np.sum(eigenvalues)
@@ -154,7 +154,7 @@ def verdicts(records: Sequence[Record]) -> list[str]:
     if digits:
         found.append(_known_result(digits))
     for name, source in (
-        ("rpcholesky", "Chen et al. 2023"),
+        ("rpcholesky", "Chen et al. 2025"),
         ("leverage", "Musco and Musco 2017"),
         ("kmeans", "Zhang et al. 2008"),
     ):
@@ -168,7 +168,7 @@ def verdicts(records: Sequence[Record]) -> list[str]:
         nearest, farthest = (pick(r["trace_over_best"] for r in pivoted) for pick in (min, max))
         found.append(
             f"{'Does not hold' if above else 'Holds'}: the mean error of rpcholesky stays below its bound (Chen et al. "
-            f"2023, theorem 2.3). It is surely above at {above} of {len(pivoted)} settings, and {nearest:.2f} to "
+            f"2025, theorem 2.3). It is surely above at {above} of {len(pivoted)} settings, and {nearest:.2f} to "
             f"{farthest:.2f} times the least error of any rank m."
         )
     found += [told for norm in NORMS if (told := _landmarks_or_features(records, norm))]
@@ -284,7 +284,7 @@ def _banded(ax: Any, records: Sequence[Record], field: str, look: Look, label: s
 NYSTROM = Preset(
     title="Nystrom landmarks and random features on real rows",
     claim="Randomly pivoted Cholesky comes near the best rank m and beats uniform landmarks (Chen, Epperly, Tropp "
-    "and Webber 2023), as leverage scores (Musco and Musco 2017) and centres of k-means (Zhang, Tsang and Kwok 2008) "
+    "and Webber 2025), as leverage scores (Musco and Musco 2017) and centres of k-means (Zhang, Tsang and Kwok 2008) "
     "do; Nystrom maps err less than random Fourier features where the spectrum falls fast (Yang et al. 2012). Known, "
     "and to be shown or refuted: rpcholesky does not beat uniform landmarks on digits.",
     cost="quick 4, full 280 CPU seconds, after the first run has compiled",

@@ -152,8 +152,8 @@ PAPERS = (
     Paper(
         "Chen, Yifan and Epperly, Ethan N. and Tropp, Joel A. and Webber, Robert J.",
         "Randomly Pivoted Cholesky: Practical Approximation of a Kernel Matrix with Few Entry Evaluations",
-        "arXiv:2207.06503",
-        2023,
+        "Communications on Pure and Applied Mathematics",
+        2025,
         journal=True,
     ),
     Paper(
