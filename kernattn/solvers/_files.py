@@ -8,17 +8,19 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import frozen
+from kernattn._array import Float64, frozen
 from kernattn._check import instance_of, shown
 from kernattn.errors import FileFormatError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.features._archive import HEADER, Archive, opened, write
+from kernattn.solvers._check import strips
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._sums import PRODUCTS
 
 __all__ = ["Place", "load_moments", "read", "save_moments", "store"]
 
 FORMAT = "kernattn moments 3"
+ROUNDED = 1.01  # the root of a sum of squares, at most, over what rounding left of it
 
 
 class Place(NamedTuple):
@@ -146,6 +148,25 @@ def _moments(archive: Archive, header: dict[str, Any], phi: FeatureMap) -> Momen
     for name, array in arrays.items():
         if array.dtype != np.float64 or array.shape != shapes[name] or not np.isfinite(array).all():
             raise FileFormatError(f"{name} must be finite float64{shapes[name]}; got {array.dtype}{array.shape}")
+    _check_bounds(header, float(weight[0]), arrays)
     s, gram, cross, y_sum, y_gram = (frozen(array) for name, array in arrays.items() if name != "weight")
     sums = (s, gram, cross, y_sum, y_gram)
     return Moments(phi, header["n"], float(weight[0]), header["weighted"], *sums, header["vector"], header["products"])
+
+
+def _check_bounds(header: dict[str, Any], weight: float, sums: dict[str, Float64]) -> None:
+    """Raise where no rows have such sums, by Cauchy and Schwarz: |sum w a b|^2 <= sum w a^2 sum w b^2."""
+    n, squares = header["n"], [np.diagonal(sums[name]) for name in ("gram", "y_gram")]
+    fits = weight >= 0 and (header["weighted"] or weight == n) and all(np.all(each >= 0) for each in squares)
+    if fits:
+        lost = (n * float(np.finfo(header["products"]).tiny)) ** 0.5 * weight**0.5  # smaller numbers have no squares
+        one, left, right = (ROUNDED * np.sqrt(each) + lost for each in (np.array(weight), *squares))
+        pairs = {"s": (left, one), "y_sum": (right, one), "gram": (left, left), "cross": (left, right)}
+        pairs["y_gram"] = right, right
+        fits = all(
+            np.all(np.abs(sums[name][i]) <= np.multiply.outer(a[i], b))
+            for name, (a, b) in pairs.items()
+            for i in strips(len(a), 1024)
+        )
+    if not fits:
+        raise FileFormatError(f"its sums are of no {n} rows of weight {weight:g}")

@@ -1,5 +1,6 @@
 """Moments against sums as written, and the laws of adding them."""
 
+import itertools
 import pickle
 from itertools import permutations
 
@@ -170,6 +171,40 @@ def test_files_that_are_none(tmp_path):
     path.write_bytes(path.read_bytes()[:500])
     with pytest.raises(FileFormatError, match="damaged"):
         ka.solvers.load_moments(path, PHI)
+
+
+def large(sums):
+    return 1e30 * sums
+
+
+def large_beside_the_diagonal(sums):
+    return sums + 1e30 * (1 - np.eye(len(sums)))
+
+
+FORGED = [("weight", np.negative), *((name, large) for name in ("weight", "s", "cross", "y_sum"))]
+FORGED += [(name, forge) for name in ("gram", "y_gram") for forge in (np.negative, large_beside_the_diagonal)]
+
+
+@pytest.mark.parametrize(("name", "forge"), FORGED)
+def test_files_with_sums_of_no_rows(tmp_path, name, forge):
+    path = tmp_path / "m.npz"
+    ka.solvers.save_moments(ka.solvers.moments(PHI, X, Y), path)
+    with np.load(path) as file:
+        members = dict(file)
+    np.savez(path, **{**members, name: forge(members[name])})
+    with pytest.raises(FileFormatError, match="sums are of no 90 rows"):
+        ka.solvers.load_moments(path, PHI)
+
+
+@pytest.mark.parametrize("products", ["float64", "float32"])
+@pytest.mark.parametrize("unit", [1e-160, 1e-30, 1e15, 1e120])
+def test_files_of_sums_of_every_size(tmp_path, unit, products):
+    """Squares may underflow where sums do not; equal rows meet the bound."""
+    x = np.tile(X[:1] * unit, (50, 1)).astype("f4" if products == "float32" and 1e-38 < unit < 1e38 else "f8")
+    for phi, weights in itertools.product((ka.features.elu1(), PHI), (None, 1e30 * W[:50], 1e-30 * W[:50])):
+        m = ka.solvers.moments(phi, x, x.astype("f8"), weights=weights, products=products)
+        ka.solvers.save_moments(m, tmp_path / "m.npz")
+        assert_same(ka.solvers.load_moments(tmp_path / "m.npz", phi), m, exact=True)
 
 
 def bad(array, *rows, value=np.nan):
