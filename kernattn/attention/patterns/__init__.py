@@ -2,10 +2,10 @@
 
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._blocks import bigbird, block_permutation, image_1d
-from kernattn.attention.patterns._combine import per_head
 from kernattn.attention.patterns._grids import axial, image_2d, neighborhood
 from kernattn.attention.patterns._hashing import lsh
 from kernattn.attention.patterns._longformer import longformer
+from kernattn.attention.patterns._per_head import per_head
 from kernattn.attention.patterns._prefixes import documents, prefix, sinks
 from kernattn.attention.patterns._sparse import fixed, strided
 from kernattn.attention.patterns._windows import local

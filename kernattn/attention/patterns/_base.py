@@ -1,59 +1,25 @@
-"""What a pattern is: intervals of keys for every row, in orders of tokens; and how it becomes a plan."""
+"""What a pattern is, how it becomes a plan, and the algebra of patterns: what either sees, what both see."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, TypeVar, final
 
 import numpy as np
-from numpy.typing import NDArray
 
-from kernattn._check import MOST, boolean, instance_of, positive_integer, shown
+from kernattn._check import boolean, instance_of, positive_integer
 from kernattn._graphs import in_a_graph
+from kernattn.attention.patterns._intervals import Integers, Intervals, Sees, part_from
 from kernattn.errors import ParameterError
-from kernattn.ops.intervals import part_of, upto
-from kernattn.ops.parts import Part, Tokens
+from kernattn.ops.parts import Part, kept
 from kernattn.ops.plan import Plan
 
-__all__ = [
-    "Head",
-    "Integers",
-    "IntervalPattern",
-    "Intervals",
-    "Pattern",
-    "Sees",
-    "part_from",
-    "planned_anew",
-    "rows_at",
-    "whole_number",
-    "whole_rows",
-]
+__all__ = ["Intersection", "Pattern", "Union", "planned_anew"]
 
-Integers: TypeAlias = NDArray[np.int64]
-
-
-class Intervals(NamedTuple):
-    """Disjoint intervals of keys: rows runs[r] to runs[r + 1] of some queries see low[:, r] to high[:, r] of some keys.
-
-    Ends may stand outside the keys. Queries and keys are None where they stand in their own order; keys ascend in every
-    interval.
-    """
-
-    low: Integers  # (m, R)
-    high: Integers
-    runs: Integers  # (R + 1,)
-    queries: Tokens = None
-    keys: Tokens = None
-    cuts: Integers | None = None  # where tiles had better begin
-
-
-Head: TypeAlias = tuple[Intervals, ...]
-
-
-Sees: TypeAlias = Callable[[Integers, Integers], NDArray[np.bool_]]
-"""Says of rows and tokens, which broadcast, whether the rows see the tokens."""
+T = TypeVar("T")
 
 
 class Pattern(ABC):
@@ -119,15 +85,11 @@ class Pattern(ABC):
 
     def __or__(self, other: Any) -> Pattern:
         """Return the pattern that sees what either sees."""
-        from kernattn.attention.patterns._combine import Union
-
         instance_of("the other side of |", other, Pattern)
         return Union(self, other)
 
     def __and__(self, other: Any) -> Pattern:
         """Return the pattern that sees what both see."""
-        from kernattn.attention.patterns._combine import Intersection
-
         instance_of("the other side of &", other, Pattern)
         return Intersection(self, other)
 
@@ -141,83 +103,96 @@ def planned_anew(pattern: Pattern, n: int, length: int, causal: bool) -> Plan:
 _kept = lru_cache(maxsize=32)(planned_anew)
 
 
-def rows_at(n: int, length: int) -> Integers:
-    """Return the token at which each of n rows stands."""
-    return np.arange(length - n, length)
+@dataclass(frozen=True)
+class _Pair(Pattern):
+    """Two patterns: swept together where both are of tokens as they stand, else parts that bits narrow."""
 
+    a: Pattern
+    b: Pattern
 
-def whole_rows(n: int) -> Integers:
-    """Return runs of one row each."""
-    return np.arange(n + 1)
-
-
-def whole_number(name: str, value: Any, least: int = 0) -> int:
-    """Return `value` as an int, which must be an integer, `least` at least."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or not least <= int(value) <= MOST:
-        raise ParameterError(f"{name} must be an integer from {least} to 2**31 - 1; got {shown(value)}")
-    return int(value)
-
-
-def part_from(x: Intervals, n: int, length: int, causal: bool) -> Part:
-    """Return intervals as a part of a plan."""
-    low, high, runs = x.low, x.high, x.runs
-    if causal:
-        which = np.repeat(np.arange(len(runs) - 1), np.diff(runs))
-        low, high, runs = low[:, which], high[:, which], whole_rows(int(runs[-1]))
-    size = length if x.keys is None else len(x.keys)
-    low, high = np.clip(low, 0, size), np.clip(high, 0, size)
-    if causal:
-        rows = np.arange(runs[-1]) if x.queries is None else x.queries
-        high = upto(low, high, rows + length - n, x.keys)
-    return part_of(low, high, runs, size, cuts=x.cuts, queries=x.queries, keys=x.keys)
-
-
-class IntervalPattern(Pattern):
-    """A pattern of disjoint intervals in some orders."""
-
-    @abstractmethod
-    def _heads(self, n: int, length: int) -> tuple[Head, ...]:
-        """Return disjoint intervals, for all heads or for each."""
-
-    def _parts(self, n: int, length: int, causal: bool) -> tuple[tuple[Part, ...], ...]:
-        return tuple(tuple(part_from(x, n, length, causal) for x in head) for head in self._heads(n, length))
-
-    def _sees(self, n: int, length: int) -> tuple[Sees, ...]:
-        return tuple(_admits(head, n, length) for head in self._heads(n, length))
+    @property
+    def _static(self) -> bool:
+        return self.a._static and self.b._static
 
     def _plain(self, n: int, length: int) -> tuple[Intervals, ...] | None:
-        heads = self._heads(n, length)
-        return tuple(head[0] for head in heads) if all(map(_is_plain, heads)) else None
+        a, b = self.a._plain(n, length), self.b._plain(n, length)
+        if a is None or b is None:
+            return None
+        return tuple(_swept(x, y, n, length, self._depth()) for x, y in _matched(a, b))
+
+    def _parts(self, n: int, length: int, causal: bool) -> tuple[tuple[Part, ...], ...]:
+        plain = self._plain(n, length)
+        if plain is not None:
+            return tuple((part_from(x, n, length, causal),) for x in plain)
+        parts = _matched(self.a._parts(n, length, causal), self.b._parts(n, length, causal))
+        sees = _matched(self.a._sees(n, length), self.b._sees(n, length))
+        return tuple(self._narrowed(*x, *y) for x, y in zip(parts, sees, strict=True))
+
+    @abstractmethod
+    def _depth(self) -> int:
+        """Return how many of the two have to see a key."""
+
+    @abstractmethod
+    def _narrowed(self, a: tuple[Part, ...], b: tuple[Part, ...], sees_a: Sees, sees_b: Sees) -> tuple[Part, ...]:
+        """Return disjoint parts."""
 
 
-def _is_plain(head: Head) -> bool:
-    return len(head) == 1 and head[0].queries is None and head[0].keys is None
+class Union(_Pair):
+    """What either sees."""
+
+    def _depth(self) -> int:
+        return 1
+
+    def _narrowed(self, a: tuple[Part, ...], b: tuple[Part, ...], sees_a: Sees, sees_b: Sees) -> tuple[Part, ...]:
+        return (*a, *(kept(part, lambda rows, tokens: ~sees_a(rows, tokens)) for part in b))
+
+    def _sees(self, n: int, length: int) -> tuple[Sees, ...]:
+        pairs = _matched(self.a._sees(n, length), self.b._sees(n, length))
+        return tuple(lambda rows, tokens, a=a, b=b: a(rows, tokens) | b(rows, tokens) for a, b in pairs)
 
 
-def _admits(head: Head, n: int, length: int) -> Sees:
-    """Return the function that says whether intervals join rows and tokens."""
-    tables = []
-    for x in head:
-        which = np.repeat(np.arange(len(x.runs) - 1), np.diff(x.runs))
-        row, key = _inverse(x.queries, n), _inverse(x.keys, length)
-        tables.append((x, np.where(row < 0, -1, which[row]), key))
+class Intersection(_Pair):
+    """What both see."""
 
-    def seen(rows: Integers, tokens: Integers) -> NDArray[np.bool_]:
-        found = np.zeros(np.broadcast_shapes(rows.shape, tokens.shape), bool)
-        for x, run, key in tables:
-            r, at = run[rows], key[tokens]
-            there = (r >= 0) & (at >= 0)
-            for low, high in zip(x.low, x.high, strict=True):
-                found |= there & (low[r] <= at) & (at < high[r])
-        return found
+    def _depth(self) -> int:
+        return 2
 
-    return seen
+    def _narrowed(self, a: tuple[Part, ...], b: tuple[Part, ...], sees_a: Sees, sees_b: Sees) -> tuple[Part, ...]:
+        if sum(part.visited for part in b) < sum(part.visited for part in a):
+            a, sees_b = b, sees_a
+        return tuple(kept(part, sees_b) for part in a)
+
+    def _sees(self, n: int, length: int) -> tuple[Sees, ...]:
+        pairs = _matched(self.a._sees(n, length), self.b._sees(n, length))
+        return tuple(lambda rows, tokens, a=a, b=b: a(rows, tokens) & b(rows, tokens) for a, b in pairs)
 
 
-def _inverse(tokens: Tokens, size: int) -> Integers:
-    """Return where each token stands, -1 where it does not."""
-    if tokens is None:
-        return np.arange(size)
-    place = np.full(size, -1)
-    place[tokens] = np.arange(len(tokens))
-    return place
+def _matched(a: tuple[T, ...], b: tuple[T, ...]) -> Iterator[tuple[T, T]]:
+    """Yield what two patterns have for each head, one of theirs for all."""
+    if 1 != len(a) != len(b) != 1:
+        raise ParameterError(f"patterns must have as many heads, or one for all; got {len(a)} and {len(b)}")
+    for head in range(max(len(a), len(b))):
+        yield a[head if len(a) > 1 else 0], b[head if len(b) > 1 else 0]
+
+
+def _swept(a: Intervals, b: Intervals, n: int, length: int, depth: int) -> Intervals:
+    """Return where intervals of both are `depth` deep."""
+    runs = a.runs if np.array_equal(a.runs, b.runs) else np.union1d(a.runs, b.runs)
+    low, high = (np.concatenate(x) for x in zip(*(_of_runs(x, runs, length) for x in (a, b)), strict=True))
+    high = np.maximum(low, high)
+    events = np.concatenate([low, high])
+    steps = np.concatenate([np.ones_like(low), -np.ones_like(high)])
+    order = np.lexsort((-steps, events), axis=0)  # what adjoins stays one
+    events = np.take_along_axis(events, order, axis=0)
+    after = np.cumsum(np.take_along_axis(steps, order, axis=0), axis=0)
+    before = after - np.take_along_axis(steps, order, axis=0)
+    begins, ends = (after >= depth) & (before < depth), (after < depth) & (before >= depth)
+    low, high = (np.sort(np.where(x, events, length), axis=0) for x in (begins, ends))
+    most = max(1, int(np.max(np.sum(begins, axis=0))))
+    return Intervals(low[:most], high[:most], runs)
+
+
+def _of_runs(x: Intervals, runs: Integers, length: int) -> tuple[Integers, Integers]:
+    """Return intervals for runs that cut those they are of."""
+    which = np.searchsorted(x.runs, runs[:-1], side="right") - 1
+    return np.clip(x.low[:, which], 0, length), np.clip(x.high[:, which], 0, length)

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from kernattn._array import Array, check_floating, namespace, on_host
 from kernattn._check import positive_integer
 from kernattn.attention._check import check_arrays
-from kernattn.attention.patterns._base import Integers, Pattern, Sees
+from kernattn.attention.patterns._base import Pattern
+from kernattn.attention.patterns._intervals import Integers, Sees
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.intervals import part_of
 from kernattn.ops.parts import SIDE, Part, frozen, packed, visits_of

@@ -6,16 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernattn.attention.patterns._base import (
-    Head,
-    Integers,
-    IntervalPattern,
-    Intervals,
-    Pattern,
-    rows_at,
-    whole_number,
-    whole_rows,
-)
+from kernattn.attention.patterns._base import Pattern
+from kernattn.attention.patterns._interval_pattern import IntervalPattern
+from kernattn.attention.patterns._intervals import Head, Integers, Intervals, rows_at, whole_number, whole_rows
 
 __all__ = ["by_residue", "local"]
 
