@@ -22,7 +22,8 @@ from kernattn.solvers._sums import moments
 
 __all__ = ["KernelRidge", "cg"]
 
-SAMPLE, PART = 4, 8  # the preconditioner is made of so many rows for each landmark, and of this part of all rows
+FEW = 2048  # landmarks, up to which sums over all rows cost less than the dozen steps that they save
+SAMPLE, PART = 4, 8  # beyond, the preconditioner is made of so many rows a landmark, and of this part of all rows
 
 
 @final
@@ -118,10 +119,11 @@ def cg(
               w = \mathrm{argmin} \sum_i |y_i - f(x_i)|^2 + \lambda\, w^T K_{LL} w:
 
     ridge regression on the features of a `Nystrom` map without an intercept, at two products of an n x m kernel matrix
-    a step. The preconditioner is the Cholesky factor of the sums over a sample of rows, which fits landmarks of every
-    method. With `exact` the points are all rows, (K + lambda) w = y, a product of the n x n matrix a step, and the
-    landmarks make the preconditioner (Diaz, Epperly, Frangella, Tropp and Webber 2023): "rpcholesky" is then the method
-    to take. Kernel matrices are never held, and all is computed in float64.
+    a step. The preconditioner is the Cholesky factor of sums over rows, which fits landmarks of every method: over all
+    of them up to 2,048 landmarks, where a step or two remain, else over a sample. With `exact` the points are all rows,
+    (K + lambda) w = y, a product of the n x n matrix a step, and the landmarks make the preconditioner (Diaz, Epperly,
+    Frangella, Tropp and Webber 2023): "rpcholesky" is then the method to take. Kernel matrices are never held, and all
+    is computed in float64.
 
     The penalty is on the sum over rows, as in `ridge`, where Falkon's lambda is on the mean: n times that. Targets
     should be centred, as there is no intercept.
@@ -242,9 +244,9 @@ def _on_landmarks(
     """Solve (Phi^T Phi + lambda) v = Phi^T y; the weights are K_LL^(-1/2) v."""
     kernel, root, landmarks, n = phi.kernel, _root(phi), phi.landmarks, len(rows)
     assert kernel is not None
-    count = min(n, SAMPLE * len(root) + n // PART)
-    some = np.sort(rng.choice(n, count, replace=False))
-    precondition = _solver(moments(phi, rows[some]).gram * (n / count), ridge)
+    count = n if len(root) <= FEW else min(n, SAMPLE * len(root) + n // PART)
+    some = rows if count == n else rows[np.sort(rng.choice(n, count, replace=False))]
+    precondition = _solver(moments(phi, some).gram * (n / count), ridge)
 
     def product(v: Float64) -> Float64:
         sums: Float64 = root.T @ kernel.matmul(landmarks, rows, kernel.matmul(rows, landmarks, root @ v))
