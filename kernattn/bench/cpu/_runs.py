@@ -113,14 +113,15 @@ PARTS: dict[str, tuple[Run, ...]] = {
     "start": (Run("--start"),),
     "sums": (
         *_everywhere("--rounds 5 --cases gram", "--rounds 5 --cases gram --dtype float64", threads=(1,)),
-        *(Run(f"--rounds 3 --cases gram --dtype {t} --features {m}", 1) for m in (1024, 4096) for t in _DTYPES),
+        *(Run(f"--rounds 3 --cases gram --dtype {t} --features 1024", 1) for t in _DTYPES),
+        *(Run(f"--rounds 3 --cases gram --dtype {t} --features 4096 --n 1024", 1) for t in _DTYPES),
     ),
     "solvers": (
         *_everywhere("--rounds 5 --cases ridges two-samples", threads=(1,)),
         Run("--rounds 3 --cases ridges two-samples --features 1024", 1),
         Run("--rounds 3 --cases ridges-diamonds ridges-flights", 1),
     ),
-    "landmarks": (Run("--rounds 2 --cases cg cg-flights --features 1000", 1),),
+    "landmarks": tuple(Run(f"--rounds 2 --cases {name} --features 1000", 1) for name in ("cg", "cg-flights")),
     "kernel-products": tuple(
         run
         for d in (8, 64)
