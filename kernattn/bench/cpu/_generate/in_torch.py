@@ -2,8 +2,8 @@
 
 `addmm` with matrices (in, out) beats `linear` with (out, in) at every number of rows; q, k and v are one product.
 Attention is `scaled_dot_product_attention` on 4-D tensors, all of it in inference mode. A cache is allocated whole, and
-its parts are views. torch.compile is not used: layer by layer it is no faster than this, and whole models with frozen
-weights, which are, take minutes for every number of tokens that are kept.
+its parts are views. torch.compile is not used: whole steps with frozen weights gain a few per cent, and take
+minutes to compile for every number of tokens that are kept.
 """
 
 from __future__ import annotations
