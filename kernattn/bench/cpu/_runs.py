@@ -134,7 +134,10 @@ PARTS: dict[str, tuple[Run, ...]] = {
     ),
     "decoder": _everywhere(f"--rounds 7 --cases {' '.join(DECODERS)}", threads=(1,)),
     "prefixes": (Run("--rounds 3 --cases prefixes", 1),),
-    "generate": _everywhere(*(f"generate --n {steps}" for steps in (784, 3072, 12288)), threads=(1,)),
+    "generate": (
+        *_everywhere(*(f"generate --n {steps}" for steps in (784, 3072)), threads=(1,)),
+        Run("generate --n 12288", 1),
+    ),
     "scaling": (Run("--scaling"),),
     "scaling-backward": (Run("--scaling --backward"),),
 }
