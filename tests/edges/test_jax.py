@@ -346,4 +346,6 @@ def test_without_jax():
         [sys.executable, "-c", "import sys; sys.modules['jax'] = None; import kernattn.jax"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert "MissingExtra: JAX is not installed and is needed for kernattn.jax: pip install 'kernattn[jax]'" in run.stderr
+    assert (
+        "MissingExtra: JAX is not installed and is needed for kernattn.jax: pip install 'kernattn[jax]'" in run.stderr
+    )
