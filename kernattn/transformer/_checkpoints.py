@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,9 +16,9 @@ from numpy.typing import NDArray
 
 from kernattn._check import checked_path, one_of, shown
 from kernattn._extras import require
-from kernattn.errors import FileFormatError, ParameterError
+from kernattn.errors import FileFormatError, KernattnError, ParameterError
 from kernattn.transformer._config import Config
-from kernattn.transformer._params import shapes
+from kernattn.transformer._params import each_shape
 
 __all__ = ["load_checkpoint"]
 
@@ -27,9 +29,10 @@ DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tuple[Arrays, Config]:
     """Return the parameters and the config of a folder with config.json and safetensors: GPT-2, BERT or LLaMA.
 
-    `forward` then gives the model's logits; of BERT, its last hidden rows. Numbers of 16 bits are widened, bfloat16
-    too. Weights that GPT-2 keeps as (in, out) and the others as (out, in) come as (in, out). A head that is tied to the
-    embedding is not in the file, and not in the parameters. What follows BERT's rows, its pooler, is left out.
+    `forward` then gives the model's logits; of BERT and of models without a head, such as LlamaModel, the last hidden
+    rows. Numbers of 16 bits are widened, bfloat16 too. Weights that GPT-2 keeps as (in, out) and the others as
+    (out, in) come as (in, out). A head that is tied to the embedding is not in the file, and not in the parameters.
+    What follows BERT's rows, its pooler, is left out.
 
     Parameters
     ----------
@@ -48,7 +51,7 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
     Raises
     ------
     FileFormatError
-        If a file is damaged, or lacks a weight of the model.
+        If a file is damaged, or lacks a weight of the model, or a weight is not finite.
     FileNotFoundError
         If the folder lacks config.json or the weights.
     ParameterError
@@ -70,51 +73,66 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
     """
     place = checked_path("folder", folder)
     one_of("dtype", dtype, ("float32", "float64"))
-    try:
+    with _readable(place / "config.json", "the configuration of a model"):
         about = json.loads((place / "config.json").read_bytes())
         kind = about["model_type"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise FileFormatError(f"{place / 'config.json'} is not the configuration of a model: {error}") from error
-    if kind not in FAMILIES:
-        raise ParameterError(f"the model must be one of {', '.join(FAMILIES)}; {place} holds {shown(kind)}")
-    family = FAMILIES[kind]
-    try:
+        if not isinstance(kind, str) or kind not in FAMILIES:
+            raise ParameterError(f"the model must be one of {', '.join(FAMILIES)}; {place} holds {shown(kind)}")
+        family = FAMILIES[kind]
         config = family.config(about)
-    except KeyError as error:
-        raise FileFormatError(f"{place / 'config.json'} lacks {error}") from error
-    given = {re.sub(rf"^{family.prefix}\.", "", name): array for name, array in _tensors(place)}
+        if about.get("architectures") in (["GPT2Model"], ["LlamaModel"]):
+            config = replace(config, output=None)
+    given: Arrays = {}
+    for name, array in _tensors(place):
+        if (own := name.removeprefix(f"{family.prefix}.")) in given:
+            raise FileFormatError(f"{place} holds the weight {own} twice")
+        given[own] = array
     if config.output == "tokens" and "lm_head.weight" not in given:
         raise FileFormatError(f"{place} lacks the weight lm_head.weight")
     params = {}
-    for name, shape in shapes(config).items():
+    for name, shape in each_shape(config):
         value = family.weight(given, name, config)
         if value is None:
             raise FileFormatError(f"{place} lacks the weight that is {name} here")
         if value.shape != shape:
             raise FileFormatError(f"{name} must be {shape}; {place} holds {value.shape}")
-        params[name] = np.ascontiguousarray(value, dtype)
+        with np.errstate(over="ignore"):  # what the dtype cannot hold is refused
+            params[name] = np.ascontiguousarray(value, dtype)
+        if not np.isfinite(params[name]).all():
+            raise FileFormatError(f"{name} must be finite numbers of {dtype}; {place} holds others")
     return params, config
+
+
+@contextmanager
+def _readable(path: Path, what: str) -> Iterator[None]:
+    """Raise for a file that is none, and turn whatever its damage raises into an error that names it."""
+    try:
+        if path.exists() and not path.is_file():
+            raise FileFormatError(f"{path} must be a file; it is a directory or a device")
+        yield
+    except (KernattnError, FileNotFoundError, PermissionError):
+        raise
+    except KeyError as error:
+        raise FileFormatError(f"{path} lacks {error}") from error
+    except Exception as error:  # the readers of JSON and of safetensors raise anything
+        raise FileFormatError(f"{path} is damaged or not {what}: {error}") from error
 
 
 def _tensors(folder: Path) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the tensors of all files by name."""
     safetensors = require("safetensors", "safetensors", "load_checkpoint", extra="huggingface")
     index = folder / "model.safetensors.index.json"
+    files = ["model.safetensors"]
     if index.exists():
-        files = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
-    else:
-        files = ["model.safetensors"]
+        with _readable(index, "an index of safetensors"):
+            files = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
+            if outside := [file for file in files if file in ("", ".", "..") or Path(file).name != file]:
+                raise FileFormatError(f"{index} must name files of its folder; got {shown(outside[0])}")
     for file in files:
-        path = folder / Path(file).name
-        try:
-            found = safetensors.deserialize(path.read_bytes())
-        except FileNotFoundError:
-            raise
-        except Exception as error:
-            raise FileFormatError(f"{path} is damaged or not a file of safetensors: {error}") from error
-        for name, tensor in found:
-            if tensor["dtype"] in DTYPES:
-                yield name, _numbers(tensor)
+        with _readable(folder / file, "a file of safetensors"):
+            found = safetensors.deserialize((folder / file).read_bytes())
+            numbers = [(name, _numbers(tensor)) for name, tensor in found if tensor["dtype"] in DTYPES]
+        yield from numbers
 
 
 def _numbers(tensor: dict[str, Any]) -> NDArray[Any]:
@@ -132,6 +150,8 @@ class _Family(NamedTuple):
 
 
 def _gpt2_config(about: dict[str, Any]) -> Config:
+    _refuse_unless(about.get("scale_attn_weights", True), about, "scale_attn_weights")
+    _refuse_unless(not about.get("scale_attn_by_inverse_layer_idx", False), about, "scale_attn_by_inverse_layer_idx")
     return Config(
         dim=about["n_embd"],
         layers=about["n_layer"],
@@ -165,7 +185,7 @@ def _gpt2(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
         return np.zeros(config.vocab or 0)
     if found := re.fullmatch(r"(h\.\d+)\.attention\.([qkv])\.(weight|bias)", name):
         joint = given.get(f"{found[1]}.attn.c_attn.{found[3]}")
-        return None if joint is None else np.split(joint, 3, axis=-1)["qkv".index(found[2])]
+        return None if joint is None else np.array_split(np.atleast_1d(joint), 3, axis=-1)["qkv".index(found[2])]
     return given.get(name)
 
 
@@ -210,8 +230,9 @@ def _bert(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
 
 
 def _llama_config(about: dict[str, Any]) -> Config:
-    rope = about.get("rope_parameters") or about.get("rope_scaling") or {}
-    _refuse_unless(rope.get("rope_type", rope.get("type", "default")) == "default", about, "rope_scaling")
+    of_rope = "rope_parameters" if about.get("rope_parameters") else "rope_scaling"
+    rope = about.get(of_rope) or {}
+    _refuse_unless(rope.get("rope_type", rope.get("type", "default")) == "default", about, of_rope)
     _refuse_unless(about.get("hidden_act", "silu") == "silu", about, "hidden_act")
     for name in ("attention_bias", "mlp_bias"):
         _refuse_unless(not about.get(name, False), about, name)

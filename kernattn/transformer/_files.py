@@ -15,7 +15,7 @@ from kernattn._check import one_of, shown
 from kernattn.errors import FileFormatError, KernattnError
 from kernattn.features._archive import HEADER, opened, write
 from kernattn.transformer._config import Config
-from kernattn.transformer._params import checked_params, shapes
+from kernattn.transformer._params import checked_params, each_shape, shapes
 from kernattn.transformer._parts import Params
 
 __all__ = ["load_params", "save_params"]
@@ -90,7 +90,7 @@ def load_params(path: str | PathLike[str]) -> tuple[dict[str, NDArray[Any]], Con
             raise FileFormatError(f"it is not of the format {FORMAT!r}; got {shown(found)}")
         config = _config(json.loads(archive.text("header", HEADER)))
         params = {}
-        for name, shape in shapes(config).items():
+        for name, shape in each_shape(config):
             value = archive.array(name, DTYPES)
             if value.shape != shape or not np.isfinite(value).all():
                 raise FileFormatError(f"{name} must be finite numbers {shape}; got {value.dtype}{value.shape}")

@@ -14,7 +14,7 @@ from kernattn._random import RNG, generator
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.transformer._config import Config
 
-__all__ = ["checked_params", "drawn", "initial_params", "layer_shapes", "shapes"]
+__all__ = ["checked_params", "drawn", "each_shape", "initial_params", "layer_shapes", "shapes"]
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:
@@ -37,10 +37,11 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
     ['embed.tokens', 'layers.0.attention.norm.scale', 'layers.0.attention.q.weight']
     """
     instance_of("config", config, Config)
-    return dict(_shapes(config))
+    return dict(each_shape(config))
 
 
-def _shapes(c: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
+def each_shape(c: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
+    """Yield what `shapes` returns, one by one: the config of a file may claim any number of layers."""
     if c.vocab is not None:
         yield "embed.tokens", (c.vocab, c.dim)
     else:

@@ -1,0 +1,161 @@
+"""Folders of models that are damaged, forged, or hold what a config cannot say: an error of ours, and soon."""
+
+import json
+import os
+import struct
+
+import numpy as np
+import pytest
+
+from kernattn import errors
+from kernattn.transformer import Config, forward, load_checkpoint, load_params, save_params, shapes
+from kernattn.transformer._params import initial_params
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+SIZES = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
+LLAMA = transformers.LlamaConfig(vocab_size=11, max_position_embeddings=16, num_key_value_heads=1, **SIZES)
+GPT2 = transformers.GPT2Config(vocab_size=11, n_positions=16, n_embd=8, n_layer=2, n_head=2)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """Return what two small models' files hold: the configuration, the header of the weights, their bytes."""
+    found = {}
+    for name, model in (("gpt2", transformers.GPT2LMHeadModel(GPT2)), ("llama", transformers.LlamaForCausalLM(LLAMA))):
+        place = tmp_path_factory.mktemp(name)
+        model.save_pretrained(place)
+        blob = (place / "model.safetensors").read_bytes()
+        (size,) = struct.unpack("<Q", blob[:8])
+        found[name] = (place / "config.json").read_bytes(), blob[8 : 8 + size], blob[8 + size :]
+    return found
+
+
+def written(place, about, header, data):
+    (place / "config.json").write_bytes(about if isinstance(about, bytes) else json.dumps(about).encode())
+    header = header if isinstance(header, bytes) else json.dumps(header).encode()
+    (place / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header + data)
+
+
+@pytest.mark.parametrize("name", ["gpt2", "llama"])
+def test_random_damage(name, folders, tmp_path):
+    """Bytes that are changed, cut off, or claims that are false; what loads is whole and finite."""
+    rng = np.random.default_rng(0)
+    about, header, data = folders[name]
+    kinds = dict.fromkeys(("loaded", "refused"), 0)
+    for case in range(300):
+        changed, tensors, fields = bytearray(header), json.loads(header), json.loads(about)
+        key = list(tensors)[rng.integers(1, len(tensors))]
+        if case % 3 == 0:
+            for at in rng.integers(len(changed), size=3):
+                changed[at] = rng.integers(256)
+            written(tmp_path, about, bytes(changed), data)
+        elif case % 3 == 1:
+            offsets = [[0, 10**11], [4, 0], [0, len(data)], [-4, 8], None][rng.integers(5)]
+            wrong = [{"data_offsets": offsets}, {"shape": [2**40, 2**40]}, {"dtype": "F16"}, {"shape": "x"}]
+            tensors[key] |= wrong[rng.integers(4)]
+            written(tmp_path, about, tensors, data[: rng.integers(len(data))] if rng.random() < 0.3 else data)
+        else:
+            values = None, -1, 10**30, 0.5, "x", [], {}, [1], float("nan"), True
+            fields[list(fields)[rng.integers(len(fields))]] = values[rng.integers(len(values))]
+            written(tmp_path, fields, header, data)
+        try:
+            params, config = load_checkpoint(tmp_path)
+        except errors.KernattnError:
+            kinds["refused"] += 1
+        else:
+            kinds["loaded"] += 1
+            assert {name: value.shape for name, value in params.items()} == shapes(config)
+            assert all(np.isfinite(value).all() for value in params.values())
+    assert min(kinds.values()) > 20
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"n_layer": 2**31 - 1}, r"lacks the weight that is layers\.2\."),
+        ({"scale_attn_weights": False}, "scale_attn_weights = False is not one"),
+        ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx = True is not one"),
+        ({"model_type": []}, r"must be one of bert, gpt2, llama; .* holds \[\]"),
+        ({"activation_function": []}, "is damaged or not the configuration of a model"),
+    ],
+    ids=str,
+)
+def test_configurations_that_are_refused(change, message, folders, tmp_path):
+    about, header, data = folders["gpt2"]
+    written(tmp_path, json.loads(about) | change, header, data)
+    with pytest.raises(errors.KernattnError, match=message):
+        load_checkpoint(tmp_path)
+
+
+def test_rotary_positions_that_are_scaled_are_named(folders, tmp_path):
+    about, header, data = folders["llama"]
+    scaled = {"rope_parameters": {"rope_type": "llama3", "rope_theta": 1e4}}
+    for change, message in (
+        (scaled, "rope_parameters = {'rope_type': 'llama3'"),
+        ({"rope_parameters": [1]}, "damaged"),
+    ):
+        written(tmp_path, json.loads(about) | change, header, data)
+        with pytest.raises(errors.KernattnError, match=message):
+            load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"wte.weight": "../model.safetensors"}, "must name files of its folder"),
+        ({"wte.weight": ".."}, "must name files of its folder"),
+        ({"wte.weight": 3}, "is damaged or not an index"),
+        ([], "is damaged or not an index"),
+        (None, "lacks 'weight_map'"),
+    ],
+    ids=str,
+)
+def test_an_index_that_is_forged(files, message, folders, tmp_path):
+    written(tmp_path, *folders["gpt2"])
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({} if files is None else {"weight_map": files}))
+    with pytest.raises(errors.FileFormatError, match=message):
+        load_checkpoint(tmp_path)
+
+
+def test_weights_twice_or_not_finite_or_no_file(folders, tmp_path):
+    about, header, data = folders["gpt2"]
+    tensors = json.loads(header)
+    twice = tensors | {"wte.weight": tensors["transformer.wpe.weight"]}
+    del twice["transformer.wpe.weight"]
+    written(tmp_path, about, twice, data)
+    with pytest.raises(errors.FileFormatError, match=r"holds the weight wte\.weight twice"):
+        load_checkpoint(tmp_path)
+    numbers = np.frombuffer(data, np.float32).copy()
+    numbers[7] = np.inf
+    written(tmp_path, about, header, numbers.tobytes())
+    with pytest.raises(errors.FileFormatError, match="must be finite numbers of float32"):
+        load_checkpoint(tmp_path)
+    (tmp_path / "model.safetensors").unlink()
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(errors.FileFormatError, match="it is a directory or a device"):
+        load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("kind", ["GPT2Model", "LlamaModel"])
+def test_models_without_a_head_give_rows(kind, tmp_path):
+    torch.manual_seed(0)
+    model = getattr(transformers, kind)(GPT2 if kind == "GPT2Model" else LLAMA).eval()
+    model.save_pretrained(tmp_path)
+    params, config = load_checkpoint(tmp_path)
+    tokens = np.random.default_rng(0).integers(11, size=(2, 9))
+    with torch.no_grad():
+        expected = model(torch.tensor(tokens)).last_hidden_state
+    np.testing.assert_allclose(forward(params, config, tokens), expected, rtol=1e-5, atol=1e-5)
+
+
+def test_a_saved_config_that_claims_layers_without_end(tmp_path):
+    config = Config(dim=2, layers=1, heads=1, vocab=2, positions=None)
+    save_params(initial_params(config), config, tmp_path / "model.npz")
+    with np.load(tmp_path / "model.npz") as found:
+        arrays = dict(found)
+    arrays["header"] = np.array(json.dumps(json.loads(str(arrays["header"])) | {"layers": 2**31 - 1}))
+    np.savez(tmp_path / "model.npz", **arrays)
+    with pytest.raises(errors.FileFormatError, match=r"no member 'layers\.1\."):
+        load_params(tmp_path / "model.npz")
