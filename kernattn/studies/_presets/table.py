@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernattn.studies._presets.attention.preset import ATTENTION
 from kernattn.studies._presets.attention_error import ATTENTION_ERROR
 from kernattn.studies._presets.dtype import DTYPE
-from kernattn.studies._presets.estimators import ESTIMATORS
+from kernattn.studies._presets.estimators.preset import ESTIMATORS
 from kernattn.studies._presets.gaussian_kernel import GAUSSIAN_KERNEL
 from kernattn.studies._presets.mechanisms.preset import MECHANISMS
 from kernattn.studies._presets.nystrom import NYSTROM

@@ -1,0 +1,1 @@
+"""The study of all estimators at as many features."""

@@ -1,0 +1,176 @@
+"""Every estimator of the softmax and the Gaussian kernel, at as many features, on real and on made rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._array import Float64
+from kernattn._warmup import preparation
+from kernattn.errors import NoClosedForm
+from kernattn.features import FeatureMap, estimators, random_features
+from kernattn.kernels import Gaussian, Kernel, Softmax
+from kernattn.metrics import attention_mse, mean_and_ci, median_and_ci, settled
+from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens
+from kernattn.studies._presets.preset import designed
+from kernattn.studies._presets.signs import signed
+from kernattn.studies._records import with_ends
+from kernattn.studies._seeds import stream
+from kernattn.studies._sweep import Cell, Stop, Sweep
+
+__all__ = ["sweep"]
+
+QUERIES, KEYS, VALUES = 64, 256, 8
+
+
+def _normal(rng: np.random.Generator) -> tuple[Float64, Float64]:
+    return rng.standard_normal((QUERIES, DIM)), rng.standard_normal((KEYS, DIM))
+
+
+def _anisotropic(rng: np.random.Generator) -> tuple[Float64, Float64]:
+    """Queries and keys that vary along different axes, and keys that share a mean."""
+    (q, k), sizes = _normal(rng), np.geomspace(2.0, 0.2, DIM)
+    return q * sizes, k * sizes[::-1] + 0.5 * rng.standard_normal(DIM)
+
+
+MADE: dict[str, Callable[[np.random.Generator], tuple[Float64, Float64]]] = {
+    "normal": _normal,
+    "anisotropic": _anisotropic,
+}
+KERNELS: dict[str, Callable[[float], Kernel]] = {  # of one temperature, they differ by a factor of each row
+    "softmax": lambda temperature: Softmax(scale=DIM**-0.5 / temperature),
+    "gaussian": lambda temperature: Gaussian(lengthscale=(DIM**0.5 * temperature) ** 0.5),
+}
+
+
+class Problem(NamedTuple):
+    """Rows, the kernel at all pairs, and attention by it: out_i = sum_j k_ij v_j / sum_j k_ij."""
+
+    q: Float64
+    k: Float64
+    v: Float64
+    entries: Float64
+    exact: Float64
+
+
+def sweep(
+    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
+) -> Sweep:
+    """Return the design: one number of features for all, rows of four kinds, and the temperature of the weights."""
+    served = estimators(Softmax())
+    full = {
+        "kernel": ("softmax", "gaussian"),
+        "source": ("anisotropic", "china", "digits"),
+        "temperature": (64.0, 16.0, 4.0, 2.0, 1.0, 0.5),
+        "estimator": served,
+        "projection": ("iid", "orthogonal"),
+        "m": (64,),
+    }
+    small = {"source": ("anisotropic", "digits"), "temperature": (64.0, 1.0), "projection": ("iid",)}
+    stop = Stop(12 if quick else 32, precision, of="over_uniform")
+    allowed = {"kernel": KERNELS, "source": (*MADE, *SOURCES), "estimator": served}
+    chosen = designed(full, small if quick else None, axes, allowed)
+
+    @lru_cache(maxsize=32)
+    def problem(name: str, source: str, temperature: float) -> Problem:
+        q, k, v = _rows(source, seed)
+        entries = np.asarray(KERNELS[name](temperature)(q, k))
+        return Problem(q, k, v, entries, entries @ v / entries.sum(axis=1, keepdims=True))
+
+    @lru_cache(maxsize=1)
+    def phi(cell: Cell) -> FeatureMap:
+        given = problem(cell["kernel"], cell["source"], cell["temperature"])
+        kernel = KERNELS[cell["kernel"]](cell["temperature"])
+        return random_features(
+            kernel, DIM, cell["m"], cell["estimator"], cell["projection"], data=(given.q, given.k), rng=0
+        )
+
+    @lru_cache(maxsize=1)
+    def predicted(cell: Cell) -> tuple[Float64 | None, NDArray[np.bool_]]:
+        """Return the variance at all pairs, in closed form, and the pairs at which redraws see the squares."""
+        given = problem(cell["kernel"], cell["source"], cell["temperature"])
+        x, y = given.q[:, None], given.k[None]
+        # the square of an exponential term is the term of rows twice as long
+        seen = np.asarray(signed(phi(cell)) | settled(phi(cell), 2 * x, 2 * y, stop.draws))
+        try:
+            return np.asarray(phi(cell).variance(x, y)), seen
+        except NoClosedForm:
+            return None, seen
+
+    def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
+        given = problem(cell["kernel"], cell["source"], cell["temperature"])
+        drawn = phi(cell).redraw(rng)
+        estimate = drawn.query(given.q) @ drawn.key(given.k).T
+        squares = (estimate - given.entries) ** 2
+        variance, seen = predicted(cell)
+        found = {
+            "error": np.mean(squares) / np.mean(given.entries**2),
+            "attention": attention_mse(estimate @ given.v / estimate.sum(axis=1, keepdims=True), given.exact),
+        }
+        if variance is not None and (known := _told(variance, seen, given.entries)).any():
+            found["ratio"] = np.mean(squares[known] / variance[known])
+        return found
+
+    def facts(cell: Cell) -> dict[str, Any]:
+        given = problem(cell["kernel"], cell["source"], cell["temperature"])
+        variance, seen = predicted(cell)
+        spread = np.broadcast_to(given.v.mean(axis=0), given.exact.shape)
+        found: dict[str, Any] = {
+            "uniform": attention_mse(spread, given.exact),
+            "error_settled": bool(seen.all()),
+            "error_predicted": None,
+            "typical": None,
+            "pairs": seen.size,
+            "ratio_pairs": 0,
+            "ratio_predicted": 1.0,
+        }
+        if variance is None:
+            return found
+        return found | {
+            "error_predicted": np.mean(variance) / np.mean(given.entries**2),
+            # the geometric mean of what one feature's term has as its squared mean, over the kernel's square
+            "typical": np.exp(np.mean(np.log1p(cell["m"] * variance / given.entries**2))),
+            "ratio_pairs": int(_told(variance, seen, given.entries).sum()),
+        }
+
+    return Sweep(
+        "estimators",
+        chosen,
+        trial,
+        facts,
+        paired=("kernel", "source", "temperature", "estimator", "projection", "m"),
+        stop=stop,
+        seed=seed,
+        reduce=_reduced,
+        prepare=preparation(float64=("features", "scales", "kernel")),
+    )
+
+
+def _rows(source: str, seed: int) -> tuple[Float64, Float64, Float64]:
+    """Return queries, keys and values of DIM columns."""
+    if source not in MADE:
+        tokens = shipped_tokens(source, QUERIES, KEYS, seed)
+        return tokens.q, tokens.k, tokens.v
+    rng = np.random.default_rng(stream(seed, f"estimators/{source}"))
+    return (*MADE[source](rng), rng.standard_normal((KEYS, VALUES)))
+
+
+def _told(variance: Float64, seen: NDArray[np.bool_], entries: Float64) -> NDArray[np.bool_]:
+    """Return the pairs at which a measured variance can be held against the closed one: some have none but rounding."""
+    return np.asarray(seen & np.isfinite(variance) & (variance > 1e-9 * entries**2))
+
+
+def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+    """Means of the kernel's error, medians of attention's: a ratio whose normaliser comes near 0 has no mean."""
+    del cell
+    error = mean_and_ci(draws["error"])
+    return {
+        **with_ends("error", error if facts["error_settled"] else (error.value, np.nan, np.nan)),
+        **with_ends("ratio", mean_and_ci(draws["ratio"]) if "ratio" in draws else (np.nan,) * 3),
+        **with_ends("attention", median_and_ci(draws["attention"])),
+        **with_ends("over_uniform", median_and_ci(draws["attention"] / facts["uniform"])),
+    }
