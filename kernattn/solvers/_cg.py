@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from kernattn._array import Array, Float64, accumulation_dtype, check_floating, constant, frozen, namespace, to_numpy64
 from kernattn._check import boolean, instance_of, one_of, positive_integer, positive_number, shown
@@ -18,11 +17,12 @@ from kernattn.features._data import checked_data
 from kernattn.kernels import Kernel
 from kernattn.solvers._check import check_beside, check_finite
 from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients
+from kernattn.solvers._preconditioners import inverse_of, inverse_on_landmarks, inverse_root, sums_of_kernel
 from kernattn.solvers._sums import moments
 
 __all__ = ["KernelRidge", "cg"]
 
-FEW = 2048  # landmarks, up to which sums over all rows cost less than the dozen steps that they save
+FEW = 4096  # landmarks, up to which sums over all rows cost less than the dozen steps that they save
 SAMPLE, PART = 4, 8  # beyond, the preconditioner is made of so many rows a landmark, and of this part of all rows
 
 
@@ -120,7 +120,7 @@ def cg(
 
     ridge regression on the features of a `Nystrom` map without an intercept, at two products of an n x m kernel matrix
     a step. The preconditioner is the Cholesky factor of sums over rows, which fits landmarks of every method: over all
-    of them up to 2,048 landmarks, where a step or two remain, else over a sample. With `exact` the points are all rows,
+    of them up to 4,096 landmarks, where a step or two remain, else over a sample. With `exact` the points are all rows,
     (K + lambda) w = y, a product of the n x n matrix a step, and the landmarks make the preconditioner (Diaz, Epperly,
     Frangella, Tropp and Webber 2023): "rpcholesky" is then the method to take. Kernel matrices are never held, and all
     is computed in float64.
@@ -221,50 +221,42 @@ def _map(kernel: Kernel, rows: Float64, landmarks: Any, method: str, rng: np.ran
     return nystrom(kernel, rows, m, method, rng=rng)
 
 
-def _root(phi: Nystrom) -> Float64:
-    """Return the inverse root of the landmarks' matrix, as the map takes it in float64: features times it are k."""
-    values, least = phi.eigenvalues, max(phi.cutoff, 10 * float(np.finfo(float).eps))
-    kept = values > least * values[-1]
-    vectors: Float64 = phi.eigenvectors[:, kept] * values[kept] ** -0.5
-    return vectors @ phi.eigenvectors[:, kept].T
-
-
-def _solver(gram: Float64, ridge: float) -> Operator:
-    """Return the product with the inverse of G + lambda."""
-    rounding = float(np.finfo(float).eps * np.linalg.norm(gram))
-    if ridge < rounding:
-        raise ParameterError(f"ridge must be above the rounding of the sums over rows, {rounding:.3g}; got {ridge:g}")
-    factor = cho_factor(gram + ridge * np.eye(len(gram)), lower=True, check_finite=False)
-    return lambda r: cho_solve(factor, r, check_finite=False)
-
-
 def _on_landmarks(
     phi: Nystrom, rows: Float64, targets: Float64, ridge: float, stop: Stop, rng: np.random.Generator
 ) -> tuple[Float64, Float64, bool]:
     """Solve (Phi^T Phi + lambda) v = Phi^T y; the weights are K_LL^(-1/2) v."""
-    kernel, root, landmarks, n = phi.kernel, _root(phi), phi.landmarks, len(rows)
+    kernel, root, landmarks, n = phi.kernel, inverse_root(phi), phi.landmarks, len(rows)
     assert kernel is not None
+    assert landmarks is not None
     count = n if len(root) <= FEW else min(n, SAMPLE * len(root) + n // PART)
     some = rows if count == n else rows[np.sort(rng.choice(n, count, replace=False))]
-    precondition = _solver(moments(phi, some).gram * (n / count), ridge)
+    sums, cross = sums_of_kernel(kernel, some, landmarks, targets if count == n else np.zeros((count, 0)))
+    if count < n:
+        sums, cross = sums * (n / count), kernel.matmul(landmarks, rows, targets)
+    precondition = inverse_on_landmarks(phi, sums, ridge)
+    if precondition is None:  # features are exact where products of kernel values round, and cost twice as much
+        precondition = _inverse_of_features(phi, some, n / count, ridge)
 
     def product(v: Float64) -> Float64:
         sums: Float64 = root.T @ kernel.matmul(landmarks, rows, kernel.matmul(rows, landmarks, root @ v))
         return sums + ridge * v
 
-    found, residuals, converged = conjugate_gradients(
-        product, root.T @ kernel.matmul(landmarks, rows, targets), precondition, stop
-    )
+    found, residuals, converged = conjugate_gradients(product, root.T @ cross, precondition, stop)
     return root @ found, residuals, converged
+
+
+def _inverse_of_features(phi: Nystrom, rows: Float64, scale: float, ridge: float) -> Operator:
+    gram = scale * moments(phi, rows).gram
+    return inverse_of(gram, ridge, float(np.finfo(float).eps * np.linalg.norm(gram)))
 
 
 def _all_rows(
     phi: Nystrom, rows: Float64, targets: Float64, ridge: float, stop: Stop, rng: np.random.Generator
 ) -> tuple[Float64, Float64, bool]:
     """Solve (K + lambda) w = y, with (Phi Phi^T + lambda)^-1 = (1 - Phi (Phi^T Phi + lambda)^-1 Phi^T) / lambda."""
-    kernel, root, landmarks = phi.kernel, _root(phi), phi.landmarks
+    kernel, root, landmarks = phi.kernel, inverse_root(phi), phi.landmarks
     assert kernel is not None
-    inverse = _solver(moments(phi, rows).gram, ridge)
+    inverse = _inverse_of_features(phi, rows, 1.0, ridge)
 
     def product(v: Float64) -> Float64:
         sums: Float64 = kernel.matmul(rows, None, v)

@@ -66,6 +66,17 @@ def test_landmarks_precondition():
     assert ka.solvers.cg(KERNEL, X, Y, 100, 1e-6).iterations < 30
 
 
+def test_where_sums_of_kernel_values_round():
+    """Features make the preconditioner then, and it takes no more steps."""
+    x = np.random.default_rng(1).uniform(-1, 1, (400, 1))
+    y = np.sin(3 * x[:, 0])
+    for ridge in (1e-2, 1e-5, 1e-8, 1e-10):
+        fit = ka.solvers.cg(ka.kernels.Gaussian(1.0), x, y, 60, ridge)
+        assert fit.converged
+        assert fit.iterations < 12
+        assert np.sqrt(np.mean((fit.predict(x) - y) ** 2)) < 0.05
+
+
 def test_the_preconditioner_of_a_sample_is_of_the_size_of_all_rows(monkeypatch):
     monkeypatch.setattr("kernattn.solvers._cg.FEW", 0)
     rng = np.random.default_rng(0)

@@ -1,0 +1,72 @@
+"""What conjugate gradients are preconditioned by: inverses of sums over rows, plus a ridge."""
+
+from __future__ import annotations
+
+import numpy as np
+from scipy.linalg import cho_factor, cho_solve
+
+from kernattn._array import Float64
+from kernattn.errors import ParameterError
+from kernattn.features import Nystrom
+from kernattn.kernels import Kernel
+from kernattn.ops.gram import OP as GRAM
+from kernattn.solvers._check import strips
+from kernattn.solvers._conjugate_gradients import Operator
+
+__all__ = ["inverse_of", "inverse_on_landmarks", "inverse_root", "sums_of_kernel"]
+
+
+def _least(phi: Nystrom) -> float:
+    """Return the part of the largest eigenvalue below which the map takes none, in float64."""
+    return max(phi.cutoff, 10 * float(np.finfo(float).eps))
+
+
+def inverse_root(phi: Nystrom) -> Float64:
+    """Return the inverse root of the landmarks' matrix, as the map takes it in float64: features times it are k."""
+    values = phi.eigenvalues
+    kept = values > _least(phi) * values[-1]
+    vectors: Float64 = phi.eigenvectors[:, kept] * values[kept] ** -0.5
+    return vectors @ phi.eigenvectors[:, kept].T
+
+
+def inverse_of(gram: Float64, ridge: float, rounding: float) -> Operator:
+    """Return the product with the inverse of G + lambda."""
+    if not ridge > rounding:
+        raise ParameterError(f"ridge must be above the rounding of the sums over rows, {rounding:.3g}; got {ridge:g}")
+    factor = cho_factor(gram + ridge * np.eye(len(gram)), lower=True, check_finite=False)
+    return lambda r: cho_solve(factor, r, check_finite=False)
+
+
+def sums_of_kernel(kernel: Kernel, rows: Float64, landmarks: Float64, targets: Float64) -> tuple[Float64, Float64]:
+    """Return K_nL^T K_nL and K_nL^T y."""
+    gram, cross = np.zeros((len(landmarks),) * 2), np.zeros((len(landmarks), targets.shape[1]))
+    for here in strips(len(rows)):
+        block = kernel(rows[here], landmarks)
+        part = GRAM.implementation(block, None)(block, targets[here], None, True)
+        gram += part[0]
+        cross += part[1]
+    return gram, cross
+
+
+def inverse_on_landmarks(phi: Nystrom, sums: Float64, ridge: float) -> Operator | None:
+    """Return the product with nearly the inverse of K_LL^(-1/2) S K_LL^(-1/2) + lambda.
+
+    Where eigenvalues of K_LL are so small that they make more than lambda of the rounding of S, that is taken for
+    lambda; None, if it should be more there. S is about K_LL^2, but for its size.
+    """
+    values, size = phi.eigenvalues, float(np.linalg.norm(sums))
+    rounding = 4 * float(np.finfo(float).eps) * size
+    taken = values > _least(phi) * values[-1]
+    kept = taken & (values > rounding / ridge)
+    if np.max(values, where=taken & ~kept, initial=0.0) * size / values[-1] ** 2 > ridge:
+        return None
+    inner = phi.eigenvectors[:, kept]
+    turned = inner * values[kept] ** -0.5
+    inverse = inverse_of(turned.T @ sums @ turned, ridge, rounding / values[-1])
+
+    def solved(r: Float64) -> Float64:
+        inside = inner.T @ r
+        found: Float64 = inner @ (inverse(inside) - inside / ridge) + r / ridge
+        return found
+
+    return solved
