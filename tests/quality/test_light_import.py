@@ -40,6 +40,12 @@ def test_the_first_attribute_loads_no_scipy(name: str) -> None:
     assert loaded_by(f"import kernattn as ka; ka.{name}", ("scipy",)) == set()
 
 
+def test_no_attribute_but_the_solvers_loads_scipy() -> None:
+    others = "import kernattn as ka\nfor name in ka.__all__:\n    name == 'solvers' or getattr(ka, name)"
+    assert loaded_by(others, ("scipy",)) == set()
+    assert loaded_by("import kernattn as ka; ka.solvers", ("scipy.special",)) == set()
+
+
 def test_scipy_is_there_when_it_is_called() -> None:
     closed_form = (
         "import numpy as np, kernattn as ka\n"
