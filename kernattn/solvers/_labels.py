@@ -17,6 +17,8 @@ from kernattn.solvers._check import check_beside, check_finite, check_map_takes,
 
 __all__ = ["Blocks", "classes_of", "labelled"]
 
+OF_ONE_KIND = "y must hold numbers, booleans or strings, all of one kind"
+
 Blocks = Callable[[], Iterator[tuple[Array, NDArray[Any], Float64 | None]]]
 
 
@@ -76,6 +78,8 @@ def classes_of(blocks: Blocks) -> NDArray[Any]:
     found = [_sorted(labels if weights is None else labels[weights > 0]) for _, labels, weights in blocks()]
     if not found:
         raise EmptyInputError("blocks must hold rows; there was no block")
+    if len({_kind(labels[0]) for labels in found if len(labels)}) > 1:
+        raise DTypeError(OF_ONE_KIND)
     classes = _sorted(np.concatenate(found))
     if not len(classes):
         raise ParameterError("weights must not be 0 in all rows")
@@ -84,8 +88,12 @@ def classes_of(blocks: Blocks) -> NDArray[Any]:
     return classes
 
 
+def _kind(label: Any) -> type:
+    return next((kind for kind in (str, bytes) if isinstance(label, kind)), float)
+
+
 def _sorted(labels: NDArray[Any]) -> NDArray[Any]:
     try:
         return np.unique(labels)
     except TypeError as error:
-        raise DTypeError("y must hold numbers, booleans or strings, all of one kind") from error
+        raise DTypeError(OF_ONE_KIND) from error

@@ -143,7 +143,7 @@ def test_what_was_done_is_of_one_map_and_one_source(x, tmp_path):
 
 def test_a_damaged_record_is_named(x, tmp_path):
     path = stopped(tmp_path, x)
-    for content in (b"{", b"[]", b'{"done": "7"}'):
+    for content in (b"{", b"[]", b'{"done": "7"}', b'{"a":' * 100_000):
         (tmp_path / "out.npy.partial.json").write_bytes(content)
         with pytest.raises(errors.KernattnError, match="to begin anew"):
             ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10)
