@@ -25,6 +25,7 @@ SECONDS = "1 to 10"  # `kernattn warmup 2> FILE` writes the seconds of each loop
 KEPT = "Later processes load them from disk."
 LOST = "They cannot be kept, because no cache directory is writable: set NUMBA_CACHE_DIR to one."
 TICK = 0.5  # seconds
+COLUMNS = 80  # of a terminal that does not say
 
 
 class _Line:
@@ -41,9 +42,10 @@ class _Line:
         return f"{self._text}, {perf_counter() - self._begun:.0f} s"
 
     def _count(self) -> None:
-        _write(f"\r{self}")
+        columns = _columns()
+        _write(f"\r{self}"[:columns])
         while not self._done.wait(TICK):
-            _write(f"\r{self}")
+            _write(f"\r{self}"[:columns])
 
     def end(self) -> None:
         """Stop, and leave no thread, which a fork could cut off while it writes."""
@@ -118,6 +120,14 @@ def _nothing_kept() -> bool:
 def terminal() -> bool:
     """Whether stderr is a terminal."""
     return writable() and sys.stderr.isatty()
+
+
+def _columns() -> int:
+    """How many a line has: a longer one begins a second, which no carriage return takes back."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS
+    except (OSError, ValueError):
+        return COLUMNS
 
 
 def writable() -> bool:

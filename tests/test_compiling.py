@@ -85,6 +85,19 @@ def test_a_terminal_sees_a_line_that_goes_on_and_is_erased(teller, monkeypatch):
     assert stream.getvalue().count(FIRST) == 1
 
 
+def test_a_line_is_no_wider_than_the_terminal(teller, monkeypatch):
+    monkeypatch.setattr(_compiling, "TICK", 0.001)
+    monkeypatch.setattr(_compiling, "_columns", lambda: 20)
+    stream = written(monkeypatch, Terminal)
+    teller.begin("recur", kept=True)
+    while stream.getvalue().count("\r") < 3:
+        time.sleep(0.001)
+    teller.end()
+    _, *lines, erased = stream.getvalue().split("\r")
+    assert set(lines) == {"kernattn: compiling"}
+    assert erased == "\x1b[K"
+
+
 def test_elsewhere_a_line_a_loop_is_for_those_who_ask(teller, monkeypatch):
     stream = written(monkeypatch, io.StringIO)
     for progress in (None, False, True):
