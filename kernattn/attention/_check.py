@@ -16,15 +16,16 @@ from kernattn._array import (
     placement,
     why_not_plain,
 )
-from kernattn._check import instance_of, shown
+from kernattn._check import instance_of
 from kernattn._forms import Forms, form_of
+from kernattn.attention._check_states import check_state
+from kernattn.attention._shapes import broadcast, check_row, equal, leading
 from kernattn.errors import (
     DTypeError,
     EmptyInputError,
     MixedLibraryError,
     ParameterError,
     ShapeError,
-    StateMismatchError,
 )
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState
@@ -32,15 +33,11 @@ from kernattn.ops.peaked import LinearState
 __all__ = [
     "check_arrays",
     "check_beside",
-    "check_draws",
-    "check_is_state",
     "check_map",
     "check_one_dim",
     "check_out",
     "check_token",
     "feature_map",
-    "leading",
-    "linear_state",
 ]
 
 _passed = Forms()
@@ -53,13 +50,6 @@ def feature_map(phi: Any) -> FeatureMap:
         instance_of("phi", phi, FeatureMap, "such as kernattn.features.elu1() or what kernattn.random_features returns")
         _maps.add(type(phi))
     return phi  # type: ignore[no-any-return]
-
-
-def linear_state(state: Any) -> LinearState:
-    """Return the state, which must be one."""
-    if type(state) is not LinearState:
-        check_is_state(state=state)
-    return state  # type: ignore[no-any-return]
 
 
 def check_arrays(
@@ -92,7 +82,7 @@ def check_arrays(
     else:
         check_map(phi, q, k)
         if state is not None:
-            _check_state(state, phi, q, k, v, 2 if tokens else 1)
+            check_state(state, phi, q, k, v, 2 if tokens else 1)
     _passed.add(form)
 
 
@@ -159,17 +149,17 @@ def _check_arrays(arrays: dict[str, Array], rows: dict[str, Array | None], token
             raise EmptyInputError(f"{name} must not be empty; got shape {tuple(array.shape)}")
     keys = "x" if "x" in arrays else "k"
     if tokens and keys in arrays and "v" in arrays:
-        _equal("the number of tokens", **{name: arrays[name].shape[-2] for name in (keys, "v")})
+        equal("the number of tokens", **{name: arrays[name].shape[-2] for name in (keys, "v")})
     lead = leading(axes, **{name: arrays[name] for name in (keys, "v") if name in arrays})
     if "q" in arrays:
-        _broadcast(q=tuple(arrays["q"].shape[:-axes]), keys=lead)
+        broadcast(q=tuple(arrays["q"].shape[:-axes]), keys=lead)
     if "key_mask" in extra:
-        _check_row("key_mask", extra["key_mask"], (*lead, *arrays[keys].shape[-axes:-1]), tokens, ("bool",))
+        check_row("key_mask", extra["key_mask"], (*lead, *arrays[keys].shape[-axes:-1]), tokens, ("bool",))
     if "segment_ids" in extra:
         integers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        _check_row("segment_ids", extra["segment_ids"], (*lead, *arrays[keys].shape[-axes:-1]), tokens, integers)
+        check_row("segment_ids", extra["segment_ids"], (*lead, *arrays[keys].shape[-axes:-1]), tokens, integers)
     if "key_bias" in extra:
-        _check_row("key_bias", extra["key_bias"], (*lead, arrays[keys].shape[-2]), tokens, (dtypes["q"],))
+        check_row("key_bias", extra["key_bias"], (*lead, arrays[keys].shape[-2]), tokens, (dtypes["q"],))
 
 
 def check_map(phi: FeatureMap, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:
@@ -199,33 +189,7 @@ def _check_sides(phi: FeatureMap) -> None:
 
 def check_one_dim(q: Array, k: Array) -> None:
     """Raise unless queries and keys have one last axis."""
-    _equal("the last axis (d)", q=q.shape[-1], k=k.shape[-1])
-
-
-def _check_state(state: Any, phi: FeatureMap, q: Array, k: Array | None, v: Array | None, axes: int) -> None:
-    """Raise unless the state was made by phi for arrays like q, from keys and values like k and v if there are any."""
-    check_is_state(state=state)
-    namespace(state=state.s, q=q)
-    check_draws(state.fingerprint, phi.fingerprint)
-    m = phi.num_features_of(q.shape[-1])
-    s, z, peak = (tuple(part.shape) for part in state[:3])
-    counts = (1, m) if phi.key_spec is None else (m if phi.key_spec.per_feature else 1,)
-    if len(s) < 2 or s[-2] != m or z != s[:-1] or peak not in [(*s[:-2], count) for count in counts]:
-        raise StateMismatchError(
-            f"a state of this map is s (..., M = {m}, e), z (..., M = {m}) and peak "
-            f"(..., {' or '.join(map(str, counts))}); got shapes {s}, {z} and {peak}"
-        )
-    if k is None or v is None:
-        _broadcast(q=tuple(q.shape[:-axes]), state=s[:-2])
-    elif s[:-2] != (lead := leading(axes, k=k, v=v)):
-        raise StateMismatchError(f"the state must have the leading axes of k and v, {lead}; got s of shape {s}")
-    elif s[-1] != v.shape[-1]:
-        raise StateMismatchError(
-            f"the state and v must have one last axis (e); got s of shape {s} and v of shape {tuple(v.shape)}"
-        )
-    wide = "float64" if dtype_name(q) == "float64" else "float32"
-    if dtype_name(state.s) != wide:
-        raise DTypeError(f"the state of {dtype_name(q)} arrays is {wide}; got {dtype_name(state.s)}")
+    equal("the last axis (d)", q=q.shape[-1], k=k.shape[-1])
 
 
 def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_mask: Array | None) -> None:
@@ -250,74 +214,3 @@ def check_out(out: Any, state: LinearState, q: Array, k: Array, v: Array, key_ma
     for name, array in others.items():
         if array is not None and may_share_memory(out, array):
             raise ParameterError(f"out must be apart from every other argument; its memory overlaps that of {name}")
-
-
-def check_is_state(**states: Any) -> None:
-    """Raise unless every argument is a LinearState."""
-    for name, state in states.items():
-        if not isinstance(state, LinearState):
-            raise DTypeError(
-                f"{name} must be a LinearState, as initial_state and key_state make it; got {type(state).__name__}"
-            )
-        namespace(**{f"{name}.{part}": getattr(state, part) for part in ("s", "z", "peak")})
-        dtypes = {check_floating(f"{name}.{part}", getattr(state, part)) for part in ("s", "z", "peak")}
-        s, z, peak = (tuple(part.shape) for part in state[:3])
-        if len(dtypes) > 1 or len(s) < 2 or z != s[:-1] or peak not in (z, (*z[:-1], 1)):
-            raise StateMismatchError(
-                f"{name} must hold s (..., M, e), z (..., M) and peak (..., M or 1) of one dtype; "
-                f"got shapes {s}, {z} and {peak} of {', '.join(sorted(dtypes))}"
-            )
-
-
-def check_draws(made_by: Any, used_by: Any) -> None:
-    """Raise where a state of one draw meets another draw; a traced fingerprint cannot be looked at."""
-    made_by, used_by = _known(made_by), _known(used_by)
-    if made_by is not None and used_by is not None and made_by != used_by:
-        raise StateMismatchError(
-            f"the state was made by the map of fingerprint {made_by}, and meets that of {used_by}: "
-            "states and maps go together only when they come from one draw"
-        )
-
-
-def _known(draw: Any) -> int | None:
-    """Return a fingerprint as an int, None where it is traced; after `vmap` there are many of one value."""
-    if type(draw) is int:
-        return draw
-    if not isinstance(draw, np.ndarray | np.generic):
-        if not (compat.is_jax_array(draw) or compat.is_torch_array(draw)):
-            raise DTypeError(f"a state's draw must be an integer; got {type(draw).__name__}")
-        try:
-            draw = np.asarray(draw)
-        except (TypeError, RuntimeError):  # how JAX and PyTorch say that there are no values yet
-            return None
-    if draw.dtype.kind not in "iu" or np.min(draw) != np.max(draw):
-        raise DTypeError(f"a state's draw must be an integer; got {shown(draw)}")
-    return int(np.min(draw))
-
-
-def leading(axes: int, **arrays: Array) -> tuple[int, ...]:
-    """Return the broadcast leading axes of the arrays."""
-    return _broadcast(**{name: tuple(array.shape[:-axes]) for name, array in arrays.items()})
-
-
-def _broadcast(**leads: tuple[int, ...]) -> tuple[int, ...]:
-    try:
-        return np.broadcast_shapes(*leads.values())
-    except (ValueError, RuntimeError):  # the latter of more axes than NumPy broadcasts
-        raise ShapeError(f"the leading axes must broadcast; got {leads}") from None
-
-
-def _equal(what: str, **sizes: int) -> None:
-    if len(set(sizes.values())) > 1:
-        raise ShapeError(f"{what} must be the same for {' and '.join(sizes)}; got {sizes}")
-
-
-def _check_row(name: str, array: Array, shape: tuple[int, ...], tokens: bool, dtypes: tuple[str, ...]) -> None:
-    if dtype_name(array) not in dtypes:
-        raise DTypeError(f"{name} must have dtype {' or '.join(dtypes)}; got {dtype_name(array)}")
-    if array.ndim > len(shape) or any(
-        size not in (1, full) for size, full in zip(array.shape[::-1], shape[::-1], strict=False)
-    ):
-        raise ShapeError(f"{name} must broadcast to {shape}, the keys' axes but the last; got {tuple(array.shape)}")
-    if tokens and (array.ndim < 1 or array.shape[-1] != shape[-1]):
-        raise ShapeError(f"{name} must have {shape[-1]} entries on its last axis; got shape {tuple(array.shape)}")

@@ -10,7 +10,8 @@ import numpy as np
 from kernattn._array import Array, accumulation_dtype, anywhere, namespace
 from kernattn._check import boolean, finite_number
 from kernattn._graphs import traceable
-from kernattn.attention._check import check_arrays, leading
+from kernattn.attention._check import check_arrays
+from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_with_lse
 from kernattn.attention.patterns import lsh
 from kernattn.ops.block_softmax import OP

@@ -11,7 +11,8 @@ import numpy as np
 from kernattn._array import Array, accumulation_dtype, anywhere, constant, dtype_name, namespace, placement
 from kernattn._check import boolean, instance_of
 from kernattn._graphs import traceable
-from kernattn.attention._check import check_arrays, leading
+from kernattn.attention._check import check_arrays
+from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.kernels import Gaussian, Kernel, Scaled, Softmax

@@ -8,7 +8,8 @@ from kernattn._array import Array, Float64, accumulation_dtype, frozen, namespac
 from kernattn._check import boolean, check_room, one_of, positive_integer
 from kernattn._graphs import traceable
 from kernattn._random import RNG, generator
-from kernattn.attention._check import check_arrays, check_beside, leading
+from kernattn.attention._check import check_arrays, check_beside
+from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError, ShapeError
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from kernattn._array import Array
 from kernattn._check import boolean
 from kernattn._graphs import traceable
-from kernattn.attention._check import check_out, check_token, feature_map, linear_state
+from kernattn.attention._check import check_out, check_token, feature_map
+from kernattn.attention._check_states import linear_state
 from kernattn.attention._lowering import implementation, lowered_token, state_of, sums_of
 from kernattn.features import FeatureMap
 from kernattn.ops.peaked import LinearState

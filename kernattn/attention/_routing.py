@@ -19,8 +19,9 @@ from kernattn._array import (
 )
 from kernattn._check import boolean, finite_number, one_of, positive_integer
 from kernattn._graphs import traceable
-from kernattn.attention._check import check_arrays, leading
+from kernattn.attention._check import check_arrays
 from kernattn.attention._clusters import Floats, Integers, Members, by_head, means, nearest, top, unit_rows
+from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.ops.block_softmax import OP

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 from kernattn._array import Array, anywhere, constant, namespace, widest, without_flags
 from kernattn._check import boolean
 from kernattn._graphs import traceable
-from kernattn.attention._check import check_arrays, feature_map, leading
+from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._lowering import computed, implementation
+from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import plan_of, softmax_with_lse
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import ShapeError

@@ -7,7 +7,8 @@ from typing import Any
 from kernattn._array import Array
 from kernattn._check import boolean, finite_number, shown
 from kernattn._graphs import traceable
-from kernattn.attention._check import check_arrays, leading
+from kernattn.attention._check import check_arrays
+from kernattn.attention._shapes import leading
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ShapeError
 from kernattn.ops.block_softmax import OP

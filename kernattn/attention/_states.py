@@ -7,14 +7,8 @@ from typing import Any
 from kernattn._array import Array, accumulation_dtype, check_floating, namespace
 from kernattn._check import check_room, positive_integer, shown
 from kernattn._graphs import traceable
-from kernattn.attention._check import (
-    check_arrays,
-    check_draws,
-    check_is_state,
-    check_map,
-    feature_map,
-    linear_state,
-)
+from kernattn.attention._check import check_arrays, check_map, feature_map
+from kernattn.attention._check_states import check_draws, check_is_state, linear_state
 from kernattn.attention._lowering import implementation, lowered_keys, lowered_queries, state_of, sums_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap

@@ -10,7 +10,8 @@ import jax
 from kernattn import attention
 from kernattn._array import Array
 from kernattn._check import boolean, finite_number
-from kernattn.attention._check import check_arrays, feature_map, linear_state
+from kernattn.attention._check import check_arrays, feature_map
+from kernattn.attention._check_states import linear_state
 from kernattn.attention._lowering import sums_of
 from kernattn.attention._softmax import plan_of
 from kernattn.attention.patterns import Pattern

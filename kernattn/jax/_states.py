@@ -6,7 +6,8 @@ from jax import tree_util
 
 from kernattn import attention
 from kernattn._array import Array
-from kernattn.attention._check import check_arrays, check_token, feature_map, linear_state
+from kernattn.attention._check import check_arrays, check_token, feature_map
+from kernattn.attention._check_states import linear_state
 from kernattn.attention._lowering import sums_of
 from kernattn.features import FeatureMap
 from kernattn.jax._attention import Learnt

@@ -1,0 +1,41 @@
+"""Checks of shapes: what must be equal, and what must broadcast."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from kernattn._array import Array, dtype_name
+from kernattn.errors import DTypeError, ShapeError
+
+__all__ = ["broadcast", "check_row", "equal", "leading"]
+
+
+def leading(axes: int, **arrays: Array) -> tuple[int, ...]:
+    """Return the broadcast leading axes of the arrays."""
+    return broadcast(**{name: tuple(array.shape[:-axes]) for name, array in arrays.items()})
+
+
+def broadcast(**leads: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the broadcast of leading axes, which must fit each other."""
+    try:
+        return np.broadcast_shapes(*leads.values())
+    except (ValueError, RuntimeError):  # the latter of more axes than NumPy broadcasts
+        raise ShapeError(f"the leading axes must broadcast; got {leads}") from None
+
+
+def equal(what: str, **sizes: int) -> None:
+    """Raise unless all sizes are the same."""
+    if len(set(sizes.values())) > 1:
+        raise ShapeError(f"{what} must be the same for {' and '.join(sizes)}; got {sizes}")
+
+
+def check_row(name: str, array: Array, shape: tuple[int, ...], tokens: bool, dtypes: tuple[str, ...]) -> None:
+    """Raise unless an array of rows broadcasts against the keys' axes but the last."""
+    if dtype_name(array) not in dtypes:
+        raise DTypeError(f"{name} must have dtype {' or '.join(dtypes)}; got {dtype_name(array)}")
+    if array.ndim > len(shape) or any(
+        size not in (1, full) for size, full in zip(array.shape[::-1], shape[::-1], strict=False)
+    ):
+        raise ShapeError(f"{name} must broadcast to {shape}, the keys' axes but the last; got {tuple(array.shape)}")
+    if tokens and (array.ndim < 1 or array.shape[-1] != shape[-1]):
+        raise ShapeError(f"{name} must have {shape[-1]} entries on its last axis; got shape {tuple(array.shape)}")
