@@ -210,7 +210,8 @@ def test_lean_peers_of_kernel_matrices_meet_every_pair() -> None:
     for other in (x, y):  # of y = x, blocks beyond the diagonal stand for two
         matrix = np.exp(-np.sum((x[:, None] - other) ** 2, axis=-1) / 10)
         np.testing.assert_allclose(_kernel_peers.gaussian_matrix(x, other), matrix, atol=1e-12)
-        np.testing.assert_allclose(_kernel_peers.gaussian_product(x, other, v), matrix @ v, atol=1e-11)
+        for peer in _kernel_peers.gaussian_products(x, other, v).values():
+            np.testing.assert_allclose(peer(), matrix @ v, atol=1e-11)
         np.testing.assert_allclose(_kernel_peers.gaussian_sum(x, other), matrix.sum(), rtol=1e-12)
 
 

@@ -17,7 +17,15 @@ from kernattn._parallel import threads
 from kernattn.bench._races import Call
 from kernattn.bench.cpu._peers import have, torch_of
 
-__all__ = ["gaussian", "gaussian_matrix", "gaussian_product", "gaussian_sum", "laplacian", "polynomial"]
+__all__ = [
+    "gaussian",
+    "gaussian_matrix",
+    "gaussian_product",
+    "gaussian_products",
+    "gaussian_sum",
+    "laplacian",
+    "polynomial",
+]
 
 BLOCK = 256  # rows of a block of products
 TILES = {8: (256, 512), 512: (512, 1024)}  # rows and columns of a block that is multiplied, by the number of axes
@@ -25,6 +33,7 @@ SIDE = 2048  # bytes of a row of a block of a symmetric product
 SUMS = 32  # rows of a block of distances, which stay in cache over all axes
 
 _Factors = Callable[[], tuple[Any, Any]]
+_Entries = Callable[[Any, Any, Any], Any]  # of rows, of columns, and where entries go
 
 
 def gaussian(x: Any, y: Any) -> dict[str, Call]:
@@ -41,10 +50,25 @@ def gaussian_matrix(x: Any, y: Any) -> Any:
     return _by_numpy(partial(_exponents, x, y), _exponential)
 
 
-def gaussian_product(x: Any, y: Any, v: Any) -> Any:
+def gaussian_products(x: Any, y: Any, v: Any) -> dict[str, Call]:
+    """Return peers of the product of exp(-|x - y|^2 / 2 d) and v, by name."""
+    calls: dict[str, Call] = {"NumPy, lean": partial(gaussian_product, x, y, v)}
+    if have("torch"):
+        torch, _ = torch_of(x)
+
+        def entries(block: Any, right: Any, out: Any) -> Any:
+            a, b, u = map(torch.from_numpy, (block, right, out))
+            torch.mm(a, b, out=u).exp_()
+            return out
+
+        calls["torch, lean"] = torch.inference_mode()(partial(gaussian_product, x, y, v, entries))
+    return calls
+
+
+def gaussian_product(x: Any, y: Any, v: Any, entries: _Entries | None = None) -> Any:
     """Return the product of exp(-|x - y|^2 / 2 d) and v: a block in cache, two products and an exponential in place."""
     out = np.zeros((len(x), v.shape[1]), x.dtype)
-    for rows, columns, u in _blocks(x, y):
+    for rows, columns, u in _blocks(x, y, entries or _entries):
         out[rows] += u @ v[columns]
         if y is x and columns != rows:
             out[columns] += u.T @ v[rows]
@@ -53,10 +77,14 @@ def gaussian_product(x: Any, y: Any, v: Any) -> Any:
 
 def gaussian_sum(x: Any, y: Any) -> float:
     """Return the sum of exp(-|x - y|^2 / 2 d) over all pairs."""
-    return sum((1 + (y is x and columns != rows)) * float(np.sum(u)) for rows, columns, u in _blocks(x, y))
+    return sum((1 + (y is x and columns != rows)) * float(np.sum(u)) for rows, columns, u in _blocks(x, y, _entries))
 
 
-def _blocks(x: Any, y: Any) -> Iterator[tuple[slice, slice, Any]]:
+def _entries(block: Any, right: Any, out: Any) -> Any:
+    return np.exp(np.matmul(block, right, out=out), out=out)
+
+
+def _blocks(x: Any, y: Any, entries: _Entries) -> Iterator[tuple[slice, slice, Any]]:
     """Yield blocks of exp(-|x - y|^2 / 2 d), all in one room; where y is x, those on the diagonal and beyond it."""
     a, b = _exponents(x, y)
     same = y is x
@@ -68,7 +96,7 @@ def _blocks(x: Any, y: Any) -> Iterator[tuple[slice, slice, Any]]:
         for j in range(i if same else 0, len(b), width):
             right = across[j // width]
             u = room[: len(block) * right.shape[1]].reshape(len(block), -1)
-            yield slice(i, i + height), slice(j, j + width), np.exp(np.matmul(block, right, out=u), out=u)
+            yield slice(i, i + height), slice(j, j + width), entries(block, right, u)
 
 
 def _exponents(x: Any, y: Any) -> tuple[Any, Any]:
