@@ -64,7 +64,7 @@ def nystrom(
                       them three times, not twenty
     leverage          rows drawn by recursive ridge leverage scores (Musco and Musco 2017)
     rpcholesky        rows by randomly pivoted Cholesky (Chen, Epperly, Tropp and Webber 2025): in expectation near the
-                      best trace error that any m rows have, after reading n m entries of K
+                      best trace error of a rank somewhat below m, after reading n m entries of K
     greedy            rows by pivoted Cholesky, the largest residual first (Fine and Scheinberg 2001): nothing random,
                       and outliers come first
     ================  =============================================================================================
