@@ -76,6 +76,8 @@ def checked_target(name: str, value: Any) -> Path:
     path = checked_path(name, value)
     if path.is_dir():
         raise ParameterError(f"{name} must be the name of a file; got the directory {path}")
+    if path.exists() and not path.is_file():  # as a file that is renamed would replace it
+        raise ParameterError(f"{name} must be the name of a file; got the device {path}")
     if not path.parent.is_dir():
         raise FileNotFoundError(f"there is no directory {path.parent} to write {path.name} into")
     return path

@@ -35,6 +35,7 @@ def add_transformer(commands: Any) -> None:
 def _transformer(options: argparse.Namespace) -> None:
     import numpy as np
 
+    from kernattn._check import checked_target
     from kernattn._files import replacing
     from kernattn.errors import ParameterError
     from kernattn.features import elu1, load
@@ -44,6 +45,9 @@ def _transformer(options: argparse.Namespace) -> None:
         raise ParameterError("--elu1 and --map are two kinds of attention; give one")
     if options.sequences < 1:
         raise ParameterError(f"--sequences must be 1 or more; got {options.sequences}")
+    out = None if options.out is None else checked_target("--out", options.out)
+    if out is not None and out.exists() and any(out.samefile(each) for each in (options.params, options.map) if each):
+        raise ParameterError(f"--out must be another file than those that are read; got {out}")
     params, config = (load_checkpoint if options.params.is_dir() else load_params)(options.params)
     drawn = generate(
         params,
@@ -57,9 +61,9 @@ def _transformer(options: argparse.Namespace) -> None:
         rng=options.seed,
         progress=None,
     )
-    if options.out is None:
+    if out is None:
         print(*(" ".join(map(str, row)) for row in drawn), sep="\n")
         return
-    with replacing(options.out) as file:
+    with replacing(out) as file:
         np.save(file, drawn)
-    print(f"{len(drawn)} sequences of {options.steps} tokens are in {options.out}")
+    print(f"{len(drawn)} sequences of {options.steps} tokens are in {out}")

@@ -1,6 +1,7 @@
 """Parameters as files, and the command that draws from them."""
 
 import json
+import os
 from dataclasses import replace
 
 import numpy as np
@@ -80,6 +81,26 @@ def test_what_the_command_refuses(more, message, tmp_path, capsys):
     save_params(PARAMS, CONFIG, tmp_path / "p.npz")
     assert main(["transformer", str(tmp_path / "p.npz"), *more]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_where_the_command_does_not_write(tmp_path, capsys):
+    """Before any work, and without harm to what is there: a device would be replaced by a file."""
+    model = tmp_path / "p.npz"
+    save_params(PARAMS, CONFIG, model)
+    before = model.read_bytes()
+    os.mkfifo(tmp_path / "device")
+    for out, message in (
+        (model, "another file than those that are read"),
+        (tmp_path, "got the directory"),
+        (tmp_path / "device", "got the device"),
+        (tmp_path / "none" / "out.npy", "there is no directory"),
+    ):
+        assert main(["transformer", str(model), "--steps", "3", "--out", str(out)]) == 2
+        assert message in capsys.readouterr().err
+    assert model.read_bytes() == before
+    assert (tmp_path / "device").is_fifo()
+    with pytest.raises(errors.ParameterError, match="got the device"):
+        save_params(PARAMS, CONFIG, tmp_path / "device")
 
 
 def test_what_is_not_saved(tmp_path):
