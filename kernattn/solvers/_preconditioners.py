@@ -49,16 +49,14 @@ def sums_of_kernel(kernel: Kernel, rows: Float64, landmarks: Float64, targets: F
 
 
 def inverse_on_landmarks(phi: Nystrom, sums: Float64, ridge: float) -> Operator | None:
-    """Return the product with nearly the inverse of K_LL^(-1/2) S K_LL^(-1/2) + lambda.
+    """Return the product with the inverse of K_LL^(-1/2) S K_LL^(-1/2) + lambda.
 
-    Where eigenvalues of K_LL are so small that they make more than lambda of the rounding of S, that is taken for
-    lambda; None, if it should be more there. S is about K_LL^2, but for its size.
+    None, where eigenvalues of K_LL are so small that they make more than lambda of the rounding of S.
     """
-    values, size = phi.eigenvalues, float(np.linalg.norm(sums))
-    rounding = 4 * float(np.finfo(float).eps) * size
-    taken = values > _least(phi) * values[-1]
-    kept = taken & (values > rounding / ridge)
-    if np.max(values, where=taken & ~kept, initial=0.0) * size / values[-1] ** 2 > ridge:
+    values = phi.eigenvalues
+    rounding = 4 * float(np.finfo(float).eps * np.linalg.norm(sums))
+    kept = values > _least(phi) * values[-1]
+    if np.min(values, where=kept, initial=np.inf) * ridge < rounding:
         return None
     inner = phi.eigenvectors[:, kept]
     turned = inner * values[kept] ** -0.5
