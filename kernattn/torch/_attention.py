@@ -139,7 +139,26 @@ def key_state(
 
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
-    r"""Return :func:`kernattn.attend` of tensors, :math:`\phi(q) S / \phi(q) z`."""
+    r"""Return :math:`o_i = \phi(q_i)^T S / \phi(q_i)^T z` of tensors by a state, with compiled gradients.
+
+    Shapes, parameters and errors are those of :func:`kernattn.attend`.
+
+    Raises
+    ------
+    DTypeError
+        If q is no tensor.
+    NotImplementedError
+        In forward mode, and later where a gradient is differentiated again; with ``backend="reference"`` neither is.
+
+    Examples
+    --------
+    >>> import kernattn as ka
+    >>> import kernattn.torch as kt
+    >>> import torch
+    >>> state = kt.key_state(torch.ones(4, 2), torch.arange(4.0)[:, None], ka.features.elu1())
+    >>> kt.attend(state, torch.zeros(3, 2), ka.features.elu1()).T
+    tensor([[1.5000, 1.5000, 1.5000]])
+    """
     (q,) = taken(backend, q=q)
     out: Tensor = attention.attend(state, q, phi, backend=backend)
     return out
