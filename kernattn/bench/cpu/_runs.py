@@ -113,8 +113,7 @@ PARTS: dict[str, tuple[Run, ...]] = {
     "start": (Run("--start"),),
     "sums": (
         *_everywhere("--rounds 5 --cases gram", "--rounds 5 --cases gram --dtype float64", threads=(1,)),
-        *(Run(f"--rounds 3 --cases gram --dtype {t} --features 1024", 1) for t in _DTYPES),
-        *(Run(f"--rounds 3 --cases gram --dtype {t} --features 4096 --n 1024", 1) for t in _DTYPES),
+        *(Run(f"--rounds 3 --cases gram --dtype {t} --features {m}", 1) for m in (1024, 4096) for t in _DTYPES),
     ),
     "solvers": (
         *_everywhere("--rounds 5 --cases ridges two-samples", threads=(1,)),
