@@ -99,8 +99,10 @@ def run_key_state(cupy, d=70, e=40, frequencies=40, bare="without projection"):
 
 
 def run_causal(cupy, d=70, e=40, frequencies=40, bare="without projection"):
+    aligned = -(-d // 8) * 8  # rows that are copied asynchronously
     for kind in ("exp_pair", bare):  # z rides along in products
-        spec, q, k, v, ids, mask = arrays(cupy, kind, 150, d, e, frequencies, dtype="bfloat16")
+        spec, q, k, v, ids, mask = arrays(cupy, kind, 150, aligned, e, frequencies, dtype="bfloat16")
+        spec = replace(spec, row_weights=None)
         k = k * cupy.asarray(np.linspace(1, 30, 150)[:, None].astype(k.dtype))  # chunks that end early
         v[:, 140:] = np.nan
         may = oracles.allowed(140, 140, causal=True, key_mask=mask[:, :140])
@@ -115,7 +117,9 @@ def run_causal(cupy, d=70, e=40, frequencies=40, bare="without projection"):
         may = oracles.allowed(150, 150, causal=True, key_mask=mask, segment_ids=ids)
         yield against_attention(out, q, k, v, spec, may)
         yield normalisers(found, q, k, spec, may)
-    phi, log = (np.random.default_rng(i).random((2, 2, 80, width)).astype(np.float32) for i, width in ((0, 21), (1, 1)))
+    phi, log = (
+        np.random.default_rng(i).random((2, 2, 80, width)).astype(np.float32) for i, width in ((0, 600), (1, 1))
+    )
     q, k = (ScaledFeatures(cupy.asarray(phi[i]), cupy.asarray(9 * log[i])) for i in range(2))
     v = array(cupy, np.random.default_rng(2).normal(size=(2, 80, 7)), "float32")
     out, found, _ = causal(q, k, v, None, None, None, None, None, True)
