@@ -8,13 +8,14 @@ import numpy as np
 
 import kernattn as ka
 
-__all__ = ["METHODS", "REDRAW", "attention", "counting", "draw_at"]
+__all__ = ["FEATURES", "METHODS", "REDRAW", "attention", "counting", "draw_at"]
 
 METHODS = {
     "softmax": "softmax",
     "linear": "linear, elu + 1",
     "favor": "FAVOR+, fixed",
     "favor-redrawn": "FAVOR+, redrawn",
+    "favor-settled": "FAVOR+, redrawn, then fixed",
     "relu": "relu features",
     "smreg": "SMREG",
     "trigonometric": "trigonometric",
@@ -25,12 +26,14 @@ REDRAW = 20  # steps of training between draws, of those methods that draw anew
 CHUNK = {64: 16, 784: 32}  # tokens of a chunk of LSH, by the length of sequences
 
 
-def draw_at(method: str, step: int) -> int:
-    """Return which draw a method uses at a step of training."""
-    return step // REDRAW if method in ("favor-redrawn", "lsh") else 0
+def draw_at(method: str, step: int, steps: int) -> int:
+    """Return which draw a method uses at a step of training, of so many."""
+    if method == "favor-settled":
+        step = min(step, steps // 4 - 1)
+    return step // REDRAW if method in ("favor-redrawn", "favor-settled", "lsh") else 0
 
 
-def attention(method: str, width: int, tokens: int, seed: int, draw: int) -> Any:
+def attention(method: str, width: int, tokens: int, seed: int, draw: int, features: int = FEATURES) -> Any:
     """Return what `ka.transformer.forward` takes as attention, for heads of a width and sequences of so many tokens."""
     rng = np.random.default_rng([seed, draw])
     softmax = ka.kernels.Softmax()
@@ -39,14 +42,14 @@ def attention(method: str, width: int, tokens: int, seed: int, draw: int) -> Any
     if method == "linear":
         return ka.features.elu1()
     if method == "relu":
-        return ka.features.generalized("relu", width, FEATURES, rng=rng)
+        return ka.features.generalized("relu", width, features, rng=rng)
     if method == "lsh":
         return _hashed(rng.standard_normal((1, width, tokens // CHUNK[tokens] // 2)), CHUNK[tokens])
     if method == "smreg":
         rows = ka.projections.Orthogonal(norms="sqrt_d")
-        return ka.random_features(softmax, width, FEATURES, "positive", rows, rng=rng)
+        return ka.random_features(softmax, width, features, "positive", rows, rng=rng)
     estimator = "trigonometric" if method == "trigonometric" else "positive"
-    return ka.random_features(softmax, width, FEATURES, estimator, rng=rng)
+    return ka.random_features(softmax, width, features, estimator, rng=rng)
 
 
 def _hashed(rotations: Any, chunk: int) -> Any:

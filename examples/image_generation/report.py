@@ -1,6 +1,7 @@
 """Write tables and figures of the guide's page from records, verdicts and measurements of memory.
 
-It draws images of the shipped models, and reads the records in ``trained/`` and ``memory.jsonl``.
+It draws images of the shipped models, and reads the records in ``trained/``, ``memory.jsonl``, ``tried.jsonl`` and
+``baselines.json``.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import json
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import generate
 import matplotlib as mpl
 import numpy as np
+from baselines import BASELINES
+from baselines import KEPT as BASELINES_KEPT
 from files import replace
 from images import SIDES
 from matplotlib import pyplot as plt
@@ -26,7 +29,7 @@ DOCS = HERE.parents[1] / "docs"
 PAGE, FIGURES = DOCS / "guide" / "image_generation.md", DOCS / "figures" / "images"
 VERDICTS = FIGURES / "verdicts.json"
 PAPER = {"softmax": ".621", "linear": ".644", "lsh": ".745"}  # bits on all of MNIST; LSH with one round
-COLOURS = ("#000000", "#0072B2", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#882255")  # Okabe and Ito
+COLOURS = ("#000000", "#0072B2", "#D55E00", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#882255", "#999999")
 
 Records = list[dict[str, Any]]
 
@@ -135,7 +138,7 @@ def curves(records: dict[str, Records], path: Path) -> None:
                 axes.plot(steps, held_out, color=colour, label=METHODS[method], linewidth=1.6)
             axes.set(title=name, xlabel="steps of training", ylabel="bits a pixel, held out")
             axes.set_ylim(*bounds(rows))
-            axes.legend(frameon=False)
+            axes.legend(frameon=False, fontsize="small")
         replace(path, lambda file: figure.savefig(file, format="png", dpi=110))
         plt.close(figure)
 
@@ -143,16 +146,52 @@ def curves(records: dict[str, Records], path: Path) -> None:
 def bounds(records: Records) -> tuple[float, float]:
     """Return limits that show how curves end, not how they begin."""
     ends = [record["curve"][-1][3] for record in records]
-    return 0.97 * min(ends), max(ends) + 0.33 * min(ends)
+    return 0.97 * min(ends), max(ends) + 0.45 * min(ends)
 
 
-def filled(page: str, records: dict[str, Records], verdicts: dict[str, Any], memory: Records) -> str:
+def tried_table(rows: Records) -> str:
+    """Return what each setting reached on images that judge settings."""
+    head = "attention", "rate", "decay", "features", "a draw lasts, steps", "bits", "with a new draw"
+
+    def draws(row: dict[str, Any]) -> str:
+        kept = "" if row["settled"] == 1 else f"; one for the last {1 - row['settled']:.0%}"
+        return f"{row['redraw']}{kept}" if row["method"] == "favor-redrawn" else ""
+
+    def cells(row: dict[str, Any]) -> list[object]:
+        random = row["method"] != "softmax"
+        return [
+            METHODS[row["method"]], f"{row['rate']:g}", f"{row['decay']:g}", row["features"] if random else "",
+            draws(row), f"{row['bits']:.3f}", f"{row['bits_of_a_new_draw']:.3f}" if random else "",
+        ]  # fmt: skip
+
+    return table(head, map(cells, rows))
+
+
+def baselines_table(found: dict[str, dict[str, float]]) -> str:
+    """Return the bits of models that count levels."""
+    head = ["a model that knows", *found]
+    return table(head, ([knows, *(f"{found[name][knows]:.2f}" for name in found)] for knows in BASELINES))
+
+
+class Kept(NamedTuple):
+    """What the page tells of."""
+
+    records: dict[str, Records]
+    verdicts: dict[str, Any]
+    memory: Records
+    tried: Records
+    baselines: dict[str, dict[str, float]]
+
+
+def filled(page: str, kept: Kept) -> str:
     """Return a page with tables at its marks."""
     tables = {
-        "verdicts": verdicts_table(verdicts),
-        "digits": digits_table(records["digits"]),
-        "mnist": mnist_table(records["mnist"]),
-        "memory": memory_table(memory),
+        "verdicts": verdicts_table(kept.verdicts),
+        "digits": digits_table(kept.records["digits"]),
+        "mnist": mnist_table(kept.records["mnist"]),
+        "memory": memory_table(kept.memory),
+        "tried": tried_table(kept.tried),
+        "baselines": baselines_table(kept.baselines),
     }
     for name, content in tables.items():
         mark = re.compile(rf"(<!-- table: {name} -->\n).*?(<!-- end -->)", re.DOTALL)
@@ -160,18 +199,25 @@ def filled(page: str, records: dict[str, Records], verdicts: dict[str, Any], mem
     return page
 
 
-def kept() -> tuple[dict[str, Records], dict[str, Any], Records]:
-    """Return records of training, verdicts on images, and measurements of memory."""
-    memory = (HERE / "memory.jsonl").read_text(encoding="utf-8").splitlines()
-    return read(HERE / "trained"), json.loads(VERDICTS.read_text(encoding="utf-8")), [json.loads(row) for row in memory]
+def rows_of(path: Path) -> Records:
+    """Return what the lines of a file say."""
+    return [json.loads(row) for row in path.read_text(encoding="utf-8").splitlines()]
+
+
+def kept() -> Kept:
+    """Return records of training, verdicts on images, measurements of memory, settings that were tried, baselines."""
+    verdicts, baselines = (json.loads(path.read_text(encoding="utf-8")) for path in (VERDICTS, BASELINES_KEPT))
+    return Kept(
+        read(HERE / "trained"), verdicts, rows_of(HERE / "memory.jsonl"), rows_of(HERE / "tried.jsonl"), baselines
+    )
 
 
 def main() -> None:
     FIGURES.mkdir(parents=True, exist_ok=True)
     generate.main(["--out", str(FIGURES)])
     found = kept()
-    curves(found[0], FIGURES / "curves.png")
-    page = filled(PAGE.read_text(encoding="utf-8"), *found)
+    curves(found.records, FIGURES / "curves.png")
+    page = filled(PAGE.read_text(encoding="utf-8"), found)
     replace(PAGE, lambda file: file.write(page.encode()))
 
 

@@ -60,7 +60,9 @@ class Task:
 TASKS = {
     "digits": Task(
         "digits", 17, steps=1000, batch=32, rate=4e-3, decay=1.0, seeds=3,
-        methods=("softmax", "linear", "favor", "favor-redrawn", "relu", "smreg", "trigonometric", "lsh"),
+        methods=(
+            "softmax", "linear", "favor", "favor-redrawn", "favor-settled", "relu", "smreg", "trigonometric", "lsh",
+        ),
     ),
     "mnist": Task(
         "mnist", 256, steps=2000, batch=4, rate=4e-3, decay=0.1, seeds=1, curve=100, curve_images=60,
@@ -100,6 +102,10 @@ class Run:
         self.step, self.seconds = 0, 0.0
         self.curve: list[list[float]] = []
 
+    def draw(self, step: int) -> int:
+        """Return which draw a step uses."""
+        return draw_at(self.method, step, self.task.steps)
+
     def attention(self, draw: int) -> Any:
         """Return how heads attend with one draw."""
         return attention(self.method, self.config.head_width, SIDES[self.task.name] ** 2, self.seed, draw)
@@ -120,7 +126,7 @@ class Run:
         start = time.process_time()
         self.adam.param_groups[0]["lr"] = self.rate()
         self.adam.zero_grad()
-        value = loss(self.params, self.config, tokens, self.attention(draw_at(self.method, self.step)))
+        value = loss(self.params, self.config, tokens, self.attention(self.draw(self.step)))
         value.backward()
         for parameter in self.params.values():
             if parameter.grad is None:  # LSH has no keys of its own
@@ -163,7 +169,7 @@ class Run:
                 seen = self.advance(tokens[self.rows(len(tokens))])
                 bar.update()
                 if self.step % task.curve == 0 or self.step == task.steps:
-                    how = self.attention(draw_at(self.method, self.step - 1))
+                    how = self.attention(self.draw(self.step - 1))
                     new = bits(self.params, self.config, others[: task.curve_images], how)
                     self.curve.append([self.step, round(self.seconds, 1), round(seen, 4), round(float(new), 4)])
                     bar.set_postfix_str(f"{seen:.3f} bits, held out {new:.3f}")
@@ -172,7 +178,7 @@ class Run:
 
     def record(self, others: torch.Tensor) -> dict[str, Any]:
         """Return what was reached, and what it is worth with another draw than the last one of training."""
-        draw, counts = draw_at(self.method, self.task.steps - 1), [(0, 1)]
+        draw, counts = self.draw(self.task.steps - 1), [(0, 1)]
         how = self.attention(draw)
         reached = fresh = bits(self.params, self.config, others, how)
         if self.method not in ("softmax", "linear"):

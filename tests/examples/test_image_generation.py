@@ -4,7 +4,7 @@ import importlib
 import json
 import subprocess
 import sys
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,9 @@ from numpy.testing import assert_array_equal
 torch = pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 FOLDER = Path(__file__).resolve().parents[2] / "examples" / "image_generation"
-MODULES = "files", "generate", "images", "judge", "memory", "methods", "pictures", "report", "train"
+MODULES = (
+    "baselines", "choose", "files", "generate", "images", "judge", "memory", "methods", "pictures", "report", "train",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -178,10 +180,45 @@ def test_what_is_done_is_not_done_again(modules, tmp_path, monkeypatch):
         train.main([])
 
 
+def test_settings_are_judged_by_images_that_are_not_held_out(modules, digits, tmp_path, monkeypatch):
+    choose = modules["choose"]
+    learnt, judges = choose.split(digits[0])
+    assert [len(part.tokens) for part in (learnt, judges)] == [1297, 200]
+    assert_array_equal(np.concatenate([judges.tokens, learnt.tokens]), digits[0].tokens)
+    settled = choose.Setting("favor-redrawn", redraw=2, settled=0.5)
+    assert [choose.Trial(settled, 12).draw(step) for step in range(12)] == [0, 0, 1, 1, 2, 2, 2, 2, 2, 2, 2, 2]
+    few = [choose.Images(*(part[:40] for part in images)) for images in (learnt, judges)]
+    row = choose.tried(settled, *few, steps=3)
+    assert row["bits"] != row["bits_of_a_new_draw"]
+    monkeypatch.setattr(choose, "TRIED", tmp_path / "tried.jsonl")
+    monkeypatch.setattr(choose, "tried", lambda setting, *_: asdict(setting) | {"bits": 1.0})
+    for _ in range(2):
+        choose.main()
+    assert len((tmp_path / "tried.jsonl").read_text().splitlines()) == len(choose.SETTINGS)
+
+
+def test_a_method_settles_on_the_draw_of_a_quarter_of_its_steps(modules):
+    draw_at = modules["methods"].draw_at
+    assert [draw_at("favor-settled", step, 100) for step in (0, 19, 20, 24, 25, 99)] == [0, 0, 1, 1, 1, 1]
+    assert [draw_at("favor-redrawn", step, 100) for step in (49, 50, 99)] == [2, 2, 4]
+    assert draw_at("favor", 99, 100) == 0
+
+
+def test_counts_of_levels(modules, digits):
+    images, count = modules["images"], modules["baselines"]
+    alternating = images.Images(np.tile([0, 1], (500, 4)), np.zeros(500))
+    assert count.of_places(alternating, alternating, 2) < 1e-3
+    drawn = images.Images(np.random.default_rng(0).integers(2, size=(2000, 8)), np.zeros(2000))
+    assert count.of_places(drawn, drawn, 2) == pytest.approx(1.0, abs=2e-3)
+    assert count.of_the_pixel_before(drawn, drawn, 2) == pytest.approx(1.0, abs=2e-3)
+    found = {knows: of(*digits, 17) for knows, of in count.BASELINES.items()}
+    assert found == pytest.approx(modules["report"].kept().baselines["digits"])
+
+
 def test_the_page_says_what_the_records_say(modules):
     report = modules["report"]
     page = report.PAGE.read_text(encoding="utf-8")
-    assert report.filled(page, *report.kept()) == page
+    assert report.filled(page, report.kept()) == page
 
 
 def test_shipped_models_are_small_and_drawn_from_without_torch(modules, tmp_path):
