@@ -31,6 +31,24 @@ def test_a_pixel_sees_exactly_the_earlier_ones(outer, attention):
         np.testing.assert_array_equal(seen, (np.arange(12) > j) & (row | (outer > 0)))
 
 
+@pytest.mark.parametrize("outer", [0, 1])
+def test_what_the_layers_get(outer):
+    """Of layers that add nothing: h = ShiftRight(e) + pos + ShiftDown(e + pos), the last part with outer layers."""
+    params, x = drawn(outer), np.random.default_rng(0).integers(5, size=GRID)
+    for name, value in params.items():
+        if ".out." in name or ".down." in name:
+            value[:] = 0
+    where = params["embed.positions.0"][:, None] + params["embed.positions.1"]
+    seen = params["embed.tokens"][x]
+    h = where.copy()
+    h[:, 1:] += seen[:, :-1]
+    if outer:
+        h[1:] += (seen + where)[:-1]
+    h = (h - h.mean(-1, keepdims=True)) / np.sqrt(h.var(-1, keepdims=True) + CONFIG.eps)
+    logits = (h * params["norm.scale"] + params["norm.bias"]) @ params["output.weight"] + params["output.bias"]
+    np.testing.assert_allclose(axial_decoder(params, CONFIG, x), logits, rtol=1e-10, atol=1e-12)
+
+
 def test_every_parameter_counts_and_batches_are_apart():
     params, x = drawn(1), np.random.default_rng(0).integers(5, size=(2, *GRID))
     assert list(params) == list(axial_shapes(CONFIG, 1))

@@ -55,6 +55,23 @@ def test_the_gradient_of_a_gate_at_zero():
     assert torch.autograd.gradcheck(of, bias)
 
 
+def test_classes_of_a_sequence_without_tokens_are_those_of_rows_of_zeros():
+    config = replace(CONFIG, causal=False, output="classes", classes=3)
+    params = initial_params(config)
+    mask = np.array([[True] * 5, [False] * 5, [True] * 5])
+    np.testing.assert_array_equal(forward(params, config, X, key_mask=mask)[1], params["output.bias"])
+
+
+def test_top_p_that_is_reached_exactly_takes_no_further_token():
+    config = replace(CONFIG, vocab=3)
+    params = initial_params(config, 0, "float64")
+    params["output.weight"][:] = 0
+    params["output.bias"][:] = np.log([0.5, 0.25, 0.25])
+    for top_p, expected in ((0.5, {0}), (0.5 + 1e-9, {0, 1})):
+        drawn = generate(params, config, np.zeros((20, 1), int), 10, top_p=top_p)
+        assert set(drawn.ravel().tolist()) == expected
+
+
 @pytest.mark.parametrize("temperature", [1e-320, 1e-30])
 def test_a_temperature_near_zero_takes_the_most_likely_token(temperature):
     params = initial_params(CONFIG)

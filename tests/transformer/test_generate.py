@@ -27,6 +27,11 @@ def test_temperature_zero_takes_the_most_likely_token(attention):
     np.testing.assert_array_equal(generate(PARAMS, CONFIG, PROMPT, 6, attention=attention, top_p=1e-9), drawn)
 
 
+def test_draws_do_not_depend_on_the_sequences_beside():
+    together = generate(PARAMS, CONFIG, PROMPT, 6, attention=ELU1, rng=2)
+    np.testing.assert_array_equal(generate(PARAMS, CONFIG, PROMPT[:2], 6, attention=ELU1, rng=2), together[:2])
+
+
 @pytest.mark.statistical
 @pytest.mark.parametrize("how", [{}, {"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.6}], ids=str)
 def test_frequencies_of_tokens(how):
