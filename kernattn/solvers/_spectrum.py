@@ -154,8 +154,9 @@ def least(cost: Callable[[Float64], Float64], low: float, high: float) -> Float6
 
 
 def in_dtype_of(values: Array, x: Array) -> Array:
-    """Return what was made of x in the dtype of x."""
-    return namespace(values=values).astype(values, x.dtype, copy=False)
+    """Return what was made of x in the dtype of x: infinite where it is beyond."""
+    with np.errstate(over="ignore"):
+        return namespace(values=values).astype(values, x.dtype, copy=False)
 
 
 def projections(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend: str | None) -> Array:

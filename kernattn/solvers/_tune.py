@@ -190,12 +190,13 @@ def gcv_slopes(m: Moments) -> Slopes:
     fit = ridge(m)
     found, at = fit._spectrum, fit.ridge
     shrunk = 1 / (found.values[:, None] + at)
-    weights, again = (found.vectors @ (found.coordinates * shrunk**power) for power in (1, 2))
+    held = found.coordinates * shrunk
+    weights, again = (found.vectors @ each for each in (held, held * shrunk))
     residual, left = np.diagonal(found.residual(at)), found.rows - found.dimensions(at)
     c = len(at)
     mixed = (at / residual * again) @ weights.T
     gram = (weights / residual) @ weights.T + mixed + mixed.T
-    gram = (gram + (found.vectors * np.sum(2 * at / left * shrunk**2, axis=1)) @ found.vectors.T) / c
+    gram = (gram + (found.vectors * np.sum(2 * at * shrunk / left * shrunk, axis=1)) @ found.vectors.T) / c
     cross = -2 * (weights + at * again) / (residual * c)
     cost = float(np.mean(np.log(fit.gcv)))
     return Slopes(cost, gram, cross, -2 * gram @ found.mean - cross @ found.y_mean)

@@ -134,7 +134,7 @@ def test_more_errors():
     for weights, error in (([1.0, 1.0], DTypeError), (np.ones((2, 1)), ShapeError), (np.zeros(2), ParameterError)):
         with pytest.raises(error, match="weights"):
             ka.solvers.logistic(PHI, X[:2], [0, 1], ridge=1.0, weights=weights)
-    with pytest.raises(DTypeError, match="y must hold .* all of one kind"):
+    with pytest.raises(DTypeError, match="y must hold numbers, booleans or strings, all of one kind"):
         ka.solvers.logistic(PHI, [(X[:2], [0, 1]), (X[:2], ["a", "b"])], ridge=1.0)
     with pytest.raises(ParameterError, match="weights must not be 0 in all rows"):
         ka.solvers.logistic(PHI, X[:2], [0, 1], ridge=1.0, weights=np.zeros(2))

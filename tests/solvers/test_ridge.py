@@ -289,3 +289,12 @@ def test_refusals():
         ka.solvers.cross_validate([m, none], RIDGES)
     with pytest.raises(ParameterError, match="ridge must be finite and"):
         ka.solvers.cross_validate([m, m], [0.0, 1.0])
+
+
+def test_predictions_beyond_float32_are_infinite():
+    m = ka.solvers.moments(PHI, X, 1e60 * np.column_stack([X[:, 0], 1e-60 * X[:, 1]]))
+    for call in (ka.solvers.ridge(m, 1.0).predict, ka.solvers.gp(m, 1.0, 1.0).mean):
+        found, wanted = call(X.astype("f4")), call(X)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(np.isinf(found), np.abs(wanted) > np.finfo("f4").max)
+        assert np.isinf(found).any()
