@@ -99,8 +99,7 @@ class Exact(Attends):
         if mask is not None:
             mask = xp.concat([mask, xp.ones_like(mask[..., :1])], axis=-1)
         kept = KeysValues(xp.concat([state.k, k], axis=-2), xp.concat([state.v, v], axis=-2), mask)
-        causal = self.pattern is not None  # the one query is the last token, and sees all of them
-        return softmax_attention(q, kept.k, kept.v, causal=causal, key_mask=mask, pattern=self.pattern), kept
+        return softmax_attention(q, kept.k, kept.v, key_mask=mask, pattern=self.pattern), kept  # q is the last token
 
 
 @final
