@@ -20,7 +20,12 @@ class Attention(torch.nn.Module):
         self.of_all, self.attend = torch.nn.Linear(8, 24), LinearAttention(causal=True)
 
     def forward(self, x):
-        q, k, v = self.of_all(x).reshape(*x.shape[:-1], 3, 2, 4).movedim(-3, 0).transpose(-2, -3)
+        q, k, v = (
+            self.of_all(torch.nn.functional.dropout(x, 0.2, self.training))
+            .reshape(*x.shape[:-1], 3, 2, 4)
+            .movedim(-3, 0)
+            .transpose(-2, -3)
+        )
         return self.attend(q, k, v).transpose(-2, -3).flatten(-2)
 
 

@@ -16,6 +16,7 @@ transformers = pytest.importorskip("transformers")
 
 SIZES = {"num_hidden_layers": 2, "hidden_size": 8, "num_attention_heads": 2, "intermediate_size": 12}
 LLAMA = transformers.LlamaConfig(vocab_size=11, max_position_embeddings=16, num_key_value_heads=1, **SIZES)
+TURNS = {"rope_type": "default", "rope_theta": 50.0}
 GPT2 = transformers.GPT2Config(vocab_size=11, n_positions=16, n_embd=8, n_layer=2, n_head=2)
 
 
@@ -138,10 +139,23 @@ def test_weights_twice_or_not_finite_or_no_file(folders, tmp_path):
         load_checkpoint(tmp_path)
 
 
-@pytest.mark.parametrize("kind", ["GPT2Model", "LlamaModel"])
-def test_models_without_a_head_give_rows(kind, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "sizes"),
+    [
+        ("GPT2Model", GPT2),
+        ("GPT2Model", transformers.GPT2Config(**{**GPT2.to_dict(), "n_inner": 10, "layer_norm_epsilon": 0.1})),
+        ("LlamaModel", LLAMA),
+        ("LlamaModel", transformers.LlamaConfig(**{**LLAMA.to_dict(), "head_dim": 6, "rms_norm_eps": 0.1})),
+        ("LlamaModel", transformers.LlamaConfig(**{**LLAMA.to_dict(), "rope_parameters": TURNS})),
+    ],
+    ids=["gpt2", "hidden", "llama", "head_dim", "theta"],
+)
+def test_models_without_a_head_give_rows(kind, sizes, tmp_path):
     torch.manual_seed(0)
-    model = getattr(transformers, kind)(GPT2 if kind == "GPT2Model" else LLAMA).eval()
+    model = getattr(transformers, kind)(sizes).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.5 * torch.randn_like(parameter))
     model.save_pretrained(tmp_path)
     params, config = load_checkpoint(tmp_path)
     tokens = np.random.default_rng(0).integers(11, size=(2, 9))

@@ -64,6 +64,12 @@ def test_the_command_draws(tmp_path, capsys):
         assert main([*words, *more]) == 0
         printed = capsys.readouterr().out
         np.testing.assert_array_equal(np.array([line.split() for line in printed.splitlines()], int), expected)
+    for name, value in (("temperature", 0), ("top_k", 1), ("top_p", 0.3)):
+        drawn = generate(PARAMS, CONFIG, np.tile([1, 2], (3, 1)), 5, rng=4, **{name: value})
+        assert np.any(drawn != expected)
+        assert main([*words, f"--{name.replace('_', '-')}", str(value)]) == 0
+        printed = capsys.readouterr().out
+        np.testing.assert_array_equal(np.array([line.split() for line in printed.splitlines()], int), drawn)
     assert main([*words, "--out", str(tmp_path / "out.npy")]) == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)
 
