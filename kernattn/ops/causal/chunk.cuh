@@ -203,10 +203,9 @@ struct Walk : Rows {
         return rows;
     }
 
-    // What was shown of the state is shown again.
+    // What was shown of the state is shown again. Who still reads it is at work on a chunk that nobody keeps.
     __device__ __forceinline__ void take_back() {
         if (!HELD || !per_feature) return;
-        __syncthreads();
         for (int i = threadIdx.x; i < state.slots; i += blockDim.x) state.show_z(i, state.z[i]);
         state.show();
     }
