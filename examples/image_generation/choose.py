@@ -44,7 +44,7 @@ SETTINGS = (
     Setting("favor-redrawn", redraw=1, features=256),
     Setting("favor-redrawn", features=256),
     Setting("favor-redrawn", redraw=200),
-    Setting("favor-redrawn", settled=0.5),
+    *(Setting("favor-redrawn", settled=share) for share in (0.5, 0.25)),
 )
 
 

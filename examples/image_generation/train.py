@@ -66,7 +66,7 @@ TASKS = {
     ),
     "mnist": Task(
         "mnist", 256, steps=2000, batch=4, rate=4e-3, decay=0.1, seeds=1, curve=100, curve_images=60,
-        methods=("linear", "favor", "softmax", "favor-redrawn", "lsh"),
+        methods=("linear", "favor", "softmax", "favor-redrawn", "favor-settled", "lsh"),
     ),
 }  # fmt: skip
 

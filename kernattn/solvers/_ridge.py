@@ -257,7 +257,8 @@ def _fit(fit: Ridge, ridges: Float64) -> Ridge:
 def _gcv(found: Spectrum, ridges: Float64) -> Float64:
     """Return n |y - H y|^2 / (n - tr H)^2, (L, c)."""
     left = np.maximum(found.rows - found.dimensions(ridges), np.finfo(float).eps * found.rows)
-    score: Float64 = found.count * found.residual(ridges) / left[:, None] ** 2
+    with np.errstate(over="ignore"):  # targets near the largest numbers: no ridge that gives infinity is the best
+        score: Float64 = found.count * found.residual(ridges) / left[:, None] ** 2
     return score
 
 

@@ -108,14 +108,14 @@ def spectrum(m: Moments, centred: bool) -> Spectrum:
     squares = np.diagonal(m.gram)
     if centred:
         check_varies("features", float(values[0]), squares, m.products)
-    elif not values[0] > 0:
-        raise ParameterError("features must not be 0 in all rows")
     cross = m.cross - np.outer(mean, m.y_sum)
     energy = np.maximum(np.diagonal(m.y_gram) - y_mean * m.y_sum, 0.0)
     taken_off = float(np.max(squares)) if centred else 0.0  # and has rounded, too
     scale = ROUNDING * max(float(values[0]), taken_off)
     floor = float(np.finfo(m.products).eps) * scale
     lowest = max(floor, len(values) * float(np.finfo(float).eps) * scale)
+    if not lowest > 0:
+        raise ParameterError("features must not be 0 in all rows, nor so small that their squares are")
     return Spectrum(basis, values, basis.coordinates(cross), energy, m.n, share, mean, y_mean, floor, lowest)
 
 

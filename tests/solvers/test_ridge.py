@@ -298,3 +298,12 @@ def test_predictions_beyond_float32_are_infinite():
         assert found.dtype == np.float32
         np.testing.assert_array_equal(np.isinf(found), np.abs(wanted) > np.finfo("f4").max)
         assert np.isinf(found).any()
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+@pytest.mark.parametrize("below", [-800.0, -360.0])
+def test_features_whose_squares_vanish_are_refused(below, intercept):
+    x = below + np.random.default_rng(0).standard_normal((20, 3))
+    m = ka.solvers.moments(ka.features.elu1(), x, x[:, 0])  # exp(x)
+    with pytest.raises(ParameterError, match="features must not be"):
+        ka.solvers.ridge(m, intercept=intercept)
