@@ -154,7 +154,7 @@ def _part(runs: Sequence[Run], results: Sequence[Result], race_columns: Sequence
     ):
         rows = [row for result in results for row in result.get(kind, [])]
         filled = [column for column in shown if any(column.cell(row) for row in rows)]
-        filled += [FEATURES] if len({row.get("features") for row in rows}) > 1 else []
+        filled += [FEATURES] if kind == "races" and len({row.get("features") for row in rows}) > 1 else []
         tables += [table(rows, filled)] if rows else []
     lines = "\n".join(str(run) for run in runs)
     return "\n\n".join([f"```text\n{lines}\n```", *failed, *tables])
