@@ -11,11 +11,15 @@ import pytest
 
 import oracles
 from cuda_on_cpu import RawModule
+from cuda_ops.pullbacks import differences
 from cuda_ops.runs import RUNS, against_attention, arrays
+from cuda_ops.test_attend_vjp import problem as attended
+from cuda_ops.test_attend_vjp import pullbacks
 from kernattn.ops._cuda import linear, runtime
 from kernattn.ops._cuda.linear import linear_code
 from kernattn.ops._cuda.maps import map_code
 from kernattn.ops.causal.gpu import causal, launch, walk_code
+from kernattn.ops.spec import MapSpec
 
 FEW, MANY = range(1, 5), range(1, 17)
 SMALL = {  # shapes and maps that other tests compile the kernels for
@@ -81,6 +85,13 @@ def test_every_kernel(cupy, monkeypatch, op):
 def test_features_outside_shared_memory(cupy, monkeypatch, kind, d, frequencies):
     device(monkeypatch, 80_000)
     check(monkeypatch, FEW, lambda: large_causal(cupy, kind, d, 7, frequencies))
+
+
+def test_weights_of_rows_are_learnt_where_values_have_more_columns_than_a_tile(cupy, monkeypatch):
+    device(monkeypatch, 99_000)
+    spec = MapSpec("exp", row_weights=np.linspace(-0.3, 0.3, 5))  # no projection: rows have one tile, values two
+    given = attended(cupy, spec, "float32", (2,), (2,), 70, 5, 40)
+    check(monkeypatch, FEW, lambda: differences(*pullbacks(cupy, *given, True)))
 
 
 @pytest.mark.slow

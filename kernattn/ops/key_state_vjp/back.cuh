@@ -250,7 +250,8 @@ struct Back {
                 if (PROJECT ? d0 < map.d : last)
                     sums.add(du, weights, readers.x + row * map.d, rows, reading.seen, map, block, d0, tiles, learnt, dx + row * map.d);
             }
-            if (PROJECT ? d0 < map.d : last) sums.write(dx + row * map.d, dr ? dr + row : nullptr, readers.x + row * map.d, rows, map, d0, keys_read && Nonlinearity::scaled);
+            if (PROJECT ? d0 < map.d : last)
+                sums.write(dx + row * map.d, dr ? dr + row : nullptr, readers.x + row * map.d, rows, map, PROJECT ? d0 : 0, keys_read && Nonlinearity::scaled);
             if (!keys_read || e0 >= e) continue;
             if (walks) {
                 E* const mine = pairs + own * score_row;
