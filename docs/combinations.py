@@ -8,7 +8,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import kernattn as ka
-from kernattn._files import replace_text
+from kernattn._runtime.files import replace_text
 from kernattn.features import Combination
 from kernattn.kernels import Kernel, Product, Scaled, Sum
 from kernattn.projections import PROJECTIONS, Projection

@@ -18,7 +18,7 @@ from time import process_time
 import matplotlib as mpl
 from PIL import Image
 
-from kernattn._files import replace_text
+from kernattn._runtime.files import replace_text
 
 DOCS = Path(__file__).resolve().parent
 PAGES = sorted(page for page in DOCS.glob("tutorials/*.md") if page.stem != "index")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernattn._fork import imported as _imported
+from kernattn._runtime.fork import imported as _imported
 from kernattn._version import __version__ as __version__
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
         studies,
         transformer,
     )
+    from kernattn._arrays.precision import precision
     from kernattn._gradients import vjp
-    from kernattn._precision import precision
     from kernattn._warmup import warmup
     from kernattn.attention import (
         LinearState,

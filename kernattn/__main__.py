@@ -2,7 +2,5 @@
 
 from kernattn.cli import main
 
-__all__: list[str] = []
-
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -8,12 +8,10 @@ from importlib.metadata import PackageNotFoundError, version
 
 import numpy as np
 
-from kernattn._dispatch import BACKENDS, Op, missing
-from kernattn._parallel import VARIABLE, threads
+from kernattn._runtime.parallel import VARIABLE, threads
 from kernattn._version import __version__
 from kernattn.ops import OPS
-
-__all__ = ["describe", "version_of", "versions"]
+from kernattn.ops.dispatch import BACKENDS, Op, missing
 
 PACKAGES = {
     "numpy": ("numpy",),
@@ -56,7 +54,7 @@ def _vectors() -> str:
     """How wide the vectors of the compiled loops are."""
     if missing("cpu") is not None:
         return "none: numba is not installed"
-    from kernattn.ops._numba.registers import VECTOR
+    from kernattn.ops._numba.codegen.registers import VECTOR
 
     return f"{8 * VECTOR} bits"
 

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._check import boolean, shown
-from kernattn._compiling import teller
-from kernattn._dispatch import missing
-from kernattn._fork import imported
 from kernattn._gradients import vjp
+from kernattn._runtime.checks import boolean, shown
+from kernattn._runtime.compiling import teller
+from kernattn._runtime.fork import imported
 from kernattn.attention import (
     LinearState,
     attend,
@@ -24,8 +23,7 @@ from kernattn.attention import (
 from kernattn.errors import BackendUnavailable, DTypeError, ParameterError
 from kernattn.features import FeatureMap, elu1, random_features
 from kernattn.kernels import Gaussian, Softmax
-
-__all__ = ["CALLS", "preparation", "warmup"]
+from kernattn.ops.dispatch import missing
 
 
 def warmup(
@@ -110,7 +108,7 @@ def _compiled(dtype: str, names: Sequence[str], progress: bool | None = None) ->
 
 
 def _crew(_: Any) -> None:
-    imported("kernattn.ops._numba.crew").ready()
+    imported("kernattn.ops._numba.helper_threads").ready()
 
 
 def _state(x: Any) -> LinearState:

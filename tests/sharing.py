@@ -2,7 +2,7 @@
 
 import threading
 
-from kernattn._parallel import share
+from kernattn._runtime.parallel import share
 
 LONG = 1.0  # seconds of work claimed, so that it is shared
 

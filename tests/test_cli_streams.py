@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from kernattn._compiling import terminal
-from kernattn._extras import has_bar
+from kernattn._runtime.compiling import terminal
+from kernattn._runtime.extras import has_bar
 from kernattn.cli import main
 
 

@@ -8,7 +8,7 @@ from scipy import sparse
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.ops.spec import MapSpec
+from kernattn._maps.spec import MapSpec
 from refusals import DRAWN, refused, x
 
 K, F, P = ka.kernels, ka.features, ka.projections

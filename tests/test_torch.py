@@ -9,9 +9,10 @@ import pytest
 
 import kernattn as ka
 import maps
-from kernattn import _dispatch, _extras
-from kernattn._parallel import VARIABLE, threads
+from kernattn._runtime import extras as _extras
+from kernattn._runtime.parallel import VARIABLE, threads
 from kernattn.errors import DTypeError, MissingExtra, MixedLibraryError, ParameterError, ShapeError
+from kernattn.ops import dispatch as _dispatch
 
 torch = pytest.importorskip("torch")
 kt = pytest.importorskip("kernattn.torch")

@@ -32,7 +32,7 @@ with event.install_listener("numba:compile", Listener()):
     ka.softmax_attention(q, k, v, causal=True, key_mask=mask, backend="cpu")
     ka.random_features(ka.kernels.Gaussian(), dim=16, num_features=32)(q, backend="cpu")
 
-from kernattn.ops._numba.crew import _watch
+from kernattn.ops._numba.helper_threads import _watch
 from kernattn.ops.attend.loops import answer
 from kernattn.ops.key_state.loops import recur
 from kernattn.ops.block_softmax.loops import online_softmax

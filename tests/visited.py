@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernattn.ops.parts import SIDE
+from kernattn._plans.parts import SIDE
 
 
 def counted(plan, head):

@@ -9,8 +9,8 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from kernattn._dispatch import BACKENDS, missing
 from kernattn.ops import OPS
+from kernattn.ops.dispatch import BACKENDS, missing
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
-from kernattn._check import shown
 from kernattn._gradients.rules import RULES, Rule, of_features
+from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
-
-__all__ = ["vjp"]
 
 
 def vjp(

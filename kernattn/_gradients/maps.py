@@ -6,18 +6,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, accumulation_dtype, constant, namespace, zeros
-from kernattn._check import instance_of, one_of, shown
+from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace, zeros
+from kernattn._maps.chains import Chains
+from kernattn._maps.cotangents import MapCotangent
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.checks import instance_of, one_of, shown
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, RandomFeatureMap
 from kernattn.kernels import Softmax
 from kernattn.kernels._stationary import Stationary
-from kernattn.ops.chains import Chains
-from kernattn.ops.cotangents import MapCotangent
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["MapGradients", "checked_map", "learnt", "map_gradients", "spec_of", "specs_of"]
 
 
 class MapGradients(NamedTuple):
@@ -47,7 +45,7 @@ def checked_map(phi: Any, learn: Any) -> tuple[str, ...]:
         raise ParameterError(f"queries and keys must have log scales alike; got kinds {kinds[0].name}, {kinds[1].name}")
     for kind in kinds:
         if kind.pull is None:
-            raise ParameterError(f"kind {kind.name!r} has no derivative in kernattn.ops.kinds")
+            raise ParameterError(f"kind {kind.name!r} has no derivative in kernattn._maps.kinds")
     if isinstance(learn, str) or not isinstance(learn, tuple | list):
         raise ParameterError(f"learn must be a tuple of names; got {shown(learn)}")
     names = tuple(one_of("learn", name, MapGradients._fields) for name in learn)

@@ -14,38 +14,21 @@ from typing import Any, TypeAlias
 
 from array_api_compat import device
 
-from kernattn._array import Array, anywhere, dtype_name, namespace
-from kernattn._dispatch import Op
+from kernattn._arrays.namespaces import Array, anywhere, dtype_name, namespace
+from kernattn._maps.cotangents import MapCotangent, in_units_of
+from kernattn._maps.spec import MapSpec
+from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.attend_vjp import OP as ATTEND_VJP
 from kernattn.ops.block_softmax import OP as SOFTMAX
 from kernattn.ops.block_softmax_vjp import OP as SOFTMAX_VJP
 from kernattn.ops.causal import OP as CAUSAL
 from kernattn.ops.causal_vjp import OP as CAUSAL_VJP
-from kernattn.ops.cotangents import MapCotangent, in_units_of
+from kernattn.ops.dispatch import Op
 from kernattn.ops.features import OP as FEATURES
 from kernattn.ops.features_vjp import OP as FEATURES_VJP
 from kernattn.ops.key_state import OP as KEY_STATE
 from kernattn.ops.key_state_vjp import OP as KEY_STATE_VJP
-from kernattn.ops.peaked import Normaliser, PeakedSum
-from kernattn.ops.spec import MapSpec
-
-__all__ = [
-    "Specs",
-    "Way",
-    "attend",
-    "attend_vjp",
-    "block_softmax",
-    "block_softmax_vjp",
-    "causal",
-    "causal_vjp",
-    "features",
-    "features_vjp",
-    "key_state",
-    "key_state_vjp",
-    "linear_attention",
-    "linear_attention_vjp",
-]
 
 MOST_OF_FLOAT32 = 1000.0  # the largest logarithm with four digits after the point
 

@@ -6,11 +6,12 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kernattn import attention
-from kernattn._array import Array, dtype_name, namespace
-from kernattn._check import shown
-from kernattn._dispatch import Op
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._gradients import pairs
 from kernattn._gradients.maps import MapGradients, checked_map, learnt, map_gradients, spec_of, specs_of
+from kernattn._plans.plan import Plan
+from kernattn._runtime.checks import shown
+from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.attention._check import check_arrays
 from kernattn.attention._linear import causal_normalised
 from kernattn.attention._softmax import softmax_arguments
@@ -18,10 +19,7 @@ from kernattn.attention._states import attend_normalised
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.ops.peaked import LinearState, PeakedSum
-from kernattn.ops.plan import Plan
-
-__all__ = ["RULES", "of_features"]
+from kernattn.ops.dispatch import Op
 
 Pullback = Callable[[Any], Any]
 Rule = Callable[..., tuple[Any, Pullback]]

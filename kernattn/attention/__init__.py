@@ -1,18 +1,18 @@
 """Attention: exact, and linear in all its forms."""
 
+from kernattn._sums.peaked import LinearState, LogNormaliser
 from kernattn.attention import patterns
-from kernattn.attention._compressed import compressed_attention
-from kernattn.attention._hashing import lsh_attention
-from kernattn.attention._kernel import kernel_attention
 from kernattn.attention._linear import causal_linear_attention, causal_with_lse, linear_attention
-from kernattn.attention._linformer import linformer_attention, linformer_projections
-from kernattn.attention._nystrom import nystrom_attention
+from kernattn.attention._mechanisms.compressed import compressed_attention
+from kernattn.attention._mechanisms.hashing import lsh_attention
+from kernattn.attention._mechanisms.kernel import kernel_attention
+from kernattn.attention._mechanisms.linformer import linformer_attention, linformer_projections
+from kernattn.attention._mechanisms.nystrom import nystrom_attention
+from kernattn.attention._mechanisms.routing import routing_attention, update_centroids
+from kernattn.attention._mechanisms.scatterbrain import scatterbrain_attention
 from kernattn.attention._recurrent import linear_attention_step
-from kernattn.attention._routing import routing_attention, update_centroids
-from kernattn.attention._scatterbrain import scatterbrain_attention
 from kernattn.attention._softmax import softmax_attention, softmax_with_lse
 from kernattn.attention._states import attend, attend_with_lse, initial_state, key_state, merge_states
-from kernattn.ops.peaked import LinearState, LogNormaliser
 
 __all__ = [
     "LinearState",

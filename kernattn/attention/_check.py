@@ -7,7 +7,8 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from kernattn._array import (
+from kernattn._arrays.forms import Forms, form_of
+from kernattn._arrays.namespaces import (
     Array,
     check_floating,
     dtype_name,
@@ -16,8 +17,8 @@ from kernattn._array import (
     placement,
     why_not_plain,
 )
-from kernattn._check import instance_of
-from kernattn._forms import Forms, form_of
+from kernattn._runtime.checks import instance_of
+from kernattn._sums.peaked import LinearState
 from kernattn.attention._check_states import check_state
 from kernattn.attention._shapes import broadcast, check_row, equal, leading
 from kernattn.errors import (
@@ -28,17 +29,6 @@ from kernattn.errors import (
     ShapeError,
 )
 from kernattn.features import FeatureMap
-from kernattn.ops.peaked import LinearState
-
-__all__ = [
-    "check_arrays",
-    "check_beside",
-    "check_map",
-    "check_one_dim",
-    "check_out",
-    "check_token",
-    "feature_map",
-]
 
 _passed = Forms()
 _maps: set[type] = set()

@@ -7,14 +7,12 @@ from typing import Any
 import array_api_compat as compat
 import numpy as np
 
-from kernattn._array import Array, check_floating, dtype_name, namespace
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Array, check_floating, dtype_name, namespace
+from kernattn._runtime.checks import shown
+from kernattn._sums.peaked import LinearState
 from kernattn.attention._shapes import broadcast, leading
 from kernattn.errors import DTypeError, StateMismatchError
 from kernattn.features import FeatureMap
-from kernattn.ops.peaked import LinearState
-
-__all__ = ["check_draws", "check_is_state", "check_state", "linear_state"]
 
 
 def linear_state(state: Any) -> LinearState:

@@ -8,11 +8,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn.ops.intervals import part_of
-from kernattn.ops.parts import Part
-from kernattn.ops.plan import Plan
-
-__all__ = ["Floats", "Integers", "Members", "by_head", "means", "nearest", "top", "unit_rows"]
+from kernattn._plans.intervals import part_of
+from kernattn._plans.parts import Part
+from kernattn._plans.plan import Plan
 
 Integers = NDArray[np.int64]
 Floats = NDArray[Any]

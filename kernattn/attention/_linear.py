@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernattn._array import Array, namespace
-from kernattn._dispatch import Composed
-from kernattn._graphs import traceable
+from kernattn._arrays.graphs import traceable
+from kernattn._arrays.namespaces import Array, namespace
+from kernattn._sums.peaked import LinearState, LogNormaliser, Normaliser, log_normaliser
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.causal import OP as CAUSAL
+from kernattn.ops.dispatch import Composed
 from kernattn.ops.key_state import OP as KEY_STATE
-from kernattn.ops.peaked import LinearState, LogNormaliser, Normaliser, log_normaliser
-
-__all__ = ["causal_linear_attention", "causal_normalised", "causal_with_lse", "linear_attention"]
 
 BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, 4, ATTEND, ("cpu",))
 

@@ -5,24 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kernattn._array import Array, namespace, without_flags
-from kernattn._dispatch import Op
+from kernattn._arrays.namespaces import Array, namespace, without_flags
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import LinearState, PeakedSum, finite
+from kernattn._sums.units import balanced
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
-from kernattn.ops.peaked import LinearState, PeakedSum, finite
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import balanced
-
-__all__ = [
-    "computed",
-    "implementation",
-    "lowered",
-    "lowered_keys",
-    "lowered_queries",
-    "lowered_token",
-    "state_of",
-    "sums_of",
-]
+from kernattn.ops.dispatch import Op
 
 Lowered = tuple[Any, Any, MapSpec | None, MapSpec | None]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array
-from kernattn._check import boolean
-from kernattn._graphs import traceable
+from kernattn._arrays.graphs import traceable
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import boolean
+from kernattn._sums.peaked import LinearState
 from kernattn.attention._check import check_out, check_token, feature_map
 from kernattn.attention._check_states import linear_state
 from kernattn.attention._lowering import implementation, lowered_token, state_of, sums_of
 from kernattn.features import FeatureMap
-from kernattn.ops.peaked import LinearState
 from kernattn.ops.step import OP as STEP
-
-__all__ = ["linear_attention_step"]
 
 
 @traceable("linear_attention_step")

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn.errors import DTypeError, ShapeError
-
-__all__ = ["broadcast", "check_row", "equal", "leading"]
 
 
 def leading(axes: int, **arrays: Array) -> tuple[int, ...]:

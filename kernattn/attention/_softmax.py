@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernattn._array import Array
-from kernattn._check import boolean, finite_number, shown
-from kernattn._graphs import traceable
+from kernattn._arrays.graphs import traceable
+from kernattn._arrays.namespaces import Array
+from kernattn._plans.plan import ALL, CAUSAL, Plan, check_heads, cut_off
+from kernattn._runtime.checks import boolean, finite_number, shown
 from kernattn.attention._check import check_arrays
 from kernattn.attention._shapes import leading
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ShapeError
 from kernattn.ops.block_softmax import OP
-from kernattn.ops.plan import ALL, CAUSAL, Plan, check_heads, cut_off
-
-__all__ = ["plan_of", "softmax_arguments", "softmax_attention", "softmax_with_lse"]
 
 
 @traceable("softmax_attention")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernattn._array import Array, accumulation_dtype, check_floating, namespace
-from kernattn._check import check_room, positive_integer, shown
-from kernattn._graphs import traceable
+from kernattn._arrays.graphs import traceable
+from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
+from kernattn._runtime.checks import check_room, positive_integer, shown
+from kernattn._sums.peaked import LinearState, LogNormaliser, Normaliser, empty, log_normaliser, merge
 from kernattn.attention._check import check_arrays, check_map, feature_map
 from kernattn.attention._check_states import check_draws, check_is_state, linear_state
 from kernattn.attention._lowering import implementation, lowered_keys, lowered_queries, state_of, sums_of
@@ -14,9 +15,6 @@ from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.key_state import OP as KEY_STATE
-from kernattn.ops.peaked import LinearState, LogNormaliser, Normaliser, empty, log_normaliser, merge
-
-__all__ = ["attend", "attend_normalised", "attend_with_lse", "initial_state", "key_state", "merge_states"]
 
 
 def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int, like: Array) -> LinearState:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from importlib import import_module
 
-from kernattn._dispatch import missing
 from kernattn.bench._rows import Case, Device, bench
 from kernattn.bench._sizes import Sizes
 from kernattn.bench._tables import table, write
 from kernattn.errors import BackendUnavailable, ParameterError
+from kernattn.ops.dispatch import missing
 
 __all__ = ["DEVICES", "Case", "Device", "Sizes", "bench", "cases", "device", "table", "write"]
 

@@ -8,8 +8,6 @@ from functools import partial
 from statistics import median, quantiles
 from typing import Any, NamedTuple, Protocol
 
-__all__ = ["Call", "Clock", "Timing", "race"]
-
 Call = Callable[[], Any]
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from math import inf
 from typing import Any, NamedTuple
 
-__all__ = ["Gauge", "Rates", "Work", "rates_of"]
-
 
 @dataclass(frozen=True)
 class Work:

@@ -8,15 +8,13 @@ from functools import partial
 from math import isfinite
 from typing import Any
 
-from kernattn._check import positive_integer
-from kernattn._precision import precision
+from kernattn._arrays.precision import precision
+from kernattn._runtime.checks import positive_integer
 from kernattn.bench._races import Call, Clock, race
 from kernattn.bench._rates import Gauge, Rates, Work, rates_of
 from kernattn.bench._sizes import Sizes
 from kernattn.bench._tables import Column
 from kernattn.errors import MissingExtra, ParameterError
-
-__all__ = ["Case", "Device", "Race", "Row", "bench"]
 
 Row = dict[str, Any]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["DTYPES", "Sizes"]
-
 DTYPES = {"bfloat16": 2, "float16": 2, "float32": 4, "tf32": 4, "float64": 8}  # bytes; tf32: float32, products rounded
 
 

@@ -8,9 +8,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kernattn._environment import version_of
-from kernattn._files import replace_text
-
-__all__ = ["Column", "impossible", "machine", "milliseconds", "number", "over", "table", "word", "write"]
+from kernattn._runtime.files import replace_text
 
 
 class Column(NamedTuple):

@@ -11,9 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
-
-__all__ = ["CHUNK", "bidirectional", "chunked", "maps", "projection", "whole"]
+from kernattn._arrays.namespaces import Float64
 
 CHUNK = 64
 

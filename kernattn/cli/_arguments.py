@@ -6,8 +6,6 @@ import argparse
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-__all__ = ["Parser", "axis", "plain", "share"]
-
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line; what takes long to say, its commands or its end, waits until it is asked.

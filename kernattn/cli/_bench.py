@@ -9,8 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["add_bench"]
-
 
 def add_bench(commands: Any) -> None:
     bench = commands.add_parser(
@@ -61,7 +59,7 @@ def _cases() -> str:
 
 
 def _bench(options: argparse.Namespace) -> None:
-    from kernattn._check import positive_integer
+    from kernattn._runtime.checks import positive_integer
     from kernattn.bench import bench, cases, device, table, write
     from kernattn.errors import ParameterError
 

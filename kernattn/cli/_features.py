@@ -8,8 +8,6 @@ import re
 from pathlib import Path
 from typing import Any
 
-__all__ = ["add_features"]
-
 
 def add_features(commands: Any) -> None:
     """Add ``features``."""

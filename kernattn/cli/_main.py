@@ -19,8 +19,6 @@ from kernattn.cli._transformer import add_transformer
 from kernattn.cli._warmup import add_warmup
 from kernattn.errors import KernattnError
 
-__all__ = ["main", "parser"]
-
 
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""

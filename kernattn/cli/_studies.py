@@ -13,8 +13,6 @@ from typing import Any
 
 from kernattn.cli._arguments import Parser, axis, plain, share
 
-__all__ = ["add_studies"]
-
 
 def add_studies(commands: Any) -> None:
     """Add ``study``, ``report`` and ``figures``."""
@@ -192,7 +190,7 @@ def _preset(options: argparse.Namespace) -> None:
 
 
 def _workers(options: argparse.Namespace) -> int:
-    from kernattn._parallel import threads
+    from kernattn._runtime.parallel import threads
 
     return threads() if options.workers is None else int(options.workers)
 

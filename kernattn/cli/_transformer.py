@@ -6,8 +6,6 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-__all__ = ["add_transformer"]
-
 
 def add_transformer(commands: Any) -> None:
     """Add ``transformer``."""
@@ -35,8 +33,8 @@ def add_transformer(commands: Any) -> None:
 def _transformer(options: argparse.Namespace) -> None:
     import numpy as np
 
-    from kernattn._check import checked_target
-    from kernattn._files import replacing
+    from kernattn._runtime.checks import checked_target
+    from kernattn._runtime.files import replacing
     from kernattn.errors import ParameterError
     from kernattn.features import elu1, load
     from kernattn.transformer import generate, load_checkpoint, load_params

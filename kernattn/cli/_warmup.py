@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-__all__ = ["add_warmup"]
-
 
 def add_warmup(commands: Any) -> None:
     """Add ``warmup``."""

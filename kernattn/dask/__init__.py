@@ -1,6 +1,6 @@
 r"""Features, moments and attention of Dask arrays: sums over chunks, :math:`S = \sum_c S_c`, in a fixed order."""
 
-from kernattn._extras import require as _require
+from kernattn._runtime.extras import require as _require
 
 _require("dask.array", "Dask", "kernattn.dask", extra="dask")
 

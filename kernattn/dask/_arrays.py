@@ -10,8 +10,6 @@ import dask.array as da
 
 from kernattn.errors import DTypeError, ShapeError
 
-__all__ = ["lazy_array", "same_chunks", "whole_rows", "without_empty_chunks"]
-
 
 def lazy_array(name: str, array: Any) -> None:
     """Raise unless an argument is a Dask array."""

@@ -10,8 +10,8 @@ import dask.array as da
 import numpy as np
 
 from kernattn import attention
-from kernattn._array import Array
-from kernattn._check import instance_of
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import instance_of
 from kernattn.attention import LinearState, attend, initial_state, key_state, merge_states
 from kernattn.attention._check import check_arrays
 from kernattn.dask._arrays import lazy_array, same_chunks, whole_rows, without_empty_chunks
@@ -20,8 +20,6 @@ from kernattn.dask._recipe import Recipe, Sent, drawn, sent
 from kernattn.dask._trees import prefixes, total
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
-
-__all__ = ["causal_linear_attention", "linear_attention"]
 
 Lead = tuple[tuple[int, ...], ...]
 """Chunks of leading axes."""

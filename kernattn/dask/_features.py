@@ -6,12 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
 from kernattn.dask._arrays import lazy_array, whole_rows
 from kernattn.dask._recipe import Recipe, drawn, sent
 from kernattn.features import FeatureMap
-
-__all__ = ["features"]
 
 
 def features(phi: FeatureMap | Recipe, x: Any, *, backend: str | None = None) -> Any:

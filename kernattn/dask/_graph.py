@@ -9,8 +9,6 @@ from dask.base import tokenize
 from dask.delayed import Delayed
 from dask.highlevelgraph import HighLevelGraph
 
-__all__ = ["Key", "Tasks", "key_of", "place_in"]
-
 Key = Any
 """What names a task in a graph: a string or a tuple."""
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from math import isnan
 from typing import Any, cast
 
-from kernattn._array import check_floating
-from kernattn._check import one_of, positive_integer
+from kernattn._arrays.namespaces import check_floating
+from kernattn._runtime.checks import one_of, positive_integer
 from kernattn.dask._arrays import lazy_array, whole_rows
 from kernattn.dask._graph import Key, Tasks, key_of
 from kernattn.dask._recipe import Recipe, drawn, sent
@@ -18,8 +18,6 @@ from kernattn.features import FeatureMap
 from kernattn.solvers import Moments, initial_moments, merge
 from kernattn.solvers._moments import add_to
 from kernattn.solvers._sums import PRODUCTS, checked_rows, sums_of
-
-__all__ = ["moments"]
 
 
 def moments(

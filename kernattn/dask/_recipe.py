@@ -9,13 +9,11 @@ from typing import NamedTuple, final
 from dask import delayed
 from dask.delayed import Delayed
 
-from kernattn._check import instance_of, positive_integer, whole_number
+from kernattn._runtime.checks import instance_of, positive_integer, whole_number
 from kernattn.errors import StateMismatchError
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection
-
-__all__ = ["Recipe", "Sent", "drawn", "sent"]
 
 
 @final

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-__all__ = ["prefixes", "total"]
-
 Part = TypeVar("Part")
 Add = Callable[[Part, Part], Part]
 

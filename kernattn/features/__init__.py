@@ -1,5 +1,6 @@
 """Feature maps: what they are, random ones for a kernel, and deterministic ones."""
 
+from kernattn._maps.spec import MapSpec, RowForm, ScaledFeatures
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.combinations import Combination, combinations
 from kernattn.features._choose.estimator import Estimator
@@ -36,7 +37,6 @@ from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.features._spectral.trigonometric import Phase, Trigonometric
 from kernattn.features._transform_file import transform_file
-from kernattn.ops.spec import MapSpec, RowForm, ScaledFeatures
 
 __all__ = [
     "ESTIMATORS",

@@ -15,12 +15,10 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
-from kernattn._check import checked_path, checked_target, shown
-from kernattn._files import replacing
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import checked_path, checked_target, shown
+from kernattn._runtime.files import replacing
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
-
-__all__ = ["FORMAT", "HEADER", "Archive", "opened", "write"]
 
 FORMAT = "kernattn map 1"
 HEADER = 1 << 20  # characters of a description, at most

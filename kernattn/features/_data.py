@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, Float64, check_floating, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
-
-__all__ = ["Data", "check_size", "checked", "checked_data", "sampled_pairs"]
 
 SIDES = ("queries", "keys")
 SAMPLE = 64  # rows whose pairs decide

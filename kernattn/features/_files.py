@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from os import PathLike
 
+from kernattn._maps.chains import Chains
 from kernattn.errors import FileFormatError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.table import ESTIMATORS
@@ -19,10 +20,7 @@ from kernattn.features._polynomial.taylor import Taylor2
 from kernattn.features._record import read, type_name
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.kernels import ALGEBRA, KERNELS
-from kernattn.ops.chains import Chains
 from kernattn.projections import PROJECTIONS
-
-__all__ = ["load"]
 
 MAPS: tuple[type, ...] = (  # besides those of `ESTIMATORS`
     Concatenated,

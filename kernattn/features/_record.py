@@ -16,12 +16,10 @@ from weakref import ref
 
 import numpy as np
 
-from kernattn._array import Float64, frozen
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._runtime.checks import shown
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 from kernattn.features._archive import FORMAT, HEADER, Archive, opened, write
-
-__all__ = ["encode", "fingerprint", "read", "save", "type_name"]
 
 DEPTH = 32  # maps and kernels inside of each other, at most
 

@@ -14,10 +14,8 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from kernattn._check import shown
+from kernattn._runtime.checks import shown
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, KernattnError, ParameterError, ShapeError
-
-__all__ = ["DELIMITERS", "SUFFIXES", "Table", "table"]
 
 DELIMITERS = {".csv": ",", ".tsv": "\t"}
 SUFFIXES = (".npy", ".npz", *DELIMITERS)

@@ -17,14 +17,20 @@ import numpy as np
 from numpy.lib import format as npy
 from numpy.typing import NDArray
 
-from kernattn._check import checked_path, checked_target, instance_of, one_of, positive_integer, positive_number, shown
-from kernattn._extras import bar, has_bar
-from kernattn._files import lock, replace_text, replacing
+from kernattn._runtime.checks import (
+    checked_path,
+    checked_target,
+    instance_of,
+    one_of,
+    positive_integer,
+    positive_number,
+    shown,
+)
+from kernattn._runtime.extras import bar, has_bar
+from kernattn._runtime.files import lock, replace_text, replacing
 from kernattn.errors import FileFormatError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._tables import DELIMITERS, SUFFIXES, Table, table
-
-__all__ = ["checked_places", "transform_file"]
 
 DTYPES = "float32", "float64"
 

@@ -1,6 +1,6 @@
 """Attention of models of Hugging Face's transformers: exact, or by random features, with a cache that does not grow."""
 
-from kernattn._extras import require
+from kernattn._runtime.extras import require
 
 require("torch", "PyTorch", "kernattn.huggingface", "huggingface")
 require("transformers", "transformers", "kernattn.huggingface", "huggingface")

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from kernattn._graphs import in_a_graph
+from kernattn._arrays.graphs import in_a_graph
 from kernattn.attention import (
     LinearState,
     causal_linear_attention,
@@ -24,8 +24,6 @@ from kernattn.huggingface._call import Call, read
 from kernattn.kernels import Softmax
 from kernattn.torch._heads import joined
 from kernattn.torch._maps import Known, known
-
-__all__ = ["Favor", "softmax"]
 
 
 def softmax(

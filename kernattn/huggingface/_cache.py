@@ -11,8 +11,6 @@ from transformers.cache_utils import Cache, CacheLayerMixin
 from kernattn.attention import LinearState
 from kernattn.errors import ParameterError
 
-__all__ = ["StateCache", "StateLayer", "layer_of"]
-
 READER = "_kernattn_layer"
 
 

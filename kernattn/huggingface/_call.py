@@ -11,8 +11,6 @@ from kernattn.errors import ParameterError
 from kernattn.huggingface._masks import keys_seen
 from kernattn.torch._heads import grouped
 
-__all__ = ["Call", "read"]
-
 UNKNOWN = {
     "sliding_window": "attention within a sliding window",
     "softcap": "soft caps on scores",

@@ -11,8 +11,6 @@ from transformers.masking_utils import bidirectional_mask_function, causal_mask_
 
 from kernattn.errors import ParameterError
 
-__all__ = ["key_mask", "keys_seen"]
-
 
 def key_mask(
     batch_size: int,

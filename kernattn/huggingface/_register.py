@@ -6,12 +6,10 @@ from typing import Any
 
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from kernattn._check import positive_integer, shown, whole_number
+from kernattn._runtime.checks import positive_integer, shown, whole_number
 from kernattn.errors import ParameterError
 from kernattn.huggingface._attention import Favor, softmax
 from kernattn.huggingface._masks import key_mask
-
-__all__ = ["register"]
 
 
 def register(

@@ -1,6 +1,6 @@
 """Attention and features on arrays of JAX: the compiled loops under `jit`, `grad`, `vmap` and `scan`."""
 
-from kernattn._extras import require
+from kernattn._runtime.extras import require
 
 require("jax", "JAX", "kernattn.jax", extra="jax")
 

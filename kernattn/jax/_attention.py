@@ -8,8 +8,10 @@ from typing import Any
 import jax
 
 from kernattn import attention
-from kernattn._array import Array
-from kernattn._check import boolean, finite_number
+from kernattn._arrays.namespaces import Array
+from kernattn._plans.plan import ALL, CAUSAL, Plan
+from kernattn._runtime.checks import boolean, finite_number
+from kernattn._sums.peaked import LinearState
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._check_states import linear_state
 from kernattn.attention._lowering import sums_of
@@ -21,10 +23,6 @@ from kernattn.jax._calls import differentiable
 from kernattn.jax._front import check_jax, compiles, leading, levelled, shaped, specs_of
 from kernattn.jax._numbers import numbers_of
 from kernattn.jax._rules import Causal, Features, Linear, Softmax
-from kernattn.ops.peaked import LinearState
-from kernattn.ops.plan import ALL, CAUSAL, Plan
-
-__all__ = ["causal_linear_attention", "features", "linear_attention", "softmax_attention"]
 
 Learnt = Mapping[str, Array] | None
 

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernattn._bridge import library_of
+from kernattn._arrays.bridge import library_of
 from kernattn.errors import BackendUnavailable
 
 try:  # buffers as they lie; not public yet
@@ -17,7 +17,6 @@ try:  # buffers as they lie; not public yet
 except ImportError:
     buffer_callback = None
 
-__all__ = ["called", "differentiable", "is_traced"]
 
 Host = Callable[..., Any]
 """A function of NumPy's arrays, of tuples of them and of None in place of what is not given; returns the like."""

@@ -13,13 +13,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernattn._array import dtype_name, largest
-from kernattn._dispatch import missing
-from kernattn._fork import imported
-from kernattn.ops.peaked import PeakedSum
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["in_frames"]
+from kernattn._arrays.namespaces import dtype_name, largest
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.fork import imported
+from kernattn._sums.peaked import PeakedSum
+from kernattn.ops.dispatch import missing
 
 IN_PLACE = {10: 1, 11: 2, 12: 3}
 """Which operand, of the state, lies where which result does; XLA copies one that is still needed."""
@@ -40,8 +38,11 @@ def _staged(
     q_spec: MapSpec, k_spec: MapSpec, state: PeakedSum, q: Any, k: Any, v: Any, mask: Any, numbers: tuple[()]
 ) -> tuple[Any, PeakedSum]:
     """Return the output and the sums after the token, to be computed when XLA calls."""
-    wide, who = state.s.dtype, imported("kernattn.ops._numba.heads").heads(q.shape[:-1], k.shape[:-1], v.shape[:-1])
-    packed = imported("kernattn.ops._numba.packing").packed_map
+    wide, who = (
+        state.s.dtype,
+        imported("kernattn.ops._numba.tiles.heads").heads(q.shape[:-1], k.shape[:-1], v.shape[:-1]),
+    )
+    packed = imported("kernattn.ops._numba.tiles.packing").packed_map
     (q_numbers, q_constants), (k_numbers, k_constants) = (
         packed(spec, np.dtype(wide), x.shape[-1]).arrays for spec, x in ((q_spec, q), (k_spec, k))
     )

@@ -7,17 +7,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from kernattn._array import Array
-from kernattn._bridge import Kept, library_of
-from kernattn._check import one_of
-from kernattn._dispatch import missing
+from kernattn._arrays.bridge import Kept, library_of
+from kernattn._arrays.namespaces import Array
 from kernattn._gradients.maps import checked_map, spec_of
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.checks import one_of
+from kernattn._sums.peaked import PeakedSum
 from kernattn.errors import BackendUnavailable, DTypeError, ParameterError
 from kernattn.features import FeatureMap
-from kernattn.ops.peaked import PeakedSum
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["check_jax", "compiles", "leading", "levelled", "shaped", "specs_of"]
+from kernattn.ops.dispatch import missing
 
 
 def check_jax(**arrays: Any) -> None:

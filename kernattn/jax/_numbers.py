@@ -11,16 +11,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from kernattn._array import Array, accumulation_dtype, check_floating
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating
 from kernattn._gradients.maps import NUMBERS, checked_map
-from kernattn._random import RNG
+from kernattn._maps.spec import ScaledFeatures
+from kernattn._runtime.checks import shown
+from kernattn._runtime.random import RNG
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.features import scaled
-from kernattn.ops.spec import ScaledFeatures
-
-__all__ = ["Numbers", "numbers_of"]
 
 
 class Numbers(NamedTuple):

@@ -14,18 +14,16 @@ from typing import Any
 import numpy as np
 from jax import ShapeDtypeStruct
 
-from kernattn._array import FLOATS, Array, dtype_name
-from kernattn._dispatch import Op
+from kernattn._arrays.namespaces import FLOATS, Array, dtype_name
 from kernattn._gradients import pairs
+from kernattn._maps.cotangents import MapCotangent
+from kernattn._maps.spec import MapSpec
+from kernattn._plans.plan import Plan
+from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.attention._linear import BOTH
 from kernattn.ops.causal import OP as CAUSAL
-from kernattn.ops.cotangents import MapCotangent
-from kernattn.ops.peaked import Normaliser, PeakedSum
-from kernattn.ops.plan import Plan
-from kernattn.ops.spec import MapSpec
+from kernattn.ops.dispatch import Op
 from kernattn.ops.step import OP as STEP
-
-__all__ = ["Attend", "Causal", "Features", "KeyState", "Linear", "Rule", "Softmax", "Step"]
 
 Numbers = tuple[Array, ...]
 

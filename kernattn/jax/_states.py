@@ -5,7 +5,8 @@ from __future__ import annotations
 from jax import tree_util
 
 from kernattn import attention
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
+from kernattn._sums.peaked import LinearState
 from kernattn.attention._check import check_arrays, check_token, feature_map
 from kernattn.attention._check_states import linear_state
 from kernattn.attention._lowering import sums_of
@@ -16,9 +17,6 @@ from kernattn.jax._frames import in_frames
 from kernattn.jax._front import check_jax, compiles, leading, levelled, shaped, specs_of
 from kernattn.jax._numbers import numbers_of
 from kernattn.jax._rules import Attend, KeyState, Step
-from kernattn.ops.peaked import LinearState
-
-__all__ = ["attend", "key_state", "linear_attention_step"]
 
 
 def _made(fingerprint: int, arrays: tuple[Array, Array, Array]) -> LinearState:

@@ -10,14 +10,12 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, anywhere
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Array, anywhere
+from kernattn._runtime.checks import shown
+from kernattn._sums.units import BAND, in_units, nearer, octaves_of, shifted
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
-from kernattn.ops.units import BAND, in_units, nearer, octaves_of, shifted
-
-__all__ = ["ArcCosine", "arccosine"]
 
 
 @final

@@ -9,15 +9,13 @@ from operator import add, mul
 from types import ModuleType
 from typing import Any, ClassVar, final
 
-from kernattn._array import Array, anywhere
-from kernattn._check import instance_of, moderate_number, shown
+from kernattn._arrays.namespaces import Array, anywhere
+from kernattn._maps.spec import ScaledFeatures
+from kernattn._runtime.checks import instance_of, moderate_number, shown
+from kernattn._sums.units import balanced
 from kernattn.errors import ParameterError
 from kernattn.kernels._pairwise import Pairwise
 from kernattn.kernels._rows import Rows
-from kernattn.ops.spec import ScaledFeatures
-from kernattn.ops.units import balanced
-
-__all__ = ["Kernel", "Product", "Scaled", "Sum"]
 
 
 class Kernel(Pairwise):

@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
-
-__all__ = ["Cauchy"]
 
 
 @final

@@ -6,14 +6,12 @@ from dataclasses import dataclass
 from math import log
 from typing import final
 
-from kernattn._array import Array, anywhere
-from kernattn._check import moderate_number
+from kernattn._arrays.namespaces import Array, anywhere
+from kernattn._runtime.checks import moderate_number
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows, checked_rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
-
-__all__ = ["AdditiveChi2", "Sech", "SkewedChi2"]
 
 
 @final

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
 from kernattn.ops.pairwise.forms import EXPONENTIAL, SQUARED, Form
-
-__all__ = ["Gaussian"]
 
 
 @final

@@ -9,15 +9,13 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, constant, to_numpy64
-from kernattn._check import moderate_number
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Array, Float64, constant, to_numpy64
+from kernattn._runtime.checks import moderate_number
+from kernattn._runtime.lazy_scipy import special
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
 from kernattn.ops.pairwise.forms import LINEAR, MATERN, QUADRATIC, SQUARED, Form
 from kernattn.ops.pairwise.reference import decay
-
-__all__ = ["Matern", "matern"]
 
 TINY = 1e-300  # below it SciPy knows no K_nu
 HUGE = 1e15  # from here on log p(s) is nothing beside s

@@ -8,9 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._array import Array, placement
-
-__all__ = ["joined", "with_diagonal"]
+from kernattn._arrays.namespaces import Array, placement
 
 
 def joined(xp: ModuleType, parts: Iterator[Array], n: int) -> Array:

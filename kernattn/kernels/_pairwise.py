@@ -8,13 +8,11 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, check_floating, namespace
-from kernattn._check import positive_integer
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace
+from kernattn._runtime.checks import positive_integer
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 from kernattn.kernels._matrices import joined, with_diagonal
 from kernattn.kernels._rows import Rows, checked_rows
-
-__all__ = ["Pairwise"]
 
 BLOCK = 2**18  # entries of a kernel matrix that are computed at a time: they stay in a cache
 COLUMNS = 2**10  # of a block of a matrix that is only multiplied

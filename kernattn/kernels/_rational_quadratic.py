@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from math import log
 from typing import final
 
-from kernattn._array import Array
-from kernattn._check import moderate_number
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import moderate_number
 from kernattn.kernels._rows import Rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
-
-__all__ = ["RationalQuadratic"]
 
 GAUSSIAN = 1e22  # from which the kernel is the Gaussian one to rounding
 FAR = 50.0  # log(1 + t) = log t to rounding from log t on

@@ -10,7 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import (
+from kernattn._arrays.namespaces import (
     Array,
     Float64,
     accumulation_dtype,
@@ -21,14 +21,12 @@ from kernattn._array import (
     placement,
     to_numpy64,
 )
+from kernattn._sums.units import in_units, shifted
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
 from kernattn.ops.pairwise import OP
 from kernattn.ops.pairwise.forms import DOT, MANHATTAN, SQUARED, Form
 from kernattn.ops.pairwise.reference import applied, measured, prepared
 from kernattn.ops.pairwise_product import OP as PRODUCT
-from kernattn.ops.units import in_units, shifted
-
-__all__ = ["Rows", "checked_rows"]
 
 KEPT = 16  # numbers of y that are kept for the next block
 

@@ -7,14 +7,12 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64
-from kernattn._check import moderate_number, positive_integer
+from kernattn._arrays.namespaces import Array, Float64
+from kernattn._runtime.checks import moderate_number, positive_integer
+from kernattn._sums.units import LOW
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, Form
-from kernattn.ops.units import LOW
-
-__all__ = ["Softmax"]
 
 
 @final

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import MODERATE, positive_integer, shown
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import MODERATE, positive_integer, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
-
-__all__ = ["Lengthscale", "Stationary"]
 
 Lengthscale = float | Sequence[float] | Float64
 

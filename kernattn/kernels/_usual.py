@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, check_floating, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
-
-__all__ = ["usual_lengthscale"]
 
 STRIP = 8192  # rows that are looked at together
 

@@ -6,12 +6,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, namespace
+from kernattn._arrays.namespaces import Array, namespace
 from kernattn.errors import ShapeError
 from kernattn.features._moments.pairs import beyond
 from kernattn.metrics._check import filled, redraws, resized, sized
-
-__all__ = ["DeltaMethod", "attention_mse", "ratio_delta_method", "row_kl"]
 
 MOST = 1 / 8  # of sd(Z)/Z and of the tail: where the next order of the expansion adds about a quarter
 

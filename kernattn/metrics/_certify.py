@@ -8,15 +8,13 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64, to_numpy64
-from kernattn._check import finite_number, instance_of, positive_integer
-from kernattn._random import RNG, generator
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64, to_numpy64
+from kernattn._runtime.checks import finite_number, instance_of, positive_integer
+from kernattn._runtime.lazy_scipy import special
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.kernels import Kernel
-
-__all__ = ["Certificate", "certify"]
 
 RESOLUTION = 1e-10  # of |phi(x)| |phi(y)|: the least standard error, for estimates in which nothing is random
 LEAST = 20  # redraws: fewer say nothing of a skewness

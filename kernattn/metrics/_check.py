@@ -6,11 +6,9 @@ from functools import reduce
 from types import ModuleType
 from typing import Any
 
-from kernattn._array import Array, accumulation_dtype, anywhere, check_floating
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, check_floating
+from kernattn._sums.units import octaves_of, shifted
 from kernattn.errors import EmptyInputError, ShapeError
-from kernattn.ops.units import octaves_of, shifted
-
-__all__ = ["broadcasts", "filled", "redraws", "resized", "sized"]
 
 
 def broadcasts(name: str, array: Array, shape: tuple[int, ...]) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, Float64, like, namespace, to_numpy64
-from kernattn._check import instance_of, shown
+from kernattn._arrays.namespaces import Array, Float64, like, namespace, to_numpy64
+from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import DenseExponential, FeatureMap
 from kernattn.features._exponential.dense import ALIKE
@@ -16,8 +16,6 @@ from kernattn.features._spectral.spectra import has_normal_frequencies
 from kernattn.metrics._attention import DeltaMethod
 from kernattn.metrics._check import filled
 from kernattn.projections import NORM_LAWS, Pair
-
-__all__ = ["attention_delta_method"]
 
 ROUNDING = 1e-20  # of Z^2: a variance below it is none
 

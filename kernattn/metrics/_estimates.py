@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from kernattn._array import Array, check_floating, namespace
-from kernattn._check import finite_number
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Array, check_floating, namespace
+from kernattn._runtime.checks import finite_number
+from kernattn._runtime.lazy_scipy import special
+from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._moments.pairs import beyond
 from kernattn.metrics._check import broadcasts, redraws, resized, sized
-from kernattn.ops.units import shifted
-
-__all__ = ["Interval", "bias_and_ci", "check_confidence", "empirical_variance", "mean_and_ci", "variance_ratio"]
 
 
 class Interval(NamedTuple):

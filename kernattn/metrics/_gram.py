@@ -6,13 +6,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, namespace, to_numpy64
+from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._moments.pairs import beyond
 from kernattn.metrics._check import filled, sized
-from kernattn.ops.units import shifted
-
-__all__ = ["GramErrors", "gram_errors"]
 
 
 class GramErrors(NamedTuple):

@@ -7,14 +7,12 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernattn._array import Array, namespace
-from kernattn._check import finite_number, positive_integer, shown
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Array, namespace
+from kernattn._runtime.checks import finite_number, positive_integer, shown
+from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.metrics._check import redraws
 from kernattn.metrics._estimates import Interval, check_confidence
-
-__all__ = ["median_and_ci", "proportion_and_ci", "quantile_and_ci"]
 
 
 def median_and_ci(samples: Array, confidence: float = 0.95) -> Interval:

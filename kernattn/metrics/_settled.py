@@ -5,12 +5,10 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._check import instance_of, positive_integer
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import instance_of, positive_integer
 from kernattn.features import FeatureMap
 from kernattn.features._moments.pairs import flat_pairs
-
-__all__ = ["settled"]
 
 SKEWNESS = 0.4  # of a mean up to which Student's 95 % interval covers nearly that (tests/metrics/test_settled.py)
 

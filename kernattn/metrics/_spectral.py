@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, Float64, namespace, to_numpy64
-from kernattn._check import positive_number
+from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64
+from kernattn._runtime.checks import positive_number
+from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._moments.pairs import beyond
 from kernattn.metrics._check import filled, sized
-from kernattn.ops.units import shifted
-
-__all__ = ["effective_dimension", "spectral_delta"]
 
 ROUNDING = 1e-3  # of the size, up to which a matrix counts as symmetric and positive semidefinite
 

@@ -6,16 +6,14 @@ from dataclasses import replace
 
 import numpy as np
 
-from kernattn._array import Array, Float64
-from kernattn._check import instance_of, positive_integer, shown
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, Float64
+from kernattn._runtime.checks import instance_of, positive_integer, shown
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features import FeatureMap, Hyperbolic, OptimalPositive, Positive
 from kernattn.features._moments.pairs import beyond, flat_pairs
 from kernattn.metrics._estimates import Interval, mean_and_ci
 from kernattn.projections import NORM_LAWS, Iid
-
-__all__ = ["tilted_moment"]
 
 
 @beyond

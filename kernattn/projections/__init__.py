@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernattn._check import instance_of, one_of
+from kernattn._runtime.checks import instance_of, one_of
 from kernattn.projections._antithetic import Antithetic, antithetic
 from kernattn.projections._base import Directed, Projection
 from kernattn.projections._fastfood import Fastfood, fastfood

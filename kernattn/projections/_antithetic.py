@@ -8,17 +8,15 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import instance_of, positive_integer, shown
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import instance_of, positive_integer, shown
+from kernattn._runtime.random import RNG
 from kernattn.errors import ParameterError
 from kernattn.projections._base import Projection
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
 from kernattn.projections._orthogonal import Orthogonal
 from kernattn.projections._pairs import Pair
-
-__all__ = ["Antithetic", "antithetic"]
 
 
 @final

@@ -7,17 +7,15 @@ from typing import ClassVar, final
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import check_room, positive_integer
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Float64
+from kernattn._maps.chains import Chains
+from kernattn._runtime.checks import check_room, positive_integer
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm
-from kernattn.ops.chains import Chains
 from kernattn.projections._coupling import coupled, law_named
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
 from kernattn.projections._pairs import Pair
-
-__all__ = ["Directed", "Projection", "Structured"]
 
 
 class Projection(ABC):

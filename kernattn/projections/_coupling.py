@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
-
-__all__ = ["COUPLED_NORMS", "coupled", "coupled_nodes", "law_named", "partners"]
 
 COUPLED_NORMS = (*NORM_LAWS, "coupled")
 STEP, NODES = 0.375, 99  # up to 37, past which ndtr underflows

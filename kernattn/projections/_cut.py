@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import special
 from kernattn.projections._norms import NORM_LAWS
-
-__all__ = ["cut_log_moment"]
 
 LOGITS = np.arange(-120.0, 120.5, 0.5)
 FINE, NEGLIGIBLE = 400, 45.0  # nodes, and how far below the peak the logarithm of the integrand ends

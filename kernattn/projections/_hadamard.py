@@ -7,17 +7,15 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Float64, frozen
-from kernattn._check import check_room, one_of, positive_integer
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._maps.chains import Chains
+from kernattn._maps.walsh import padded
+from kernattn._runtime.checks import check_room, one_of, positive_integer
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm
-from kernattn.ops.chains import Chains
-from kernattn.ops.walsh import padded
 from kernattn.projections._base import Structured
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
-
-__all__ = ["Hadamard", "hadamard"]
 
 
 @final

@@ -12,10 +12,8 @@ from functools import lru_cache
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import special
-
-__all__ = ["hyp0f1_of_minus", "hyp1f1_of_minus", "log_hyp0f1", "log_hyp1f1"]
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import special
 
 EPS = 2.0**-54
 FIRST_TERM = 128  # a series whose largest term comes before this one starts at term 0, which is exactly 1

@@ -7,14 +7,12 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import one_of, positive_integer
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import one_of, positive_integer
+from kernattn._runtime.random import RNG
 from kernattn.projections._base import Directed
 from kernattn.projections._norms import NORM_LAWS
 from kernattn.projections._pairs import Pair
-
-__all__ = ["Iid", "iid"]
 
 
 @final

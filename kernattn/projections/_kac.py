@@ -8,14 +8,12 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import one_of, positive_integer
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import one_of, positive_integer
+from kernattn._runtime.random import RNG
 from kernattn.errors import NoClosedForm
 from kernattn.projections._base import Structured
 from kernattn.projections._norms import NORM_LAWS
-
-__all__ = ["Kac", "kac"]
 
 
 @final

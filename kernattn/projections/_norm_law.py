@@ -17,11 +17,9 @@ from typing import final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernattn._array import Float64
-from kernattn._check import finite_number, positive_integer
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import finite_number, positive_integer
 from kernattn.errors import ParameterError
-
-__all__ = ["NormLaw"]
 
 
 class NormLaw(ABC):

@@ -7,13 +7,11 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
 from kernattn.projections._hypergeometric import hyp0f1_of_minus, hyp1f1_of_minus, log_hyp0f1, log_hyp1f1
 from kernattn.projections._norm_law import NormLaw
-
-__all__ = ["NORM_LAWS", "Chi", "NormLaw", "SqrtD"]
 
 ANGLES = 40  # nodes of an angle's law
 WIDTH = 9.0  # of it, in units of d^(-1/2), its scale

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array, check_floating, namespace
-from kernattn._check import one_of
+from kernattn._arrays.namespaces import Array, check_floating, namespace
+from kernattn._runtime.checks import one_of
 from kernattn.errors import EmptyInputError, ShapeError
 from kernattn.ops.orthogonalize import OP
-
-__all__ = ["METHODS", "orthogonalize"]
 
 METHODS = ("gram_schmidt", "qr")
 

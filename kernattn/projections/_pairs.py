@@ -16,13 +16,11 @@ from typing import NamedTuple, final
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernattn._array import Float64
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import special
 from kernattn.projections._coupling import coupled_nodes
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
-
-__all__ = ["Pair", "within_blocks"]
 
 CHUNK = 2**17  # nodes at a time
 

@@ -10,18 +10,16 @@ from typing import final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
-from kernattn._check import one_of, positive_integer
-from kernattn._random import RNG
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import one_of, positive_integer
+from kernattn._runtime.lazy_scipy import special
+from kernattn._runtime.random import RNG
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.projections._base import Projection
 from kernattn.projections._coupling import law_named
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
 from kernattn.projections._pairs import Pair
-
-__all__ = ["Halton", "Sobol", "halton", "sobol"]
 
 BITS = 52  # of a Sobol coordinate: the middles of 2^52 intervals are floats, none of them 0 or 1
 SOBOL_DIMENSIONS = 21201  # of SciPy's direction numbers (Joe and Kuo 2008)

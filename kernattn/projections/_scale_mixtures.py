@@ -22,14 +22,12 @@ import numpy as np
 from numpy.polynomial import Chebyshev
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
-from kernattn._check import positive_number
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import positive_number
+from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.kernels._matern import matern
 from kernattn.projections._norm_law import NormLaw
-
-__all__ = ["MaternNorms", "RationalQuadraticNorms", "ScaleMixture"]
 
 Complex = NDArray[np.complex128]
 

@@ -7,16 +7,14 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import one_of, positive_integer
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import one_of, positive_integer
+from kernattn._runtime.random import RNG
 from kernattn.errors import ParameterError
 from kernattn.projections._base import Directed
 from kernattn.projections._coupling import COUPLED_NORMS
 from kernattn.projections._orthogonal import haar
 from kernattn.projections._pairs import Pair, within_blocks
-
-__all__ = ["Simplex", "simplex"]
 
 
 @final

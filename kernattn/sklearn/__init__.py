@@ -1,6 +1,6 @@
 r"""Estimators of scikit-learn on feature maps, :math:`\phi(x)^T \phi(y) \approx k(x, y)`, and on their moments."""
 
-from kernattn._extras import require as _require
+from kernattn._runtime.extras import require as _require
 
 _require("sklearn", "scikit-learn", "kernattn.sklearn", extra="sklearn")
 

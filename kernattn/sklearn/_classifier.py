@@ -7,14 +7,12 @@ from typing import Any, Self
 import numpy as np
 from sklearn.utils.multiclass import check_classification_targets
 
-from kernattn._array import Array
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import classification
 from kernattn.sklearn._labels import Classifier
 from kernattn.sklearn._least_squares import LeastSquares
-
-__all__ = ["FeatureClassifier"]
 
 
 class FeatureClassifier(Classifier, LeastSquares):

@@ -8,15 +8,13 @@ from typing import Any
 from scipy import sparse
 from sklearn.base import BaseEstimator
 
-from kernattn._array import Array
-from kernattn._check import one_of, positive_integer, shown
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import one_of, positive_integer, shown
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import LANDMARKS, FeatureMap, nystrom, random_features
 from kernattn.kernels import KERNELS, Cauchy, Kernel, Laplacian, Polynomial, Sech, SkewedChi2, usual_lengthscale
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import seed
-
-__all__ = ["Drawing", "Mapped", "accepted", "drawn", "kernel_of", "landmarks_of"]
 
 BY_AXES = (Cauchy, Laplacian, Sech, SkewedChi2)
 SAMPLE = 2048  # rows that estimators shaped by data look at

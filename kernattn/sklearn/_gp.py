@@ -7,13 +7,11 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._array import Array, Float64, like, namespace
+from kernattn._arrays.namespaces import Array, Float64, like, namespace
 from kernattn.sklearn._inputs import rows
 from kernattn.sklearn._on_moments import lowest
 from kernattn.sklearn._regressor import Regressor
 from kernattn.solvers import GaussianProcess, Moments, gp
-
-__all__ = ["FeatureGP"]
 
 
 class FeatureGP(Regressor):

@@ -11,10 +11,8 @@ from sklearn import get_config
 from sklearn.utils import check_array, check_random_state
 from sklearn.utils.validation import validate_data
 
-from kernattn._array import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
+from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
 from kernattn.errors import ParameterError, ShapeError
-
-__all__ = ["beside", "classification", "likeliest", "on_host", "regression", "rows", "seed", "weights_of"]
 
 
 def rows(estimator: Any, x: Any, **options: Any) -> Any:

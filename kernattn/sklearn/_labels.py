@@ -8,10 +8,8 @@ from typing import Any
 from sklearn.base import ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
 from kernattn.sklearn._inputs import likeliest, rows
-
-__all__ = ["Classifier"]
 
 
 class Classifier(ClassifierMixin, ABC):

@@ -7,8 +7,6 @@ from typing import Any
 from kernattn.sklearn._on_moments import OnMoments, lowest
 from kernattn.solvers import Moments, Ridge, ridge
 
-__all__ = ["LeastSquares"]
-
 
 class LeastSquares(OnMoments):
     """An estimator whose fit is a `kernattn.solvers.ridge`."""

@@ -11,13 +11,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._array import Array, indices, namespace
+from kernattn._arrays.namespaces import Array, indices, namespace
 from kernattn.sklearn._drawn import Drawing, drawn
 from kernattn.sklearn._inputs import beside, classification, rows
 from kernattn.sklearn._labels import Classifier
 from kernattn.solvers import Logistic, logistic
-
-__all__ = ["FeatureLogistic"]
 
 
 class FeatureLogistic(Classifier, Drawing):

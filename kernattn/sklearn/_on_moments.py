@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._array import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64
 from kernattn.sklearn._drawn import Drawing, drawn
 from kernattn.sklearn._inputs import beside
 from kernattn.solvers import Moments, merge, moments
-
-__all__ = ["OnMoments", "lowest"]
 
 LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that is told from none, rounding tells
 

@@ -7,13 +7,11 @@ from typing import Any, Self
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._check import positive_integer
+from kernattn._runtime.checks import positive_integer
 from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import rows, weights_of
 from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import Components, Moments, pca, whiten
-
-__all__ = ["FeaturePCA"]
 
 
 class FeaturePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OnMoments):

@@ -7,11 +7,9 @@ from typing import Any, ClassVar, Self
 
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from kernattn._array import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64
 from kernattn.sklearn._inputs import regression
 from kernattn.sklearn._on_moments import OnMoments
-
-__all__ = ["Regressor"]
 
 
 class Regressor(MultiOutputMixin, RegressorMixin, OnMoments):

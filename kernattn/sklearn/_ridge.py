@@ -6,12 +6,10 @@ from typing import Any
 
 from sklearn.utils.validation import check_is_fitted
 
-from kernattn._array import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64
 from kernattn.sklearn._inputs import rows
 from kernattn.sklearn._least_squares import LeastSquares
 from kernattn.sklearn._regressor import Regressor
-
-__all__ = ["FeatureRidge"]
 
 
 class FeatureRidge(Regressor, LeastSquares):

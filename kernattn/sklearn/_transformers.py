@@ -13,8 +13,6 @@ from kernattn.kernels import Polynomial
 from kernattn.sklearn._drawn import Drawing, Mapped, accepted, drawn, kernel_of, landmarks_of
 from kernattn.sklearn._inputs import rows, seed
 
-__all__ = ["NystromFeatures", "PolynomialSketchFeatures", "RandomFeatures"]
-
 
 class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mapped, ABC):
     """A transformer that draws a map when it is fitted."""

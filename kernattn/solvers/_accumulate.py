@@ -13,16 +13,14 @@ from typing import Any
 import numpy as np
 from scipy import sparse
 
-from kernattn._array import Array, on_host
-from kernattn._check import checked_target, instance_of, one_of, positive_number, shown
-from kernattn._extras import bar
+from kernattn._arrays.namespaces import Array, on_host
+from kernattn._runtime.checks import checked_target, instance_of, one_of, positive_number, shown
+from kernattn._runtime.extras import bar
 from kernattn.errors import EmptyInputError, KernattnError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.solvers._files import Place, read, store
 from kernattn.solvers._moments import Moments, add_to
 from kernattn.solvers._sums import PRODUCTS, Rows, checked_rows, sums_of
-
-__all__ = ["accumulate"]
 
 
 def accumulate(

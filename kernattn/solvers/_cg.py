@@ -7,10 +7,19 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, check_floating, constant, frozen, namespace, to_numpy64
-from kernattn._check import boolean, instance_of, one_of, positive_integer, positive_number, shown
-from kernattn._extras import bar, has_bar
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import (
+    Array,
+    Float64,
+    accumulation_dtype,
+    check_floating,
+    constant,
+    frozen,
+    namespace,
+    to_numpy64,
+)
+from kernattn._runtime.checks import boolean, instance_of, one_of, positive_integer, positive_number, shown
+from kernattn._runtime.extras import bar, has_bar
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import LANDMARKS, Nystrom, nystrom
 from kernattn.features._data import checked_data
@@ -19,8 +28,6 @@ from kernattn.solvers._check import check_beside, check_finite
 from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients
 from kernattn.solvers._preconditioners import inverse_of, inverse_on_landmarks, inverse_root, sums_of_kernel
 from kernattn.solvers._sums import moments
-
-__all__ = ["KernelRidge", "cg"]
 
 FEW = 4096  # landmarks, up to which sums over all rows cost less than the dozen steps that they save
 SAMPLE, PART = 4, 8  # beyond, the preconditioner is made of so many rows a landmark, and of this part of all rows

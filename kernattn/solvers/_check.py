@@ -9,12 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._array import Array, Float64, check_floating, namespace, to_numpy64
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
+from kernattn._runtime.checks import shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-
-__all__ = ["check_beside", "check_finite", "check_map_takes", "check_varies", "numbers", "refuse", "strips"]
 
 STRIP = 8192  # rows that are looked at together, or whose products are summed before they are added in float64
 EQUAL, FEW = 128.0, 64  # times the number of features, 64 at least, and the epsilon: 8,192 equal rows left up to 75

@@ -7,9 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
-
-__all__ = ["Operator", "Stop", "conjugate_gradients"]
+from kernattn._arrays.namespaces import Float64
 
 Operator = Callable[[Float64], Float64]
 

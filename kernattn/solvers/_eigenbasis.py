@@ -6,10 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import linalg
-
-__all__ = ["Eigenbasis", "eigenbasis"]
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import linalg
 
 BLOCK = 64  # reflections that LAPACK takes at a time
 

@@ -8,16 +8,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64, frozen
-from kernattn._check import instance_of, shown
+from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import FileFormatError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.features._archive import HEADER, Archive, opened, write
 from kernattn.solvers._check import strips
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._sums import PRODUCTS
-
-__all__ = ["Place", "load_moments", "read", "save_moments", "store"]
 
 FORMAT = "kernattn moments 3"
 ROUNDED = 1.01  # the root of a sum of squares, at most, over what rounding left of it

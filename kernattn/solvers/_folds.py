@@ -8,13 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, Float64
-from kernattn._check import boolean, instance_of, shown
+from kernattn._arrays.namespaces import Array, Float64
+from kernattn._runtime.checks import boolean, instance_of, shown
 from kernattn.errors import EmptyInputError, ParameterError
 from kernattn.solvers._moments import Moments, merge
 from kernattn.solvers._spectrum import checked_ridges, spectrum
-
-__all__ = ["CrossValidation", "cross_validate"]
 
 
 class CrossValidation(NamedTuple):

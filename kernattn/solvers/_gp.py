@@ -7,15 +7,13 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, constant, namespace
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace
+from kernattn._runtime.checks import shown
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, Nystrom
 from kernattn.solvers._check import numbers
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import Spectrum, checked_lowest, in_dtype_of, least, projections, spectrum
-
-__all__ = ["EvidenceGradient", "GaussianProcess", "gp"]
 
 SCALES = 1e-70, 1e70  # squares of them and of their ratios are numbers of float64
 

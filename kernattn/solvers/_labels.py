@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._array import Array, Float64, namespace, to_numpy64
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64
+from kernattn._runtime.checks import shown
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse
-
-__all__ = ["Blocks", "classes_of", "labelled"]
 
 OF_ONE_KIND = "y must hold numbers, booleans or strings, all of one kind"
 

@@ -9,16 +9,14 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, frozen, like, to_numpy64
-from kernattn._check import boolean, instance_of, positive_integer, positive_number
-from kernattn._extras import bar, has_bar
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Array, Float64, frozen, like, to_numpy64
+from kernattn._runtime.checks import boolean, instance_of, positive_integer, positive_number
+from kernattn._runtime.extras import bar, has_bar
+from kernattn._runtime.lazy_scipy import special
 from kernattn.features import FeatureMap
 from kernattn.solvers._labels import classes_of, labelled
 from kernattn.solvers._newton import Problem, newton
 from kernattn.solvers._spectrum import in_dtype_of, projections
-
-__all__ = ["Logistic", "logistic"]
 
 
 @final

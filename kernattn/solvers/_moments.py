@@ -8,12 +8,10 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import Float64, frozen
-from kernattn._check import check_room, instance_of, positive_integer, whole_number
+from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._runtime.checks import check_room, instance_of, positive_integer, whole_number
 from kernattn.errors import ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
-
-__all__ = ["Moments", "add_to", "initial_moments", "merge"]
 
 
 @final

@@ -8,15 +8,13 @@ import numpy as np
 from scipy import sparse
 from scipy.linalg import cho_factor, cho_solve, norm
 
-from kernattn._array import Float64, constant, namespace, to_numpy64, widest
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64, constant, namespace, to_numpy64, widest
+from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.solvers._labels import Blocks
 from kernattn.solvers._spectrum import projections
 from kernattn.solvers._sums import moments
-
-__all__ = ["Problem", "newton"]
 
 LEAST = 1e-10  # weight of a row in a Hessian, at least: the slope of a row that is far off is kept
 HALVINGS = 40

@@ -7,14 +7,12 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, frozen
-from kernattn._check import positive_integer
+from kernattn._arrays.namespaces import Array, Float64, frozen
+from kernattn._runtime.checks import positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import Spectrum, in_dtype_of, projections, spectrum
-
-__all__ = ["Components", "pca", "whiten"]
 
 
 @final

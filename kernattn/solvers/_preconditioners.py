@@ -5,15 +5,13 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.errors import ParameterError
 from kernattn.features import Nystrom
 from kernattn.kernels import Kernel
 from kernattn.ops.gram import OP as GRAM
 from kernattn.solvers._check import strips
 from kernattn.solvers._conjugate_gradients import Operator
-
-__all__ = ["inverse_of", "inverse_on_landmarks", "inverse_root", "sums_of_kernel"]
 
 
 def _least(phi: Nystrom) -> float:

@@ -6,10 +6,8 @@ from math import copysign, exp, pi, sqrt
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import special
-
-__all__ = ["tail"]
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import special
 
 NEAR = 1e-4  # standard deviations of the mean, within which the two terms of the formula cancel
 FAR = 3000.0  # largest weights, beyond which exp(-q / 4) 2^(k / 2), a bound of the tail, is 0 in float64

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, constant, namespace
-from kernattn._check import boolean, one_of
-from kernattn._lazy import lazy
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace
+from kernattn._runtime.checks import boolean, one_of
+from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers._moments import Moments
@@ -23,8 +23,6 @@ from kernattn.solvers._spectrum import (
     projections,
     spectrum,
 )
-
-__all__ = ["Ridge", "RidgePath", "ridge"]
 
 
 class RidgePath(NamedTuple):

@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import instance_of
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import instance_of
 from kernattn.errors import EmptyInputError, ParameterError, StateMismatchError
 from kernattn.solvers._check import check_varies
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._quadratic import tail
-
-__all__ = ["SampleTest", "hsic", "mmd"]
 
 ROUNDING = 1e-12  # of the largest eigenvalue: the others are none
 

@@ -7,17 +7,15 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, constant, frozen, namespace, to_numpy64, widest
-from kernattn._check import instance_of, positive_integer
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace, to_numpy64, widest
+from kernattn._runtime.checks import instance_of, positive_integer
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.features._nystrom.landmarks import kmeans
 from kernattn.solvers._check import strips
 from kernattn.solvers._spectrum import BLOCK, ROUNDING, in_dtype_of, projections
 from kernattn.solvers._sums import checked_rows, moments
-
-__all__ = ["SpectralClusters", "spectral_clustering"]
 
 STARTS = 10  # of k-means, of which the best is taken
 

@@ -12,16 +12,14 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace, widest
-from kernattn._check import finite_number, instance_of, shown
-from kernattn._lazy import lazy
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace, widest
+from kernattn._runtime.checks import finite_number, instance_of, shown
+from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import check_map_takes, check_varies, numbers, strips
 from kernattn.solvers._eigenbasis import Eigenbasis, eigenbasis
 from kernattn.solvers._moments import Moments
-
-__all__ = ["Spectrum", "checked_lowest", "checked_ridges", "in_dtype_of", "least", "projections", "spectrum"]
 
 ROUNDING = 4.0  # times the epsilon of the products and the largest eigenvalue: a ridge below that means nothing
 BLOCK = 1 << 22  # features that are held at once

@@ -7,15 +7,13 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
-from kernattn._array import Array, Float64, constant, dtype_name, frozen, namespace, on_host, to_numpy64
-from kernattn._check import check_room, instance_of, one_of, shown
+from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, frozen, namespace, on_host, to_numpy64
+from kernattn._runtime.checks import check_room, instance_of, one_of, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
 from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse, strips
 from kernattn.solvers._moments import Moments
-
-__all__ = ["PRODUCTS", "Rows", "checked_rows", "moments", "sums_of"]
 
 PRODUCTS = "float64", "float32"
 

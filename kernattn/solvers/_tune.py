@@ -8,12 +8,12 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, frozen, to_numpy64
-from kernattn._check import MODERATE, boolean, one_of, positive_integer, shown
-from kernattn._extras import bar
+from kernattn._arrays.namespaces import Array, Float64, frozen, to_numpy64
 from kernattn._gradients import vjp
-from kernattn._random import RNG, generator
-from kernattn._scipy import optimize
+from kernattn._runtime.checks import MODERATE, boolean, one_of, positive_integer, shown
+from kernattn._runtime.extras import bar
+from kernattn._runtime.lazy_scipy import optimize
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Nystrom, RandomFeatureMap
 from kernattn.kernels._stationary import Lengthscale, Stationary
@@ -23,8 +23,6 @@ from kernattn.solvers._moments import Moments
 from kernattn.solvers._ridge import ridge
 from kernattn.solvers._spectrum import BLOCK
 from kernattn.solvers._sums import checked_rows, moments
-
-__all__ = ["Tuned", "tune"]
 
 REACH = 1e3  # a lengthscale is looked for up to so many times the first, and down to as small a part
 STEP = 1e-4  # of logarithms, where derivatives are differences

@@ -8,15 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import shown
-from kernattn._compiling import teller
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import shown
+from kernattn._runtime.compiling import teller
 from kernattn.errors import KernattnError, ParameterError
 from kernattn.metrics import mean_and_ci
 from kernattn.studies._records import ENDS, Record, sealed, with_ends
 from kernattn.studies._sweep import RESERVED, Cell, Stop, Sweep
-
-__all__ = ["TrialFailed", "measure"]
 
 DIGITS = 8  # of the numbers in a record
 

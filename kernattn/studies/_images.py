@@ -6,13 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import one_of, positive_integer
-from kernattn._extras import require
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import one_of, positive_integer
+from kernattn._runtime.extras import require
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
-
-__all__ = ["MOST_DIGITS", "PATCH", "REAL_ROWS", "digits", "patches", "photograph", "raster", "real_rows"]
 
 PATCH = 8
 MOST_DIGITS = 1797  # as many as there are

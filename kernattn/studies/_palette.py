@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kernattn._check import one_of
+from kernattn._runtime.checks import one_of
 from kernattn.features import ESTIMATORS
 from kernattn.projections import PROJECTIONS
 from kernattn.studies._records import Record, names
-
-__all__ = ["GREY", "UNIFORM", "Look", "arrangement", "look", "look_of", "mechanism", "series"]
 
 Look = dict[str, Any]
 GREY = "#4d4d4d"

@@ -10,8 +10,6 @@ import numpy as np
 from kernattn.studies._palette import GREY, UNIFORM, Look, look_of
 from kernattn.studies._records import Record, names, spoken
 
-__all__ = ["banded", "clipped", "dodged", "key", "numbered", "uniform"]
-
 
 def banded(ax: Any, at: Sequence[float], interval: Sequence[Any], look: Look, label: str | None = None) -> None:
     """Draw values as a line, and between the ends of their intervals a band."""

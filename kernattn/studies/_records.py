@@ -18,26 +18,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple, Self, final
 
-from kernattn._check import checked_path
-from kernattn._files import lock, replace_bytes, replace_text
+from kernattn._runtime.checks import checked_path
+from kernattn._runtime.files import lock, replace_bytes, replace_text
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 from kernattn.studies._seeds import digest
-
-__all__ = [
-    "ENDS",
-    "RECORDS",
-    "Record",
-    "Records",
-    "StudyConflict",
-    "names",
-    "read_config",
-    "read_records",
-    "sealed",
-    "select",
-    "spoken",
-    "untimed",
-    "with_ends",
-]
 
 CONFIG, RECORDS, SPARE, REJECTED = "config.json", "records.jsonl", "records.spare.jsonl", "records.rejected.jsonl"
 ENDS = ("", "_low", "_high")  # of the fields of a value and its interval: x, x_low, x_high

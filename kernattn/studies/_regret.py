@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import one_of, positive_integer, shown
-from kernattn._extras import require
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import one_of, positive_integer, shown
+from kernattn._runtime.extras import require
 from kernattn.attention import linear_attention, softmax_attention
 from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS, FeatureMap, random_features, recommend
@@ -18,8 +18,6 @@ from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.metrics import attention_mse
 from kernattn.studies._presets.attention.tokens import shipped_tokens
 from kernattn.studies._seeds import stream
-
-__all__ = ["ROWS", "geometric_mean", "regret_table", "regrets"]
 
 SIX = ("positive", "hyperbolic", "optimal_positive", "favor_sharp", "trigonometric", "phase")
 ROWS = 1024  # of a data set at most; one half is chosen by, the other one judged on

@@ -9,18 +9,16 @@ from os import PathLike
 from queue import SimpleQueue
 from typing import Any
 
-from kernattn._check import checked_path, shown
-from kernattn._compiling import teller
 from kernattn._environment import versions
-from kernattn._extras import bar, has_bar
+from kernattn._runtime.checks import checked_path, shown
+from kernattn._runtime.compiling import teller
+from kernattn._runtime.extras import bar, has_bar
 from kernattn._version import __version__
 from kernattn.errors import ParameterError
 from kernattn.studies._cells import measure
 from kernattn.studies._records import Record, Records
 from kernattn.studies._sweep import Cell, Sweep, integer
 from kernattn.studies._worker import Worker, found, name_of
-
-__all__ = ["run"]
 
 
 def run(

@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["canonical", "digest", "spawn_key", "stream"]
-
 
 def canonical(value: Any) -> str:
     """Return the JSON of a value that has only one: keys sorted, no spaces, floats with all their digits."""

@@ -7,20 +7,9 @@ from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from kernattn._check import one_of
-from kernattn._files import replace_bytes
+from kernattn._runtime.checks import one_of
+from kernattn._runtime.files import replace_bytes
 from kernattn.studies._palette import Look
-
-__all__ = [
-    "FORMATS",
-    "SIZES",
-    "Size",
-    "canvas",
-    "legend",
-    "rendered",
-    "save",
-    "style",
-]
 
 FORMATS = ("pdf", "png", "svg")
 DPI = 140

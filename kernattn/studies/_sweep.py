@@ -10,12 +10,10 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._check import finite_number, instance_of, shown
+from kernattn._runtime.checks import finite_number, instance_of, shown
 from kernattn._version import __version__
 from kernattn.errors import ParameterError
 from kernattn.studies._seeds import canonical, digest, spawn_key, stream
-
-__all__ = ["RESERVED", "Cell", "Stop", "Sweep", "integer", "plain_values"]
 
 Draws = Mapping[str, Any]  # field -> array (R, ...)
 Facts = Mapping[str, Any]

@@ -10,13 +10,11 @@ from zipfile import ZipFile
 
 import numpy as np
 
-from kernattn._array import Float64, frozen
-from kernattn._check import positive_integer
-from kernattn._extras import folder
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.extras import folder
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
-
-__all__ = ["Split", "Table", "diamonds", "flights"]
 
 FLIGHT = {
     "year": "i4",

@@ -20,15 +20,13 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, NoReturn
 
-from kernattn._check import shown
-from kernattn._compiling import VARIABLE as QUIET
-from kernattn._parallel import VARIABLE
+from kernattn._runtime.checks import shown
+from kernattn._runtime.compiling import VARIABLE as QUIET
+from kernattn._runtime.parallel import VARIABLE
 from kernattn.errors import KernattnError, ParameterError
 from kernattn.studies._cells import TrialFailed, measure
 from kernattn.studies._records import Record
 from kernattn.studies._sweep import Cell, Sweep
-
-__all__ = ["Worker", "found", "name_of", "named", "serve"]
 
 THREADS = (VARIABLE, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 

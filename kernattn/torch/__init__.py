@@ -1,6 +1,6 @@
 r"""Attention and feature maps on PyTorch's tensors: :math:`o = \phi(q) S / \phi(q) z`, with compiled gradients."""
 
-from kernattn._extras import require as _require
+from kernattn._runtime.extras import require as _require
 
 _require("torch", "PyTorch", "kernattn.torch", extra="torch")
 

@@ -9,25 +9,13 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from kernattn import attention
-from kernattn._check import shown
+from kernattn._plans.plan import Plan
+from kernattn._runtime.checks import shown
 from kernattn.attention import LinearState
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError
 from kernattn.features import FeatureMap
-from kernattn.ops.plan import Plan
 from kernattn.torch._functions import FORWARDS
-
-__all__ = [
-    "attend",
-    "causal_linear_attention",
-    "features",
-    "key_state",
-    "linear_attention",
-    "linear_attention_step",
-    "softmax_attention",
-    "softmax_with_lse",
-    "taken",
-]
 
 
 def taken(backend: str | None, **given: Tensor) -> tuple[Tensor, ...]:

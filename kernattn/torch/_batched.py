@@ -10,8 +10,6 @@ import torch
 from kernattn.torch._pairs import Pair
 from kernattn.torch._specs import NUMBERS
 
-__all__ = ["batched"]
-
 AXES = {
     "x": 2, "q": 2, "k": 2, "v": 2, "s": 2, "z": 1, "peak": 1, "key_mask": 1, "key_bias": 1, "segment_ids": 1,
     "phi": 2, "out": 2, "row_peak": 1, "row_z": 1, "lse": 1,

@@ -10,17 +10,15 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensor
 from torch._subclasses.functional_tensor import FunctionalTensor
 
-from kernattn._bridge import Torch
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.peaked import PeakedSum
-from kernattn.ops.plan import Plan
-from kernattn.ops.spec import MapSpec, ScaledFeatures
+from kernattn._arrays.bridge import Torch
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._plans.plan import Plan
+from kernattn._sums.peaked import PeakedSum
 from kernattn.torch._functions import Compiled, Transformed
 from kernattn.torch._pairs import PAIRS
 from kernattn.torch._plans import keep_plan
 from kernattn.torch._specs import keep_spec, name_of, numbers_of
-
-__all__ = ["handed"]
 
 Run: TypeAlias = Callable[..., Any]
 TRACED = FakeTensor, FunctionalTensor

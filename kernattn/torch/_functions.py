@@ -10,8 +10,6 @@ import torch
 from kernattn.torch._batched import batched
 from kernattn.torch._pairs import Pair
 
-__all__ = ["FORWARDS", "Compiled", "Transformed", "refused"]
-
 TWICE = (
     "the compiled gradients of kernattn cannot be differentiated again; with backend='reference', gradients are array "
     "operations, which can"

@@ -8,8 +8,6 @@ from torch import Tensor
 
 from kernattn.errors import ShapeError
 
-__all__ = ["Grouped", "grouped", "joined"]
-
 
 class Grouped(NamedTuple):
     """Queries, keys and values whose leading axes broadcast, and the mask of keys beside them."""

@@ -13,32 +13,15 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from kernattn._bridge import Kept, library_of
-from kernattn._dispatch import Op, missing
+from kernattn._arrays.bridge import Kept, library_of
 from kernattn._gradients import pairs
+from kernattn._maps.cotangents import MapCotangent
+from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.errors import BackendUnavailable
-from kernattn.ops.cotangents import MapCotangent
-from kernattn.ops.peaked import Normaliser, PeakedSum
+from kernattn.ops.dispatch import Op, missing
 from kernattn.ops.step import OP as STEP
 from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import NUMBERS, resolved
-
-__all__ = [
-    "attend",
-    "attend_vjp",
-    "block_softmax",
-    "block_softmax_vjp",
-    "causal",
-    "causal_vjp",
-    "features",
-    "features_vjp",
-    "key_state",
-    "key_state_vjp",
-    "linear_attention",
-    "linear_attention_vjp",
-    "step",
-    "step_",
-]
 
 Maybe: TypeAlias = Tensor | None
 Tensors: TypeAlias = tuple[Tensor, ...]

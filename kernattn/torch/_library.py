@@ -13,8 +13,6 @@ from kernattn.torch._batched import batched
 from kernattn.torch._functions import refused
 from kernattn.torch._pairs import PAIRS, TWO, Pair
 
-__all__: list[str] = []
-
 LIBRARY = torch.library.Library("kernattn", "FRAGMENT")
 KEYS = ("CPU", "CUDA")
 TOKEN = f"Tensor q, Tensor k, Tensor v, Tensor? key_mask, {TWO}"

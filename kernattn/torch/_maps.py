@@ -8,19 +8,17 @@ from typing import Any, Self, final
 import torch
 from torch import Tensor
 
-from kernattn._array import Array
-from kernattn._check import instance_of, shown
-from kernattn._lazy import lazy
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.chains import Chains
+from kernattn._runtime.checks import instance_of, shown
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.random import RNG
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap, MapSpec, ScaledFeatures
 from kernattn.kernels import Softmax
 from kernattn.kernels._stationary import Stationary
-from kernattn.ops.chains import Chains
 from kernattn.ops.features import scaled
 from kernattn.torch._specs import NUMBERS, TensorSpec
-
-__all__ = ["Known", "TensorMap", "known", "with_numbers"]
 
 
 @final

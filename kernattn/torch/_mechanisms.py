@@ -7,21 +7,11 @@ from typing import Any
 from torch import Tensor
 
 from kernattn import attention
+from kernattn._plans.plan import Plan
 from kernattn.attention.patterns import Pattern
 from kernattn.features import FeatureMap
 from kernattn.kernels import Kernel
-from kernattn.ops.plan import Plan
 from kernattn.torch._attention import taken
-
-__all__ = [
-    "compressed_attention",
-    "kernel_attention",
-    "linformer_attention",
-    "lsh_attention",
-    "nystrom_attention",
-    "routing_attention",
-    "scatterbrain_attention",
-]
 
 
 def kernel_attention(q: Tensor, k: Tensor, v: Tensor, kernel: Kernel, **options: Any) -> Tensor:

@@ -8,11 +8,9 @@ from typing import Any
 
 import torch
 
-from kernattn._lazy import lazy
+from kernattn._runtime.lazy import lazy
 from kernattn.torch import _kernels, _shapes
 from kernattn.torch._specs import NUMBERS, resolved
-
-__all__ = ["PAIRS", "TWO", "Pair"]
 
 ONE = "Tensor? omega, Tensor? offset, Tensor? row_weights, str spec, str? backend"
 TWO = "Tensor? omega, Tensor? offset, Tensor? row_weights, str q_spec, str k_spec, str? backend"

@@ -8,10 +8,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from kernattn._plans.plan import ALL, CAUSAL, Plan
 from kernattn.errors import ParameterError
-from kernattn.ops.plan import ALL, CAUSAL, Plan
-
-__all__ = ["Named", "keep_plan", "plan_of"]
 
 Named: TypeAlias = Plan | str
 """A plan, or its name."""

@@ -9,10 +9,8 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor, nn
 
-from kernattn._check import shown
+from kernattn._runtime.checks import shown
 from kernattn.errors import DTypeError, ParameterError
-
-__all__ = ["Reversible", "reversible"]
 
 Rows: TypeAlias = Callable[[Tensor], Tensor]
 

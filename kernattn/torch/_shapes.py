@@ -7,21 +7,9 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 
-from kernattn.ops.plan import check_heads
+from kernattn._plans.plan import check_heads
 from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import resolved
-
-__all__ = [
-    "attend",
-    "block_softmax",
-    "causal",
-    "cotangents",
-    "features",
-    "key_state",
-    "linear_attention",
-    "step",
-    "step_",
-]
 
 Tensors: TypeAlias = tuple[Tensor, ...]
 

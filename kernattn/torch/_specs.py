@@ -8,12 +8,10 @@ from weakref import WeakValueDictionary
 
 import torch
 
-from kernattn._array import Array, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, namespace, to_numpy64
+from kernattn._maps.spec import MapSpec
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["NUMBERS", "Spec", "TensorSpec", "keep", "keep_spec", "map_of", "name_of", "numbers_of", "resolved"]
 
 NUMBERS = ("omega", "offset", "row_weights")
 Spec: TypeAlias = MapSpec | str

@@ -10,11 +10,11 @@ from torch import Tensor
 from torch._C._dynamo import eval_frame
 
 from kernattn import attention
-from kernattn._graphs import NAMESAKES
+from kernattn._arrays.graphs import NAMESAKES
+from kernattn._plans.plan import CAUSAL
 from kernattn.attention import LinearState
 from kernattn.errors import StateMismatchError
 from kernattn.features import FeatureMap
-from kernattn.ops.plan import CAUSAL
 from kernattn.torch._maps import TensorMap, numbers_of_spec
 from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import NUMBERS, map_of

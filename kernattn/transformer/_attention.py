@@ -7,8 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias, final
 
-from kernattn._array import Array, namespace
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Array, namespace
+from kernattn._runtime.checks import shown
 from kernattn.attention import (
     LinearState,
     attend,
@@ -21,8 +21,6 @@ from kernattn.attention import (
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import FeatureMap
-
-__all__ = ["Attends", "KeysValues", "Kind", "LayerState", "Memory", "attends"]
 
 Kind: TypeAlias = Pattern | FeatureMap | Callable[..., Array] | None
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from kernattn._array import Array, dtype_name, namespace, placement
-from kernattn._check import instance_of, whole_number
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Array, dtype_name, namespace, placement
+from kernattn._runtime.checks import instance_of, whole_number
+from kernattn._runtime.random import RNG
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.transformer._attention import Attends, Kind, attends
 from kernattn.transformer._checks import check_indices
@@ -20,8 +20,6 @@ from kernattn.transformer._layers import layer
 from kernattn.transformer._params import checked_params, drawn, layer_shapes, shapes
 from kernattn.transformer._parts import Params, norm
 from kernattn.transformer._positions import position_rows, taken
-
-__all__ = ["axial_decoder", "axial_params", "axial_shapes"]
 
 
 def axial_shapes(config: Config, outer: int) -> dict[str, tuple[int, ...]]:

@@ -14,13 +14,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._check import checked_path, one_of, shown
-from kernattn._extras import require
+from kernattn._runtime.checks import checked_path, one_of, shown
+from kernattn._runtime.extras import require
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 from kernattn.transformer._config import Config
 from kernattn.transformer._params import each_shape
-
-__all__ = ["load_checkpoint"]
 
 Arrays = dict[str, NDArray[Any]]
 DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}

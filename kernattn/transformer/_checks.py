@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kernattn._array import Array, dtype_name, namespace, placement
-from kernattn._check import instance_of, shown
+from kernattn._arrays.namespaces import Array, dtype_name, namespace, placement
+from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 from kernattn.transformer._attention import Attends, Exact, KeysValues, Kind, LayerState, Memory, attends
 from kernattn.transformer._config import Config
 from kernattn.transformer._params import checked_params
 from kernattn.transformer._parts import Params
 from kernattn.transformer._positions import limit
-
-__all__ = ["check_held", "check_indices", "check_mask", "check_steps", "checked", "largest", "one_token", "present"]
 
 
 def checked(

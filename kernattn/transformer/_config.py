@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, final
 
-from kernattn._check import boolean, one_of, positive_integer, positive_number, shown, whole_number
+from kernattn._runtime.checks import boolean, one_of, positive_integer, positive_number, shown, whole_number
 from kernattn.errors import ParameterError
-
-__all__ = ["ACTIVATIONS", "HEADS", "NORMS", "POSITIONS", "Config"]
 
 ACTIVATIONS = "relu", "gelu", "gelu_tanh", "swiglu"
 NORMS = "layer", "rms"

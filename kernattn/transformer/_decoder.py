@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, check_floating
-from kernattn._check import instance_of
-from kernattn._dispatch import missing
+from kernattn._arrays.namespaces import Array, check_floating
+from kernattn._runtime.checks import instance_of
 from kernattn.attention import LinearState
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
+from kernattn.ops.dispatch import missing
 from kernattn.transformer._attention import Exact, Kind, Linear, attends
 from kernattn.transformer._checks import check_held, check_indices, check_steps
 from kernattn.transformer._config import Config
@@ -21,8 +21,6 @@ from kernattn.transformer._model import State, prefill
 from kernattn.transformer._params import checked_params
 from kernattn.transformer._parts import Params
 from kernattn.transformer._positions import limit, turns
-
-__all__ = ["Decoder", "unfit"]
 
 FIRST_ROOM = 256  # tokens that exact attention has room for at first; it doubles
 FEWEST = 16  # sequences that a thread is handed: it reads all weights for them
@@ -210,7 +208,7 @@ class Decoder:
         DTypeError, ShapeError, ParameterError
             Before any work, if an argument does not fit, or no prompt was taken.
         """
-        from kernattn.ops._numba.crew import crew
+        from kernattn.ops._numba.helper_threads import crew
         from kernattn.transformer._decoding.loops import decode
 
         c = self._config

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array, namespace, placement
+from kernattn._arrays.namespaces import Array, namespace, placement
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._checks import check_indices
 from kernattn.transformer._config import Config
 from kernattn.transformer._parts import Params, linear, norm
 from kernattn.transformer._positions import position_rows, taken
-
-__all__ = ["counted", "embedded", "mean", "output"]
 
 
 def embedded(params: Params, config: Config, x: Array, positions: Array, types: Array | None) -> Array:

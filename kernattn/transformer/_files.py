@@ -10,15 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, to_numpy64
-from kernattn._check import one_of, shown
+from kernattn._arrays.namespaces import Array, to_numpy64
+from kernattn._runtime.checks import one_of, shown
 from kernattn.errors import FileFormatError, KernattnError
 from kernattn.features._archive import HEADER, opened, write
 from kernattn.transformer._config import Config
 from kernattn.transformer._params import checked_params, each_shape, shapes
 from kernattn.transformer._parts import Params
-
-__all__ = ["load_params", "save_params"]
 
 FORMAT = "kernattn transformer 1"
 DTYPES = "float16", "float32", "float64"

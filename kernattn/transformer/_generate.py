@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, indices, namespace, to_numpy64
-from kernattn._check import finite_number, instance_of, positive_integer, shown, whole_number
-from kernattn._extras import bar
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, Float64, indices, namespace, to_numpy64
+from kernattn._runtime.checks import finite_number, instance_of, positive_integer, shown, whole_number
+from kernattn._runtime.extras import bar
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._attention import Kind, Memory
 from kernattn.transformer._config import Config
@@ -19,8 +19,6 @@ from kernattn.transformer._decoder import Decoder, unfit
 from kernattn.transformer._model import State, prefill, step
 from kernattn.transformer._parts import Params
 from kernattn.transformer._positions import limit
-
-__all__ = ["generate"]
 
 
 def generate(

@@ -6,13 +6,11 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias
 
-from kernattn._array import Array, namespace
+from kernattn._arrays.namespaces import Array, namespace
 from kernattn.transformer._attention import Attends, Memory
 from kernattn.transformer._config import Config
 from kernattn.transformer._parts import Params, feed_forward, linear, norm
 from kernattn.transformer._positions import Turns, turned
-
-__all__ = ["alone", "crossing_of", "heads_mask", "heads_of", "layer", "through"]
 
 Attending: TypeAlias = Callable[[int, Array, Array, Array], Array]  # layer, q, k, v -> out
 Crossing: TypeAlias = Callable[[int, Array], Array]  # layer, q -> out

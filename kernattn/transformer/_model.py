@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kernattn._array import Array, dtype_name, namespace
-from kernattn._check import instance_of
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
+from kernattn._runtime.checks import instance_of
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.transformer._attention import Kind, LayerState, Memory, attends
 from kernattn.transformer._checks import check_held, check_mask, check_steps, checked, largest, one_token, present
@@ -16,8 +16,6 @@ from kernattn.transformer._layers import alone, crossing_of, heads_mask, heads_o
 from kernattn.transformer._params import checked_params
 from kernattn.transformer._parts import Params, linear
 from kernattn.transformer._positions import limit, turns
-
-__all__ = ["State", "forward", "prefill", "remember", "step"]
 
 
 class State(NamedTuple):

@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, check_floating, namespace
-from kernattn._check import instance_of, one_of, shown
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, check_floating, namespace
+from kernattn._runtime.checks import instance_of, one_of, shown
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.transformer._config import Config
-
-__all__ = ["checked_params", "drawn", "each_shape", "initial_params", "layer_shapes", "shapes"]
 
 
 def shapes(config: Config) -> dict[str, tuple[int, ...]]:

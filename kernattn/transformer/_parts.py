@@ -7,11 +7,9 @@ from collections.abc import Mapping
 from importlib import import_module
 from types import ModuleType
 
-from kernattn._array import Array, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn.errors import DTypeError
 from kernattn.transformer._config import Config
-
-__all__ = ["Params", "feed_forward", "linear", "norm"]
 
 Params = Mapping[str, Array]
 

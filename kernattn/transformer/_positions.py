@@ -5,11 +5,9 @@ from __future__ import annotations
 from math import prod
 from typing import NamedTuple
 
-from kernattn._array import Array, namespace, placement
+from kernattn._arrays.namespaces import Array, namespace, placement
 from kernattn.transformer._config import Config
 from kernattn.transformer._parts import Params
-
-__all__ = ["Turns", "limit", "position_rows", "taken", "turned", "turns"]
 
 
 class Turns(NamedTuple):

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kernattn._array import Array
-
-__all__ = ["reversible", "reversible_inverse"]
+from kernattn._arrays.namespaces import Array
 
 Rows = Callable[[Array], Array]
 

@@ -5,7 +5,7 @@ import pytest
 
 import kernattn as ka
 import laws
-from kernattn.ops.ends import ENDS
+from kernattn._sums.limits import ENDS
 from xp import Backend
 
 pytest.importorskip("numba")

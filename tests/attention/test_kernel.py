@@ -10,7 +10,7 @@ import kernattn as ka
 import laws
 import oracles
 from covering import turns
-from kernattn.attention import _kernel
+from kernattn.attention._mechanisms import kernel as _kernel
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from xp import dtype_name, to_numpy
 

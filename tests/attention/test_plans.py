@@ -6,8 +6,8 @@ import pytest
 import kernattn as ka
 import laws
 import oracles
-from kernattn.ops.parts import dense
-from kernattn.ops.plan import Plan
+from kernattn._plans.parts import dense
+from kernattn._plans.plan import Plan
 from visited import counted
 
 P = ka.patterns

@@ -5,7 +5,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn._forms import MOST, Forms, form_of
+from kernattn._arrays.forms import MOST, Forms, form_of
 
 PHI = ka.features.elu1()
 ROWS = np.ones((7, 4), np.float32)

@@ -15,7 +15,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn._parallel import VARIABLE
+from kernattn._runtime.parallel import VARIABLE
 from kernattn.bench import Sizes, bench, cases, table, write
 from kernattn.bench._races import Timing
 from kernattn.bench._rates import Gauge, Rates, Work

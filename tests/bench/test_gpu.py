@@ -8,7 +8,6 @@ import sys
 import numpy as np
 import pytest
 
-from kernattn import _dispatch
 from kernattn.bench import Sizes, bench, device, table
 from kernattn.bench._rates import Work
 from kernattn.bench.gpu import DEVICE
@@ -23,6 +22,7 @@ from kernattn.bench.gpu._counts import (
 )
 from kernattn.cli import main
 from kernattn.errors import BackendUnavailable, ParameterError
+from kernattn.ops import dispatch as _dispatch
 
 SMALL = Sizes(batch=2, heads=3, n=5, dim=4, features=7, dtype="bfloat16")
 

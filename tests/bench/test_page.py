@@ -193,7 +193,7 @@ def test_a_time_below_its_floor_meets_no_target() -> None:
 
 @pytest.mark.skipif(machine().lower() not in ("x86_64", "amd64"), reason="a processor without AVX2")
 def test_avx2_holds_the_loops() -> None:
-    code = "from kernattn.ops._numba.registers import VECTOR; print(VECTOR)"
+    code = "from kernattn.ops._numba.codegen.registers import VECTOR; print(VECTOR)"
     environment = {**os.environ, **held_to_avx2()}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "32\n"

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn.ops import kinds
-from kernattn.ops.spec import MapSpec
+from kernattn._maps import kinds
+from kernattn._maps.spec import MapSpec
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 KINDS = (*kinds.KINDS, "elementwise")

@@ -6,7 +6,9 @@ import pytest
 
 from cuda_on_cpu import gxx
 from cuda_on_cpu.cupy_stand_in import fake
-from kernattn import _array, _device, _dispatch
+from kernattn._arrays import device as _device
+from kernattn._arrays import namespaces as _array
+from kernattn.ops import dispatch as _dispatch
 from kernattn.ops._cuda import constants, plans, runtime, sketches
 
 

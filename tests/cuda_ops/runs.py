@@ -15,6 +15,10 @@ from cuda_ops.test_causal_vjp import problem as caused
 from cuda_ops.test_hadamard import dense
 from cuda_ops.test_tensor_sketch import problem
 from cuda_ops.test_tensor_sketch import wanted as sketch_features
+from kernattn._maps.chains import Chains
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._plans.plan import CAUSAL
+from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.block_softmax_vjp import reference as block_softmax_vjp_reference
@@ -22,7 +26,6 @@ from kernattn.ops.block_softmax_vjp.gpu import block_softmax_vjp
 from kernattn.ops.causal.gpu import causal
 from kernattn.ops.causal_vjp import reference as causal_vjp_reference
 from kernattn.ops.causal_vjp.gpu import causal_vjp
-from kernattn.ops.chains import Chains
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.features.gpu import features
 from kernattn.ops.features_vjp import reference as features_vjp_reference
@@ -31,9 +34,6 @@ from kernattn.ops.gram.gpu import gram
 from kernattn.ops.hadamard.gpu import chain_features
 from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.orthogonalize.gpu import orthogonalize
-from kernattn.ops.peaked import PeakedSum
-from kernattn.ops.plan import CAUSAL
-from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.step.gpu import step
 from kernattn.ops.tensor_sketch.gpu import tensor_sketch
 

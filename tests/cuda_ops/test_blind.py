@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import KINDS, array, assert_close, specs, to64
+from kernattn._plans.plan import CAUSAL
 from kernattn.ops._cuda import linear
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal
-from kernattn.ops.plan import CAUSAL
 from oracles import allowed
 
 CASES = [(kind, "float32") for kind in KINDS] + [("exp", "bfloat16"), ("sincos", "bfloat16"), ("exp", "float64")]

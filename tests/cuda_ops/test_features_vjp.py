@@ -7,8 +7,8 @@ import pytest
 
 from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, wide
+from kernattn._maps.spec import RowForm
 from kernattn.ops.features_vjp import reference
-from kernattn.ops.spec import RowForm
 
 
 @pytest.mark.slow

@@ -6,10 +6,10 @@ import scipy.linalg
 
 import oracles
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
+from kernattn._maps.chains import Chains
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
-from kernattn.ops.chains import Chains
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.spec import MapSpec
 
 CASES = [(kind, "float32") for kind in ("exp", "sincos", "cos", "relu", "exp_pair", None)]
 CASES += [("exp", dtype) for dtype in DTYPES[1:]]

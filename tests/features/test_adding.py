@@ -11,6 +11,7 @@ import pytest
 import kernattn as ka
 import laws
 from covering import turns
+from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._choose import table
@@ -19,7 +20,6 @@ from kernattn.features._exponential.positive import _exponential_moments
 from kernattn.features._spectral.spectra import ISOTROPIC, PRODUCT, has_normal_frequencies
 from kernattn.kernels import KERNELS
 from kernattn.kernels._stationary import Stationary
-from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.projections import NORM_LAWS, PROJECTIONS, Directed, Pair
 from laws import arrays
 

@@ -7,11 +7,11 @@ import pytest
 
 import kernattn as ka
 import laws
-from kernattn._dispatch import missing
+from kernattn._maps.chains import Chains
+from kernattn._sums.peaked import PeakedSum
 from kernattn.ops import OPS
-from kernattn.ops.chains import Chains
+from kernattn.ops.dispatch import missing
 from kernattn.ops.features.crossover import FASTER_ABOVE
-from kernattn.ops.peaked import PeakedSum
 from saved import reloaded
 from xp import to_numpy
 

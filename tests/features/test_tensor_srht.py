@@ -6,9 +6,9 @@ from scipy import sparse
 from scipy.linalg import hadamard as sylvester
 
 import kernattn as ka
-from kernattn._dispatch import Op, missing
 from kernattn.features._polynomial.sketches import tensor_srht
 from kernattn.features._polynomial.sketches.tensor_srht import FASTER_ABOVE
+from kernattn.ops.dispatch import Op, missing
 from laws import arrays
 from saved import reloaded
 from xp import dtype_name, to_numpy

@@ -11,7 +11,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn._files import lock
+from kernattn._runtime.files import lock
 from kernattn.features import _transform_file
 
 ROWS, D, M = 103, 3, 8

@@ -7,8 +7,8 @@ import numpy as np
 import kernattn as ka
 import maps
 from fuzz.rounds import fuzz
+from kernattn._sums.units import balanced
 from kernattn.errors import ParameterError
-from kernattn.ops.units import balanced
 
 SIZES = {"float16": (-7, 4), "float32": (-45, 38), "float64": (-323, 308)}
 POSITIVE = {

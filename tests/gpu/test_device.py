@@ -7,7 +7,7 @@ import kernattn as ka
 import laws
 import oracles
 from cuda_ops.cases import to64
-from kernattn._dispatch import missing
+from kernattn.ops.dispatch import missing
 from xp import Backend, Kind
 
 if missing("gpu") is not None:

@@ -6,8 +6,8 @@ from inspect import signature
 
 import pytest
 
-from kernattn._dispatch import missing
 from kernattn.ops import OPS
+from kernattn.ops.dispatch import missing
 
 if missing("gpu") is not None:
     pytest.skip(f"needs a GPU: {missing('gpu')}", allow_module_level=True)

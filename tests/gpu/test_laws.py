@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernattn._dispatch import missing
+from kernattn.ops.dispatch import missing
 
 if missing("gpu") is not None:
     pytest.skip(f"needs a GPU: {missing('gpu')}", allow_module_level=True)

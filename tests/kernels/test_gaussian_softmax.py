@@ -7,7 +7,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn._check import shown
+from kernattn._runtime.checks import shown
 from xp import NUMPY, dtype_name, to_numpy
 
 LENGTHSCALES = (0.7, 1.0, 1.5, 3.0)

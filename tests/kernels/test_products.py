@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn._dispatch import missing
-from kernattn._parallel import VARIABLE
+from kernattn._runtime.parallel import VARIABLE
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
+from kernattn.ops.dispatch import missing
 from kernattn.ops.pairwise_product import OP, cpu
 from kernels.test_families import FAMILIES
 from ops.test_pairwise import FORMS, formula

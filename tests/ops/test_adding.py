@@ -8,17 +8,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from kernattn import _dispatch, ops
+from kernattn import ops
 from kernattn._environment import describe
+from kernattn._maps.kinds import KINDS, Kind
+from kernattn._maps.spec import MapSpec
+from kernattn.ops import dispatch as _dispatch
 from kernattn.ops._cuda.sources import HEADERS
-from kernattn.ops.kinds import KINDS, Kind
-from kernattn.ops.spec import MapSpec
 
 FOLDER = Path(ops.__file__).parent
 ROWS = np.random.default_rng(1).standard_normal((30, 4))
 FILES = {
     "__init__": """
-from kernattn._dispatch import Op
+from kernattn.ops.dispatch import Op
 OP = Op("doubled", ("reference", "cpu"))
 """,
     "reference": """
@@ -34,7 +35,7 @@ def doubled(x):
     return out
 """,
     "loops": """
-from kernattn.ops._numba.compile import compiled
+from kernattn.ops._numba.codegen.compile import compiled
 @compiled
 def fill(x, out):
     for i in range(x.size):

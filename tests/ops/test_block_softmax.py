@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn._parallel import VARIABLE
+from kernattn._runtime.parallel import VARIABLE
 
 pytest.importorskip("numba")
 
+from kernattn._plans.plan import ALL, CAUSAL
 from kernattn.ops.block_softmax.cpu import block_softmax
-from kernattn.ops.plan import ALL, CAUSAL
 
 EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 SHAPES = [
@@ -81,7 +81,7 @@ def test_threads_change_nothing(monkeypatch):
     monkeypatch.setenv(VARIABLE, "1")
     alone, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
     monkeypatch.setenv(VARIABLE, "3")
-    monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", 0.0)
+    monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
     shared, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
     np.testing.assert_array_equal(alone, shared)
 

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernattn._parallel import VARIABLE
+from kernattn._plans.plan import ALL, CAUSAL
+from kernattn._runtime.parallel import VARIABLE
 from kernattn.ops.block_softmax import OP as FORWARD
 from kernattn.ops.block_softmax_vjp import OP
-from kernattn.ops.plan import ALL, CAUSAL
 from xp import numpy_dtype
 
 pytest.importorskip("numba")
@@ -124,7 +124,7 @@ def test_threads_change_nothing(monkeypatch):
     found = []
     for threads, worth in (("1", 1.0), ("3", 0.0)):
         monkeypatch.setenv(VARIABLE, threads)
-        monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", worth)
+        monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", worth)
         found.append(pulled(q, k, v, cotangent(q, k, v), 0.3, CAUSAL))
     for x, y in zip(found[0][:4], found[1][:4], strict=True):
         np.testing.assert_array_equal(x, y)

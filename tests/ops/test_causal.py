@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn._parallel import VARIABLE
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.parallel import VARIABLE
+from kernattn._sums.peaked import PeakedSum, empty
 from kernattn.ops.attend import reference as reference_attend
 from kernattn.ops.causal import reference as reference_causal
 from kernattn.ops.key_state import reference as reference_key_state
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.peaked import PeakedSum, empty
-from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.step import reference as reference_step
 from linear_ops import EPS, agree, dense, inputs, same_state, spec_of
 

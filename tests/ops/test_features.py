@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 import oracles
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec
 from kernattn.ops.features.reference import features, scaled
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.spec import MapSpec
 from laws import arrays
 from xp import dtype_name, to_numpy
 

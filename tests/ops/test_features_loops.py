@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 import oracles
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec
 from kernattn.ops.features import reference
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.spec import MapSpec
 
 pytest.importorskip("numba")
 
-from kernattn.ops._numba.stream import STREAMED
+from kernattn.ops._numba.tiles.stream import STREAMED
 from kernattn.ops.features.cpu import features
 
 EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}

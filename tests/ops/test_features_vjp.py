@@ -7,9 +7,9 @@ import pytest
 
 import kernattn as ka
 import maps
-from kernattn._parallel import VARIABLE
+from kernattn._maps.kinds import KINDS
+from kernattn._runtime.parallel import VARIABLE
 from kernattn.ops.features_vjp import OP
-from kernattn.ops.kinds import KINDS
 from linear_ops import spec_of
 from xp import numpy_dtype
 
@@ -106,7 +106,7 @@ def test_threads_and_layouts_change_nothing(monkeypatch):
     found = []
     for threads, worth in (("1", 1.0), ("3", 0.0)):
         monkeypatch.setenv(VARIABLE, threads)
-        monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", worth)
+        monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", worth)
         found.append(OP.implementation(x, "cpu")(x, spec, g, True))
         x, g = np.asfortranarray(x), np.asfortranarray(g)
         x.flags.writeable = g.flags.writeable = False

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn._dispatch import missing
-from kernattn._parallel import VARIABLE
+from kernattn._runtime.parallel import VARIABLE
+from kernattn.ops.dispatch import missing
 from kernattn.ops.pairwise import OP, reference
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, MANHATTAN, MATERN, POWER, SQUARED, Form
 from xp import KINDS, backends, to_numpy

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 import kernattn as ka
+from kernattn._plans.parts import dense, seen_of
+from kernattn._plans.plan import ALL, CAUSAL, cut_off
+from kernattn._plans.transposed import dense_from_keys, from_keys
 from kernattn.ops.block_softmax import OP as FORWARD
 from kernattn.ops.block_softmax_vjp import OP
-from kernattn.ops.parts import dense, seen_of
-from kernattn.ops.plan import ALL, CAUSAL, cut_off
-from kernattn.ops.transposed import dense_from_keys, from_keys
 from oracles import softmax_gradients
 
 N, DIM, WIDTH = 150, 8, 5

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernattn.ops.peaked import PeakedSum, empty
+from kernattn._sums.peaked import PeakedSum, empty
 from kernattn.ops.step import reference as reference_step
 from linear_ops import inputs, same_state, spec_of
 

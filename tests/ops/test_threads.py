@@ -5,8 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from kernattn._parallel import VARIABLE
-from kernattn.ops.spec import MapSpec
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.parallel import VARIABLE
 from processes import assert_fine
 from sharing import at_once
 
@@ -23,7 +23,7 @@ def inputs(seed, *shapes):
 
 def test_eight_threads_at_once(monkeypatch):
     monkeypatch.setenv(VARIABLE, "3")
-    monkeypatch.setattr("kernattn._parallel.WORTH_SHARING", 0.0)
+    monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
     omega = np.random.default_rng(0).standard_normal((16, 8)) * 8**-0.25
     spec = MapSpec("exp", omega, row_weights=np.full(8, -0.5 * 8**-0.5))
     cases = [inputs(i, (3, 150, 8), (3, 150, 8), (3, 150, 4)) for i in range(8)]
@@ -45,8 +45,8 @@ FORK = """
 import multiprocessing, warnings
 import numpy as np
 from kernattn.ops.causal.cpu import causal
-from kernattn.ops.spec import MapSpec
-import kernattn._parallel as parallel
+from kernattn._maps.spec import MapSpec
+import kernattn._runtime.parallel as parallel
 
 parallel.WORTH_SHARING = 0.0
 spec = MapSpec("elu1")

@@ -67,7 +67,7 @@ def test_the_clock_stands_still_while_loops_are_compiled(tmp_path, monkeypatch):
         _cells.teller.end()
         return dice.trial(cell, rng)
 
-    for module in ("kernattn._compiling", "kernattn.studies._cells"):
+    for module in ("kernattn._runtime.compiling", "kernattn.studies._cells"):
         monkeypatch.setattr(f"{module}.perf_counter", lambda: now)
     monkeypatch.setattr(_cells.teller, "seconds", 0.0)
     sweep = replace(dice.cast(faces=(6,), dice=(3,)), trial=trial)
@@ -103,7 +103,7 @@ def test_without_numba_nothing_is_prepared(monkeypatch):
 
 NOTHING_COMPILES = """
 import numpy as np
-from kernattn.ops._numba.compile import Loop
+from kernattn.ops._numba.codegen.compile import Loop
 from kernattn.studies import PRESETS
 from kernattn.studies._worker import found
 

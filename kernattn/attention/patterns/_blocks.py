@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._check import positive_integer, shown
-from kernattn._random import RNG, generator
+from kernattn._runtime.checks import positive_integer, shown
+from kernattn._runtime.random import RNG, generator
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Integers, Intervals, whole_number
 from kernattn.errors import ParameterError
-
-__all__ = ["bigbird", "block_permutation", "image_1d"]
 
 
 def _blocks(n: int, length: int, block: int) -> tuple[Integers, Integers]:

@@ -10,13 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._check import one_of, shown
+from kernattn._runtime.checks import one_of, shown
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Intervals, rows_at, whole_number, whole_rows
 from kernattn.errors import ParameterError
-
-__all__ = ["axial", "image_2d", "neighborhood"]
 
 
 @dataclass(frozen=True)

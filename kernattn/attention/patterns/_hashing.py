@@ -9,17 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, check_floating, namespace, on_host
-from kernattn._check import positive_integer
+from kernattn._arrays.namespaces import Array, check_floating, namespace, on_host
+from kernattn._plans.intervals import part_of
+from kernattn._plans.parts import SIDE, Part, frozen, packed, visits_of
+from kernattn._plans.plan import Plan
+from kernattn._runtime.checks import positive_integer
 from kernattn.attention._check import check_arrays
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._intervals import Integers, Sees
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.ops.intervals import part_of
-from kernattn.ops.parts import SIDE, Part, frozen, packed, visits_of
-from kernattn.ops.plan import Plan
-
-__all__ = ["LSH", "lsh"]
 
 Words = NDArray[np.uint64]
 

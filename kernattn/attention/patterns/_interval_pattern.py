@@ -7,11 +7,9 @@ from abc import abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._plans.parts import Part, Tokens
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._intervals import Head, Integers, Intervals, Sees, part_from
-from kernattn.ops.parts import Part, Tokens
-
-__all__ = ["IntervalPattern"]
 
 
 class IntervalPattern(Pattern):

@@ -8,21 +8,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._check import MOST, shown
+from kernattn._plans.intervals import part_of, upto
+from kernattn._plans.parts import Part, Tokens
+from kernattn._runtime.checks import MOST, shown
 from kernattn.errors import ParameterError
-from kernattn.ops.intervals import part_of, upto
-from kernattn.ops.parts import Part, Tokens
-
-__all__ = [
-    "Head",
-    "Integers",
-    "Intervals",
-    "Sees",
-    "part_from",
-    "rows_at",
-    "whole_number",
-    "whole_rows",
-]
 
 Integers: TypeAlias = NDArray[np.int64]
 

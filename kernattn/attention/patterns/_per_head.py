@@ -6,13 +6,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from kernattn._check import instance_of, shown
+from kernattn._plans.parts import Part
+from kernattn._runtime.checks import instance_of, shown
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._intervals import Intervals, Sees
 from kernattn.errors import ParameterError
-from kernattn.ops.parts import Part
-
-__all__ = ["PerHead", "per_head"]
 
 T = TypeVar("T")
 

@@ -7,13 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._check import shown
+from kernattn._runtime.checks import shown
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Intervals, rows_at, whole_number, whole_rows
 from kernattn.errors import ParameterError
-
-__all__ = ["documents", "prefix", "sinks"]
 
 
 @dataclass(frozen=True)

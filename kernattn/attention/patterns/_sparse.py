@@ -6,14 +6,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernattn._check import shown
+from kernattn._runtime.checks import shown
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Intervals, rows_at, whole_number, whole_rows
 from kernattn.attention.patterns._windows import LONG, by_residue
 from kernattn.errors import ParameterError
-
-__all__ = ["fixed", "strided"]
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,6 @@ from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Integers, Intervals, rows_at, whole_number, whole_rows
 
-__all__ = ["by_residue", "local"]
-
 LONG = 64
 """Tokens of a residue from which on tiles begin with it."""
 

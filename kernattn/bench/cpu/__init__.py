@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kernattn._fork import imported as _imported
+from kernattn._runtime.fork import imported as _imported
 
 if TYPE_CHECKING:
     from kernattn.bench.cpu._clock import HostClock

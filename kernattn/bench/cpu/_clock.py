@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from time import perf_counter, process_time, sleep
 
-from kernattn._parallel import threads
+from kernattn._runtime.parallel import threads
 from kernattn.bench._races import Call
-
-__all__ = ["HostClock"]
 
 SETTLE = 0.05  # seconds between turns: the threads of BLAS and OpenMP go on spinning after a call, on everyone's cores
 WAKE = 0.02  # seconds of uncounted calls: cores that slept are slow, or share what they should not, for milliseconds

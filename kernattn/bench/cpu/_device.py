@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from platform import python_version
 
-from kernattn._parallel import threads
+from kernattn._runtime.parallel import threads
 from kernattn.bench._races import Clock
 from kernattn.bench._rows import Device, Row
 from kernattn.bench._sizes import Sizes
@@ -13,9 +13,7 @@ from kernattn.bench._tables import Column, machine, milliseconds, number, over, 
 from kernattn.bench.cpu._cases import CASES
 from kernattn.bench.cpu._clock import HostClock
 from kernattn.bench.cpu._rates import gauges
-from kernattn.ops._numba.registers import VECTOR
-
-__all__ = ["DEVICE"]
+from kernattn.ops._numba.codegen.registers import VECTOR
 
 
 def _facts(clock: Clock) -> Row:

@@ -7,11 +7,9 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.bench._races import Call
 from kernattn.bench.cpu._peers import torch_of
-
-__all__ = ["torch_sketch", "torch_waves"]
 
 WAVES, SKETCHES = 128, 64  # rows of a block
 

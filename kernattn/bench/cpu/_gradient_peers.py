@@ -12,12 +12,10 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, NamedTuple, cast
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.bench._races import Call
 from kernattn.bench._torch import CHUNK, projection
 from kernattn.bench.cpu._peers import torch_of
-
-__all__ = ["torch_autograd", "torch_batched_by_hand", "torch_loop_by_hand", "torch_softmax_gradients"]
 
 SPAN = 256  # tokens of all heads whose chunks are taken at once by hand
 

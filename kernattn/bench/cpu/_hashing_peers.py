@@ -9,8 +9,6 @@ from typing import Any, cast
 from kernattn.bench._races import Call
 from kernattn.bench.cpu._peers import fused, torch_of
 
-__all__ = ["reformer"]
-
 
 def reformer(x: Any, v: Any, rounds: int, chunk: int, again: bool) -> Call:
     """Attention of reformer-pytorch, with rotations of its own in each call; pairs of several rounds count `again`.

@@ -13,19 +13,9 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernattn._parallel import threads
+from kernattn._runtime.parallel import threads
 from kernattn.bench._races import Call
 from kernattn.bench.cpu._peers import have, torch_of
-
-__all__ = [
-    "gaussian",
-    "gaussian_matrix",
-    "gaussian_product",
-    "gaussian_products",
-    "gaussian_sum",
-    "laplacian",
-    "polynomial",
-]
 
 BLOCK = 256  # rows of a block of products
 TILES = {8: (256, 512), 512: (512, 1024)}  # rows and columns of a block that is multiplied, by the number of axes

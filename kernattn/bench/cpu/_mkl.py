@@ -5,8 +5,6 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
-__all__ = ["fastest_mkl"]
-
 _SOURCE = "int mkl_serv_intel_cpu_true(void) { return 1; }\n"
 
 

@@ -17,7 +17,7 @@ from tempfile import TemporaryDirectory
 from time import perf_counter
 from typing import Any
 
-from kernattn._files import replace_bytes, replace_text
+from kernattn._runtime.files import replace_bytes, replace_text
 from kernattn.bench._tables import Column, table, word
 from kernattn.bench.cpu._generate.races import GENERATION
 from kernattn.bench.cpu._mkl import fastest_mkl
@@ -28,8 +28,6 @@ from kernattn.bench.cpu._start import START
 from kernattn.bench.cpu._stream import STREAM
 from kernattn.bench.cpu._targets import columns, reached
 from kernattn.errors import KernattnError, ParameterError
-
-__all__ = ["make_page"]
 
 Result = dict[str, Any]
 

@@ -10,8 +10,6 @@ from typing import Any, cast
 from kernattn.bench._races import Call
 from kernattn.bench.cpu._peers import fused, torch_of
 
-__all__ = ["bigbird_hf", "flex", "local_attention", "longformer_hf", "sdpa_in_chunks", "sdpa_with_mask"]
-
 CHUNK = 64  # queries: more are slower at a window of 256
 
 

@@ -15,29 +15,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._parallel import threads
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.parallel import threads
 from kernattn.bench._races import Call
 from kernattn.bench._torch import CHUNK, bidirectional, chunked, projection, whole
-
-__all__ = [
-    "compiles",
-    "elu1",
-    "fused",
-    "have",
-    "limit_blas",
-    "performer",
-    "performer_maps_and_chunks",
-    "torch_chunked",
-    "torch_compiled",
-    "torch_lean_all",
-    "torch_lean_elu1",
-    "torch_lean_favor",
-    "torch_of",
-    "torch_quadratic",
-    "torch_softmax",
-    "weighted",
-]
 
 LEAN = 32  # tokens of a chunk of the causal lean loop
 SPAN = 256  # tokens whose elu + 1 it takes at once

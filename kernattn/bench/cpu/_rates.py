@@ -9,18 +9,16 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import share, threads
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.parallel import share, threads
 from kernattn.bench._rates import Gauge, Work
 from kernattn.bench._sizes import Sizes
-from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.elementary import decayed
-from kernattn.ops._numba.layout import room
-from kernattn.ops._numba.products import FULL, product
-from kernattn.ops._numba.registers import lanes
-from kernattn.ops._numba.vectors import load, store
-
-__all__ = ["gauges"]
+from kernattn.ops._numba.codegen.compile import compiled
+from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import load, store
+from kernattn.ops._numba.tiles.layout import room
+from kernattn.ops._numba.tiles.products import FULL, product
 
 TILE = 64
 LOOPS = 400

@@ -11,9 +11,7 @@ from kernattn.bench.cpu._cases.decoding import DECODERS
 from kernattn.bench.cpu._cases.gradients import GRADIENTS
 from kernattn.bench.cpu._cases.libraries import LIBRARIES
 from kernattn.bench.cpu._cases.patterns import PATTERNS
-from kernattn.ops._numba.registers import VECTOR
-
-__all__ = ["PARTS", "Run", "held_to_avx2", "unheld"]
+from kernattn.ops._numba.codegen.registers import VECTOR
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn._extras import require
-from kernattn._files import replacing
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.extras import require
+from kernattn._runtime.files import replacing
 from kernattn.attention import causal_linear_attention, softmax_attention
 from kernattn.bench._races import race
 from kernattn.bench._rows import Row
@@ -21,8 +21,6 @@ from kernattn.bench.cpu._clock import HostClock
 from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.studies._palette import series
-
-__all__ = ["SCALING", "draw", "figure_of", "save", "scaling", "scaling_figure"]
 
 SCALING = (
     word("method", "method"),

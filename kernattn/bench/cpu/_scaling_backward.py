@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
 from kernattn._gradients import vjp
 from kernattn.attention import causal_linear_attention, softmax_attention
 from kernattn.bench._races import race
@@ -21,8 +21,6 @@ from kernattn.bench.cpu._scaling import draw, figure_of, save
 from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.studies._palette import GREY
-
-__all__ = ["SCALING_BACKWARD", "scaling_backward", "scaling_backward_figure", "slope"]
 
 SCALING_BACKWARD = (
     word("method", "method"),

@@ -12,8 +12,6 @@ from typing import Any
 
 from kernattn.bench._tables import number, word
 
-__all__ = ["START", "start"]
-
 START = (word("a new process", "what"), number("seconds", "seconds", ".2f"))
 
 IMPORT = "import kernattn as ka"

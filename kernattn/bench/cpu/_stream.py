@@ -16,14 +16,12 @@ from typing import Any
 import numpy as np
 from numpy.lib.format import header_data_from_array_1_0, write_array_header_1_0
 
-from kernattn._array import Array
-from kernattn._parallel import threads
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.parallel import threads
 from kernattn.bench._tables import Column, number, word
 from kernattn.features import random_features
 from kernattn.kernels import Gaussian
 from kernattn.solvers import Moments, accumulate, moments
-
-__all__ = ["STREAM", "stream"]
 
 STREAM = (
     word("rows", "rows", right=True),

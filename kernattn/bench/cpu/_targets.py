@@ -10,8 +10,6 @@ from typing import Any
 from kernattn.bench._rows import Row
 from kernattn.bench._tables import Column, impossible, word
 
-__all__ = ["TARGETS", "Target", "columns", "reached"]
-
 _SDPA, _LOOP = "torch's scaled_dot_product_attention", "torch, lean loop"
 
 

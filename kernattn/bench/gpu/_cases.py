@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
 from kernattn.attention import causal_linear_attention, initial_state, linear_attention_step, softmax_attention
 from kernattn.bench._races import Call
 from kernattn.bench._rates import Work
@@ -21,8 +21,6 @@ from kernattn.bench.gpu._clock import captured
 from kernattn.bench.gpu._products import numpy_dtype
 from kernattn.features import FeatureMap, elu1, random_features
 from kernattn.kernels import Gaussian, Softmax
-
-__all__ = ["CASES"]
 
 WIDE = 1024  # dimension of the rows of the case hadamard
 

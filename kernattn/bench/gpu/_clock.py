@@ -8,8 +8,6 @@ from typing import Any
 
 from kernattn.bench._races import Call
 
-__all__ = ["EventClock", "captured"]
-
 
 class EventClock:
     """Seconds between events of the device."""

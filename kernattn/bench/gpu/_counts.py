@@ -5,16 +5,6 @@ from __future__ import annotations
 from kernattn.bench._rates import Work
 from kernattn.bench._sizes import Sizes
 
-__all__ = [
-    "attention_work",
-    "causal_work",
-    "features_work",
-    "gemm_work",
-    "hadamard_work",
-    "sets_to_pass_the_cache",
-    "step_work",
-]
-
 MOST_SETS = 64  # of inputs that a pass cycles through
 
 

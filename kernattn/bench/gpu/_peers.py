@@ -9,20 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64
 from kernattn.bench._torch import CHUNK, projection
 from kernattn.bench.gpu._products import matmul
-
-__all__ = [
-    "cupy_chunked",
-    "cupy_features",
-    "fla_chunk",
-    "has_fla",
-    "tensors",
-    "torch_features",
-    "torch_of",
-    "torch_step",
-]
 
 Call = Callable[..., Any]
 

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
 from kernattn.bench._rates import Gauge, Work
 from kernattn.bench._sizes import Sizes
 from kernattn.bench.gpu._counts import gemm_work
-
-__all__ = ["gauges", "matmul", "numpy_dtype"]
 
 # cudaDataType, cublasComputeType and the scalar's type
 TYPES = {

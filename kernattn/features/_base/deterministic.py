@@ -6,17 +6,15 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, namespace
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, namespace
+from kernattn._maps.spec import ScaledFeatures
+from kernattn._runtime.random import RNG
+from kernattn._sums.peaked import finite
+from kernattn._sums.units import balanced, multiplied
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import check_pairs
 from kernattn.features._moments.tails import Tails
-from kernattn.ops.peaked import finite
-from kernattn.ops.spec import ScaledFeatures
-from kernattn.ops.units import balanced, multiplied
-
-__all__ = ["DeterministicMap", "ExactMap"]
 
 
 class DeterministicMap(FeatureMap):

@@ -6,24 +6,22 @@ from abc import ABC, abstractmethod
 from os import PathLike
 from typing import Any, Self, final
 
-from kernattn import _graphs
-from kernattn._array import Array, Float64, check_floating, namespace, without_flags
-from kernattn._check import MOST, positive_integer, summary
-from kernattn._fork import imported
-from kernattn._forms import Forms, form_of
-from kernattn._graphs import in_a_graph, traced_as
-from kernattn._lazy import lazy, without_lazy
-from kernattn._random import RNG
+from kernattn._arrays import graphs as _graphs
+from kernattn._arrays.forms import Forms, form_of
+from kernattn._arrays.graphs import in_a_graph, traced_as
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, without_flags
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import MOST, positive_integer, summary
+from kernattn._runtime.fork import imported
+from kernattn._runtime.lazy import lazy, without_lazy
+from kernattn._runtime.random import RNG
+from kernattn._sums.units import multiplied
 from kernattn.errors import DTypeError, EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
 from kernattn.features._moments.pairs import beyond, flat_pairs
 from kernattn.features._moments.tails import Tails
 from kernattn.features._record import fingerprint, save
 from kernattn.ops.features import OP, scaled
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import multiplied
-
-__all__ = ["FeatureMap", "SpecMap", "check_number"]
 
 
 class FeatureMap(ABC):

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import positive_integer, shown
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import positive_integer, shown
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.factory import random_features
@@ -30,8 +30,6 @@ from kernattn.kernels import (
 )
 from kernattn.projections import PROJECTIONS, Projection, resolve
 from kernattn.projections._coupling import COUPLED_NORMS
-
-__all__ = ["Combination", "combinations"]
 
 REPRESENTATIVES: dict[type[Kernel], tuple[Kernel, ...]] = {  # of kernels whose default does not stand for all
     ArcCosine: (ArcCosine(0), ArcCosine(1), ArcCosine(2)),

@@ -8,15 +8,13 @@ from typing import Any, NamedTuple, final
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._data import Data
 from kernattn.features._spectral.spectra import check_normal
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
-
-__all__ = ["Estimator", "Request"]
 
 
 class Request(NamedTuple):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array
-from kernattn._check import boolean, positive_integer, shown
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import boolean, positive_integer, shown
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
@@ -14,8 +14,6 @@ from kernattn.features._choose.spectral import objective_of
 from kernattn.features._data import checked
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
-
-__all__ = ["random_features"]
 
 
 def random_features(

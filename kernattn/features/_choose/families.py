@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._check import instance_of, shown
+from kernattn._runtime.checks import instance_of, shown
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
@@ -19,8 +19,6 @@ from kernattn.features._data import Data, check_size
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
 from kernattn.features._spectral.spectra import check_axes, check_spectrum, is_convolution
 from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial, Product, Scaled, Sech, SkewedChi2, Sum
-
-__all__ = ["FAMILIES", "Family", "by_rows", "check_kernel", "estimators", "make"]
 
 
 class Family(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._random import generator
+from kernattn._runtime.random import generator
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
@@ -14,8 +14,6 @@ from kernattn.features._data import Data, sampled_pairs
 from kernattn.features._polynomial.inputs import pair_sums
 from kernattn.features._polynomial.monomials import Polynomial
 from kernattn.projections import resolve
-
-__all__ = ["polynomial_features"]
 
 
 def polynomial_features(request: Request) -> FeatureMap:

@@ -7,14 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.errors import NoClosedForm
 from kernattn.features._choose.targets import Target, geometric_mean
 from kernattn.features._moments.pairs import beyond
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.projections import Iid
-
-__all__ = ["Prediction", "predict"]
 
 
 class Prediction(NamedTuple):

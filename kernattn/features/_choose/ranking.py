@@ -11,8 +11,6 @@ from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.targets import Target
 from kernattn.features._moments.pairs import beyond
 
-__all__ = ["Measurement", "measure"]
-
 STUDENT = 2.365  # 97.5 % quantile of Student's t with REDRAWS - 1 = 7 degrees of freedom
 MOST = 1e300  # stands for a squared error that is not finite
 

@@ -8,9 +8,9 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn._check import boolean, positive_integer, shown
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import boolean, positive_integer, shown
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel
@@ -25,8 +25,6 @@ from kernattn.features._moments.pairs import beyond
 from kernattn.features._spectral.spectra import check_spectrum
 from kernattn.kernels import Kernel
 from kernattn.projections import PROJECTIONS, Projection, resolve
-
-__all__ = ["Choice", "Recommendation", "recommend"]
 
 _OF_IID = "; predicted for iid frequencies"
 

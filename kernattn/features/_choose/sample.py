@@ -8,11 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._data import Data, checked_data
-
-__all__ = ["REDRAWS", "Sample", "checked_values", "drawn_sample", "redraw_seeds"]
 
 QUERIES, KEYS = 64, 512  # rows at most
 REDRAWS = 8

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from typing import Any
 
-from kernattn._check import check_room, one_of
+from kernattn._runtime.checks import check_room, one_of
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
@@ -17,8 +17,6 @@ from kernattn.features._choose.targets import TARGETS
 from kernattn.features._spectral.spectra import spectrum
 from kernattn.kernels import Kernel
 from kernattn.projections import NORM_LAWS, Projection
-
-__all__ = ["candidates", "objective_of", "spectral_estimators", "spectral_features"]
 
 ROW = 64  # bytes that a frequency takes at least: its norm, its phase, its place among the others
 

@@ -29,8 +29,6 @@ from kernattn.features._spectral.trigonometric import Phase, Trigonometric
 from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel
 from kernattn.kernels import Polynomial as PolynomialKernel
 
-__all__ = ["ESTIMATORS", "draw", "rows_of"]
-
 
 def _only(kind: type[Kernel]) -> Callable[[Kernel], bool]:
     return lambda kernel: isinstance(kernel, kind)

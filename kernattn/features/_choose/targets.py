@@ -12,15 +12,13 @@ from typing import NamedTuple, final
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._lazy import lazy
+from kernattn._arrays.namespaces import Float64
+from kernattn._maps.spec import ScaledFeatures
+from kernattn._runtime.lazy import lazy
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.sample import Sample
 from kernattn.features._moments.pairs import beyond
 from kernattn.kernels import Kernel
-from kernattn.ops.spec import ScaledFeatures
-
-__all__ = ["TARGETS", "Measured", "Target", "geometric_mean"]
 
 ROUNDING = 1e-26  # squared relative error that sums of this size may leave
 TINY = 1e-250

@@ -15,16 +15,14 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, namespace
-from kernattn._check import instance_of, shown
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, Float64, namespace
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import instance_of, shown
+from kernattn._runtime.random import RNG, generator
+from kernattn._sums.units import balanced
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap, check_number
 from kernattn.features._moments.bounds import Terms
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import balanced
-
-__all__ = ["Composite", "is_per_feature"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -14,8 +14,6 @@ from kernattn.features._composite.products import Tensor
 from kernattn.features._composite.sums import Concatenated
 from kernattn.kernels import Kernel, Product, Scaled, Sum
 
-__all__ = ["composite_features"]
-
 
 def composite_features(
     kernel: Sum | Product | Scaled,

@@ -6,19 +6,17 @@ from dataclasses import dataclass, replace
 from math import log
 from typing import Self, final
 
-from kernattn._array import Array, Float64
-from kernattn._check import instance_of, moderate_number
-from kernattn._lazy import lazy
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Array, Float64
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import instance_of, moderate_number
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.random import RNG
+from kernattn._sums.units import BAND, balanced
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import is_per_feature
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import beyond
 from kernattn.features._moments.tails import Tails
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import BAND, balanced
-
-__all__ = ["Multiple", "multiple"]
 
 
 @final

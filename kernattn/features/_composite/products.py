@@ -10,14 +10,12 @@ from operator import add, mul
 from types import ModuleType
 from typing import Any, final
 
-from kernattn._array import Array, Float64, like, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, like, namespace, to_numpy64
+from kernattn._maps.spec import ScaledFeatures
+from kernattn._sums.units import balanced
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import Composite
 from kernattn.features._moments.pairs import beyond, gap, spread
-from kernattn.ops.spec import ScaledFeatures
-from kernattn.ops.units import balanced
-
-__all__ = ["Tensor", "tensor"]
 
 
 @final

@@ -9,14 +9,12 @@ from operator import add
 from types import ModuleType
 from typing import Any, final
 
-from kernattn._array import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64
+from kernattn._maps.spec import ScaledFeatures
+from kernattn._sums.peaked import finite
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._composite.base import Composite, is_per_feature
 from kernattn.features._moments.pairs import beyond
-from kernattn.ops.peaked import finite
-from kernattn.ops.spec import ScaledFeatures
-
-__all__ = ["Concatenated", "concatenate"]
 
 
 @final

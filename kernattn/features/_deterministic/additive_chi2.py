@@ -8,16 +8,14 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, like, namespace, zeros
-from kernattn._check import finite_number, positive_integer
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, like, namespace, zeros
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import finite_number, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import beyond, gap, host_pairs
 from kernattn.kernels import AdditiveChi2
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["AdditiveChi2Features"]
 
 INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}  # Vedaldi and Zisserman, section 5
 MOST = 1024  # samples: then the bias is that of rounding

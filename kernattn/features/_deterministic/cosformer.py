@@ -6,13 +6,11 @@ from dataclasses import dataclass
 from math import pi
 from typing import final
 
-from kernattn._array import Array, accumulation_dtype, namespace, zeros
-from kernattn._check import positive_integer
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import positive_integer
 from kernattn.errors import ShapeError
 from kernattn.features._base.deterministic import ExactMap
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["Cosformer", "cosformer"]
 
 
 @final

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import final
 
-from kernattn._check import one_of
-from kernattn._lazy import lazy
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.checks import one_of
+from kernattn._runtime.lazy import lazy
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._base.map import SpecMap
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["Elementwise", "elu1", "exp", "relu"]
 
 FUNCTIONS = ("elu1", "exp", "relu")
 

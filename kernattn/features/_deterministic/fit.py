@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import linalg
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import linalg
 from kernattn.features._data import sampled_pairs
-
-__all__ = ["fitted", "nonnegative"]
 
 ROUNDING = 1e-13  # of the largest weight
 RIDGE, GAIN = 1e-12, 1e-9  # of the squared length of the values to fit

@@ -7,9 +7,10 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, constant, frozen, like, namespace
-from kernattn._check import host_array, instance_of, one_of, positive_integer, shown
-from kernattn._lazy import lazy
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, frozen, like, namespace
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import host_array, instance_of, one_of, positive_integer, shown
+from kernattn._runtime.lazy import lazy
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.features._data import check_size, checked_data
@@ -19,9 +20,6 @@ from kernattn.features._moments.pairs import beyond, gap, host_pairs
 from kernattn.features._spectral.spectra import has_normal_frequencies
 from kernattn.kernels import Kernel
 from kernattn.ops.features.reference import scaled
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["RULES", "Quadrature", "quadrature"]
 
 LEVELS = 100  # Gauss-Hermite nodes of more than 100 points leave the range in which NumPy tested them
 FITTED_NODES = 2**10  # the most that are made where weights are fitted

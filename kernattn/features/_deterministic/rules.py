@@ -7,9 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
-
-__all__ = ["BY_NAME", "NODES", "Rule", "folded"]
+from kernattn._arrays.namespaces import Float64
 
 NODES = 2**18  # the most that are made
 ROUNDING = 1e-13  # of the largest weight: what is left of weights that cancel

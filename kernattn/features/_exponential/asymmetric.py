@@ -7,10 +7,11 @@ from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, frozen, like
-from kernattn._check import host_array, instance_of, shown
-from kernattn._lazy import lazy
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Array, Float64, frozen, like
+from kernattn._maps.spec import MapSpec, RowForm, ScaledFeatures
+from kernattn._runtime.checks import host_array, instance_of, shown
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.random import RNG
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._exponential.dense import DenseExponential, tilts
@@ -20,10 +21,7 @@ from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.map import IMMENSE, check_exponential
 from kernattn.kernels import Kernel, Softmax
 from kernattn.ops.features import scaled
-from kernattn.ops.spec import MapSpec, RowForm, ScaledFeatures
 from kernattn.projections import Projection
-
-__all__ = ["AsymmetricExponential", "Balance", "balance"]
 
 
 class Balance(NamedTuple):

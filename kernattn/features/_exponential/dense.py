@@ -7,9 +7,10 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Float64, frozen
-from kernattn._check import host_array, shown
-from kernattn._lazy import lazy
+from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.checks import host_array, shown
+from kernattn._runtime.lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._data import check_size, checked_data
 from kernattn.features._moments.moments import Moments
@@ -17,10 +18,7 @@ from kernattn.features._moments.sums import exponential_products
 from kernattn.features._moments.tails import squared_skewness_of_logs
 from kernattn.features._spectral.map import RandomFeatureMap, check_exponential
 from kernattn.features._spectral.spectra import check_normal
-from kernattn.ops.spec import MapSpec
 from kernattn.projections import Pair
-
-__all__ = ["DenseExponential", "optimal_tilts", "tilts"]
 
 ALIKE = 1e-12  # of tilts: as far apart as rounding leaves those of one number
 

@@ -8,20 +8,18 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import HUGE, finite_number, shown
-from kernattn._lazy import lazy
+from kernattn._arrays.namespaces import Float64
+from kernattn._maps.chains import Chains
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.checks import HUGE, finite_number, shown
+from kernattn._runtime.lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._moments.moments import Moments, of_even_terms
 from kernattn.features._moments.sums import cosine_products, exponential_products
 from kernattn.features._moments.tails import squared_skewness, squared_skewness_of_logs
 from kernattn.features._spectral.map import RandomFeatureMap, check_exponential
-from kernattn.ops.chains import Chains
-from kernattn.ops.spec import MapSpec
 from kernattn.projections import NORM_LAWS, Pair
 from kernattn.projections._cut import cut_log_moment
-
-__all__ = ["Hyperbolic", "OptimalPositive", "Positive", "optimal_tilt"]
 
 LEAST_SUM = 0.03  # |x + y| below which cosh u is 1 + u^2 / 2 up to rounding, whose skewness no size changes
 

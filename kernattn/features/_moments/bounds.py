@@ -17,12 +17,10 @@ from typing import final
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import finite_number, positive_number
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import finite_number, positive_number
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.projections import Pair, Projection
-
-__all__ = ["Terms", "certified_number", "check_request", "of_frequencies"]
 
 MOST = 2**53  # terms
 HOPELESS = (

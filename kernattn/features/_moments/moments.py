@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.projections import Pair
-
-__all__ = ["Moments", "of_even_terms", "times_exp"]
 
 
 class Moments(NamedTuple):

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import special
-
-__all__ = ["REACH", "orthogonal_cross"]
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import special
 
 REACH = 40.0  # of |a|^2 and |b|^2, up to which the series below is right to about 1e-8 of e^((|a|^2 + |b|^2) / 2)
 TERMS, DEPTH = 96, 32

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, Float64, check_floating, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ShapeError
-
-__all__ = ["beyond", "check_pairs", "flat_pairs", "gap", "host_pairs", "spread", "together"]
 
 beyond = np.errstate(over="ignore", under="ignore", invalid="ignore", divide="ignore")
 """Closed forms are infinite where they are beyond the floats, without a warning."""

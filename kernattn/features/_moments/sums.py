@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Float64
-
-__all__ = ["cosine_products", "exponential_products"]
+from kernattn._arrays.namespaces import Float64
 
 
 def exponential_products(s: Float64, row: Float64, tilt: Float64) -> tuple[Float64, Float64]:

@@ -7,10 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.features._moments.pairs import beyond
-
-__all__ = ["Tails", "squared_skewness", "squared_skewness_of_logs"]
 
 
 class Tails(NamedTuple):

@@ -9,10 +9,13 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, like, namespace
-from kernattn._check import instance_of, positive_integer
-from kernattn._lazy import lazy
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, like, namespace
+from kernattn._maps.chains import Chains
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import instance_of, positive_integer
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.random import RNG, generator
+from kernattn._sums.units import nearer
 from kernattn.errors import NoClosedForm
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
@@ -21,13 +24,8 @@ from kernattn.features._spectral.map import check_frequencies
 from kernattn.kernels import ArcCosine
 from kernattn.kernels._arccosine import arccosine
 from kernattn.kernels._rows import checked_rows
-from kernattn.ops.chains import Chains
 from kernattn.ops.features import projected, scaled
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import nearer
 from kernattn.projections import NORM_LAWS, Pair, Projection
-
-__all__ = ["ArcCosineFeatures"]
 
 
 @final

@@ -10,21 +10,19 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, anywhere, frozen, namespace
-from kernattn._check import moderate_number, positive_integer, shown
-from kernattn._lazy import lazy
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, anywhere, frozen, namespace
+from kernattn._maps.chains import Chains
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import moderate_number, positive_integer, shown
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.random import RNG, generator
+from kernattn._sums.units import held, nearer, restored
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._spectral.map import check_frequencies
-from kernattn.ops.chains import Chains
 from kernattn.ops.features import projected, scaled
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import held, nearer, restored
 from kernattn.projections import Projection, resolve
-
-__all__ = ["FUNCTIONS", "ROW_FACTORS", "Generalized", "generalized"]
 
 Function = str | Callable[[Array], Array]
 

@@ -8,15 +8,13 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, accumulation_dtype, anywhere, check_floating, namespace
-from kernattn._check import instance_of, positive_integer, shown
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, check_floating, namespace
+from kernattn._maps.spec import ScaledFeatures
+from kernattn._runtime.checks import instance_of, positive_integer, shown
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.kernels import Kernel
-from kernattn.ops.spec import ScaledFeatures
-
-__all__ = ["FromFunction", "from_function"]
 
 Function = Callable[[Array], Array]
 

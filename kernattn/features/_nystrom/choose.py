@@ -9,9 +9,9 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
-from kernattn._check import finite_number, instance_of, positive_integer, shown
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
+from kernattn._runtime.checks import finite_number, instance_of, positive_integer, shown
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
 from kernattn.features._data import checked_data
 from kernattn.features._nystrom.gram import Gram, prefix_residuals
@@ -19,8 +19,6 @@ from kernattn.features._nystrom.landmarks import kmeans, leverage, minibatch_kme
 from kernattn.features._nystrom.map import Nystrom
 from kernattn.features._nystrom.pivots import Pivots, greedy, rpcholesky
 from kernattn.kernels import Kernel
-
-__all__ = ["LANDMARKS", "nystrom"]
 
 _CENTRES: dict[str, Callable[[Float64, int, np.random.Generator], Float64]] = {
     "kmeans": kmeans,

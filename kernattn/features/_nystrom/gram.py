@@ -8,11 +8,9 @@ from typing import Any, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
-from kernattn._scipy import linalg
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import linalg
 from kernattn.kernels import Kernel
-
-__all__ = ["Gram", "prefix_residuals"]
 
 BLOCK = 1024  # rows of data at a time
 

@@ -8,11 +8,9 @@ from warnings import catch_warnings, simplefilter
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
-from kernattn._scipy import cluster
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import cluster
 from kernattn.features._nystrom.gram import BLOCK, Gram
-
-__all__ = ["kmeans", "leverage", "minibatch_kmeans", "uniform"]
 
 ROUNDS = 20  # of Lloyd's algorithm
 PASSES = 3  # over the data in batches

@@ -9,7 +9,7 @@ from typing import Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import (
+from kernattn._arrays.namespaces import (
     Array,
     Float64,
     accumulation_dtype,
@@ -22,19 +22,17 @@ from kernattn._array import (
     to_numpy64,
     zeros,
 )
-from kernattn._check import finite_number, host_array, host_form, instance_of, positive_integer
-from kernattn._lazy import lazy
-from kernattn._random import RNG
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import finite_number, host_array, host_form, instance_of, positive_integer
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.random import RNG
+from kernattn._sums.units import balanced, multiplied
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.pairs import beyond, gap, host_pairs
 from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
 from kernattn.ops.features import OP
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import balanced, multiplied
-
-__all__ = ["Nystrom"]
 
 MODERATE = 64  # octaves of a root that float32 holds beside smaller ones
 

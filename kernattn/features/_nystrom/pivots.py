@@ -7,11 +7,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
-from kernattn._scipy import linalg
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import linalg
 from kernattn.features._nystrom.gram import Gram
-
-__all__ = ["Pivots", "greedy", "rpcholesky"]
 
 BLOCK = 64  # proposals a round
 EXHAUSTED = 1e-13  # of the trace: what is left is rounding

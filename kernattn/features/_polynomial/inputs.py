@@ -9,13 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
-from kernattn._scipy import sparse
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace
+from kernattn._runtime.lazy_scipy import sparse
+from kernattn._sums.units import in_units, nearer
 from kernattn.features._moments.pairs import host_pairs
 from kernattn.kernels import Polynomial
-from kernattn.ops.units import in_units, nearer
-
-__all__ = ["PairSums", "augmented", "augmented_csr", "pair_sums", "unit_rows", "width"]
 
 
 def width(kernel: Polynomial, dim: int) -> int:

@@ -11,15 +11,13 @@ from typing import Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, constant, namespace, placement
-from kernattn._check import instance_of, positive_integer, shown
+from kernattn._arrays.namespaces import Array, Float64, constant, namespace, placement
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import instance_of, positive_integer, shown
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._polynomial.inputs import unit_rows, width
 from kernattn.kernels import Polynomial as PolynomialKernel
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["Polynomial", "monomials", "polynomial"]
 
 
 @final

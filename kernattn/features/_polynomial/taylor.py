@@ -6,15 +6,13 @@ from dataclasses import dataclass
 from math import comb
 from typing import final
 
-from kernattn._array import Array, accumulation_dtype, constant, namespace
-from kernattn._check import instance_of, positive_integer
+from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import instance_of, positive_integer
+from kernattn._sums.units import nearer, restored
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._polynomial.monomials import monomials
 from kernattn.kernels import Softmax
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import nearer, restored
-
-__all__ = ["Taylor2", "taylor2"]
 
 
 @final

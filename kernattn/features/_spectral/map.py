@@ -8,9 +8,11 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, like, to_numpy64
-from kernattn._check import MODERATE, host_array, instance_of, shown
-from kernattn._random import RNG, generator
+from kernattn._arrays.namespaces import Array, Float64, like, to_numpy64
+from kernattn._maps.chains import Chains
+from kernattn._maps.spec import RowForm
+from kernattn._runtime.checks import MODERATE, host_array, instance_of, shown
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._base.map import SpecMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
@@ -19,11 +21,7 @@ from kernattn.features._moments.pairs import beyond, gap, host_pairs, spread, to
 from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.spectra import Spectrum, has_normal_frequencies, spectrum
 from kernattn.kernels import Kernel
-from kernattn.ops.chains import Chains
-from kernattn.ops.spec import RowForm
 from kernattn.projections import NORM_LAWS, Iid, Projection
-
-__all__ = ["IMMENSE", "RandomFeatureMap", "check_exponential", "check_frequencies"]
 
 IMMENSE = 2.0**300  # size of rows whose kernel is 0, 1 or beyond the floats, and whose squares times a tilt are floats
 

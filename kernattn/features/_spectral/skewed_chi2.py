@@ -7,18 +7,16 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, like, namespace
-from kernattn._check import instance_of
-from kernattn._random import RNG
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, like, namespace
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import instance_of
+from kernattn._runtime.random import RNG
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import beyond, host_pairs
 from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.kernels import SkewedChi2
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["SkewedChi2Features"]
 
 
 @final

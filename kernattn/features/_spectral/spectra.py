@@ -14,27 +14,13 @@ from typing import Any, TypeGuard, final
 
 import numpy as np
 
-from kernattn._array import Float64, frozen
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._maps.chains import Chains
+from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
 from kernattn.kernels import Cauchy, Gaussian, Kernel, Laplacian, Matern, Product, RationalQuadratic, Sech, Softmax
-from kernattn.ops.chains import Chains
 from kernattn.projections import NORM_LAWS, Iid, NormLaw, Pair, Projection
 from kernattn.projections._scale_mixtures import MaternNorms, RationalQuadraticNorms
-
-__all__ = [
-    "Convolution",
-    "Isotropic",
-    "ProductMeasure",
-    "Spectrum",
-    "check_axes",
-    "check_normal",
-    "check_spectrum",
-    "has_normal_frequencies",
-    "has_spectrum",
-    "is_convolution",
-    "spectrum",
-]
 
 
 class Spectrum(ABC):

@@ -7,17 +7,15 @@ from typing import Any, final
 
 import numpy as np
 
-from kernattn._array import Float64, frozen
-from kernattn._check import host_array
-from kernattn._lazy import lazy
+from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.checks import host_array
+from kernattn._runtime.lazy import lazy
 from kernattn.features._moments.moments import Moments, of_even_terms, times_exp
 from kernattn.features._moments.sums import cosine_products
 from kernattn.features._moments.tails import squared_skewness
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.spectra import Spectrum
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["Phase", "Trigonometric"]
 
 ROUNDED = 1e-8  # variance of a cosine below which its third moment may be rounding
 LEAST_DIFFERENCE = 0.03

@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
 from kernattn.errors import ShapeError
 from kernattn.ops._cuda.constants import NULL
-
-__all__ = ["batch", "broadcast", "key_arguments", "lead_of", "merged_lead"]
 
 
 def merged_lead(*leads: tuple[int, ...]) -> tuple[int, ...]:

@@ -8,12 +8,10 @@ from weakref import WeakKeyDictionary, ref
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
+from kernattn._maps.chains import Chains
+from kernattn._maps.spec import MapSpec
 from kernattn.errors import BackendUnavailable
-from kernattn.ops.chains import Chains
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["NULL", "of_map", "two_parts", "upload", "uploaded"]
 
 NULL = np.uint64(0)
 

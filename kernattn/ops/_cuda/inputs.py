@@ -9,12 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.row_scale import row_scale
 from kernattn.ops._cuda.constants import NULL, uploaded
-from kernattn.ops.row_scale import row_scale
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["MapInput", "map_input"]
 
 
 @dataclass(frozen=True, eq=False)

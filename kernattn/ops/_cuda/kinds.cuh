@@ -1,5 +1,5 @@
 // Kinds of nonlinearity: all that depends on the kind of a map. Compile-time: KIND, the name of a struct below. Those names are the
-// rows of ops/kinds.py, and "values" and "logs" for features that were given, themselves or their logarithms.
+// rows of _maps/kinds.py, and "values" and "logs" for features that were given, themselves or their logarithms.
 
 // cos (quarters = 1) or sin (0) of u: reduced by multiples of pi / 2 in three parts, then a polynomial on [-pi/4, pi/4]. One reduction
 // does up to 48000, two up to 2^24 (1.5e-7 off); beyond, where floats stand radians apart, the result is only bounded.

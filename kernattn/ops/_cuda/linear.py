@@ -5,28 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput, map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_code
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, power_of_two, row_length
-from kernattn.ops.peaked import Normaliser, PeakedSum
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = [
-    "LinearCode",
-    "Side",
-    "Slabs",
-    "alike",
-    "both_sides",
-    "cut",
-    "empty_state",
-    "linear_code",
-    "normalisers",
-    "pointers",
-    "side",
-]
 
 WIDEST = {"bf16_t": 128, "tf32_t": 128, "float": 64, "double": 32}  # columns of v whose sums fit the registers
 WIDEST_IN_LITTLE = {"bf16_t": 128, "tf32_t": 64, "float": 64, "double": 32}  # and where shared memory is scarce

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._precision import float32_products
+from kernattn._arrays.precision import float32_products
+from kernattn._maps.kinds import LOGS, TABLE, VALUES
+from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda.constants import NULL, of_map
 from kernattn.ops._cuda.runtime import Limits
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
-from kernattn.ops.kinds import LOGS, TABLE, VALUES
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["FB", "MapCode", "map_arguments", "map_bytes", "map_code", "operand"]
 
 FB = 32  # frequencies of a tile
 NAMED = {kind.name: kind for kind in TABLE}

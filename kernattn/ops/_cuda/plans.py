@@ -9,11 +9,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._plans.parts import Part
+from kernattn._plans.plan import Plan
 from kernattn.ops._cuda.constants import NULL, upload
-from kernattn.ops.parts import Part
-from kernattn.ops.plan import Plan
-
-__all__ = ["Level", "levels"]
 
 
 class Level(NamedTuple):

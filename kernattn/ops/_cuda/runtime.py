@@ -9,8 +9,6 @@ from typing import Any
 from kernattn.errors import BackendUnavailable, ShapeError
 from kernattn.ops._cuda import sources
 
-__all__ = ["GRID", "Limits", "kernel", "limits", "start"]
-
 GRID = (2**31 - 1, 65_535)  # most blocks along x and y
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["BYTES", "C_TYPES", "ceil_div", "pieces", "power_of_two", "row_length"]
-
 C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}
 BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}
 

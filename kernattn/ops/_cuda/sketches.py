@@ -9,11 +9,9 @@ from weakref import ref
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.ops._cuda.constants import upload
 from kernattn.ops._cuda.sizes import BYTES, pieces
-
-__all__ = ["Lists", "Staging", "lists", "staging"]
 
 STAGE = 49_152  # bytes of rows that a block of many short ones holds
 

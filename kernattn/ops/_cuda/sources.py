@@ -5,8 +5,6 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-__all__ = ["HEADERS", "source"]
-
 OPS = Path(__file__).parents[1]
 TYPES = ("_cuda/device.cuh", "_cuda/tile.cuh", "_cuda/moves.cuh", "_cuda/types.cuh")
 MAPS = (*TYPES, "_cuda/kinds.cuh", "_cuda/maps.cuh")

@@ -7,17 +7,15 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import share
-from kernattn.ops._numba.heads import heads
-from kernattn.ops._numba.kept import kept_while_small
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, narrowed, room, unwritten
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.parallel import share
+from kernattn._sums.peaked import Normaliser, PeakedSum
+from kernattn.ops._numba.tiles.form_cache import kept_while_small
+from kernattn.ops._numba.tiles.heads import heads
+from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, flat, narrowed, room, unwritten
 from kernattn.ops.attend.loops import answer
 from kernattn.ops.features.sides import queries
-from kernattn.ops.peaked import Normaliser, PeakedSum
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["attend"]
 
 CHUNK = 64
 

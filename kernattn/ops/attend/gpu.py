@@ -8,16 +8,14 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, merged_lead
 from kernattn.ops._cuda.linear import LinearCode, linear_code, normalisers, pointers, side
 from kernattn.ops._cuda.maps import FB, map_bytes
 from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces
-from kernattn.ops.peaked import Normaliser, PeakedSum
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["Launch", "attend", "launch"]
 
 
 @dataclass(frozen=True)

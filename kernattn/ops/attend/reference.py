@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernattn._array import Array, namespace
+from kernattn._arrays.namespaces import Array, namespace
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import Normaliser, PeakedSum, quotient, read, row_normaliser
 from kernattn.ops.features.reference import relative
-from kernattn.ops.peaked import Normaliser, PeakedSum, quotient, read, row_normaliser
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["attend"]
 
 
 def attend(

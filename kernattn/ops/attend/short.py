@@ -6,14 +6,12 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation, narrowed, room
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import Normaliser
+from kernattn.ops._numba.tiles.layout import accumulation, narrowed, room
 from kernattn.ops.features.sides import keys, queries
 from kernattn.ops.key_state.recurrence import runs_of, work_of
-from kernattn.ops.peaked import Normaliser
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["short"]
 
 LONGEST = 128  # tokens whose features lie in the second-level cache
 FEWER = 2  # products with the sums that a product of queries and keys, and one with values, are worth

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, without_flags
+from kernattn._arrays.namespaces import Array, without_flags
+from kernattn._maps.cotangents import MapCotangent
+from kernattn._maps.spec import MapSpec
+from kernattn._sums.peaked import Normaliser, PeakedSum, quotient, read, row_normaliser
 from kernattn.ops.attend_vjp import reference
-from kernattn.ops.cotangents import MapCotangent
 from kernattn.ops.features.reference import relative
 from kernattn.ops.key_state_vjp.far import told, wide
 from kernattn.ops.key_state_vjp.walks import fused, onto_state, queries, walked
-from kernattn.ops.peaked import Normaliser, PeakedSum, quotient, read, row_normaliser
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["attend_vjp"]
 
 
 def attend_vjp(

@@ -6,22 +6,20 @@ import math
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
+from kernattn._maps.cotangents import MapCotangent, onto_sums
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec
+from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
 from kernattn.ops._cuda.linear import LinearCode, Side, empty_state, linear_code, side
 from kernattn.ops._cuda.sizes import ceil_div
-from kernattn.ops.cotangents import MapCotangent, onto_sums
 from kernattn.ops.features_vjp.pulled import pulled_room, result_type
 from kernattn.ops.key_state import gpu as summaries
 from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.peaked import Normaliser, PeakedSum
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["asked", "attend_vjp", "written"]
 
 
 def attend_vjp(

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from kernattn._array import Array, accumulation_dtype, namespace
-from kernattn.ops.cotangents import MapCotangent, beside, onto, onto_sums, weight
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._maps.cotangents import MapCotangent, beside, onto, onto_sums, weight
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops.features.reference import relative
 from kernattn.ops.features_vjp.reference import pulled
-from kernattn.ops.peaked import Normaliser, PeakedSum, finite
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["attend_vjp", "read_back", "readers"]
 
 
 def attend_vjp(

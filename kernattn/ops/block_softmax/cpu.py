@@ -8,11 +8,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import share
-from kernattn.ops._numba.heads import heads
-from kernattn.ops._numba.kept import kept_while_small
-from kernattn.ops._numba.layout import (
+from kernattn._arrays.namespaces import Array
+from kernattn._plans.parts import Part, dense
+from kernattn._plans.plan import Plan
+from kernattn._runtime.parallel import share
+from kernattn.ops._numba.tiles.form_cache import kept_while_small
+from kernattn.ops._numba.tiles.heads import heads
+from kernattn.ops._numba.tiles.layout import (
     FLOPS_PER_SECOND,
     SECONDS_PER_FEATURE,
     accumulation,
@@ -21,10 +23,6 @@ from kernattn.ops._numba.layout import (
 )
 from kernattn.ops.block_softmax.loops import online_softmax
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, ordered
-from kernattn.ops.parts import Part, dense
-from kernattn.ops.plan import Plan
-
-__all__ = ["block_softmax"]
 
 
 def block_softmax(

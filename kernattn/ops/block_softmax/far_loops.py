@@ -11,11 +11,9 @@ import math
 
 import numpy as np
 
-from kernattn.ops._numba.compile import inner, inner_exact
-from kernattn.ops._numba.held import finite
-from kernattn.ops._numba.memory import window
-
-__all__ = ["answer_far_row", "far_dot", "far_weights"]
+from kernattn.ops._numba.codegen.compile import inner, inner_exact
+from kernattn.ops._numba.far.clamped import finite
+from kernattn.ops._numba.tiles.memory import window
 
 HALF = 500  # octaves: rows of q and k end below 2^500, so that a sum of their products is finite
 

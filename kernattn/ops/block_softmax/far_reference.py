@@ -11,11 +11,9 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._array import Array, anywhere, dtype_name, placement
-from kernattn.ops.peaked import finite
-from kernattn.ops.units import SAFE, in_units, shifted
-
-__all__ = ["answer_far_rows", "far_rows", "far_weights", "hidden"]
+from kernattn._arrays.namespaces import Array, anywhere, dtype_name, placement
+from kernattn._sums.peaked import finite
+from kernattn._sums.units import SAFE, in_units, shifted
 
 ENTRIES = 2**20  # of a block of scores
 APART = 2.0**14  # more octaves than there are in any score

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._plans.plan import Plan
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.plans import Level, levels
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
-from kernattn.ops.plan import Plan
-
-__all__ = ["Launch", "block_softmax", "launch"]
 
 
 @dataclass(frozen=True)

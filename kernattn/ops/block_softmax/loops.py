@@ -9,18 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner, inner_exact
-from kernattn.ops._numba.elementary import decayed
-from kernattn.ops._numba.held import finite
-from kernattn.ops._numba.memory import aligned, copy, tile_rows, whole, window
-from kernattn.ops._numba.outputs import write
-from kernattn.ops._numba.products import FULL, product, transpose
-from kernattn.ops._numba.registers import ROWS, lanes
-from kernattn.ops._numba.tiles import load_rows
-from kernattn.ops._numba.vectors import bits_of, load, some, store, where
+from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.registers import ROWS, lanes
+from kernattn.ops._numba.codegen.vectors import bits_of, load, some, store, where
+from kernattn.ops._numba.far.clamped import finite
+from kernattn.ops._numba.tiles.chunk import load_rows
+from kernattn.ops._numba.tiles.memory import aligned, copy, tile_rows, whole, window
+from kernattn.ops._numba.tiles.outputs import write
+from kernattn.ops._numba.tiles.products import FULL, product, transpose
 from kernattn.ops.block_softmax.far_loops import answer_far_row
-
-__all__ = ["Scratch", "online_softmax"]
 
 
 class Scratch(NamedTuple):
@@ -230,7 +228,7 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, out, lse, low, high
     q (heads, n, D), k (heads, L, D) and v (heads, L, e), keys in the order of the part; out and lse are flat. The table
     holds, one after the other: T, V, R, and 1 for a part that joins what was answered; tiles (T, 4), visits (V, 3),
     reads (R, 5), and queries, which are none where they stand as they are. Reads are heads of q, of k, of v, of the
-    mask and the bias, of out; the rest, and the words (B, SIDE), are those of `kernattn.ops.parts.Part`.
+    mask and the bias, of out; the rest, and the words (B, SIDE), are those of `kernattn._plans.parts.Part`.
     """
     (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]
     q, k, v, words = whole(q), whole(k), whole(v), whole(words)

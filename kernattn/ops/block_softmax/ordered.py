@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import share
-from kernattn.ops._numba.layout import NO_MASK, flat, nothing
-from kernattn.ops.parts import Tokens
-
-__all__ = ["Order", "mask_and_bias", "order_of", "ordered", "put_back"]
+from kernattn._arrays.namespaces import Array
+from kernattn._plans.parts import Tokens
+from kernattn._runtime.parallel import share
+from kernattn.ops._numba.tiles.layout import NO_MASK, flat, nothing
 
 BYTES_PER_SECOND = 4e9  # of rows that are put in another order, roughly
 

@@ -9,11 +9,9 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, anywhere, constant, indices
-from kernattn.ops.parts import SIDE, Part, visits_of
-from kernattn.ops.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
-
-__all__ = ["Integers", "Visit", "answer_heads", "blind_product", "each_head", "rows_of", "sums_over"]
+from kernattn._arrays.namespaces import Array, anywhere, constant, indices
+from kernattn._plans.parts import SIDE, Part, visits_of
+from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
 
 Integers: TypeAlias = NDArray[np.int64]
 

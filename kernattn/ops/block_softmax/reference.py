@@ -6,14 +6,12 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._array import Array, accumulation_dtype, namespace, placement
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement
+from kernattn._plans.parts import dense
+from kernattn._plans.plan import Plan
+from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
 from kernattn.ops.block_softmax.far_reference import answer_far_rows, far_rows, hidden
 from kernattn.ops.block_softmax.parts_reference import answer_heads
-from kernattn.ops.parts import dense
-from kernattn.ops.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
-from kernattn.ops.plan import Plan
-
-__all__ = ["block_softmax", "cut_product"]
 
 BLOCK = 512
 

@@ -6,7 +6,7 @@ that of lse, or None. That of the scale is () in the accumulation dtype, that of
 cotangents are 0, or whose lse is -inf, has no gradient and gives none, whatever stands there.
 """
 
-from kernattn._dispatch import Op
+from kernattn.ops.dispatch import Op
 
 __all__ = ["OP"]
 

@@ -9,21 +9,26 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import share
-from kernattn.ops._numba.heads import heads
-from kernattn.ops._numba.kept import kept_while_small
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, accumulation, flat, narrowed, nothing
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.cotangents import onto
+from kernattn._plans.parts import SIDE, Part, dense, tokens_of
+from kernattn._plans.plan import Plan
+from kernattn._plans.transposed import dense_from_keys, from_keys
+from kernattn._runtime.parallel import share
+from kernattn.ops._numba.tiles.form_cache import kept_while_small
+from kernattn.ops._numba.tiles.heads import heads
+from kernattn.ops._numba.tiles.layout import (
+    FLOPS_PER_SECOND,
+    SECONDS_PER_FEATURE,
+    accumulation,
+    flat,
+    narrowed,
+    nothing,
+)
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, ordered, put_back
 from kernattn.ops.block_softmax_vjp.far_loops import pull_far_rows
 from kernattn.ops.block_softmax_vjp.loops import pull_blocks
 from kernattn.ops.block_softmax_vjp.rows_loops import KINDS, judge_rows
-from kernattn.ops.cotangents import onto
-from kernattn.ops.parts import SIDE, Part, dense, tokens_of
-from kernattn.ops.plan import Plan
-from kernattn.ops.transposed import dense_from_keys, from_keys
-
-__all__ = ["block_softmax_vjp"]
 
 PIECES = 32  # at least, where there are as many blocks
 VISITS = 256  # of blocks, in a piece

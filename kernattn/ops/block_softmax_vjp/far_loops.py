@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.held import finite
-from kernattn.ops._numba.memory import whole, window
+from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.far.clamped import finite
+from kernattn.ops._numba.tiles.memory import whole, window
 from kernattn.ops.block_softmax.far_loops import far_dot, far_weights
-
-__all__ = ["pull_far_rows"]
 
 
 @inner

@@ -7,20 +7,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
+from kernattn._maps.cotangents import onto
+from kernattn._plans.plan import Plan, kept_with_plan
+from kernattn._plans.transposed import from_keys
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.plans import Level, levels
+from kernattn.ops._cuda.seen_keys import told
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
-from kernattn.ops._cuda.told import told
 from kernattn.ops.block_softmax_vjp import reference
-from kernattn.ops.cotangents import onto
-from kernattn.ops.plan import Plan, kept_with_plan
-from kernattn.ops.transposed import from_keys
-
-__all__ = ["Launch", "block_softmax_vjp", "launch"]
 
 
 @dataclass(frozen=True)

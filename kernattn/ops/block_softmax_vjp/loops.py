@@ -13,16 +13,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner, inner_exact
-from kernattn.ops._numba.elementary import decayed
-from kernattn.ops._numba.held import finite
-from kernattn.ops._numba.memory import aligned, tile_rows, whole, window
-from kernattn.ops._numba.products import FULL, product, transpose
-from kernattn.ops._numba.registers import lanes
-from kernattn.ops._numba.tiles import load_rows
-from kernattn.ops._numba.vectors import bits_of, load, store, where
-
-__all__ = ["Scratch", "pull_blocks"]
+from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import bits_of, load, store, where
+from kernattn.ops._numba.far.clamped import finite
+from kernattn.ops._numba.tiles.chunk import load_rows
+from kernattn.ops._numba.tiles.memory import aligned, tile_rows, whole, window
+from kernattn.ops._numba.tiles.products import FULL, product, transpose
 
 
 class Scratch(NamedTuple):
@@ -238,7 +236,7 @@ def pull_blocks(
     flat. The table holds, one after the other: T, V, B, G and the number of shares; tiles (T, 4) of keys, visits (V, 3)
     of queries, states (B, 3), the heads of k, of v, and of dk, dv, db, mask and bias; reads (B, G, 2), the heads of q
     and of g and dq; and the rows of the queries, none where they stand as they are. Words (W, SIDE) are those of
-    `kernattn.ops.transposed`. The share of the queries is s + phase, so that no two pieces of a phase write to the same
+    `kernattn._plans.transposed`. The share of the queries is s + phase, so that no two pieces of a phase write to the same
     rows. ds has a number for each piece.
     """
     (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]

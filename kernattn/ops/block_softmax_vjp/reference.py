@@ -9,16 +9,14 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._array import Array, accumulation_dtype, anywhere, constant, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace
+from kernattn._maps.cotangents import onto
+from kernattn._plans.parts import seen_of
+from kernattn._plans.plan import Plan
+from kernattn._sums.peaked import finite
 from kernattn.ops.block_softmax.far_reference import far_rows, far_weights, hidden
 from kernattn.ops.block_softmax.parts_reference import blind_product
 from kernattn.ops.block_softmax.reference import cut_product
-from kernattn.ops.cotangents import onto
-from kernattn.ops.parts import seen_of
-from kernattn.ops.peaked import finite
-from kernattn.ops.plan import Plan
-
-__all__ = ["block_softmax_vjp"]
 
 BLOCK = 256
 PRECISE = 2.0**-10  # the relative error of a weight, from the rounding of its log normaliser

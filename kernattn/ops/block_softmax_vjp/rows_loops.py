@@ -6,11 +6,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.held import finite
-from kernattn.ops._numba.memory import whole, window
-
-__all__ = ["KINDS", "judge_rows"]
+from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.far.clamped import finite
+from kernattn.ops._numba.tiles.memory import whole, window
 
 KINDS = ("all", "causal", "parts")
 CAUSAL, PARTS = 1, 2

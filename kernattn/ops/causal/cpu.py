@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation, narrowed, room
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import Normaliser, PeakedSum, empty, merge
+from kernattn.ops._numba.tiles.layout import accumulation, narrowed, room
 from kernattn.ops.features.sides import Side, keys, queries
 from kernattn.ops.key_state.recurrence import Work, at, runs_of, shaped, stretches, work_of
-from kernattn.ops.peaked import Normaliser, PeakedSum, empty, merge
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["causal"]
 
 CHUNK = 48  # three vectors of float32; fewer tokens load the sums more often, more compute more of the triangle
 

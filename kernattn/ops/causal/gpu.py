@@ -12,7 +12,9 @@ from itertools import product
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
@@ -31,10 +33,6 @@ from kernattn.ops._cuda.maps import FB, map_bytes
 from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces, row_length
 from kernattn.ops.features.reference import computed
 from kernattn.ops.key_state import gpu as summaries
-from kernattn.ops.peaked import Normaliser, PeakedSum
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["Launch", "WalkCode", "causal", "launch", "resident", "run_numbers", "slabs_for", "walk_code"]
 
 GROUPS = 2  # of warps: one makes the features of queries, one those of keys
 REGISTERS = 64  # of a thread, for the state

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from kernattn._array import Array, accumulation_dtype, namespace, zeros
-from kernattn.ops.features.reference import computed, relative
-from kernattn.ops.peaked import (
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import (
     Normaliser,
     PeakedSum,
     empty,
@@ -24,9 +24,7 @@ from kernattn.ops.peaked import (
     row_normaliser,
     summarise,
 )
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["causal", "count_segments", "side_of"]
+from kernattn.ops.features.reference import computed, relative
 
 CHUNK = 64
 

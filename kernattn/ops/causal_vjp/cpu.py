@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, without_flags
-from kernattn.ops._numba.layout import accumulation, narrowed
+from kernattn._arrays.namespaces import Array, without_flags
+from kernattn._maps.cotangents import MapCotangent, in_units_of, onto
+from kernattn._maps.spec import MapSpec
+from kernattn._sums.peaked import Normaliser, PeakedSum, finite
+from kernattn.ops._numba.tiles.layout import accumulation, narrowed
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.causal_vjp import reference
-from kernattn.ops.cotangents import MapCotangent, in_units_of, onto
 from kernattn.ops.key_state_vjp.far import told, wide
 from kernattn.ops.key_state_vjp.walks import Side, Walk, fused, keys, onto_state, queries, walked
-from kernattn.ops.peaked import Normaliser, PeakedSum, finite
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["causal_vjp"]
 
 
 def causal_vjp(

@@ -11,7 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
+from kernattn._maps.cotangents import MapCotangent, in_units_of, onto_sums
+from kernattn._maps.spec import MapSpec
+from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
@@ -25,20 +28,15 @@ from kernattn.ops._cuda.linear import (
     linear_code,
     pointers,
 )
+from kernattn.ops._cuda.seen_keys import told
 from kernattn.ops._cuda.sizes import pieces
-from kernattn.ops._cuda.told import told
 from kernattn.ops.attend_vjp.gpu import asked, written
 from kernattn.ops.causal.gpu import resident, run_numbers, slabs_for
 from kernattn.ops.causal_vjp import reference
-from kernattn.ops.cotangents import MapCotangent, in_units_of, onto_sums
 from kernattn.ops.features_vjp.pulled import Pulled, pulled_room, result_type
 from kernattn.ops.key_state import gpu as summaries
 from kernattn.ops.key_state_vjp.back import BackCode, Tokens, back_code, walking
 from kernattn.ops.key_state_vjp.gpu import values_like
-from kernattn.ops.peaked import Normaliser, PeakedSum, finite
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["Launch", "causal_vjp", "launch"]
 
 
 @dataclass(frozen=True)

@@ -11,16 +11,14 @@ from __future__ import annotations
 from types import ModuleType
 from typing import NamedTuple
 
-from kernattn._array import Array, namespace, zeros
+from kernattn._arrays.namespaces import Array, namespace, zeros
+from kernattn._maps.cotangents import MapCotangent, in_units_of, onto, onto_sums, weight
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import Normaliser, PeakedSum, finite, summarise
 from kernattn.ops.attend_vjp.reference import read_back, readers
 from kernattn.ops.causal.reference import count_segments, side_of
-from kernattn.ops.cotangents import MapCotangent, in_units_of, onto, onto_sums, weight
 from kernattn.ops.features_vjp.reference import pulled
 from kernattn.ops.key_state_vjp.reference import admitted, onto_keys, summed_back
-from kernattn.ops.peaked import Normaliser, PeakedSum, finite, summarise
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["causal_vjp"]
 
 NEAR = 64  # tokens of a half up to which all pairs are formed: less than a summary
 

@@ -10,7 +10,7 @@ Source: Charikar, Chen and Farach-Colton (2002). All p sketches are made in one 
 nonzero entries only, where a product with the dense hash matrix costs num_buckets times as much.
 """
 
-from kernattn._dispatch import Op
+from kernattn.ops.dispatch import Op
 
 __all__ = ["OP"]
 

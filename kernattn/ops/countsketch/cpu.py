@@ -8,12 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._array import Array, Float64
-from kernattn._parallel import share
-from kernattn.ops._numba.layout import accumulation
+from kernattn._arrays.namespaces import Array, Float64
+from kernattn._runtime.parallel import share
+from kernattn.ops._numba.tiles.layout import accumulation
 from kernattn.ops.countsketch.loops import sketch_csr, sketch_dense
-
-__all__ = ["countsketch"]
 
 SECONDS = 1.5e-9  # of one entry added to its bucket
 

@@ -8,12 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, dtype_name
+from kernattn._arrays.namespaces import Array, Float64, dtype_name
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div
 from kernattn.ops._cuda.sketches import Staging, lists, staging
-
-__all__ = ["Launch", "countsketch", "launch"]
 
 WARPS = 8
 LINE = 2048  # buckets of a block, where a row has fewer

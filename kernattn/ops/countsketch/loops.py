@@ -4,9 +4,7 @@
 
 from __future__ import annotations
 
-from kernattn.ops._numba.compile import compiled
-
-__all__ = ["sketch_csr", "sketch_dense"]
+from kernattn.ops._numba.codegen.compile import compiled
 
 
 @compiled

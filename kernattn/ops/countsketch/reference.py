@@ -7,10 +7,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
-from kernattn._scipy import sparse
-
-__all__ = ["countsketch"]
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace
+from kernattn._runtime.lazy_scipy import sparse
 
 
 def countsketch(

@@ -6,17 +6,15 @@ from math import prod
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn._parallel import share
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
-from kernattn.ops._numba.packing import packed_map
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.parallel import share
+from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
+from kernattn.ops._numba.tiles.packing import packed_map
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.features.loops import write_features
 from kernattn.ops.features.sides import given_scales
 from kernattn.ops.hadamard.cpu import chain_features
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["features"]
 
 ROWS, TILE_BYTES = 64, 1 << 17  # of a block, which the second-level cache holds twice
 

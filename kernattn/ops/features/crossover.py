@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from kernattn._array import Float64
-from kernattn.ops.chains import Chains
-
-__all__ = ["FASTER_ABOVE", "FUSED_ABOVE", "fast"]
+from kernattn._arrays.namespaces import Float64
+from kernattn._maps.chains import Chains
 
 FASTER_ABOVE = {"cpu": 64, "gpu": 256, "reference": 384}
 """Dimension d above which features are those of the chains, and below of a product with their matrix.

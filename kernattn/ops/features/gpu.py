@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
 from kernattn.ops._cuda.sizes import ceil_div, pieces, row_length
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.features.reference import features as composed
 from kernattn.ops.hadamard.gpu import chain_features
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["Launch", "features", "launch"]
 
 
 @dataclass(frozen=True)

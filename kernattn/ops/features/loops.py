@@ -4,16 +4,14 @@
 
 from __future__ import annotations
 
-from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.finish import far_scales, finish_features, finish_numbers, limit_of
-from kernattn.ops._numba.held import far_form, far_scale, finite, largest_log, project_far, within
-from kernattn.ops._numba.maps import unpacked
-from kernattn.ops._numba.memory import aligned, pad, tile_rows, whole, window
-from kernattn.ops._numba.products import panel_product
-from kernattn.ops._numba.registers import lanes
-from kernattn.ops._numba.tiles import load_rows, row_scales
-
-__all__ = ["block_features", "span_row", "write_features", "write_scales"]
+from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.far.clamped import far_form, far_scale, finite, largest_log, project_far, within
+from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
+from kernattn.ops._numba.tiles.finish import far_scales, finish_features, finish_numbers, limit_of
+from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.memory import aligned, pad, tile_rows, whole, window
+from kernattn.ops._numba.tiles.products import panel_product
 
 
 @inner

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from math import log
 
-from kernattn._array import Array, Float64, accumulation_dtype, constant, namespace
-from kernattn.ops.chains import Chains
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace
+from kernattn._maps.chains import Chains
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import finite
+from kernattn._sums.row_scale import row_scale
+from kernattn._sums.units import LOW, balanced, multiplied, nearer, restored
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.hadamard.reference import hadamard
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.peaked import finite
-from kernattn.ops.row_scale import row_scale
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import LOW, balanced, multiplied, nearer, restored
-
-__all__ = ["arguments", "computed", "features", "projected", "relative", "scaled"]
 
 
 def features(x: Array, spec: MapSpec) -> Array:

@@ -7,19 +7,16 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import share
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.parallel import share
+from kernattn._sums.units import nearer, restored
 from kernattn.errors import ParameterError
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, flat, nothing, plain
-from kernattn.ops._numba.packing import PackedMap, as_given, packed_map, panels
+from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, flat, nothing, plain
+from kernattn.ops._numba.tiles.packing import PackedMap, as_given, packed_map, panels
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
 from kernattn.ops.features.loops import write_scales
 from kernattn.ops.hadamard.cpu import hadamard
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import nearer, restored
-
-__all__ = ["Side", "given_scales", "keys", "queries", "tokens"]
-
 
 ROWS = 64  # whose log scales are computed at a time
 

@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, without_flags
-from kernattn._parallel import share
-from kernattn.ops._numba.layout import (
+from kernattn._arrays.namespaces import Array, without_flags
+from kernattn._maps.cotangents import MapCotangent
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.parallel import share
+from kernattn.ops._numba.codegen.registers import ROWS, vector_length
+from kernattn.ops._numba.tiles.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
     SECONDS_PER_FEATURE,
@@ -18,15 +21,10 @@ from kernattn.ops._numba.layout import (
     narrowed,
     room,
 )
-from kernattn.ops._numba.packing import packed_map
-from kernattn.ops._numba.registers import ROWS, vector_length
-from kernattn.ops.cotangents import MapCotangent
+from kernattn.ops._numba.tiles.packing import packed_map
 from kernattn.ops.features.sides import given_scales
 from kernattn.ops.features_vjp import reference
 from kernattn.ops.features_vjp.loops import pull_features
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["features_vjp"]
 
 CHUNK, TILE_BYTES = 64, 1 << 17  # rows of a block, and of one part of its features
 SLABS = 16  # of rows, each with sums of its own for what is learnt, whatever the number of threads

@@ -7,16 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._maps.cotangents import MapCotangent
+from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.inputs import map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
 from kernattn.ops._cuda.sizes import ceil_div, pieces, row_length
-from kernattn.ops.cotangents import MapCotangent
 from kernattn.ops.features_vjp.pulled import pulled_code, pulled_room, result_type, workers
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["Launch", "features_vjp", "launch"]
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,15 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
-from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.elementary import exponential
-from kernattn.ops._numba.held import within
-from kernattn.ops._numba.kinds import angular, row_pull
-from kernattn.ops._numba.maps import unpacked
-from kernattn.ops._numba.memory import aligned, copy, pad, tile_rows, whole, window
-from kernattn.ops._numba.products import FULL, panel_product, product
-from kernattn.ops._numba.registers import LINE, lanes
-from kernattn.ops._numba.tiles import load_rows, row_scales
-
-__all__ = ["Scratch", "pull_features"]
+from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.elementary import exponential
+from kernattn.ops._numba.codegen.registers import LINE, lanes
+from kernattn.ops._numba.far.clamped import within
+from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
+from kernattn.ops._numba.tiles.kinds import angular, row_pull
+from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.memory import aligned, copy, pad, tile_rows, whole, window
+from kernattn.ops._numba.tiles.products import FULL, panel_product, product
 
 STEEP = 70.0  # e^70, and with it an amplitude of 2^16, is a float32
 

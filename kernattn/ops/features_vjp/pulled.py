@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
+from kernattn._maps.cotangents import MapCotangent, onto
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import MapCode
 from kernattn.ops._cuda.runtime import Limits
 from kernattn.ops._cuda.sizes import C_TYPES, power_of_two
-from kernattn.ops.cotangents import MapCotangent, onto
 from kernattn.ops.features_vjp.reference import slope
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["Pulled", "pulled_code", "pulled_room", "result_type", "workers"]
 
 
 def pulled_code(code: MapCode, d: int, limits: Limits) -> MapCode:

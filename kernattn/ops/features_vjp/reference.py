@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, accumulation_dtype, constant, namespace
-from kernattn.ops.cotangents import MapCotangent
+from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
+from kernattn._maps.cotangents import MapCotangent
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec
+from kernattn._sums.peaked import finite
+from kernattn._sums.units import multiplied
 from kernattn.ops.features.reference import arguments, scaled
-from kernattn.ops.kinds import KINDS
-from kernattn.ops.peaked import finite
-from kernattn.ops.spec import MapSpec
-from kernattn.ops.units import multiplied
-
-__all__ = ["features_vjp", "pulled", "slope"]
 
 
 def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:

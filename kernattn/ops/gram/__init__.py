@@ -10,7 +10,7 @@ half of G; with many, BLAS adds blocks of phi to one triangle. `kernattn bench -
 and a symmetric product by BLAS, and `--features` says with how many.
 """
 
-from kernattn._dispatch import Op
+from kernattn.ops.dispatch import Op
 
 __all__ = ["OP"]
 

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg.blas import get_blas_funcs
 
-from kernattn.ops._numba.layout import accumulation
+from kernattn._maps.spec import MapSpec
+from kernattn.ops._numba.tiles.layout import accumulation
 from kernattn.ops.features.cpu import features
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["add_blocks"]
 
 ROWS = 2048  # of a block of features
 TILE = 256  # side of what is mirrored at a time

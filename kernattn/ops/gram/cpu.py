@@ -6,17 +6,15 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn._parallel import WORTH_SHARING, share, threads
-from kernattn.ops._numba.heads import heads
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, nothing
-from kernattn.ops._numba.packing import as_given
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.parallel import WORTH_SHARING, share, threads
+from kernattn.ops._numba.tiles.heads import heads
+from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, nothing
+from kernattn.ops._numba.tiles.packing import as_given
 from kernattn.ops.features.sides import keys
 from kernattn.ops.gram.blas import add_blocks
 from kernattn.ops.gram.loops import add_outer
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["gram"]
 
 ROWS, SPAN = 128, 256  # of a block of features
 FEW = 4096  # bytes of a row of features: up to here the loop is level with BLAS, or faster

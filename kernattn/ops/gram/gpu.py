@@ -12,16 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast, merged_lead
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
 from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces, row_length
 from kernattn.ops.features.gpu import features as written
 from kernattn.ops.features.reference import features as composed
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["Launch", "gram", "launch"]
 
 ROOM = 1 << 28  # bytes of the features of a slab
 COLLECT_THREADS = 256

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array, accumulation_dtype, namespace, widest
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, widest
+from kernattn._maps.spec import MapSpec
 from kernattn.ops.features.reference import features
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["gram"]
 
 
 def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, Array]:

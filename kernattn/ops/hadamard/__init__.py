@@ -4,12 +4,12 @@ r"""Projections of rows by chains of Hadamard transforms, without the dense matr
 
 .. math:: u = R\, [H D_k \cdots H D_1 (x, 0)]_{\text{blocks}},
 
-with the factors of :class:`kernattn.ops.chains.Chains`. Source: Yu et al. (2016). p log p operations for p
+with the factors of :class:`kernattn._maps.chains.Chains`. Source: Yu et al. (2016). p log p operations for p
 frequencies. The op `features` decides where they stand in for the product with their matrix
 (:mod:`kernattn.ops.features.crossover`); the compiled siblings write features in the same pass then.
 """
 
-from kernattn._dispatch import Op
+from kernattn.ops.dispatch import Op
 
 __all__ = ["OP"]
 

@@ -9,16 +9,14 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import share
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
-from kernattn.ops._numba.packing import PackedMap, as_given, packed_with
-from kernattn.ops._numba.registers import vector_length
-from kernattn.ops.chains import Chains
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.chains import Chains
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.parallel import share
+from kernattn.ops._numba.codegen.registers import vector_length
+from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
+from kernattn.ops._numba.tiles.packing import PackedMap, as_given, packed_with
 from kernattn.ops.hadamard.loops import write_chains
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["chain_features", "hadamard"]
 
 _factors: WeakKeyDictionary[Chains, dict[np.dtype[Any], tuple[NDArray[Any], NDArray[Any]]]] = WeakKeyDictionary()
 

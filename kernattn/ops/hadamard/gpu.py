@@ -7,15 +7,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._maps.chains import Chains
+from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import NULL, uploaded
 from kernattn.ops._cuda.maps import MapCode, map_arguments, map_code
 from kernattn.ops._cuda.sizes import ceil_div, pieces
-from kernattn.ops.chains import Chains
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["Launch", "chain_features", "hadamard", "launch"]
 
 WARPS = 8
 LINE = 2048  # numbers that a block holds, where a row has fewer

@@ -7,16 +7,14 @@ from __future__ import annotations
 import numpy as np
 from numba import types
 
-from kernattn.ops._numba.compile import compiled, inner, intrinsic
-from kernattn.ops._numba.finish import far_scales, finish_features, limit_of
-from kernattn.ops._numba.held import lower_far, raise_far, within
-from kernattn.ops._numba.maps import unpacked
-from kernattn.ops._numba.memory import aligned, whole, window
-from kernattn.ops._numba.products import transpose
-from kernattn.ops._numba.registers import Block, lanes
-from kernattn.ops._numba.tiles import load_rows, row_scales
-
-__all__ = ["write_chains"]
+from kernattn.ops._numba.codegen.compile import compiled, inner, intrinsic
+from kernattn.ops._numba.codegen.registers import Block, lanes
+from kernattn.ops._numba.far.clamped import lower_far, raise_far, within
+from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
+from kernattn.ops._numba.tiles.finish import far_scales, finish_features, limit_of
+from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.memory import aligned, whole, window
+from kernattn.ops._numba.tiles.products import transpose
 
 
 def _butterflies(radix, weighted):

@@ -6,11 +6,9 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._array import Array, accumulation_dtype, constant, namespace, zeros
-from kernattn.ops.chains import Chains
-from kernattn.ops.walsh import walsh_hadamard
-
-__all__ = ["hadamard"]
+from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace, zeros
+from kernattn._maps.chains import Chains
+from kernattn._maps.walsh import walsh_hadamard
 
 
 def hadamard(x: Array, chains: Chains) -> Array:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import PeakedSum
+from kernattn.ops._numba.tiles.layout import accumulation
 from kernattn.ops.features.sides import keys
 from kernattn.ops.key_state.recurrence import summarised
-from kernattn.ops.peaked import PeakedSum
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["key_state"]
 
 CHUNK = 64
 

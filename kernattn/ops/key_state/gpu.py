@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import PeakedSum
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast, key_arguments, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
@@ -16,10 +18,6 @@ from kernattn.ops._cuda.inputs import MapInput
 from kernattn.ops._cuda.linear import LinearCode, Slabs, cut, empty_state, linear_code, pointers, side
 from kernattn.ops._cuda.maps import FB, map_bytes
 from kernattn.ops._cuda.sizes import ceil_div, pieces
-from kernattn.ops.peaked import PeakedSum
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["Launch", "SummaryCode", "key_state", "launch", "scan", "summarise", "summary_code"]
 
 SCAN_THREADS = 256
 REGISTERS = 128  # of a thread, for sums

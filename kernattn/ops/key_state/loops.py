@@ -6,20 +6,25 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.faint import faint, raise_queries
-from kernattn.ops._numba.lifts import USUAL, alike_rows, lift_of, rise_of
-from kernattn.ops._numba.maps import unpacked
-from kernattn.ops._numba.memory import aligned, copy, pad, tile_rows, whole, window
-from kernattn.ops._numba.moderate import moderate_keys
-from kernattn.ops._numba.outputs import normalisers, write
-from kernattn.ops._numba.products import FULL, LOWER, UPPER, product
-from kernattn.ops._numba.registers import ROWS, TALL, lanes
-from kernattn.ops._numba.stream import fetch, until_line
-from kernattn.ops._numba.sums import Sums, clear, lift_sums, load_sums, rescale, store_sums
-from kernattn.ops._numba.tiles import column_sums, key_values, key_weights, load_rows, project_keys, query_features
-
-__all__ = ["recur"]
+from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
+from kernattn.ops._numba.far.lifted_keys import USUAL, alike_rows, lift_of, rise_of
+from kernattn.ops._numba.far.negligible import faint, raise_queries
+from kernattn.ops._numba.tiles.chunk import (
+    column_sums,
+    key_values,
+    key_weights,
+    load_rows,
+    project_keys,
+    query_features,
+)
+from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.memory import aligned, copy, pad, tile_rows, whole, window
+from kernattn.ops._numba.tiles.moderate import moderate_keys
+from kernattn.ops._numba.tiles.outputs import normalisers, write
+from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product
+from kernattn.ops._numba.tiles.stream import fetch, until_line
+from kernattn.ops._numba.tiles.sums import Sums, clear, lift_sums, load_sums, rescale, store_sums
 
 PIECE = 2 * TALL if TALL > ROWS else ROWS
 """Rows of a product, between which part of the next chunk is fetched: all of it at once would have to be waited for."""

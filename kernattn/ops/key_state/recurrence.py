@@ -7,11 +7,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import WORTH_SHARING, share, threads
-from kernattn.ops._numba.heads import Heads, heads
-from kernattn.ops._numba.kept import kept_while_small
-from kernattn.ops._numba.layout import (
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.parallel import WORTH_SHARING, share, threads
+from kernattn._sums.peaked import Normaliser, PeakedSum, merge
+from kernattn.ops._numba.tiles.form_cache import kept_while_small
+from kernattn.ops._numba.tiles.heads import Heads, heads
+from kernattn.ops._numba.tiles.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
     SECONDS_PER_FEATURE,
@@ -22,10 +23,6 @@ from kernattn.ops._numba.layout import (
 )
 from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import recur
-from kernattn.ops.peaked import Normaliser, PeakedSum, merge
-
-__all__ = ["Plan", "Runs", "Work", "at", "runs_of", "shaped", "stretches", "summarised", "work_of"]
-
 
 Leads = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]
 """Leading axes of q, None without queries, of k and of v."""

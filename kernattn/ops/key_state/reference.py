@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array, accumulation_dtype, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import PeakedSum, summarise
 from kernattn.ops.features.reference import computed
-from kernattn.ops.peaked import PeakedSum, summarise
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["key_state"]
 
 
 def key_state(k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:

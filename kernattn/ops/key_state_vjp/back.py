@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
+from kernattn._sums.peaked import PeakedSum
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch
 from kernattn.ops._cuda.constants import NULL
@@ -17,9 +18,6 @@ from kernattn.ops._cuda.linear import LinearCode
 from kernattn.ops._cuda.maps import FB, MapCode, map_bytes
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
 from kernattn.ops.features_vjp.pulled import Pulled, pulled_code, workers
-from kernattn.ops.peaked import PeakedSum
-
-__all__ = ["BackCode", "Launch", "Tokens", "back_code", "launch", "read_back", "walking"]
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array, without_flags
-from kernattn.ops._numba.layout import accumulation, narrowed
-from kernattn.ops.cotangents import MapCotangent, onto
+from kernattn._arrays.namespaces import Array, without_flags
+from kernattn._maps.cotangents import MapCotangent, onto
+from kernattn._maps.spec import MapSpec
+from kernattn._sums.peaked import PeakedSum, finite
+from kernattn.ops._numba.tiles.layout import accumulation, narrowed
 from kernattn.ops.key_state_vjp import reference
 from kernattn.ops.key_state_vjp.far import told, wide
 from kernattn.ops.key_state_vjp.walks import fused, keys, walked
-from kernattn.ops.peaked import PeakedSum, finite
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["key_state_vjp"]
 
 
 def key_state_vjp(

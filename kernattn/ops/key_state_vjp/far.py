@@ -6,11 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn.ops._numba.layout import accumulation, narrowed
-from kernattn.ops.cotangents import MapCotangent
-
-__all__ = ["told", "wide"]
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.cotangents import MapCotangent
+from kernattn.ops._numba.tiles.layout import accumulation, narrowed
 
 
 def wide(dtype: np.dtype[Any], *given: Any) -> list[Any]:

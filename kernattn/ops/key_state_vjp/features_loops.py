@@ -6,17 +6,15 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import inner, inner_exact
-from kernattn.ops._numba.elementary import weight
-from kernattn.ops._numba.kinds import column_logs, column_values, positive_value, row_logs, row_values
-from kernattn.ops._numba.lifts import USUAL, rise_of
-from kernattn.ops._numba.memory import copy, window
-from kernattn.ops._numba.products import panel_product
-from kernattn.ops._numba.registers import lanes
-from kernattn.ops._numba.tiles import unit_of_rows, units_of_features
-from kernattn.ops._numba.vectors import every, load, store, where
-
-__all__ = ["read_weights", "write_features"]
+from kernattn.ops._numba.codegen.compile import inner, inner_exact
+from kernattn.ops._numba.codegen.elementary import weight
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import every, load, store, where
+from kernattn.ops._numba.far.lifted_keys import USUAL, rise_of
+from kernattn.ops._numba.tiles.chunk import unit_of_rows, units_of_features
+from kernattn.ops._numba.tiles.kinds import column_logs, column_values, positive_value, row_logs, row_values
+from kernattn.ops._numba.tiles.memory import copy, window
+from kernattn.ops._numba.tiles.products import panel_product
 
 
 @inner_exact

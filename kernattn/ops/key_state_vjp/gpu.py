@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import math
 
-from kernattn._array import Array, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, dtype_name, namespace
+from kernattn._maps.cotangents import MapCotangent, onto
+from kernattn._maps.spec import MapSpec
+from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast
 from kernattn.ops._cuda.linear import side
-from kernattn.ops._cuda.told import told
-from kernattn.ops.cotangents import MapCotangent, onto
+from kernattn.ops._cuda.seen_keys import told
 from kernattn.ops.features_vjp.pulled import pulled_room, result_type
 from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
-from kernattn.ops.peaked import PeakedSum, finite
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["key_state_vjp", "values_like"]
 
 
 def key_state_vjp(

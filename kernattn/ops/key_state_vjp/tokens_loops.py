@@ -8,13 +8,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.ops._numba.compile import inner
-from kernattn.ops._numba.elementary import change_of_unit, log_of, octaves
-from kernattn.ops._numba.held import ends, within
-from kernattn.ops._numba.memory import aligned, copy, tile_rows, whole, window
-from kernattn.ops._numba.registers import LINE
-
-__all__ = ["Tile", "described", "room_of", "source"]
+from kernattn.ops._numba.codegen.compile import inner
+from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octaves
+from kernattn.ops._numba.codegen.registers import LINE
+from kernattn.ops._numba.far.clamped import ends, within
+from kernattn.ops._numba.tiles.memory import aligned, copy, tile_rows, whole, window
 
 ORDINARY = 2.0**16  # the largest size of rows whose features have no log scale
 SMALL, LARGE = 60.0, 2.0**15  # of logs of factors, without log scales and with them

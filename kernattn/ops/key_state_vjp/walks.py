@@ -8,9 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import WORTH_SHARING, share, threads
-from kernattn.ops._numba.layout import (
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.cotangents import MapCotangent, onto, onto_sums
+from kernattn._maps.spec import MapSpec
+from kernattn._runtime.parallel import WORTH_SHARING, share, threads
+from kernattn._sums.peaked import Normaliser, PeakedSum
+from kernattn.ops._numba.tiles.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
     SECONDS_PER_FEATURE,
@@ -20,14 +23,9 @@ from kernattn.ops._numba.layout import (
     room,
     unwritten,
 )
-from kernattn.ops._numba.packing import PackedMap, packed_map
-from kernattn.ops.cotangents import MapCotangent, onto, onto_sums
+from kernattn.ops._numba.tiles.packing import PackedMap, packed_map
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
 from kernattn.ops.key_state_vjp.loops import walk
-from kernattn.ops.peaked import Normaliser, PeakedSum
-from kernattn.ops.spec import MapSpec
-
-__all__ = ["Side", "Walk", "chunk_of", "fused", "keys", "onto_state", "queries", "walked"]
 
 CHUNK = 48  # as in `causal`
 SHORT = 16  # where tokens see each other: a third of the pairs, and tiles that stay near the core

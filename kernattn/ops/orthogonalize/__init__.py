@@ -10,7 +10,7 @@ it; what is not NaN is orthonormal to rounding. Source: Giraud, Langou and Rozlo
 orthogonalize --dtype float64` races the Numba sibling against Gram-Schmidt in NumPy and NumPy's QR.
 """
 
-from kernattn._dispatch import Op
+from kernattn.ops.dispatch import Op
 
 __all__ = ["OP"]
 

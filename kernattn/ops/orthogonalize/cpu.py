@@ -6,18 +6,16 @@ from math import prod
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn._parallel import share
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.parallel import share
 from kernattn.ops.orthogonalize.reference import by_qr
-
-__all__ = ["orthogonalize"]
 
 
 def orthogonalize(blocks: Array, method: str) -> Array:
     """Return orthonormal rows, (..., r, d), in the dtype of blocks."""
     if method == "qr":
         return by_qr(blocks)
-    from kernattn.ops._numba.layout import FLOPS_PER_SECOND, accumulation, flat
+    from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, accumulation, flat
     from kernattn.ops.orthogonalize.loops import write_frames  # a draw by QR loads no compiler
 
     *lead, r, d = blocks.shape

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two
 from kernattn.ops.orthogonalize.reference import by_qr
-
-__all__ = ["Launch", "launch", "orthogonalize"]
 
 MOST_WARPS = 16
 

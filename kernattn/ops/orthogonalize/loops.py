@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.memory import aligned, pad, whole, window
-from kernattn.ops._numba.products import FULL, product
-from kernattn.ops._numba.registers import ROWS, lanes
-
-__all__ = ["write_frames"]
+from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.registers import ROWS, lanes
+from kernattn.ops._numba.tiles.memory import aligned, pad, whole, window
+from kernattn.ops._numba.tiles.products import FULL, product
 
 
 @inner

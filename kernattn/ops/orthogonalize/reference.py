@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from types import ModuleType
 
-from kernattn._array import Array, accumulation_dtype, namespace
-
-__all__ = ["by_qr", "orthogonalize"]
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 
 
 def orthogonalize(blocks: Array, method: str) -> Array:

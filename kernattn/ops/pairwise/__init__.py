@@ -12,7 +12,7 @@ It subtracts rows, where a product of matrices would expand the square: no bit o
 which side its own are.
 """
 
-from kernattn._dispatch import Op
+from kernattn.ops.dispatch import Op
 
 __all__ = ["OP"]
 

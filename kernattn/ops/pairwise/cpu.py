@@ -6,15 +6,13 @@ from math import isqrt
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn._parallel import share
-from kernattn.ops._numba.heads import heads
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, accumulation, flat, room
-from kernattn.ops._numba.registers import LINE
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.parallel import share
+from kernattn.ops._numba.codegen.registers import LINE
+from kernattn.ops._numba.tiles.heads import heads
+from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, accumulation, flat, room
 from kernattn.ops.pairwise.forms import Form
 from kernattn.ops.pairwise.loops import write_pairs
-
-__all__ = ["pairwise"]
 
 ROWS = 64
 PANELS = 1 << 18  # bytes of y that are packed at a time: they stay in the second-level cache

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["DOT", "EXPONENTIAL", "LINEAR", "MANHATTAN", "MATERN", "POWER", "QUADRATIC", "SQUARED", "Form"]
-
 DOT, SQUARED, MANHATTAN = 0, 1, 2
 """Measures of x and y: x.y, |x - y|^2, sum_i |x_i - y_i|."""
 

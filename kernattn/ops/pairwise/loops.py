@@ -9,16 +9,14 @@ import math
 from llvmlite import ir
 from numba.core import cgutils
 
-from kernattn.ops._numba.compile import compiled, inner, inner_exact
-from kernattn.ops._numba.elementary import exponential
-from kernattn.ops._numba.memory import aligned, copy, whole, window
-from kernattn.ops._numba.products import register_block, transpose
-from kernattn.ops._numba.registers import TALL, lanes
-from kernattn.ops._numba.stream import STREAMED, settle, stream
-from kernattn.ops._numba.vectors import load, store
+from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.codegen.elementary import exponential
+from kernattn.ops._numba.codegen.registers import TALL, lanes
+from kernattn.ops._numba.codegen.vectors import load, store
+from kernattn.ops._numba.tiles.memory import aligned, copy, whole, window
+from kernattn.ops._numba.tiles.products import register_block, transpose
+from kernattn.ops._numba.tiles.stream import STREAMED, settle, stream
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED
-
-__all__ = ["apply_form", "measures", "write_pairs"]
 
 DEPTH = 64
 """Axes in one chain of additions: rounding grows with its length."""

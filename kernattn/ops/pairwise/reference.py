@@ -5,10 +5,8 @@ from __future__ import annotations
 from math import sqrt
 from types import ModuleType
 
-from kernattn._array import Array, namespace
+from kernattn._arrays.namespaces import Array, namespace
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED, Form
-
-__all__ = ["applied", "decay", "measured", "pairwise", "prepared"]
 
 SOME = 64  # rows of y, or up to twice as many, whose median is amid all of them
 

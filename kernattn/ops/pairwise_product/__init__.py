@@ -11,7 +11,7 @@ that rounds no more than differences do to speak of, and from differences elsewh
 (`kernattn bench --cases kernel-products`).
 """
 
-from kernattn._dispatch import Op
+from kernattn.ops.dispatch import Op
 
 __all__ = ["OP"]
 

@@ -7,15 +7,13 @@ from math import isqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
-from kernattn._parallel import share, threads
-from kernattn.ops._numba.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, accumulation, flat
-from kernattn.ops._numba.registers import LINE
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.parallel import share, threads
+from kernattn.ops._numba.codegen.registers import LINE
+from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, accumulation, flat
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, MATERN, SQUARED, Form
 from kernattn.ops.pairwise.reference import prepared
 from kernattn.ops.pairwise_product.loops import add_products
-
-__all__ = ["pairwise_product"]
 
 SIDE = 512  # rows of a job
 FEW = 16  # rows of a job, at least

@@ -4,13 +4,11 @@
 
 from __future__ import annotations
 
-from kernattn.ops._numba.compile import compiled, inner
-from kernattn.ops._numba.memory import aligned, pad, whole, window
-from kernattn.ops._numba.products import FULL, product, transpose
-from kernattn.ops._numba.registers import TALL, lanes
+from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.registers import TALL, lanes
+from kernattn.ops._numba.tiles.memory import aligned, pad, whole, window
+from kernattn.ops._numba.tiles.products import FULL, product, transpose
 from kernattn.ops.pairwise.loops import apply_form, measures
-
-__all__ = ["add_products"]
 
 
 @inner

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from kernattn._array import Array, namespace
+from kernattn._arrays.namespaces import Array, namespace
 from kernattn.ops.pairwise.forms import Form
 from kernattn.ops.pairwise.reference import pairwise
-
-__all__ = ["pairwise_product"]
 
 
 def pairwise_product(x: Array, y: Array | None, v: Array, form: Form) -> Array:

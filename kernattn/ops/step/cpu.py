@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn.ops._numba.crew import crew
-from kernattn.ops._numba.heads import heads
-from kernattn.ops._numba.layout import NO_MASK, accumulation, flat, narrowed, plain
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import PeakedSum
+from kernattn.ops._numba.helper_threads import crew
+from kernattn.ops._numba.tiles.heads import heads
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrowed, plain
 from kernattn.ops.features.sides import tokens
-from kernattn.ops.peaked import PeakedSum
-from kernattn.ops.spec import MapSpec, ScaledFeatures
 from kernattn.ops.step.loops import advance
-
-__all__ = ["step"]
 
 SECONDS_PER_SUM = 2e-10  # for each number of the state; decides when to share
 

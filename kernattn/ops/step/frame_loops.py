@@ -17,10 +17,8 @@ from llvmlite import ir
 from numba import types
 from numba.core import cgutils
 
-from kernattn.ops._numba.compile import OPTIONS, inner, intrinsic
+from kernattn.ops._numba.codegen.compile import OPTIONS, inner, intrinsic
 from kernattn.ops.step.loops import advance
-
-__all__ = ["VERSION", "handler"]
 
 VERSION = (0, 3)
 """The version (major, minor) of the interface whose layout stands below."""

@@ -9,17 +9,15 @@ from weakref import ref
 
 import numpy as np
 
-from kernattn._array import Array, dtype_name
+from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import PeakedSum
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.linear import LinearCode, alike, both_sides, linear_code
 from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces
 from kernattn.ops.features.reference import computed
-from kernattn.ops.peaked import PeakedSum
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["Launch", "launch", "step"]
 
 WARPS = 8
 COLUMNS = 32  # of the state that a block passes over

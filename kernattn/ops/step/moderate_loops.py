@@ -9,18 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import inner
-from kernattn.ops._numba.faint import low_normaliser
-from kernattn.ops._numba.held import ends
-from kernattn.ops._numba.kinds import ELU1, moderate_elu1
-from kernattn.ops._numba.memory import whole, window
-from kernattn.ops._numba.outputs import write
-from kernattn.ops._numba.registers import lanes
-from kernattn.ops._numba.stream import fetch
-from kernattn.ops._numba.vectors import all_of, every, load, store
+from kernattn.ops._numba.codegen.compile import inner
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import all_of, every, load, store
+from kernattn.ops._numba.far.clamped import ends
+from kernattn.ops._numba.far.negligible import low_normaliser
+from kernattn.ops._numba.tiles.kinds import ELU1, moderate_elu1
+from kernattn.ops._numba.tiles.memory import whole, window
+from kernattn.ops._numba.tiles.outputs import write
+from kernattn.ops._numba.tiles.stream import fetch
 from kernattn.ops.step.sums_loops import add, read
-
-__all__ = ["moderate_heads", "moderates"]
 
 AHEAD = 512  # numbers of the sums of a head that are fetched while its features are made
 

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernattn._array import Array, accumulation_dtype, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.peaked import PeakedSum, merge, quotient, read, summarise
 from kernattn.ops.features.reference import scaled
-from kernattn.ops.peaked import PeakedSum, merge, quotient, read, summarise
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-
-__all__ = ["step"]
 
 
 def step(

@@ -14,7 +14,7 @@ leaves them (:mod:`kernattn.ops.tensor_sketch.order`).
 Source: Pham and Pagh (2013).
 """
 
-from kernattn._dispatch import Op
+from kernattn.ops.dispatch import Op
 
 __all__ = ["OP"]
 

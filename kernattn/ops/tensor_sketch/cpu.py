@@ -10,14 +10,12 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.fft import rfft
 
-from kernattn._array import Array, Float64
-from kernattn._parallel import share
-from kernattn.ops._numba.layout import accumulation, flat, room
+from kernattn._arrays.namespaces import Array, Float64
+from kernattn._runtime.parallel import share
+from kernattn.ops._numba.tiles.layout import accumulation, flat, room
 from kernattn.ops.countsketch.cpu import countsketch
 from kernattn.ops.tensor_sketch.loops import mirrors, roots, rows_of_tile, sketch_csr, sketch_rows, turns
 from kernattn.ops.tensor_sketch.reference import amplitudes
-
-__all__ = ["tensor_sketch"]
 
 SECONDS = 1e-9  # of one factor of one feature of one row
 BLOCK = 64  # rows whose sketches and spectra stay in cache

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, dtype_name, frozen
+from kernattn._arrays.namespaces import Array, Float64, dtype_name, frozen
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import uploaded
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two
@@ -21,8 +21,6 @@ from kernattn.ops._cuda.sketches import Staging, lists, staging
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.tensor_sketch.order import order
 from kernattn.ops.tensor_sketch.reference import amplitudes
-
-__all__ = ["Launch", "launch", "tensor_sketch"]
 
 LINE = 2048  # features of a block, where a row has fewer
 BATCH = 1 << 24  # numbers of count sketches that are in memory at a time, outside the kernel

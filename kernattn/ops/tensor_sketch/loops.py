@@ -16,15 +16,13 @@ import numpy as np
 from numba import types
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
-from kernattn.ops._numba.compile import compiled, inner, intrinsic
-from kernattn.ops._numba.memory import aligned, window
-from kernattn.ops._numba.products import transpose
-from kernattn.ops._numba.registers import lanes, vector_length
+from kernattn._arrays.namespaces import Float64
+from kernattn.ops._numba.codegen.compile import compiled, inner, intrinsic
+from kernattn.ops._numba.codegen.registers import lanes, vector_length
+from kernattn.ops._numba.tiles.memory import aligned, window
+from kernattn.ops._numba.tiles.products import transpose
 from kernattn.ops.tensor_sketch.order import decimated, radices
 from kernattn.ops.tensor_sketch.transform_loops import complex_block, complex_product, transform, transform_sparse
-
-__all__ = ["mirrors", "roots", "rows_of_tile", "sketch_csr", "sketch_rows", "turns"]
 
 
 def rows_of_tile(dtype: Any) -> int:

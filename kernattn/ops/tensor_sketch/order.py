@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["decimated", "order", "radices"]
-
 
 def radices(points: int) -> list[int]:
     """Return the radices of a transform's passes: 8, and for the last one what is left, at most 16.

@@ -7,11 +7,9 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, constant, frozen, namespace
+from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace
 from kernattn.ops.countsketch.reference import countsketch
 from kernattn.ops.tensor_sketch.order import order
-
-__all__ = ["amplitudes", "tensor_sketch"]
 
 
 def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:

@@ -16,10 +16,8 @@ from math import cos, pi, sin, sqrt
 from llvmlite import ir
 from numba import types
 
-from kernattn.ops._numba.compile import inner, intrinsic
-from kernattn.ops._numba.registers import Block, lanes
-
-__all__ = ["complex_block", "complex_product", "transform", "transform_sparse"]
+from kernattn.ops._numba.codegen.compile import inner, intrinsic
+from kernattn.ops._numba.codegen.registers import Block, lanes
 
 
 def complex_block(context, builder, array, value):

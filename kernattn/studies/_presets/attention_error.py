@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.attention import linear_attention, softmax_attention
 from kernattn.features import random_features
@@ -20,8 +20,6 @@ from kernattn.studies._panels import banded, clipped, key, numbered, uniform
 from kernattn.studies._presets.preset import Figure, Preset, designed
 from kernattn.studies._records import ENDS, Record, names, select, spoken, with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["ATTENTION_ERROR", "sweep"]
 
 DIM = 16
 KERNEL = Softmax()

@@ -7,12 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from kernattn._files import replace_text
+from kernattn._runtime.files import replace_text
 from kernattn.studies._presets.preset import Figure, Preset
 from kernattn.studies._records import Record, names, read_config, select, spoken
 from kernattn.studies._style import FORMATS, SIZES, canvas, legend, save
-
-__all__ = ["caption", "drawn", "write", "write_figures"]
 
 MANY = 6  # values of an axis that a caption lists
 

@@ -21,8 +21,6 @@ from kernattn.studies._presets.preset import Figure, Preset, designed, judged
 from kernattn.studies._records import ENDS, Record, names, select
 from kernattn.studies._sweep import Cell, Stop, Sweep
 
-__all__ = ["DTYPE", "naive", "sweep"]
-
 DIM, FEATURES = 16, 32
 MAPS = ("elu1", "favor+")
 SUMS = ("naive", "reference", "cpu")

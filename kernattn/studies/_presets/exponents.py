@@ -10,8 +10,6 @@ import numpy as np
 from kernattn.studies._presets.preset import word
 from kernattn.studies._records import ENDS, Record
 
-__all__ = ["Exponent", "begins", "exponent"]
-
 NEAR = 0.06  # how far an exponent may be from the claimed one, which is a limit
 WIDE = 0.25  # an interval that goes further bears no claim out
 

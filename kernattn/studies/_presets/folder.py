@@ -12,8 +12,6 @@ from kernattn.studies._presets.preset import Preset
 from kernattn.studies._presets.table import PRESETS
 from kernattn.studies._records import Record, read_config, read_records
 
-__all__ = ["Study", "of_this_version", "read_study"]
-
 
 class Study(NamedTuple):
     """What a folder holds; a sweep of one's own has no preset."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.errors import NoClosedForm
 from kernattn.features import ESTIMATORS, FeatureMap, random_features
@@ -21,8 +21,6 @@ from kernattn.studies._panels import numbered
 from kernattn.studies._presets.preset import Figure, Preset, coverage, designed, per_cent
 from kernattn.studies._records import ENDS, Record, names, select, spoken
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["GAUSSIAN_KERNEL", "RawQR", "sweep"]
 
 KERNEL = Gaussian()
 SIZES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # |x - y| of trigonometric features, |x + y| of positive ones

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, nystrom, random_features
@@ -20,8 +20,6 @@ from kernattn.studies._panels import banded, numbered
 from kernattn.studies._presets.preset import Figure, Preset, at_once, designed, judged, word
 from kernattn.studies._records import ENDS, Record, names, select, with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["NYSTROM", "sweep"]
 
 ROWS, FEW_ROWS = 512, 256
 LANDMARKS = ("uniform", "kmeans", "leverage", "rpcholesky", "greedy")

@@ -7,16 +7,14 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from kernattn._check import checked_path, one_of, shown
-from kernattn._extras import require
+from kernattn._runtime.checks import checked_path, one_of, shown
+from kernattn._runtime.extras import require
 from kernattn.errors import ParameterError
 from kernattn.studies._presets.draw import drawn, write_figures
 from kernattn.studies._presets.folder import Study, of_this_version, read_study
 from kernattn.studies._presets.preset import Preset
 from kernattn.studies._records import names, select
 from kernattn.studies._style import FORMATS, SIZES, style
-
-__all__ = ["figures", "plot"]
 
 
 def figures(

@@ -10,17 +10,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import one_of, shown
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import one_of, shown
+from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS
 from kernattn.projections import resolve
 from kernattn.studies._records import Record
 from kernattn.studies._sweep import plain_values
-
-__all__ = ["Figure", "Preset", "at_once", "coverage", "designed", "judged", "per_cent", "two_digits", "word"]
-
 
 FEW = 3  # verdicts that a caption repeats
 WORDS = ("Holds in part", "Holds", "Does not hold", "Open")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.attention import softmax_attention
 from kernattn.errors import NoClosedForm
@@ -22,8 +22,6 @@ from kernattn.studies._presets.preset import Figure, Preset, designed, word
 from kernattn.studies._presets.signs import signed
 from kernattn.studies._records import ENDS, Record, names, select, spoken, with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["REDRAW", "averages", "sweep"]
 
 KERNEL = Softmax()
 QUERIES, KEYS, DIM, VALUES = 32, 256, 16, 8

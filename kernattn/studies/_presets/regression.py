@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._extras import require
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.extras import require
 from kernattn._warmup import preparation
 from kernattn.features import FeatureMap, nystrom, random_features
 from kernattn.kernels import Gaussian
@@ -20,8 +20,6 @@ from kernattn.studies._panels import banded, numbered
 from kernattn.studies._presets.preset import Figure, Preset, at_once, designed, judged, word
 from kernattn.studies._records import ENDS, Record, names, select, spoken, with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["REGRESSION", "sweep"]
 
 DATA = {"diabetes": 300, "digits_value": 400, "digits_class": 400}  # rows to learn from
 TEST = 400  # rows to judge on, or those that are left

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
+from kernattn._maps.kinds import KINDS
 from kernattn.features import FeatureMap
-from kernattn.ops.kinds import KINDS
-
-__all__ = ["signed"]
 
 
 def signed(phi: FeatureMap) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.features import FeatureMap, Positive, random_features
 from kernattn.kernels import Softmax
@@ -18,8 +18,6 @@ from kernattn.studies._palette import GREY, VERMILION, look_of
 from kernattn.studies._presets.preset import Figure, Preset, coverage, designed, per_cent
 from kernattn.studies._records import Record, names, with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["SOFTMAX_KERNEL", "sweep"]
 
 KERNEL = Softmax(scale=1.0)  # exp(x.y)
 ANGLES = tuple(float(angle) for angle in range(0, 181, 15))  # degrees

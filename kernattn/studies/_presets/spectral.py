@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.features import random_features
 from kernattn.kernels import Gaussian
@@ -21,8 +21,6 @@ from kernattn.studies._presets.exponents import begins, exponent
 from kernattn.studies._presets.preset import Figure, Preset, designed, judged, two_digits, word
 from kernattn.studies._records import ENDS, Record, names, select, with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["SPECTRAL", "sweep"]
 
 SOURCES = ("normal", "digits")
 SAMPLINGS = ("iid", "orthogonal", "leverage")

@@ -6,15 +6,13 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any
 
-from kernattn._check import boolean, checked_path, one_of
-from kernattn._extras import require
+from kernattn._runtime.checks import boolean, checked_path, one_of
+from kernattn._runtime.extras import require
 from kernattn.errors import ParameterError
 from kernattn.studies._presets.draw import write
 from kernattn.studies._presets.table import PRESETS
 from kernattn.studies._records import Record
 from kernattn.studies._run import run
-
-__all__ = ["study"]
 
 
 def study(

@@ -19,8 +19,6 @@ from kernattn.studies._presets.tails.preset import TAILS
 from kernattn.studies._presets.time_to_error import TIME_TO_ERROR
 from kernattn.studies._presets.uniform import UNIFORM_ERROR
 
-__all__ = ["PRESETS"]
-
 PRESETS: dict[str, Preset] = {
     "attention": ATTENTION,
     "softmax-kernel": SOFTMAX_KERNEL,

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.attention import linear_attention, softmax_attention
 from kernattn.features import FeatureMap, random_features
@@ -22,8 +22,6 @@ from kernattn.studies._panels import banded, numbered
 from kernattn.studies._presets.preset import Figure, Preset, designed, judged, word
 from kernattn.studies._records import ENDS, Record, names, select, spoken, with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["TIME_TO_ERROR", "sweep"]
 
 DIM = 64
 KERNEL = Softmax()

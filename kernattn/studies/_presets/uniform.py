@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import optimize
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import optimize
 from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
 from kernattn.features import random_features
@@ -21,8 +21,6 @@ from kernattn.studies._presets.exponents import begins, exponent
 from kernattn.studies._presets.preset import Figure, Preset, designed, judged
 from kernattn.studies._records import ENDS, Record, names, select, with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["UNIFORM_ERROR", "sweep", "uniform_bound"]
 
 WHERE = ("ball", "attention")
 KNOWN = ("trigonometric", "positive")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from os import PathLike
 from pathlib import Path
 
-from kernattn._check import checked_path
-from kernattn._extras import require
-from kernattn._files import replace_text
+from kernattn._runtime.checks import checked_path
+from kernattn._runtime.extras import require
+from kernattn._runtime.files import replace_text
 from kernattn.errors import ParameterError
 from kernattn.studies._presets.folder import of_this_version, read_study
 from kernattn.studies._presets.table import PRESETS

@@ -1,7 +1,5 @@
 """Style and script of a report: both are part of the page."""
 
-__all__ = ["SCRIPT", "STYLE"]
-
 STYLE = """
 :root { --ink: #222; --soft: #595959; --line: #d9d9d9; --blue: #0072b2 }
 * { box-sizing: border-box }

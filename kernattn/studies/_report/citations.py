@@ -7,8 +7,6 @@ from typing import NamedTuple
 
 from kernattn._version import __version__
 
-__all__ = ["PAPERS", "Paper", "bibtex", "cited"]
-
 
 class Paper(NamedTuple):
     """A paper: authors as BibTeX has them, the venue as journal or as book title."""

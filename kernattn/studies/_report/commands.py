@@ -10,8 +10,6 @@ from typing import Any
 
 from kernattn.studies._presets.attention.settings import AttentionSettings
 
-__all__ = ["figure_command", "study_command"]
-
 OPTIONS = {  # of the attention study
     "num_features": "--m",
     "estimators": "--estimators",

@@ -11,8 +11,6 @@ from kernattn.studies._presets.preset import coverage
 from kernattn.studies._records import Record, names
 from kernattn.studies._sweep import RESERVED
 
-__all__ = ["Calibration", "Unsettled", "calibration", "cells", "constants", "measured", "unsettled"]
-
 SUFFIXES = ("_low", "_high", "_settled")  # of fields that say something of another one
 
 

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator
 from html import escape
 
-from kernattn._check import shown
+from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
-
-__all__ = ["mathml"]
 
 TOKEN = re.compile(r"\s*(\\[A-Za-z]+|\\.|\d+(?:\.\d+)?|[A-Za-z]|\S)")
 GREEK = ("phi", "omega", "lambda", "Delta", "delta", "epsilon", "sigma", "gamma", "pi", "rho", "eta")

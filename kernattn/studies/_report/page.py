@@ -21,8 +21,6 @@ from kernattn.studies._report.tables import number, record_table, table
 from kernattn.studies._seeds import digest
 from kernattn.studies._style import rendered
 
-__all__ = ["html"]
-
 WORDS = (
     ("Holds in part", "part", "◐"),
     ("Holds", "holds", "✓"),

@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from html import escape
 
-__all__ = ["inline"]
-
 HEAD = re.compile(r"^.*?(?=<svg )", re.DOTALL)
 META = re.compile(r"<(metadata|title|style)\b.*?</\1>\s*", re.DOTALL)
 ID = re.compile(r'(\bid="|url\(#|href="#)')

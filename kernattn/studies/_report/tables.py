@@ -10,8 +10,6 @@ from kernattn.studies._records import Record, spoken
 from kernattn.studies._report.facts import SUFFIXES, constants, measured
 from kernattn.studies._sweep import RESERVED
 
-__all__ = ["number", "record_table", "table"]
-
 
 def number(value: Any) -> str:
     """Return a number as a table shows it: four digits; other values as they are."""

@@ -8,11 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.attention import LinearState
-from kernattn.ops._numba.registers import LINE
+from kernattn.ops._numba.codegen.registers import LINE
 from kernattn.transformer._decoding.loops import KEYS
 from kernattn.transformer._decoding.packing import Maps, empty
-
-__all__ = ["Memories"]
 
 
 class Memories:

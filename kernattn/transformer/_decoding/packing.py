@@ -8,15 +8,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn.ops._numba.packing import packed_map
-from kernattn.ops._numba.registers import LINE
-from kernattn.ops.spec import MapSpec
+from kernattn._maps.spec import MapSpec
+from kernattn.ops._numba.codegen.registers import LINE
+from kernattn.ops._numba.tiles.packing import packed_map
 from kernattn.transformer._config import Config
 from kernattn.transformer._decoding.loops import WIDE
 from kernattn.transformer._decoding.rows_loops import ACTIVATIONS
 from kernattn.transformer._parts import Params
-
-__all__ = ["Maps", "empty", "packed_maps", "packed_weights", "sizes"]
 
 SINGLE = np.dtype(np.float32)
 

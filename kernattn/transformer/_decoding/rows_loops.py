@@ -6,13 +6,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn.ops._numba.compile import inner
-from kernattn.ops._numba.elementary import exponential
-from kernattn.ops._numba.memory import pad, window
-from kernattn.ops._numba.registers import lanes
-from kernattn.ops._numba.vectors import every, load, store, where
-
-__all__ = ["ACTIVATIONS", "activated", "added", "exponentials", "normed"]
+from kernattn.ops._numba.codegen.compile import inner
+from kernattn.ops._numba.codegen.elementary import exponential
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.codegen.vectors import every, load, store, where
+from kernattn.ops._numba.tiles.memory import pad, window
 
 ACTIVATIONS = "relu", "gelu", "gelu_tanh", "swiglu"
 """In the order of their numbers."""

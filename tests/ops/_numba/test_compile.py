@@ -18,9 +18,9 @@ from numba.core.errors import TypingError
 
 import kernattn.ops
 import kernattn.transformer._decoding
-from kernattn.ops._numba.compile import _PARTS, compiled, inner
-from kernattn.ops._numba.memory import aligned, window
-from kernattn.ops._numba.parts import Part, makes_arrays
+from kernattn.ops._numba.codegen.compile import _PARTS, compiled, inner
+from kernattn.ops._numba.codegen.parts import Part, makes_arrays
+from kernattn.ops._numba.tiles.memory import aligned, window
 
 
 def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
@@ -28,7 +28,7 @@ def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
         return 2 * x
 
     for parts, hits in (("now", 0), ("now", 1), ("later", 0), ("later", 1)):
-        monkeypatch.setattr("kernattn.ops._numba.compile._PARTS", parts)
+        monkeypatch.setattr("kernattn.ops._numba.codegen.compile._PARTS", parts)
         loop = compiled(double)
         assert loop(1.5) == 3
         assert sum(loop.stats.cache_hits.values()) == hits
@@ -39,7 +39,7 @@ def test_a_loop_is_out_of_date_when_any_file_changes_whose_code_it_may_hold():
     marked = re.compile(r"^@(inner|inner_exact|overload|intrinsic)\b", re.MULTILINE)
     files = [file for file in package.rglob("*.py") if marked.search(file.read_text(encoding="utf-8"))]
     parts = {str(file.relative_to(package)) for file in files}
-    assert {"ops/_numba/products.py", "transformer/_decoding/rows_loops.py"} <= parts
+    assert {"ops/_numba/tiles/products.py", "transformer/_decoding/rows_loops.py"} <= parts
     assert parts <= {name for name, *_ in _PARTS}
 
 
@@ -114,5 +114,6 @@ def test_every_part_knows_whether_it_makes_arrays_though_a_part_may_stand_below_
 def test_vectors_are_those_that_numba_compiles_for(features, size):
     target = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": features}
     assert_fine(
-        f"from kernattn.ops._numba.registers import VECTOR\nprint('fine' if VECTOR == {size} else VECTOR)", **target
+        f"from kernattn.ops._numba.codegen.registers import VECTOR\nprint('fine' if VECTOR == {size} else VECTOR)",
+        **target,
     )

@@ -5,8 +5,8 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.elementary import (
+from kernattn.ops._numba.codegen.compile import compiled
+from kernattn.ops._numba.codegen.elementary import (
     change_of_unit,
     cosine,
     decayed,
@@ -17,8 +17,8 @@ from kernattn.ops._numba.elementary import (
     unit_of,
     weight,
 )
-from kernattn.ops._numba.registers import VECTOR, lanes
-from kernattn.ops._numba.vectors import load, some, store, where
+from kernattn.ops._numba.codegen.registers import VECTOR, lanes
+from kernattn.ops._numba.codegen.vectors import load, some, store, where
 
 DTYPES = ["float32", "float64"]
 

@@ -5,9 +5,9 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.products import FULL, LOWER, UPPER, product, transpose
-from kernattn.ops._numba.registers import ROWS, lanes
+from kernattn.ops._numba.codegen.compile import compiled
+from kernattn.ops._numba.codegen.registers import ROWS, lanes
+from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
 
 DTYPES = ["float32", "float64"]
 

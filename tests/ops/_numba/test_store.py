@@ -5,9 +5,9 @@ import pytest
 
 pytest.importorskip("numba")
 
-import kernattn.ops._numba.store
-from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.store import SIZE, Store
+import kernattn.ops._numba.codegen.store
+from kernattn.ops._numba.codegen.compile import compiled
+from kernattn.ops._numba.codegen.store import SIZE, Store
 
 SINGLE, DOUBLE = np.arange(4, dtype=np.float32), np.arange(4, dtype=np.float64)
 
@@ -45,7 +45,7 @@ def test_a_later_process_loads_every_signature(files):
 def test_processes_that_compile_two_dtypes_at_once_do_not_mix_them_up(files, monkeypatch):
     late = []
     with monkeypatch.context() as patch:
-        patch.setattr(kernattn.ops._numba.store, "replace_bytes", lambda *written: late.append(written))
+        patch.setattr(kernattn.ops._numba.codegen.store, "replace_bytes", lambda *written: late.append(written))
         assert compiled(total)(DOUBLE) == 6
     assert compiled(total)(SINGLE) == 6
     for path, content in late:
@@ -77,7 +77,7 @@ def test_a_disk_that_refuses_keeps_nothing_and_stops_nobody(files, monkeypatch):
     def full(path, content):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(kernattn.ops._numba.store, "replace_bytes", full)
+    monkeypatch.setattr(kernattn.ops._numba.codegen.store, "replace_bytes", full)
     assert compiled(total)(DOUBLE) == 6
     assert files() == []
 

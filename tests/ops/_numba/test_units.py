@@ -5,13 +5,13 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.elementary import log_of
-from kernattn.ops._numba.faint import drop_faint, raise_queries, raise_token, without_faint
-from kernattn.ops._numba.lifts import alike_rows, lift
-from kernattn.ops._numba.row_units import take_off_largest, to_unit
-from kernattn.ops._numba.sums import Sums, lift_sums, load_sums, rescale, store_sums
-from kernattn.ops.ends import ENDS
+from kernattn._sums.limits import ENDS
+from kernattn.ops._numba.codegen.compile import compiled
+from kernattn.ops._numba.codegen.elementary import log_of
+from kernattn.ops._numba.far.lifted_keys import alike_rows, lift
+from kernattn.ops._numba.far.negligible import drop_faint, raise_queries, raise_token, without_faint
+from kernattn.ops._numba.far.row_units import take_off_largest, to_unit
+from kernattn.ops._numba.tiles.sums import Sums, lift_sums, load_sums, rescale, store_sums
 
 LN2 = np.log(2)
 

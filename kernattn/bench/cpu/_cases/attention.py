@@ -20,19 +20,6 @@ from kernattn.bench.cpu._cases.inputs import favor, normal, one_thread
 from kernattn.features import elu1, random_features
 from kernattn.kernels import Softmax
 
-__all__ = [
-    "asymmetric",
-    "causal_elu1",
-    "causal_favor",
-    "causal_hadamard",
-    "compiled",
-    "full_favor",
-    "one_head",
-    "softmax",
-    "strided",
-]
-
-
 SHORT = 256  # tokens, up to which torch's quadratic form runs too
 
 

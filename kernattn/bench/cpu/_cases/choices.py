@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64
 from kernattn.bench._races import Call
 from kernattn.bench._rates import Work
 from kernattn.bench._rows import Race
@@ -21,8 +21,6 @@ from kernattn.features._polynomial.sketches.weights import products
 from kernattn.kernels import Gaussian, Polynomial
 from kernattn.ops.hadamard.reference import hadamard
 from kernattn.projections import orthogonalize
-
-__all__ = ["PRODUCTS", "chains", "drawn", "frames", "tensor_srht", "tiles", "transforms"]
 
 LOOPS = 200
 

@@ -7,8 +7,6 @@ import numpy as np
 from kernattn.bench._rates import Work
 from kernattn.bench._sizes import Sizes
 
-__all__ = ["linear", "linear_backward", "softmax", "softmax_backward"]
-
 
 def linear(o: Sizes, features: int, project: bool, inside: bool) -> Work:
     """Return the work of maps and sums, or of queries with keys where that is less.

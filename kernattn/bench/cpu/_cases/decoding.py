@@ -23,8 +23,6 @@ from kernattn.features import FeatureMap, elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.transformer import Config, initial_params
 
-__all__ = ["DECODERS", "prefixes", "step"]
-
 KEPT = 784
 """Tokens before the one that exact attention takes."""
 

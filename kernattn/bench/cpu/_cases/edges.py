@@ -25,8 +25,6 @@ from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import favor, normal
 from kernattn.features import elu1
 
-__all__ = ["EDGES"]
-
 FEW = 16  # tokens
 STEPS = 256
 PRODUCT = 1024  # rows and columns of a product of torch

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist
 
-from kernattn._array import Array, Float64
+from kernattn._arrays.namespaces import Array, Float64
 from kernattn.bench._races import Call
 from kernattn.bench._rates import Work
 from kernattn.bench._rows import Race
@@ -23,8 +23,6 @@ from kernattn.features import nystrom, random_features
 from kernattn.kernels import Gaussian, Kernel, Polynomial
 from kernattn.ops.gram import OP as GRAM
 from kernattn.studies import real_rows
-
-__all__ = ["digits", "gaussian_features", "gram", "hadamard_features", "patches", "tensor_sketch"]
 
 DRAWS = 20  # over which squared errors are averaged
 ROWS = 300  # of the Gram matrix they are errors of

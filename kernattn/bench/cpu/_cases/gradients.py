@@ -19,8 +19,6 @@ from kernattn.bench.cpu._cases import counts
 from kernattn.bench.cpu._cases.inputs import favor, normal
 from kernattn.features import elu1
 
-__all__ = ["GRADIENTS"]
-
 
 def _inputs(o: Sizes) -> list[Any]:
     """Return q, k, v and the cotangent of the output."""

@@ -14,8 +14,6 @@ from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import normal
 from kernattn.bench.cpu._hashing_peers import reformer
 
-__all__ = ["hashed"]
-
 ROUNDS, CHUNK = 4, 64
 
 

@@ -7,14 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._parallel import VARIABLE
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.parallel import VARIABLE
 from kernattn.bench._races import Call
 from kernattn.bench._sizes import Sizes
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
-
-__all__ = ["favor", "normal", "one_thread"]
 
 
 def normal(o: Sizes, *shapes: tuple[int, ...]) -> list[Float64]:

@@ -21,8 +21,6 @@ from kernattn.kernels import Gaussian
 from kernattn.solvers import cg
 from kernattn.studies import Table
 
-__all__ = ["on_landmarks", "on_landmarks_of"]
-
 RIDGE = 1e-2
 ROWS = 5000  # that are fitted exactly
 NEW = 10000  # on which errors are taken

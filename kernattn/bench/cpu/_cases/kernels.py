@@ -16,8 +16,6 @@ from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import normal
 from kernattn.kernels import Gaussian, Kernel, Laplacian, Polynomial
 
-__all__ = ["KERNELS", "matrix", "multiplied"]
-
 
 @dataclass(frozen=True)
 class Pair:

@@ -23,8 +23,6 @@ from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import favor, normal
 from kernattn.features import elu1
 
-__all__ = ["LIBRARIES"]
-
 _Form = Callable[[Sizes, list[Any]], Callable[[], Any]]  # sizes and q, k, v of one library -> a call
 
 

@@ -6,12 +6,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._array import Array
-from kernattn.ops._numba.compile import compiled
-from kernattn.ops._numba.products import FULL, product
-from kernattn.ops._numba.registers import LINE, ROWS
-
-__all__ = ["blas", "ours", "room_of"]
+from kernattn._arrays.namespaces import Array
+from kernattn.ops._numba.codegen.compile import compiled
+from kernattn.ops._numba.codegen.registers import LINE, ROWS
+from kernattn.ops._numba.tiles.products import FULL, product
 
 
 def room_of(m: int, n: int, dtype: str) -> Array:

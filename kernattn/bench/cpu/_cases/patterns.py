@@ -18,8 +18,6 @@ from kernattn.bench.cpu import _pattern_peers as rivals
 from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._cases.inputs import normal
 
-__all__ = ["PATTERNS"]
-
 WINDOW, BLOCK, RANDOM = 256, 64, 3
 MASKED = 4096  # tokens, up to which a mask (n, n) is raced
 SPARSE = 1024  # tokens, from which transformers' BigBird leaves any out

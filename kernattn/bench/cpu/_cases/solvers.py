@@ -24,8 +24,6 @@ from kernattn.kernels import Gaussian
 from kernattn.solvers import mmd, moments, ridge
 from kernattn.studies import Table
 
-__all__ = ["ridges", "ridges_on", "two_samples"]
-
 RIDGES = np.geomspace(1e-2, 1e3, 10)
 ROWS = 2000  # on which errors are taken
 NEW = 10000  # on which those of real data are

@@ -12,14 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._parallel import threads
+from kernattn._runtime.parallel import threads
 from kernattn.bench._races import Call
 from kernattn.bench.cpu import _peers as peers
 from kernattn.bench.cpu._generate.in_torch import fitting
 from kernattn.transformer import Config
 from kernattn.transformer._parts import Params
-
-__all__ = ["cached", "there"]
 
 OPSETS = {"": 20, "com.microsoft": 1}
 FORMAT = 10  # of the file: the version that came with opset 20 or a later one

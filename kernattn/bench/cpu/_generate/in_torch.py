@@ -21,8 +21,6 @@ from kernattn.bench.cpu import _peers as peers
 from kernattn.transformer import Config
 from kernattn.transformer._parts import Params
 
-__all__ = ["InTorch", "fitting"]
-
 MOST = 1 << 30
 """Bytes of caches of keys and values; beyond it, layers take turns in as many as fit."""
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array
+from kernattn._arrays.namespaces import Array
 from kernattn.attention import lsh_attention, softmax_attention
 from kernattn.bench._races import Call
 from kernattn.features import FeatureMap
@@ -17,8 +17,6 @@ from kernattn.transformer._attention import KeysValues
 from kernattn.transformer._ends import counted, embedded, output
 from kernattn.transformer._layers import heads_of, layer
 from kernattn.transformer._parts import Params, feed_forward, linear, norm
-
-__all__ = ["cached", "hashed", "prefix", "recurrent", "whole"]
 
 CHUNK, ROUNDS = 32, 1
 

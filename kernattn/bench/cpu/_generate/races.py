@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._check import positive_integer
-from kernattn._parallel import threads
+from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.parallel import threads
 from kernattn.bench._races import Call, race
 from kernattn.bench._rows import Row
 from kernattn.bench._tables import Column, number, word
@@ -21,11 +21,9 @@ from kernattn.bench.cpu._generate import in_onnx, ours
 from kernattn.bench.cpu._generate.counts import Setting, cached, linear, prefixes, whole
 from kernattn.bench.cpu._generate.in_torch import InTorch
 from kernattn.features import elu1
-from kernattn.ops._numba.registers import VECTOR
+from kernattn.ops._numba.codegen.registers import VECTOR
 from kernattn.transformer import Config, initial_params
 from kernattn.transformer._parts import Params
-
-__all__ = ["GENERATION", "generation"]
 
 SHORT = 784
 """Steps up to which there are 8 layers, as Katharopoulos et al. (2020) have for MNIST, and else 16, as for CIFAR-10."""

@@ -8,23 +8,21 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from kernattn._array import Array, Float64, accumulation_dtype, anywhere, dtype_name, like, namespace
-from kernattn._check import instance_of
-from kernattn._dispatch import Op
-from kernattn._random import RNG, generator
-from kernattn._scipy import sparse
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, anywhere, dtype_name, like, namespace
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import instance_of
+from kernattn._runtime.lazy_scipy import sparse
+from kernattn._runtime.random import RNG, generator
+from kernattn._sums.limits import ENDS
+from kernattn._sums.units import multiplied, shifted
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
 from kernattn.features._moments.pairs import beyond
 from kernattn.features._polynomial.inputs import PairSums, augmented, augmented_csr, pair_sums, unit_rows
 from kernattn.kernels import Polynomial
-from kernattn.ops.ends import ENDS
+from kernattn.ops.dispatch import Op
 from kernattn.ops.features import OP
-from kernattn.ops.spec import MapSpec, ScaledFeatures
-from kernattn.ops.units import multiplied, shifted
-
-__all__ = ["PolynomialSketch"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

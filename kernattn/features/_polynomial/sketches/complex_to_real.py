@@ -8,15 +8,13 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, namespace
-from kernattn._check import check_room, host_array, one_of, positive_integer
+from kernattn._arrays.namespaces import Array, Float64, namespace
+from kernattn._runtime.checks import check_room, host_array, one_of, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
 from kernattn.features._polynomial.sketches.weights import projected
 from kernattn.kernels import Polynomial
-
-__all__ = ["ComplexToReal"]
 
 _DTYPES = {"gaussian": "float64", "rademacher": "int8"}
 

@@ -9,16 +9,14 @@ from typing import Any, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, frozen
-from kernattn._check import host_array, positive_integer
+from kernattn._arrays.namespaces import Array, Float64, frozen
+from kernattn._runtime.checks import host_array, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
 from kernattn.features._polynomial.sketches.weights import check_signs, products, random_signs
 from kernattn.kernels import Polynomial
 from kernattn.projections import Iid, Orthogonal, Projection
-
-__all__ = ["GaussianSketch", "ProductSketch", "RademacherSketch", "product_variance"]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -9,19 +9,17 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, frozen
-from kernattn._check import host_array, positive_integer
-from kernattn._dispatch import Op
-from kernattn._lazy import lazy
-from kernattn._scipy import sparse
+from kernattn._arrays.namespaces import Array, Float64, frozen
+from kernattn._runtime.checks import host_array, positive_integer
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.lazy_scipy import sparse
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
 from kernattn.features._polynomial.sketches.weights import check_signs, random_signs
 from kernattn.kernels import Polynomial
+from kernattn.ops.dispatch import Op
 from kernattn.ops.tensor_sketch import OP
-
-__all__ = ["TensorSketch"]
 
 
 @final

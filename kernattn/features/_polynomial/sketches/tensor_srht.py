@@ -8,22 +8,20 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, Float64, constant, frozen, namespace
-from kernattn._check import check_room, host_array, positive_integer
-from kernattn._dispatch import Op
-from kernattn._lazy import lazy
-from kernattn._scipy import sparse
+from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace
+from kernattn._maps.chains import Chains
+from kernattn._maps.walsh import padded
+from kernattn._runtime.checks import check_room, host_array, positive_integer
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.lazy_scipy import sparse
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
 from kernattn.features._polynomial.sketches.product_sketch import product_variance
 from kernattn.features._polynomial.sketches.weights import check_signs, products, random_signs
 from kernattn.kernels import Polynomial
-from kernattn.ops.chains import Chains
+from kernattn.ops.dispatch import Op
 from kernattn.ops.hadamard import OP
-from kernattn.ops.walsh import padded
-
-__all__ = ["FASTER_ABOVE", "TensorSRHT"]
 
 FASTER_ABOVE = {"cpu": 96, "gpu": 256, "reference": 128}
 """Length of a row above which transforms are faster than products with the weights.

@@ -7,12 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Array, constant, namespace
-from kernattn._check import check_room, host_array
-from kernattn._scipy import sparse
+from kernattn._arrays.namespaces import Array, constant, namespace
+from kernattn._runtime.checks import check_room, host_array
+from kernattn._runtime.lazy_scipy import sparse
 from kernattn.errors import ParameterError
-
-__all__ = ["check_signs", "products", "projected", "random_signs"]
 
 
 def projected(x: Any, weights: NDArray[Any]) -> Array:

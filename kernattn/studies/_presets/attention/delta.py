@@ -7,15 +7,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features import FeatureMap, RandomFeatureMap, random_features
 from kernattn.metrics import DeltaMethod, attention_delta_method, attention_mse, empirical_variance, ratio_delta_method
 from kernattn.projections import Iid
 from kernattn.studies._presets.attention.own import is_own
 from kernattn.studies._presets.attention.problem import Problem
-
-__all__ = ["Independent", "delta_fields"]
 
 QUERIES = 16  # that the delta method is asked of
 

@@ -12,8 +12,6 @@ from kernattn.studies._panels import banded, clipped, dodged, key, numbered, uni
 from kernattn.studies._presets.preset import Figure
 from kernattn.studies._records import ENDS, Record, names, spoken
 
-__all__ = ["FIGURES"]
-
 UNSETTLED: Look = {"linestyle": "none", "marker": "x", "markersize": 3.6, "alpha": 0.55}
 CEILING = 10_000  # kernel errors, in units of that of uniform attention
 MOST = 100  # attention errors, likewise

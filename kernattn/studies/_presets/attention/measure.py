@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
+from kernattn._maps.kinds import KINDS
 from kernattn.attention import linear_attention
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap
@@ -21,13 +22,10 @@ from kernattn.metrics import (
     row_kl,
     variance_ratio,
 )
-from kernattn.ops.kinds import KINDS
 from kernattn.studies._presets.attention.delta import Independent, delta_fields
 from kernattn.studies._presets.attention.own import known_settled, map_of
 from kernattn.studies._presets.attention.problem import Problem, without_rounding
 from kernattn.studies._sweep import Cell
-
-__all__ = ["Task"]
 
 Number = Any  # float, int or None
 SERIAL = 64**3  # multiplications up to which OpenBLAS starts no threads

@@ -7,15 +7,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import shown
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Kernel
 from kernattn.metrics import settled
 from kernattn.studies._worker import named
-
-__all__ = ["checked_own", "is_own", "known_settled", "map_of", "measured_at"]
 
 
 def is_own(estimator: str) -> bool:

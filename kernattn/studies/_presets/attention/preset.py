@@ -7,8 +7,6 @@ from kernattn.studies._presets.attention.report import summary
 from kernattn.studies._presets.attention.verdicts import verdicts
 from kernattn.studies._presets.preset import Preset
 
-__all__ = ["ATTENTION"]
-
 ATTENTION = Preset(
     title="Random features against exact attention, on real tokens",
     claim="Random features approximate softmax attention on real inputs at a linear cost (Choromanski et al. 2021; "

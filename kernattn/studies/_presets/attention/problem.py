@@ -7,15 +7,13 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import ArrayLike
 
-from kernattn._array import Float64
-from kernattn._lazy import lazy
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy import lazy
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, row_kl
 from kernattn.studies._presets.attention.settings import PAIRS
 from kernattn.studies._presets.attention.tokens import Tokens
 from kernattn.studies._seeds import stream
-
-__all__ = ["Problem", "without_rounding"]
 
 ROUNDING = 1e-13  # relative error that sums of this size may leave
 

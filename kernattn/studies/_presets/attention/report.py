@@ -7,8 +7,6 @@ from collections.abc import Callable, Iterable, Sequence
 from kernattn.studies._presets.attention.verdicts import beats_uniform, best, number, verdicts, worse_than_uniform
 from kernattn.studies._records import Record, names, select
 
-__all__ = ["summary"]
-
 Columns = dict[str, Callable[[Record], str]]
 
 READING = """Intervals are 95%, over the redraws. The attention error is the median over the redraws, with the interval

@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Self, final
 
-from kernattn._check import positive_number, shown
+from kernattn._runtime.checks import positive_number, shown
 from kernattn.errors import ParameterError
 from kernattn.features import estimators
 from kernattn.kernels import Softmax
 from kernattn.projections import PROJECTIONS
 from kernattn.studies._presets.attention.own import checked_own, is_own
 from kernattn.studies._sweep import integer
-
-__all__ = ["AttentionSettings"]
 
 PAIRS = 32768  # kernel entries that a cell keeps of every redraw
 

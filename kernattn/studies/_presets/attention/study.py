@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._check import checked_path, instance_of
-from kernattn._compiling import teller
-from kernattn._extras import require
+from kernattn._runtime.checks import checked_path, instance_of
+from kernattn._runtime.compiling import teller
+from kernattn._runtime.extras import require
 from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
 from kernattn.kernels import Softmax
@@ -29,8 +29,6 @@ from kernattn.studies._records import RECORDS
 from kernattn.studies._run import run
 from kernattn.studies._sweep import Cell, Stop, Sweep
 from kernattn.studies._worker import named
-
-__all__ = ["attention_study", "by_axes", "sweep"]
 
 AXES = {
     "source": "sources",

@@ -10,13 +10,11 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._check import shown
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import shown
 from kernattn.errors import DTypeError, EmptyInputError, FileFormatError, ParameterError, ShapeError
 from kernattn.studies._images import MOST_DIGITS, PATCH, digits, photograph, raster
 from kernattn.studies._seeds import stream
-
-__all__ = ["DIM", "SOURCES", "Tokens", "own_tokens", "shipped_tokens"]
 
 DIM = 16
 

@@ -7,8 +7,6 @@ from math import exp
 
 from kernattn.studies._records import ENDS, Record, names, select
 
-__all__ = ["beats_uniform", "best", "number", "verdicts"]
-
 
 def beats_uniform(record: Record) -> bool:
     """Whether the whole 95% interval of the median squared error lies below the error of uniform attention."""

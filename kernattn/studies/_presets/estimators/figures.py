@@ -12,8 +12,6 @@ from kernattn.studies._panels import banded, numbered
 from kernattn.studies._presets.preset import Figure
 from kernattn.studies._records import ENDS, Record, names, select, spoken
 
-__all__ = ["FIGURES"]
-
 
 def _lines(records: Sequence[Record], kernel: str) -> list[tuple[dict[str, Any], list[Record]]]:
     """Return look and records, by temperature, of every estimator with the first projection."""

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap, estimators, random_features
@@ -21,8 +21,6 @@ from kernattn.studies._presets.signs import signed
 from kernattn.studies._records import with_ends
 from kernattn.studies._seeds import stream
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["sweep"]
 
 QUERIES, KEYS, VALUES = 64, 256, 8
 

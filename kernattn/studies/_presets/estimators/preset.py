@@ -6,8 +6,6 @@ from kernattn.studies._presets.estimators.figures import FIGURES
 from kernattn.studies._presets.estimators.verdicts import verdicts
 from kernattn.studies._presets.preset import Preset
 
-__all__ = ["ESTIMATORS"]
-
 ESTIMATORS = Preset(
     title="Every estimator at as many features",
     claim="Each newer map has the lower variance: positive features err less than trigonometric ones in attention, "

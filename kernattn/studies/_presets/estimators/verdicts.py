@@ -9,8 +9,6 @@ from typing import NamedTuple
 from kernattn.studies._presets.preset import coverage, judged, per_cent, word
 from kernattn.studies._records import Record, names, select, spoken
 
-__all__ = ["verdicts"]
-
 AT = 1.0  # the temperature at which the order is told
 ROUNDING = 1e-6  # of numbers in records
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.attention import (
     linear_attention,
     linformer_attention,
@@ -21,8 +21,6 @@ from kernattn.attention import (
 from kernattn.attention.patterns import Pattern, bigbird, local, lsh
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
-
-__all__ = ["DRAWN", "MECHANISMS", "Mechanism"]
 
 ROUNDS, RANDOM, LLOYD = 2, 3, 4
 Attend = Callable[[Float64, Float64, Float64], Float64]

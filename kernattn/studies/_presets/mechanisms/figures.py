@@ -12,8 +12,6 @@ from kernattn.studies._presets.mechanisms.verdicts import spoken
 from kernattn.studies._presets.preset import Figure
 from kernattn.studies._records import ENDS, Record, names, select
 
-__all__ = ["FIGURES"]
-
 MOST = 100.0  # times the error of uniform attention that a panel shows
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.attention import softmax_attention
 from kernattn.errors import ParameterError
@@ -19,8 +19,6 @@ from kernattn.studies._presets.mechanisms.sources import MOST, SOURCES, read, to
 from kernattn.studies._presets.preset import designed
 from kernattn.studies._records import with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["Problem", "effective_keys", "measured", "sweep"]
 
 
 class Problem(NamedTuple):

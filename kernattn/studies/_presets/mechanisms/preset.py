@@ -6,8 +6,6 @@ from kernattn.studies._presets.mechanisms.figures import FIGURES
 from kernattn.studies._presets.mechanisms.verdicts import verdicts
 from kernattn.studies._presets.preset import Preset
 
-__all__ = ["MECHANISMS"]
-
 MECHANISMS = Preset(
     title="Mechanisms of attention at equal flops",
     claim="Benchmarks of efficient attention end in one ranking of the mechanisms (Tay et al. 2021, table 1). Here "

@@ -6,13 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._extras import require
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.extras import require
 from kernattn.errors import ShapeError
 from kernattn.studies._presets.attention.tokens import DIM, Tokens, own_tokens, shipped_tokens
 from kernattn.studies._seeds import stream
-
-__all__ = ["MOST", "SOURCES", "read", "tokens_of"]
 
 SOURCES = ("photographs", "digits", "text")
 WINDOW = 8  # characters in a token of text

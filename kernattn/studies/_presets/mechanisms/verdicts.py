@@ -8,8 +8,6 @@ from itertools import combinations, permutations
 from kernattn.studies._presets.preset import judged, two_digits, word
 from kernattn.studies._records import Record, names, select
 
-__all__ = ["spoken", "verdicts"]
-
 NAMES = {"bigbird": "BigBird", "lsh": "LSH", "favor": "FAVOR+", "scatterbrain": "ScatterBrain", "nystrom": "Nystrom"}
 NAMES |= {"linformer": "untrained Linformer"}
 

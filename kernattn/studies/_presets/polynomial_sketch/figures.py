@@ -14,8 +14,6 @@ from kernattn.studies._presets.polynomial_sketch.verdicts import SPOKEN
 from kernattn.studies._presets.preset import Figure
 from kernattn.studies._records import Record, names, select
 
-__all__ = ["FIGURES"]
-
 LINES: dict[str, Any] = {  # TensorSketch and complex weights lie on each other
     "complex_to_real": (0, (6, 2)),
     "rademacher_sketch": (0, (3, 1.5)),

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
+from kernattn._arrays.namespaces import Float64
 from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS, FeatureMap, random_features
 from kernattn.kernels import Polynomial
@@ -16,8 +16,6 @@ from kernattn.studies._images import real_rows
 from kernattn.studies._presets.polynomial_sketch.settled import collisions_settled, squares_settled
 from kernattn.studies._presets.preset import designed
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["BASES", "COSINES", "bound", "pairs", "sweep"]
 
 COSINES = (0.0, 0.25, 0.5, 0.75, 1.0)
 DIM, FEW = 32, 4  # coordinates of made rows, and how many of them sparse rows use

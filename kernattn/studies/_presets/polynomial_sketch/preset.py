@@ -6,8 +6,6 @@ from kernattn.studies._presets.polynomial_sketch.figures import FIGURES
 from kernattn.studies._presets.polynomial_sketch.verdicts import verdicts
 from kernattn.studies._presets.preset import Preset
 
-__all__ = ["POLYNOMIAL_SKETCH"]
-
 POLYNOMIAL_SKETCH = Preset(
     title="Sketches of the polynomial kernel",
     claim="The variance of products of real projections (Kar and Karnick 2012) and of TensorSRHT grows as 3^p / m with "

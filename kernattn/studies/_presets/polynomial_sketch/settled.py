@@ -7,9 +7,7 @@ from math import comb, factorial
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._array import Float64
-
-__all__ = ["collisions_settled", "squares_settled"]
+from kernattn._arrays.namespaces import Float64
 
 SKEWNESS = 0.4  # of a mean, as `kernattn.metrics.settled` has it
 

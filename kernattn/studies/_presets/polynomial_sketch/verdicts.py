@@ -11,8 +11,6 @@ from kernattn.studies._presets.polynomial_sketch.measure import BASES, COSINES
 from kernattn.studies._presets.preset import coverage, per_cent
 from kernattn.studies._records import ENDS, Record, names, select
 
-__all__ = ["SPOKEN", "verdicts"]
-
 SPOKEN = {
     "tensor_sketch": "TensorSketch",
     "tensor_srht": "TensorSRHT",

@@ -14,8 +14,6 @@ from kernattn.studies._presets.tails.measure import EPSILONS, LENGTHS
 from kernattn.studies._presets.tails.verdicts import CLEAR
 from kernattn.studies._records import ENDS, Record, names, select
 
-__all__ = ["FIGURES"]
-
 COLOURS = dict(zip(LENGTHS, (SKY, BLUE, "black"), strict=True))
 MARKERS = dict(zip(LENGTHS, "osD", strict=True))
 

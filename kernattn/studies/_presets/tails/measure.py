@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._array import Float64
-from kernattn._scipy import special
+from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.lazy_scipy import special
 from kernattn._warmup import preparation
 from kernattn.features import ESTIMATORS, random_features
 from kernattn.kernels import Softmax
@@ -16,8 +16,6 @@ from kernattn.metrics import proportion_and_ci
 from kernattn.studies._presets.preset import designed
 from kernattn.studies._records import with_ends
 from kernattn.studies._sweep import Cell, Stop, Sweep
-
-__all__ = ["EPSILONS", "LENGTHS", "sweep"]
 
 KERNEL = Softmax(1.0)
 LENGTHS = (0.5, 1.0, 1.5)

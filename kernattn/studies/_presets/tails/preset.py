@@ -6,8 +6,6 @@ from kernattn.studies._presets.preset import Preset
 from kernattn.studies._presets.tails.figures import FIGURES
 from kernattn.studies._presets.tails.verdicts import verdicts
 
-__all__ = ["TAILS"]
-
 TAILS = Preset(
     title="Probabilities of large deviations",
     claim="Estimates of the regularised softmax kernel by positive features, of frequencies as long as d^1/2, obey a "

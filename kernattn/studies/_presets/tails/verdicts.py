@@ -9,8 +9,6 @@ import numpy as np
 from kernattn.studies._presets.preset import judged, two_digits
 from kernattn.studies._records import Record, names, select
 
-__all__ = ["CLEAR", "verdicts"]
-
 CLEAR = 4  # ends of an interval over each other, up to which a share is known: seven hits
 
 

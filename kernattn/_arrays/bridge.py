@@ -1,0 +1,297 @@
+"""Arrays of other libraries on compiled ops: their memory is lent without a copy, and results come back in kind.
+
+PyTorch's and JAX's arrays in host memory become NumPy's, PyTorch's CUDA tensors become CuPy's. An array that is being
+differentiated, traced or transformed is kept: no compiled op would tell its library what it did. Nothing here imports
+PyTorch or JAX; whoever holds one of their arrays has done so.
+"""
+
+from __future__ import annotations
+
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, final
+
+import array_api_compat as compat
+import numpy as np
+
+from kernattn._arrays.namespaces import Array, check_kept
+from kernattn._runtime.fork import imported
+
+
+class Kept(Exception):
+    """What is raised for an array that cannot be lent; says why."""
+
+
+class Library(ABC):
+    """A library whose arrays can be lent to the compiled ops of one backend."""
+
+    backend: str
+    kind: type
+    edge: str | None = None  # the room that takes what cannot be lent: its `handed`
+    dtype: type | None = None  # of its dtypes, where they are not NumPy's
+    named: Mapping[Any, np.dtype[Any]] = {}  # NumPy's, by those
+
+    def __init__(self) -> None:
+        self._ways: dict[type, Callable[[Any, dict[int, Array]], Any] | None] = {}
+
+    @abstractmethod
+    def lend(self, array: Array) -> Array:
+        """Return what stands for an array of this library, or raise Kept where it cannot be lent."""
+
+    @abstractmethod
+    def give(self, array: Array, like: Array) -> Array:
+        """Return a result in kind."""
+
+    def handed(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
+        """Return what the library's edge makes of what cannot be lent; NotImplemented where it does nothing of it."""
+        if self.edge is None:
+            return NotImplemented
+        return imported(f"{self.edge}._edge").handed(self, name, backend, arguments)
+
+    @abstractmethod
+    def unwatched(self) -> None:
+        """Raise Kept while the library watches all that is done to any of its arrays."""
+
+    @final
+    def check(self, array: Array) -> None:
+        """Raise Kept where an array cannot be lent."""
+        self.unwatched()
+        self.lend(array)
+
+    @final
+    def call(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
+        """Return what `op` makes of the arguments, in kind; raise Kept before it runs where one cannot be lent."""
+        self.unwatched()
+        return self.run(op, like, arguments)
+
+    def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
+        """Return the same for a library that tells its edge what is done to its arrays, whatever it watches."""
+        own: dict[int, Array] = {}  # by what stands for it: an op may write to an argument, and return it
+        return self._returned((op(*self._crossed(arguments, own)),), like, own)[0]
+
+    def _crossed(self, values: tuple[Any, ...], own: dict[int, Array]) -> tuple[Any, ...]:
+        crossed, ways = [], self._ways
+        for value in values:
+            kind = type(value)
+            way = ways[kind] if kind in ways else self._learn(value)
+            crossed.append(value if way is None else way(value, own))
+        return tuple.__new__(type(values), crossed)
+
+    def _learn(self, value: Any) -> Callable[[Any, dict[int, Array]], Any] | None:
+        """Return how values of a kind cross, from now on; None where they do as they are."""
+        way: Callable[[Any, dict[int, Array]], Any] | None = None
+        if value is not None and isinstance(value, self.kind):
+            way = self._lent
+        elif isinstance(value, tuple):
+            way = self._crossed
+        elif type(value) is self.dtype:
+            way = self._named
+        elif getattr(value, "of_tensors", False):
+            way = self._kept
+        self._ways[type(value)] = way
+        return way
+
+    def _lent(self, array: Array, own: dict[int, Array]) -> Array:
+        lent = self.lend(array)
+        own[id(lent)] = array
+        return lent
+
+    def _kept(self, value: Any, own: dict[int, Array]) -> Any:
+        raise Kept("its map holds tensors")
+
+    def _named(self, dtype: Any, own: dict[int, Array]) -> np.dtype[Any]:
+        return self.named[dtype]
+
+    def _returned(self, values: tuple[Any, ...], like: Array, own: dict[int, Array]) -> tuple[Any, ...]:
+        returned: list[Any] = []
+        for value in values:
+            if value is None or id(value) in own:
+                returned.append(own.get(id(value)))
+            elif isinstance(value, tuple):
+                returned.append(self._returned(value, like, own))
+            else:
+                returned.append(self.give(value, like))
+        return tuple.__new__(type(values), returned)
+
+
+class Torch(Library):
+    """PyTorch's tensors in host memory, as NumPy arrays."""
+
+    backend = "cpu"
+    edge = "kernattn.torch"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.torch = torch = sys.modules["torch"]
+        self.kind, self.kinds = torch.Tensor, {torch.Tensor, torch.nn.Parameter}
+        self.dtype, self.bfloat16 = torch.dtype, torch.bfloat16
+        self.compiling, self.scripted = torch.compiler.is_compiling, torch._C._is_tracing
+        self.compiler = torch._C._dynamo.eval_frame.get_eval_frame_callback
+        self.modes = torch._C._len_torch_dispatch_stack
+        self.forwards = torch.autograd.forward_ad
+        self.transformed = torch._C._functorch.is_functorch_wrapped_tensor
+        self.named = {getattr(torch, name): np.dtype(name) for name in ("float16", "float32", "float64")}
+        if find_spec("ml_dtypes") is not None:
+            from ml_dtypes import bfloat16
+
+            self.named[torch.bfloat16] = np.dtype(bfloat16)
+
+    def traced(self) -> bool:
+        """Is what is done to tensors put down in a graph?"""
+        return bool(self.compiling() or self.compiler() or self.modes())
+
+    def differentiated_forwards(self) -> bool:
+        """Do tensors carry tangents?"""
+        return bool(self.forwards._current_level >= 0)
+
+    def unwatched(self) -> None:
+        """Raise Kept while a call is traced, or differentiated forwards."""
+        if self.traced() or self.scripted():
+            raise Kept("the call is being traced")
+        if self.differentiated_forwards():
+            raise Kept("the call is differentiated forwards")
+
+    def plain(self, array: Array) -> Array:
+        """Return a tensor without its gradient, or raise Kept where it cannot be lent."""
+        if type(array) not in self.kinds:
+            raise Kept(f"it is a {type(array).__name__}")
+        if self.transformed(array):
+            raise Kept("torch.func transforms it")
+        if array.is_neg():
+            raise Kept("its negation is still to be done")
+        if not array.requires_grad:
+            return array
+        if self.torch.is_grad_enabled():
+            raise Kept("it requires a gradient")
+        return array.detach()
+
+    def lend(self, array: Array) -> Array:
+        """Return the NumPy array of a tensor's memory, or raise Kept where it has none."""
+        try:
+            if type(array) in self.kinds and not array.requires_grad and not self.transformed(array):
+                return array.numpy()  # it raises for whatever else is not plain
+        except (RuntimeError, TypeError):
+            pass
+        array = self.plain(array)
+        try:
+            if array.dtype is self.bfloat16:
+                return array.view(self.torch.int16).numpy().view(self.named[array.dtype])
+            return array.numpy()
+        except (RuntimeError, TypeError, KeyError) as error:  # a layout, a dtype
+            raise Kept(str(error)) from None
+
+    def give(self, array: Array, like: Array) -> Array:
+        """Return the tensor of a NumPy array's memory, which nobody else writes to."""
+        if not array.flags.carray:
+            array = np.array(array, order="C")
+        try:
+            return self.torch.from_numpy(array)
+        except TypeError:  # of bfloat16
+            return self.torch.from_numpy(array.view(np.int16)).view(self.bfloat16)
+
+
+class TorchCuda(Torch):
+    """PyTorch's CUDA tensors, as CuPy arrays on PyTorch's device and stream."""
+
+    backend = "gpu"
+
+    def lend(self, array: Array) -> Array:
+        """Return the CuPy array of a tensor's memory, or raise Kept where it is not plain."""
+        cupy, array = imported("cupy"), self.plain(array)
+        if array.dtype is self.bfloat16:
+            return cupy.from_dlpack(array.view(self.torch.int16)).view(self.named[array.dtype])
+        return cupy.from_dlpack(array)
+
+    def give(self, array: Array, like: Array) -> Array:
+        """Return the tensor of a CuPy array's memory, which is PyTorch's."""
+        if array.dtype.kind == "V":  # bfloat16
+            return self.torch.from_dlpack(array.view(np.int16)).view(self.bfloat16)
+        return self.torch.from_dlpack(array)
+
+    def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
+        """Return the same on PyTorch's device and its current stream, in memory of PyTorch's allocator."""
+        cupy, device = imported("cupy"), like.device.index
+        stream = self.torch.cuda.current_stream(like.device)
+
+        def room(size: int) -> Any:
+            held = self.torch.empty(size, dtype=self.torch.uint8, device=like.device)
+            return cupy.cuda.MemoryPointer(cupy.cuda.UnownedMemory(held.data_ptr(), size, held, device), 0)
+
+        with (
+            cupy.cuda.Device(device),
+            cupy.cuda.ExternalStream(stream.cuda_stream, device),
+            cupy.cuda.using_allocator(room),
+        ):
+            return super().run(op, like, arguments)
+
+
+class Jax(Library):
+    """JAX's arrays in host memory, as read-only NumPy arrays."""
+
+    backend = "cpu"
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.jax = jax = sys.modules["jax"]
+        self.kind = jax.Array
+        self.kinds: set[type] = set()  # those that are no tracers
+        self.put = getattr(import_module("jax._src.lib").xla_client, "batched_device_put", None)  # no public name
+        self.form = lru_cache(jax.core.ShapedArray)
+
+    def unwatched(self) -> None:
+        """Nothing: what JAX watches is a tracer."""
+
+    def lend(self, array: Array) -> Array:
+        """Return the NumPy array of an array's memory, or raise Kept where it is not in host memory."""
+        if type(array) not in self.kinds:
+            if isinstance(array, self.jax.core.Tracer):
+                raise Kept("it is being traced")
+            self.kinds.add(type(array))
+        if _one_cpu(array.sharding) is None:
+            raise Kept("it is not on one CPU device")
+        try:
+            lent = np.asarray(array)
+        except RuntimeError:
+            check_kept("every array", array)
+            raise
+        if lent.dtype == np.float64 and not self.jax.config.jax_enable_x64:
+            raise Kept("it is float64, which jax_enable_x64 forbids")
+        return lent
+
+    def give(self, array: Array, like: Array) -> Array:
+        """Return the JAX array of a NumPy array's memory, which nobody else writes to, or of a copy."""
+        sharding = like.sharding
+        if self.put is None:
+            return self.jax.device_put(array, sharding if like.committed else None)
+        form = self.form(array.shape, array.dtype)
+        return self.put(form, sharding, [array], _one_cpu(sharding), like.committed)
+
+
+@lru_cache
+def _one_cpu(sharding: Any) -> list[Any] | None:
+    """Return the device of JAX's arrays where that is a single CPU."""
+    devices = list(sharding.device_set)
+    return devices if [device.platform for device in devices] == ["cpu"] else None
+
+
+_libraries: dict[type, type[Library] | None] = {}
+
+
+@cache
+def _made(library: type[Library]) -> Library:
+    return library()
+
+
+def library_of(array: Array) -> Library | None:
+    """Return the library that may lend an array; None for those that ops take as they are, and for unknown ones."""
+    kind = type(array)
+    if kind not in _libraries:
+        _libraries[kind] = Torch if compat.is_torch_array(array) else Jax if compat.is_jax_array(array) else None
+    library = _libraries[kind]
+    if library is Torch and not array.is_cpu:
+        library = TorchCuda if array.is_cuda else None
+    return None if library is None else _made(library)

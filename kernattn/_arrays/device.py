@@ -1,0 +1,36 @@
+"""The device that a call's CuPy arrays are on, entered for as long as the call runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache, wraps
+from typing import Any
+
+from kernattn.errors import MixedLibraryError
+
+
+@cache
+def where_its_arrays_are(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function of CuPy arrays, one or tuples of them, that allocates and launches on their device."""
+    import cupy
+
+    def devices(values: Iterable[Any]) -> set[int]:
+        found: set[int] = set()
+        for x in values:
+            if isinstance(x, cupy.ndarray):
+                found.add(x.data.device_id)
+            elif isinstance(x, tuple):
+                found |= devices(x)
+        return found
+
+    @wraps(function)
+    def there(*arguments: Any, **keywords: Any) -> Any:
+        found = devices((*arguments, *keywords.values()))
+        if len(found) > 1:
+            raise MixedLibraryError(
+                f"all arrays of one call must be on one device; got CUDA devices {', '.join(map(str, sorted(found)))}"
+            )
+        with cupy.cuda.Device(*found):
+            return function(*arguments, **keywords)
+
+    return there

@@ -1,0 +1,57 @@
+"""Forms of arrays: what decides whether they fit each other. What has passed a check once passes it again unseen."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from operator import attrgetter
+from typing import Any
+
+import array_api_compat as compat
+import numpy as np
+
+from kernattn._arrays.namespaces import Array
+
+MOST = 256  # forms that are remembered
+Facts = Callable[[Array], tuple[Any, ...]]
+
+_FORM: Facts = attrgetter("shape", "dtype")
+_TENSOR: Facts = attrgetter("shape", "dtype", "device", "layout")
+_facts: dict[type, Facts | None] = {np.ndarray: _FORM}
+
+
+class Forms:
+    """Forms that have passed: the last few hundred. Threads may ask and add at once."""
+
+    def __init__(self) -> None:
+        self._passed: set[tuple[Any, ...]] = set()
+
+    def __contains__(self, form: tuple[Any, ...] | None) -> bool:
+        return form in self._passed
+
+    def add(self, form: tuple[Any, ...] | None) -> None:
+        """Remember a form, unless it is None."""
+        if form is not None:
+            if len(self._passed) >= MOST:
+                self._passed.clear()
+            self._passed.add(form)
+
+
+def form_of(key: Hashable, *arrays: Array) -> tuple[Any, ...] | None:
+    """Return the form of arrays, and of what else decides; None for arrays of several kinds, or of an unknown one."""
+    kind = type(arrays[0])
+    for x in arrays:
+        if type(x) is not kind:
+            return None
+    facts = _facts[kind] if kind in _facts else _learn(kind, arrays[0])
+    if facts is None:
+        return None
+    try:
+        return key, kind, *map(facts, arrays)
+    except RuntimeError:  # of nested tensors, which have no shape
+        return None
+
+
+def _learn(kind: type, array: Array) -> Facts | None:
+    """Return, from now on, what decides about arrays of a kind."""
+    _facts[kind] = _TENSOR if compat.is_torch_array(array) else _FORM if compat.is_jax_array(array) else None
+    return _facts[kind]

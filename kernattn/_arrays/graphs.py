@@ -1,0 +1,62 @@
+"""What `torch.compile` makes of the functions of the core: calls of their namesakes at the edge, and no graph breaks.
+
+The compiler asks functions for attributes. Nothing is imported here, and nothing is wrapped: outside of a graph these
+functions are what they were.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from kernattn._runtime.fork import imported
+
+EDGE = "kernattn.torch._traced"
+NAMESAKES: dict[str, Callable[..., Any]] = {}
+"""The functions of the edge, by name; the edge fills it."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def in_a_graph(function: F) -> F:
+    """Let a function run, as it is, while a graph is made; what it returns is a constant there."""
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
+
+
+@in_a_graph
+def _load() -> bool:
+    imported(EDGE)
+    return True
+
+
+def traced_as(namesake: Callable[..., Any]) -> Callable[[F], F]:
+    """Let graphs call another function."""
+
+    def marked(function: F) -> F:
+        function._torchdynamo_inline = namesake  # type: ignore[attr-defined]
+        return function
+
+    return marked
+
+
+def query(phi: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call the namesake of the method: one that closes over a name, the compiler looks for in the method."""
+    _load()
+    return NAMESAKES["query"](phi, *args, **kwargs)
+
+
+def key(phi: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call the namesake of the method."""
+    _load()
+    return NAMESAKES["key"](phi, *args, **kwargs)
+
+
+def traceable(name: str) -> Callable[[F], F]:
+    """Let graphs call the namesake of a function at the edge."""
+
+    def namesake(*args: Any, **kwargs: Any) -> Any:
+        _load()
+        return NAMESAKES[name](*args, **kwargs)
+
+    return traced_as(namesake)

@@ -1,0 +1,231 @@
+"""The one place that knows array libraries: namespaces, dtypes, devices and the way to and from the host."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any, TypeAlias
+
+import array_api_compat as compat
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._runtime.fork import importing
+from kernattn.errors import DTypeError, MixedLibraryError, ParameterError
+
+Array: TypeAlias = Any
+Float64: TypeAlias = NDArray[np.float64]
+
+FLOATS = {
+    "float16": 65504.0,
+    "bfloat16": 2.0**127 * (2 - 2.0**-7),
+    "float32": float(np.finfo(np.float32).max),
+    "float64": float(np.finfo(np.float64).max),
+}
+"""The dtypes, and the largest number of each: not every library's `finfo` knows those of 16 bits."""
+
+without_flags = np.errstate(invalid="ignore")
+"""For NumPy's products: BLAS may raise flags for lanes that hold no data. What is not finite is in the answer."""
+
+_namespaces: dict[type, ModuleType] = {}
+_checks: dict[type, Callable[[str, Array], None]] = {}  # of PyTorch's and JAX's arrays, which are looked at one by one
+_dtype_names: dict[tuple[type, Any], str] = {}
+
+
+def _namespace_of(name: str, array: Array) -> ModuleType:
+    kind = type(array)
+    if kind not in _namespaces:
+        _check_array(name, array)
+        with importing:
+            _namespaces[kind] = compat.array_namespace(array)
+        if compat.is_torch_array(array):
+            _checks[kind] = _check_tensor
+        elif compat.is_jax_array(array) and not isinstance(array, sys.modules["jax"].core.Tracer):
+            _checks[kind] = check_kept
+    if kind in _checks:
+        _checks[kind](name, array)
+    return _namespaces[kind]
+
+
+def _check_array(name: str, array: Array) -> None:
+    if isinstance(array, np.ma.MaskedArray):
+        raise DTypeError(
+            f"{name} must be an array without a mask of its own, which would be lost: give {name}.data, and key_mask "
+            "where keys are to be left out; got a masked array"
+        )
+    if type(array).__module__.startswith("scipy.sparse"):
+        raise DTypeError(f"{name} must be a dense array, as {name}.toarray() is; got a sparse {type(array).__name__}")
+    if isinstance(array, np.generic | type) or not compat.is_array_api_obj(array):  # a class of arrays is none
+        raise DTypeError(
+            f"{name} must be an array (NumPy, CuPy, PyTorch, JAX or another array-API library), "
+            f"as numpy.asarray makes it; got {type(array).__name__}"
+        )
+
+
+def _check_tensor(name: str, array: Array) -> None:
+    """Raise for a tensor of PyTorch that is more, or less, than its numbers in strides."""
+    if array.layout is sys.modules["torch"].strided and not array.is_meta and not array.is_nested:
+        return
+    if array.is_meta:
+        raise DTypeError(f"{name} must hold numbers; got a tensor on the device 'meta', which has none")
+    if array.is_nested:
+        raise DTypeError(f"{name} must be a dense tensor, as {name}.to_padded_tensor(0.0) is; got a nested one")
+    raise DTypeError(f"{name} must be a dense tensor, as {name}.to_dense() is; got {array.layout}")
+
+
+def check_kept(name: str, array: Array) -> None:
+    """Raise for an array of JAX that was deleted, or donated to a call."""
+    if array.is_deleted():
+        raise DTypeError(f"{name} must hold numbers; got an array that JAX has deleted, of shape {array.shape}")
+
+
+def namespace(**arrays: Array) -> ModuleType:
+    """Return the array-API namespace that all the named arrays share."""
+    names = list(arrays)
+    found = [_namespace_of(name, array) for name, array in arrays.items()]
+    for name, xp in zip(names[1:], found[1:], strict=True):
+        if xp is not found[0]:
+            first, other = (module.__name__.removeprefix("array_api_compat.") for module in (found[0], xp))
+            raise MixedLibraryError(
+                f"all arrays of one call must come from one library; {names[0]} is of {first}, {name} of {other}"
+            )
+    return found[0]
+
+
+def dtype_name(array: Array) -> str:
+    """Return the plain name of an array's dtype: "float32" for numpy.float32, torch.float32 and the rest."""
+    key = (type(array.dtype), array.dtype)  # dtypes of different libraries must not be compared
+    if key not in _dtype_names:
+        _dtype_names[key] = str(array.dtype).rsplit(".", 1)[-1]
+    return _dtype_names[key]
+
+
+def largest(dtype: Any) -> float:
+    """Return the largest number of a floating dtype."""
+    return FLOATS[str(dtype).rsplit(".", 1)[-1]]
+
+
+def check_floating(name: str, array: Array) -> str:
+    """Return the name of the array's dtype, which must be a real floating one."""
+    given = dtype_name(array)
+    if given not in FLOATS:
+        raise DTypeError(f"{name} must have one of the dtypes {', '.join(FLOATS)}; got {given}")
+    return given
+
+
+def accumulation_dtype(xp: ModuleType, array: Array) -> Any:
+    """Return the dtype in which sums over `array` run: float64 for float64, float32 for the smaller types."""
+    return xp.float64 if dtype_name(array) == "float64" else xp.float32
+
+
+def widest(xp: ModuleType, array: Array) -> Any:
+    """Return the widest floating dtype of a library: float64, but for JAX where that is not switched on."""
+    return xp.asarray(0.0).dtype if compat.is_jax_array(array) else xp.float64
+
+
+def placement(array: Array) -> dict[str, Any]:
+    """Return the keywords that create an array beside `array`; JAX and NumPy place their own."""
+    if isinstance(array, np.ndarray) or compat.is_jax_array(array):
+        return {}
+    return {"device": array.device if compat.is_torch_array(array) else compat.device(array)}
+
+
+def zeros(xp: ModuleType, shape: tuple[int, ...], dtype: Any, beside: Array) -> Array:
+    """Return zeros of `shape` on the device of `beside`."""
+    return xp.zeros(shape, dtype=dtype, **placement(beside))
+
+
+def constant(xp: ModuleType, values: NDArray[Any], dtype: Any, beside: Array) -> Array:
+    """Return host values, or those of a tensor, as an array of `dtype` on the device of `beside`."""
+    if isinstance(beside, np.ndarray):
+        return values.astype(dtype, copy=False)
+    if compat.is_torch_array(values):
+        return values.to(beside.device, dtype)
+    return xp.asarray(values.copy(), dtype=dtype, **placement(beside))
+
+
+def indices(xp: ModuleType, values: NDArray[np.int64], beside: Array) -> Array:
+    """Return host integers on the device of `beside`; of the library's own width, as JAX has no int64 by default."""
+    return values if isinstance(beside, np.ndarray) else xp.asarray(values.copy(), **placement(beside))
+
+
+def anywhere(condition: Array) -> bool:
+    """Is the condition true somewhere? An array that is traced or transformed cannot tell: no."""
+    if isinstance(condition, np.bool_):  # what NumPy makes of all axes
+        return bool(condition)
+    if type(condition).__name__ in ("FakeTensor", "FunctionalTensor"):  # asked, they would note that they were
+        return False
+    try:
+        return bool(namespace(condition=condition).any(condition))
+    except (TypeError, RuntimeError):  # of JAX, of PyTorch
+        return False
+
+
+def frozen(values: Float64) -> Float64:
+    """Return host values, from now on read-only."""
+    values.setflags(write=False)
+    return values
+
+
+def to_numpy64(array: Array) -> Float64:
+    """Return a float64 copy on the host."""
+    if compat.is_torch_array(array):
+        array = array.detach().cpu().double().numpy()
+    elif compat.is_cupy_array(array):
+        array = array.get()
+    elif not isinstance(array, np.ndarray) and not compat.is_jax_array(array):
+        array = np.from_dlpack(array)
+    return np.array(array, dtype=np.float64)
+
+
+def on_host(name: str, array: Array) -> NDArray[Any]:
+    """Return an array's numbers on the host, in the dtype in which sums over it run; bools stay, and nothing is copied.
+
+    They must be known: those of an array that is traced are not.
+    """
+    dtype = "bool" if dtype_name(array) == "bool" else "float64" if dtype_name(array) == "float64" else "float32"
+    try:
+        if compat.is_torch_array(array):
+            array = array.detach().cpu()
+            array = (array.float() if dtype == "float32" else array).numpy()
+        elif compat.is_cupy_array(array):
+            array = array.get()
+        elif not isinstance(array, np.ndarray) and not compat.is_jax_array(array):
+            array = np.from_dlpack(array)
+        return np.asarray(array).astype(dtype, copy=False)
+    except (TypeError, RuntimeError) as error:  # of JAX, of PyTorch
+        raise ParameterError(
+            f"{name} must hold numbers that are known, as plans are made from them on the host; "
+            f"got a traced {type(array).__name__}"
+        ) from error
+
+
+def like(values: Float64, array: Array) -> Array:
+    """Return host values as an array of the kind, dtype and device of `array`."""
+    return constant(namespace(array=array), np.asarray(values), array.dtype, array)
+
+
+def why_not_plain(array: Array) -> str | None:
+    """Return what keeps a NumPy, CuPy or PyTorch array from being C-contiguous and writeable, None where it is both."""
+    if not isinstance(array, np.ndarray) and compat.is_torch_array(array):
+        if array.requires_grad:
+            return "a tensor that requires a gradient"
+        return None if array.is_contiguous() else f"shape {tuple(array.shape)}, strides {array.stride()}"
+    fixed = not getattr(array.flags, "writeable", True)
+    if array.flags.c_contiguous and not fixed:
+        return None
+    return f"shape {array.shape}, strides {array.strides}{', read-only' * fixed}"
+
+
+def may_share_memory(a: Array, b: Array) -> bool:
+    """Whether the memory between the ends of two arrays of one library, NumPy, CuPy or PyTorch, overlaps."""
+    if isinstance(a, np.ndarray):
+        return bool(np.may_share_memory(a, b))
+    if not compat.is_torch_array(a):
+        return bool(namespace(a=a, b=b).may_share_memory(a, b))
+    ends = []
+    for array in (a, b):
+        last = sum((size - 1) * stride for size, stride in zip(array.shape, array.stride(), strict=True))
+        ends.append((array.data_ptr(), array.data_ptr() + (last + 1) * array.element_size()))
+    return bool(max(start for start, _ in ends) < min(end for _, end in ends))

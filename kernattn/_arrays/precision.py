@@ -1,0 +1,64 @@
+"""In which precision products of float32 arrays are taken: asked for around a call, read where a kernel is chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+
+from kernattn._runtime.checks import one_of
+
+PRECISIONS = ("float32", "tf32")
+_products: ContextVar[str] = ContextVar("kernattn_float32_products", default="float32")
+
+
+def precision(products: str) -> AbstractContextManager[None]:
+    r"""Take products of float32 arrays on a GPU as :math:`\sum_i \tilde a_i \tilde b_i`, inside a ``with`` block.
+
+    Under "tf32" operands are rounded to ten bits of mantissa, :math:`|\tilde a - a| \le 2^{-11} |a|`, sums stay in
+    float32, and tensor cores do the work; frequencies are multiplied in two parts and keep their precision. The default
+    is "float32": nothing is rounded unless it is asked for. The choice holds for the calls of this thread (or asyncio
+    task) inside the block. It changes nothing on other backends, for arrays of other dtypes, and on devices older than
+    compute capability 8.0, which have no tf32; `linear_attention_step` multiplies no matrices and rounds nothing.
+
+    Parameters
+    ----------
+    products : {"float32", "tf32"}
+        The precision of the operands.
+
+    Returns
+    -------
+    context manager
+        Inside it the choice holds; blocks nest.
+
+    Raises
+    ------
+    ParameterError
+        If `products` is neither.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x = np.ones((4, 2), dtype=np.float32)
+    >>> with ka.precision("tf32"):
+    ...     out = ka.linear_attention(x, x, x, ka.features.elu1())
+    >>> out.dtype
+    dtype('float32')
+    """
+    one_of("products", products, PRECISIONS)
+    return _asked(products)
+
+
+@contextmanager
+def _asked(products: str) -> Iterator[None]:
+    token = _products.set(products)
+    try:
+        yield
+    finally:
+        _products.reset(token)
+
+
+def float32_products() -> str:
+    """Return the precision asked for here."""
+    return _products.get()

@@ -1,0 +1,1 @@
+"""Maps as plain numbers: specs, nonlinearities, chains of transforms, cotangents."""

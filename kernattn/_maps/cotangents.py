@@ -1,0 +1,62 @@
+"""Cotangents that flow back through ops: what they are of, and how they meet broadcast axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import NamedTuple
+
+import numpy as np
+
+from kernattn._arrays.namespaces import Array, dtype_name, largest, namespace
+from kernattn._sums.peaked import PeakedSum, finite
+from kernattn._sums.units import SAFE
+
+
+class MapCotangent(NamedTuple):
+    """Cotangents of rows that went through a map, and of the numbers of its `MapSpec` where these are learnt."""
+
+    x: Array  # (..., n, d), in the dtype of the rows
+    omega: Array | None = None  # (D, d), in the accumulation dtype, as the two others
+    offset: Array | None = None  # (M,)
+    row_weights: Array | None = None  # (d,)
+
+
+def beside(xp: ModuleType, s: Array, z: Array) -> Array:
+    """Return s (..., r, e) with z (..., r) as one more column."""
+    return xp.concat([s, z[..., None]], axis=-1)
+
+
+def onto(xp: ModuleType, y: Array, shape: tuple[int, ...], take: Callable[..., Array] | None = None) -> Array:
+    """Return y summed, or what `take` does, over the axes along which an array of that shape was broadcast to it."""
+    full = np.broadcast_shapes(tuple(y.shape), shape)
+    if tuple(y.shape) != full:  # a view would be read-only
+        y = xp.broadcast_to(y, full)
+    padded = (1,) * (y.ndim - len(shape)) + shape
+    axes = tuple(axis for axis, size in enumerate(padded) if size < y.shape[axis])
+    return xp.reshape((take or xp.sum)(y, axis=axes, keepdims=True) if axes else y, shape)
+
+
+def weight(xp: ModuleType, log: Array) -> Array:
+    """Return e^log, held where only logs without digits after the point can lead: over a normaliser it is near 1."""
+    return xp.exp(xp.minimum(log, xp.full_like(log, SAFE[dtype_name(log)][1])))
+
+
+def onto_sums(xp: ModuleType, found: PeakedSum, sums: PeakedSum) -> PeakedSum:
+    """Return cotangents of sums summed to their shape; beside peaks, +inf where there are none."""
+    peak = onto(xp, found.peak, tuple(sums.peak.shape), xp.min)
+    factor = xp.exp(finite(xp, peak) - found.peak)
+    s, z = onto(xp, found.s * factor[..., None], tuple(sums.s.shape)), onto(xp, found.z * factor, tuple(sums.z.shape))
+    return PeakedSum(s, z, finite(xp, peak))
+
+
+def in_units_of(sums: PeakedSum, found: PeakedSum) -> PeakedSum:
+    """Return cotangents of `sums`, told beside a peak of their own, in the units of that of the sums; its own is 0."""
+    xp = namespace(s=found.s)
+    factor = weight(xp, finite(xp, sums.peak) - found.peak)
+    factor = xp.where(xp.isinf(sums.peak), xp.zeros_like(factor), factor)
+    limit = largest(sums.s.dtype)
+    with np.errstate(over="ignore"):
+        s, z = (xp.clip(x, -limit, limit) for x in (found.s * factor[..., None], found.z * factor))
+    s, z = (xp.astype(x, sums.s.dtype, copy=False) for x in (s, z))
+    return PeakedSum(s, z, xp.zeros_like(sums.peak))

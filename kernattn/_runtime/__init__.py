@@ -1,0 +1,1 @@
+"""Threads, forks, files, compilation, checks and extras: what knows nothing of arrays."""

@@ -1,0 +1,1 @@
+"""Sums of terms that span more than a float's range, and the units that they are kept in."""

@@ -1,0 +1,33 @@
+"""The log scale that all features of a row share, by array operations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+from kernattn._arrays.namespaces import Array, constant, zeros
+from kernattn._maps.spec import MapSpec
+from kernattn._sums.units import nearer, restored
+
+
+def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] = constant) -> Array:
+    """Return the log scale r of rows x (..., n, d) of an accumulation dtype, (..., n, 1); `put` brings host values."""
+    dtype, weights, form = x.dtype, spec.row_weights, spec.row_form
+    row = zeros(xp, (*x.shape[:-1], 1), dtype, x)
+    if weights is None and form is None:
+        return row
+    x, octaves = nearer(xp, x)
+    if weights is not None:
+        row = _squared(xp, xp.sum(put(xp, weights, dtype, x) * x * x, axis=-1, keepdims=True), octaves)
+    if form is not None:
+        centre = put(xp, form.centre, dtype, x) * 2.0**-octaves
+        y, more = nearer(xp, xp.matmul(x - centre, put(xp, form.factor, dtype, x).T))
+        linear = restored(xp, xp.matmul(x, put(xp, form.linear, dtype, x)[:, None]), octaves)
+        row = row + (linear - _squared(xp, xp.sum(y * y, axis=-1, keepdims=True) / 2, octaves + more))
+    return row
+
+
+def _squared(xp: ModuleType, y: Array, octaves: Array) -> Array:
+    """Return y 4^octaves, held."""
+    return restored(xp, restored(xp, y, octaves), octaves)

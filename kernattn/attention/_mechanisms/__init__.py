@@ -1,0 +1,1 @@
+"""Efficient attention of other papers, one mechanism a file."""

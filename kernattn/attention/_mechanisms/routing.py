@@ -1,0 +1,218 @@
+"""Attention among the tokens that clusters bring together."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import numpy as np
+
+from kernattn._arrays.graphs import traceable
+from kernattn._arrays.namespaces import (
+    Array,
+    accumulation_dtype,
+    check_floating,
+    constant,
+    dtype_name,
+    indices,
+    namespace,
+    on_host,
+    zeros,
+)
+from kernattn._runtime.checks import boolean, finite_number, one_of, positive_integer
+from kernattn.attention._check import check_arrays
+from kernattn.attention._clusters import Floats, Integers, Members, by_head, means, nearest, top, unit_rows
+from kernattn.attention._shapes import leading
+from kernattn.attention._softmax import softmax_attention
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.ops.block_softmax import OP
+
+
+@traceable("routing_attention")
+def routing_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    centroids: Array,
+    *,
+    window: int,
+    assign: Literal["top", "nearest"] = "top",
+    causal: bool = False,
+    scale: float | None = None,
+    backend: str | None = None,
+) -> Array:
+    r"""Return attention inside clusters of tokens around c centroids.
+
+    Routing Transformer, Roy, Saffar, Vaswani and Grangier (2021). Tokens go by their cosines with the centroids.
+
+    - "top", as in the paper: each centroid takes the `window` queries and the `window` keys nearest to it, and these
+      queries attend to these keys. A query that several centroids took is the mean over those where it sees a key; one
+      that none took is 0.
+    - "nearest": each query and each key belongs to its nearest centroid alone, and a query sees the `window` keys of
+      its cluster that stand about it: with `causal` the last ones at or before it.
+
+    "top" selects over the whole sequence. It is not causal, even where `causal` hides later keys: whether a centroid
+    takes a token depends on all others, and a change of the future can move the past. "nearest" asks a token and the
+    centroids only, so that with `causal` no row depends on what stands after it.
+
+    Parameters
+    ----------
+    q : (..., n, d) array
+        Queries, of dtype float16, bfloat16, float32 or float64. They attend as they are: the paper normalises them.
+    k : (..., l, d) array
+        Keys. Leading axes broadcast against those of q.
+    v : (..., l, e) array
+        Values.
+    centroids : (heads, c, d) array
+        Centroids of each head, the last leading axis, or one set for all of them; of the library of q, or of NumPy.
+    window : int
+        How many tokens a centroid takes, or how many keys of its cluster a query sees, where there are as many.
+    assign : {"top", "nearest"}
+        Who chooses: centroids their tokens, or tokens their centroid.
+    causal : bool
+        Whether a query sees no key after it. The queries are the last n of the l positions.
+    scale : float, optional
+        The factor of scores; :math:`d^{-1/2}` by default.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation of exact attention runs; None chooses the fastest for these arrays.
+
+    Returns
+    -------
+    (..., n, e) array
+        Outputs, of the kind, device and dtype of the inputs. A query that sees no key is 0.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, ParameterError, BackendUnavailable
+        Before any work, if an argument does not fit; also where q or k is traced: clusters are found on the host.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 0.1], [0.1, 1.0]])
+    >>> v = np.array([[1.0], [2.0], [1.0], [2.0]])
+    >>> ka.attention.routing_attention(x, x, v, np.eye(2)[None], window=2)
+    array([[1.],
+           [2.],
+           [1.],
+           [2.]])
+    """
+    check_arrays("qkv", q, k, v)
+    lead = leading(2, q=q, k=k, v=v)
+    points = _checked_centroids(centroids, q, lead)
+    window, causal = positive_integer("window", window), boolean("causal", causal)
+    scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
+    OP.implementation(q, backend)
+    one_of("assign", assign, ("top", "nearest"))
+    xp = namespace(q=q, k=k, v=v)
+    q, k, v = (xp.reshape(xp.broadcast_to(x, (*lead, *x.shape[-2:])), (-1, *x.shape[-2:])) for x in (q, k, v))
+    points = np.broadcast_to(points, (*lead[:-1], len(points) if not lead else lead[-1], *points.shape[1:]))
+    points = points.reshape(-1, *points.shape[-2:])
+    hosts = on_host("q", q), on_host("k", k)
+    if assign == "nearest":
+        plan = nearest(*hosts, points, window, causal)
+        out = softmax_attention(q, k, v, scale=scale, pattern=plan, backend=backend)
+        return xp.reshape(out, (*lead, *out.shape[-2:]))
+    found = top(*hosts, points, window, causal)
+    q, k, v = (_taken(x, rows) for x, rows in ((q, found.queries), (k, found.keys), (v, found.keys)))
+    out = softmax_attention(q, k, v, scale=scale, pattern=found.plan, backend=backend)
+    return xp.reshape(_mean_of_copies(out, found, hosts[0].shape[1]), (*lead, hosts[0].shape[1], v.shape[-1]))
+
+
+def update_centroids(centroids: Array, q: Array, k: Array, *, decay: float = 0.999) -> Array:
+    r"""Return centroids that moved towards their tokens, :math:`\lambda \mu + (1 - \lambda) (\bar q + \bar k) / 2`.
+
+    Routing Transformer, Roy et al. (2021), by means: :math:`\bar q` and :math:`\bar k` are those of the queries and of
+    the keys, of norm 1, whose nearest centroid :math:`\mu` is, over all leading axes but the heads; :math:`\mu` itself
+    where there are none. The paper writes sums, which grow with the number of tokens.
+
+    Parameters
+    ----------
+    centroids : (heads, c, d) array
+        Centroids of each head, or one set for all of them. They are not written to.
+    q : (..., n, d) array
+        Queries, of the library and dtype of the centroids.
+    k : (..., l, d) array
+        Keys.
+    decay : float
+        The share :math:`\lambda` that stays, from 0 to 1.
+
+    Returns
+    -------
+    (heads, c, d) array
+        The new centroids, of the kind, device and dtype of the centroids; gradients do not flow through them.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, ParameterError
+        Before any work, if an argument does not fit; also where numbers are traced.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x = np.array([[3.0, 0.0], [0.0, 1.0]])
+    >>> ka.attention.update_centroids(np.array([[[0.8, 0.6], [0.0, 0.5]]]), x, x, decay=0.5)
+    array([[[0.9 , 0.3 ],
+            [0.  , 0.75]]])
+    """
+    check_arrays("qk", q, k)
+    namespace(centroids=centroids, q=q)
+    lead = leading(2, q=q, k=k)
+    points = _checked_centroids(centroids, q, lead)
+    decay = finite_number("decay", decay)
+    if not 0 <= decay <= 1:
+        raise ParameterError(f"decay must be from 0 to 1; got {decay}")
+    new = decay * points
+    for name, x in (("q", q), ("k", k)):
+        rows = by_head(unit_rows(on_host(name, x)), len(points))
+        new = new + (1 - decay) / 2 * means(rows, points)
+    return constant(namespace(centroids=centroids), new, centroids.dtype, centroids)
+
+
+def _checked_centroids(centroids: Any, q: Array, lead: tuple[int, ...]) -> Floats:
+    """Return the centroids on the host, of the dtype of q there; they must fit q."""
+    if not isinstance(centroids, np.ndarray):
+        namespace(centroids=centroids, q=q)
+    check_floating("centroids", centroids)
+    shape, heads = tuple(centroids.shape), (1, *lead[-1:])
+    if len(shape) != 3 or 0 in shape or shape[0] not in heads or shape[2] != q.shape[-1]:
+        raise ShapeError(
+            f"centroids must be (heads, c, d) with d = {q.shape[-1]} and heads = {' or '.join(map(str, heads))}, "
+            f"the last leading axis of q; got shape {shape}"
+        )
+    points = on_host("centroids", centroids)
+    if not np.all(np.isfinite(points)):
+        raise ParameterError("centroids must hold finite numbers; got others")
+    return points.astype("float64" if dtype_name(q) == "float64" else "float32", copy=False)
+
+
+def _taken(x: Array, rows: Integers) -> Array:
+    """Return rows (H, r) of x (H, n, d) as (H, r, d)."""
+    xp, (heads, n, d) = namespace(x=x), x.shape
+    at = (rows + np.arange(heads)[:, None] * n).reshape(-1)
+    return xp.reshape(xp.take(xp.reshape(x, (-1, d)), indices(xp, at, x), axis=0), (*rows.shape, d))
+
+
+def _mean_of_copies(out: Array, found: Members, n: int) -> Array:
+    """Return the mean of what copies of each query (H, c w, e) say that see a key, (H n, e); 0 where none does.
+
+    Queries stand by how many copies they have, and each sum runs over those that have as many.
+    """
+    xp, (heads, _, e) = namespace(out=out), out.shape
+    copies = np.flatnonzero(found.sees)
+    owner = (found.queries + np.arange(heads)[:, None] * n).reshape(-1)[copies]
+    copies = copies[np.argsort(owner, kind="stable")]
+    counts = np.bincount(owner, minlength=heads * n)
+    order, begins = np.argsort(-counts, kind="stable"), np.cumsum(counts) - counts
+    rows = xp.astype(xp.reshape(out, (-1, e)), accumulation_dtype(xp, out), copy=False)
+    total = zeros(xp, (0, e), rows.dtype, rows)
+    for turn in range(int(np.max(counts)), 0, -1):
+        own = order[: np.count_nonzero(counts >= turn)]
+        more = xp.take(rows, indices(xp, copies[begins[own] + turn - 1], rows), axis=0)
+        total = xp.concat([more[: total.shape[0], :] + total, more[total.shape[0] :, :]], axis=0)
+    size, place = total.shape[0], np.empty(heads * n, np.int64)
+    total = total / constant(xp, counts[order[:size], None], rows.dtype, rows)
+    total = xp.concat([total, zeros(xp, (1, e), rows.dtype, rows)], axis=0)
+    place[order] = np.minimum(np.arange(heads * n), size)
+    return xp.astype(xp.take(total, indices(xp, place, rows), axis=0), out.dtype, copy=False)

@@ -1,0 +1,50 @@
+"""Which keys the queries that ask for anything see: what stands in the others counts for nothing."""
+
+from __future__ import annotations
+
+from kernattn._arrays.namespaces import Array
+from kernattn._maps.cotangents import onto
+from kernattn.ops._cuda.axes import broadcast
+
+
+def told(
+    asks: Array,
+    length: int,
+    key_lead: tuple[int, ...],
+    key_mask: Array | None,
+    *,
+    causal: bool = False,
+    runs: Array | None = None,
+    end: bool = False,
+) -> Array:
+    """Return which keys (*key_lead, length) are told anything, as bytes: those that a query which `asks` sees.
+
+    asks (*lead, n) are bytes of queries, the last of which stands beside the last key; runs (*key_lead, n) are numbers
+    of the segments in which they see. With `end`, one more asks after the last token.
+    """
+    import cupy
+
+    n = asks.shape[-1]
+    asks = onto(cupy, asks, (*key_lead, n), cupy.max)
+    if not causal:
+        found = cupy.broadcast_to(cupy.max(asks, axis=-1, keepdims=True) > 0, (*key_lead, length))
+    else:
+        later = cupy.flip(cupy.cumsum(cupy.flip(asks, axis=-1), axis=-1, dtype=cupy.int64), axis=-1) + int(end)
+        if runs is not None:
+            later = later - _after_runs(later, runs)
+        before = cupy.broadcast_to(later[..., :1], (*key_lead, max(0, length - n)))
+        found = cupy.concatenate([before, later[..., max(0, n - length) :]], axis=-1) > 0
+    return broadcast(found if key_mask is None else found & key_mask, key_lead, 1).view(cupy.uint8)
+
+
+def _after_runs(later: Array, runs: Array) -> Array:
+    """Return of numbers `later` (..., n) the one at the end of each token's run; 0 after the last."""
+    import cupy
+
+    n = runs.shape[-1]
+    rows = cupy.reshape(runs, (-1, n))
+    own = cupy.arange(rows.shape[0], dtype=cupy.int64)[:, None] * (n + 1)
+    flat = cupy.reshape(rows + own, (-1,))
+    ends = cupy.reshape(cupy.searchsorted(flat, flat, side="right"), rows.shape) - own // (n + 1) * n
+    padded = cupy.concatenate([later, cupy.zeros_like(later[..., :1])], axis=-1)
+    return cupy.take_along_axis(padded, cupy.reshape(ends, runs.shape), axis=-1)

@@ -1,0 +1,94 @@
+"""Bits of floats, and their rounding: integers of their own width, where Numba's operators widen to 64 bits."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from kernattn.ops._numba.codegen.compile import intrinsic
+from kernattn.ops._numba.codegen.registers import splat
+from kernattn.ops._numba.codegen.vectors import Vector, element, like
+
+
+@intrinsic
+def bits(context, x):
+    """Return the bits of a float as an integer, or the float that an integer's bits say."""
+    of: Any = {
+        types.float32: types.int32,
+        types.float64: types.int64,
+        types.int32: types.float32,
+        types.int64: types.float64,
+    }
+    to = like(x, of[element(x)])
+
+    def codegen(context, builder, signature, args):
+        return builder.bitcast(args[0], context.get_value_type(to))
+
+    return to(x), codegen
+
+
+def _rounding(name):
+    """Return the intrinsic that rounds a float to a whole one by an LLVM instruction."""
+
+    @intrinsic
+    def rounded(context, x):
+        def codegen(context, builder, signature, args):
+            kind = args[0].type
+            short = f"v{x.count}{kind.element.intrinsic_name}" if isinstance(x, Vector) else kind.intrinsic_name
+            called = ir.FunctionType(kind, [kind])
+            return builder.call(cgutils.get_or_insert_function(builder.module, called, f"{name}.{short}"), args)
+
+        return x(x), codegen
+
+    return rounded
+
+
+rint, floor = _rounding("llvm.rint"), _rounding("llvm.floor")
+
+
+@intrinsic
+def shift_left(context, x, count):
+    """Return x << count in the width of x: Numba's own operator widens to 64 bits."""
+
+    def codegen(context, builder, signature, args):
+        width = ir.IntType(element(x).bitwidth)
+        by = builder.trunc(args[1], width) if args[1].type.width > width.width else args[1]
+        return builder.shl(args[0], splat(builder, by, x.count) if isinstance(x, Vector) else by)
+
+    return x(x, types.int64), codegen
+
+
+@intrinsic
+def add(context, x, y):
+    """Return x + y modulo the width of x."""
+
+    def codegen(context, builder, signature, args):
+        return builder.add(*args)
+
+    return x(x, x), codegen
+
+
+@intrinsic
+def and_(context, x, mask):
+    """Return x & mask in the width of x."""
+
+    def codegen(context, builder, signature, args):
+        width = ir.IntType(signature.args[0].bitwidth)
+        return builder.and_(args[0], builder.trunc(args[1], width) if args[1].type.width > width.width else args[1])
+
+    return x(x, types.int64), codegen
+
+
+@intrinsic
+def xor(context, x, y):
+    """Return x ^ y."""
+
+    def codegen(context, builder, signature, args):
+        return builder.xor(*args)
+
+    return x(x, x), codegen

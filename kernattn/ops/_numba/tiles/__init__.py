@@ -1,0 +1,1 @@
+"""Chunks of tokens in cache: maps, features, products, sums and outputs."""

@@ -1,0 +1,80 @@
+"""Arrays as the loops take them: flat, contiguous, read-only where they are read; and room for results."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import prod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._arrays.namespaces import Array, largest
+from kernattn.ops._numba.codegen.registers import LINE
+
+FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10
+"""What a core does in float32, roughly: they decide when work is worth sharing."""
+
+LARGE = 1 << 16
+"""Bytes from which on an array begins at a cache line."""
+
+_SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
+
+
+def accumulation(array: Array) -> np.dtype[Any]:
+    """Return the dtype of sums: float64 for float64, else float32."""
+    return _DOUBLE if array.dtype == _DOUBLE else _SINGLE
+
+
+def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray[Any]:
+    """Return the array as contiguous numbers of dtype, not writeable: the loops are compiled for such arrays only.
+
+    One that is not flat tells a loop its sizes.
+    """
+    if type(array) is not np.ndarray or array.dtype is not dtype:
+        array = np.ascontiguousarray(array, dtype)
+    result: NDArray[Any] = array.ravel() if shape == -1 else array.ravel().reshape(shape)
+    result.setflags(write=False)
+    return result
+
+
+def plain(array: Array, dtype: Any) -> NDArray[Any]:
+    """Return the array as contiguous numbers of dtype, writeable: a copy where it is anything else."""
+    if array.dtype != dtype or not array.flags.carray:
+        array = np.array(array, dtype, order="C")
+    return array.ravel()  # type: ignore[no-any-return]
+
+
+def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return room for a result. A large one begins at a cache line: no vector lies across two, and JAX takes it so."""
+    size, unit = prod(shape), LINE // dtype.itemsize
+    if size * dtype.itemsize < LARGE:
+        return np.empty(shape, dtype)
+    memory = np.empty(size + unit, dtype)
+    skip = -memory.ctypes.data % LINE // dtype.itemsize
+    return memory[skip : skip + size].reshape(shape)
+
+
+def narrowed(out: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return outputs in the dtype of the inputs, held to what this can say; infinity and NaN stay."""
+    if out.dtype == dtype:
+        return out
+    limit = largest(dtype)
+    np.clip(out, -limit, limit, out=out, where=np.isfinite(out))
+    return out.astype(dtype)
+
+
+NO_MASK = flat(np.zeros(0), bool)
+"""Stands for a mask that admits everything."""
+
+
+@lru_cache(maxsize=8)
+def nothing(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return no numbers, for what is not given."""
+    return flat(np.zeros(0), dtype)
+
+
+@lru_cache(maxsize=8)
+def unwritten(dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return no room, for what is not wanted."""
+    return np.zeros(0, dtype)

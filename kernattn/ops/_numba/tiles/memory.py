@@ -1,0 +1,88 @@
+"""Memory of tiles, and views of them without the interpreter's manners: no bounds, no negative indices, no counts.
+
+``tile[at + i]`` asks in every turn whether the index is negative, and so keeps LLVM from vectorising the loop.
+``window(tile, at, n)[i]`` does not. A window must not outlive its tile.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+
+from kernattn.ops._numba.codegen.compile import inner, intrinsic
+from kernattn.ops._numba.codegen.registers import LINE, ROWS, lanes
+from kernattn.ops._numba.codegen.vectors import load, store
+
+
+def _view(context, builder, array, value, start, size):
+    """Return the code of a view of an array, which owns nothing; of all of it where there is no size."""
+    view = types.Array(array.dtype, 1, "C")
+    source = context.make_array(array)(context, builder, value)
+    result = context.make_array(view)(context, builder)
+    size = source.nitems if size is None else size
+    bytes_each = context.get_abi_sizeof(context.get_value_type(array.dtype))
+    width = ir.Constant(context.get_value_type(types.intp), bytes_each)
+    result.meminfo = cgutils.get_null_value(result.meminfo.type)
+    result.parent = cgutils.get_null_value(result.parent.type)
+    result.nitems = size
+    result.itemsize = width
+    result.data = source.data if start is None else builder.gep(source.data, [start])
+    result.shape = cgutils.pack_array(builder, [size])
+    result.strides = cgutils.pack_array(builder, [width])
+    return result._getvalue()
+
+
+@intrinsic
+def window(context, array, start, size):
+    """Return elements start to start + size of a flat array; of one type, whether that may be written or not."""
+
+    def codegen(context, builder, signature, args):
+        return _view(context, builder, signature.args[0], *args)
+
+    return types.Array(array.dtype, 1, "C")(array, types.intp, types.intp), codegen
+
+
+@intrinsic
+def whole(context, array):
+    """Return all of a flat array, as the type that windows have: loops then compile their parts once."""
+
+    def codegen(context, builder, signature, args):
+        return _view(context, builder, signature.args[0], args[0], None, None)
+
+    return types.Array(array.dtype, 1, "C")(array), codegen
+
+
+@inner
+def pad(size, unit):
+    """Return the multiple of unit that is not below size."""
+    return (size + unit - 1) // unit * unit
+
+
+@inner
+def aligned(size, like):
+    """Return a flat array of zeros that begins at a cache line."""
+    unit = LINE // like.itemsize
+    memory = np.zeros(size + unit, like.dtype)
+    skip = (LINE - memory.ctypes.data % LINE) % LINE // like.itemsize
+    return memory[skip : skip + size]
+
+
+@inner
+def copy(source, at, count, target, to):
+    """Write elements at to at + count of a flat array to another, from `to` on."""
+    last = count // lanes(target) * lanes(target)
+    for i in range(0, last, lanes(target)):  # LLVM cannot see that they lie apart
+        store(load(source, at + i), target, to + i)
+    x, y = window(source, at + last, count - last), window(target, to + last, count - last)
+    for i in range(count - last):
+        y[i] = x[i]
+
+
+@inner
+def tile_rows(count, like):
+    """Return how many rows or columns a tile of `count` needs, for whole vectors and whole blocks."""
+    return pad(pad(count, lanes(like)), ROWS)

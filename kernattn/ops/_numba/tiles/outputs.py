@@ -1,0 +1,49 @@
+"""What a row is told: its output, and its normaliser."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from kernattn.ops._numba.codegen.compile import inner_exact
+from kernattn.ops._numba.codegen.elementary import log_of
+from kernattn.ops._numba.tiles.memory import window
+
+
+@inner_exact
+def write(num, row, rows, e, den, out, at):
+    """Write num / den, 0 where den is 0, and at most the largest float where num is finite."""
+    zero = num.dtype.type(0)
+    largest = num.dtype.type(np.finfo(num.dtype).max)
+    for i in range(rows):
+        source, target, d = window(num, i * row, e), window(out, at + i * e, e), den[i]
+        if d >= 1:  # nothing overflows
+            for c in range(e):
+                target[c] = source[c] / d
+            continue
+        for c in range(e):
+            y = zero if d == zero else source[c] / d
+            if abs(y) > largest and abs(source[c]) <= largest:
+                y = math.copysign(largest, y)
+            target[c] = y
+
+
+@inner_exact
+def normalisers(phi, den, unit, units, own, rows, given, given_at, peaks, z, at):
+    """Write den 2^(unit + units) e^own times the given log scales as z e^peak: the same whatever the unit.
+
+    Without log scales the peak is the log of a power of two.
+    """
+    zero, amplitude = den.dtype.type(0), den.dtype.type(1) if phi.per_feature else phi.amplitude
+    for i in range(rows):
+        rest, octave = math.frexp(den[i])
+        peak = zero
+        if den[i] != zero:
+            peak = log_of(unit + units[i] + den.dtype.type(octave)) + own[i]
+            if given.size > 0:
+                peak += given[given_at + i]
+        peaks[at + i] = peak
+        z[at + i] = rest * amplitude

@@ -1,0 +1,104 @@
+"""Namespaces, dtypes and the way to the host and back."""
+
+import numpy as np
+import pytest
+
+from kernattn._arrays import namespaces as _array
+from kernattn.errors import DTypeError, MixedLibraryError
+from xp import KINDS, dtype_name, to_numpy
+
+
+def test_one_namespace(xp):
+    a, b = xp.asarray(np.ones(3, np.float32)), xp.asarray(np.ones(2, np.float32))
+    namespace = _array.namespace(a=a, b=b)
+    assert namespace is _array.namespace(b=b)
+    assert xp.holds(namespace.exp(a))
+
+
+@pytest.mark.parametrize("other", [kind for kind in KINDS if kind.name not in ("numpy", "readonly")], ids=repr)
+def test_libraries_do_not_mix(other):
+    with pytest.raises(
+        MixedLibraryError, match=r"numpy.*" + {"strict": "array_api_strict"}.get(other.name, other.name)
+    ):
+        _array.namespace(q=np.ones(3), k=other.asarray(np.ones(3, np.float32)))
+
+
+@pytest.mark.parametrize("given", [[1.0, 2.0], 3.0, np.float64(2.0), "abc", None, (1, 2), np.float32], ids=repr)
+def test_only_arrays_are_arrays(given):
+    with pytest.raises(DTypeError, match=f"q must be an array.*got {type(given).__name__}"):
+        _array.namespace(q=given)
+
+
+def test_dtypes(xp):
+    for dtype in xp.dtypes:
+        with xp.wide():
+            x = xp.asarray(np.ones(3), dtype)
+            namespace = _array.namespace(x=x)
+            assert _array.dtype_name(x) == dtype
+            assert _array.check_floating("x", x) == dtype
+            wide = "float64" if dtype == "float64" else "float32"
+            assert dtype_name(namespace.zeros(1, dtype=_array.accumulation_dtype(namespace, x))) == wide
+
+
+@pytest.mark.parametrize("dtype", ["int32", "int64", "bool", "complex64"])
+def test_only_real_floats(dtype, xp):
+    with xp.wide():
+        x = xp.asarray(np.ones(3, dtype))
+        with pytest.raises(DTypeError, match=f"q must have one of the dtypes float16, .*got {dtype}"):
+            _array.check_floating("q", x)
+
+
+def test_to_the_host_and_back(xp):
+    for dtype in xp.dtypes:
+        with xp.wide():
+            x = xp.asarray(np.array([[0.5, -2.0, 1024.0]]), dtype)
+            host = _array.to_numpy64(x)
+            assert type(host) is np.ndarray
+            assert host.dtype == np.float64
+            np.testing.assert_array_equal(host, [[0.5, -2.0, 1024.0]])
+            host[:] = 7.0  # a copy
+            np.testing.assert_array_equal(to_numpy(x), [[0.5, -2.0, 1024.0]])
+            back = _array.like(np.array([[1.5]]), x)
+            assert xp.holds(back)
+            assert dtype_name(back) == dtype
+            np.testing.assert_array_equal(to_numpy(back), [[1.5]])
+
+
+def test_tensors_that_need_gradients_reach_the_host():
+    torch = pytest.importorskip("torch")
+    np.testing.assert_array_equal(_array.to_numpy64(torch.ones(2, requires_grad=True)), [1.0, 1.0])
+
+
+def test_zeros_and_constants_stand_beside(xp):
+    x = xp.asarray(np.ones(3, np.float32))
+    namespace = _array.namespace(x=x)
+    zeros = _array.zeros(namespace, (2, 1), namespace.float32, x)
+    constant = _array.constant(namespace, np.array([1.0, 2.0]), namespace.float32, x)
+    for got, wanted in ((zeros, np.zeros((2, 1))), (constant, np.array([1.0, 2.0]))):
+        assert xp.holds(got)
+        assert dtype_name(got) == "float32"
+        np.testing.assert_array_equal(to_numpy(got), wanted)
+
+
+def test_other_devices():
+    strict = pytest.importorskip("array_api_strict")
+    device = strict.Device("device1")
+    x = strict.asarray([1.0, 2.0], device=device)
+    np.testing.assert_array_equal(_array.to_numpy64(x), [1.0, 2.0])
+    assert _array.like(np.ones(2), x).device == device
+    assert _array.zeros(_array.namespace(x=x), (2,), x.dtype, x).device == device
+
+
+def test_generator():
+    from kernattn._runtime.random import generator
+    from kernattn.errors import ParameterError
+
+    source = np.random.default_rng(3)
+    assert generator(source) is source
+    assert generator(5).random() == np.random.default_rng(5).random()
+    assert generator(np.int64(5)).random() == generator(5).random()
+    assert generator(np.random.SeedSequence(5)).random() == generator(5).random()
+    assert generator(None).random() != generator(None).random()
+    for given in (-1, 1.5, "seed", True, np.random.RandomState(0), [1]):
+        with pytest.raises(ParameterError, match="rng must be None, a non-negative integer"):
+            generator(given)

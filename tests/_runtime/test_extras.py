@@ -1,0 +1,36 @@
+"""Progress bars: asked for by True, False or None, and by nothing else."""
+
+import numpy as np
+import pytest
+
+import kernattn as ka
+from kernattn._runtime.extras import has_bar
+from kernattn.errors import ParameterError
+
+X, PHI = np.random.default_rng(0).standard_normal((20, 2)), ka.features.elu1()
+DRAWN = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=4, rng=0)
+
+
+def blocks():
+    raise AssertionError("blocks were walked")
+    yield X
+
+
+CALLS = {
+    "accumulate": lambda progress: ka.solvers.accumulate(PHI, blocks(), progress=progress),
+    "cg": lambda progress: ka.solvers.cg(ka.kernels.Gaussian(), X, X[:, 0], 5, 0.1, progress=progress),
+    "logistic": lambda progress: ka.solvers.logistic(PHI, blocks, ridge=1.0, progress=progress),
+    "transform_file": lambda progress: ka.features.transform_file(PHI, "none.npy", "none.csv", progress=progress),
+    "tune": lambda progress: ka.solvers.tune(DRAWN, X, X[:, 0], progress=progress),
+}
+
+
+@pytest.mark.parametrize("progress", [3, 1, 0.0, "yes", np.ones(1)])
+@pytest.mark.parametrize("call", CALLS)
+def test_anything_else_is_refused_before_any_work(call, progress):
+    with pytest.raises(ParameterError, match="progress must be True, False or None; got"):
+        CALLS[call](progress)
+
+
+def test_booleans_of_numpy():
+    assert not has_bar("this", np.False_)
