@@ -8,10 +8,10 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace, zeros
 from kernattn._maps.chains import Chains
-from kernattn._maps.cotangents import MapCotangent
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import instance_of, one_of, shown
+from kernattn._sums.cotangents import MapCotangent
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, RandomFeatureMap
 from kernattn.kernels import Softmax

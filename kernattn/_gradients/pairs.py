@@ -15,8 +15,8 @@ from typing import Any, TypeAlias
 from array_api_compat import device
 
 from kernattn._arrays.namespaces import Array, anywhere, dtype_name, namespace
-from kernattn._maps.cotangents import MapCotangent, in_units_of
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent, in_units_of
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.attend_vjp import OP as ATTEND_VJP

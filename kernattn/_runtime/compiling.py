@@ -1,6 +1,7 @@
 """Compilation speaks: a process that compiles says so once, on stderr, and shows on a terminal that it goes on.
 
-Numba compiles under one lock, so loops begin and end here one at a time; `kernattn.ops._numba.codegen.compile` tells of both.
+Numba compiles under one lock, so loops begin and end here one at a time; `kernattn.ops._numba.codegen.compile` tells of
+both.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ teller = _Teller()
 def _nothing_kept() -> bool:
     """Whether no loop has left a file where Numba keeps them; False where that cannot be told."""
     given = os.environ.get("NUMBA_CACHE_DIR")
-    folder = Path(given) if given else Path(__file__).parent / "ops"
+    folder = Path(given) if given else Path(__file__).parents[1] / "ops"
     return (bool(given) or os.access(folder, os.W_OK)) and next(folder.rglob("*.nbc"), None) is None
 
 

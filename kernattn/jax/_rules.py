@@ -16,9 +16,9 @@ from jax import ShapeDtypeStruct
 
 from kernattn._arrays.namespaces import FLOATS, Array, dtype_name
 from kernattn._gradients import pairs
-from kernattn._maps.cotangents import MapCotangent
 from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
+from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.attention._linear import BOTH
 from kernattn.ops.causal import OP as CAUSAL

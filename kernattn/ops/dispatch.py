@@ -133,6 +133,7 @@ class Composed(Op):
     short: tuple[str, ...] = ()
 
     def function(self, backend: str) -> Callable[..., Any]:
+        """Return the implementation of one backend."""
         both = _composed(_load(self.first.name, backend), self.count, _load(self.second.name, backend))
         return _tried(_short(self.second.name), both) if backend in self.short else both
 

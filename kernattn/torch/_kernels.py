@@ -15,7 +15,7 @@ from torch import Tensor
 
 from kernattn._arrays.bridge import Kept, library_of
 from kernattn._gradients import pairs
-from kernattn._maps.cotangents import MapCotangent
+from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.errors import BackendUnavailable
 from kernattn.ops.dispatch import Op, missing

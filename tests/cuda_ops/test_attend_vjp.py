@@ -5,7 +5,7 @@ import pytest
 
 from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, wide
-from kernattn._maps.cotangents import in_units_of
+from kernattn._sums.cotangents import in_units_of
 from kernattn.ops._cuda import linear
 from kernattn.ops.attend_vjp import reference as attend_reference
 from kernattn.ops.key_state_vjp import reference as key_state_reference

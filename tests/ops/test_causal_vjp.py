@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from kernattn._maps.cotangents import in_units_of
 from kernattn._maps.kinds import KINDS
+from kernattn._sums.cotangents import in_units_of
 from kernattn._sums.peaked import PeakedSum, log_normaliser
 from kernattn.ops.attend.reference import attend
 from kernattn.ops.attend_vjp import reference as reference_attend

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kernattn._arrays.namespaces import Array
-from kernattn._maps.cotangents import onto
+from kernattn._sums.cotangents import onto
 from kernattn.ops._cuda.axes import broadcast
 
 

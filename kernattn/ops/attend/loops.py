@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.far.negligible import raise_queries
 from kernattn.ops._numba.tiles.chunk import query_features
 from kernattn.ops._numba.tiles.maps import unpacked
-from kernattn.ops._numba.tiles.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.tiles.outputs import normalisers, write
 from kernattn.ops._numba.tiles.products import FULL, product
 from kernattn.ops._numba.tiles.sums import Sums, load_sums, load_units

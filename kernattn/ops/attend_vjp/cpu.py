@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags
-from kernattn._maps.cotangents import MapCotangent
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import Normaliser, PeakedSum, quotient, read, row_normaliser
 from kernattn.ops.attend_vjp import reference
 from kernattn.ops.features.reference import relative

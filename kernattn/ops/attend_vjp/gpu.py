@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
-from kernattn._maps.cotangents import MapCotangent, onto_sums
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent, onto_sums
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch

@@ -12,8 +12,8 @@ import math
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
+from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import finite
-from kernattn.ops._numba.tiles.memory import window
 
 HALF = 500  # octaves: rows of q and k end below 2^500, so that a sum of their products is finite
 

@@ -11,11 +11,11 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, lanes
 from kernattn.ops._numba.codegen.vectors import bits_of, load, some, store, where
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.chunk import load_rows
-from kernattn.ops._numba.tiles.memory import aligned, copy, tile_rows, whole, window
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
 from kernattn.ops.block_softmax.far_loops import answer_far_row

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
-from kernattn._maps.cotangents import onto
 from kernattn._plans.parts import SIDE, Part, dense, tokens_of
 from kernattn._plans.plan import Plan
 from kernattn._plans.transposed import dense_from_keys, from_keys
 from kernattn._runtime.parallel import share
+from kernattn._sums.cotangents import onto
 from kernattn.ops._numba.tiles.form_cache import kept_while_small
 from kernattn.ops._numba.tiles.heads import heads
 from kernattn.ops._numba.tiles.layout import (

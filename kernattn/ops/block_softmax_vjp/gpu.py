@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
-from kernattn._maps.cotangents import onto
 from kernattn._plans.plan import Plan, kept_with_plan
 from kernattn._plans.transposed import from_keys
+from kernattn._sums.cotangents import onto
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL

@@ -15,11 +15,11 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import bits_of, load, store, where
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.chunk import load_rows
-from kernattn.ops._numba.tiles.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
 
 
@@ -236,8 +236,8 @@ def pull_blocks(
     flat. The table holds, one after the other: T, V, B, G and the number of shares; tiles (T, 4) of keys, visits (V, 3)
     of queries, states (B, 3), the heads of k, of v, and of dk, dv, db, mask and bias; reads (B, G, 2), the heads of q
     and of g and dq; and the rows of the queries, none where they stand as they are. Words (W, SIDE) are those of
-    `kernattn._plans.transposed`. The share of the queries is s + phase, so that no two pieces of a phase write to the same
-    rows. ds has a number for each piece.
+    `kernattn._plans.transposed`. The share of the queries is s + phase, so that no two pieces of a phase write to the
+    same rows. ds has a number for each piece.
     """
     (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]
     q, k, v, g, words = whole(q), whole(k), whole(v), whole(g), whole(words)

@@ -10,9 +10,9 @@ from types import ModuleType
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace
-from kernattn._maps.cotangents import onto
 from kernattn._plans.parts import seen_of
 from kernattn._plans.plan import Plan
+from kernattn._sums.cotangents import onto
 from kernattn._sums.peaked import finite
 from kernattn.ops.block_softmax.far_reference import far_rows, far_weights, hidden
 from kernattn.ops.block_softmax.parts_reference import blind_product

@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.memory import whole, window
 from kernattn.ops._numba.far.clamped import finite
-from kernattn.ops._numba.tiles.memory import whole, window
 
 KINDS = ("all", "causal", "parts")
 CAUSAL, PARTS = 1, 2

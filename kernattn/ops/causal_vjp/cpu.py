@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags
-from kernattn._maps.cotangents import MapCotangent, in_units_of, onto
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent, in_units_of, onto
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops._numba.tiles.layout import accumulation, narrowed
 from kernattn.ops.causal.reference import causal

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
-from kernattn._maps.cotangents import MapCotangent, in_units_of, onto_sums
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent, in_units_of, onto_sums
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead

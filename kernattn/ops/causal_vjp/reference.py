@@ -12,8 +12,8 @@ from types import ModuleType
 from typing import NamedTuple
 
 from kernattn._arrays.namespaces import Array, namespace, zeros
-from kernattn._maps.cotangents import MapCotangent, in_units_of, onto, onto_sums, weight
 from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.cotangents import MapCotangent, in_units_of, onto, onto_sums, weight
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite, summarise
 from kernattn.ops.attend_vjp.reference import read_back, readers
 from kernattn.ops.causal.reference import count_segments, side_of

@@ -5,12 +5,12 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.far.clamped import far_form, far_scale, finite, largest_log, project_far, within
 from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
 from kernattn.ops._numba.tiles.finish import far_scales, finish_features, finish_numbers, limit_of
 from kernattn.ops._numba.tiles.maps import unpacked
-from kernattn.ops._numba.tiles.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.tiles.products import panel_product
 
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags
-from kernattn._maps.cotangents import MapCotangent
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
+from kernattn._sums.cotangents import MapCotangent
 from kernattn.ops._numba.codegen.registers import ROWS, vector_length
 from kernattn.ops._numba.tiles.layout import (
     FLOPS_PER_SECOND,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name
-from kernattn._maps.cotangents import MapCotangent
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.inputs import map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code

@@ -9,12 +9,12 @@ from typing import Any, NamedTuple
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.codegen.elementary import exponential
+from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import LINE, lanes
 from kernattn.ops._numba.far.clamped import within
+from kernattn.ops._numba.kinds import angular, row_pull
 from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
-from kernattn.ops._numba.tiles.kinds import angular, row_pull
 from kernattn.ops._numba.tiles.maps import unpacked
-from kernattn.ops._numba.tiles.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.tiles.products import FULL, panel_product, product
 
 STEEP = 70.0  # e^70, and with it an amplitude of 2^16, is a float32

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
-from kernattn._maps.cotangents import MapCotangent, onto
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent, onto
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import MapCode
 from kernattn.ops._cuda.runtime import Limits

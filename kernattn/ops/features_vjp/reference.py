@@ -10,9 +10,9 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
-from kernattn._maps.cotangents import MapCotangent
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import finite
 from kernattn._sums.units import multiplied
 from kernattn.ops.features.reference import arguments, scaled

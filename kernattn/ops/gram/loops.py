@@ -5,10 +5,10 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.codegen.compile import compiled
+from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.tiles.chunk import load_rows
 from kernattn.ops._numba.tiles.maps import unpacked
-from kernattn.ops._numba.tiles.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.tiles.products import FULL, UPPER, product
 from kernattn.ops.features.loops import block_features, span_row
 

@@ -8,12 +8,12 @@ import numpy as np
 from numba import types
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, intrinsic
+from kernattn.ops._numba.codegen.memory import aligned, whole, window
 from kernattn.ops._numba.codegen.registers import Block, lanes
 from kernattn.ops._numba.far.clamped import lower_far, raise_far, within
 from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
 from kernattn.ops._numba.tiles.finish import far_scales, finish_features, limit_of
 from kernattn.ops._numba.tiles.maps import unpacked
-from kernattn.ops._numba.tiles.memory import aligned, whole, window
 from kernattn.ops._numba.tiles.products import transpose
 
 

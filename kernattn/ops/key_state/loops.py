@@ -7,6 +7,7 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.far.lifted_keys import USUAL, alike_rows, lift_of, rise_of
 from kernattn.ops._numba.far.negligible import faint, raise_queries
@@ -19,7 +20,6 @@ from kernattn.ops._numba.tiles.chunk import (
     query_features,
 )
 from kernattn.ops._numba.tiles.maps import unpacked
-from kernattn.ops._numba.tiles.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.tiles.moderate import moderate_keys
 from kernattn.ops._numba.tiles.outputs import normalisers, write
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags
-from kernattn._maps.cotangents import MapCotangent, onto
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent, onto
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops._numba.tiles.layout import accumulation, narrowed
 from kernattn.ops.key_state_vjp import reference

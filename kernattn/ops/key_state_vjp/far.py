@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
-from kernattn._maps.cotangents import MapCotangent
+from kernattn._sums.cotangents import MapCotangent
 from kernattn.ops._numba.tiles.layout import accumulation, narrowed
 
 

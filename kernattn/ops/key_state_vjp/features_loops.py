@@ -8,12 +8,12 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import weight
+from kernattn.ops._numba.codegen.memory import copy, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import every, load, store, where
 from kernattn.ops._numba.far.lifted_keys import USUAL, rise_of
+from kernattn.ops._numba.kinds import column_logs, column_values, positive_value, row_logs, row_values
 from kernattn.ops._numba.tiles.chunk import unit_of_rows, units_of_features
-from kernattn.ops._numba.tiles.kinds import column_logs, column_values, positive_value, row_logs, row_values
-from kernattn.ops._numba.tiles.memory import copy, window
 from kernattn.ops._numba.tiles.products import panel_product
 
 

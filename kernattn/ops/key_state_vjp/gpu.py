@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
-from kernattn._maps.cotangents import MapCotangent, onto
 from kernattn._maps.spec import MapSpec
+from kernattn._sums.cotangents import MapCotangent, onto
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast

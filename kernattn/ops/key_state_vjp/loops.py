@@ -12,11 +12,11 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.codegen.vectors import load, store, where
-from kernattn.ops._numba.tiles.kinds import angular, column_join, column_pull
+from kernattn.ops._numba.kinds import angular, column_join, column_pull
 from kernattn.ops._numba.tiles.maps import unpacked
-from kernattn.ops._numba.tiles.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
 from kernattn.ops._numba.tiles.stream import fetch
 from kernattn.ops._numba.tiles.sums import Sums, clear, load_sums, rescale, store_sums

@@ -9,8 +9,8 @@ from __future__ import annotations
 from types import ModuleType
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
-from kernattn._maps.cotangents import MapCotangent, beside, onto, weight
 from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._sums.cotangents import MapCotangent, beside, onto, weight
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops.features.reference import scaled
 from kernattn.ops.features_vjp.reference import pulled

@@ -10,9 +10,9 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octaves
+from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import LINE
 from kernattn.ops._numba.far.clamped import ends, within
-from kernattn.ops._numba.tiles.memory import aligned, copy, tile_rows, whole, window
 
 ORDINARY = 2.0**16  # the largest size of rows whose features have no log scale
 SMALL, LARGE = 60.0, 2.0**15  # of logs of factors, without log scales and with them

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
-from kernattn._maps.cotangents import MapCotangent, onto, onto_sums
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import WORTH_SHARING, share, threads
+from kernattn._sums.cotangents import MapCotangent, onto, onto_sums
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops._numba.tiles.layout import (
     FLOPS_PER_SECOND,

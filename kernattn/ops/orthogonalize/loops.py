@@ -7,8 +7,8 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, lanes
-from kernattn.ops._numba.tiles.memory import aligned, pad, whole, window
 from kernattn.ops._numba.tiles.products import FULL, product
 
 

@@ -11,9 +11,9 @@ from numba.core import cgutils
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import exponential
+from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
 from kernattn.ops._numba.codegen.registers import TALL, lanes
 from kernattn.ops._numba.codegen.vectors import load, store
-from kernattn.ops._numba.tiles.memory import aligned, copy, whole, window
 from kernattn.ops._numba.tiles.products import register_block, transpose
 from kernattn.ops._numba.tiles.stream import STREAMED, settle, stream
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED

@@ -5,8 +5,8 @@
 from __future__ import annotations
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
 from kernattn.ops._numba.codegen.registers import TALL, lanes
-from kernattn.ops._numba.tiles.memory import aligned, pad, whole, window
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
 from kernattn.ops.pairwise.loops import apply_form, measures
 

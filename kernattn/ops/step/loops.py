@@ -8,16 +8,16 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octaves, unit_of, weight
+from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
 from kernattn.ops._numba.codegen.registers import LINE, ROWS, lanes
 from kernattn.ops._numba.far.clamped import hold, within
 from kernattn.ops._numba.far.lifted_keys import absorbed, lift
 from kernattn.ops._numba.far.negligible import drop_faint, low_normaliser, raise_token
 from kernattn.ops._numba.far.row_units import balance_query, own_values, take_off_largest
 from kernattn.ops._numba.helper_threads import close, offer_of, open_, taken
+from kernattn.ops._numba.kinds import row_logs, row_values
 from kernattn.ops._numba.tiles.chunk import in_unit, row_scales
-from kernattn.ops._numba.tiles.kinds import row_logs, row_values
 from kernattn.ops._numba.tiles.maps import unpacked
-from kernattn.ops._numba.tiles.memory import aligned, pad, whole, window
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import panel_product
 from kernattn.ops.step.moderate_loops import moderate_heads, moderates

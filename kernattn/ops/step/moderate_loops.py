@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner
+from kernattn.ops._numba.codegen.memory import whole, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import all_of, every, load, store
 from kernattn.ops._numba.far.clamped import ends
 from kernattn.ops._numba.far.negligible import low_normaliser
-from kernattn.ops._numba.tiles.kinds import ELU1, moderate_elu1
-from kernattn.ops._numba.tiles.memory import whole, window
+from kernattn.ops._numba.kinds import ELU1, moderate_elu1
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.stream import fetch
 from kernattn.ops.step.sums_loops import add, read

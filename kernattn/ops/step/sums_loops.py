@@ -7,8 +7,8 @@ from __future__ import annotations
 from numba import types
 
 from kernattn.ops._numba.codegen.compile import inner, intrinsic
+from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.codegen.registers import Block, lanes
-from kernattn.ops._numba.tiles.memory import window
 
 WIDE = 4  # vectors of columns whose totals stay in registers
 

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64
 from kernattn.ops._numba.codegen.compile import compiled, inner, intrinsic
+from kernattn.ops._numba.codegen.memory import aligned, window
 from kernattn.ops._numba.codegen.registers import lanes, vector_length
-from kernattn.ops._numba.tiles.memory import aligned, window
 from kernattn.ops._numba.tiles.products import transpose
 from kernattn.ops.tensor_sketch.order import decimated, radices
 from kernattn.ops.tensor_sketch.transform_loops import complex_block, complex_product, transform, transform_sparse

@@ -14,9 +14,9 @@ import math
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
+from kernattn.ops._numba.codegen.memory import aligned, pad, window
 from kernattn.ops._numba.codegen.registers import LINE, ROWS, VECTOR
 from kernattn.ops._numba.helper_threads import close, offer_of, open_, taken
-from kernattn.ops._numba.tiles.memory import aligned, pad, window
 from kernattn.ops._numba.tiles.products import FULL, product, register_block
 from kernattn.ops.step.loops import advance_heads
 from kernattn.transformer._decoding.rows_loops import activated, added, exponentials, normed

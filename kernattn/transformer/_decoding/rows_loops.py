@@ -8,9 +8,9 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.elementary import exponential
+from kernattn.ops._numba.codegen.memory import pad, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import every, load, store, where
-from kernattn.ops._numba.tiles.memory import pad, window
 
 ACTIVATIONS = "relu", "gelu", "gelu_tanh", "swiglu"
 """In the order of their numbers."""

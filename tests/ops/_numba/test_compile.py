@@ -19,8 +19,8 @@ from numba.core.errors import TypingError
 import kernattn.ops
 import kernattn.transformer._decoding
 from kernattn.ops._numba.codegen.compile import _PARTS, compiled, inner
+from kernattn.ops._numba.codegen.memory import aligned, window
 from kernattn.ops._numba.codegen.parts import Part, makes_arrays
-from kernattn.ops._numba.tiles.memory import aligned, window
 
 
 def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):

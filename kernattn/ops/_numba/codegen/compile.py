@@ -30,7 +30,7 @@ EXACT = {"nsz", "contract"}
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """No interpreter lock, and division by zero as in IEEE 754."""
 
-PARTS = ("ops/_numba/*.py", "_sums/limits.py", "_maps/kinds.py", "ops/*/*loops.py", "transformer/*/*loops.py")
+PARTS = ("ops/_numba/**/*.py", "_sums/limits.py", "_maps/kinds.py", "ops/*/*loops.py", "transformer/*/*loops.py")
 """Where code stands that loops of other files compile, seen from `kernattn`."""
 
 intrinsic: Any = numba.extending.intrinsic
@@ -56,7 +56,7 @@ def inner_exact(loop: Callable[..., Any]) -> Callable[..., Any]:
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:
     """Return the state of all files whose code, or whose numbers, are compiled into loops elsewhere."""
-    package = Path(__file__).parents[2]
+    package = Path(__file__).parents[3]
     files = sorted(file for parts in PARTS for file in package.glob(parts))
     return tuple((str(file.relative_to(package)), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 

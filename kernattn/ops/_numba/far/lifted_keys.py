@@ -9,8 +9,8 @@ whole, and outputs are ratios of sums in one unit.
 from __future__ import annotations
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
+from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import ends, finite, within
-from kernattn.ops._numba.tiles.memory import window
 
 USUAL, LARGE, HUGE = 0, 1, 2  # sizes of values
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, unit_of, weight
+from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import finite, largest_log, project_far
 from kernattn.ops._numba.far.lifted_keys import absorbed
 from kernattn.ops._numba.far.negligible import faint, without_faint
-from kernattn.ops._numba.tiles.kinds import moderate, row_values
-from kernattn.ops._numba.tiles.memory import window
+from kernattn.ops._numba.kinds import moderate, row_values
 
 BAND = 2.0**16  # sums of a row's values between 1 / BAND and BAND need no unit of their own
 

@@ -12,13 +12,13 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import octaves, unit_of, weight
+from kernattn.ops._numba.codegen.memory import copy, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import every, load, store, where
 from kernattn.ops._numba.far.clamped import hold, within
 from kernattn.ops._numba.far.lifted_keys import absorbed
 from kernattn.ops._numba.far.row_units import balance_queries, own_values, take_off_largest, to_unit
-from kernattn.ops._numba.tiles.kinds import column_logs, column_values, row_logs, row_values
-from kernattn.ops._numba.tiles.memory import copy, window
+from kernattn.ops._numba.kinds import column_logs, column_values, row_logs, row_values
 from kernattn.ops._numba.tiles.moderate import moderate_queries
 from kernattn.ops._numba.tiles.products import FULL, panel_product, product, transpose
 

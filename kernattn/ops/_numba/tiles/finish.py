@@ -8,11 +8,11 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import exponential
+from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import load, store
 from kernattn.ops._numba.far.clamped import far_scale, finite, largest_log, within
-from kernattn.ops._numba.tiles.kinds import angular, positive_values, row_logs, row_values
-from kernattn.ops._numba.tiles.memory import window
+from kernattn.ops._numba.kinds import angular, positive_values, row_logs, row_values
 from kernattn.ops._numba.tiles.stream import STREAMED, settle, stream
 
 

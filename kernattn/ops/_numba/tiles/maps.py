@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kernattn.ops._numba.codegen.compile import inner
+from kernattn.ops._numba.codegen.memory import pad, window
 from kernattn.ops._numba.codegen.registers import LINE
-from kernattn.ops._numba.tiles.memory import pad, window
 
 
 class Map(NamedTuple):

@@ -7,7 +7,7 @@ from __future__ import annotations
 from kernattn.ops._numba.codegen.compile import inner_exact
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import all_of, every, load, store
-from kernattn.ops._numba.tiles.kinds import ELU1, moderate_elu1
+from kernattn.ops._numba.kinds import ELU1, moderate_elu1
 
 
 @inner_exact

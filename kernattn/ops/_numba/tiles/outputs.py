@@ -10,7 +10,7 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner_exact
 from kernattn.ops._numba.codegen.elementary import log_of
-from kernattn.ops._numba.tiles.memory import window
+from kernattn.ops._numba.codegen.memory import window
 
 
 @inner_exact

@@ -13,8 +13,8 @@ from numba import types
 from numba.core import cgutils
 
 from kernattn.ops._numba.codegen.compile import inner, intrinsic
+from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.codegen.registers import LINE
-from kernattn.ops._numba.tiles.memory import window
 
 STREAMED = 1 << 22
 """Bytes from which on a result is written past the caches."""

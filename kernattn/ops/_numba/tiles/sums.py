@@ -10,8 +10,8 @@ import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octaves, weight
+from kernattn.ops._numba.codegen.memory import copy, window
 from kernattn.ops._numba.far.lifted_keys import absorbed
-from kernattn.ops._numba.tiles.memory import copy, window
 
 
 class Sums(NamedTuple):

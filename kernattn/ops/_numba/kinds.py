@@ -9,9 +9,9 @@ import math
 from kernattn._maps.kinds import KINDS
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
 from kernattn.ops._numba.codegen.elementary import cosine, decayed, exponential, sine_cosine, vanishing, within_reach
+from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import every, load, store, where
-from kernattn.ops._numba.tiles.memory import window
 
 ELU1, RELU, COS, SINCOS = (KINDS[name].number for name in ("elu1", "relu", "cos", "sincos"))
 
