@@ -68,7 +68,7 @@ __all__ = [
 ]
 
 _HOMES = (
-    {"precision": "_precision", "vjp": "_gradients", "warmup": "_warmup"}
+    {"precision": "_arrays.precision", "vjp": "_gradients", "warmup": "_warmup"}
     | dict.fromkeys(("load", "random_features"), "features")
     | dict.fromkeys(
         (
