@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernattn import _edges as _edges
 from kernattn._runtime.fork import imported as _imported
 from kernattn._version import __version__ as __version__
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
         patterns,
         softmax_attention,
     )
-    from kernattn.features import load, random_features
+    from kernattn.features import load, random_features, with_numbers
 
 __all__ = [
     "LinearState",
@@ -65,11 +66,12 @@ __all__ = [
     "transformer",
     "vjp",
     "warmup",
+    "with_numbers",
 ]
 
 _HOMES = (
     {"precision": "_arrays.precision", "vjp": "_gradients", "warmup": "_warmup"}
-    | dict.fromkeys(("load", "random_features"), "features")
+    | dict.fromkeys(("load", "random_features", "with_numbers"), "features")
     | dict.fromkeys(
         (
             "LinearState",

@@ -1,5 +1,19 @@
 """The errors of kernattn: each message names what was given and what is allowed."""
 
+__all__ = [
+    "BackendUnavailable",
+    "DTypeError",
+    "EmptyInputError",
+    "FileFormatError",
+    "KernattnError",
+    "MissingExtra",
+    "MixedLibraryError",
+    "NoClosedForm",
+    "ParameterError",
+    "ShapeError",
+    "StateMismatchError",
+]
+
 
 class KernattnError(Exception):
     """Base class of every error that kernattn raises on purpose."""

@@ -18,6 +18,7 @@ from typing import Any, final
 import array_api_compat as compat
 import numpy as np
 
+from kernattn._arrays.hooks import edge
 from kernattn._arrays.namespaces import Array, check_kept
 from kernattn._runtime.fork import imported
 
@@ -31,7 +32,7 @@ class Library(ABC):
 
     backend: str
     kind: type
-    edge: str | None = None  # the room that takes what cannot be lent: its `handed`
+    edge: str  # the name of what takes arrays that cannot be lent
     dtype: type | None = None  # of its dtypes, where they are not NumPy's
     named: Mapping[Any, np.dtype[Any]] = {}  # NumPy's, by those
 
@@ -47,10 +48,12 @@ class Library(ABC):
         """Return a result in kind."""
 
     def handed(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
-        """Return what the library's edge makes of what cannot be lent; NotImplemented where it does nothing of it."""
-        if self.edge is None:
-            return NotImplemented
-        return imported(f"{self.edge}._edge").handed(self, name, backend, arguments)
+        """Return what the library's edge makes of what cannot be lent; NotImplemented where it leaves it alone."""
+        return edge(self.edge).handed(self, name, backend, arguments)
+
+    def admitted(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Return arrays as the library wants a call to see them: PyTorch's under autocast, in its dtype."""
+        return arrays
 
     @abstractmethod
     def unwatched(self) -> None:
@@ -90,7 +93,7 @@ class Library(ABC):
             way = self._crossed
         elif type(value) is self.dtype:
             way = self._named
-        elif getattr(value, "of_tensors", False):
+        elif getattr(value, "of_arrays", False):
             way = self._kept
         self._ways[type(value)] = way
         return way
@@ -101,7 +104,7 @@ class Library(ABC):
         return lent
 
     def _kept(self, value: Any, own: dict[int, Array]) -> Any:
-        raise Kept("its map holds tensors")
+        raise Kept("its map holds arrays that are learnt")
 
     def _named(self, dtype: Any, own: dict[int, Array]) -> np.dtype[Any]:
         return self.named[dtype]
@@ -122,7 +125,7 @@ class Torch(Library):
     """PyTorch's tensors in host memory, as NumPy arrays."""
 
     backend = "cpu"
-    edge = "kernattn.torch"
+    edge = "torch"
 
     def __init__(self) -> None:
         super().__init__()
@@ -139,6 +142,15 @@ class Torch(Library):
             from ml_dtypes import bfloat16
 
             self.named[torch.bfloat16] = np.dtype(bfloat16)
+
+    def admitted(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Return tensors in the dtype of autocast where that is on; float64 stays."""
+        torch, kind = self.torch, arrays[0].device.type
+        if not torch.is_autocast_enabled(kind):
+            return arrays
+        dtype = torch.get_autocast_dtype(kind)
+        tensors: tuple[Any, ...] = arrays
+        return tuple(x.to(dtype) if torch.is_tensor(x) and _casts(x, torch) else x for x in tensors)
 
     def traced(self) -> bool:
         """Is what is done to tensors put down in a graph?"""
@@ -194,6 +206,11 @@ class Torch(Library):
             return self.torch.from_numpy(array.view(np.int16)).view(self.bfloat16)
 
 
+def _casts(tensor: Any, torch: Any) -> bool:
+    """Whether autocast casts a tensor: float64 stays, as do integers and bools."""
+    return bool(tensor.is_floating_point() and tensor.dtype != torch.float64)
+
+
 class TorchCuda(Torch):
     """PyTorch's CUDA tensors, as CuPy arrays on PyTorch's device and stream."""
 
@@ -233,6 +250,7 @@ class Jax(Library):
     """JAX's arrays in host memory, as read-only NumPy arrays."""
 
     backend = "cpu"
+    edge = "jax"
 
     def __init__(self) -> None:
         super().__init__()
@@ -284,6 +302,14 @@ _libraries: dict[type, type[Library] | None] = {}
 @cache
 def _made(library: type[Library]) -> Library:
     return library()
+
+
+def admitted(*arrays: Array) -> tuple[Array, ...]:
+    """Return the arguments of a call as their library wants it to see them."""
+    if isinstance(arrays[0], np.ndarray):
+        return arrays
+    library = library_of(arrays[0])
+    return arrays if library is None else library.admitted(arrays)
 
 
 def library_of(array: Array) -> Library | None:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kernattn._runtime.fork import imported
+from kernattn._arrays.hooks import edge
 
-EDGE = "kernattn.torch._traced"
 NAMESAKES: dict[str, Callable[..., Any]] = {}
 """The functions of the edge, by name; the edge fills it."""
 
@@ -26,7 +25,7 @@ def in_a_graph(function: F) -> F:
 
 @in_a_graph
 def _load() -> bool:
-    imported(EDGE)
+    edge("torch")
     return True
 
 

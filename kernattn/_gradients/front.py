@@ -5,15 +5,18 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from typing import Any
+from warnings import warn
 
+from kernattn._gradients.maps import MapGradients, check_differentiable, current_numbers
 from kernattn._gradients.rules import RULES, Rule, of_features
-from kernattn._runtime.checks import shown
+from kernattn._runtime.checks import one_of, shown
 from kernattn.errors import ParameterError
-from kernattn.features import FeatureMap
+from kernattn.features import FeatureMap, with_numbers
+from kernattn.features._learnt import lacks
 
 
 def vjp(
-    function: Callable[..., Any], *args: Any, learn: tuple[str, ...] = (), **kwargs: Any
+    function: Callable[..., Any], *args: Any, learn: tuple[str, ...] | None = None, **kwargs: Any
 ) -> tuple[Any, Callable[[Any], Any]]:
     r"""Return y = f(x) and its pullback :math:`g \mapsto g^T \partial f / \partial x`, which takes a cotangent of y.
 
@@ -29,10 +32,9 @@ def vjp(
         `linear_attention`, `causal_linear_attention`, `key_state`, `attend`, `softmax_attention`,
         `attention.softmax_with_lse`, or a feature map (also its `query` and `key`). Maps must have a spec.
     *args : object
-        What the function takes.
-    learn : tuple of str
-        Numbers of the map whose cotangents are wanted: "omega", "offset" and "row_weights" of its spec;
-        "lengthscale", or "scale" of the softmax kernel, with everything that was drawn held.
+        What the function takes. Of a map that `with_numbers` made, the numbers that were given have cotangents.
+    learn : tuple of str, optional
+        Deprecated: use `with_numbers`.
     **kwargs : object
         What the function takes by name. `backend` chooses for the pullback, too.
 
@@ -42,9 +44,9 @@ def vjp(
         What the function returns.
     pullback : callable
         It takes a cotangent like `out`, None in place of an array or a state that has none, and returns a named tuple
-        with the cotangent of each argument by its name. That of `phi` holds what is learnt, summed over all rows, in
-        float64 for float64 inputs, else float32. States have cotangents of s and z in the units of their peak, which is
-        held: it changes nothing that is read from a state.
+        with the cotangent of each argument by its name. That of `phi` holds those of its given numbers, summed over
+        all rows, in float64 for float64 inputs, else float32. States have cotangents of s and z in the units of their
+        peak, which is held: it changes nothing that is read from a state.
 
     Raises
     ------
@@ -70,7 +72,34 @@ def vjp(
     rule, called = _rule(function)
     bound = inspect.signature(called).bind(*args, **kwargs)
     bound.apply_defaults()
-    return rule(learn, **bound.arguments)
+    if learn is not None:
+        function = _learning(learn, function, bound.arguments)
+        rule, _ = _rule(function)
+    return rule(**bound.arguments)
+
+
+def _learning(learn: Any, function: Any, arguments: dict[str, Any]) -> Any:
+    """Return the function, and put into its arguments, the map with the numbers of these names given to it."""
+    warn("vjp(learn=) is now kernattn.with_numbers(phi, ...) in place of phi", DeprecationWarning, stacklevel=3)
+    if isinstance(learn, str) or not isinstance(learn, tuple | list):
+        raise ParameterError(f"learn must be a tuple of names; got {shown(learn)}")
+    names = tuple(one_of("learn", name, MapGradients._fields) for name in learn)
+    bound = getattr(function, "__self__", function)
+    phi = bound if isinstance(bound, FeatureMap) else arguments.get("phi")
+    if not names:
+        return function
+    if not isinstance(phi, FeatureMap):
+        raise ParameterError(f"learn must be () for exact attention, which has no map; got {shown(learn)}")
+    check_differentiable(phi)
+    for name in names:
+        if why := lacks(phi, name):
+            raise ParameterError(f"learn={name!r} needs {why}; got {shown(phi)}")
+    like = next(x for x in arguments.values() if hasattr(x, "dtype") or isinstance(x, tuple))
+    given = with_numbers(phi, **current_numbers(phi, names, like[0] if isinstance(like, tuple) else like))
+    if isinstance(bound, FeatureMap):
+        return given.key if function == phi.key else given
+    arguments["phi"] = given
+    return function
 
 
 def _rule(function: Any) -> tuple[Rule, Callable[..., Any]]:

@@ -7,32 +7,27 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace, zeros
-from kernattn._maps.chains import Chains
 from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec
-from kernattn._runtime.checks import instance_of, one_of, shown
+from kernattn._maps.learnt import NUMBERS
+from kernattn._runtime.checks import instance_of
 from kernattn._sums.cotangents import MapCotangent
 from kernattn.errors import ParameterError
-from kernattn.features import FeatureMap, RandomFeatureMap
-from kernattn.kernels import Softmax
-from kernattn.kernels._stationary import Stationary
+from kernattn.features import FeatureMap, LearntMap
+from kernattn.features._learnt import kernel_folds, kernel_ratio
 
 
 class MapGradients(NamedTuple):
-    """Cotangents of a map's numbers, None where they were not asked for."""
+    """Cotangents of a map's numbers, None where they were not given to `with_numbers`."""
 
-    omega: Array | None = None  # (D, d), of `phi.spec.omega`
-    offset: Array | None = None  # (M,), of `phi.spec.offset`
-    row_weights: Array | None = None  # (d,), of `phi.spec.row_weights`
+    omega: Array | None = None  # (D, d)
+    offset: Array | None = None  # (M,)
+    row_weights: Array | None = None  # (d,)
     lengthscale: Array | None = None  # () or (d,), of the kernel's, all that was drawn held
     scale: Array | None = None  # (), of the softmax kernel's, likewise
 
 
-NUMBERS = ("omega", "offset", "row_weights")
-
-
-def checked_map(phi: Any, learn: Any) -> tuple[str, ...]:
-    """Return the names in `learn`; raise unless cotangents pass through the map, and it has these numbers."""
+def check_differentiable(phi: Any) -> None:
+    """Raise unless cotangents pass through a map."""
     instance_of("phi", phi, FeatureMap)
     specs = phi.query_spec, phi.key_spec
     if None in specs:
@@ -46,62 +41,51 @@ def checked_map(phi: Any, learn: Any) -> tuple[str, ...]:
     for kind in kinds:
         if kind.pull is None:
             raise ParameterError(f"kind {kind.name!r} has no derivative in kernattn._maps.kinds")
-    if isinstance(learn, str) or not isinstance(learn, tuple | list):
-        raise ParameterError(f"learn must be a tuple of names; got {shown(learn)}")
-    names = tuple(one_of("learn", name, MapGradients._fields) for name in learn)
-    for name in names:
-        if why := _lacks(phi, name):
-            raise ParameterError(f"learn={name!r} needs {why}; got {shown(phi)}")
-    return names
 
 
-def _lacks(phi: FeatureMap, name: str) -> str | None:
-    """Return what a map would have to have so that its number of that name could be learnt."""
-    if name in NUMBERS:
-        spec = phi.spec
-        if spec is None or getattr(spec, name) is None:
-            return f"a map with one spec that has {name}"
-        return "frequencies that are a matrix, not chains of Hadamard transforms" * isinstance(spec.omega, Chains)
-    kernel = getattr(phi, "kernel", None) if isinstance(phi, RandomFeatureMap) else None
-    wanted: type = Softmax if name == "scale" else Stationary
-    kind = "the softmax kernel" if name == "scale" else "a kernel with a lengthscale"
-    return None if isinstance(kernel, wanted) else f"a random feature map of {kind}"
+def learns(phi: FeatureMap) -> bool:
+    """Are numbers learnt whose cotangents an op returns?"""
+    return isinstance(phi, LearntMap) and any(name in NUMBERS for name in phi.numbers)
 
 
-def learnt(names: tuple[str, ...]) -> bool:
-    """Are any of the names those of numbers that an op returns?"""
-    return any(name in NUMBERS for name in names)
+def rows_cotangent(phi: FeatureMap, x: Array, dx: Array) -> Array:
+    """Return the cotangent of rows x from that of the rows that the map's spec is for."""
+    if not isinstance(phi, LearntMap) or kernel_folds(phi):
+        return dx
+    xp = namespace(x=x)
+    wide = accumulation_dtype(xp, x)
+    return xp.astype(xp.astype(dx, wide, copy=False) * xp.astype(kernel_ratio(phi), wide, copy=False), x.dtype)
 
 
-def map_gradients(phi: FeatureMap, names: tuple[str, ...], *sides: tuple[Array, MapCotangent]) -> MapGradients:
-    r"""Return the cotangents of the numbers with these names from those of rows, each beside its rows.
+def map_gradients(phi: FeatureMap, *sides: tuple[Array, MapCotangent]) -> MapGradients:
+    r"""Return the cotangents of a map's numbers from those of rows, each beside its rows.
 
     Inputs are divided by the lengthscale l, and multiplied by the root of the scale s:
     :math:`dl_i = -\sum x_i dx_i / l_i` and :math:`ds = \sum x^T dx / 2s`.
     """
-    found: dict[str, Array] = {}
+    if not isinstance(phi, LearntMap):
+        return MapGradients()
+    gradients: dict[str, Array] = {}
     x = sides[0][0]
     xp = namespace(x=x)
-    for name in names:
+    wide = accumulation_dtype(xp, x)
+    folded = kernel_ratio(phi) if kernel_folds(phi) else None
+    for name, number in phi.numbers.items():
+        number = xp.astype(number, wide, copy=False)
         if name in NUMBERS:
             parts = [part for _, cotangent in sides if (part := getattr(cotangent, name)) is not None]
-            found[name] = sum(parts[1:], parts[0]) if parts else _nothing(phi, name, x)
+            total = sum(parts[1:], parts[0]) if parts else zeros(xp, tuple(number.shape), wide, x)
+            if folded is not None and name != "offset":
+                total = total * xp.astype(folded, wide, copy=False) ** (1 if name == "omega" else 2)
+            gradients[name] = total
             continue
-        total = sum(_products(*side) for side in sides)
-        scale = phi.kernel.input_scale(x.shape[-1])  # type: ignore[attr-defined]
+        total = sum(_products(row, cotangent) for row, cotangent in sides)
         if name == "scale":
-            found[name] = xp.sum(total) * float(0.5 / scale[0] ** 2)
+            gradients[name] = xp.sum(total) / (2 * number)
         else:
-            total = -total * constant(xp, scale, total.dtype, total)
-            one = np.ndim(phi.kernel.lengthscale) == 0  # type: ignore[attr-defined]
-            found[name] = xp.sum(total) if one else total
-    return MapGradients(**found)
-
-
-def _nothing(phi: FeatureMap, name: str, x: Array) -> Array:
-    """Return zeros for a number that no side depends on: row_weights cancel between the features of a query."""
-    xp = namespace(x=x)
-    return zeros(xp, getattr(phi.spec, name).shape, accumulation_dtype(xp, x), x)
+            total = -total / number
+            gradients[name] = xp.sum(total) if number.ndim == 0 else total
+    return MapGradients(**gradients)
 
 
 def _products(x: Array, cotangent: MapCotangent) -> Array:
@@ -112,13 +96,19 @@ def _products(x: Array, cotangent: MapCotangent) -> Array:
     return xp.sum(xp.reshape(products, (-1, x.shape[-1])), axis=0)
 
 
-def specs_of(phi: FeatureMap) -> tuple[MapSpec, MapSpec]:
-    """Return the specs of queries and of keys."""
-    return spec_of(phi, False), spec_of(phi, True)
-
-
-def spec_of(phi: FeatureMap, key: bool) -> MapSpec:
-    """Return the spec of one side of a map that `checked_map` has passed."""
-    spec = phi.key_spec if key else phi.query_spec
-    assert spec is not None
-    return spec
+def current_numbers(phi: FeatureMap, names: tuple[str, ...], like: Array) -> dict[str, Array]:
+    """Return the numbers with these names that a map has, as arrays beside others."""
+    xp, kernel = namespace(like=like), getattr(phi, "kernel", None)
+    values: dict[str, Any] = {}
+    for name in names:
+        if name in NUMBERS:
+            values[name] = getattr(phi.spec, name, None)
+        elif name == "scale":
+            values[name] = getattr(kernel, "scale", None) or phi.dim**-0.5 if phi.dim else None
+        else:
+            values[name] = getattr(kernel, "lengthscale", None)
+    wide = accumulation_dtype(xp, like)
+    return {
+        name: value if value is None else constant(xp, np.asarray(value, np.float64), wide, like)
+        for name, value in values.items()
+    }

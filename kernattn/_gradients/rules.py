@@ -7,23 +7,24 @@ from typing import Any, NamedTuple
 
 from kernattn import attention
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
-from kernattn._gradients import pairs
-from kernattn._gradients.maps import MapGradients, checked_map, learnt, map_gradients, spec_of, specs_of
+from kernattn._gradients.maps import MapGradients, check_differentiable, learns, map_gradients, rows_cotangent
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import shown
 from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.attention._check import check_arrays
-from kernattn.attention._linear import causal_normalised
+from kernattn.attention._check_states import linear_state
+from kernattn.attention._linear import check_causal
+from kernattn.attention._lowering import lowered, state_of, sums_of
 from kernattn.attention._softmax import softmax_arguments
-from kernattn.attention._states import attend_normalised
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.dispatch import Op
+from kernattn.ops.records import RECORDS
 
 Pullback = Callable[[Any], Any]
 Rule = Callable[..., tuple[Any, Pullback]]
-"""Takes the names of what is learnt, and the function's arguments; returns its result, and the pullback."""
+"""Takes the function's arguments; returns its result, and the pullback."""
 
 
 class LinearGradients(NamedTuple):
@@ -78,25 +79,52 @@ class FeatureGradients(NamedTuple):
     phi: MapGradients
 
 
+def _recorded(
+    name: str, given: tuple[Any, ...], backend: str | None, phi: FeatureMap | None = None
+) -> tuple[tuple[Any, ...], Callable[..., dict[str, Any]]]:
+    """Return the outputs of an op, and what makes cotangents of its inputs, by name, from those of its outputs."""
+    record = RECORDS[name]
+
+    def way(op: Op, like: Array) -> Callable[..., Any]:
+        return op.implementation(like, backend)
+
+    outputs = record.forward(way, given)
+    kept = record.kept_of(outputs)
+    learn = phi is not None and learns(phi)
+
+    def pulled(*cotangents: Any) -> dict[str, Any]:
+        found = record.backward(way, learn, given, kept, cotangents)
+        names = [each.name for each in record.inputs if each.kind != "map" and each.differentiable]
+        return dict(zip(names, found, strict=True))
+
+    return outputs, pulled
+
+
+def _of_map(phi: FeatureMap, sides: dict[str, Array], pulled: dict[str, Any]) -> dict[str, Any]:
+    """Return cotangents of rows that went through a map, by name, and those of the map's numbers."""
+    cotangents = {name: pulled[name]._replace(x=rows_cotangent(phi, x, pulled[name].x)) for name, x in sides.items()}
+    return {
+        **{name: cotangent.x for name, cotangent in cotangents.items()},
+        "phi": map_gradients(phi, *((x, cotangents[name]) for name, x in sides.items())),
+    }
+
+
 def _linear(
-    learn: Any, q: Array, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None, backend: str | None
+    q: Array, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None, backend: str | None
 ) -> tuple[Array, Pullback]:
-    names = checked_map(phi, learn)
+    check_differentiable(phi)
     check_arrays("qkv", q, k, v, phi=phi, key_mask=key_mask)
-    state = attention.key_state(k, v, phi, key_mask=key_mask, backend=backend)
-    out, normaliser = attend_normalised(state, q, phi, backend)
-    given, kept, way, learn = (q, k, v, key_mask), (PeakedSum(*state[:3]), normaliser), _way(backend), learnt(names)
+    queries, keys, q_spec, k_spec = lowered(phi, q, k)
+    (out, *_), pulled = _recorded("linear_attention", (keys, v, k_spec, key_mask, queries, q_spec), backend, phi)
 
     def pullback(cotangent: Any) -> LinearGradients:
-        g = _like("the cotangent", cotangent, out)
-        dq, dk, dv = pairs.linear_attention_vjp(way, specs_of(phi), learn, given, out, kept, g)
-        return LinearGradients(dq.x, dk.x, dv, map_gradients(phi, names, (q, dq), (k, dk)))
+        found = pulled(_like("the cotangent", cotangent, out))
+        return LinearGradients(v=found["v"], **_of_map(phi, {"q": q, "k": k}, found))
 
     return out, pullback
 
 
 def _causal(
-    learn: Any,
     q: Array,
     k: Array,
     v: Array,
@@ -106,59 +134,61 @@ def _causal(
     segment_ids: Array | None,
     backend: str | None,
 ) -> tuple[tuple[Array, LinearState], Pullback]:
-    names = checked_map(phi, learn)
-    out, normaliser, last = causal_normalised(q, k, v, phi, state, key_mask, segment_ids, backend)
-    given = q, k, v, None if state is None else PeakedSum(*state[:3]), key_mask, segment_ids
-    way, learn = _way(backend), learnt(names)
+    check_differentiable(phi)
+    check_causal(q, k, v, phi, state, key_mask, segment_ids)
+    queries, keys, q_spec, k_spec = lowered(phi, q, k)
+    before = None if state is None else sums_of(state)
+    given = queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids
+    (out, _, after), pulled = _recorded("causal", given, backend, phi)
+    last = state_of(after, phi.fingerprint)
 
     def pullback(cotangent: Any) -> CausalGradients:
         g, of_last = _pair(cotangent, "the state")
-        g, of_last = _like("the cotangent of the outputs", g, out), _like_state(of_last, last)
-        dq, dk, dv, found = pairs.causal_vjp(way, specs_of(phi), learn, given, out, normaliser, g, of_last)
-        of_state = None if found is None else _state(found, last)
-        return CausalGradients(dq.x, dk.x, dv, map_gradients(phi, names, (q, dq), (k, dk)), of_state)
+        found = pulled(_like("the cotangent of the outputs", g, out), _like_state(of_last, last))
+        of_state = None if found["state"] is None else state_of(found["state"], last.fingerprint)
+        return CausalGradients(v=found["v"], state=of_state, **_of_map(phi, {"q": q, "k": k}, found))
 
     return (out, last), pullback
 
 
 def _key_state(
-    learn: Any, k: Array, v: Array, phi: FeatureMap, key_mask: Array | None, backend: str | None
+    k: Array, v: Array, phi: FeatureMap, key_mask: Array | None, backend: str | None
 ) -> tuple[LinearState, Pullback]:
-    names = checked_map(phi, learn)
-    state = attention.key_state(k, v, phi, key_mask=key_mask, backend=backend)
-    given, way, learn = (k, v, key_mask), _way(backend), learnt(names)
+    check_differentiable(phi)
+    check_arrays("kv", k, v, phi=phi, key_mask=key_mask)
+    (sums,), pulled = _recorded("key_state", (phi._rows(k), v, phi.key_spec, key_mask), backend, phi)
+    state = state_of(sums, phi.fingerprint)
 
     def pullback(cotangent: Any) -> KeyStateGradients:
-        sums = _like_state(cotangent, state)
-        if sums is None:
+        of_sums = _like_state(cotangent, state)
+        if of_sums is None:
             xp = namespace(s=state.s)
-            sums = PeakedSum(xp.zeros_like(state.s), xp.zeros_like(state.z), state.peak)
-        dk, dv = pairs.key_state_vjp(way, specs_of(phi), learn, given, sums)
-        return KeyStateGradients(dk.x, dv, map_gradients(phi, names, (k, dk)))
+            of_sums = PeakedSum(xp.zeros_like(state.s), xp.zeros_like(state.z), state.peak)
+        found = pulled(of_sums)
+        return KeyStateGradients(v=found["v"], **_of_map(phi, {"k": k}, found))
 
     return state, pullback
 
 
-def _attend(learn: Any, state: LinearState, q: Array, phi: FeatureMap, backend: str | None) -> tuple[Array, Pullback]:
-    names = checked_map(phi, learn)
-    out, normaliser = attend_normalised(state, q, phi, backend)
-    given, way, learn = (PeakedSum(*state[:3]), q), _way(backend), learnt(names)
+def _attend(state: LinearState, q: Array, phi: FeatureMap, backend: str | None) -> tuple[Array, Pullback]:
+    check_differentiable(phi)
+    check_arrays("q", q, phi=phi, state=linear_state(state))
+    (out, _), pulled = _recorded("attend", (sums_of(state), phi._rows(q), phi.query_spec), backend, phi)
 
     def pullback(cotangent: Any) -> AttendGradients:
-        g = _like("the cotangent", cotangent, out)
-        found, dq = pairs.attend_vjp(way, specs_of(phi), learn, given, out, normaliser, g)
-        return AttendGradients(_state(found, state), dq.x, map_gradients(phi, names, (q, dq)))
+        found = pulled(_like("the cotangent", cotangent, out))
+        of_state = state_of(found["state"], state.fingerprint)
+        return AttendGradients(state=of_state, **_of_map(phi, {"q": q}, found))
 
     return out, pullback
 
 
-def _softmax(learn: Any, **arguments: Any) -> tuple[Array, Pullback]:
-    (out, _), pullback = _softmax_with_lse(learn, **arguments)
+def _softmax(**arguments: Any) -> tuple[Array, Pullback]:
+    (out, _), pullback = _softmax_with_lse(**arguments)
     return out, lambda cotangent: pullback((cotangent, None))
 
 
 def _softmax_with_lse(
-    learn: Any,
     q: Array,
     k: Array,
     v: Array,
@@ -169,17 +199,14 @@ def _softmax_with_lse(
     pattern: Pattern | Plan | None,
     backend: str | None,
 ) -> tuple[tuple[Array, Array], Pullback]:
-    if learn != ():
-        raise ParameterError(f"learn must be () for exact attention, which has no map; got {shown(learn)}")
     given = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, pattern)
-    way = _way(backend)
-    out, lse = pairs.block_softmax(way, *given)
+    (out, lse), pulled = _recorded("block_softmax", given, backend)
 
     def pullback(cotangents: Any) -> SoftmaxGradients:
         g, of_lse = _pair(cotangents, "the log normalisers")
         g = _like("the cotangent of the outputs", g, out)
         of_lse = None if of_lse is None else _like("the cotangent of the log normalisers", of_lse, lse)
-        return SoftmaxGradients(*pairs.block_softmax_vjp(way, given, out, lse, g, of_lse))
+        return SoftmaxGradients(**pulled(g, of_lse))
 
     return (out, lse), pullback
 
@@ -187,15 +214,15 @@ def _softmax_with_lse(
 def of_features(phi: FeatureMap, key: bool) -> Rule:
     """Return the rule of the features of queries, or of keys."""
 
-    def rule(learn: Any, x: Array, backend: str | None) -> tuple[Array, Pullback]:
-        names = checked_map(phi, learn)
-        out = phi.key(x, backend=backend) if key else phi.query(x, backend=backend)
-        spec, way, learn = spec_of(phi, key), _way(backend), learnt(names)
+    def rule(x: Array, backend: str | None) -> tuple[Array, Pullback]:
+        check_differentiable(phi)
+        phi._check(x, key=key)
+        spec = phi.key_spec if key else phi.query_spec
+        (out,), pulled = _recorded("features", (phi._rows(x), spec), backend, phi)
 
         def pullback(cotangent: Any) -> FeatureGradients:
-            g = _like("the cotangent", cotangent, out)
-            found = pairs.features_vjp(way, (spec, spec), learn, (x,), g)
-            return FeatureGradients(found.x, map_gradients(phi, names, (x, found)))
+            found = pulled(_like("the cotangent", cotangent, out))
+            return FeatureGradients(**_of_map(phi, {"x": x}, found))
 
         return out, pullback
 
@@ -210,15 +237,6 @@ RULES: dict[Any, Rule] = {
     attention.softmax_attention: _softmax,
     attention.softmax_with_lse: _softmax_with_lse,
 }
-
-
-def _way(backend: str | None) -> pairs.Way:
-    """Return the way of a backend, None for the fastest that an array has."""
-
-    def way(op: Op, like: Array) -> Callable[..., Any]:
-        return op.implementation(like, backend)
-
-    return way
 
 
 def _pair(cotangent: Any, second: str) -> tuple[Any, Any]:
@@ -252,8 +270,3 @@ def _like_state(cotangent: Any, state: LinearState) -> PeakedSum | None:
         raise DTypeError(f"the cotangent of a state must be a LinearState; got {shown(cotangent)}")
     s, z = (_like(f"the state's {name}", x, y) for name, x, y in zip("sz", cotangent[:2], state[:2], strict=True))
     return PeakedSum(s, z, state.peak)
-
-
-def _state(sums: PeakedSum, like: LinearState) -> LinearState:
-    """Return cotangents of sums as those of a state."""
-    return LinearState(sums.s, sums.z, sums.peak, like.fingerprint)

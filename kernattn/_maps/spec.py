@@ -84,7 +84,7 @@ class MapSpec:
     offset: Float64 | None = None
     amplitude: float = 1.0
     row_form: RowForm | None = None
-    of_tensors: ClassVar[bool] = False  # True of a framework's own, which no loop reads
+    of_arrays: ClassVar[bool] = False  # True where numbers are arrays of a framework, which no loop reads
 
     def __post_init__(self) -> None:
         """Check the parts, against each other where the frequencies tell the dimension."""

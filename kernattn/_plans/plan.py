@@ -12,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.graphs import in_a_graph
+from kernattn._arrays.hooks import edge
 from kernattn._plans.parts import Part, kept, pairs_of
 from kernattn._runtime.checks import positive_integer
-from kernattn._runtime.fork import imported
 from kernattn.errors import ParameterError, ShapeError
 
 
@@ -37,7 +37,7 @@ class Plan:
         """Return the name by which graphs know the plan, cut off where they are causal."""
         if (n, length) != (self.n, self.length):
             raise ShapeError(f"the plan is for n = {self.n}, l = {self.length}; got n = {n}, l = {length}")
-        return str(imported("kernattn.torch._plans").keep_plan(cut_off(self) if causal else self))
+        return str(edge("torch").keep_plan(cut_off(self) if causal else self))
 
     @property
     def pairs(self) -> float:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernattn._arrays.bridge import admitted
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace
-from kernattn._sums.peaked import LinearState, LogNormaliser, Normaliser, log_normaliser
+from kernattn._sums.peaked import LinearState, LogNormaliser, log_normaliser
 from kernattn.attention._check import check_arrays, feature_map
 from kernattn.attention._lowering import implementation, lowered, state_of, sums_of
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
-from kernattn.ops.attend import OP as ATTEND
 from kernattn.ops.causal import OP as CAUSAL
-from kernattn.ops.dispatch import Composed
-from kernattn.ops.key_state import OP as KEY_STATE
-
-BOTH = Composed("linear_attention", KEY_STATE.backends, KEY_STATE, 4, ATTEND, ("cpu",))
+from kernattn.ops.records import LINEAR
 
 
 @traceable("linear_attention")
@@ -65,9 +62,10 @@ def linear_attention(
     >>> ka.linear_attention(q, k, v, ka.features.elu1())
     array([[1.5]])
     """
+    q, k, v = admitted(q, k, v)
     check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
-    run = implementation(BOTH, v, backend, queries, keys)
+    run = implementation(LINEAR, v, backend, queries, keys)
     out, _ = run(keys, v, k_spec, key_mask, queries, q_spec, q.dtype, False)
     return out
 
@@ -174,20 +172,6 @@ def causal_with_lse(
     return out, log_normaliser(namespace(out=out), found), after
 
 
-def causal_normalised(
-    q: Array,
-    k: Array,
-    v: Array,
-    phi: FeatureMap,
-    state: LinearState | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-    backend: str | None,
-) -> tuple[Array, Normaliser, LinearState]:
-    """Return the same for a map with specs, and normalisers of queries without their log scales, which cancel."""
-    return _causal(q, k, v, phi, state, key_mask, segment_ids, backend, True, scaled=False)
-
-
 def _causal(
     q: Array,
     k: Array,
@@ -198,19 +182,29 @@ def _causal(
     segment_ids: Array | None,
     backend: str | None,
     normaliser: bool,
-    *,
-    scaled: bool = True,
 ) -> tuple[Array, Any, LinearState]:
+    q, k, v = admitted(q, k, v)
+    check_causal(q, k, v, phi, state, key_mask, segment_ids)
+    before = None if state is None else sums_of(state)
+    queries, keys, q_spec, k_spec = lowered(phi, q, k)
+    run = implementation(CAUSAL, v, backend, queries, keys)
+    out, found, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
+    return out, found, state_of(after, phi.fingerprint)
+
+
+def check_causal(
+    q: Array,
+    k: Array,
+    v: Array,
+    phi: FeatureMap,
+    state: LinearState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+) -> None:
+    """Raise unless the arguments of causal attention fit each other."""
     check_arrays("qkv", q, k, v, phi=feature_map(phi), state=state, key_mask=key_mask, segment_ids=segment_ids)
     if q.shape[-2] != k.shape[-2]:
         raise ShapeError(
             "causal attention takes as many queries as keys (what came before belongs in `state`); "
             f"got q {tuple(q.shape)} and k {tuple(k.shape)}"
         )
-    before = None if state is None else sums_of(state)
-    queries, keys, q_spec, k_spec = lowered(phi, q, k)
-    run = implementation(CAUSAL, v, backend, queries, keys)
-    if q_spec is not None and not scaled:
-        q_spec = q_spec.unscaled
-    out, found, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
-    return out, found, state_of(after, phi.fingerprint)

@@ -30,20 +30,20 @@ def lowered_queries(phi: FeatureMap, q: Array, peaks: int) -> tuple[Array | Scal
     """Return queries (..., n, d) beside their spec, or their features beside None, for keys of `peaks` log scales."""
     spec = phi.query_spec
     if spec is not None and _scales(q, spec) == peaks:
-        return q, spec
+        return phi._rows(q), spec
     return _matched(_checked(phi, "scaled_query", q), peaks), None
 
 
 def lowered_keys(phi: FeatureMap, k: Array) -> tuple[Array | ScaledFeatures, MapSpec | None]:
     """Return keys (..., n, d) beside their spec, or their features beside None."""
-    return (k, phi.key_spec) if phi.key_spec is not None else (_checked(phi, "scaled_key", k), None)
+    return (phi._rows(k), phi.key_spec) if phi.key_spec is not None else (_checked(phi, "scaled_key", k), None)
 
 
 def lowered(phi: FeatureMap, q: Array, k: Array) -> Lowered:
     """Return what the ops take for queries and keys, and the two specs."""
     keys, k_spec = lowered_keys(phi, k)
     if k_spec is not None and k_spec is phi.query_spec:
-        return q, keys, k_spec, k_spec
+        return phi._rows(q), keys, k_spec, k_spec
     queries, q_spec = lowered_queries(phi, q, _scales(keys, k_spec))
     return queries, keys, q_spec, k_spec
 
@@ -58,7 +58,7 @@ def lowered_token(phi: FeatureMap, q: Array, k: Array) -> Lowered:
     """Return the same of a token, (..., d)."""
     spec = phi.key_spec
     if spec is not None and spec is phi.query_spec:
-        return q, k, spec, spec
+        return phi._rows(q), phi._rows(k), spec, spec
     queries, keys, q_spec, k_spec = lowered(phi, q[..., None, :], k[..., None, :])
     return _one(queries), _one(keys), q_spec, k_spec
 

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
+from array_api_compat import is_array_api_obj as is_array
+
+from kernattn._arrays.bridge import admitted
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array
+from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
 from kernattn._plans.plan import ALL, CAUSAL, Plan, check_heads, cut_off
 from kernattn._runtime.checks import boolean, finite_number, shown
 from kernattn.attention._check import check_arrays
@@ -21,7 +25,7 @@ def softmax_attention(
     k: Array,
     v: Array,
     *,
-    scale: float | None = None,
+    scale: float | Array | None = None,
     causal: bool = False,
     key_mask: Array | None = None,
     key_bias: Array | None = None,
@@ -41,8 +45,9 @@ def softmax_attention(
         Keys. Leading axes broadcast against those of q.
     v : (..., l, e) array
         Values.
-    scale : float, optional
-        The factor s; :math:`d^{-1/2}` by default.
+    scale : float or () array, optional
+        The factor s; :math:`d^{-1/2}` by default. An array, such as a tensor to be learnt, is multiplied into the
+        queries.
     causal : bool
         Whether a query sees only what stands at or before it. The queries are the last n of the l positions: row i
         sees the keys :math:`j \le i + l - n`.
@@ -87,7 +92,7 @@ def softmax_with_lse(
     k: Array,
     v: Array,
     *,
-    scale: float | None = None,
+    scale: float | Array | None = None,
     causal: bool = False,
     key_mask: Array | None = None,
     key_bias: Array | None = None,
@@ -125,19 +130,37 @@ def softmax_arguments(
     q: Array,
     k: Array,
     v: Array,
-    scale: float | None,
+    scale: float | Array | None,
     causal: bool,
     key_mask: Array | None,
     key_bias: Array | None,
     pattern: Pattern | Plan | None,
 ) -> tuple[Any, ...]:
     """Return what the op takes."""
+    q, k, v = admitted(q, k, v)
+    if key_bias is not None:
+        (key_bias,) = admitted(key_bias)
     check_arrays("qkv", q, k, v, key_mask=key_mask, key_bias=key_bias)
-    factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
+    if scale is None:
+        factor = q.shape[-1] ** -0.5
+    elif isinstance(scale, int | float | np.generic) or not is_array(scale):
+        factor = finite_number("scale", scale)
+    else:  # a framework learns it through the product
+        q, factor = scaled_queries(q, scale), 1.0
     plan = CAUSAL if boolean("causal", causal) else ALL
     if pattern is not None:
         plan = plan_of(pattern, q, k, v, causal)
     return q, k, v, factor, plan, key_mask, key_bias
+
+
+def scaled_queries(q: Array, scale: Array) -> Array:
+    """Return queries times a scale () that is an array of their library, by way of the dtype in which sums run."""
+    xp = namespace(q=q, scale=scale)
+    check_floating("scale", scale)
+    if tuple(scale.shape) != ():
+        raise ShapeError(f"scale must be a number, or an array of shape (); got shape {tuple(scale.shape)}")
+    wide = accumulation_dtype(xp, q)
+    return xp.astype(xp.astype(q, wide, copy=False) * xp.astype(scale, wide, copy=False), q.dtype, copy=False)
 
 
 def plan_of(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool) -> Plan:

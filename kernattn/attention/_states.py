@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from kernattn._arrays.bridge import admitted
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
 from kernattn._runtime.checks import check_room, positive_integer, shown
-from kernattn._sums.peaked import LinearState, LogNormaliser, Normaliser, empty, log_normaliser, merge
+from kernattn._sums.peaked import LinearState, LogNormaliser, empty, log_normaliser, merge
 from kernattn.attention._check import check_arrays, check_map, feature_map
 from kernattn.attention._check_states import check_draws, check_is_state, linear_state
 from kernattn.attention._lowering import implementation, lowered_keys, lowered_queries, state_of, sums_of
@@ -106,6 +107,7 @@ def key_state(
     >>> state.s.T, state.z
     (array([[3., 3.]]), array([3., 3.]))
     """
+    k, v = admitted(k, v)
     check_arrays("kv", k, v, phi=feature_map(phi), key_mask=key_mask)
     keys, spec = lowered_keys(phi, k)
     run = implementation(KEY_STATE, v, backend, keys)
@@ -179,19 +181,13 @@ def attend_with_lse(
     return out, log_normaliser(namespace(out=out), found)
 
 
-def attend_normalised(state: LinearState, q: Array, phi: FeatureMap, backend: str | None) -> tuple[Array, Normaliser]:
-    """Return the same for a map with specs, and normalisers of queries without their log scales, which cancel."""
-    return _attended(state, q, phi, backend, True, scaled=False)
-
-
 def _attended(
-    state: LinearState, q: Array, phi: FeatureMap, backend: str | None, normaliser: bool, *, scaled: bool = True
+    state: LinearState, q: Array, phi: FeatureMap, backend: str | None, normaliser: bool
 ) -> tuple[Array, Any]:
+    (q,) = admitted(q)
     check_arrays("q", q, phi=feature_map(phi), state=linear_state(state))
     queries, spec = lowered_queries(phi, q, state.peak.shape[-1])
     run = implementation(ATTEND, q, backend, queries)
-    if spec is not None and not scaled:
-        spec = spec.unscaled
     out, found = run(sums_of(state), queries, spec, q.dtype, normaliser)
     return out, found
 

@@ -19,6 +19,7 @@ from kernattn.features._exponential.asymmetric import AsymmetricExponential
 from kernattn.features._exponential.dense import DenseExponential, optimal_tilts
 from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive, optimal_tilt
 from kernattn.features._files import load
+from kernattn.features._learnt import LearntMap, with_numbers
 from kernattn.features._neurons.arccosine import ArcCosineFeatures
 from kernattn.features._neurons.generalized import FUNCTIONS, ROW_FACTORS, Generalized, generalized
 from kernattn.features._neurons.own import FromFunction, from_function
@@ -60,6 +61,7 @@ __all__ = [
     "GaussianSketch",
     "Generalized",
     "Hyperbolic",
+    "LearntMap",
     "MapSpec",
     "Multiple",
     "Nystrom",
@@ -101,6 +103,7 @@ __all__ = [
     "taylor2",
     "tensor",
     "transform_file",
+    "with_numbers",
 ]
 
 

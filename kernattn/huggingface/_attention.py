@@ -23,7 +23,7 @@ from kernattn.huggingface._cache import layer_of
 from kernattn.huggingface._call import Call, read
 from kernattn.kernels import Softmax
 from kernattn.torch._heads import joined
-from kernattn.torch._maps import Known, known
+from kernattn.torch._known import Known, known
 
 
 def softmax(

@@ -1,26 +1,43 @@
-"""Attention and features on arrays of JAX: the compiled loops under `jit`, `grad`, `vmap` and `scan`."""
+"""Plain `kernattn` functions take arrays of JAX as they are; here are the names of an older door to them.
 
-from kernattn._runtime.extras import require
+Under `jit`, `grad`, `vmap` and `scan` they call compiled loops. Numbers of a map are learnt by `kernattn.with_numbers`.
+"""
 
-require("jax", "JAX", "kernattn.jax", extra="jax")
+from typing import Any
+from warnings import warn
 
-from kernattn.jax._attention import (  # noqa: E402
-    causal_linear_attention,
-    features,
-    linear_attention,
-    softmax_attention,
-)
-from kernattn.jax._states import attend, key_state, linear_attention_step  # noqa: E402
+from kernattn._runtime.extras import require as _require
 
-__all__ = [
-    "attend",
-    "causal_linear_attention",
-    "features",
-    "key_state",
-    "linear_attention",
-    "linear_attention_step",
+_require("jax", "JAX", "kernattn.jax", extra="jax")
+
+from kernattn import attention as _attention  # noqa: E402
+from kernattn.features import FeatureMap as _FeatureMap  # noqa: E402
+from kernattn.features import with_numbers as _with_numbers  # noqa: E402
+from kernattn.jax import _edge as _edge  # noqa: E402
+
+__all__: list[str] = []
+
+_OLD = (
+    "attend", "causal_linear_attention", "features", "key_state", "linear_attention", "linear_attention_step",
     "softmax_attention",
-]
+)  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _OLD:
+        raise AttributeError(f"module 'kernattn.jax' has no attribute {name!r}")
+    new = "phi(x), or phi.key(x)" if name == "features" else f"kernattn.{name}"
+    warn(f"kernattn.jax.{name} is now {new}; learn= is kernattn.with_numbers", DeprecationWarning, stacklevel=2)
+
+    def old(*args: Any, learn: Any = None, keys: bool = False, **options: Any) -> Any:
+        if learn:
+            args = tuple(_with_numbers(x, **learn) if isinstance(x, _FeatureMap) else x for x in args)
+        if name == "features":
+            x, phi = args
+            return phi.key(x, **options) if keys else phi(x, **options)
+        return getattr(_attention, name)(*args, **options)
+
+    return old
 
 
 def __dir__() -> list[str]:

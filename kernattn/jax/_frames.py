@@ -18,26 +18,28 @@ from kernattn._maps.spec import MapSpec
 from kernattn._runtime.fork import imported
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.dispatch import missing
+from kernattn.ops.records import RECORDS
 
 IN_PLACE = {10: 1, 11: 2, 12: 3}
 """Which operand, of the state, lies where which result does; XLA copies one that is still needed."""
 
 
-def in_frames(q_spec: MapSpec, k_spec: MapSpec, names: tuple[str, ...]) -> Callable[..., Any] | None:
+def in_frames(q_spec: MapSpec, k_spec: MapSpec, learns: bool) -> Callable[..., Any] | None:
     """Return what is traced for a step; None where a callback has to do it.
 
     That is where numbers of the map are known at run time alone, log scales of rows come from elsewhere, or this
     version of JAX has another interface.
     """
-    if names or not (q_spec.direct and k_spec.direct) or missing("cpu") is not None or not _is_known():
+    if learns or not (q_spec.direct and k_spec.direct) or missing("cpu") is not None or not _is_known():
         return None
     return partial(_staged, q_spec, k_spec)
 
 
-def _staged(
-    q_spec: MapSpec, k_spec: MapSpec, state: PeakedSum, q: Any, k: Any, v: Any, mask: Any, numbers: tuple[()]
-) -> tuple[Any, PeakedSum]:
+def _staged(q_spec: MapSpec, k_spec: MapSpec, *leaves: Any) -> tuple[Any, ...]:
     """Return the output and the sums after the token, to be computed when XLA calls."""
+    given = dict(zip((leaf.name for leaf in RECORDS["step"].leaves), leaves, strict=True))
+    state = PeakedSum(*(given[f"state_{part}"] for part in PeakedSum._fields))
+    q, k, v, mask = (given[name] for name in ("q", "k", "v", "key_mask"))
     wide, who = (
         state.s.dtype,
         imported("kernattn.ops._numba.tiles.heads").heads(q.shape[:-1], k.shape[:-1], v.shape[:-1]),
@@ -55,7 +57,7 @@ def _staged(
         _halves(q_numbers), q_constants, _halves(k_numbers), k_constants,
         *(x.astype(wide) for x in (q, k, v)), jnp.zeros(0, wide), admits, _halves(who.table), *state,
     )  # fmt: skip
-    return _narrowed(out, v.dtype), PeakedSum(*after)
+    return _narrowed(out, v.dtype), *after
 
 
 def _form(x: Any) -> Any:

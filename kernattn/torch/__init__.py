@@ -1,56 +1,40 @@
-r"""Attention and feature maps on PyTorch's tensors: :math:`o = \phi(q) S / \phi(q) z`, with compiled gradients."""
+r"""Attention as modules of PyTorch, and reversible layers: plain `kernattn` functions take tensors as they are."""
+
+from typing import Any
+from warnings import warn as _warn
 
 from kernattn._runtime.extras import require as _require
 
 _require("torch", "PyTorch", "kernattn.torch", extra="torch")
 
-from kernattn.torch import _library as _library  # noqa: E402
-from kernattn.torch._attention import (  # noqa: E402
-    attend,
-    causal_linear_attention,
-    features,
-    key_state,
-    linear_attention,
-    linear_attention_step,
-    softmax_attention,
-    softmax_with_lse,
-)
-from kernattn.torch._maps import TensorMap, with_numbers  # noqa: E402
-from kernattn.torch._mechanisms import (  # noqa: E402
-    compressed_attention,
-    kernel_attention,
-    linformer_attention,
-    lsh_attention,
-    nystrom_attention,
-    routing_attention,
-    scatterbrain_attention,
-)
+from kernattn._runtime.deprecated import old_names as _old_names  # noqa: E402
+from kernattn.torch import _edge as _edge  # noqa: E402
 from kernattn.torch._modules import FavorAttention, LinearAttention  # noqa: E402
 from kernattn.torch._reversible import Reversible, reversible  # noqa: E402
 
-__all__ = [
-    "FavorAttention",
-    "LinearAttention",
-    "Reversible",
-    "TensorMap",
-    "attend",
-    "causal_linear_attention",
-    "compressed_attention",
-    "features",
-    "kernel_attention",
-    "key_state",
-    "linear_attention",
-    "linear_attention_step",
-    "linformer_attention",
-    "lsh_attention",
-    "nystrom_attention",
-    "reversible",
-    "routing_attention",
-    "scatterbrain_attention",
-    "softmax_attention",
-    "softmax_with_lse",
-    "with_numbers",
-]
+__all__ = ["FavorAttention", "LinearAttention", "Reversible", "reversible"]
+
+_CORE = (
+    "attend", "causal_linear_attention", "kernel_attention", "key_state", "linear_attention", "linear_attention_step",
+    "softmax_attention", "with_numbers",
+)  # fmt: skip
+_ATTENTION = (
+    "compressed_attention", "linformer_attention", "lsh_attention", "nystrom_attention", "routing_attention",
+    "scatterbrain_attention", "softmax_with_lse",
+)  # fmt: skip
+_look = _old_names(
+    "kernattn.torch",
+    {name: f"kernattn.{name}" for name in _CORE}
+    | {name: f"kernattn.attention.{name}" for name in _ATTENTION}
+    | {"TensorMap": "kernattn.features.LearntMap"},
+)
+
+
+def __getattr__(name: str) -> Any:
+    if name == "features":
+        _warn("kernattn.torch.features is now phi(x), or phi.key(x)", DeprecationWarning, stacklevel=2)
+        return lambda x, phi, *, keys=False, backend=None: (phi.key if keys else phi.query)(x, backend=backend)
+    return _look(name)
 
 
 def __dir__() -> list[str]:

@@ -7,16 +7,7 @@ from typing import Any
 
 import torch
 
-from kernattn.torch._pairs import Pair
-from kernattn.torch._specs import NUMBERS
-
-AXES = {
-    "x": 2, "q": 2, "k": 2, "v": 2, "s": 2, "z": 1, "peak": 1, "key_mask": 1, "key_bias": 1, "segment_ids": 1,
-    "phi": 2, "out": 2, "row_peak": 1, "row_z": 1, "lse": 1,
-}  # fmt: skip
-"""The axes of one item of each, leading axes apart."""
-
-OF_KEYS = "k", "v", "s", "z", "peak", "key_mask", "key_bias", "segment_ids"
+from kernattn.torch._ops import Pair
 
 
 def batched(
@@ -24,10 +15,11 @@ def batched(
 ) -> Any:
     """Return what `run`, a way to an op or its pullback, makes of batches, and their axes there: all the first."""
     names = pair.taken if pullback else pair.names
-    of_numbers = any(dim is not None for name, dim in zip(names, dims, strict=True) if name in NUMBERS)
+    numbers = {leaf.name for leaf in pair.leaves.values() if leaf.number_of}
+    of_numbers = any(dim is not None for name, dim in zip(names, dims, strict=True) if name in numbers)
     if of_numbers or (pullback and inputs[-1]):  # cotangents of numbers are sums over one call
         return _one_by_one(run, info.batch_size, dims, inputs)
-    axes = [AXES.get(name.removeprefix("kept_").removeprefix("g_")) for name in names]
+    axes = [pair.axes(name) for name in names]
     items = [x if dim is None else x.movedim(dim, 0)[0] for x, dim in zip(inputs, dims, strict=True)]
     leads = {
         name: x.ndim - count
@@ -46,8 +38,10 @@ def batched(
         shapes = [x.shape for x, some in zip(items, wanted, strict=False) if some]
     else:
         results = (results,) if len(pair.outputs) == 1 else results
-        extra = most - max((leads[name] for name in OF_KEYS if name in leads), default=most)
-        shapes = [x.shape[1 + extra * (name in OF_KEYS) :] for name, x in zip(pair.outputs, results, strict=True)]
+        shapes = [
+            x.shape[1 + most - max(leads[name] for name in leads if name.removesuffix("_s") in output.lead) :]
+            for (output, _), x in zip(pair.output_leaves, results, strict=True)
+        ]
     found = [x.reshape(info.batch_size, *shape) for x, shape in zip(results, shapes, strict=True)]
     if pullback:
         return found, [0] * len(found)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kernattn.torch._batched import batched
-from kernattn.torch._pairs import Pair
+from kernattn.torch._ops import Pair
 
 TWICE = (
     "the compiled gradients of kernattn cannot be differentiated again; with backend='reference', gradients are array "

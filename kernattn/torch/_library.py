@@ -1,4 +1,4 @@
-"""`torch.ops.kernattn`: what PyTorch is told of each op."""
+"""`torch.ops.kernattn`: what PyTorch is told of each op, from its record."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from typing import Any
 
 import torch
 
-from kernattn.torch import _kernels, _shapes
 from kernattn.torch._batched import batched
 from kernattn.torch._functions import refused
-from kernattn.torch._pairs import PAIRS, TWO, Pair
+from kernattn.torch._ops import PAIRS, STEP, Pair, step_
 
 LIBRARY = torch.library.Library("kernattn", "FRAGMENT")
 KEYS = ("CPU", "CUDA")
-TOKEN = f"Tensor q, Tensor k, Tensor v, Tensor? key_mask, {TWO}"
 
 
 def _register(schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any]) -> str:
@@ -27,7 +25,8 @@ def _register(schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any
     return f"kernattn::{name}"
 
 
-def _register_pair(pair: Pair) -> None:
+def register(pair: Pair) -> None:
+    """Tell PyTorch of an op and its pullback: schemas, shapes, autograd and `vmap`."""
     forward, backward = pair.schemas
     name = _register(forward, pair.forward, pair.shapes)
     pullback = _register(backward, pair.backward, pair.cotangents)
@@ -45,8 +44,10 @@ def _register_pair(pair: Pair) -> None:
 
 
 for _pair in PAIRS.values():
-    _register_pair(_pair)
-_register(
-    f"step(Tensor s, Tensor z, Tensor peak, {TOKEN}) -> (Tensor, Tensor, Tensor, Tensor)", _kernels.step, _shapes.step
-)
-_register(f"step_(Tensor(a!) s, Tensor(b!) z, Tensor(c!) peak, {TOKEN}) -> Tensor", _kernels.step_, _shapes.step_)
+    register(_pair)
+_step = STEP.schemas[0]
+_in_place = _step.replace("step(", "step_(").split(" -> ")[0] + " -> Tensor"
+for _letter, _part in zip("abc", ("s", "z", "peak"), strict=True):
+    _in_place = _in_place.replace(f"Tensor state_{_part}", f"Tensor({_letter}!) state_{_part}")
+_register(_step, STEP.forward, STEP.shapes)
+_register(_in_place, step_, lambda *inputs: STEP.shapes(*inputs)[0])

@@ -8,13 +8,11 @@ from torch import Tensor, nn
 
 from kernattn._maps.chains import Chains
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, shown, whole_number
-from kernattn.attention import LinearState
+from kernattn.attention import LinearState, causal_linear_attention, linear_attention, linear_attention_step
 from kernattn.errors import ParameterError
-from kernattn.features import FeatureMap, elu1, random_features
+from kernattn.features import FeatureMap, elu1, random_features, with_numbers
 from kernattn.kernels import Kernel
-from kernattn.torch._attention import causal_linear_attention, linear_attention, linear_attention_step
 from kernattn.torch._heads import grouped, joined
-from kernattn.torch._maps import with_numbers
 
 UNTRACED = "a redraw_interval counts calls, in no graph: use None there, and redraw() between steps"
 

@@ -11,25 +11,64 @@ from torch._C._dynamo import eval_frame
 
 from kernattn import attention
 from kernattn._arrays.graphs import NAMESAKES
+from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn.attention import LinearState
 from kernattn.errors import StateMismatchError
-from kernattn.features import FeatureMap
-from kernattn.torch._maps import TensorMap, numbers_of_spec
+from kernattn.features import FeatureMap, LearntMap
+from kernattn.torch._ops import PAIRS, STEP
 from kernattn.torch._plans import plan_of
-from kernattn.torch._specs import NUMBERS, map_of
+from kernattn.torch._specs import map_of
 
 OPS = torch.ops.kernattn
+LEAVES = {name: tuple(leaf.name for leaf in pair.leaves.values()) for name, pair in (PAIRS | {"step": STEP}).items()}
+"""The names of the tensors that an op takes, in its order."""
+
+SPECS = {name: pair.record.maps for name, pair in (PAIRS | {"step": STEP}).items()}
+"""The names of the maps that it takes after them."""
 
 
-def _told(phi: FeatureMap) -> tuple[Any, ...]:
-    """Return the numbers of a map that are tensors, and the names of its specs, None where features are computed."""
+def admitted(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return tensors in the dtype of autocast where that is on; float64 stays."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors)
+
+
+def _run(name: str, in_place: bool, phi: FeatureMap, backend: str | None, given: dict[str, Any]) -> Any:
+    """Call an op of a map; None where features are computed, or the reference is asked for."""
     base, numbers = phi, {}
-    if isinstance(phi, TensorMap):
-        base, numbers = phi.base, numbers_of_spec(phi)
+    if isinstance(phi, LearntMap):
+        base, numbers = phi.base, _numbers(phi)
     base._named()
-    omega, offset, row_weights = [numbers.get(name) for name in NUMBERS]
-    return omega, offset, row_weights, *base._content
+    q_spec, k_spec, _ = base._content
+    specs = {"q_spec": q_spec, "k_spec": k_spec, "spec": given.get("spec")}
+    names = [specs[each] for each in SPECS[name]]
+    if backend == "reference" or None in names:
+        return None
+    for each in SPECS[name]:
+        for number in NUMBERS:
+            given[f"{each}_{number}"] = numbers.get(number)
+    leaves = [given.get(leaf) for leaf in LEAVES[name]]
+    return getattr(OPS, f"{name}_" if in_place else name)(*leaves, *names, backend)
+
+
+def _numbers(phi: LearntMap) -> dict[str, Tensor]:
+    """Return the tensors that stand for numbers of the spec, those of the kernel folded in."""
+    given: dict[str, Any] = dict(phi.numbers)
+    base: Any = phi.base
+    lengthscale, scale = given.pop("lengthscale", None), given.pop("scale", None)
+    number = scale if lengthscale is None else lengthscale
+    if number is not None:
+        before = torch.as_tensor(1 / base.kernel.input_scale(base.dim), dtype=number.dtype, device=number.device)
+        ratio = before / number if scale is None else number.sqrt() * before
+        for name, power in (("omega", 1), ("row_weights", 2)):
+            found = given.get(name, getattr(base.spec, name))
+            if found is not None:
+                given[name] = torch.as_tensor(found, dtype=ratio.dtype, device=ratio.device) * ratio**power
+    return given
 
 
 def _traced_below(
@@ -41,7 +80,7 @@ def _traced_below(
     """
     phi = None if draw == "" else map_of(draw)
     if numbers and phi is not None:
-        phi = TensorMap(phi, numbers)
+        phi = LearntMap(phi, numbers)
     if name in ("query", "key"):
         return getattr(phi, name)(*given, **options)
     maps = () if phi is None else (phi,)
@@ -78,7 +117,7 @@ def _composed(name: str, phi: FeatureMap | None, *given: Any, plan: str = "", **
     draw: str | None = ""
     numbers: dict[str, Tensor] = {}
     if phi is not None:
-        base, numbers = (phi.base, phi.numbers) if isinstance(phi, TensorMap) else (phi, {})
+        base, numbers = (phi.base, phi.numbers) if isinstance(phi, LearntMap) else (phi, {})
         base._named()
         draw = base._content[2]
     told = {name: value for name, value in options.items() if value is not None}  # such a call takes no None
@@ -88,10 +127,11 @@ def _composed(name: str, phi: FeatureMap | None, *given: Any, plan: str = "", **
 def linear_attention(
     q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
 ) -> Tensor:
-    *numbers, q_spec, k_spec, _ = _told(phi)
-    if backend == "reference" or q_spec is None or k_spec is None:
+    q, k, v = admitted(q, k, v)
+    made = _run("linear_attention", False, phi, backend, {"q": q, "k": k, "v": v, "key_mask": key_mask})
+    if made is None:
         return _composed("linear_attention", phi, q, k, v, key_mask=key_mask, backend=backend)
-    return OPS.linear_attention(q, k, v, key_mask, *numbers, q_spec, k_spec, backend)[0]
+    return made[0]
 
 
 def causal_linear_attention(
@@ -105,37 +145,39 @@ def causal_linear_attention(
     segment_ids: Tensor | None = None,
     backend: str | None = None,
 ) -> Any:
-    *numbers, q_spec, k_spec, _ = _told(phi)
-    before = None, None, None
+    q, k, v = admitted(q, k, v)
+    rows = {"key_mask": key_mask, "segment_ids": segment_ids}
+    given = {"q": q, "k": k, "v": v, **rows}
     if state is not None:
         _one_draw(state.fingerprint, phi.fingerprint)
-        before = state.s, state.z, state.peak
-    if backend == "reference" or q_spec is None or k_spec is None:
-        options: dict[str, Any] = {"key_mask": key_mask, "segment_ids": segment_ids, "backend": backend}
+        given |= _leaves(state)
+    made = _run("causal", False, phi, backend, given)
+    if made is None:
+        options: dict[str, Any] = rows | {"backend": backend}
         if state is not None:
-            options["state"] = before
+            options["state"] = state.s, state.z, state.peak
         out, sums = _composed("causal_linear_attention", phi, q, k, v, **options)
         return out, _state(phi, sums)
-    out, _, _, s, z, peak = OPS.causal(q, k, v, *before, key_mask, segment_ids, *numbers, q_spec, k_spec, backend)
-    return out, _state(phi, (s, z, peak))
+    return made[0], _state(phi, (made[3], made[4], made[5]))
 
 
 def key_state(
     k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
 ) -> Any:
-    *numbers, _, k_spec, _ = _told(phi)
-    if backend == "reference" or k_spec is None:
-        return _state(phi, _composed("key_state", phi, k, v, key_mask=key_mask, backend=backend))
-    s, z, peak = OPS.key_state(k, v, key_mask, *numbers, k_spec, backend)
-    return _state(phi, (s, z, peak))
+    k, v = admitted(k, v)
+    made = _run("key_state", False, phi, backend, {"k": k, "v": v, "key_mask": key_mask})
+    if made is None:
+        made = _composed("key_state", phi, k, v, key_mask=key_mask, backend=backend)
+    return _state(phi, (made[0], made[1], made[2]))
 
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
-    *numbers, q_spec, _, _ = _told(phi)
     _one_draw(state.fingerprint, phi.fingerprint)
-    if backend == "reference" or q_spec is None:
+    (q,) = admitted(q)
+    made = _run("attend", False, phi, backend, {"q": q, **_leaves(state)})
+    if made is None:
         return _composed("attend", phi, (state.s, state.z, state.peak), q, backend=backend)
-    return OPS.attend(state.s, state.z, state.peak, q, *numbers, q_spec, backend)[0]
+    return made[0]
 
 
 def linear_attention_step(
@@ -150,24 +192,27 @@ def linear_attention_step(
     reuse_state: bool = False,
     out: Tensor | None = None,
 ) -> Any:
-    *numbers, q_spec, k_spec, _ = _told(phi)
     _one_draw(state.fingerprint, phi.fingerprint)
-    if backend == "reference" or q_spec is None or k_spec is None:
-        options: dict[str, Any] = {"key_mask": key_mask, "backend": backend}
-        found, sums = _composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
-        after = _state(phi, sums)
-    elif torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
+    q, k, v = admitted(q, k, v)
+    given = {"q": q, "k": k, "v": v, "key_mask": key_mask, **_leaves(state)}
+    if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
         mask = None if key_mask is None else key_mask[..., None]
         q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
-        found, after = causal_linear_attention(q, k, v, phi, state=state, key_mask=mask, backend=backend)
-        found = found[..., 0, :]
+        token, after = causal_linear_attention(q, k, v, phi, state=state, key_mask=mask, backend=backend)
+        token = token[..., 0, :]
+    elif (made := _run("step", reuse_state, phi, backend, given)) is None:
+        options: dict[str, Any] = {"key_mask": key_mask, "backend": backend}
+        token, sums = _composed("linear_attention_step", phi, (state.s, state.z, state.peak), q, k, v, **options)
+        after = _state(phi, sums)
     elif reuse_state:
-        found = OPS.step_(*state[:3], q, k, v, key_mask, *numbers, q_spec, k_spec, backend)
-        after = state
+        token, after = made, state
     else:
-        found, s, z, peak = OPS.step(*state[:3], q, k, v, key_mask, *numbers, q_spec, k_spec, backend)
-        after = LinearState(s, z, peak, state.fingerprint)
-    return (found if out is None else out.copy_(found)), after
+        token, after = made[0], LinearState(made[1], made[2], made[3], state.fingerprint)
+    return (token if out is None else out.copy_(token)), after
+
+
+def _leaves(state: LinearState) -> dict[str, Tensor]:
+    return {"state_s": state.s, "state_z": state.z, "state_peak": state.peak}
 
 
 def softmax_attention(
@@ -175,7 +220,7 @@ def softmax_attention(
     k: Tensor,
     v: Tensor,
     *,
-    scale: float | None = None,
+    scale: Any = None,
     causal: bool = False,
     key_mask: Tensor | None = None,
     key_bias: Tensor | None = None,
@@ -192,13 +237,19 @@ def softmax_with_lse(
     k: Tensor,
     v: Tensor,
     *,
-    scale: float | None = None,
+    scale: Any = None,
     causal: bool = False,
     key_mask: Tensor | None = None,
     key_bias: Tensor | None = None,
     pattern: Any = None,
     backend: str | None = None,
 ) -> tuple[Tensor, Tensor]:
+    q, k, v = admitted(q, k, v)
+    if key_bias is not None:
+        (key_bias,) = admitted(key_bias)
+    if isinstance(scale, Tensor):
+        wide = torch.float64 if q.dtype == torch.float64 else torch.float32
+        q, scale = (q.to(wide) * scale.to(wide)).to(q.dtype), 1.0
     plan = "causal" if causal else "all"
     if pattern is not None:
         plan = "" + pattern._named(q.shape[-2], k.shape[-2], causal)  # a constant that no guard asks for
@@ -251,11 +302,16 @@ def key(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
 
 
 def _features(name: str, side: int, phi: FeatureMap, x: Tensor, backend: str | None) -> Tensor:
-    *numbers, q_spec, k_spec, _ = _told(phi)
-    spec = k_spec if side else q_spec
-    if backend == "reference" or spec is None:
-        return _composed(name, phi, x, backend=backend)
-    return OPS.features(x, *numbers, spec, backend)
+    base = phi.base if isinstance(phi, LearntMap) else phi
+    base._named()
+    (x,) = admitted(x)
+    made = _run("features", False, phi, backend, {"x": x, "spec": base._content[side]})
+    return _composed(name, phi, x, backend=backend) if made is None else made
+
+
+def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
+    phi._named()
+    return LearntMap(phi, {name: number for name, number in numbers.items() if number is not None})
 
 
 NAMESAKES.update(
@@ -275,4 +331,5 @@ NAMESAKES.update(
     scatterbrain_attention=scatterbrain_attention,
     softmax_attention=softmax_attention,
     softmax_with_lse=softmax_with_lse,
+    with_numbers=with_numbers,
 )

@@ -35,5 +35,7 @@ def test_every_op_has_a_reference() -> None:
 
 @pytest.mark.parametrize("op", OPS)
 def test_what_numba_compiles_stands_in_loops(op: str) -> None:
-    files = [path for path in (PACKAGE / "ops" / op).glob("*.py") if "codegen.compile import" in path.read_text("utf-8")]
+    files = [
+        path for path in (PACKAGE / "ops" / op).glob("*.py") if "codegen.compile import" in path.read_text("utf-8")
+    ]
     assert all(path.name.endswith("loops.py") for path in files), files

@@ -20,9 +20,9 @@ def modules() -> list[str]:
 
 
 def is_public(module: str) -> bool:
-    """Whether users may import from it: no underscore anywhere, and no op's implementation."""
+    """Whether users may import from it: no underscore anywhere, and no op."""
     parts = module.split(".")
-    return not any(part.startswith("_") for part in parts) and parts[-1] not in SIBLINGS
+    return "ops" not in parts and not any(part.startswith("_") for part in parts)
 
 
 def source(module: str) -> Path:

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from kernattn._arrays.bridge import admitted
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
     Array,
@@ -97,6 +98,7 @@ def routing_attention(
            [1.],
            [2.]])
     """
+    q, k, v = admitted(q, k, v)
     check_arrays("qkv", q, k, v)
     lead = leading(2, q=q, k=k, v=v)
     points = _checked_centroids(centroids, q, lead)

@@ -7,12 +7,13 @@ from os import PathLike
 from typing import Any, Self, final
 
 from kernattn._arrays import graphs as _graphs
+from kernattn._arrays.bridge import admitted
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import in_a_graph, traced_as
+from kernattn._arrays.hooks import edge
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, without_flags
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import MOST, positive_integer, summary
-from kernattn._runtime.fork import imported
 from kernattn._runtime.lazy import lazy, without_lazy
 from kernattn._runtime.random import RNG
 from kernattn._sums.units import multiplied
@@ -108,7 +109,7 @@ class FeatureMap(ABC):
     @in_a_graph
     def _named(self) -> bool:
         """Let graphs name the map, whose content and fingerprint they may look at from now on."""
-        imported("kernattn.torch._specs").keep(self)
+        edge("torch").keep_map(self)
         return True
 
     @final
@@ -144,6 +145,10 @@ class FeatureMap(ABC):
             if spec is not None:
                 spec.check(x.shape[-1])
 
+    def _rows(self, x: Array) -> Array:
+        """Return the rows that the specs are for: those given, unless a number that scales them is learnt."""
+        return x
+
     def _check_sparse(self, x: Any) -> None:
         """Raise unless x is a sparse matrix (n, d) that this map takes; few do."""
         raise DTypeError(
@@ -176,10 +181,11 @@ class FeatureMap(ABC):
         return self.scaled_query(x)
 
     def _features(self, x: Array, key: bool, backend: str | None) -> Array:
+        (x,) = admitted(x)
         self._check(x, key=key)
         spec = self.key_spec if key else self.query_spec
         if spec is not None:
-            return OP.implementation(x, backend)(x, spec)
+            return OP.implementation(x, backend)(self._rows(x), spec)
         OP.choose(x, backend)
         return self._computed(x, key)
 

@@ -1,0 +1,23 @@
+"""What edges do for the core: one table, which `kernattn._edges` fills above all rooms.
+
+The core asks for an edge where it meets an array that the edge's library watches: one that is differentiated, traced or
+transformed. An edge is a module with
+
+- ``handed(library, name, backend, arguments)``: what an op makes of arguments that cannot be lent to a compiled loop,
+  or NotImplemented where array operations of the reference are to do it;
+- for PyTorch, ``keep_map(phi)`` and ``keep_plan(plan)``, which let graphs name what they hold no more of; loaded, it
+  has put what `torch.compile` traces in place of public functions into `graphs.NAMESAKES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+EDGES: dict[str, Callable[[], Any]] = {}
+"""How to load the edge of a library, by the library's name."""
+
+
+def edge(library: str) -> Any:
+    """Return the edge of a library, loaded when it is first asked for."""
+    return EDGES[library]()

@@ -1,0 +1,23 @@
+"""Where the core meets frameworks: each edge is loaded when the first array of its library asks for it."""
+
+from __future__ import annotations
+
+from types import ModuleType
+
+from kernattn._arrays.hooks import EDGES
+from kernattn._runtime.fork import importing
+
+
+def _torch() -> ModuleType:
+    with importing:
+        from kernattn.torch import _edge
+    return _edge
+
+
+def _jax() -> ModuleType:
+    with importing:
+        from kernattn.jax import _edge
+    return _edge
+
+
+EDGES.update(torch=_torch, jax=_jax)

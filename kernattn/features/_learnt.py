@@ -1,0 +1,235 @@
+"""Maps some of whose numbers are given anew, to be learnt by whatever differentiates arrays."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Self, final
+
+import numpy as np
+
+from kernattn._arrays.graphs import traceable
+from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, constant, namespace
+from kernattn._maps.chains import Chains
+from kernattn._maps.learnt import NUMBERS, LearntSpec
+from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._runtime.checks import instance_of, shown
+from kernattn._runtime.lazy import lazy
+from kernattn._runtime.random import RNG
+from kernattn.errors import ParameterError, ShapeError
+from kernattn.features._base.map import FeatureMap
+from kernattn.features._spectral.map import RandomFeatureMap
+from kernattn.kernels import Softmax
+from kernattn.kernels._stationary import Stationary
+from kernattn.ops.features import scaled
+
+
+@final
+@dataclass(frozen=True, eq=False, repr=False)
+class LearntMap(FeatureMap):
+    r"""A map :math:`\phi` with arrays in place of some of its numbers, as `kernattn.with_numbers` makes it.
+
+    Attributes
+    ----------
+    base : FeatureMap
+        The map that says all other numbers. States carry its fingerprint.
+    numbers : dict of str to array
+        The arrays, by name.
+    """
+
+    base: FeatureMap
+    numbers: dict[str, Array]
+
+    def __post_init__(self) -> None:
+        """Take the draw of the base."""
+        object.__setattr__(self, "fingerprint", self.base.fingerprint)
+
+    @property
+    def dim(self) -> int | None:
+        """Input dimension d."""
+        return self.base.dim
+
+    def num_features_of(self, dim: int) -> int:
+        """Return M, the number of features of an input of dimension `dim`."""
+        return self.base.num_features_of(dim)
+
+    @property
+    def query_dim(self) -> int | None:
+        """Input dimension of queries."""
+        return self.base.query_dim
+
+    @property
+    def key_dim(self) -> int | None:
+        """Input dimension of keys."""
+        return self.base.key_dim
+
+    @property
+    def query_spec(self) -> MapSpec | None:
+        """The map of queries as plain numbers and arrays."""
+        return self.base.query_spec if self.base.spec is None else self.spec
+
+    @property
+    def key_spec(self) -> MapSpec | None:
+        """The map of keys as plain numbers and arrays."""
+        return self.base.key_spec if self.base.spec is None else self.spec
+
+    @lazy
+    def spec(self) -> MapSpec | None:
+        """The map as plain numbers and arrays; None where queries and keys have two, whose rows are scaled."""
+        spec = self.base.spec
+        if spec is None:
+            return None
+        given = spec_numbers(self)
+        if all(isinstance(number, np.ndarray) for number in given.values()):
+            return replace(spec, **{name: number.astype(np.float64) for name, number in given.items()})
+        numbers = {name: getattr(spec, name) for name in NUMBERS} | given
+        return LearntSpec(spec.kind, amplitude=spec.amplitude, row_form=spec.row_form, base=spec, **numbers)
+
+    def _rows(self, x: Array) -> Array:
+        """Return rows scaled as the kernel's new number asks, where frequencies are factors and cannot be."""
+        if kernel_folds(self):
+            return x
+        xp = namespace(x=x)
+        wide = accumulation_dtype(xp, x)
+        return xp.astype(xp.astype(x, wide, copy=False) * xp.astype(kernel_ratio(self), wide, copy=False), x.dtype)
+
+    def scaled_query(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
+        assert self.query_spec is not None
+        return scaled(self._rows(x), self.query_spec)
+
+    def scaled_key(self, x: Array) -> ScaledFeatures:
+        """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
+        assert self.key_spec is not None
+        return scaled(self._rows(x), self.key_spec)
+
+    def redraw(self, rng: RNG = None) -> Self:
+        """Raise: what is learnt is not drawn."""
+        raise ParameterError("a map with numbers of its own is not redrawn: redraw the map that it was made of")
+
+
+def spec_numbers(phi: LearntMap) -> dict[str, Array]:
+    """Return the arrays that stand for numbers of the spec, those of the kernel folded in."""
+    given, spec = dict(phi.numbers), phi.base.spec
+    assert spec is not None
+    given.pop("lengthscale", None)
+    given.pop("scale", None)
+    ratio = kernel_ratio(phi) if kernel_folds(phi) else None
+    if ratio is not None:
+        for name, power in (("omega", 1), ("row_weights", 2)):
+            number = given.get(name, getattr(spec, name))
+            if number is not None:
+                host = isinstance(number, np.ndarray)
+                number = constant(namespace(ratio=ratio), number, ratio.dtype, ratio) if host else number
+                given[name] = number * ratio**power
+    return given
+
+
+def kernel_folds(phi: LearntMap) -> bool:
+    """Whether the kernel's number can be folded into the frequencies; else rows are scaled by it."""
+    spec = phi.base.spec
+    learns = "lengthscale" in phi.numbers or "scale" in phi.numbers
+    return not learns or not (spec is None or isinstance(spec.omega, Chains) or spec.row_form is not None)
+
+
+def kernel_ratio(phi: LearntMap) -> Array | None:
+    """Return by how much inputs (d,) are larger than the frequencies were folded for; None where they are not."""
+    number = phi.numbers.get("lengthscale", phi.numbers.get("scale"))
+    if number is None:
+        return None
+    xp = namespace(number=number)
+    base: Any = phi.base
+    before = constant(xp, 1 / base.kernel.input_scale(base.dim), number.dtype, number)
+    return before / number if "lengthscale" in phi.numbers else xp.sqrt(number) * before
+
+
+@traceable("with_numbers")
+def with_numbers(
+    phi: FeatureMap,
+    *,
+    omega: Array | None = None,
+    offset: Array | None = None,
+    row_weights: Array | None = None,
+    lengthscale: Array | None = None,
+    scale: Array | None = None,
+) -> LearntMap:
+    r"""Return :math:`\phi` with arrays in place of some of its numbers, through which gradients pass.
+
+    Every function takes the map in place of `phi`. Tensors of PyTorch that require a gradient and arrays of JAX that
+    are differentiated are learnt by their framework; of NumPy's arrays `kernattn.vjp` returns the cotangents. The map
+    costs a pass over the numbers a call: make it anew where arrays have changed, as in every call of a module's
+    `forward`.
+
+    Parameters
+    ----------
+    phi : FeatureMap
+        A map with one spec, whose other numbers stay.
+    omega : (D, d) array, optional
+        Frequencies in place of `phi.spec.omega`: the kernel's input scale is a part of them.
+    offset : (M,) array, optional
+        In place of `phi.spec.offset`.
+    row_weights : (d,) array, optional
+        In place of `phi.spec.row_weights`.
+    lengthscale : () or (d,) array, optional
+        In place of the kernel's, of a stationary kernel, with all that was drawn held.
+    scale : () array, optional
+        In place of that of the softmax kernel, likewise.
+
+    Returns
+    -------
+    LearntMap
+        The map.
+
+    Raises
+    ------
+    ParameterError
+        If no array is given, or the map has not the numbers.
+    DTypeError, ShapeError, MixedLibraryError
+        If what is given are not floating arrays of one library, of the numbers' shapes.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> phi = ka.random_features(ka.kernels.Softmax(), dim=4, num_features=8, rng=0)
+    >>> learnt = ka.with_numbers(phi, omega=phi.spec.omega / 2)
+    >>> out, pullback = ka.vjp(ka.linear_attention, *np.ones((3, 5, 4)), learnt)
+    >>> pullback(out).phi.omega.shape
+    (8, 4)
+    """
+    named = {"omega": omega, "offset": offset, "row_weights": row_weights, "lengthscale": lengthscale, "scale": scale}
+    given = {name: number for name, number in named.items() if number is not None}
+    _check(phi, given)
+    return LearntMap(phi, given)
+
+
+def _check(phi: FeatureMap, given: dict[str, Array]) -> None:
+    instance_of("phi", phi, FeatureMap)
+    if not given:
+        raise ParameterError("with_numbers needs an array: omega, offset, row_weights, lengthscale or scale")
+    if isinstance(phi, LearntMap):
+        raise ParameterError("phi must be a map as it was drawn; got one with numbers: give all arrays at once")
+    if phi.query_spec is None or phi.key_spec is None:
+        raise ParameterError(f"phi must be a map with a spec; {type(phi).__name__} has none")
+    namespace(**given)
+    for name, number in given.items():
+        if why := lacks(phi, name):
+            raise ParameterError(f"{name} needs {why}; got {shown(phi)}")
+        check_floating(name, number)
+        shapes = [getattr(phi.spec, name).shape] if name in NUMBERS else [()] if name == "scale" else [(), (phi.dim,)]
+        if tuple(number.shape) not in shapes:
+            raise ShapeError(f"{name} must have shape {' or '.join(map(str, shapes))}; got {tuple(number.shape)}")
+
+
+def lacks(phi: FeatureMap, name: str) -> str | None:
+    """Return what a map would have to have so that its number of that name could be learnt; None if it has it."""
+    spec, kernel = phi.spec, getattr(phi, "kernel", None)
+    if name in NUMBERS:
+        if spec is None or getattr(spec, name) is None:
+            return f"a map with one spec that has {name}"
+        return (
+            "frequencies that are a matrix, not chains of Hadamard transforms" * isinstance(spec.omega, Chains) or None
+        )
+    wanted: type = Softmax if name == "scale" else Stationary
+    if isinstance(phi, RandomFeatureMap) and isinstance(kernel, wanted):
+        return None
+    return f"a random feature map of {'the softmax kernel' if name == 'scale' else 'a kernel with a lengthscale'}"

@@ -1,0 +1,182 @@
+"""The records of all ops that edges know: the table to which an op with a gradient is added."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from array_api_compat import device
+
+from kernattn._arrays.namespaces import Array, anywhere, dtype_name, namespace
+from kernattn._sums.cotangents import MapCotangent, in_units_of
+from kernattn._sums.peaked import Normaliser, PeakedSum
+from kernattn.ops import (
+    attend,
+    attend_vjp,
+    block_softmax,
+    block_softmax_vjp,
+    causal,
+    causal_vjp,
+    features,
+    features_vjp,
+    key_state,
+    key_state_vjp,
+    step,
+)
+from kernattn.ops.dispatch import Composed
+from kernattn.ops.record import Input, Output, Record, Way
+
+LINEAR = Composed("linear_attention", key_state.OP.backends, key_state.OP, 4, attend.OP, ("cpu",))
+
+COARSE = 1000.0  # the largest logarithm that float32 holds with four digits after the point
+
+
+def rows(name: str, axes: str, through: str | None = None) -> Input:
+    """Return an input of rows: queries, keys or values."""
+    return Input(name, "array", tuple(axes.split()), through=through)
+
+
+def beside(name: str, axes: str) -> Input:
+    """Return an optional input without a cotangent: a mask, or ids."""
+    return Input(name, "array", tuple(axes.split()), optional=True, differentiable=False)
+
+
+def spec(name: str, rows: str, *, unscaled: bool = False) -> Input:
+    """Return an input that is the spec of a map of these rows."""
+    return Input(name, "map", rows=rows, unscaled=unscaled)
+
+
+def sums(name: str, *, optional: bool = False) -> Input:
+    """Return an input of peaked sums."""
+    return Input(name, "sums", optional=optional)
+
+
+def out(lead: str, like: str = "v") -> Output:
+    """Return the output of attention: rows of the leading axes of several inputs together."""
+    return Output("out", "array", ("n", "e"), tuple(lead.split()), like, kept=True)
+
+
+def normaliser(lead: str, like: str = "v") -> Output:
+    """Return the normalisers of such rows, which the pullback takes."""
+    return Output("normaliser", "normaliser", ("n",), tuple(lead.split()), like, given=False, kept=True)
+
+
+def _both(
+    way: Way, k: Array, v: Array, k_spec: Any, key_mask: Any, q: Array, q_spec: Any
+) -> tuple[Array, Normaliser, PeakedSum]:
+    """Return the outputs of `attend`, its normalisers, and the sums of `key_state`."""
+    state = way(key_state.OP, v)(k, v, k_spec, key_mask)
+    found, rows_z = way(attend.OP, q)(state, q, q_spec, q.dtype, True)
+    return found, rows_z, state
+
+
+def _pull_both(
+    way: Way, given: tuple[Any, ...], kept: tuple[Any, ...], cotangents: tuple[Any, ...], learn: bool
+) -> tuple[Any, ...]:
+    """Return the cotangents of k, v and q, by way of float64 where the peaks of the sums are too large for digits."""
+    k, v, k_spec, key_mask, q, q_spec = given
+    (found, rows_z, state), (g,) = kept, cotangents
+    if not _coarse(state.peak):
+        of_state, dq = way(attend_vjp.OP, q)(state, q, q_spec, found, rows_z, g, learn)
+        dk, dv = way(key_state_vjp.OP, v)(k, v, k_spec, key_mask, of_state, learn)
+        return dk, dv, dq
+    xp = namespace(g=g)
+    k64, v64, q64, g64 = (xp.astype(x, xp.float64) for x in (k, v, q, g))
+    wide = k64, v64, k_spec, key_mask, q64, q_spec
+    dk, dv, dq = _pull_both(way, wide, _both(way, *wide), (g64,), learn)
+    return _narrowed(dk, k), xp.astype(dv, v.dtype), _narrowed(dq, q)
+
+
+def _coarse(peak: Array) -> bool:
+    """Are there peaks in float32, in host memory, whose rounding is felt in what they are a logarithm of?"""
+    if dtype_name(peak) == "float64" or str(device(peak)) != "cpu":
+        return False
+    xp = namespace(peak=peak)
+    return anywhere(xp.isfinite(peak) & (xp.abs(peak) > COARSE))
+
+
+def _narrowed(cotangent: MapCotangent, like: Array) -> MapCotangent:
+    xp = namespace(like=like)
+    numbers = (None if y is None else xp.astype(y, xp.float32) for y in cotangent[1:])
+    return MapCotangent(xp.astype(cotangent.x, like.dtype), *numbers)
+
+
+def _pull_attend(
+    way: Way, given: tuple[Any, ...], kept: tuple[Any, ...], cotangents: tuple[Any, ...], learn: bool
+) -> tuple[Any, ...]:
+    """Return the cotangents of the sums, in the units of their peak, and of q."""
+    state, q, _ = given
+    found, dq = way(attend_vjp.OP, q)(*given, *kept, *cotangents, learn)
+    return in_units_of(state, found), dq
+
+
+RECORDS = {
+    record.name: record
+    for record in (
+        Record(
+            "features", features.OP, features_vjp.OP, "x",
+            (rows("x", "n d", "spec"), spec("spec", "x")),
+            (Output("phi", "array", ("n", "m"), ("x",), "x"),),
+        ),
+        Record(
+            "key_state", key_state.OP, key_state_vjp.OP, "v",
+            (rows("k", "l d", "k_spec"), rows("v", "l e"), spec("k_spec", "k"), beside("key_mask", "l")),
+            (Output("state", "sums", (), ("k", "v"), "v"),),
+        ),
+        Record(
+            "attend", attend.OP, attend_vjp.OP, "q",
+            (sums("state"), rows("q", "n d", "q_spec"), spec("q_spec", "q", unscaled=True)),
+            (out("state q", "q"), normaliser("state q", "q")),
+            options=lambda given, keep: (given[1].dtype, keep),
+            pull=_pull_attend,
+        ),
+        Record(
+            "linear_attention", LINEAR, LINEAR, "v",
+            (
+                rows("k", "l d", "k_spec"), rows("v", "l e"), spec("k_spec", "k"), beside("key_mask", "l"),
+                rows("q", "n d", "q_spec"), spec("q_spec", "q", unscaled=True),
+            ),
+            (
+                out("q k v", "q"), normaliser("q k v", "q"),
+                Output("state", "sums", (), ("k", "v"), "v", given=False, kept=True, returned=False),
+            ),
+            options=lambda given, keep: (given[4].dtype, keep),
+            run=_both,
+            pull=_pull_both,
+        ),
+        Record(
+            "causal", causal.OP, causal_vjp.OP, "v",
+            (
+                rows("q", "n d", "q_spec"), rows("k", "n d", "k_spec"), rows("v", "n e"),
+                spec("q_spec", "q", unscaled=True), spec("k_spec", "k"), sums("state", optional=True),
+                beside("key_mask", "n"), beside("segment_ids", "n"),
+            ),
+            (out("q k v"), normaliser("q k v"), Output("after", "sums", (), ("k", "v"), "v")),
+            options=lambda given, keep: (keep,),
+        ),
+        Record(
+            "block_softmax", block_softmax.OP, block_softmax_vjp.OP, "q",
+            (
+                rows("q", "n d"), rows("k", "l d"), rows("v", "l e"),
+                Input("scale", "constant", schema="float"), Input("plan", "constant", differentiable=False),
+                beside("key_mask", "l"), Input("key_bias", "array", ("l",), optional=True),
+            ),
+            (
+                out("q k v"),
+                Output("lse", "array", ("n",), ("q", "k", "v"), "v", wide=True, kept=True),
+            ),
+        ),
+        Record(
+            "step", step.OP, causal_vjp.OP, "v",
+            (
+                sums("state"), rows("q", "d", "q_spec"), rows("k", "d", "k_spec"), rows("v", "e"),
+                spec("q_spec", "q"), spec("k_spec", "k"), beside("key_mask", ""),
+            ),
+            (
+                Output("out", "array", ("e",), ("q", "k", "v"), "v"),
+                Output("after", "sums", (), ("k", "v"), "v"),
+            ),
+            options=lambda given, keep: (False, None),
+        ),
+    )
+}  # fmt: skip
+"""By the name of the op. A step has no pullback of its own: it is causal attention of one token."""

@@ -1,0 +1,205 @@
+"""Records of ops as PyTorch runs them: flat lists of tensors, constants and a backend.
+
+An op of a graph takes a map and a plan by name; everywhere else they stand for themselves. A pullback takes what its op
+took, what was kept of the outputs, and cotangents, None where there are none; it returns a list: the cotangents of the
+differentiable inputs that there are, in order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from kernattn._arrays.bridge import Kept, library_of
+from kernattn._plans.plan import Plan, check_heads
+from kernattn._sums.peaked import PeakedSum
+from kernattn.errors import BackendUnavailable
+from kernattn.ops.dispatch import Op, missing
+from kernattn.ops.record import Leaf, Record, Way
+from kernattn.ops.records import RECORDS
+from kernattn.torch._plans import plan_of
+from kernattn.torch._specs import spec_of
+
+
+class Pair:
+    """An op and its pullback on flat lists."""
+
+    def __init__(self, record: Record) -> None:
+        self.record, self.name = record, record.name
+        leaves, self.constants = record.leaves, [x for x in record.inputs if x.kind in ("map", "constant")]
+        self.leaves: dict[str, Leaf] = {leaf.name: leaf for leaf in leaves}
+        self.count = len(leaves)
+        self.names = (*self.leaves, *(each.name for each in self.constants), "backend")
+        made = [leaf for each in record.outputs for leaf in each.leaves]
+        self.made: dict[str, Leaf] = {leaf.name: leaf for leaf in made}
+        self.outputs = tuple(self.made)
+        self.output_leaves = [(each, leaf) for each in record.outputs for leaf in each.leaves]
+        self.kept = tuple(name for each in record.outputs for name in each.kept_leaves)
+        self.given = tuple(leaf.name for leaf in made if leaf.differentiable)
+        self.taken = (*self.names, *(f"kept_{x}" for x in self.kept), *(f"g_{x}" for x in self.given), "learn")
+
+    @property
+    def schemas(self) -> tuple[str, str]:
+        """What PyTorch is told of the op and of its pullback."""
+        tensors = [f"Tensor{'?' * leaf.optional} {leaf.name}" for leaf in self.leaves.values()]
+        inputs = ", ".join([*tensors, *(f"{each.schema} {each.name}" for each in self.constants), "str? backend"])
+        results = "Tensor" if len(self.outputs) == 1 else f"({', '.join(f'Tensor {name}' for name in self.outputs)})"
+        kept = "".join(f", Tensor kept_{name}" for name in self.kept)
+        given = "".join(f", Tensor? g_{name}" for name in self.given)
+        return f"{self.name}({inputs}) -> {results}", f"{self.name}_vjp({inputs}{kept}{given}, bool learn) -> Tensor[]"
+
+    def axes(self, name: str) -> int | None:
+        """Return how many axes an item of a tensor has, leading axes apart; None of what is not batched."""
+        own = name.removeprefix("kept_").removeprefix("g_")
+        leaf = self.made.get(own) if own != name else self.leaves.get(name)
+        return None if leaf is None or leaf.number_of is not None else len(leaf.axes)
+
+    def forward(self, *inputs: Any) -> Any:
+        """Return the op's outputs as contiguous tensors."""
+        given, backend = self._given(inputs)
+        made = self.record.output_leaves(self.record.forward(_way(backend), given))
+        tensors = tuple(x.contiguous() for x in made)
+        return tensors[0] if len(tensors) == 1 else tensors
+
+    def backward(self, *taken: Any) -> list[Tensor]:
+        """Return the cotangents of the inputs; where another op than the reference ran before, by the fastest."""
+        inputs, learn = taken[: len(self.names)], taken[-1]
+        given, backend = self._given(inputs)
+        parts = dict(zip((*self.kept, *(f"g_{name}" for name in self.given)), taken[len(inputs) : -1], strict=True))
+        whole, cotangents = [], []
+        for each in self.record.outputs:
+            names = [leaf.name for leaf in each.leaves]
+            if each.kept:
+                made = [parts[name] for name in names]
+                whole.append(made[0] if each.kind == "array" else each.of(made))
+            if each.given:
+                g = [parts.get(f"g_{name}") for name in names]
+                sums = each.kind == "sums"
+                cotangents.append(
+                    _beside_peak(g[0], g[1], parts[names[2]], taken[self.names.index("v")]) if sums else g[0]
+                )
+        way = _way("reference" if backend == "reference" else None)
+        found = self.record.backward(way, learn, given, tuple(whole), tuple(cotangents))
+        results = []
+        for x, g, leaf in zip(inputs, self.record.leaf_cotangents(found), self.leaves.values(), strict=False):
+            if x is None or not leaf.differentiable or (leaf.number_of and not learn):
+                continue
+            g = torch.zeros_like(x) if g is None else g
+            results.append((g.to(x.dtype) if leaf.number_of else g).contiguous())
+        return results
+
+    def shapes(self, *inputs: Any) -> Any:
+        """Return tensors shaped as the outputs, where there are no numbers yet."""
+        leaves, constants = inputs[: self.count], self._constants(inputs)
+        for x in constants:
+            if isinstance(x, Plan):
+                names = tuple(each.name for each in self.record.inputs if each.kind == "array")
+                check_heads(x, self.record.leading(leaves, names[:3]))
+        tensors = dict(zip(self.leaves, leaves, strict=True))
+        made = []
+        for form in self.record.forms(leaves, constants):
+            x = tensors.get(form.like)
+            assert x is not None
+            made.append(x.new_empty(form.shape, dtype=_wide(x) if form.wide else x.dtype))
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def cotangents(self, *taken: Any) -> list[Tensor]:
+        """Return tensors shaped as what the pullback returns."""
+        wanted = self.differentiated(taken[: len(self.names)], taken[-1])
+        return [
+            torch.empty_like(x, memory_format=torch.contiguous_format)
+            for x, some in zip(taken, wanted, strict=False)
+            if some
+        ]
+
+    def differentiated(self, inputs: Sequence[Any], learn: bool) -> list[bool]:
+        """Return for each input whether the pullback returns a cotangent of it."""
+        tensors = [
+            x is not None and leaf.differentiable and (learn or leaf.number_of is None)
+            for leaf, x in zip(self.leaves.values(), inputs, strict=False)
+        ]
+        return tensors + [False] * (len(self.names) - self.count)
+
+    def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Keep what the pullback takes."""
+        outputs = dict(zip(self.outputs, (output,) if isinstance(output, Tensor) else output, strict=True))
+        ctx.mark_non_differentiable(*(x for name, x in outputs.items() if name not in self.given))
+        ctx.set_materialize_grads(False)
+        ctx.save_for_backward(*inputs[: self.count], *(outputs[name] for name in self.kept))
+        ctx.rest = inputs[self.count :]
+        ctx.alive = self._constants(inputs)
+
+    def pull(self, ctx: Any, needed: tuple[bool, ...], cotangents: tuple[Any, ...], run: Callable[..., Any]) -> Any:
+        """Return the cotangents of the inputs, by a way to run the pullback."""
+        found = dict(zip(self.outputs, cotangents, strict=True))
+        given = [found[name] for name in self.given]
+        if all(g is None for g in given):
+            return (None,) * len(self.names)
+        saved = ctx.saved_tensors
+        inputs = (*saved[: self.count], *ctx.rest)
+        learn = any(some and leaf.number_of for some, leaf in zip(needed, self.leaves.values(), strict=False))
+        results = iter(run(*inputs, *saved[self.count :], *given, learn))
+        return tuple(next(results) if some else None for some in self.differentiated(inputs, learn))
+
+    def _constants(self, inputs: tuple[Any, ...]) -> list[Any]:
+        """Return the constants themselves where a graph has their names."""
+        given = zip(self.constants, inputs[self.count :], strict=False)
+        return [spec_of(x) if each.kind == "map" else plan_of(x) if each.name == "plan" else x for each, x in given]
+
+    def _given(self, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], str | None]:
+        return self.record.whole(inputs[: self.count], self._constants(inputs)), inputs[-1]
+
+
+def _beside_peak(gs: Tensor | None, gz: Tensor | None, peak: Tensor, v: Tensor) -> PeakedSum | None:
+    """Return cotangents of sums of values v beside their peak, zeros for one that is missing; None without any."""
+    if gs is None:
+        if gz is None:
+            return None
+        gs = gz.new_zeros((*gz.shape, v.shape[-1]))
+    return PeakedSum(gs, torch.zeros_like(gs[..., 0]) if gz is None else gz, peak)
+
+
+def run(op: Op, like: Tensor, backend: str | None, *arguments: Any) -> Any:
+    """Return what an op makes of tensors that nobody differentiates or traces any more."""
+    library, why = library_of(like), None if backend is None else missing(backend)
+    with torch.no_grad():
+        if library is not None and op.can_lend(library, backend):
+            try:
+                return library.run(op.function(library.backend), like, arguments)
+            except Kept as kept:
+                why = str(kept)
+        if backend not in (None, "reference"):
+            raise BackendUnavailable(
+                f"backend {backend!r} cannot take the tensors of this {op.name}: {why}; backend='reference' takes it"
+            )
+        return op.function("reference")(*arguments)
+
+
+def _way(backend: str | None) -> Way:
+    """Return the way of a backend, None for the fastest that there is."""
+    return lambda op, like: partial(run, op, like, backend)
+
+
+def _wide(x: Tensor) -> torch.dtype:
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def step_(*inputs: Any) -> Tensor:
+    """Take one token, with the state after it written into that before it; return the output."""
+    pair = STEP
+    given, backend = pair._given(inputs)
+    before, like = given[0], given[3]
+    out, after = run(pair.record.op, like, backend, *given, True, None)
+    for old, new in zip(before, after, strict=True):
+        if new is not old:
+            old.copy_(new)
+    plain_out: Tensor = out.contiguous()
+    return plain_out
+
+
+PAIRS = {name: Pair(record) for name, record in RECORDS.items() if name != "step"}
+STEP = Pair(RECORDS["step"])
