@@ -177,12 +177,12 @@ def test_numbers_of_a_map_are_learnt(name):
         return ka.causal_linear_attention(q, k, v, phi, key_mask=mask)[0]
 
     given = [getattr(spec, part) for part in names]
-    out, back = ka.vjp(ka.linear_attention, q, k, v, Plain(spec), key_mask=mask, learn=names)
+    out, back = ka.vjp(ka.linear_attention, q, k, v, learning(spec, names), key_mask=mask)
     g = weights(out.shape)
     agrees(lambda *x: np.sum(g * call(*x)), given, [getattr(back(g).phi, part) for part in names], "linear")
-    _, back = ka.vjp(ka.causal_linear_attention, q, k, v, Plain(spec), key_mask=mask, learn=names)
+    _, back = ka.vjp(ka.causal_linear_attention, q, k, v, learning(spec, names), key_mask=mask)
     agrees(lambda *x: np.sum(g * causal(*x)), given, [getattr(back((g, None)).phi, x) for x in names], "causal")
-    features, back = ka.vjp(Plain(spec), q, learn=names)
+    features, back = ka.vjp(learning(spec, names), q)
     h = weights(features.shape)
     agrees(
         lambda *x: np.sum(h * Plain(replace(spec, **dict(zip(names, x, strict=True))))(q)),
@@ -190,11 +190,15 @@ def test_numbers_of_a_map_are_learnt(name):
     )  # fmt: skip
 
 
+def learning(spec, names):
+    return ka.with_numbers(Plain(spec), **{name: getattr(spec, name) for name in names})
+
+
 def test_numbers_that_no_side_depends_on():
     """The weights of rows' log scales cancel between the features of a query."""
     phi = maps.make("positive-softmax")
     q, k, v, _, _, _ = inputs()
-    out, back = ka.vjp(ka.attend, ka.key_state(k, v, phi), q, phi, learn=("row_weights",))
+    out, back = ka.vjp(ka.attend, ka.key_state(k, v, phi), q, ka.with_numbers(phi, row_weights=phi.spec.row_weights))
     assert (back(weights(out.shape)).phi.row_weights == np.zeros(D)).all()
 
 
@@ -211,7 +215,7 @@ def test_scales_of_kernels_are_learnt(name, number):
         kernel = type(phi.kernel)(**{number: float(x) if x.ndim == 0 else x})
         return np.sum(g * ka.linear_attention(q, k, v, replace(phi, kernel=kernel), key_mask=mask))
 
-    out, back = ka.vjp(ka.linear_attention, q, k, v, phi, key_mask=mask, learn=(number,))
+    out, back = ka.vjp(ka.linear_attention, q, k, v, ka.with_numbers(phi, **{number: value}), key_mask=mask)
     g = weights(out.shape)
     agrees(attention, [value], [getattr(back(g).phi, number)], number)
 
@@ -253,7 +257,7 @@ def test_rows_of_one_head_are_shared_among_threads(monkeypatch):
     monkeypatch.setattr("kernattn.ops.key_state_vjp.walks.WORTH_SHARING", 0)
     for threads in ("1", "3"):
         monkeypatch.setenv("KERNATTN_NUM_THREADS", threads)
-        out, back = ka.vjp(ka.linear_attention, q, k, v, phi, learn=("omega",), backend="cpu")
+        out, back = ka.vjp(ka.linear_attention, q, k, v, ka.with_numbers(phi, omega=phi.spec.omega), backend="cpu")
         gradients = back(weights(out.shape))
         found.append([*gradients[:3], gradients.phi.omega])
     for x, y in zip(*found, strict=True):
@@ -265,7 +269,7 @@ def test_gradients_have_the_dtype_of_their_arguments(dtype):
     phi = maps.make("positive-softmax")
     wide = inputs(20)[:3]
     narrow = [x.astype(dtype) for x in wide]
-    (out, after), back = ka.vjp(ka.causal_linear_attention, *narrow, phi, learn=("omega",))
+    (out, after), back = ka.vjp(ka.causal_linear_attention, *narrow, ka.with_numbers(phi, omega=phi.spec.omega))
     g = weights(out.shape)
     found = back((g.astype(dtype), after))
     assert [x.dtype.name for x in found[:3]] == [dtype] * 3
@@ -284,11 +288,8 @@ def test_what_is_refused_is_named():
     for call, words in [
         (lambda: ka.vjp(ka.linear_attention_step, q, k, v, phi), "function must be one of linear_attention"),
         (lambda: ka.vjp(ka.linear_attention, q, k, v, maps.make("polynomial")), "a map with a spec"),
-        (lambda: ka.vjp(ka.linear_attention, q, k, v, phi, learn=("offset",)), "a map with one spec that has offset"),
-        (lambda: ka.vjp(ka.linear_attention, q, k, v, phi, learn=("lengthscale",)), "kernel with a lengthscale"),
-        (lambda: ka.vjp(ka.linear_attention, q, k, v, phi, learn="omega"), "a tuple of names"),
-        (lambda: ka.vjp(ka.linear_attention, q, k, v, phi, learn=("kernel",)), "one of omega, offset"),
-        (lambda: ka.vjp(ka.softmax_attention, q, k, v, learn=("scale",)), "which has no map"),
+        (lambda: ka.with_numbers(phi, offset=q), "a map with one spec that has offset"),
+        (lambda: ka.with_numbers(phi, lengthscale=q), "kernel with a lengthscale"),
         (lambda: ka.vjp(ka.causal_linear_attention, q, k, v, phi)[1](q), "must be a pair"),
     ]:
         with pytest.raises(error, match=words):
@@ -304,3 +305,25 @@ def test_what_is_refused_is_named():
         ka.vjp(ka.linear_attention, q, k, v)
     with pytest.raises(ka.errors.BackendUnavailable, match="backend 'gpu'"):
         ka.vjp(phi, q, backend="gpu")
+
+
+def test_the_old_spelling_of_what_is_learnt_works_and_warns():
+    q, k, v, *_ = inputs()
+    phi = maps.make("positive-softmax")
+    numbers = {"omega": phi.spec.omega, "scale": np.asarray(D**-0.5)}
+    out, back = ka.vjp(ka.linear_attention, q, k, v, ka.with_numbers(phi, **numbers))
+    with pytest.warns(DeprecationWarning, match="with_numbers"):
+        _, old = ka.vjp(ka.linear_attention, q, k, v, phi, learn=("omega", "scale"))
+    for name in numbers:
+        np.testing.assert_allclose(getattr(old(out).phi, name), getattr(back(out).phi, name), rtol=1e-12)
+    for names, words in [("omega", "a tuple of names"), (("kernel",), "one of omega, offset")]:
+        with (
+            pytest.warns(DeprecationWarning, match="with_numbers"),
+            pytest.raises(ka.errors.ParameterError, match=words),
+        ):
+            ka.vjp(ka.linear_attention, q, k, v, phi, learn=names)
+    with (
+        pytest.warns(DeprecationWarning, match="with_numbers"),
+        pytest.raises(ka.errors.ParameterError, match="which has no map"),
+    ):
+        ka.vjp(ka.softmax_attention, q, k, v, learn=("scale",))

@@ -63,7 +63,7 @@ with event.install_listener("numba:compile", Listener()):
     q, k, v = np.random.default_rng(0).standard_normal((3, 2, 70, 16)).astype("f4")
     phi = ka.random_features(ka.kernels.Softmax(), dim=16, num_features=32)
     options = {"key_mask": np.ones(70, bool), "segment_ids": np.arange(70) // 9}
-    result, pullback = ka.vjp(ka.causal_linear_attention, q, k, v, phi, **options, learn=("omega",), backend="cpu")
+    result, pullback = ka.vjp(ka.causal_linear_attention, q, k, v, phi, **options, backend="cpu")
     pullback(result)
     out, pullback = ka.vjp(ka.linear_attention, q, k, v, ka.features.elu1(), backend="cpu")
     pullback(out)

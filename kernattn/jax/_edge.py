@@ -37,7 +37,7 @@ tree_util.register_pytree_with_keys(  # the draw is no array: it is compared whe
 def handed(library: Jax, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
     """Return what an op of the core makes of its arguments; NotImplemented where array operations are to do it."""
     record = RECORDS.get(name)
-    if record is None or (backend is None and jax.default_backend() != "cpu"):
+    if record is None or jax.default_backend() != "cpu":
         return NotImplemented
     count = len(record.inputs)
     given, options = arguments[:count], arguments[count:]

@@ -39,11 +39,8 @@ def admitted(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def _run(name: str, in_place: bool, phi: FeatureMap, backend: str | None, given: dict[str, Any]) -> Any:
     """Call an op of a map; None where features are computed, or the reference is asked for."""
-    base, numbers = phi, {}
-    if isinstance(phi, LearntMap):
-        base, numbers = phi.base, _numbers(phi)
-    base._named()
-    q_spec, k_spec, _ = base._content
+    numbers = _numbers(phi) if isinstance(phi, LearntMap) else {}
+    q_spec, k_spec, _ = _drawn(phi)._content
     specs = {"q_spec": q_spec, "k_spec": k_spec, "spec": given.get("spec")}
     names = [specs[each] for each in SPECS[name]]
     if backend == "reference" or None in names:
@@ -53,6 +50,13 @@ def _run(name: str, in_place: bool, phi: FeatureMap, backend: str | None, given:
             given[f"{each}_{number}"] = numbers.get(number)
     leaves = [given.get(leaf) for leaf in LEAVES[name]]
     return getattr(OPS, f"{name}_" if in_place else name)(*leaves, *names, backend)
+
+
+def _drawn(phi: FeatureMap) -> FeatureMap:
+    """Return the map as it was drawn, whose content and fingerprint graphs may look at from now on."""
+    base = phi.base if isinstance(phi, LearntMap) else phi
+    base._named()
+    return base
 
 
 def _numbers(phi: LearntMap) -> dict[str, Tensor]:
@@ -149,7 +153,7 @@ def causal_linear_attention(
     rows = {"key_mask": key_mask, "segment_ids": segment_ids}
     given = {"q": q, "k": k, "v": v, **rows}
     if state is not None:
-        _one_draw(state.fingerprint, phi.fingerprint)
+        _one_draw(state.fingerprint, _drawn(phi).fingerprint)
         given |= _leaves(state)
     made = _run("causal", False, phi, backend, given)
     if made is None:
@@ -172,7 +176,7 @@ def key_state(
 
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
-    _one_draw(state.fingerprint, phi.fingerprint)
+    _one_draw(state.fingerprint, _drawn(phi).fingerprint)
     (q,) = admitted(q)
     made = _run("attend", False, phi, backend, {"q": q, **_leaves(state)})
     if made is None:
@@ -192,7 +196,7 @@ def linear_attention_step(
     reuse_state: bool = False,
     out: Tensor | None = None,
 ) -> Any:
-    _one_draw(state.fingerprint, phi.fingerprint)
+    _one_draw(state.fingerprint, _drawn(phi).fingerprint)
     q, k, v = admitted(q, k, v)
     given = {"q": q, "k": k, "v": v, "key_mask": key_mask, **_leaves(state)}
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
@@ -302,10 +306,8 @@ def key(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
 
 
 def _features(name: str, side: int, phi: FeatureMap, x: Tensor, backend: str | None) -> Tensor:
-    base = phi.base if isinstance(phi, LearntMap) else phi
-    base._named()
     (x,) = admitted(x)
-    made = _run("features", False, phi, backend, {"x": x, "spec": base._content[side]})
+    made = _run("features", False, phi, backend, {"x": x, "spec": _drawn(phi)._content[side]})
     return _composed(name, phi, x, backend=backend) if made is None else made
 
 

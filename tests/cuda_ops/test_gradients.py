@@ -16,10 +16,10 @@ def pullbacks(asarray, backend):
     q, k, v, late = (asarray(x) for x in laws.arrays(1, *((2, 70, c) for c in (5, 5, 7, 5)), dtype="float32"))
     mask = asarray(np.arange(70) % 4 != 2)
     given = {"key_mask": mask, "backend": backend}
+    numbers = {"omega": asarray(PHI.spec.omega), "scale": asarray(np.asarray(5**-0.5))}
+    learnt = ka.with_numbers(PHI, **numbers)
     before, back_before = ka.vjp(ka.key_state, k, v, PHI, backend=backend)
-    (out, after), back = ka.vjp(
-        ka.causal_linear_attention, q, k, v, PHI, state=before, learn=("omega", "scale"), **given
-    )
+    (out, after), back = ka.vjp(ka.causal_linear_attention, q, k, v, learnt, state=before, **given)
     rows, back_rows = ka.vjp(ka.attend, after, late, PHI, backend=backend)
     of_after, of_late, _ = back_rows(asarray(rows))
     found = back((asarray(out), of_after))

@@ -1,4 +1,4 @@
-"""kernattn.jax: the compiled loops under jit, grad, vmap and scan, against NumPy's arrays, differences and loops."""
+"""Arrays of JAX: the compiled loops under jit, grad, vmap and scan, against NumPy's arrays, differences and loops."""
 
 import subprocess
 import sys
@@ -16,7 +16,7 @@ from xp import to_numpy
 jax = pytest.importorskip("jax")
 pytest.importorskip("numba")
 jnp, check_grads = jax.numpy, import_module("jax.test_util").check_grads
-kj, _calls, _frames = (import_module(f"kernattn.jax{name}") for name in ("", "._calls", "._frames"))
+_calls, _frames = (import_module(f"kernattn.jax.{name}") for name in ("_calls", "_frames"))
 
 D = maps.DIM
 NAMES = ["positive-softmax", "trigonometric-softmax", "favor_sharp_asymmetric", "elu1"]
@@ -37,21 +37,21 @@ def inputs(n=6, dtype="float64"):
     return [jnp.asarray(x) for x in (q, k, v, *past)], jnp.asarray(mask), jnp.asarray(ids)
 
 
-def every(module, phi, mask, ids, **options):
-    """A function of arrays that calls all functions of `module`, which pass states on."""
+def every(phi, mask, ids, **options):
+    """A function of arrays that calls all functions, which pass states on."""
 
     def run(q, k, v, past_k, past_v):
-        state = module.key_state(past_k, past_v, phi, key_mask=mask[:4], **options)
-        out, state = module.causal_linear_attention(
+        state = ka.key_state(past_k, past_v, phi, key_mask=mask[:4], **options)
+        out, state = ka.causal_linear_attention(
             q, k, v, phi, state=state, key_mask=mask, segment_ids=ids * 0, **options
         )
-        packed, _ = module.causal_linear_attention(q, k, v, phi, segment_ids=ids, **options)
+        packed, _ = ka.causal_linear_attention(q, k, v, phi, segment_ids=ids, **options)
         token = (x[..., -1, :] for x in (q, k, v))
-        one, state = module.linear_attention_step(state, *token, phi, **options)
+        one, state = ka.linear_attention_step(state, *token, phi, **options)
         return [
-            out, packed, one, module.attend(state, q, phi, **options),
-            module.linear_attention(q, k, v, phi, key_mask=mask, **options),
-            module.softmax_attention(q, k, v, causal=True, key_mask=mask, **options),
+            out, packed, one, ka.attend(state, q, phi, **options),
+            ka.linear_attention(q, k, v, phi, key_mask=mask, **options),
+            ka.softmax_attention(q, k, v, causal=True, key_mask=mask, **options),
         ]  # fmt: skip
 
     return run
@@ -62,13 +62,13 @@ def every(module, phi, mask, ids, **options):
 def test_gradients_and_values(name):
     phi = maps.make(name)
     given, mask, ids = inputs()
-    run = every(kj, phi, mask, ids)
-    wanted = every(ka, phi, np.asarray(mask), np.asarray(ids))(*map(np.asarray, given))
+    run = every(phi, mask, ids)
+    wanted = every(phi, np.asarray(mask), np.asarray(ids))(*map(np.asarray, given))
     for traced, eager, each in zip(jax.jit(run)(*given), run(*given), wanted, strict=True):
         close(traced, each, 1e-12, f"{name}, traced")
         close(eager, each, 1e-12, f"{name}, at once")
     check_grads(jax.jit(lambda *x: [jnp.sin(y) for y in run(*x)]), given, order=1, modes=["rev"])
-    rows = jax.jit(lambda x: jnp.sin(kj.features(x, phi)) + jnp.sin(kj.features(x, phi, keys=True)))
+    rows = jax.jit(lambda x: jnp.sin(phi.query(x)) + jnp.sin(phi.key(x)))
     close(rows(given[0]), np.sin(phi.query(given[0])) + np.sin(phi.key(given[0])), 1e-12, "features")
     check_grads(rows, given[:1], order=1, modes=["rev"])
 
@@ -82,7 +82,7 @@ def test_scan_of_steps(dtype):
     def decode(q, k, v, mask):
         def body(state, token):
             *token, there = token
-            out, state = kj.linear_attention_step(state, *token, phi, key_mask=there)
+            out, state = ka.linear_attention_step(state, *token, phi, key_mask=there)
             return state, out
 
         state = ka.initial_state(phi, (2, 1), 3, like=k)
@@ -106,9 +106,9 @@ def test_ways_of_a_step(way, monkeypatch):
         monkeypatch.setattr(_calls, "buffer_callback", None)
     phi = maps.make("trigonometric-softmax")
     (q, k, v, past_k, past_v), _, _ = inputs(dtype="float32")
-    state = kj.key_state(past_k, past_v, phi)
+    state = ka.key_state(past_k, past_v, phi)
     before = [np.array(x) for x in state[:3]]
-    run = jax.jit(lambda state, *x: kj.linear_attention_step(state, *x, phi))
+    run = jax.jit(lambda state, *x: ka.linear_attention_step(state, *x, phi))
     token = [x[..., 0, :] for x in (q, k, v)]
     text = run.lower(state, *token).as_text()
     assert ("kernattn_step_float32" in text) is (way == "frame")
@@ -135,11 +135,11 @@ def test_vmap_is_a_loop():
     masks = jnp.stack([mask, ~mask])
 
     def run(q, k, v, past_k, mask, scale):
-        state = kj.key_state(past_k, past_v[0], phi)
-        out, state = kj.causal_linear_attention(q, k, v, phi, state=state, key_mask=mask)
-        one, state = kj.linear_attention_step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], phi)
-        read = kj.attend(state, q, phi) + kj.linear_attention(q, k, v, phi, key_mask=mask)
-        exact = kj.softmax_attention(q, k, v, scale=scale, key_mask=mask)
+        state = ka.key_state(past_k, past_v[0], phi)
+        out, state = ka.causal_linear_attention(q, k, v, phi, state=state, key_mask=mask)
+        one, state = ka.linear_attention_step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], phi)
+        read = ka.attend(state, q, phi) + ka.linear_attention(q, k, v, phi, key_mask=mask)
+        exact = ka.softmax_attention(q, k, v, scale=scale, key_mask=mask)
         return jnp.sum(jnp.sin(out)) + jnp.sum(one) + jnp.sum(read * exact)
 
     scales = jnp.asarray([0.3, 0.8])
@@ -155,30 +155,31 @@ def test_vmap_is_a_loop():
             for x, y in zip(found, gradient(*alone), strict=True):
                 close(x[i], to_numpy(y), 1e-12, f"{mapped}")
         close(total, to_numpy(found[0]), 1e-12, "over vmap")
-    twice = jax.vmap(jax.vmap(lambda q, k, v: kj.linear_attention(q, k, v, phi), in_axes=(0, None, None)))
-    close(twice(q, k[:, 0], v[:, 0]), to_numpy(kj.linear_attention(q, k, v, phi)), 1e-12, "twice")
+    twice = jax.vmap(jax.vmap(lambda q, k, v: ka.linear_attention(q, k, v, phi), in_axes=(0, None, None)))
+    close(twice(q, k[:, 0], v[:, 0]), to_numpy(ka.linear_attention(q, k, v, phi)), 1e-12, "twice")
 
 
 @pytest.mark.usefixtures("x64")
 def test_numbers_are_learnt():
-    phi = maps.make("positive-softmax")
+    phi = drawn = maps.make("positive-softmax")
     (q, k, v, *_), mask, _ = inputs()
     names = {"omega": jnp.asarray(phi.spec.omega) + 0.1, "row_weights": jnp.asarray(phi.spec.row_weights) * 0.9}
     names["scale"] = jnp.asarray(0.3)
 
     def run(learn, backend=None):
-        options = {"learn": learn, "backend": backend}
-        state = kj.key_state(k, v, phi, key_mask=mask, **options)
-        out, state = kj.causal_linear_attention(q, k, v, phi, state=state, **options)
-        one, state = kj.linear_attention_step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], phi, **options)
-        read, full = kj.attend(state, q, phi, **options), kj.linear_attention(q, k, v, phi, **options)
-        return jnp.sum(jnp.sin(out + read + full + one[..., None, :])) + jnp.sum(kj.features(q, phi, **options) ** 2)
+        options, phi = {"backend": backend}, ka.with_numbers(drawn, **learn)
+        state = ka.key_state(k, v, phi, key_mask=mask, **options)
+        out, state = ka.causal_linear_attention(q, k, v, phi, state=state, **options)
+        one, state = ka.linear_attention_step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], phi, **options)
+        read, full = ka.attend(state, q, phi, **options), ka.linear_attention(q, k, v, phi, **options)
+        return jnp.sum(jnp.sin(out + read + full + one[..., None, :])) + jnp.sum(phi(q, **options) ** 2)
 
     check_grads(jax.jit(run), (names,), order=1, modes=["rev"])
 
     def read(learn, backend=None):
-        state = kj.key_state(k[0], v[0], phi, learn=learn, backend=backend)
-        return jnp.sum(kj.attend(state, q[0], phi, learn=learn, backend=backend) ** 2)
+        phi = ka.with_numbers(drawn, **learn)
+        state = ka.key_state(k[0], v[0], phi, backend=backend)
+        return jnp.sum(ka.attend(state, q[0], phi, backend=backend) ** 2)
 
     found, other = (jax.jit(jax.value_and_grad(read), static_argnums=1)(names, way) for way in (None, "reference"))
     for x, y in zip(jax.tree.leaves(found), jax.tree.leaves(other), strict=True):
@@ -191,7 +192,7 @@ def test_numbers_are_learnt():
             close(x[i], to_numpy(y), 1e-10 * float(jnp.max(jnp.abs(y))), "vmap over numbers")
     ard = maps.make("positive-ard")
     check_grads(
-        jax.jit(lambda x: jnp.sin(kj.linear_attention(q, k, v, ard, learn={"lengthscale": x}))),
+        jax.jit(lambda x: jnp.sin(ka.linear_attention(q, k, v, ka.with_numbers(ard, lengthscale=x)))),
         (jnp.asarray(ard.kernel.lengthscale),), order=1, modes=["rev"],
     )  # fmt: skip
 
@@ -201,11 +202,11 @@ def test_second_derivatives():
     q, k, v = (x[0, 0] for x in inputs(3)[0][:3])
     phi = ka.features.elu1()
     with pytest.raises(ka.errors.BackendUnavailable, match="backend='reference'"):
-        jax.hessian(lambda q: jnp.sum(kj.linear_attention(q, k, v, phi)))(q)
+        jax.hessian(lambda q: jnp.sum(ka.linear_attention(q, k, v, phi)))(q)
     with pytest.raises(ka.errors.BackendUnavailable, match="backend='reference'"):
-        jax.grad(lambda q: jnp.sum(jax.grad(lambda q: jnp.sum(kj.attend(kj.key_state(k, v, phi), q, phi)))(q)))(q)
-    state = kj.key_state(k, v, phi)
-    check_grads(jax.jit(lambda q: kj.attend(state, q, phi, backend="reference")), (q[:1],), order=2, modes=["rev"])
+        jax.grad(lambda q: jnp.sum(jax.grad(lambda q: jnp.sum(ka.attend(ka.key_state(k, v, phi), q, phi)))(q)))(q)
+    state = ka.key_state(k, v, phi)
+    check_grads(jax.jit(lambda q: ka.attend(state, q, phi, backend="reference")), (q[:1],), order=2, modes=["rev"])
 
 
 def test_what_is_unseen_may_be_nan():
@@ -217,11 +218,11 @@ def test_what_is_unseen_may_be_nan():
     @jax.value_and_grad
     def loss(given):
         q, k, v = given
-        state = kj.key_state(k, v, phi, key_mask=mask)
-        out, _ = kj.causal_linear_attention(k, k, v, phi, key_mask=mask)
+        state = ka.key_state(k, v, phi, key_mask=mask)
+        out, _ = ka.causal_linear_attention(k, k, v, phi, key_mask=mask)
         seen = jnp.where(mask[:, None], out, 0)
-        exact = kj.softmax_attention(q, k, v, key_mask=mask)
-        return jnp.sum(kj.attend(state, q, phi)) + jnp.sum(seen) + jnp.sum(exact)
+        exact = ka.softmax_attention(q, k, v, key_mask=mask)
+        return jnp.sum(ka.attend(state, q, phi)) + jnp.sum(seen) + jnp.sum(exact)
 
     value, gradients = loss((q, k, v))
     assert np.isfinite(value)
@@ -234,7 +235,7 @@ def test_what_is_unseen_may_be_nan():
 def test_a_state_is_a_tree_that_knows_its_draw():
     phi = maps.make("positive-softmax")
     (q, k, v, *_), _, _ = inputs(dtype="float32")
-    state = jax.jit(lambda k, v: kj.key_state(k, v, phi))(k, v)
+    state = jax.jit(lambda k, v: ka.key_state(k, v, phi))(k, v)
     leaves, tree = jax.tree.flatten(state)
     assert len(leaves) == 3
     assert jax.tree.unflatten(tree, leaves).fingerprint == phi.fingerprint
@@ -242,7 +243,7 @@ def test_a_state_is_a_tree_that_knows_its_draw():
         ".s", ".z", ".peak"
     ]  # fmt: skip
     with pytest.raises(ka.errors.StateMismatchError):
-        jax.jit(lambda state, q: kj.attend(state, q, phi.redraw(9)))(state, q)
+        jax.jit(lambda state, q: ka.attend(state, q, phi.redraw(9)))(state, q)
     assert jax.jit(ka.merge_states)(state, state).fingerprint == phi.fingerprint
 
 
@@ -254,8 +255,8 @@ def test_threads_of_python_of_xla_and_of_the_loops(monkeypatch):
 
     @jax.jit
     def run(x):
-        parts = [kj.causal_linear_attention(x + i, x, x, phi)[0] for i in range(3)]
-        token = kj.linear_attention_step(kj.key_state(x, x, phi), *(x[:, i] for i in range(3)), phi)[0]
+        parts = [ka.causal_linear_attention(x + i, x, x, phi)[0] for i in range(3)]
+        token = ka.linear_attention_step(ka.key_state(x, x, phi), *(x[:, i] for i in range(3)), phi)[0]
         return sum(jnp.sum(part) for part in parts) + jnp.sum(token)
 
     wanted = run(x)
@@ -280,8 +281,8 @@ def test_a_step_of_training():
     def loss(weights, problem, learns):
         keys, given, asked, wanted = problem
         k, q, v = vectors[keys] @ weights["k"], vectors[asked][:, None] @ weights["q"], jax.nn.one_hot(given, values)
-        learn = {"omega": weights["omega"]} if learns else None
-        out = kj.linear_attention(q, k, v, phi, learn=learn)[:, 0]
+        chosen = ka.with_numbers(phi, omega=weights["omega"]) if learns else phi
+        out = ka.linear_attention(q, k, v, chosen)[:, 0]
         return -jnp.mean(jnp.log(out[jnp.arange(len(wanted)), wanted] + 1e-3))
 
     def trained(learns, problems):
@@ -310,35 +311,46 @@ def test_a_step_of_training():
 def test_refusals(monkeypatch):
     (q, k, v, *_), _, _ = inputs(dtype="float32")
     phi, computed = maps.make("positive-softmax"), maps.make("polynomial")
-    with pytest.raises(ka.errors.DTypeError, match=r"k must be an array of JAX.*got numpy\.ndarray"):
-        kj.linear_attention(q, np.asarray(k), v, phi)
-    with pytest.raises(ka.errors.BackendUnavailable, match="no such backend"):
-        kj.linear_attention(q, k, v, phi, backend="gpu")
-    with pytest.raises(ka.errors.ParameterError, match="backend must be one of"):
-        kj.linear_attention(q, k, v, phi, backend="tpu")
-    with pytest.raises(ka.errors.BackendUnavailable, match="must be a map with a spec"):
-        kj.linear_attention(q, k, v, computed, backend="cpu")
+    with pytest.raises(ka.errors.MixedLibraryError, match=r"k of numpy"):
+        ka.linear_attention(q, np.asarray(k), v, phi)
+    with pytest.raises(ka.errors.BackendUnavailable, match="gpu"):
+        ka.linear_attention(q, k, v, phi, backend="gpu")
+    with pytest.raises(ka.errors.ParameterError, match="backend must be None or one of"):
+        ka.linear_attention(q, k, v, phi, backend="tpu")
+    with pytest.raises(ka.errors.BackendUnavailable, match="being traced; backend='reference' takes it"):
+        jax.jit(lambda q: ka.linear_attention(q, k, v, computed, backend="cpu"))(q)
     close(
-        jax.jit(lambda *x: kj.linear_attention(*x, computed))(q, k, v),
+        jax.jit(lambda *x: ka.linear_attention(*x, computed))(q, k, v),
         ka.linear_attention(q, k, v, computed),
         1e-5,
         "polynomial",
     )
-    with pytest.raises(ka.errors.ParameterError, match="learn must be None or a mapping"):
-        kj.linear_attention(q, k, v, phi, learn=("omega",))
-    with pytest.raises(ka.errors.ParameterError, match=r"learn='offset' needs a map"):
-        kj.features(q, ka.features.elu1(), learn={"offset": q})
-    with pytest.raises(ka.errors.ShapeError, match=r"learn\['omega'\] must have the shape"):
-        kj.linear_attention(q, k, v, phi, learn={"omega": q})
-    with pytest.raises(ka.errors.DTypeError, match=r"learn\['omega'\] must be an array of JAX"):
-        kj.linear_attention(q, k, v, phi, learn={"omega": phi.spec.omega})
+    with pytest.raises(ka.errors.ParameterError, match=r"offset needs a map"):
+        ka.with_numbers(ka.features.elu1(), offset=q)
+    with pytest.raises(ka.errors.ShapeError, match=r"omega must have shape"):
+        ka.with_numbers(phi, omega=q)
+    with pytest.raises(ka.errors.MixedLibraryError):
+        ka.linear_attention(
+            np.asarray(q), np.asarray(k), np.asarray(v), ka.with_numbers(phi, omega=jnp.asarray(phi.spec.omega))
+        )
     with pytest.raises(ka.errors.ShapeError, match="scale must be a number"):
-        kj.softmax_attention(q, k, v, scale=q)
+        ka.softmax_attention(q, k, v, scale=q)
     monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
-    with pytest.raises(ka.errors.BackendUnavailable, match="JAX compiles for gpu"):
-        jax.jit(lambda q: kj.linear_attention(q, k, v, phi, backend="cpu"))(q)
-    text = jax.jit(lambda q: kj.linear_attention(q, k, v, ka.features.elu1())).lower(q).as_text()
+    with pytest.raises(ka.errors.BackendUnavailable, match="being traced"):
+        jax.jit(lambda q: ka.linear_attention(q, k, v, phi, backend="cpu"))(q)
+    text = jax.jit(lambda q: ka.linear_attention(q, k, v, ka.features.elu1())).lower(q).as_text()
     assert "callback" not in text
+
+
+def test_old_names_work_and_warn():
+    (q, k, v, *_), _, _ = inputs(dtype="float32")
+    phi, old = maps.make("positive-softmax"), import_module("kernattn.jax")
+    numbers = {"omega": jnp.asarray(phi.spec.omega, jnp.float32)}
+    with pytest.warns(DeprecationWarning, match=r"kernattn\.linear_attention"):
+        found = old.linear_attention(q, k, v, phi, learn=numbers)
+    close(found, to_numpy(ka.linear_attention(q, k, v, ka.with_numbers(phi, **numbers))), 1e-6, "linear")
+    with pytest.warns(DeprecationWarning, match=r"phi\.key"):
+        close(old.features(k, phi, keys=True), to_numpy(phi.key(k)), 1e-6, "features")
 
 
 def test_without_jax():
