@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
+from kernattn.cli._bench import load
 from xp import JAX, KINDS, backends
 
 HERE = Path(__file__).parent
@@ -23,6 +24,8 @@ os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here nee
 )
 sys.path.append(str(HERE.parent))  # joblib gives its workers this list in place of PYTHONPATH
 os.environ.setdefault("XLA_FLAGS", "--xla_backend_optimization_level=0")  # JAX's compiler is most of its tests' time
+
+load(HERE.parent / "docs" / "bench")  # where the cases of the benchmark are: tests import them as `bench`
 
 settings.register_profile(
     "fixed",

@@ -1,13 +1,19 @@
-"""``kernattn bench``."""
+"""``kernattn bench``: the cases of the repository, found in a folder of it, and what needs none."""
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from functools import partial
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+
+FOLDER = Path("docs/bench")
+
+HOME = "cases live in the repository of kernattn: clone it and run this from its root, or give --from FOLDER"
 
 
 def add_bench(commands: Any) -> None:
@@ -15,9 +21,10 @@ def add_bench(commands: Any) -> None:
         "bench",
         help="race the ops against their floor and their peers",
         description="Times our ops, and every peer that can be imported, in alternation in one process, and sets each "
-        "beside the floor measured in the same run. Sizes default to those of the device.",
+        "beside the floor measured in the same run. Sizes default to those of the device. Cases are found in a clone "
+        "of the repository; kernattn.bench races callables of your own anywhere.",
     )
-    bench.set_defaults(run=_bench)
+    bench.set_defaults(run=partial(_bench, bench))
     bench.end = _cases
     add = bench.add_argument
     add(
@@ -26,6 +33,7 @@ def add_bench(commands: Any) -> None:
         choices=("generate",),
         help="cpu: whole generations by a transformer, --n steps of each (default: 784, 3072 and 12288)",
     )
+    add("--from", type=Path, default=FOLDER, dest="folder", metavar="FOLDER", help="the cases (default: %(default)s)")
     add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
     add(
         "--cases",
@@ -52,119 +60,49 @@ def add_bench(commands: Any) -> None:
 
 
 def _cases() -> str:
-    """Return the names of the cases, device by device."""
-    from kernattn.bench import DEVICES, cases
-
-    return " ".join(f"Cases on device {name}: {', '.join(cases(name))}." for name in DEVICES)
-
-
-def _bench(options: argparse.Namespace) -> None:
-    from kernattn._runtime.checks import positive_integer
-    from kernattn.bench import bench, cases, device, table, write
+    """Return the names of the cases, device by device, or where they are to be had."""
     from kernattn.errors import ParameterError
 
-    if options.list:
-        listed = cases(options.device)
-        width = max(map(len, listed))
-        print(*(f"{name:{width}}  {case.about}" for name, case in listed.items()), sep="\n")
-        return
-    on = device(options.device)
-    of_cpu = ("what", "scaling", "start", "stream", "asleep", "page")
-    if on.name != "cpu" and any(getattr(options, name) for name in of_cpu):
+    try:
+        bench = load(FOLDER)
+    except ParameterError:
+        return f"Of the options, --start works here; {HOME}."
+    return " ".join(f"Cases on device {name}: {', '.join(bench.cases(name))}." for name in bench.DEVICES)
+
+
+def load(folder: Path) -> ModuleType:
+    """Import a folder as a package of its name; what lies beside it is not on the path.
+
+    Raises
+    ------
+    ParameterError
+        If there is no package of cases in the folder.
+    """
+    from kernattn.errors import ParameterError
+
+    folder = folder.resolve()
+    file, name = folder / "__init__.py", folder.name
+    if not (file.is_file() and (folder / "command.py").is_file()):
         raise ParameterError(
-            "generate, --scaling, --start, --stream, --asleep and --page are for device 'cpu'; "
-            "on a GPU, give several --n"
+            f"there is no package of cases in {folder}: {HOME}; kernattn.bench races callables of your own anywhere"
         )
-    if options.rows is not None and not options.stream:
-        raise ParameterError("--rows says how many --stream adds up; give both")
-    rows_of_stream = 10_000_000 if options.rows is None else positive_integer("rows", options.rows)
-    if options.backward and not options.scaling:
-        raise ParameterError("--backward says what --scaling times; give both")
-    if options.page is not None:
-        from kernattn.bench.cpu import make_page
+    loaded = sys.modules.get(name)
+    if loaded is not None and loaded.__file__ == str(file):
+        return loaded
+    spec = spec_from_file_location(name, file)
+    if spec is None or spec.loader is None:
+        raise ParameterError(f"{file} cannot be imported")
+    sys.modules[name] = module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
-        make_page(options.page, on.columns, lambda line: print(line, file=sys.stderr, flush=True))
+
+def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
+    given = {name for name, value in vars(options).items() if value != parser.get_default(name)}
+    if given == {"start"} and not FOLDER.is_dir():
+        from kernattn.bench import table
+        from kernattn.cli._start import START, time_starts
+
+        print(table(time_starts(), START))
         return
-    if options.what == "generate":
-        _generate(options, on.machine())
-        return
-    given = {name: getattr(options, name) for name in ("batch", "heads", "dim", "features", "dtype")}
-    sizes = replace(on.sizes, **{name: value for name, value in given.items() if value is not None})
-    clock = None
-    if options.asleep:
-        from kernattn.bench.cpu import HostClock
-
-        clock = HostClock(asleep=True)
-    none = options.cases is None and (options.scaling or options.start or options.stream)
-
-    def keep(rows: list[dict[str, Any]], parts: list[str], more: dict[str, Any]) -> None:
-        if options.out is not None:
-            write(options.out, "bench" if on.name == "cpu" else "bench-gpu", on.machine(), rows, parts, **more)
-
-    told = 0
-
-    def so_far(rows: list[dict[str, Any]]) -> None:
-        nonlocal told
-        whole = table(rows, on.columns)
-        print(*whole.splitlines()[told:], sep="\n", flush=True)
-        told = len(rows) + 2
-        keep(rows, [whole], {})
-
-    names = [] if none else options.cases
-    rows = bench(on, names, sizes, options.n, options.rounds, clock=clock, report=so_far)
-    parts: list[str] = [] if none else [table(rows, on.columns)]
-    more: dict[str, Any] = {}
-    draw = None
-    if options.scaling:
-        more, part, draw = _scaling(sizes, options.backward)
-        parts.append(part)
-    if options.start:
-        from kernattn.bench.cpu import START, start
-
-        more["start"] = start()
-        parts.append(table(more["start"], START))
-    if options.stream:
-        from kernattn.bench.cpu import STREAM, stream
-
-        more["stream"] = stream(rows_of_stream, sizes.dim, sizes.features)
-        parts.append(table(more["stream"], STREAM))
-    for part in parts[not none :]:
-        print(part)
-    keep(rows, parts, more)
-    if draw is not None and options.out is not None:
-        draw(options.out)
-
-
-def _generate(options: argparse.Namespace, machine: str) -> None:
-    from kernattn.bench import table, write
-    from kernattn.bench.cpu import GENERATION, generation
-
-    told = 0
-
-    def so_far(rows: list[dict[str, Any]]) -> None:
-        nonlocal told
-        whole = table(rows, GENERATION)
-        print(*whole.splitlines()[told:], sep="\n", flush=True)
-        told = len(rows) + 2
-        if options.out is not None:
-            write(options.out, "bench", machine, [], [whole], generation=rows)
-
-    sizes = {name: value for name in ("heads", "dim") if (value := getattr(options, name)) is not None}
-    batches = (1, 32) if options.batch is None else (options.batch,)
-    generation(options.n or (784, 3072, 12288), batches, rounds=min(options.rounds, 7), report=so_far, **sizes)
-
-
-def _scaling(sizes: Any, backward: bool) -> tuple[dict[str, Any], str, Callable[[Path], None]]:
-    """Return the rows by name, their table, and what draws them into a folder."""
-    from kernattn.bench import cpu, table
-
-    of = sizes.heads, sizes.dim, sizes.features
-    if backward:
-        rows = cpu.scaling_backward([2**i for i in range(10, 19)], *of)
-        return (
-            {"scaling_backward": rows},
-            table(rows, cpu.SCALING_BACKWARD),
-            lambda folder: cpu.scaling_backward_figure(folder, rows),
-        )
-    rows = cpu.scaling([2**i for i in range(10, 21)], *of)
-    return {"scaling": rows}, table(rows, cpu.SCALING), lambda folder: cpu.scaling_figure(folder, rows)
+    import_module(f"{load(options.folder).__name__}.command").run(options)

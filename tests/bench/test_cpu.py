@@ -15,24 +15,16 @@ import pytest
 
 pytest.importorskip("numba")
 
+from bench import Sizes, cases, race_cases, write
+from bench.cpu import kernel_peers, pattern_peers
+from bench.cpu.device import DEVICE
+from bench.cpu.scaling import SCALING, scaling, scaling_figure
+from bench.races import Case, Race
 from kernattn._runtime.parallel import VARIABLE
-from kernattn.bench import Sizes, bench, cases, table, write
-from kernattn.bench._races import Timing
-from kernattn.bench._rates import Gauge, Rates, Work
-from kernattn.bench._rows import Case, Race
-from kernattn.bench.cpu import (
-    DEVICE,
-    SCALING,
-    START,
-    _kernel_peers,
-    _pattern_peers,
-    _rates,
-    scaling,
-    scaling_figure,
-    start,
-)
-from kernattn.bench.cpu._clock import SETTLE, WAKE, HostClock
+from kernattn.bench import Gauge, HostClock, Rates, Work, _gauges, table
+from kernattn.bench._clock import SETTLE, WAKE
 from kernattn.cli import main
+from kernattn.cli._start import START, time_starts
 from kernattn.errors import ParameterError
 from processes import run_script
 
@@ -62,8 +54,8 @@ def idle(sizes: Sizes, work: Work) -> dict[str, Gauge]:
 
 def test_a_turn_begins_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     now, slept = [100.0], []
-    monkeypatch.setattr("kernattn.bench.cpu._clock.perf_counter", lambda: now[0])
-    monkeypatch.setattr("kernattn.bench.cpu._clock.sleep", slept.append)
+    monkeypatch.setattr("kernattn.bench._clock.perf_counter", lambda: now[0])
+    monkeypatch.setattr("kernattn.bench._clock.sleep", slept.append)
 
     def call() -> None:
         now[0] += WAKE / 4
@@ -85,8 +77,8 @@ def test_gauges_do_what_they_say(work: Work, monkeypatch: pytest.MonkeyPatch) ->
         done["functions"] += loops * x.size
 
     monkeypatch.setenv(VARIABLE, "1")
-    monkeypatch.setattr(_rates, "_tiles", tiles)
-    monkeypatch.setattr(_rates, "_exponentials", exponentials)
+    monkeypatch.setattr(_gauges, "_multiply_tiles", tiles)
+    monkeypatch.setattr(_gauges, "_take_exponentials", exponentials)
     found = DEVICE.gauges(TINY, work)
     passes = max(1, int(2**25 / work.bytes))
     assert 0.9 * work.bytes <= found["bytes"].amount / passes < 1.1 * work.bytes + 1000
@@ -103,6 +95,7 @@ def test_contestants_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch
         pytest.importorskip("sklearn")
         pytest.importorskip("PIL")
     calls = dict(DEVICE.cases[name].make(TINY).calls)
+    assert next(iter(calls)) == "ours"  # to which ratios are
     ours = calls.pop("ours")()
     for contestant, call in calls.items():
         found = call()
@@ -116,7 +109,7 @@ def test_contestants_compute_the_same(name: str, monkeypatch: pytest.MonkeyPatch
 
 def test_peers_of_windows_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torch")
-    monkeypatch.setattr("kernattn.bench.cpu._peers.compiles", lambda: False)  # which takes long
+    monkeypatch.setattr("bench.cpu.peers.compiles", lambda: False)  # which takes long
     calls = DEVICE.cases["pattern-local"].make(replace(TINY, n=1024, heads=2, dim=4)).calls
     ours, same = calls["ours"](), ("in chunks", "masked", "Longformer")
     found = {name: np.asarray(call()) for name, call in calls.items() if any(word in name for word in same)}
@@ -129,10 +122,10 @@ def test_peers_of_windows_see_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("n", [256, 1024])  # with a draw for each head, and of the lengths of the paper
 def test_the_peer_of_bigbird_sees_random_blocks(n: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("transformers")
-    monkeypatch.setattr("kernattn.bench.cpu._peers.compiles", lambda: False)  # which takes long
+    monkeypatch.setattr("bench.cpu.peers.compiles", lambda: False)  # which takes long
     alike, block = np.zeros((2, n, 16), np.float32), n // 16
     values = np.broadcast_to(np.repeat(np.eye(16, dtype=np.float32), block, axis=0), alike.shape)
-    weights = np.asarray(_pattern_peers.bigbird_hf(alike, alike, values.copy(), block, 3)())[0, :: n // 16]
+    weights = np.asarray(pattern_peers.bigbird_hf(alike, alike, values.copy(), block, 3)())[0, :: n // 16]
     seen = np.count_nonzero(weights.reshape(16, 2, 16) > 0, axis=-1)
     assert np.all(seen[[0, -1]] == 16)
     assert np.all(seen[2:-3] == 5 + 3)  # random ones of the last rows can be others of theirs
@@ -185,7 +178,7 @@ def test_short_sequences_meet_the_quadratic_form(name: str, state: bool) -> None
 
 
 def test_rows_tables_and_files(tmp_path: Path) -> None:
-    rows = bench(DEVICE, ["causal-elu1", "gaussian-features"], TINY, [64], rounds=1, rates=RATES)
+    rows = race_cases(DEVICE, ["causal-elu1", "gaussian-features"], TINY, [64], rounds=1, rates=RATES)
     growth = scaling([64, 128], heads=2, dim=8, features=16, seconds=0.0)
     assert {(row["case"], row["n"]) for row in rows} == {("causal-elu1", 64), ("gaussian-features", 5000)}
     assert all(row["floor_ms"] > 0 and row["median_ms"] > 0 for row in rows)
@@ -209,10 +202,10 @@ def test_lean_peers_of_kernel_matrices_meet_every_pair() -> None:
     v = np.random.default_rng(1).standard_normal((600, 2))
     for other in (x, y):  # of y = x, blocks beyond the diagonal stand for two
         matrix = np.exp(-np.sum((x[:, None] - other) ** 2, axis=-1) / 10)
-        np.testing.assert_allclose(_kernel_peers.gaussian_matrix(x, other), matrix, atol=1e-12)
-        for peer in _kernel_peers.gaussian_products(x, other, v).values():
+        np.testing.assert_allclose(kernel_peers.gaussian_matrix(x, other), matrix, atol=1e-12)
+        for peer in kernel_peers.gaussian_products(x, other, v).values():
             np.testing.assert_allclose(peer(), matrix @ v, atol=1e-11)
-        np.testing.assert_allclose(_kernel_peers.gaussian_sum(x, other), matrix.sum(), rtol=1e-12)
+        np.testing.assert_allclose(kernel_peers.gaussian_sum(x, other), matrix.sum(), rtol=1e-12)
 
 
 def test_sums_over_landmarks_come_to_the_error_of_conjugate_gradients() -> None:
@@ -262,20 +255,12 @@ def test_a_time_below_its_floor_is_marked() -> None:
     ]
 
 
-def test_a_gauge_counts_at_its_low_quartile(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A gauge that was slowed down in some turns lowers no floor."""
-    seen: list[str] = []
-
-    def timed(calls: Any, *_: Any) -> Any:
-        seen.extend(calls)
-        return {name: Timing(2.0, 1.0, 3.0, 4) for name in calls}, {}
-
-    monkeypatch.setattr("kernattn.bench._rows.race", timed)
-    rows = bench(DEVICE, ["causal-elu1"], TINY, [64])
+def test_gauges_of_the_machine_make_the_floors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kernattn.bench._race.take_turns", lambda calls, *_: ({key: [1.0] for key in calls}, {}))
+    rows = race_cases(DEVICE, ["causal-elu1"], TINY, [64])
     gauges = DEVICE.gauges(TINY, Work(rows[0]["bytes"], rows[0]["flops"], rows[0]["functions"]))
     assert rows[0]["product_flops_per_second"] == gauges["flops"].amount
-    assert seen[3] == "ours"  # right after the gauges
-    assert all("gauge" in name for name in seen[:3])
+    assert rows[0]["contestant"] == "ours"
 
 
 def test_memory_of_nothing_is_not_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -291,8 +276,8 @@ def test_memory_of_nothing_is_not_drawn(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("kernattn.bench.cpu._start._seconds", lambda code, environment: float(len(environment)))
-    rows = start(rounds=1)
+    monkeypatch.setattr("kernattn.cli._start._seconds", lambda code, environment: float(len(environment)))
+    rows = time_starts(rounds=1)
     assert rows[0]["what"] == "import kernattn"
     assert table(rows, START).count("\n") == len(rows) + 1
 
@@ -302,7 +287,7 @@ def test_a_turn_that_begins_asleep_is_one_call() -> None:
     clock = HostClock(asleep=True)
     clock.settle(lambda: calls.append(1))
     assert calls == []
-    rows = bench(DEVICE, ["step"], TINY, rounds=1, rates=RATES, clock=clock)
+    rows = race_cases(DEVICE, ["step"], TINY, rounds=1, rates=RATES, clock=clock)
     assert {row["begins"] for row in rows} == {"asleep"}
 
 
@@ -311,9 +296,9 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
         fixed = {"method": f"m = {features}", "milliseconds": 1.0, "ns_per_token": 1.0, "extra_mib": 1.0}
         return [{"n": n, "heads": heads, "dim": dim, **fixed} for n in sizes]
 
-    monkeypatch.setattr("kernattn.bench.cpu.DEVICE", replace(DEVICE, gauges=idle))
-    monkeypatch.setattr("kernattn.bench.cpu.start", lambda: [{"what": "import kernattn", "seconds": 0.04}])
-    monkeypatch.setattr("kernattn.bench.cpu.scaling", growth)
+    monkeypatch.setattr("bench.cpu.device.DEVICE", replace(DEVICE, gauges=idle))
+    monkeypatch.setattr("kernattn.cli._start.time_starts", lambda: [{"what": "import kernattn", "seconds": 0.04}])
+    monkeypatch.setattr("bench.cpu.scaling.scaling", growth)
     words = "bench --cases step --asleep --rounds 1 --heads 1 --dim 8 --scaling --start"
     assert main([*words.split(), "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
@@ -331,7 +316,7 @@ def test_rows_are_kept_as_they_come(
     """A case that fails after another one loses none of its rows."""
     broken = Case(lambda sizes: Race({"ours": lambda: 1 / 0}, Work(bytes=1.0)))
     monkeypatch.setattr(
-        "kernattn.bench.cpu.DEVICE", replace(DEVICE, gauges=idle, cases={**DEVICE.cases, "broken": broken})
+        "bench.cpu.device.DEVICE", replace(DEVICE, gauges=idle, cases={**DEVICE.cases, "broken": broken})
     )
     words = "bench --cases step broken --rounds 1 --heads 1 --dim 8"
     with pytest.raises(ZeroDivisionError):
@@ -344,16 +329,16 @@ def test_rows_are_kept_as_they_come(
 
 def test_a_case_without_its_data_is_skipped_with_the_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "sklearn.datasets", None)
-    rows = bench(DEVICE, ["digits"], TINY, rates=RATES)
+    rows = race_cases(DEVICE, ["digits"], TINY, rates=RATES)
     assert rows == [{"case": "digits", "skipped": rows[0]["skipped"]}]
     assert "scikit-learn is not installed and is needed for" in table(rows, DEVICE.columns)
 
 
 def test_unknown_cases_and_sizes_are_named() -> None:
     with pytest.raises(ParameterError, match="no-such-case"):
-        bench(DEVICE, ["no-such-case"], TINY)
+        race_cases(DEVICE, ["no-such-case"], TINY)
     with pytest.raises(ParameterError, match="heads"):
-        bench(DEVICE, ["step"], Sizes(heads=0))
+        race_cases(DEVICE, ["step"], Sizes(heads=0))
 
 
 @pytest.mark.parametrize(
@@ -367,6 +352,6 @@ def test_unknown_cases_and_sizes_are_named() -> None:
 def test_numbers_that_cannot_be_are_refused_before_any_race(
     options: list[str], message: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kernattn.bench.cpu.start", lambda: pytest.fail("raced"))
+    monkeypatch.setattr("kernattn.cli._start.time_starts", lambda: pytest.fail("raced"))
     assert main(["bench", *options]) == 2
     assert message in capsys.readouterr().err

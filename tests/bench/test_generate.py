@@ -12,11 +12,11 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn.bench.cpu import generation
-from kernattn.bench.cpu._generate import in_onnx, ours, races
-from kernattn.bench.cpu._generate.counts import Setting, cached, linear, prefixes, whole
-from kernattn.bench.cpu._generate.in_torch import InTorch
-from kernattn.bench.cpu._targets import reached
+from bench.cpu.generate import in_onnx, ours, races
+from bench.cpu.generate.counts import Setting, cached, linear, prefixes, whole
+from bench.cpu.generate.in_torch import InTorch
+from bench.cpu.generate.races import generation
+from bench.cpu.targets import reached
 from kernattn.cli import main
 from kernattn.errors import ParameterError
 from kernattn.features import elu1
@@ -103,7 +103,7 @@ def test_steps_that_grow_are_summed_over_all_positions(monkeypatch: pytest.Monke
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Turns begin at once."""
     for name in ("SETTLE", "WAKE"):
-        monkeypatch.setattr(f"kernattn.bench.cpu._clock.{name}", 0.0)
+        monkeypatch.setattr(f"kernattn.bench._clock.{name}", 0.0)
 
 
 @pytest.mark.usefixtures("hurried")

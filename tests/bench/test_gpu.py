@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from kernattn.bench import Sizes, bench, device, table
-from kernattn.bench._rates import Work
-from kernattn.bench.gpu import DEVICE
-from kernattn.bench.gpu._counts import (
+import bench
+from bench import Sizes, device, race_cases
+from bench.gpu.counts import (
     attention_work,
     causal_work,
     features_work,
@@ -20,6 +20,8 @@ from kernattn.bench.gpu._counts import (
     sets_to_pass_the_cache,
     step_work,
 )
+from bench.gpu.device import DEVICE
+from kernattn.bench import Work, table
 from kernattn.cli import main
 from kernattn.errors import BackendUnavailable, ParameterError
 from kernattn.ops import dispatch as _dispatch
@@ -81,7 +83,7 @@ def test_a_pass_is_larger_than_the_cache(size: float) -> None:
 )
 def test_what_is_refused_before_any_work(names: list[str], sizes: Sizes, lengths: list[int], word: str) -> None:
     with pytest.raises(ParameterError, match=word):
-        bench(DEVICE, names, sizes, lengths)
+        race_cases(DEVICE, names, sizes, lengths)
 
 
 @pytest.mark.skipif(_dispatch.missing("gpu") is None, reason="there is a device")
@@ -115,13 +117,20 @@ def test_it_needs_no_numba() -> None:
 import sys
 sys.modules["numba"] = sys.modules["llvmlite"] = None
 from dataclasses import replace
-from kernattn import bench, cli
-from kernattn.bench import _rows, gpu
+from pathlib import Path
+from kernattn.ops import dispatch as _dispatch
+from kernattn import cli
+from kernattn.cli._bench import load
 
-bench.missing = lambda backend: {"gpu": None}.get(backend, "not there")
+bench = load(Path(sys.argv[1]))
+from bench.gpu import device
+
+_dispatch.missing = lambda backend: {"gpu": None}.get(backend, "not there")
 make = lambda sizes: print("inputs of", sizes.dtype) or sys.exit(7)
-gpu.DEVICE = replace(gpu.DEVICE, clock=lambda: None, cases={"features": _rows.Case(make)})
-cli.main(["bench", "--device", "gpu", "--cases", "features"])
+device.DEVICE = replace(device.DEVICE, clock=lambda: None, cases={"features": bench.Case(make)})
+cli.main(["bench", "--from", sys.argv[1], "--device", "gpu", "--cases", "features"])
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(Path(bench.__file__).parent)], capture_output=True, text=True, check=False
+    )
     assert (done.returncode, done.stdout) == (7, "inputs of bfloat16\n"), done.stderr

@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn.bench import Sizes, bench
-from kernattn.bench._rates import Rates
-from kernattn.bench.cpu import DEVICE
-from kernattn.bench.cpu._cases import counts
+from bench import Sizes, race_cases
+from bench.cpu.cases import counts
+from bench.cpu.device import DEVICE
+from kernattn.bench import Rates
 from kernattn.ops.causal.cpu import CHUNK
 from kernattn.ops.key_state_vjp.walks import SHORT
 
@@ -36,7 +36,7 @@ def test_peers_return_our_gradients(name: str) -> None:
 
 
 def test_a_backward_stands_over_a_floor_of_its_own() -> None:
-    rows = {row["contestant"]: row for row in bench(DEVICE, ["backward-causal-elu1"], TINY, [64], 1, rates=RATES)}
+    rows = {row["contestant"]: row for row in race_cases(DEVICE, ["backward-causal-elu1"], TINY, [64], 1, rates=RATES)}
     forward, backward = rows["ours"], rows["ours, backward"]
     assert rows["ours, forward by vjp"]["flops"] == forward["flops"] < backward["flops"]
     assert backward["ratio"] == pytest.approx(backward["median_ms"] / forward["median_ms"])

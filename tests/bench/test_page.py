@@ -16,10 +16,12 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn.bench.cpu import DEVICE, _page, make_page
-from kernattn.bench.cpu._mkl import fastest_mkl
-from kernattn.bench.cpu._runs import Run, held_to_avx2
-from kernattn.bench.cpu._targets import columns, reached
+from bench.cpu import page as pages
+from bench.cpu.device import DEVICE
+from bench.cpu.mkl import fastest_mkl
+from bench.cpu.page import make_page
+from bench.cpu.runs import Run, held_to_avx2
+from bench.cpu.targets import columns, reached
 from kernattn.errors import KernattnError, ParameterError
 
 PAGE = """# Page
@@ -81,8 +83,8 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, dict[str, str]]]:
         "attention": (Run("--cases softmax", 1), Run("--cases softmax", 2, avx2=True)),
         "scaling": (Run("--scaling"), Run("--scaling --backward")),
     }
-    monkeypatch.setattr(_page, "PARTS", parts)
-    monkeypatch.setattr(_page, "fastest_mkl", lambda folder: {"LD_PRELOAD": "switch.so"})
+    monkeypatch.setattr(pages, "PARTS", parts)
+    monkeypatch.setattr(pages, "fastest_mkl", lambda folder: {"LD_PRELOAD": "switch.so"})
     monkeypatch.setattr(subprocess, "run", run)
     return asked
 
@@ -109,7 +111,7 @@ def test_marks_are_filled_and_prose_stays(runs: list[tuple[str, dict[str, str]]]
     assert pictures == {"scaling.png": b"picture", "scaling-backward.png": b"another picture"}
     assert [line.partition("s, ")[2].partition(":")[0] for line in told] == [f"{i} of 4" for i in (1, 2, 3, 4)]
     words, environment = runs[1]
-    assert words == "-m kernattn bench --cases softmax"
+    assert words == f"-m kernattn bench --from {pages.CASES} --cases softmax"
     expected = {**held_to_avx2(), "KERNATTN_NUM_THREADS": "2", "LD_PRELOAD": "switch.so", "PATH": os.environ["PATH"]}
     assert environment.items() >= expected.items()
     again = page.read_text()
@@ -121,7 +123,7 @@ def test_a_run_that_fails_leaves_its_error_and_its_rows(
     runs: list[tuple[str, dict[str, str]]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        _page, "PARTS", {"attention": tuple(Run(f"--cases {name}") for name in ("fails", "hangs", "softmax"))}
+        pages, "PARTS", {"attention": tuple(Run(f"--cases {name}") for name in ("fails", "hangs", "softmax"))}
     )
     page = tmp_path / "page.md"
     page.write_text("<!-- table: attention -->\n<!-- end -->\n")

@@ -9,10 +9,14 @@ import pytest
 
 pytest.importorskip("numba")
 
+from bench.cpu.scaling_backward import (
+    SCALING_BACKWARD,
+    _memory,
+    scaling_backward,
+    scaling_backward_figure,
+    slope,
+)
 from kernattn.bench import table
-from kernattn.bench._races import Timing
-from kernattn.bench.cpu import SCALING_BACKWARD, _scaling_backward, scaling_backward, scaling_backward_figure
-from kernattn.bench.cpu._scaling_backward import _memory, slope
 from kernattn.cli import main
 
 METHODS = ["causal elu + 1", "causal FAVOR+, m = 16", "exact softmax, causal", "identity (a copy of v)"]
@@ -30,11 +34,11 @@ def test_methods_run_both_ways_and_stop(tmp_path: Path) -> None:
 def test_a_method_stops_before_it_takes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     """Seconds that grow with the square of n: 1, 4, and 16 would be the next."""
 
-    def timed(calls: dict, *_: object) -> tuple[dict[str, Timing], dict[str, str]]:
+    def timed(calls: dict, *_: object) -> tuple[dict[str, list[float]], dict[str, str]]:
         n = calls["forward"].args[-1].shape[-2]
-        return dict.fromkeys(calls, Timing(0.5 * (n / 16) ** 2, 0.0, 0.0, 1)), {}
+        return {key: [0.5 * (n / 16) ** 2] for key in calls}, {}
 
-    monkeypatch.setattr(_scaling_backward, "race", timed)
+    monkeypatch.setattr("bench.cpu.scaling_backward.take_turns", timed)
     growth = scaling_backward([16, 32, 64], heads=1, dim=8, features=8, seconds=15.0)
     assert {row["n"] for row in growth if row["method"] == METHODS[0]} == {16, 32}
     growth = scaling_backward([16, 32, 64], heads=1, dim=8, features=8, seconds=17.0)
@@ -89,7 +93,7 @@ def test_the_command(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: py
             {"method": f"m = {features}", "n": n, "heads": heads, "dim": dim, "seconds": 8.0, **fixed} for n in sizes
         ]
 
-    monkeypatch.setattr("kernattn.bench.cpu.scaling_backward", growth)
+    monkeypatch.setattr("bench.cpu.scaling_backward.scaling_backward", growth)
     assert main(["bench", "--scaling", "--backward", "--heads", "1", "--out", str(tmp_path)]) == 0
     assert "| m = 256 | 262144 | 1 | 3 | 1 | 4 | 1 |" in capsys.readouterr().out
     assert {"bench.json", "scaling-backward.png"} <= {path.name for path in tmp_path.iterdir()}

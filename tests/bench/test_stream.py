@@ -8,10 +8,11 @@ import pytest
 pytest.importorskip("numba")
 
 import kernattn as ka
+from bench.command import run
+from bench.cpu.stream import STREAM, _write, stream
+from bench.cpu.stream_child import digest
 from kernattn.bench import table
-from kernattn.bench.cpu import STREAM, _stream, stream
 from kernattn.cli import main
-from kernattn.cli._bench import _bench
 from kernattn.cli._main import parser
 from kernattn.errors import ParameterError
 
@@ -31,7 +32,7 @@ def test_rows_are_added_up_killed_and_resumed():
 
 
 def test_the_file_holds_the_rows(tmp_path):
-    _stream._write(tmp_path, 70_000, 3)
+    _write(tmp_path, 70_000, 3)
     x, y = (np.load(tmp_path / f"{name}.npy", mmap_mode="r") for name in "xy")
     assert (x.shape, x.dtype, y.shape, y.dtype) == ((70_000, 3), "f4", (70_000,), "f4")
     np.testing.assert_array_equal(y, np.sin(x[:, 0]))
@@ -41,14 +42,14 @@ def test_the_file_holds_the_rows(tmp_path):
 def test_a_digest_tells_sums_apart():
     phi, x = ka.features.elu1(), np.ones((5, 2))
     first, other = (ka.solvers.moments(phi, rows, backend="reference") for rows in (x, 2 * x))
-    assert _stream._digest(first) == _stream._digest(ka.solvers.moments(phi, x, backend="reference"))
-    assert _stream._digest(first) != _stream._digest(other)
+    assert digest(first) == digest(ka.solvers.moments(phi, x, backend="reference"))
+    assert digest(first) != digest(other)
 
 
 @pytest.mark.parametrize("words", ["--rows 10", "--stream --rows 0"])
 def test_refusals(words):
     with pytest.raises(ParameterError, match=r"--rows says how many|rows must be a positive integer"):
-        _bench(parser().parse_args(["bench", *words.split()]))
+        run(parser().parse_args(["bench", *words.split()]))
 
 
 def test_the_command(monkeypatch, tmp_path, capsys):
@@ -65,7 +66,7 @@ def test_the_command(monkeypatch, tmp_path, capsys):
         sizes = {"rows": rows, "dim": dim, "features": features, "threads": 2}
         return [row | sizes | {"file_bytes": 4 * rows * dim, "state_bytes": 8e6, "same_bits": True}]
 
-    monkeypatch.setattr("kernattn.bench.cpu.stream", added_up)
+    monkeypatch.setattr("bench.cpu.stream.stream", added_up)
     assert main(["bench", "--stream", "--features", "16", "--out", str(tmp_path)]) == 0
     assert "| 10000000 | 64 | 16 | 2 | 2.56 | once |" in capsys.readouterr().out
     assert json.loads((tmp_path / "bench.json").read_text())["stream"][0]["features"] == 16

@@ -8,13 +8,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from bench import Sizes, race_cases, write
+from bench.gpu import cases, peers, products
+from bench.gpu.device import DEVICE
 from cuda_ops.cases import to64
-from kernattn.bench import Sizes, bench, table, write
-from kernattn.bench._rates import Gauge, Rates, Work
-from kernattn.bench.gpu import DEVICE
-from kernattn.bench.gpu import _cases as cases
-from kernattn.bench.gpu import _peers as peers
-from kernattn.bench.gpu import _products as products
+from kernattn.bench import Gauge, Rates, Work, table
 from kernattn.cli import main
 
 TINY = Sizes(batch=1, heads=2, n=128, dim=16, features=16, dtype="float32")
@@ -117,6 +115,7 @@ def test_gauges(device):
 def test_contestants_compute_the_same(torch, name):
     race = DEVICE.cases[name].make(TINY)
     assert race.sets >= 2
+    assert next(iter(race.calls)) == "ours"  # to which ratios are
     ours = race.calls["ours"]()
     assert len(ours) == race.sets
     for contestant, work in race.calls.items():
@@ -132,7 +131,7 @@ def test_contestants_compute_the_same(torch, name):
 
 
 def test_rows_and_files(torch, tmp_path, monkeypatch):
-    rows = bench(DEVICE, ["causal-elu1", "step-elu1"], TINY, [64, 128], rounds=3, clock=Ticks(), rates=RATES)
+    rows = race_cases(DEVICE, ["causal-elu1", "step-elu1"], TINY, [64, 128], rounds=3, clock=Ticks(), rates=RATES)
     assert {(row["case"], row["n"]) for row in rows} == {("causal-elu1", 64), ("causal-elu1", 128), ("step-elu1", 1)}
     assert all(row["median_ms"] == pytest.approx(1 / (row["sets"] * 5)) for row in rows)
     assert all(row["ratio"] == pytest.approx(1) and row["turns"] == 3 for row in rows)
@@ -159,7 +158,7 @@ def test_the_command(torch, tmp_path, capsys, monkeypatch):
         return {"bytes": Gauge(lambda: None, 1e12), "flops": Gauge(lambda: None, 1e14)}
 
     here = replace(DEVICE, clock=Ticks, gauges=gauges, machine=lambda: "an emulation")
-    monkeypatch.setattr("kernattn.bench.gpu.DEVICE", here)
+    monkeypatch.setattr("bench.gpu.device.DEVICE", here)
     words = "bench --device gpu --cases features --batch 1 --heads 1 --n 64 --dim 8 --features 16 --dtype float32"
     assert main([*words.split(), "--rounds", "3", "--out", str(tmp_path)]) == 0
     assert "| features | ours | float32 | 1 | 1 | 64 | 8 | 16 |" in capsys.readouterr().out
@@ -181,7 +180,7 @@ def test_rows_of_rivals_that_fail(torch, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(peers, "fla_chunk", unbuilt)
     gauges = {"bytes": Gauge(lambda: None, 1e12), "flops": Gauge(lambda: None, 1e14)}
     here = replace(DEVICE, clock=Ticks, gauges=lambda sizes, work: gauges, machine=lambda: "an emulation")
-    monkeypatch.setattr("kernattn.bench.gpu.DEVICE", here)
+    monkeypatch.setattr("bench.gpu.device.DEVICE", here)
     words = "bench --device gpu --cases features causal-elu1 --batch 1 --heads 1 --n 64 --dim 8 --features 16"
     assert main([*words.split(), "--dtype", "float32", "--rounds", "3", "--out", str(tmp_path)]) == 0
     printed = capsys.readouterr().out.splitlines()

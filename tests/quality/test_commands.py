@@ -11,15 +11,16 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn.bench.cpu import DEVICE as CPU
-from kernattn.bench.cpu._runs import PARTS
-from kernattn.bench.gpu import DEVICE as GPU
+from bench.cpu.device import DEVICE as CPU
+from bench.cpu.runs import PARTS
+from bench.gpu.device import DEVICE as GPU
 from kernattn.cli._main import parser
 from quality.tree import ROOT
 
 FILES = [
     ROOT / "README.md",
     *ROOT.glob("docs/**/*.md"),
+    *ROOT.glob("docs/bench/**/*.py"),
     *ROOT.glob("kernattn/**/*.py"),
     *ROOT.glob("kernattn/**/*.cu*"),
 ]

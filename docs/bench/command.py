@@ -1,0 +1,126 @@
+"""What `kernattn bench` does with the cases of this folder."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from bench import Device, Sizes, cases, device, race_cases, write
+from kernattn._runtime.checks import positive_integer
+from kernattn.bench import HostClock, table
+from kernattn.cli import _start
+from kernattn.errors import ParameterError
+
+Rows = list[dict[str, Any]]
+
+
+def run(options: argparse.Namespace) -> None:
+    """Do what the options of the command ask for."""
+    if options.list:
+        listed = cases(options.device)
+        width = max(map(len, listed))
+        print(*(f"{name:{width}}  {case.about}" for name, case in listed.items()), sep="\n")
+        return
+    on = device(options.device)
+    _check(options, on)
+    if options.page is not None:
+        from bench.cpu.page import make_page
+
+        make_page(options.page, on.columns, lambda line: print(line, file=sys.stderr, flush=True))
+    elif options.what == "generate":
+        _generate(options, on.machine())
+    else:
+        _race(options, on)
+
+
+def _check(options: argparse.Namespace, on: Device) -> None:
+    of_cpu = ("what", "scaling", "start", "stream", "asleep", "page")
+    if on.name != "cpu" and any(getattr(options, name) for name in of_cpu):
+        raise ParameterError(
+            "generate, --scaling, --start, --stream, --asleep and --page are for device 'cpu'; "
+            "on a GPU, give several --n"
+        )
+    if options.rows is not None:
+        if not options.stream:
+            raise ParameterError("--rows says how many --stream adds up; give both")
+        positive_integer("rows", options.rows)
+    if options.backward and not options.scaling:
+        raise ParameterError("--backward says what --scaling times; give both")
+
+
+def _race(options: argparse.Namespace, on: Device) -> None:
+    given = {name: getattr(options, name) for name in ("batch", "heads", "dim", "features", "dtype")}
+    sizes = replace(on.sizes, **{name: value for name, value in given.items() if value is not None})
+    clock = HostClock(asleep=True) if options.asleep else None
+    none = options.cases is None and (options.scaling or options.start or options.stream)
+
+    def keep(rows: Rows, parts: list[str], more: dict[str, Any]) -> None:
+        if options.out is not None:
+            write(options.out, "bench" if on.name == "cpu" else "bench-gpu", on.machine(), rows, parts, **more)
+
+    report = _printer(on.columns, lambda rows, whole: keep(rows, [whole], {}))
+    names = [] if none else options.cases
+    rows = race_cases(on, names, sizes, options.n, options.rounds, clock=clock, report=report)
+    parts: list[str] = [] if none else [table(rows, on.columns)]
+    more: dict[str, Any] = {}
+    draw = None
+    if options.scaling:
+        more, part, draw = _scaling(sizes, options.backward)
+        parts.append(part)
+    if options.start:
+        more["start"] = _start.time_starts()
+        parts.append(table(more["start"], _start.START))
+    if options.stream:
+        from bench.cpu.stream import STREAM, stream
+
+        more["stream"] = stream(options.rows or 10_000_000, sizes.dim, sizes.features)
+        parts.append(table(more["stream"], STREAM))
+    for part in parts[not none :]:
+        print(part)
+    keep(rows, parts, more)
+    if draw is not None and options.out is not None:
+        draw(options.out)
+
+
+def _printer(columns: Any, keep: Callable[[Rows, str], None]) -> Callable[[Rows], None]:
+    """Return what prints the lines of a growing table that are new, and keeps the rows and the whole of it."""
+    told = 0
+
+    def report(rows: Rows) -> None:
+        nonlocal told
+        whole = table(rows, columns)
+        print(*whole.splitlines()[told:], sep="\n", flush=True)
+        told = len(rows) + 2
+        keep(rows, whole)
+
+    return report
+
+
+def _generate(options: argparse.Namespace, machine: str) -> None:
+    from bench.cpu.generate.races import GENERATION, generation
+
+    def keep(rows: Rows, whole: str) -> None:
+        if options.out is not None:
+            write(options.out, "bench", machine, [], [whole], generation=rows)
+
+    sizes = {name: value for name in ("heads", "dim") if (value := getattr(options, name)) is not None}
+    batches = (1, 32) if options.batch is None else (options.batch,)
+    report = _printer(GENERATION, keep)
+    generation(options.n or (784, 3072, 12288), batches, rounds=min(options.rounds, 7), report=report, **sizes)
+
+
+def _scaling(sizes: Sizes, backward: bool) -> tuple[dict[str, Any], str, Callable[[Path], None]]:
+    """Return the rows by name, their table, and what draws them into a folder."""
+    from bench.cpu import scaling, scaling_backward
+
+    of = sizes.heads, sizes.dim, sizes.features
+    if backward:
+        rows = scaling_backward.scaling_backward([2**i for i in range(10, 19)], *of)
+        draw = scaling_backward.scaling_backward_figure
+        return {"scaling_backward": rows}, table(rows, scaling_backward.SCALING_BACKWARD), lambda to: draw(to, rows)
+    rows = scaling.scaling([2**i for i in range(10, 21)], *of)
+    return {"scaling": rows}, table(rows, scaling.SCALING), lambda to: scaling.scaling_figure(to, rows)

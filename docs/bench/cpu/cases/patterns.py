@@ -1,0 +1,81 @@
+"""Exact attention over patterns: the rate of the loop, what plans cost, and peers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from math import isqrt
+from typing import Any
+
+from bench.cpu import pattern_peers as rivals
+from bench.cpu import peers
+from bench.cpu.cases.inputs import heads
+from bench.races import Case, Race
+from bench.sizes import Sizes
+from kernattn.attention import patterns, softmax_attention
+from kernattn.attention.patterns import Pattern
+from kernattn.attention.patterns._base import planned_anew
+from kernattn.bench import Work
+from kernattn.bench._clock import Call
+
+WINDOW, BLOCK, RANDOM = 256, 64, 3
+MASKED = 4096  # tokens, up to which a mask (n, n) is raced
+SPARSE = 1024  # tokens, from which transformers' BigBird leaves any out
+
+
+def _square(n: int) -> tuple[int, int]:
+    """Return a shape of n pixels, as nearly square as it can be."""
+    side = next(side for side in range(isqrt(n), 0, -1) if n % side == 0)
+    return n // side, side
+
+
+KINDS: dict[str, Callable[[Sizes], Pattern]] = {
+    "local": lambda o: patterns.local(WINDOW),
+    "dilated": lambda o: patterns.local(WINDOW, 0, dilation=4),
+    "strided": lambda o: patterns.strided(BLOCK, BLOCK),
+    "fixed": lambda o: patterns.fixed(BLOCK, 8),
+    "longformer": lambda o: patterns.longformer(WINDOW, [0, 1, 2, 3]),
+    "bigbird": lambda o: patterns.bigbird(BLOCK, RANDOM, rng=o.seed, heads=o.heads),
+    "streaming": lambda o: patterns.sinks(4) | patterns.local(WINDOW, 0),
+    "image": lambda o: patterns.image_2d(_square(o.n), (8, 8), 4),
+}
+
+
+def over(o: Sizes, kind: str) -> Race:
+    """Attention over a pattern, its plan alone, dense attention on as many pairs, and peers."""
+    q, k, v = heads(o)
+    pattern = KINDS[kind](o)
+    plan = pattern.plan(o.n)
+    length = max(1, round(plan.visited / o.n))
+    calls = {
+        "ours": partial(softmax_attention, q, k, v, pattern=pattern),
+        "ours, plan alone": lambda: planned_anew(pattern, o.n, o.n, False),
+        "ours, dense, as many pairs": partial(softmax_attention, q, k[:, :length].copy(), v[:, :length].copy()),
+        **_rivals(o, kind, (q, k, v)),
+    }
+    pairs, size = o.heads * float(plan.pairs), float(v.nbytes)
+    works = {"ours, plan alone": Work(size, 0.0)}
+    return Race(calls, Work(4 * size, 4.0 * pairs * o.dim, pairs, written=size), works=works)
+
+
+def _rivals(o: Sizes, kind: str, given: tuple[Any, Any, Any]) -> dict[str, Call]:
+    """Return peers of windows and of BigBird by name; the rest has none that runs on a CPU."""
+    calls: dict[str, Call] = {}
+    divides = o.n % (2 * WINDOW) == 0
+    if kind == "local" and peers.have("torch") and divides:
+        calls["torch's scaled_dot_product_attention, in chunks"] = rivals.sdpa_in_chunks(*given, WINDOW)
+        if o.n <= MASKED:
+            calls["torch's scaled_dot_product_attention, masked"] = rivals.sdpa_with_mask(*given, WINDOW)
+        calls["torch's scaled_dot_product_attention, exact"] = peers.torch_softmax(*given, False)
+        if peers.compiles():
+            calls["torch's flex_attention, compiled"] = rivals.flex(*given, WINDOW)
+        if peers.have("local_attention"):
+            calls["local-attention"] = rivals.local_attention(*given, WINDOW)
+        if peers.have("transformers"):
+            calls["transformers' Longformer"] = rivals.longformer_hf(*given, WINDOW)
+    if kind == "bigbird" and peers.have("torch") and peers.have("transformers") and o.n >= SPARSE and divides:
+        calls["transformers' BigBird"] = rivals.bigbird_hf(*given, BLOCK, RANDOM)
+    return calls
+
+
+PATTERNS = {f"pattern-{kind}": Case(partial(over, kind=kind), told=kind) for kind in KINDS}
