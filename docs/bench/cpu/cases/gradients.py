@@ -65,7 +65,7 @@ def _features(o: Sizes) -> Race:
     m, size, flops = o.features, x.itemsize * float(o.tokens), 2.0 * o.features * o.dim * o.tokens
     work = Work(size * (o.dim + m), flops, o.tokens * float(m), written=size * m)
     backward = Work(size * (2 * o.dim + m), 2 * flops, o.tokens * float(m), written=size * o.dim)
-    return _backward((work, backward), g, (), favor(o), x)
+    return _backward((work, backward), g, favor(o), x)
 
 
 def _whole(function: Any, *given: Any, cotangent: Any, **more: Any) -> tuple[Any, ...]:
