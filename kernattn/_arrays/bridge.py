@@ -38,6 +38,7 @@ class Library(ABC):
 
     def __init__(self) -> None:
         self._ways: dict[type, Callable[[Any, dict[int, Array]], Any] | None] = {}
+        self._edge: Any = None
 
     @abstractmethod
     def lend(self, array: Array) -> Array:
@@ -49,7 +50,9 @@ class Library(ABC):
 
     def handed(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
         """Return what the library's edge makes of what cannot be lent; NotImplemented where it leaves it alone."""
-        return edge(self.edge).handed(self, name, backend, arguments)
+        if self._edge is None:
+            self._edge = edge(self.edge)
+        return self._edge.handed(self, name, backend, arguments)
 
     def admitted(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         """Return arrays as the library wants a call to see them: PyTorch's under autocast, in its dtype."""
@@ -73,8 +76,8 @@ class Library(ABC):
 
     def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
         """Return the same for a library that tells its edge what is done to its arrays, whatever it watches."""
-        own: dict[int, Array] = {}  # by what stands for it: an op may write to an argument, and return it
-        return self._returned((op(*self._crossed(arguments, own)),), like, own)[0]
+        own: dict[int, Array] = {}  # by what stands for it
+        return self._returned(op(*self._crossed(arguments, own)), like, own)
 
     def _crossed(self, values: tuple[Any, ...], own: dict[int, Array]) -> tuple[Any, ...]:
         crossed, ways = [], self._ways
@@ -109,16 +112,13 @@ class Library(ABC):
     def _named(self, dtype: Any, own: dict[int, Array]) -> np.dtype[Any]:
         return self.named[dtype]
 
-    def _returned(self, values: tuple[Any, ...], like: Array, own: dict[int, Array]) -> tuple[Any, ...]:
-        returned: list[Any] = []
-        for value in values:
-            if value is None or id(value) in own:
-                returned.append(own.get(id(value)))
-            elif isinstance(value, tuple):
-                returned.append(self._returned(value, like, own))
-            else:
-                returned.append(self.give(value, like))
-        return tuple.__new__(type(values), returned)
+    def _returned(self, value: Any, like: Array, own: dict[int, Array]) -> Any:
+        if isinstance(value, tuple):
+            return tuple.__new__(type(value), [self._returned(x, like, own) for x in value])
+        if value is None:
+            return None
+        given = own.get(id(value))  # an op may write to an argument, and return it
+        return self.give(value, like) if given is None else given
 
 
 class Torch(Library):
@@ -132,6 +132,7 @@ class Torch(Library):
         self.torch = torch = sys.modules["torch"]
         self.kind, self.kinds = torch.Tensor, {torch.Tensor, torch.nn.Parameter}
         self.dtype, self.bfloat16 = torch.dtype, torch.bfloat16
+        self.autocasts = torch._C._is_any_autocast_enabled
         self.compiling, self.scripted = torch.compiler.is_compiling, torch._C._is_tracing
         self.compiler = torch._C._dynamo.eval_frame.get_eval_frame_callback
         self.modes = torch._C._len_torch_dispatch_stack
@@ -145,6 +146,8 @@ class Torch(Library):
 
     def admitted(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         """Return tensors in the dtype of autocast where that is on; float64 stays."""
+        if not self.autocasts():
+            return arrays
         torch, kind = self.torch, arrays[0].device.type
         if not torch.is_autocast_enabled(kind):
             return arrays

@@ -150,6 +150,11 @@ class Record:
         return tuple(each.name for each in self.inputs if each.kind == "map")
 
     @cached_property
+    def maps_at(self) -> tuple[int, ...]:
+        """Where the maps stand among the inputs."""
+        return tuple(at for at, each in enumerate(self.inputs) if each.kind == "map")
+
+    @cached_property
     def _like(self) -> int:
         return self.names.index(self.like)
 
@@ -177,8 +182,10 @@ class Record:
             if each.kind == "array":
                 given.append(next(parts))
             elif each.kind == "map":
-                numbers = [next(parts) for _ in NUMBERS]
-                given.append(with_given(plain(next(rest)), numbers))
+                omega, offset, row_weights = next(parts), next(parts), next(parts)
+                spec = plain(next(rest))
+                learns = not (omega is offset is row_weights is None)
+                given.append(with_given(spec, (omega, offset, row_weights)) if learns else spec)
             elif each.kind == "sums":
                 s, z, peak = next(parts), next(parts), next(parts)
                 given.append(None if s is None else PeakedSum(s, z, peak))
@@ -226,24 +233,29 @@ class Record:
         """Whether a missing cotangent is handed over as zeros."""
         return output.kind == "array" and output.kept and len(output.axes) > 1
 
+    @cached_property
+    def _cancelling(self) -> tuple[int, ...]:
+        return tuple(at for at, each in enumerate(self.inputs) if each.unscaled)
+
     def _unscaled(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
-        return tuple(
-            value.unscaled if each.unscaled and value is not None else value
-            for each, value in zip(self.inputs, given, strict=True)
-        )
+        """Return inputs with maps of queries without the log scales of rows."""
+        for at in self._cancelling:
+            given = (*given[:at], given[at].unscaled, *given[at + 1 :])
+        return given
 
     def kept_of(self, outputs: Sequence[Any]) -> tuple[Any, ...]:
         """Return the outputs that the pullback takes whole."""
         return tuple(made for each, made in zip(self.outputs, outputs, strict=True) if each.kept)
 
-    def returned(self, outputs: Sequence[Any], normaliser: bool = False) -> Any:
-        """Return outputs as the op itself does."""
-        found = tuple(
-            None if each.kind == "normaliser" and not normaliser else made
-            for each, made in zip(self.outputs, outputs, strict=True)
-            if each.returned
-        )
-        return found[0] if len(self.outputs) == 1 else found
+    def returned(self, outputs: Sequence[Any]) -> Any:
+        """Return outputs as the op itself does when nobody asks for normalisers."""
+        if len(self.outputs) == 1:
+            return outputs[0]
+        returned: list[Any] = []
+        for each, made in zip(self.outputs, outputs, strict=True):
+            if each.returned:
+                returned.append(None if each.kind == "normaliser" else made)
+        return tuple(returned)
 
     def leaf_cotangents(self, found: tuple[Any, ...]) -> list[Any]:
         """Return cotangents beside the leaves, None where there is none, from those of the inputs."""
@@ -272,8 +284,13 @@ class Record:
 
     def outputs_of(self, leaves: Sequence[Any]) -> tuple[Any, ...]:
         """Return the outputs that are made of these arrays."""
-        parts = iter(leaves)
-        return tuple(each.of([next(parts) for _ in each.leaves]) for each in self.outputs)
+        outputs: list[Any] = []
+        at = 0
+        for each in self.outputs:
+            count = 1 if each.kind == "array" else 3 if each.kind == "sums" else 2
+            outputs.append(each.of(leaves[at : at + count]))
+            at += count
+        return tuple(outputs)
 
     def leading(self, leaves: Sequence[Any], names: tuple[str, ...]) -> tuple[int, ...]:
         """Return the leading axes of inputs together, from the leaves of all."""

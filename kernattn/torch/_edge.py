@@ -12,7 +12,7 @@ from torch._subclasses.functional_tensor import FunctionalTensor
 
 from kernattn._arrays.bridge import Torch
 from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._maps.spec import MapSpec
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.record import Record
@@ -27,6 +27,7 @@ __all__ = ["handed", "keep_map", "keep_plan"]
 
 Run: TypeAlias = Callable[..., Any]
 TRACED = FakeTensor, FunctionalTensor
+DIFFERENTIABLE = {name for name, kind in KINDS.items() if kind.pull is not None}
 
 
 def handed(library: Torch, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
@@ -38,10 +39,11 @@ def handed(library: Torch, name: str, backend: str | None, arguments: tuple[Any,
     given, options = arguments[:count], arguments[count:]
     if name != "step" and options and options[-1]:  # normalisers have no cotangents
         return NotImplemented
-    if not all(map(_fits, given)):
-        return NotImplemented
+    for at in record.maps_at:  # None where features are computed
+        if given[at] is None or given[at].kind not in DIFFERENTIABLE:
+            return NotImplemented
     leaves, constants = record.flat(given)
-    run = _way(library, [x for x in leaves if x is not None])
+    run = _way(library, leaves)
     if run is None:
         return NotImplemented
     if name == "step":
@@ -49,20 +51,13 @@ def handed(library: Torch, name: str, backend: str | None, arguments: tuple[Any,
     return record.returned(_outputs(run, backend, record, leaves, constants))
 
 
-def _fits(argument: Any) -> bool:
-    """Do the ops here take an argument, and return all of its cotangents?"""
-    if isinstance(argument, MapSpec):
-        return KINDS[argument.kind].pull is not None
-    return not isinstance(argument, ScaledFeatures)
-
-
-def _way(library: Torch, tensors: list[Tensor]) -> Run | None:
+def _way(library: Torch, tensors: list[Tensor | None]) -> Run | None:
     """Return what runs ops on tensors: a function for autograd, or a graph's op; None for unknown tensors."""
     if library.differentiated_forwards() or library.scripted():
         return None
-    traced = library.traced()
+    traced, kinds = library.traced(), library.kinds
     for x in tensors:
-        if type(x) not in library.kinds and not (traced and isinstance(x, TRACED)):
+        if x is not None and type(x) not in kinds and not (traced and isinstance(x, TRACED)):
             return None
     if traced:
         return _named

@@ -40,6 +40,8 @@ class Pair:
         self.output_leaves = [(each, leaf) for each in record.outputs for leaf in each.leaves]
         self.kept = tuple(name for each in record.outputs for name in each.kept_leaves)
         self.given = tuple(leaf.name for leaf in made if leaf.differentiable)
+        self._kept_at = [self.outputs.index(name) for name in self.kept]
+        self._undifferentiated = [at for at, name in enumerate(self.outputs) if name not in self.given]
         self.taken = (*self.names, *(f"kept_{x}" for x in self.kept), *(f"g_{x}" for x in self.given), "learn")
 
     @property
@@ -62,8 +64,7 @@ class Pair:
         """Return the op's outputs as contiguous tensors."""
         given, backend = self._given(inputs)
         made = self.record.output_leaves(self.record.forward(_way(backend), given))
-        tensors = tuple(x.contiguous() for x in made)
-        return tensors[0] if len(tensors) == 1 else tensors
+        return made[0].contiguous() if len(made) == 1 else tuple([x.contiguous() for x in made])
 
     def backward(self, *taken: Any) -> list[Tensor]:
         """Return the cotangents of the inputs; where another op than the reference ran before, by the fastest."""
@@ -126,10 +127,10 @@ class Pair:
 
     def save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         """Keep what the pullback takes."""
-        outputs = dict(zip(self.outputs, (output,) if isinstance(output, Tensor) else output, strict=True))
-        ctx.mark_non_differentiable(*(x for name, x in outputs.items() if name not in self.given))
+        outputs = (output,) if isinstance(output, Tensor) else output
+        ctx.mark_non_differentiable(*[outputs[at] for at in self._undifferentiated])
         ctx.set_materialize_grads(False)
-        ctx.save_for_backward(*inputs[: self.count], *(outputs[name] for name in self.kept))
+        ctx.save_for_backward(*inputs[: self.count], *[outputs[at] for at in self._kept_at])
         ctx.rest = inputs[self.count :]
         ctx.alive = self._constants(inputs)
 
@@ -147,8 +148,13 @@ class Pair:
 
     def _constants(self, inputs: tuple[Any, ...]) -> list[Any]:
         """Return the constants themselves where a graph has their names."""
-        given = zip(self.constants, inputs[self.count :], strict=False)
-        return [spec_of(x) if each.kind == "map" else plan_of(x) if each.name == "plan" else x for each, x in given]
+        constants: list[Any] = []
+        for each, x in zip(self.constants, inputs[self.count :], strict=False):
+            if type(x) is str:
+                constants.append(spec_of(x) if each.kind == "map" else plan_of(x))
+            else:
+                constants.append(x)
+        return constants
 
     def _given(self, inputs: tuple[Any, ...]) -> tuple[tuple[Any, ...], str | None]:
         return self.record.whole(inputs[: self.count], self._constants(inputs)), inputs[-1]
