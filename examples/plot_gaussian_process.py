@@ -29,7 +29,7 @@ def run(quick: bool = False) -> None:
     }
     figure, axes = plt.subplots(2, 1, figsize=(8, 5.4), sharex=True, sharey=True, layout="constrained")
     for axis, (name, phi) in zip(axes, maps.items(), strict=True):
-        process = ka.solvers.gp(ka.solvers.moments(phi, x, y), noise=0.2, amplitude=1.0)
+        process = ka.solvers.gp(ka.solvers.moments(x, phi, y=y), noise=0.2, amplitude=1.0)
         mean, spread = process.mean(grid), 2 * np.sqrt(process.variance(grid))
         axis.fill_between(grid[:, 0], mean - spread, mean + spread, alpha=0.25, linewidth=0)
         axis.plot(grid[:, 0], mean)

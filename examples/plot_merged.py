@@ -9,8 +9,6 @@ sums of many workers are from those of one, over the largest of them, in units o
 
 from __future__ import annotations
 
-from functools import reduce
-
 import numpy as np
 from matplotlib import pyplot as plt
 
@@ -26,7 +24,7 @@ def run(quick: bool = False) -> None:
     grid = np.linspace(-3, 3, 200)[:, None]
     _, (left, right) = plt.subplots(1, 2, figsize=(9.5, 3.8), layout="constrained")
 
-    halves = [ka.solvers.moments(phi, x[rows], y[rows]) for rows in (slice(n // 2), slice(n // 2, n))]
+    halves = [ka.solvers.moments(x[rows], phi, y=y[rows]) for rows in (slice(n // 2), slice(n // 2, n))]
     left.plot(grid[:, 0], np.sin(2 * grid[:, 0]), color="0.6", linewidth=4, label="truth")
     for name, m in zip(("left half", "right half", "merged"), (*halves, halves[0] + halves[1]), strict=True):
         style = "-" if name == "merged" else "--"
@@ -34,10 +32,10 @@ def run(quick: bool = False) -> None:
     left.set(xlabel="x", ylim=(-2.5, 2.5), title="two workers")
     left.legend(frameon=False, ncols=2)
 
-    whole, differences = ka.solvers.moments(phi, x, y), []
+    whole, differences = ka.solvers.moments(x, phi, y=y), []
     for count in workers:
-        parts = [ka.solvers.moments(phi, a, b) for a, b in zip(np.split(x, count), np.split(y, count), strict=True)]
-        gram = reduce(ka.solvers.merge, parts).gram
+        parts = [ka.solvers.moments(a, phi, y=b) for a, b in zip(np.split(x, count), np.split(y, count), strict=True)]
+        gram = sum(parts[1:], parts[0]).gram
         differences.append(np.max(np.abs(gram - whole.gram)) / np.max(whole.gram) / np.finfo(float).eps)
     right.semilogx(workers, differences, "o-", base=2)
     right.set(xlabel="workers", ylabel="largest difference, units of rounding", title="sums of many against one")

@@ -36,11 +36,11 @@ def run(quick: bool = False) -> None:
         for features in sizes:
             rows = np.load(Path(folder) / "rows.npy", mmap_mode="r")
             phi = ka.random_features(ka.kernels.Gaussian(1.5), DIM, features, rng=0)
-            total, errors = ka.solvers.initial_moments(phi, 0), []
+            total, errors = ka.solvers.initial_moments(phi, targets=0), []
             for start, end in zip((0, *ends[:-1]), ends, strict=True):
                 blocks = ((rows[i : min(i + 4096, end), :DIM], rows[i : min(i + 4096, end), DIM])
                           for i in range(start, end, 4096))  # fmt: skip
-                total = total + ka.solvers.accumulate(phi, blocks)
+                total = total + ka.solvers.accumulate(blocks, phi)
                 errors.append(np.sqrt(np.mean((ka.solvers.ridge(total).predict(new) - function(new)) ** 2)))
             del rows
             kept = sum(each.nbytes for each in (total.s, total.gram, total.cross, total.y_sum, total.y_gram))

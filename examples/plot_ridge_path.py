@@ -33,16 +33,16 @@ def run(quick: bool = False) -> None:
     name, part = rows(400 if quick else 1000)
     dim = part.x.shape[1]
     phi = ka.random_features(ka.kernels.Gaussian(dim**0.5), dim, 64 if quick else 512, rng=0)
-    fit = ka.solvers.ridge(ka.solvers.moments(phi, part.x, part.y))
+    fit = ka.solvers.ridge(ka.solvers.moments(part.x, phi, y=part.y))
     path = fit.path(np.geomspace(1e-5, 1e3, 9 if quick else 60))
-    errors = np.stack([fit.at(ridge).predict(part.new_x) for ridge in path.ridge]) - part.new_y
+    errors = np.stack([fit.at(ridge).predict(part.new_x) for ridge in path.penalty]) - part.new_y
     costs = {
         "cross-validation": np.sqrt(path.gcv),
         "new rows": np.sqrt(np.mean(errors**2, axis=1)),
         "new rows, median": np.median(np.abs(errors), axis=1),
     }
     figure, axes = plt.subplots(2, 2, figsize=(9, 5.4), sharex="col", layout="constrained")
-    for column, (at, label) in enumerate(((path.ridge, "ridge"), (path.effective_dimension, "effective dimension"))):
+    for column, (at, label) in enumerate(((path.penalty, "ridge"), (path.effective_dimension, "effective dimension"))):
         top, bottom = axes[:, column]
         for cost, values in costs.items():
             (line,) = top.plot(at, values / values.min(), label=cost)

@@ -31,7 +31,7 @@ def p_values(other: Draw, sizes: tuple[int, int], draws: int, phi: ka.features.F
     found = []
     for _ in range(draws):
         samples = rng.standard_normal((sizes[0], DIM)), other(rng, sizes[1])
-        found.append(ka.solvers.mmd(*(ka.solvers.moments(phi, each) for each in samples)).p_value)
+        found.append(ka.solvers.mmd(*(ka.solvers.moments(each, phi) for each in samples)).p_value)
     return np.array(found)
 
 

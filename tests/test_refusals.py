@@ -40,7 +40,7 @@ NUMBERS = {
     "value_dim": lambda given: ka.initial_state(DRAWN, (2,), given, ROWS),
     "batch_shape": lambda given: ka.initial_state(DRAWN, (given,), 2, ROWS),
     "significance": lambda given: ka.metrics.certify(DRAWN, significance=given),
-    "confidence": lambda given: ka.metrics.mean_and_ci(np.arange(9.0), given),
+    "confidence": lambda given: ka.metrics.mean_and_ci(np.arange(9.0), confidence=given),
 }
 NONE_MEANS_DEFAULT = ("scale of attention", "scale")
 

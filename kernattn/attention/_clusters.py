@@ -15,8 +15,7 @@ from kernattn._plans.plan import Plan
 Integers = NDArray[np.int64]
 Floats = NDArray[Any]
 
-SCORES = 1 << 20
-"""Products of tokens and centroids that are made at once."""
+SCORES = 1 << 20  # products of tokens and centroids that are made at once
 
 
 class Members(NamedTuple):
@@ -28,11 +27,11 @@ class Members(NamedTuple):
     sees: NDArray[np.bool_]  # (H, c w), whether a copy of a query sees a key
 
 
-def nearest(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> Plan:
+def plan_nearest(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> Plan:
     """Return the plan of clusters in which queries (H, n) see `window` keys (H, l) about them."""
     n, length, wide = q.shape[1], k.shape[1], k.shape[1] + 1
     heads = []
-    for of_q, of_k in zip(_closest(q, points), _closest(k, points), strict=True):
+    for of_q, of_k in zip(_find_closest(q, points), _find_closest(k, points), strict=True):
         rows, keys = np.argsort(of_q, kind="stable"), np.argsort(of_k, kind="stable")
         clusters, tokens = of_q[rows], rows + length - n
         begin, end = (np.searchsorted(of_k[keys], clusters, side=side) for side in ("left", "right"))
@@ -48,13 +47,13 @@ def nearest(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> 
     return Plan("parts", n, length, tuple(heads))
 
 
-def top(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> Members:
+def take_top(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> Members:
     """Return the tokens nearest to each centroid."""
-    queries, keys = (_taken_by(x, points, min(window, x.shape[1])) for x in (q, k))
+    queries, keys = (_take_by(x, points, min(window, x.shape[1])) for x in (q, k))
     heads, c, size = keys.shape
     length, copies = k.shape[1], queries.shape[-1]
     if not causal:
-        plan = Plan("parts", c * copies, c * size, ((_blocks(c, copies, size),),))
+        plan = Plan("parts", c * copies, c * size, ((_diagonal_part(c, copies, size),),))
         return Members(queries.reshape(heads, -1), keys.reshape(heads, -1), plan, np.ones((heads, c * copies), bool))
     tokens = np.maximum(queries + length - q.shape[1], -1)
     cluster = np.arange(heads * c).reshape(heads, c, 1) * (length + 1) + 1
@@ -68,17 +67,17 @@ def top(q: Floats, k: Floats, points: Floats, window: int, causal: bool) -> Memb
     return Members(queries.reshape(heads, -1), keys.reshape(heads, -1), plan, high > low)
 
 
-def means(x: Floats, points: Floats) -> Floats:
+def average_clusters(x: Floats, points: Floats) -> Floats:
     """Return the mean of the tokens nearest to each centroid, the centroid where there are none."""
     moved = points.copy()
-    for rows, closest, own in zip(x, _closest(x, points), moved, strict=True):
+    for rows, closest, own in zip(x, _find_closest(x, points), moved, strict=True):
         order = np.argsort(closest, kind="stable")
         there, begins, counts = np.unique(closest[order], return_index=True, return_counts=True)
         own[there] = np.add.reduceat(rows[order], begins, axis=0) / counts[:, None]
     return moved
 
 
-def unit_rows(x: Floats) -> Floats:
+def normalise_rows(x: Floats) -> Floats:
     """Return x / |x|; a row of zeros stays."""
     top = np.max(np.abs(x), axis=-1, keepdims=True)
     x = x / np.where(top > 0, top, 1)
@@ -87,45 +86,45 @@ def unit_rows(x: Floats) -> Floats:
     return result
 
 
-def by_head(x: Floats, heads: int) -> Floats:
+def group_by_head(x: Floats, heads: int) -> Floats:
     """Return tokens (..., n, d) as (heads, n', d), those of all other leading axes together."""
     if heads > 1:
         x = np.moveaxis(np.broadcast_to(x, (*x.shape[:-3], heads, *x.shape[-2:])), -3, 0)
     return x.reshape(heads, -1, x.shape[-1])
 
 
-def _closest(x: Floats, points: Floats) -> Integers:
+def _find_closest(x: Floats, points: Floats) -> Integers:
     """Return the centroid nearest to each token (H, n), the first of equals."""
-    directions = np.swapaxes(unit_rows(points), -1, -2)  # (H, d, c)
+    directions = np.swapaxes(normalise_rows(points), -1, -2)  # (H, d, c)
     step = max(1, SCORES // (len(x) * points.shape[1]))
     with np.errstate(invalid="ignore"):
-        found = [np.argmax(x[:, at : at + step] @ directions, axis=-1) for at in range(0, x.shape[1], step)]
-    return np.concatenate(found, axis=-1)
+        nearest = [np.argmax(x[:, at : at + step] @ directions, axis=-1) for at in range(0, x.shape[1], step)]
+    return np.concatenate(nearest, axis=-1)
 
 
 @lru_cache(maxsize=8)
-def _blocks(c: int, rows: int, columns: int) -> Part:
+def _diagonal_part(c: int, rows: int, columns: int) -> Part:
     """Return the part of c blocks on the diagonal."""
     low = np.arange(c)[None] * columns
     return part_of(low, low + columns, np.arange(c + 1) * rows, c * columns, cuts=np.arange(c) * rows)
 
 
-def _taken_by(x: Floats, points: Floats, window: int) -> Integers:
+def _take_by(x: Floats, points: Floats, window: int) -> Integers:
     """Return the tokens of largest cosine with each centroid, (H, c, window), ascending."""
-    across, opposites = np.swapaxes(unit_rows(x), -1, -2), -unit_rows(points)
-    step, found = max(1, SCORES // (len(x) * x.shape[1])), []
+    across, opposites = np.swapaxes(normalise_rows(x), -1, -2), -normalise_rows(points)
+    step, tokens = max(1, SCORES // (len(x) * x.shape[1])), []
     for at in range(0, points.shape[1], step):
         with np.errstate(invalid="ignore"):
             scores = opposites[:, at : at + step] @ across
-        found.append(_least(scores, window))
-    return np.concatenate(found, axis=1)
+        tokens.append(_find_least(scores, window))
+    return np.concatenate(tokens, axis=1)
 
 
-def _least(scores: Floats, window: int) -> Integers:
+def _find_least(scores: Floats, window: int) -> Integers:
     """Return where the least `window` numbers of each row stand, ascending; of equals any, and NaN last."""
     last = np.partition(scores, window - 1, axis=-1)[..., window - 1 : window]
     there = scores <= last
     if np.all(np.count_nonzero(there, axis=-1) == window):
-        found: Integers = np.flatnonzero(there) % scores.shape[-1]
-        return found.reshape(*scores.shape[:-1], window)
+        tokens: Integers = np.flatnonzero(there) % scores.shape[-1]
+        return tokens.reshape(*scores.shape[:-1], window)
     return np.sort(np.argpartition(scores, window - 1, axis=-1)[..., :window], axis=-1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import isnan
+from operator import add
 from typing import Any, cast
 
 from kernattn._arrays.namespaces import check_floating
@@ -15,9 +16,9 @@ from kernattn.dask._recipe import Recipe, drawn, sent
 from kernattn.dask._trees import total
 from kernattn.errors import EmptyInputError, KernattnError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers import Moments, initial_moments, merge
+from kernattn.solvers import Moments, initial_moments
 from kernattn.solvers._moments import add_to
-from kernattn.solvers._sums import PRODUCTS, checked_rows, sums_of
+from kernattn.solvers._sums import PRODUCTS, check_rows, sum_rows
 
 
 def moments(
@@ -94,7 +95,7 @@ def moments(
         put(_folded, *way.arguments, i, chunks[i : i + fold], targets, x.shape[1], products, backend)
         for i in range(0, len(chunks), fold)
     ]
-    return put.value(put(_whole, *way.arguments, total(lambda a, b: put(merge, a, b), sums)))
+    return put.value(put(_whole, *way.arguments, total(lambda a, b: put(add, a, b), sums)))
 
 
 def _key(array: Any, row: int) -> Key:
@@ -141,13 +142,13 @@ def _folded(
     for i, (x, y, weights) in enumerate(chunks, first):
         if len(x):
             try:
-                part = sums_of(checked_rows(phi, x, y, weights, products, backend))
+                part = sum_rows(check_rows(phi, x, y, weights, products, backend))
             except KernattnError as error:
                 error.add_note(f"in chunk {i}, counted from 0")
                 raise
             sums = part if sums is None else add_to(sums, part)
     if sums is None:
-        sums = initial_moments(phi, targets, dim=dim)
+        sums = initial_moments(phi, targets=targets, dim=dim)
     return replace(sums, phi=cast(FeatureMap, Elsewhere(fingerprint)))
 
 

@@ -1,20 +1,13 @@
 """How far an approximation is from what it approximates: bias, variance, Gram matrices and attention outputs."""
 
-from kernattn.metrics._attention import DeltaMethod, attention_mse, ratio_delta_method, row_kl
+from kernattn._runtime.deprecated import old_names
+from kernattn.metrics._attention import DeltaMethod, attention_kl, attention_mse, ratio_delta_method
 from kernattn.metrics._certify import Certificate, certify
 from kernattn.metrics._delta import attention_delta_method
-from kernattn.metrics._estimates import (
-    Interval,
-    bias_and_ci,
-    empirical_variance,
-    mean_and_ci,
-    variance_ratio,
-)
+from kernattn.metrics._estimates import Interval, bias_and_ci, empirical_variance, mean_and_ci, variance_ratio
 from kernattn.metrics._gram import GramErrors, gram_errors
 from kernattn.metrics._quantiles import median_and_ci, proportion_and_ci, quantile_and_ci
-from kernattn.metrics._settled import settled
 from kernattn.metrics._spectral import effective_dimension, spectral_delta
-from kernattn.metrics._tilted import tilted_moment
 
 __all__ = [
     "Certificate",
@@ -22,6 +15,7 @@ __all__ = [
     "GramErrors",
     "Interval",
     "attention_delta_method",
+    "attention_kl",
     "attention_mse",
     "bias_and_ci",
     "certify",
@@ -33,13 +27,21 @@ __all__ = [
     "proportion_and_ci",
     "quantile_and_ci",
     "ratio_delta_method",
-    "row_kl",
-    "settled",
     "spectral_delta",
-    "tilted_moment",
     "variance_ratio",
 ]
 
 
 def __dir__() -> list[str]:
     return __all__
+
+
+__getattr__ = old_names(
+    __name__,
+    {
+        "row_kl": "kernattn.metrics._attention.row_kl",
+        "settled": "kernattn.metrics._settled.settled",
+        "tilted_moment": "kernattn.metrics._tilted.tilted_moment",
+    },
+    calls={"row_kl": "kernattn.metrics.attention_kl(estimate, exact)"},
+)

@@ -7,9 +7,10 @@ from typing import NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, namespace
+from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import ShapeError
 from kernattn.features._moments.pairs import beyond
-from kernattn.metrics._check import filled, redraws, resized, sized
+from kernattn.metrics._check import check_filled, count_redraws, scale_back, scale_down
 
 MOST = 1 / 8  # of sd(Z)/Z and of the tail: where the next order of the expansion adds about a quarter
 
@@ -40,17 +41,18 @@ class DeltaMethod(NamedTuple):
         return (self.relative_sd <= MOST) & (self.tail <= MOST)
 
 
+@old_arguments(out="estimate")
 @beyond
-def attention_mse(out: Array, exact: Array) -> Array:
-    """Mean squared error of attention outputs over rows and values, mean_{i,c} (out_ic - exact_ic)^2.
+def attention_mse(estimate: Array, exact: Array) -> Array:
+    """Mean squared error of attention outputs over rows and values, mean_{i,c} (estimate_ic - exact_ic)^2.
 
     Source: the error that Choromanski et al. (2021), figure 4, plot.
 
     Parameters
     ----------
-    out : array, broadcastable with `exact` to (..., n, e)
+    estimate : array, broadcastable with `exact` to (..., n, e)
         Approximate outputs.
-    exact : array, broadcastable with `out` to (..., n, e)
+    exact : array, broadcastable with `estimate` to (..., n, e)
         Outputs of exact attention.
 
     Returns
@@ -60,12 +62,8 @@ def attention_mse(out: Array, exact: Array) -> Array:
 
     Raises
     ------
-    ShapeError
-        The shapes do not broadcast, or to fewer than two axes.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library.
+    ShapeError, EmptyInputError, DTypeError, MixedLibraryError
+        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -74,27 +72,27 @@ def attention_mse(out: Array, exact: Array) -> Array:
     >>> print(attention_mse(np.asarray([[1.0, 2.0]]), np.asarray([[1.0, 4.0]])))
     2.0
     """
-    xp = namespace(out=out, exact=exact)
-    filled("out", out)
-    filled("exact", exact)
-    shape, axis = _joint(tuple(out.shape), tuple(exact.shape)), (-2, -1)
-    (mine, other), octaves = sized(xp, xp.broadcast_to(out, shape), xp.broadcast_to(exact, shape), axis=axis)
-    return resized(xp, xp.mean((mine - other) ** 2, axis=axis), 2 * octaves, out)
+    xp = namespace(estimate=estimate, exact=exact)
+    check_filled("estimate", estimate)
+    check_filled("exact", exact)
+    shape, axis = _joint_shape(tuple(estimate.shape), tuple(exact.shape)), (-2, -1)
+    (mine, other), octaves = scale_down(xp, xp.broadcast_to(estimate, shape), xp.broadcast_to(exact, shape), axis=axis)
+    return scale_back(xp, xp.mean((mine - other) ** 2, axis=axis), 2 * octaves, estimate)
 
 
-def _joint(out: tuple[int, ...], exact: tuple[int, ...]) -> tuple[int, ...]:
+def _joint_shape(estimate: tuple[int, ...], exact: tuple[int, ...]) -> tuple[int, ...]:
     """Return the shape (..., n, e) that two shapes broadcast to."""
     try:
-        shape = np.broadcast_shapes(out, exact)
+        shape = np.broadcast_shapes(estimate, exact)
     except ValueError:
         shape = ()
     if len(shape) < 2:
-        raise ShapeError(f"out and exact must broadcast to one shape (..., n, e); got shapes {out} and {exact}")
+        raise ShapeError(f"estimate and exact must broadcast to one shape (..., n, e); got {estimate} and {exact}")
     return shape
 
 
 @beyond
-def row_kl(exact: Array, estimate: Array) -> Array:
+def attention_kl(estimate: Array, exact: Array) -> Array:
     """Kullback-Leibler divergence of attention rows, KL_i = sum_j p_ij log(p_ij / q_ij) with 0 log 0 = 0.
 
     Source: Kullback and Leibler (1951). It is infinite where an estimated weight is 0 or below and the exact one is
@@ -102,10 +100,10 @@ def row_kl(exact: Array, estimate: Array) -> Array:
 
     Parameters
     ----------
-    exact : array (..., n, l)
-        p, rows of exact attention weights: not negative, summing to 1.
     estimate : array (..., n, l)
         q, rows of approximate weights, summing to 1.
+    exact : array (..., n, l)
+        p, rows of exact attention weights: not negative, summing to 1.
 
     Returns
     -------
@@ -114,27 +112,23 @@ def row_kl(exact: Array, estimate: Array) -> Array:
 
     Raises
     ------
-    ShapeError
-        The shapes differ, or have no axis.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library.
+    ShapeError, EmptyInputError, DTypeError, MixedLibraryError
+        Before any work, if an argument does not fit.
 
     Examples
     --------
     >>> import numpy as np
-    >>> from kernattn.metrics import row_kl
+    >>> from kernattn.metrics import attention_kl
     >>> p = np.asarray([[0.5, 0.5, 0.0], [0.5, 0.25, 0.25]])
-    >>> print(row_kl(p, np.asarray([[0.25, 0.75, 0.0], [1.5, -0.25, -0.25]])).round(4))
+    >>> print(attention_kl(np.asarray([[0.25, 0.75, 0.0], [1.5, -0.25, -0.25]]), p).round(4))
     [0.1438    inf]
     """
-    xp = namespace(exact=exact, estimate=estimate)
-    filled("exact", exact)
-    filled("estimate", estimate)
+    xp = namespace(estimate=estimate, exact=exact)
+    check_filled("estimate", estimate)
+    check_filled("exact", exact)
     if exact.ndim < 1 or tuple(exact.shape) != tuple(estimate.shape):
         raise ShapeError(
-            f"exact and estimate must have one shape (..., n, l); got {tuple(exact.shape)} and {tuple(estimate.shape)}"
+            f"estimate and exact must have one shape (..., n, l); got {tuple(estimate.shape)} and {tuple(exact.shape)}"
         )
     seen = exact > 0
     hidden = seen & (estimate <= 0)
@@ -144,6 +138,11 @@ def row_kl(exact: Array, estimate: Array) -> Array:
     log = xp.where(xp.isinf(quotient), xp.log(p) - xp.log(q), xp.log(quotient))
     total = xp.sum(xp.where(seen, p * log, xp.zeros_like(p)), axis=-1)
     return xp.where(xp.any(hidden, axis=-1), xp.full_like(total, xp.inf), total)
+
+
+def row_kl(exact: Array, estimate: Array) -> Array:
+    """Return `attention_kl(estimate, exact)`: the old name keeps the old order."""
+    return attention_kl(estimate, exact)
 
 
 @beyond
@@ -168,12 +167,8 @@ def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
 
     Raises
     ------
-    ShapeError
-        Fewer than two redraws, or `numerators` is not `denominators` with one more axis.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library.
+    ShapeError, EmptyInputError, DTypeError, MixedLibraryError
+        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -186,15 +181,15 @@ def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
     [0.01] [0.01]
     """
     xp = namespace(numerators=numerators, denominators=denominators)
-    count = redraws("denominators", denominators)
-    redraws("numerators", numerators)
+    count = count_redraws("denominators", denominators)
+    count_redraws("numerators", numerators)
     if tuple(numerators.shape[:-1]) != tuple(denominators.shape):
         raise ShapeError(
             f"numerators must be (R, ..., e) for denominators (R, ...); got {tuple(numerators.shape)} "
             f"and {tuple(denominators.shape)}"
         )
-    (each_n,), n_octaves = sized(xp, numerators, axis=0)
-    (each_z,), z_octaves = sized(xp, denominators, axis=0)
+    (each_n,), n_octaves = scale_down(xp, numerators, axis=0)
+    (each_z,), z_octaves = scale_down(xp, denominators, axis=0)
     n = xp.mean(each_n, axis=0)  # (..., e)
     z = xp.mean(each_z, axis=0)[..., None]  # (..., 1)
     dn = each_n - n
@@ -212,8 +207,8 @@ def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
     safe = xp.where(none | fixed, xp.ones_like(z), z) * xp.where(fixed, xp.ones_like(z), var_z)
     tail = xp.where(none, xp.inf, xp.where(fixed, 0.0, third / xp.abs(safe)))[..., 0]
     return DeltaMethod(
-        bias=resized(xp, bias, octaves, numerators),
-        variance=resized(xp, variance, 2 * octaves, numerators),
+        bias=scale_back(xp, bias, octaves, numerators),
+        variance=scale_back(xp, variance, 2 * octaves, numerators),
         relative_sd=xp.astype(relative_sd, numerators.dtype, copy=False),
         tail=xp.astype(tail, numerators.dtype, copy=False),
     )

@@ -26,7 +26,7 @@ ROUNDING = 1e-9  # of the kernel's size: below it a bias in closed form is none
 @final
 @dataclass(frozen=True)
 class Certificate:
-    """What `certify` found.
+    """The verdict of `certify`, and what it rests on.
 
     Biases are relative to (k(x, x) k(y, y))^(1/2), the size of the kernel.
 
@@ -92,7 +92,7 @@ def certify(
     redraws: int = 400,
     significance: float = 1e-5,
     power: float = 0.9,
-    rng: RNG = 0,
+    rng: RNG = None,
 ) -> Certificate:
     r"""Test :math:`E\,\phi(x)^T \phi(y) = k(x, y)`: exactly where the mean is known, and by R redraws of the map.
 
@@ -108,7 +108,7 @@ def certify(
 
     The threshold is that of Bonferroni (1936) over all P + G + 1 together, the quantile of order
     1 - significance / 2(P + G + 1): an unbiased map fails with a probability of about `significance`, or less. A pair
-    counts where its skewness is known (`settled`), its mean has a squared one up to 0.05 and there are 20 redraws;
+    counts where its skewness is known in closed form, its mean has a squared one up to 0.05 and there are 20 redraws;
     where nothing is known of its tails, from 60 redraws on; one without randomness counts always. Other pairs are shown
     and not judged.
 
@@ -153,7 +153,7 @@ def certify(
 
     Raises
     ------
-    ParameterError
+    DTypeError, ParameterError
         If phi is no feature map, there is no kernel or no dimension, or a number is out of range.
     ShapeError
         If there are fewer than two redraws.
@@ -161,13 +161,13 @@ def certify(
     Examples
     --------
     >>> import kernattn as ka
-    >>> phi = ka.random_features(ka.kernels.Softmax(), dim=8, num_features=32)
-    >>> ka.metrics.certify(phi).passed
+    >>> phi = ka.random_features(ka.kernels.Softmax(), dim=8, num_features=32, rng=0)
+    >>> ka.metrics.certify(phi, rng=0).passed
     True
-    >>> ka.metrics.certify(phi, ka.kernels.Gaussian()).passed
+    >>> ka.metrics.certify(phi, ka.kernels.Gaussian(), rng=0).passed
     False
     """
-    kernel, d = _of_map(phi, kernel, dim)
+    kernel, d = _resolve_kernel(phi, kernel, dim)
     redraws = positive_integer("redraws", redraws)
     if redraws < 2:
         raise ShapeError(f"redraws must be at least 2, to see their spread; got {redraws}")
@@ -175,22 +175,22 @@ def certify(
         if not 0 < finite_number(name, value) < 1:
             raise ParameterError(f"{name} must lie strictly between 0 and 1; got {value!r}")
     source = generator(rng)
-    names, x, y = _points(kernel, d, source)
+    names, x, y = _draw_pairs(kernel, d, source)
     exact = kernel.pairs(x, y)
     unit = np.maximum(np.abs(exact), np.sqrt(np.abs(kernel.pairs(x, x) * kernel.pairs(y, y)))) + np.finfo(float).tiny
     estimates, sizes = zip(*(_estimate(phi.redraw(source), x, y) for _ in range(redraws)), strict=True)
     errors, rounding = (np.stack(estimates) - exact) / unit, RESOLUTION * np.mean(sizes, axis=0) / unit
     groups = {name: np.asarray([each == name for each in names]) for name in dict.fromkeys(names)}
-    z, noise, skewness = _scores(errors, rounding)
+    z, noise, skewness = _score(errors, rounding)
     random = noise > 2 * rounding
-    counted = _counted(phi, x, y, redraws) | ~random
+    counted = _find_counted(phi, x, y, redraws) | ~random
     threshold = float(-special.stdtrit(redraws - 1, significance / (2 * (len(z) + len(groups) + 1))))
     judged = [name for name, own in groups.items() if counted[own].any()]
     settling = {name: own & counted if name in judged else own for name, own in groups.items()}
-    pooled, common = _pooled(errors, rounding, settling, judged, (threshold, power))
-    detectable = noise * _shift(threshold, power, redraws, skewness)
+    pooled, common = _pool(errors, rounding, settling, judged, (threshold, power))
+    detectable = noise * _least_shift(threshold, power, redraws, skewness)
     fair = [abs(pooled[name]) <= threshold for name in (*judged, "all")] if judged else []
-    bias = _bias(phi, x, y, exact, unit)
+    bias = _closed_bias(phi, x, y, exact, unit)
     return Certificate(
         passed=None
         if bias is None and random.any() and not counted[random].any()
@@ -209,7 +209,7 @@ def certify(
     )
 
 
-def _scores(errors: Float64, rounding: Float64) -> tuple[Float64, Float64, Float64]:
+def _score(errors: Float64, rounding: Float64) -> tuple[Float64, Float64, Float64]:
     """Return Student's statistics of columns of errors (R, P), freed of skewness, standard errors, and Hall's a."""
     root = len(errors) ** 0.5
     mean, sd = np.mean(errors, axis=0), np.std(errors, axis=0, ddof=1)
@@ -219,7 +219,7 @@ def _scores(errors: Float64, rounding: Float64) -> tuple[Float64, Float64, Float
     return t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6, noise, a
 
 
-def _counted(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[np.bool_]:
+def _find_counted(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[np.bool_]:
     """Return the pairs whose means of so many redraws are near enough to normal, (P,)."""
     try:
         tails = phi._tails(x, y)
@@ -228,7 +228,7 @@ def _counted(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[n
     return np.asarray((redraws >= LEAST) & (tails.squared_skewness <= SKEWNESS * redraws * tails.terms))
 
 
-def _shift(threshold: float, power: float, redraws: int, a: Float64) -> Float64:
+def _least_shift(threshold: float, power: float, redraws: int, a: Float64) -> Float64:
     """Return the bias, in standard errors, that passes the threshold with this power on either side."""
     a = np.where(np.abs(a) < 1e-6, 1e-6, a)  # undoes ((1 + aT/3)^3 - 1) / a + a/6
     sides = [abs(3 / a * (np.cbrt(1 + a * (side - a / 6)) - 1)) for side in (-threshold, threshold)]
@@ -236,7 +236,7 @@ def _shift(threshold: float, power: float, redraws: int, a: Float64) -> Float64:
     return np.asarray(t + special.ndtri(power) * np.sqrt(1 + t**2 / (2 * (redraws - 1))))
 
 
-def _pooled(
+def _pool(
     errors: Float64,
     rounding: Float64,
     groups: dict[str, NDArray[np.bool_]],
@@ -246,19 +246,19 @@ def _pooled(
     """Return the statistics of the mean errors of each group and of all that are judged, and what they detect."""
     means = np.stack([np.mean(errors[:, own], axis=1) for own in groups.values()], axis=1)  # (R, G)
     floors = np.asarray([np.mean(rounding[own]) for own in groups.values()])
-    z, noise, skewness = _scores(means, floors)
+    z, noise, skewness = _score(means, floors)
     random = noise > floors + np.finfo(float).tiny  # the others would have all the weight
     own = np.asarray([name in judged or not judged for name in groups])
     weights = np.where(random & own, 1 / noise, 0.0) if (random & own).any() else np.where(own, 1.0, 0.0)
     weights /= np.sum(weights)
-    total = _scores((means @ weights)[:, None], np.atleast_1d(floors @ weights))
+    total = _score((means @ weights)[:, None], np.atleast_1d(floors @ weights))
     scores, noises, a = (np.concatenate(pair) for pair in zip((z, noise, skewness), total, strict=True))
-    least = noises * _shift(*detection, len(errors), a)
+    least = noises * _least_shift(*detection, len(errors), a)
     names = [*groups, "all"]
     return dict(zip(names, map(float, scores), strict=True)), dict(zip(names, map(float, least), strict=True))
 
 
-def _bias(phi: FeatureMap, x: Float64, y: Float64, exact: Float64, unit: Float64) -> Float64 | None:
+def _closed_bias(phi: FeatureMap, x: Float64, y: Float64, exact: Float64, unit: Float64) -> Float64 | None:
     """Return the bias in closed form in units of the kernel's size, (P,); None where it has none."""
     try:
         return np.asarray((to_numpy64(phi.mean(x, y)) - exact) / unit)
@@ -266,7 +266,7 @@ def _bias(phi: FeatureMap, x: Float64, y: Float64, exact: Float64, unit: Float64
         return None
 
 
-def _of_map(phi: Any, kernel: Any, dim: int | None) -> tuple[Kernel, int]:
+def _resolve_kernel(phi: Any, kernel: Any, dim: int | None) -> tuple[Kernel, int]:
     """Return the kernel and the dimension to test with."""
     instance_of("phi", phi, FeatureMap)
     kernel = getattr(phi, "kernel", None) if kernel is None else kernel
@@ -281,7 +281,7 @@ def _of_map(phi: Any, kernel: Any, dim: int | None) -> tuple[Kernel, int]:
     return kernel, d
 
 
-def _points(kernel: Kernel, d: int, rng: np.random.Generator) -> tuple[list[str], Float64, Float64]:
+def _draw_pairs(kernel: Kernel, d: int, rng: np.random.Generator) -> tuple[list[str], Float64, Float64]:
     """Return the names of the pairs' directions, and the pairs (P, d)."""
     rows = rng.standard_normal((16, d))
     u = rows / np.linalg.norm(rows, axis=-1, keepdims=True)

@@ -11,25 +11,25 @@ from kernattn._sums.units import octaves_of, shifted
 from kernattn.errors import EmptyInputError, ShapeError
 
 
-def broadcasts(name: str, array: Array, shape: tuple[int, ...]) -> None:
+def check_broadcasts(name: str, array: Array, shape: tuple[int, ...]) -> None:
     """Raise unless the array broadcasts to the shape."""
-    filled(name, array)
+    check_filled(name, array)
     given = tuple(array.shape)
     fits = len(given) <= len(shape) and all(a in (1, b) for a, b in zip(given[::-1], shape[::-1], strict=False))
     if not fits:
         raise ShapeError(f"{name} must broadcast to {shape}; got shape {given}")
 
 
-def filled(name: str, array: Array) -> None:
+def check_filled(name: str, array: Array) -> None:
     """Raise unless it is an array of real floating dtype without an empty axis."""
     check_floating(name, array)
     if 0 in tuple(array.shape):
         raise EmptyInputError(f"no axis of {name} may have length 0; got shape {tuple(array.shape)}")
 
 
-def redraws(name: str, array: Array) -> int:
+def count_redraws(name: str, array: Array) -> int:
     """Return R, the number of redraws on the first axis of an array (R, ...), which must be at least 2."""
-    filled(name, array)
+    check_filled(name, array)
     if array.ndim < 1 or array.shape[0] < 2:
         raise ShapeError(
             f"{name} must be (R, ...) with R >= 2 redraws on the first axis; got shape {tuple(array.shape)}"
@@ -37,7 +37,7 @@ def redraws(name: str, array: Array) -> int:
     return int(array.shape[0])
 
 
-def sized(xp: ModuleType, *arrays: Array, axis: int | tuple[int, ...]) -> tuple[list[Array], Array]:
+def scale_down(xp: ModuleType, *arrays: Array, axis: int | tuple[int, ...]) -> tuple[list[Array], Array]:
     """Return arrays in their accumulation dtype over powers of two near their size, where that is far from 1.
 
     There is one power for all numbers along `axis`, and of all arrays, which have one shape but for lengths along it;
@@ -51,6 +51,6 @@ def sized(xp: ModuleType, *arrays: Array, axis: int | tuple[int, ...]) -> tuple[
     return wide, xp.squeeze(octaves, axis=axis)
 
 
-def resized(xp: ModuleType, values: Array, octaves: Array, like: Array) -> Any:
+def scale_back(xp: ModuleType, values: Array, octaves: Array, like: Array) -> Any:
     """Return values 2^octaves in the dtype of an array: infinite where that is beyond it."""
     return xp.astype(shifted(xp, values, octaves), like.dtype, copy=False)

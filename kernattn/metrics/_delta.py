@@ -14,7 +14,7 @@ from kernattn.features._moments.pairs import beyond
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.spectra import has_normal_frequencies
 from kernattn.metrics._attention import DeltaMethod
-from kernattn.metrics._check import filled
+from kernattn.metrics._check import check_filled
 from kernattn.projections import NORM_LAWS, Pair
 
 ROUNDING = 1e-20  # of Z^2: a variance below it is none
@@ -78,31 +78,31 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
     """
     namespace(q=q, k=k, v=v)
     for name, array in (("q", q), ("k", k), ("v", v)):
-        filled(name, array)
+        check_filled(name, array)
         if array.ndim != 2:
             raise ShapeError(f"{name} must be a matrix; got shape {tuple(array.shape)}")
     instance_of("phi", phi, FeatureMap)
     if not isinstance(phi, RandomFeatureMap):
         raise NoClosedForm(f"the covariance of two estimates is not known for {type(phi).__name__}")
-    pairs = _orthogonal_pairs(phi)
+    pairs = _count_orthogonal_pairs(phi)
     d = phi.omega.shape[1]
     if q.shape[1] != d or k.shape[1] != d or v.shape[0] != k.shape[0]:
         shapes = ", ".join(str(tuple(array.shape)) for array in (q, k, v))
         raise ShapeError(f"q, k and v must be (n, d = {d}), (l, d) and (l, e); got {shapes}")
     queries, keys, values = to_numpy64(q) * phi._input_scale, to_numpy64(k) * phi._input_scale, to_numpy64(v)
-    parts = [_of_query(phi, pairs, query, keys, values) for query in queries]
-    found = [np.stack(part) for part in zip(*parts, strict=True)]
-    if not all(np.isfinite(part).all() for part in found):
+    parts = [_predict_query(phi, pairs, query, keys, values) for query in queries]
+    moments = [np.stack(part) for part in zip(*parts, strict=True)]
+    if not all(np.isfinite(part).all() for part in moments):
         reach = float(np.max(np.abs(queries))), float(np.max(np.abs(keys))), float(np.max(np.abs(values)))
         raise ParameterError(
             "q, k and v must be so near 0 that the squared moments of the estimates are floats, |q'|^2 + |k'|^2 up to "
             f"about 100 for q' and k' in the kernel's scale; their largest numbers are {reach[0]:.3g}, {reach[1]:.3g} "
             f"and {reach[2]:.3g}"
         )
-    return DeltaMethod(*(like(part, v) for part in found))
+    return DeltaMethod(*(like(part, v) for part in moments))
 
 
-def _orthogonal_pairs(phi: RandomFeatureMap) -> int:
+def _count_orthogonal_pairs(phi: RandomFeatureMap) -> int:
     """Return how many ordered pairs of frequencies are orthogonal; raise where others depend on each other."""
     pairs, (_, d) = phi.projection.pairs(*phi.omega.shape), phi.omega.shape
     normal = has_normal_frequencies(phi.kernel) and phi.projection.law() == NORM_LAWS["chi"]
@@ -116,7 +116,7 @@ def _orthogonal_pairs(phi: RandomFeatureMap) -> int:
     return sum(pairs.values())
 
 
-def _of_query(
+def _predict_query(
     phi: RandomFeatureMap, pairs: int, q: Float64, k: Float64, v: Float64
 ) -> tuple[Float64, Float64, Float64, Float64]:
     """Return bias (e,), variance (e,), sd(Z)/Z () and the tail () for one query and all keys, scaled."""
@@ -125,7 +125,7 @@ def _of_query(
     outer = np.outer(exact, exact)
     covariance = (products - outer) / m  # (l, l)
     if pairs:
-        covariance = covariance + outer * (_orthogonal(phi, q, k) - 1) * (pairs / m**2)
+        covariance = covariance + outer * (_cross_moments(phi, q, k) - 1) * (pairs / m**2)
     z = np.sum(exact)
     ratio = exact @ v / z  # (e,)
     variance_z, with_z = np.maximum(np.sum(covariance), 0.0), np.sum(covariance, axis=1) @ v
@@ -136,7 +136,7 @@ def _of_query(
     return bias, np.maximum(variance, 0.0), np.asarray(np.sqrt(variance_z) / z), np.asarray(tail)
 
 
-def _orthogonal(phi: RandomFeatureMap, q: Float64, k: Float64) -> Float64:
+def _cross_moments(phi: RandomFeatureMap, q: Float64, k: Float64) -> Float64:
     """Return E t t' of two orthogonal frequencies and all pairs of keys, over the product of the means, (l, l)."""
     s = q + phi._sign * k
     gram = s @ s.T
@@ -148,7 +148,7 @@ def _orthogonal(phi: RandomFeatureMap, q: Float64, k: Float64) -> Float64:
         )
     upper = np.triu_indices(len(k))
     a2, b2 = squares[upper[0]], squares[upper[1]]
-    found = np.empty_like(gram)
+    ratios = np.empty_like(gram)
     cross = orthogonal_cross(a2, b2, gram[upper], len(q), phi._sign) * np.exp(-phi._sign * (a2 + b2) / 2)
-    found[upper] = found.T[upper] = cross
-    return found
+    ratios[upper] = ratios.T[upper] = cross
+    return ratios

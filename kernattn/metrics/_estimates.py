@@ -11,11 +11,12 @@ from typing import NamedTuple
 
 from kernattn._arrays.namespaces import Array, check_floating, namespace
 from kernattn._runtime.checks import finite_number
+from kernattn._runtime.deprecated import old_positions
 from kernattn._runtime.lazy_scipy import special
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._moments.pairs import beyond
-from kernattn.metrics._check import broadcasts, redraws, resized, sized
+from kernattn.metrics._check import check_broadcasts, count_redraws, scale_back, scale_down
 
 
 class Interval(NamedTuple):
@@ -32,8 +33,9 @@ class Interval(NamedTuple):
     high: Array
 
 
+@old_positions("confidence")
 @beyond
-def mean_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
+def mean_and_ci(samples: Array, *, confidence: float = 0.95) -> Interval:
     """Mean over the first axis, with Student's interval: mean +- t_{R-1} s / sqrt(R).
 
     Source: Student (1908). The interval trusts the spread that the R samples show. Where their law has a tail that R
@@ -53,14 +55,8 @@ def mean_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
 
     Raises
     ------
-    ShapeError
-        Fewer than two samples, or no first axis.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError
-        Not an array of real floating dtype.
-    ParameterError
-        `confidence` outside (0, 1).
+    ShapeError, EmptyInputError, DTypeError, ParameterError
+        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -71,15 +67,16 @@ def mean_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
     2.000 in [-0.484, 4.484]
     """
     xp = namespace(samples=samples)
-    count = redraws("samples", samples)
-    (units,), octaves = sized(xp, samples, axis=0)
+    count = count_redraws("samples", samples)
+    (units,), octaves = scale_down(xp, samples, axis=0)
     mean = xp.mean(units, axis=0)
-    half = _student(count, confidence) * xp.std(units, axis=0, correction=1) / count**0.5
-    return Interval(*(resized(xp, each, octaves, samples) for each in (mean, mean - half, mean + half)))
+    half = _student_quantile(count, confidence) * xp.std(units, axis=0, correction=1) / count**0.5
+    return Interval(*(scale_back(xp, each, octaves, samples) for each in (mean, mean - half, mean + half)))
 
 
+@old_positions("confidence")
 @beyond
-def bias_and_ci(estimates: Array, exact: Array, confidence: float = 0.95) -> Interval:
+def bias_and_ci(estimates: Array, exact: Array, *, confidence: float = 0.95) -> Interval:
     """Bias of an estimate, mean_r(estimate_r) - exact, with Student's interval over the redraws.
 
     Source: Student (1908), as in `mean_and_ci`. An interval that misses 0 is evidence of bias; by chance alone it does
@@ -110,12 +107,12 @@ def bias_and_ci(estimates: Array, exact: Array, confidence: float = 0.95) -> Int
     0.500 in [-1.984, 2.984]
     """
     xp = namespace(estimates=estimates, exact=exact)
-    redraws("estimates", estimates)
-    broadcasts("exact", exact, tuple(estimates.shape[1:]))
+    count_redraws("estimates", estimates)
+    check_broadcasts("exact", exact, tuple(estimates.shape[1:]))
     exact = xp.broadcast_to(exact, estimates.shape[1:])[None, ...]
-    (units, exact), octaves = sized(xp, estimates, exact, axis=0)
-    found = mean_and_ci(units - exact, confidence)
-    return Interval(*(resized(xp, each, octaves, estimates) for each in found))
+    (units, exact), octaves = scale_down(xp, estimates, exact, axis=0)
+    errors = mean_and_ci(units - exact, confidence=confidence)
+    return Interval(*(scale_back(xp, each, octaves, estimates) for each in errors))
 
 
 @beyond
@@ -144,13 +141,14 @@ def empirical_variance(estimates: Array) -> Array:
     [2. 0.]
     """
     xp = namespace(estimates=estimates)
-    redraws("estimates", estimates)
-    (units,), octaves = sized(xp, estimates, axis=0)
-    return resized(xp, xp.var(units, axis=0, correction=1), 2 * octaves, estimates)
+    count_redraws("estimates", estimates)
+    (units,), octaves = scale_down(xp, estimates, axis=0)
+    return scale_back(xp, xp.var(units, axis=0, correction=1), 2 * octaves, estimates)
 
 
+@old_positions("confidence")
 @beyond
-def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95) -> Interval:
+def variance_ratio(estimates: Array, predicted: Array, *, confidence: float = 0.95) -> Interval:
     """Measured over predicted variance, mean_p[s_p^2 / sigma_p^2] over entries p, with an interval over the redraws.
 
     With t_r = mean_p[(estimate_rp - mean_p)^2 / sigma_p^2] R / (R - 1), the ratio is mean_r t_r, whose expectation is
@@ -173,14 +171,8 @@ def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95)
 
     Raises
     ------
-    ShapeError
-        Fewer than two redraws, or `predicted` is not shaped like one estimate.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library.
-    ParameterError
-        A predicted variance that is not above 0, or `confidence` outside (0, 1).
+    ShapeError, EmptyInputError, DTypeError, MixedLibraryError, ParameterError
+        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -192,7 +184,7 @@ def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95)
     True
     """
     xp = namespace(estimates=estimates, predicted=predicted)
-    count = redraws("estimates", estimates)
+    count = count_redraws("estimates", estimates)
     if tuple(predicted.shape) != tuple(estimates.shape[1:]):
         raise ShapeError(
             f"predicted must have the shape of one estimate, {tuple(estimates.shape[1:])}; got {tuple(predicted.shape)}"
@@ -200,17 +192,20 @@ def variance_ratio(estimates: Array, predicted: Array, confidence: float = 0.95)
     check_floating("predicted", predicted)
     if not bool(xp.all(predicted > 0)):
         raise ParameterError("every predicted variance must be above 0; leave out the entries that are known exactly")
-    ((units,), octaves), ((variances,), own) = sized(xp, estimates, axis=0), sized(xp, predicted[None, ...], axis=0)
+    (units,), octaves = scale_down(xp, estimates, axis=0)
+    (variances,), own = scale_down(xp, predicted[None, ...], axis=0)
     octaves = octaves - own / 2
     scores = (units - xp.mean(units, axis=0)) / xp.sqrt(variances)
     most = float(xp.finfo(scores.dtype).max) / 8  # beyond it the ratio is infinite
     scores = xp.reshape(xp.clip(shifted(xp, scores, octaves), min=-most, max=most), (count, -1))
-    (scores,), octaves = sized(xp, scores, axis=(0, 1))
+    (scores,), octaves = scale_down(xp, scores, axis=(0, 1))
     per_draw = xp.mean(scores**2, axis=1) * (count / (count - 1))  # (R,)
-    return Interval(*(resized(xp, each, 2 * octaves, estimates) for each in mean_and_ci(per_draw, confidence)))
+    ratio = mean_and_ci(per_draw, confidence=confidence)
+    return Interval(*(scale_back(xp, each, 2 * octaves, estimates) for each in ratio))
 
 
-def _student(count: int, confidence: float) -> float:
+def _student_quantile(count: int, confidence: float) -> float:
+    """Return half the width of Student's interval of so many samples, in standard errors."""
     check_confidence(confidence)
     return float(special.stdtrit(count - 1, (1 + float(confidence)) / 2))
 

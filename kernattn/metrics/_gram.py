@@ -10,7 +10,7 @@ from kernattn._arrays.namespaces import Array, namespace, to_numpy64
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._moments.pairs import beyond
-from kernattn.metrics._check import filled, sized
+from kernattn.metrics._check import check_filled, scale_down
 
 
 class GramErrors(NamedTuple):
@@ -55,14 +55,8 @@ def gram_errors(estimate: Array, exact: Array) -> GramErrors:
 
     Raises
     ------
-    ShapeError
-        Not two matrices of one shape.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library.
-    ParameterError
-        `exact` is zero, so that nothing is relative to it.
+    ShapeError, EmptyInputError, DTypeError, MixedLibraryError, ParameterError
+        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -78,8 +72,8 @@ def gram_errors(estimate: Array, exact: Array) -> GramErrors:
             f"estimate and exact must be matrices of one shape; got {tuple(estimate.shape)} and {tuple(exact.shape)}"
         )
     for name, array in (("estimate", estimate), ("exact", exact)):
-        filled(name, array)
-    (estimated, k), octaves = sized(np, to_numpy64(estimate), to_numpy64(exact), axis=(0, 1))
+        check_filled(name, array)
+    (estimated, k), octaves = scale_down(np, to_numpy64(estimate), to_numpy64(exact), axis=(0, 1))
     size = float(np.linalg.norm(k))
     if size == 0:
         raise ParameterError("exact must not be the zero matrix: the errors are relative to it")

@@ -9,40 +9,21 @@ from numpy.typing import ArrayLike
 
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._runtime.checks import finite_number, positive_integer, shown
+from kernattn._runtime.deprecated import old_positions
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.metrics._check import redraws
+from kernattn.metrics._check import count_redraws
 from kernattn.metrics._estimates import Interval, check_confidence
 
 
-def median_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
+@old_positions("confidence")
+def median_and_ci(samples: Array, *, confidence: float = 0.95) -> Interval:
     """Median over the first axis, between two order statistics: P(x_(j) <= median <= x_(R+1-j)) >= confidence.
 
     Source: Thompson (1936). j is the largest with 2 P(Binomial(R, 1/2) < j) <= 1 - confidence. It asks nothing of the
     law of the samples, and holds where they have no mean: the error of a ratio whose denominator comes near 0 has none.
 
-    Parameters
-    ----------
-    samples : array (R, ...)
-        Independent along the first axis; real floating dtype; R >= 6 at 95%.
-    confidence : float
-        Least probability of the interval, in (0, 1).
-
-    Returns
-    -------
-    Interval
-        Arrays (...), in the kind and dtype of `samples`.
-
-    Raises
-    ------
-    ShapeError
-        Too few samples for this confidence, or no first axis.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError
-        Not an array of real floating dtype.
-    ParameterError
-        `confidence` outside (0, 1).
+    The parameters, the interval and the errors are those of `quantile_and_ci`; at 95% it takes R >= 6 samples.
 
     Examples
     --------
@@ -52,10 +33,11 @@ def median_and_ci(samples: Array, confidence: float = 0.95) -> Interval:
     >>> print(value, low, high)
     5.0 2.0 8.0
     """
-    return quantile_and_ci(samples, 0.5, confidence)
+    return quantile_and_ci(samples, 0.5, confidence=confidence)
 
 
-def quantile_and_ci(samples: Array, probability: float, confidence: float = 0.95) -> Interval:
+@old_positions("confidence")
+def quantile_and_ci(samples: Array, probability: float, *, confidence: float = 0.95) -> Interval:
     """Quantile over the first axis, between two order statistics: P(x_(j) <= quantile <= x_(k)) >= confidence.
 
     Source: Thompson (1936). With B ~ Binomial(R, p), j is the largest with 2 P(B < j) <= 1 - confidence, and k the
@@ -78,14 +60,8 @@ def quantile_and_ci(samples: Array, probability: float, confidence: float = 0.95
 
     Raises
     ------
-    ShapeError
-        Too few samples for this quantile and confidence, or no first axis.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError
-        Not an array of real floating dtype.
-    ParameterError
-        `probability` or `confidence` outside (0, 1).
+    ShapeError, EmptyInputError, DTypeError, ParameterError
+        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -96,7 +72,7 @@ def quantile_and_ci(samples: Array, probability: float, confidence: float = 0.95
     90.0 84.0 96.0
     """
     xp = namespace(samples=samples)
-    count = redraws("samples", samples)
+    count = count_redraws("samples", samples)
     check_confidence(confidence)
     if not 0 < finite_number("probability", probability) < 1:
         raise ParameterError(f"probability must lie strictly between 0 and 1; got {shown(probability)}")
@@ -117,7 +93,8 @@ def quantile_and_ci(samples: Array, probability: float, confidence: float = 0.95
     return Interval(value, ordered[j - 1, ...], ordered[k - 1, ...])
 
 
-def proportion_and_ci(hits: ArrayLike, trials: int, confidence: float = 0.95) -> Interval:
+@old_positions("confidence")
+def proportion_and_ci(hits: ArrayLike, trials: int, *, confidence: float = 0.95) -> Interval:
     """Share of trials that were hits, h / R, with the interval of Clopper and Pearson: it covers at least what it says.
 
     Source: Clopper and Pearson (1934), as quantiles of beta distributions: from that of Beta(h, R - h + 1) to that of
@@ -140,7 +117,7 @@ def proportion_and_ci(hits: ArrayLike, trials: int, confidence: float = 0.95) ->
     Raises
     ------
     ParameterError
-        Hits that are no integers from 0 to R, `trials` no positive integer, or `confidence` outside (0, 1).
+        Before any work, if an argument does not fit.
 
     Examples
     --------

@@ -9,7 +9,7 @@ from kernattn._runtime.checks import positive_number
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._moments.pairs import beyond
-from kernattn.metrics._check import filled, sized
+from kernattn.metrics._check import check_filled, scale_down
 
 ROUNDING = 1e-3  # of the size, up to which a matrix counts as symmetric and positive semidefinite
 
@@ -35,14 +35,8 @@ def effective_dimension(exact: Array, ridge: float) -> float:
 
     Raises
     ------
-    ShapeError
-        Not a square matrix.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError
-        Not an array of real floating dtype.
-    ParameterError
-        A ridge that is not a positive number, or a matrix that is not finite, symmetric and positive semidefinite.
+    ShapeError, EmptyInputError, DTypeError, ParameterError
+        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -54,9 +48,9 @@ def effective_dimension(exact: Array, ridge: float) -> float:
     namespace(exact=exact)
     _check_square("exact", exact)
     ridge = positive_number("ridge", ridge)
-    (k,), octaves = sized(np, to_numpy64(exact), axis=(0, 1))
-    values = _positive("exact", np.asarray(np.linalg.eigvalsh(_symmetric("exact", k)), np.float64))
-    return float(np.sum(values / (values + _in_units(ridge, octaves))))
+    (k,), octaves = scale_down(np, to_numpy64(exact), axis=(0, 1))
+    values = _clip_eigenvalues("exact", np.asarray(np.linalg.eigvalsh(_symmetrise("exact", k)), np.float64))
+    return float(np.sum(values / (values + _scale_ridge(ridge, octaves))))
 
 
 @beyond
@@ -84,15 +78,8 @@ def spectral_delta(estimate: Array, exact: Array, ridge: float) -> float:
 
     Raises
     ------
-    ShapeError
-        Not two square matrices of one shape.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library.
-    ParameterError
-        A ridge that is not a positive number, or matrices that are not finite, symmetric and, the exact one, positive
-        semidefinite.
+    ShapeError, EmptyInputError, DTypeError, MixedLibraryError, ParameterError
+        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -109,20 +96,21 @@ def spectral_delta(estimate: Array, exact: Array, ridge: float) -> float:
             f"estimate and exact must have one shape; got {tuple(estimate.shape)} and {tuple(exact.shape)}"
         )
     ridge = positive_number("ridge", ridge)
-    (estimated, k), octaves = sized(np, to_numpy64(estimate), to_numpy64(exact), axis=(0, 1))
-    difference = _symmetric("estimate", estimated) - _symmetric("exact", k)
-    values, vectors = np.linalg.eigh(_symmetric("exact", k))
-    white = vectors / np.sqrt(_positive("exact", values) + _in_units(ridge, octaves))
+    (estimated, k), octaves = scale_down(np, to_numpy64(estimate), to_numpy64(exact), axis=(0, 1))
+    difference = _symmetrise("estimate", estimated) - _symmetrise("exact", k)
+    values, vectors = np.linalg.eigh(_symmetrise("exact", k))
+    white = vectors / np.sqrt(_clip_eigenvalues("exact", values) + _scale_ridge(ridge, octaves))
     return float(np.max(np.abs(np.linalg.eigvalsh(white.T @ difference @ white))))
 
 
 def _check_square(name: str, matrix: Array) -> None:
-    filled(name, matrix)
+    """Raise unless the matrix is square and not empty."""
+    check_filled(name, matrix)
     if matrix.ndim != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(f"{name} must be a square matrix (n, n); got shape {tuple(matrix.shape)}")
 
 
-def _symmetric(name: str, matrix: Float64) -> Float64:
+def _symmetrise(name: str, matrix: Float64) -> Float64:
     """Return the symmetric part, which must be nearly all of it."""
     if not np.all(np.isfinite(matrix)):
         raise ParameterError(f"{name} must be finite")
@@ -131,7 +119,7 @@ def _symmetric(name: str, matrix: Float64) -> Float64:
     return np.asarray((matrix + matrix.T) / 2)
 
 
-def _positive(name: str, values: Float64) -> Float64:
+def _clip_eigenvalues(name: str, values: Float64) -> Float64:
     """Return eigenvalues, ascending, without the rounding below 0."""
     if values[0] < -ROUNDING * abs(values[-1]):
         raise ParameterError(
@@ -141,6 +129,6 @@ def _positive(name: str, values: Float64) -> Float64:
     return np.maximum(values, 0.0)
 
 
-def _in_units(ridge: float, octaves: Array) -> Float64:
+def _scale_ridge(ridge: float, octaves: Array) -> Float64:
     """Return the ridge in the units of a matrix, above 0: eigenvalues of 0 stay so."""
     return np.asarray(np.maximum(shifted(np, np.asarray(ridge), -octaves), np.finfo(np.float64).tiny))

@@ -18,7 +18,14 @@ from kernattn.projections import NORM_LAWS, Iid
 
 @beyond
 def tilted_moment(
-    phi: FeatureMap, x: Array, y: Array, *, power: int = 1, samples: int = 4096, confidence: float = 0.95, rng: RNG = 0
+    phi: FeatureMap,
+    x: Array,
+    y: Array,
+    *,
+    power: int = 1,
+    samples: int = 4096,
+    confidence: float = 0.95,
+    rng: RNG = None,
 ) -> Interval:
     r"""Measure :math:`E\,t^p` of a frequency's term by :math:`\omega \sim N(a, I / \lambda)`, weighted to N(0, I).
 
@@ -33,46 +40,18 @@ def tilted_moment(
     Every row of an orthogonal draw is N(0, I), so its mean is this one too, and its variance at p = 2 but for the
     covariances of rows: those need samples of whole blocks around a mode of several rows, which are not drawn here.
 
-    Parameters
-    ----------
-    phi : FeatureMap
-        A map of estimator "positive", "hyperbolic" or "optimal_positive" with normal frequencies.
-    x, y : array (..., d)
-        Rowwise pairs, not so far from 0 that features leave float64.
-    power : int
-        The power p.
-    samples : int
-        Number of frequencies for each pair, at least 2.
-    confidence : float
-        Probability of the interval, in (0, 1).
-    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of the frequencies.
-
-    Returns
-    -------
-    Interval
-        NumPy arrays (...) on the host.
-
-    Raises
-    ------
-    NoClosedForm
-        If the map is none of these, so that no mode is known.
-    ShapeError
-        If the rows do not have the map's dimension, or do not broadcast, or there are fewer than two samples.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library; phi is no feature map.
-    ParameterError
-        If a number is out of range, or the moment is infinite: :math:`4pA \geq 1`.
+    The map is of estimator "positive", "hyperbolic" or "optimal_positive" with normal frequencies, else NoClosedForm is
+    raised; x and y are rowwise pairs (..., d), the interval has arrays (...) on the host. A ParameterError is raised
+    where the moment is infinite: :math:`4pA \geq 1`.
 
     Examples
     --------
     >>> import numpy as np
     >>> import kernattn as ka
+    >>> from kernattn.metrics._tilted import tilted_moment
     >>> x = np.array([[2.0, 0.0]])  # |x + y|^2 = 16: no number of redraws that anybody can afford reaches it
     >>> phi = ka.random_features(ka.kernels.Softmax(1.0), 2, 64, "positive", "iid")
-    >>> print(ka.metrics.tilted_moment(phi, x, x).value / np.exp(4.0))
+    >>> print(tilted_moment(phi, x, x).value / np.exp(4.0))
     [1.]
     """
     instance_of("phi", phi, FeatureMap)
@@ -86,18 +65,18 @@ def tilted_moment(
         raise ParameterError(f"power must be below {1 / (4 * tilt):.3g}: beyond, moments are infinite; got {power!r}")
     normal = generator(rng).standard_normal((samples, rows.shape[1]))
     turned = np.where(np.arange(samples) % 2, 1.0, -1.0)[:, None] if both else 1.0
-    found = []
+    values = []
     for one, other in zip(rows, columns, strict=True):
         mode = power * stretch / precision * phi._input_scale * (one + other)
         omega = np.ascontiguousarray(normal / np.sqrt(precision) + turned * mode)
-        terms, log_scale = _terms(replace(phi, projection=Iid(), omega=omega), one, other, samples)
-        found.append(terms**power * np.exp(power * log_scale + _log_weights(omega, mode, precision, both)))
-    interval = mean_and_ci(np.stack(found, axis=1), confidence)
+        terms, log_scale = _evaluate_terms(replace(phi, projection=Iid(), omega=omega), one, other, samples)
+        values.append(terms**power * np.exp(power * log_scale + _log_weights(omega, mode, precision, both)))
+    interval = mean_and_ci(np.stack(values, axis=1), confidence=confidence)
     shape = np.broadcast_shapes(tuple(x.shape), tuple(y.shape))[:-1]
     return Interval(*(np.reshape(part, shape) for part in interval))
 
 
-def _terms(phi: FeatureMap, x: Float64, y: Float64, samples: int) -> tuple[Float64, Float64]:
+def _evaluate_terms(phi: FeatureMap, x: Float64, y: Float64, samples: int) -> tuple[Float64, Float64]:
     """Return the term of every frequency, (samples,), and its log scale apart."""
     q, k = phi.scaled_query(x[None]), phi.scaled_key(y[None])
     values = np.reshape(q.values * k.values * np.ones(phi.num_features_of(len(x))), (-1, samples))

@@ -118,4 +118,4 @@ class FeatureGP(Regressor):
         self.y_mean_ = mean
 
     def _solve(self, m: Moments) -> GaussianProcess:
-        return gp(m, self.noise, self.amplitude, lowest=lowest(m))
+        return gp(m, noise=self.noise, amplitude=self.amplitude, lowest=lowest(m))

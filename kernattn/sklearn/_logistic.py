@@ -116,10 +116,10 @@ class FeatureLogistic(Classifier, Drawing):
         counts = beside(x, weights)
         phi = drawn(self, x, counts)
         fit = logistic(
-            phi,
             x,
-            y,
-            ridge=self.ridge,
+            phi,
+            y=y,
+            penalty=self.ridge,
             weights=counts,
             intercept=self.fit_intercept,
             max_iterations=self.max_iter,

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn.sklearn._drawn import Drawing, drawn
 from kernattn.sklearn._inputs import beside
-from kernattn.solvers import Moments, merge, moments
+from kernattn.solvers import Moments, moments
 
 LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that is told from none, rounding tells
 
@@ -30,8 +30,8 @@ class OnMoments(Drawing, ABC):
         """Add rows to the moments; the first ones draw the map."""
         targets, counts = beside(x, y), beside(x, weights)
         phi = drawn(self, x, counts) if first else self.feature_map_
-        found = moments(phi, x, targets, weights=counts)
-        self.feature_map_, self.moments_ = phi, found if first else merge(self.moments_, found)
+        found = moments(x, phi, y=targets, weights=counts)
+        self.feature_map_, self.moments_ = phi, found if first else self.moments_ + found
         self._solution = None
 
     @property

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from kernattn._runtime.deprecated import old_names
 from kernattn.solvers._accumulate import accumulate
-from kernattn.solvers._cg import KernelRidge, cg
 from kernattn.solvers._files import load_moments, save_moments
 from kernattn.solvers._folds import CrossValidation, cross_validate
 from kernattn.solvers._gp import EvidenceGradient, GaussianProcess, gp
+from kernattn.solvers._kernel_ridge import KernelRidge, kernel_ridge
 from kernattn.solvers._logistic import Logistic, logistic
-from kernattn.solvers._moments import Moments, initial_moments, merge
+from kernattn.solvers._moments import Moments, initial_moments
 from kernattn.solvers._pca import Components, pca, whiten
 from kernattn.solvers._ridge import Ridge, RidgePath, ridge
 from kernattn.solvers._sample_tests import SampleTest, hsic, mmd
@@ -30,14 +31,13 @@ __all__ = [
     "SpectralClusters",
     "Tuned",
     "accumulate",
-    "cg",
     "cross_validate",
     "gp",
     "hsic",
     "initial_moments",
+    "kernel_ridge",
     "load_moments",
     "logistic",
-    "merge",
     "mmd",
     "moments",
     "pca",
@@ -51,3 +51,10 @@ __all__ = [
 
 def __dir__() -> list[str]:
     return __all__
+
+
+__getattr__ = old_names(
+    __name__,
+    {"cg": "kernattn.solvers._old.cg", "merge": "kernattn.solvers._old.merge"},
+    calls={"cg": "kernattn.solvers.kernel_ridge(x, y, kernel, penalty=, num_landmarks=)", "merge": "a + b"},
+)

@@ -15,17 +15,19 @@ from scipy import sparse
 
 from kernattn._arrays.namespaces import Array, on_host
 from kernattn._runtime.checks import checked_target, instance_of, one_of, positive_number, shown
+from kernattn._runtime.deprecated import old_order
 from kernattn._runtime.extras import bar
 from kernattn.errors import EmptyInputError, KernattnError, ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.solvers._files import Place, read, store
 from kernattn.solvers._moments import Moments, add_to
-from kernattn.solvers._sums import PRODUCTS, Rows, checked_rows, sums_of
+from kernattn.solvers._sums import PRODUCTS, Rows, check_rows, sum_rows
 
 
+@old_order(FeatureMap, 1)
 def accumulate(
-    phi: FeatureMap,
     blocks: Iterable[Array | tuple[Array, ...]],
+    phi: FeatureMap,
     *,
     checkpoint: str | PathLike[str] | None = None,
     every: float = 60.0,
@@ -41,11 +43,11 @@ def accumulate(
 
     Parameters
     ----------
-    phi : FeatureMap
-        The map.
     blocks : iterable
         Blocks x (n, d), or tuples (x, y) or (x, y, weights), as `moments` takes them; y may be None. A block of
         some thousand rows or more keeps the machine busy.
+    phi : FeatureMap
+        The map.
     checkpoint : str or PathLike, optional
         An .npz file, written whole or not at all.
     every : float
@@ -56,11 +58,6 @@ def accumulate(
         Show the number of rows on stderr; None shows it on a terminal only.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs; None chooses the fastest for these arrays.
-
-    Returns
-    -------
-    Moments
-        The sums.
 
     Raises
     ------
@@ -83,7 +80,7 @@ def accumulate(
     >>> import numpy as np
     >>> import kernattn as ka
     >>> x = np.random.default_rng(0).standard_normal((1000, 3))
-    >>> ka.solvers.accumulate(ka.features.elu1(), (x[i : i + 100] for i in range(0, 1000, 100))).n
+    >>> ka.solvers.accumulate((x[i : i + 100] for i in range(0, 1000, 100)), ka.features.elu1()).n
     1000
     """
     instance_of("phi", phi, FeatureMap)
@@ -94,33 +91,34 @@ def accumulate(
         raise ParameterError(f"blocks must be an iterable of blocks of rows; got {shown(given)}")
     path = None if checkpoint is None else checked_target("checkpoint", checkpoint)
     begin = Place(0, 0, "", products)
-    total, place = (None, begin) if path is None or not path.exists() else _resumed(path, phi, products)
-    here, found, saved = begin, None, monotonic()
+    total, place = (None, begin) if path is None or not path.exists() else _resume(path, phi, products)
+    here, rows, saved = begin, None, monotonic()
     with bar("accumulate", progress, unit="row", unit_scale=True) as shown_rows:
         for i, block in enumerate(blocks):
-            with _named(i):
-                found = checked_rows(phi, *_parts(block), products, backend)
-                here = here._replace(blocks=i + 1, rows=here.rows + len(found.y))
+            with _name_block(i):
+                rows = check_rows(phi, *_split_block(block), products, backend)
+                here = here._replace(blocks=i + 1, rows=here.rows + len(rows.y))
                 if here.blocks > place.blocks:
-                    part = sums_of(found)
+                    part = sum_rows(rows)
                     total = part if total is None else add_to(total, part)
                     if path is not None and monotonic() - saved > every:
-                        store(total, here._replace(last=_digest(found)), path)
+                        store(total, here._replace(last=_digest(rows)), path)
                         saved = monotonic()
             if here.blocks == place.blocks:
-                _check_passed(here, place, found)
+                _check_passed(here, place, rows)
             if shown_rows is not None:
-                shown_rows.update(len(found.y))
+                shown_rows.update(len(rows.y))
     if total is None:
         raise EmptyInputError("blocks must hold rows; there was no block")
     if here.blocks < place.blocks:
         raise StateMismatchError(f"the checkpoint holds {place.blocks} blocks; of these there were {here.blocks}")
-    if path is not None and found is not None and here.blocks > place.blocks:
-        store(total, here._replace(last=_digest(found)), path)
+    if path is not None and rows is not None and here.blocks > place.blocks:
+        store(total, here._replace(last=_digest(rows)), path)
     return total
 
 
-def _parts(block: Any) -> tuple[Any, Any, Any]:
+def _split_block(block: Any) -> tuple[Any, Any, Any]:
+    """Return x, y and weights of a block, None where there are none."""
     parts = block if isinstance(block, tuple) else (block,)
     if not 1 <= len(parts) <= 3:
         raise ParameterError(f"a block must be x, (x, y) or (x, y, weights); got a tuple of {len(parts)}")
@@ -128,7 +126,7 @@ def _parts(block: Any) -> tuple[Any, Any, Any]:
 
 
 @contextmanager
-def _named(i: int) -> Iterator[None]:
+def _name_block(i: int) -> Iterator[None]:
     """Say in an error which block it is about."""
     try:
         yield
@@ -137,7 +135,8 @@ def _named(i: int) -> Iterator[None]:
         raise
 
 
-def _resumed(path: Path, phi: FeatureMap, products: str) -> tuple[Moments, Place]:
+def _resume(path: Path, phi: FeatureMap, products: str) -> tuple[Moments, Place]:
+    """Return the sums of a checkpoint, and how far they go."""
     total, place = read(path, phi)
     if place.blocks == 0:
         raise StateMismatchError(f"{path} holds moments, but no place in a stream: it is no checkpoint")
@@ -146,9 +145,9 @@ def _resumed(path: Path, phi: FeatureMap, products: str) -> tuple[Moments, Place
     return total, place
 
 
-def _check_passed(here: Place, place: Place, found: Rows) -> None:
+def _check_passed(here: Place, place: Place, rows: Rows) -> None:
     """Raise unless what is passed over is in the checkpoint, by the number of rows and the last block."""
-    if here.rows != place.rows or _digest(found) != place.last:
+    if here.rows != place.rows or _digest(rows) != place.last:
         raise StateMismatchError(
             f"the checkpoint holds {place.rows} rows in {place.blocks} blocks; those given are others, of "
             f"{here.rows} rows"
@@ -156,7 +155,7 @@ def _check_passed(here: Place, place: Place, found: Rows) -> None:
 
 
 def _digest(rows: Rows) -> str:
-    """Return what tells a block from others."""
+    """Return a digest of a block's numbers, which tells it from others."""
     digest = blake2b(digest_size=16)
     x = rows.x
     parts = (x.data, x.indices, x.indptr) if sparse.issparse(x) else (on_host("x", x),)

@@ -1,4 +1,4 @@
-"""What the solvers ask of rows: finite numbers, and those that are not named."""
+"""Checks of rows, which name those that do not fit."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def check_finite(name: str, array: Array, starts: NDArray[Any] | None = None) ->
         refuse(f"{name} must be finite", where, "NaN or infinity")
 
 
-def numbers(name: str, values: object) -> Float64:
+def as_numbers(name: str, values: object) -> Float64:
     """Return parameters as an array of float64, which must be real numbers."""
     try:
-        found = np.asarray(values)
-        if found.dtype.kind in "bcSU":
+        array = np.asarray(values)
+        if array.dtype.kind in "bcSU":
             raise TypeError
-        return found.astype(np.float64)
+        return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):
         raise ParameterError(f"{name} must be numbers; got {shown(values)}") from None
 
@@ -73,7 +73,7 @@ def strips(n: int, size: int | None = None) -> Iterator[slice]:
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
-def refuse(wanted: str, rows: Array, found: str) -> None:
-    """Raise, and name the rows."""
+def refuse(wanted: str, rows: Array, given: str) -> None:
+    """Raise a ParameterError that names the rows and what they hold."""
     more = f" and {len(rows) - 5} more" if len(rows) > 5 else ""
-    raise ParameterError(f"{wanted}; {found} in row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:5]))}{more}")
+    raise ParameterError(f"{wanted}; {given} in row{'s' * (len(rows) > 1)} {', '.join(map(str, rows[:5]))}{more}")

@@ -31,7 +31,7 @@ def conjugate_gradients(
     b = b / units
     sizes = np.sqrt(np.sum(b**2, axis=0))
     sizes[sizes == 0] = 1.0
-    found, left = np.zeros_like(b), b.copy()
+    solution, left = np.zeros_like(b), b.copy()
     z = precondition(left)
     direction, slope = z, np.sum(left * z, axis=0)
     residuals = [np.sqrt(np.sum(left**2, axis=0)) / sizes]
@@ -39,7 +39,7 @@ def conjugate_gradients(
         across = product(direction)
         curvature = np.sum(direction * across, axis=0)
         step = np.divide(slope, curvature, out=np.zeros_like(slope), where=curvature > 0)
-        found += step * direction
+        solution += step * direction
         left -= step * across
         residuals.append(np.sqrt(np.sum(left**2, axis=0)) / sizes)
         z = precondition(left)
@@ -47,4 +47,4 @@ def conjugate_gradients(
         direction = z + np.divide(slope, before, out=np.zeros_like(slope), where=before > 0) * direction
         if stop.shown is not None:
             stop.shown.update()
-    return found * units, np.array(residuals), bool(np.max(residuals[-1]) <= stop.tolerance)
+    return solution * units, np.array(residuals), bool(np.max(residuals[-1]) <= stop.tolerance)

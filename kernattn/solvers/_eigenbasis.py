@@ -22,17 +22,17 @@ class Eigenbasis(NamedTuple):
 
     def coordinates(self, b: Float64) -> Float64:
         """Return U^T b (M, c)."""
-        return self.inner.T @ self._turned(b, "T")
+        return self.inner.T @ self._turn(b, "T")
 
-    def combined(self, a: Float64) -> Float64:
+    def combine(self, a: Float64) -> Float64:
         """Return U a (M, c)."""
-        return self._turned(self.inner @ a, "N")
+        return self._turn(self.inner @ a, "N")
 
     def vectors(self, k: int) -> Float64:
         """Return the first k columns of U (M, k)."""
-        return self._turned(self.inner[:, :k], "N")
+        return self._turn(self.inner[:, :k], "N")
 
-    def _turned(self, b: Float64, transposed: str) -> Float64:
+    def _turn(self, b: Float64, transposed: str) -> Float64:
         """Return Q^T b or Q b."""
         out = np.array(b)
         if len(self.scales) and out.size:

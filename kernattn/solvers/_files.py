@@ -10,6 +10,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64, frozen
 from kernattn._runtime.checks import instance_of, shown
+from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import FileFormatError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.features._archive import HEADER, Archive, opened, write
@@ -30,12 +31,13 @@ class Place(NamedTuple):
     products: str  # as they were asked for: those of float64 rows are in float64 in any case
 
 
-def save_moments(m: Moments, path: str | PathLike[str]) -> None:
+@old_arguments(m="moments")
+def save_moments(moments: Moments, path: str | PathLike[str]) -> None:
     """Write moments to an .npz file, without pickle, whole or not at all; the map is not in it.
 
     Parameters
     ----------
-    m : Moments
+    moments : Moments
         The sums.
     path : str or PathLike
         Where to.
@@ -45,8 +47,8 @@ def save_moments(m: Moments, path: str | PathLike[str]) -> None:
     DTypeError, ParameterError, FileNotFoundError
         If an argument does not fit, or there is no such directory.
     """
-    instance_of("m", m, Moments)
-    store(m, Place(0, 0, "", m.products), path)
+    instance_of("moments", moments, Moments)
+    store(moments, Place(0, 0, "", moments.products), path)
 
 
 def load_moments(path: str | PathLike[str], phi: FeatureMap) -> Moments:
@@ -58,11 +60,6 @@ def load_moments(path: str | PathLike[str], phi: FeatureMap) -> Moments:
         The file; nothing in it is executed.
     phi : FeatureMap
         The map that they were made with.
-
-    Returns
-    -------
-    Moments
-        The sums.
 
     Raises
     ------
@@ -81,7 +78,7 @@ def load_moments(path: str | PathLike[str], phi: FeatureMap) -> Moments:
     >>> phi = ka.features.elu1()
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     path = pathlib.Path(folder) / "moments.npz"
-    ...     ka.solvers.save_moments(ka.solvers.moments(phi, np.ones((5, 2))), path)
+    ...     ka.solvers.save_moments(ka.solvers.moments(np.ones((5, 2)), phi), path)
     ...     ka.solvers.load_moments(path, phi).n
     5
     """
@@ -106,22 +103,23 @@ def store(m: Moments, place: Place, path: str | PathLike[str]) -> None:
 
 
 def read(path: str | PathLike[str], phi: FeatureMap) -> tuple[Moments, Place]:
-    """Return what `store` wrote."""
+    """Return the moments that `store` wrote, and how far a stream was taken in."""
     instance_of("phi", phi, FeatureMap)
     with opened(path) as archive:
-        if (found := archive.text("format", 64)) != FORMAT:
-            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {shown(found)}")
+        if (given := archive.text("format", 64)) != FORMAT:
+            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {shown(given)}")
         header = json.loads(archive.text("header", HEADER))
-        place = _checked_place(header)
+        place = _check_place(header)
         made = header["fingerprint"]
         if made == phi.fingerprint:
-            moments = _moments(archive, header, phi)
+            moments = _read_moments(archive, header, phi)
             archive.check_all_taken()
             return moments, place
     raise StateMismatchError(f"{path} holds moments of another draw than {phi!r}: {shown(made)}")
 
 
-def _checked_place(header: Any) -> Place:
+def _check_place(header: Any) -> Place:
+    """Return how far a stream was taken in, by a description that must be whole."""
     kinds = {"fingerprint": int, "n": int, "weighted": bool, "vector": bool, "products": str, "targets": int}
     kinds["place"] = list
     if not isinstance(header, dict) or {k: type(v) for k, v in header.items()} != kinds:
@@ -134,7 +132,8 @@ def _checked_place(header: Any) -> Place:
     return Place(*header["place"])
 
 
-def _moments(archive: Archive, header: dict[str, Any], phi: FeatureMap) -> Moments:
+def _read_moments(archive: Archive, header: dict[str, Any], phi: FeatureMap) -> Moments:
+    """Return the sums of an archive, which must be finite, of shapes that fit, and of some rows."""
     c = header["targets"]
     weight, s, gram = (archive.array(name) for name in ("weight", "s", "gram"))
     m = len(s) if phi.num_features is None else phi.num_features

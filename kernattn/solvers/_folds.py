@@ -4,62 +4,65 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
+from operator import add
 from typing import NamedTuple
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.checks import boolean, instance_of, shown
+from kernattn._runtime.deprecated import old_arguments, read_old
 from kernattn.errors import EmptyInputError, ParameterError
-from kernattn.solvers._moments import Moments, merge
-from kernattn.solvers._spectrum import checked_ridges, spectrum
+from kernattn.solvers._moments import Moments
+from kernattn.solvers._spectrum import check_penalties, decompose
 
 
 class CrossValidation(NamedTuple):
-    """Errors of ridges on rows that were left out; a last axis for targets (n, c), none for targets (n,).
+    """Errors of penalties on rows that were left out; a last axis for targets (n, c), none for targets (n,).
 
     Attributes
     ----------
-    ridge : (L,) numpy.ndarray
-        The ridges.
+    penalty : (L,) numpy.ndarray
+        The penalties.
     mse : (L, ...) numpy.ndarray
         Mean squared error over all rows, each left out once.
     fold_mse : (k, L, ...) numpy.ndarray
         The same of each fold.
     best : () or (c,) numpy.ndarray
-        The ridge of the least error.
+        The penalty of the least error.
     """
 
-    ridge: Float64
+    penalty: Float64
     mse: Float64
     fold_mse: Float64
     best: Float64
 
+    @property
+    def ridge(self) -> Float64:
+        """Old name of `penalty`."""
+        return read_old(self, "ridge", "penalty")  # type: ignore[no-any-return]
 
-def cross_validate(folds: Sequence[Moments], ridges: Array, *, intercept: bool = True) -> CrossValidation:
-    r"""Return the errors :math:`\sum_i w_i |y_i - \hat y_{-f(i)}(x_i)|^2 / \sum_i w_i` of ridges, fold f(i) left out.
 
-    They are exact: the moments of the other folds give the fit, those of the fold the error. It costs an
-    eigendecomposition a fold. The ridge is the same on the sums of all folds but one.
+@old_arguments(ridges="penalties")
+def cross_validate(folds: Sequence[Moments], penalties: Array, *, intercept: bool = True) -> CrossValidation:
+    r"""Return the errors :math:`\sum_i w_i |y_i - \hat y_{-f(i)}(x_i)|^2 / \sum_i w_i` of penalties, fold by fold.
+
+    Row i is in fold f(i). The errors are exact: the moments of the other folds give the fit, those of the fold the
+    error. It costs an eigendecomposition a fold. A penalty is the same on the sums of all folds but one.
 
     Parameters
     ----------
     folds : sequence of Moments
         Of disjoint rows, two at least.
-    ridges : (L,) array
-        The ridges, as in `ridge`.
+    penalties : (L,) array
+        The penalties, as in `ridge`.
     intercept : bool
         As in `ridge`.
-
-    Returns
-    -------
-    CrossValidation
-        The errors.
 
     Raises
     ------
     DTypeError, ParameterError, ShapeError, EmptyInputError, StateMismatchError
-        If an argument does not fit, or a ridge is below the floor of a fold.
+        If an argument does not fit, or a penalty is below the floor of a fold.
 
     Examples
     --------
@@ -69,9 +72,9 @@ def cross_validate(folds: Sequence[Moments], ridges: Array, *, intercept: bool =
     >>> x = rng.standard_normal((300, 2))
     >>> y = x[:, 0] * x[:, 1] + 0.1 * rng.standard_normal(300)
     >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=64, rng=0)
-    >>> folds = [ka.solvers.moments(phi, x[i::5], y[i::5]) for i in range(5)]
-    >>> found = ka.solvers.cross_validate(folds, np.geomspace(1e-4, 1e2, 13))
-    >>> bool(1e-4 < found.best < 1e2)
+    >>> folds = [ka.solvers.moments(x[i::5], phi, y=y[i::5]) for i in range(5)]
+    >>> errors = ka.solvers.cross_validate(folds, np.geomspace(1e-4, 1e2, 13))
+    >>> bool(1e-4 < errors.best < 1e2)
     True
     """
     given: object = folds
@@ -82,19 +85,19 @@ def cross_validate(folds: Sequence[Moments], ridges: Array, *, intercept: bool =
         instance_of("a fold", fold, Moments)
         if not len(fold.y_sum) or not fold.n:
             raise EmptyInputError(f"a fold must hold rows and targets; got {fold!r}")
-    total = reduce(merge, folds)
-    pairs = zip(_each_left_out(folds), folds, strict=True)
-    sums = np.stack([_errors(others, fold, ridges, intercept) for others, fold in pairs])  # (k, L, c)
+    total = reduce(add, folds)
+    pairs = zip(_leave_each_out(folds), folds, strict=True)
+    sums = np.stack([_sum_errors(others, fold, penalties, intercept) for others, fold in pairs])  # (k, L, c)
     weights = np.array([fold.weight for fold in folds])
     mse, each = sums.sum(axis=0) / total.weight, sums / weights[:, None, None]
-    values = np.asarray(ridges, dtype=np.float64)
+    values = np.asarray(penalties, dtype=np.float64)
     best = values[np.argmin(mse, axis=0)]
     if total.vector:
         mse, each, best = mse[..., 0], each[..., 0], best[0]
     return CrossValidation(values, mse, each, best)
 
 
-def _each_left_out(folds: Sequence[Moments], others: Moments | None = None) -> Iterator[Moments]:
+def _leave_each_out(folds: Sequence[Moments], others: Moments | None = None) -> Iterator[Moments]:
     """Yield the moments of all folds but one, for each in turn, by k log k additions: a difference would round."""
     if len(folds) == 1 and others is not None:
         yield others
@@ -102,19 +105,19 @@ def _each_left_out(folds: Sequence[Moments], others: Moments | None = None) -> I
     half = len(folds) // 2
     halves = folds[:half], folds[half:]
     for here, rest in (halves, halves[::-1]):
-        yield from _each_left_out(here, reduce(merge, rest if others is None else [others, *rest]))
+        yield from _leave_each_out(here, reduce(add, rest if others is None else [others, *rest]))
 
 
-def _errors(others: Moments, fold: Moments, ridges: Array, intercept: bool) -> Float64:
+def _sum_errors(others: Moments, fold: Moments, penalties: Array, intercept: bool) -> Float64:
     """Return the sums of squared errors (L, c) on a fold of fits to the others."""
-    found = spectrum(others, intercept)
-    values = checked_ridges(ridges, found, (1,))
-    mean, y_mean = found.mean, found.y_mean
+    spectrum = decompose(others, intercept)
+    values = check_penalties(penalties, spectrum, (1,))
+    mean, y_mean = spectrum.mean, spectrum.y_mean
     gram = fold.gram - np.outer(mean, fold.s) - np.outer(fold.s, mean) + fold.weight * np.outer(mean, mean)
     cross = fold.cross - np.outer(mean, fold.y_sum) - np.outer(fold.s - fold.weight * mean, y_mean)
     energy = np.diagonal(fold.y_gram) - 2 * y_mean * fold.y_sum + fold.weight * y_mean**2
     sums = np.empty((len(values), len(y_mean)))
     for i, value in enumerate(values):
-        w = found.weights(np.full(len(y_mean), value))
+        w = spectrum.weights(np.full(len(y_mean), value))
         sums[i] = energy - 2 * np.sum(w * cross, axis=0) + np.sum(w * (gram @ w), axis=0)
     return np.maximum(sums, 0.0)

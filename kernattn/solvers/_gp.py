@@ -9,11 +9,12 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace
 from kernattn._runtime.checks import shown
+from kernattn._runtime.deprecated import old_arguments, old_positions
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, Nystrom
-from kernattn.solvers._check import numbers
+from kernattn.solvers._check import as_numbers
 from kernattn.solvers._moments import Moments
-from kernattn.solvers._spectrum import Spectrum, checked_lowest, in_dtype_of, least, projections, spectrum
+from kernattn.solvers._spectrum import Spectrum, cast_as, check_lowest, decompose, minimise_on_grid, project
 
 SCALES = 1e-70, 1e70  # squares of them and of their ratios are numbers of float64
 
@@ -38,6 +39,8 @@ class EvidenceGradient(NamedTuple):
 class GaussianProcess:
     """The posterior of a Gaussian process; targets (n, c) are c processes, each with its own scales.
 
+    Its methods take rows x (..., n, d), and `backend` as `moments` does.
+
     Attributes
     ----------
     phi : FeatureMap
@@ -59,30 +62,17 @@ class GaussianProcess:
         return f"GaussianProcess(noise={self.noise}, amplitude={self.amplitude}, phi={self.phi!r})"
 
     @property
-    def _ridges(self) -> Float64:
+    def _penalties(self) -> Float64:
         return (self.noise / self.amplitude) ** 2
 
-    def _shaped(self, values: Any) -> Any:
+    def _shape(self, values: Any) -> Any:
+        """Return values (..., c) without the last axis where targets came as (n,)."""
         return values[..., 0] if self._vector else values
 
     def mean(self, x: Array, *, backend: str | None = None) -> Array:
-        r"""Return the posterior mean :math:`\phi(x)^T (G + \lambda)^{-1} B`, (..., n) or (..., n, c).
-
-        Parameters
-        ----------
-        x : (..., n, d) array
-            Rows.
-        backend : {None, "reference", "cpu", "gpu"}
-            Which implementation makes the features.
-
-        Returns
-        -------
-        array
-            The means, in the dtype of x.
-        """
-        weights = self._spectrum.weights(self._ridges)
-        values = projections(self.phi, x, weights, np.zeros(weights.shape[1]), backend)
-        return self._shaped(in_dtype_of(values, x))
+        r"""Return the posterior mean :math:`\phi(x)^T (G + \lambda)^{-1} B`, (..., n) or (..., n, c)."""
+        weights = self._spectrum.weights(self._penalties)
+        return self._shape(cast_as(project(self.phi, x, weights, np.zeros(weights.shape[1]), backend), x))
 
     def variance(self, x: Array, *, backend: str | None = None) -> Array:
         r"""Return the posterior variance of the function, :math:`\sigma^2 \phi(x)^T (G + \lambda)^{-1} \phi(x)`.
@@ -92,71 +82,62 @@ class GaussianProcess:
         training conditional (Quinonero-Candela & Rasmussen 2005). Random features do not vanish, and M of them are M
         directions, which rows narrow down wherever they are: their variance far away is too small.
 
-        Parameters
-        ----------
-        x : (..., n, d) array
-            Rows.
-        backend : {None, "reference", "cpu", "gpu"}
-            Which implementation makes the features.
-
-        Returns
-        -------
-        array
-            The variances, (..., n) or (..., n, c), in the dtype of x.
-
         Raises
         ------
         NoClosedForm
             If the map is a Nystrom map of a precomputed kernel, which does not know k(x, x).
         """
-        found = self._spectrum
+        spectrum = self._spectrum
         if isinstance(self.phi, Nystrom) and self.phi.kernel is None:
             raise NoClosedForm("a map of a precomputed kernel knows no k(x, x), which the variance needs")
-        turned = projections(self.phi, x, found.vectors, np.zeros(len(found.values)), backend) ** 2
+        turned = project(self.phi, x, spectrum.vectors, np.zeros(len(spectrum.values)), backend) ** 2
         xp = namespace(turned=turned)
-        shrunk = self.noise**2 / (found.values[:, None] + self._ridges)
+        shrunk = self.noise**2 / (spectrum.values[:, None] + self._penalties)
         values = xp.matmul(turned, constant(xp, shrunk, turned.dtype, turned))
         if isinstance(self.phi, Nystrom) and self.phi.kernel is not None:
             exact = xp.astype(self.phi.kernel.diag(xp.astype(x, turned.dtype, copy=False)), turned.dtype, copy=False)
             lacking = exact - xp.sum(turned, axis=-1)
             lacking = xp.where(lacking > 0, lacking, xp.zeros_like(lacking))
             values = values + lacking[..., None] * constant(xp, self.amplitude**2, turned.dtype, turned)
-        return self._shaped(in_dtype_of(values, x))
+        return self._shape(cast_as(values, x))
 
     @property
     def log_evidence(self) -> Float64:
         r"""Log density of the targets, :math:`\log N(y; 0, a^2 \Phi \Phi^T + \sigma^2 I)`, () or (c,)."""
-        values = np.diagonal(_log_evidence(self._spectrum, self._ridges, self.noise**2))
-        return self._shaped(values)  # type: ignore[no-any-return]
+        spectrum = self._spectrum
+        values = np.diagonal(spectrum.log_evidence(self._penalties, self.noise**2, spectrum.count))
+        return self._shape(values)  # type: ignore[no-any-return]
 
     @property
     def gradient(self) -> EvidenceGradient:
         """Derivatives of the log evidence by the logarithms of noise and amplitude."""
-        found, at = self._spectrum, self._ridges
-        size = np.sum((found.coordinates / (found.values[:, None] + at) / self.amplitude) ** 2, axis=0)
-        dimensions = found.dimensions(at)
-        left = np.diagonal(found.quadratic(at)) / self.noise**2
-        slopes = left - size + dimensions - found.count, size - dimensions
-        return EvidenceGradient(*map(self._shaped, slopes))
+        spectrum, at = self._spectrum, self._penalties
+        size = np.sum((spectrum.coordinates / (spectrum.values[:, None] + at) / self.amplitude) ** 2, axis=0)
+        dimensions = spectrum.dimensions(at)
+        left = np.diagonal(spectrum.quadratic(at)) / self.noise**2
+        slopes = left - size + dimensions - spectrum.count, size - dimensions
+        return EvidenceGradient(*map(self._shape, slopes))
 
 
+@old_arguments(m="moments")
+@old_positions("noise", "amplitude")
 def gp(
-    m: Moments,
+    moments: Moments,
+    *,
     noise: float | Array | None = None,
     amplitude: float | Array | None = None,
-    *,
     lowest: float = 0.0,
 ) -> GaussianProcess:
     r"""Return the posterior of :math:`y = f(x) + \epsilon`, f of covariance :math:`a^2 \phi(x)^T \phi(y)`.
 
     One eigendecomposition, O(M^3), gives the posterior at every noise :math:`\sigma` and amplitude a in O(M) (Rasmussen
-    & Williams 2006, section 2.1.2), as a ridge of :math:`\lambda = \sigma^2 / a^2`. The prior's mean is 0: subtract one
-    of your own. The noise of a row of weight w has the variance :math:`\sigma^2 / w`; the evidence then lacks
+    & Williams 2006, section 2.1.2), as `ridge` with :math:`\lambda = \sigma^2 / a^2`. The prior's mean is 0: subtract
+    one of your own. The noise of a row of weight w has the variance :math:`\sigma^2 / w`; the evidence then lacks
     :math:`\frac{1}{2} \sum \log w_i`.
 
     Parameters
     ----------
-    m : Moments
+    moments : Moments
         Sums over the rows, with targets.
     noise : float or (c,) array, optional
         Standard deviation of the noise, in units of y. None takes what makes the evidence largest.
@@ -165,18 +146,13 @@ def gp(
     lowest : float
         The least noise^2 / amplitude^2 that None may take, 0 or more; none is taken below the rounding of eigenvalues.
 
-    Returns
-    -------
-    GaussianProcess
-        The posterior.
-
     Raises
     ------
     DTypeError, EmptyInputError
-        If m is not of moments, or there are no rows or no targets.
+        If `moments` is something else, or there are no rows or no targets.
     ParameterError, ShapeError
-        If a scale is not positive, or of another shape, or noise^2 / amplitude^2 is below the floor of a ridge; or if
-        lowest is negative.
+        If a scale is not positive, or of another shape, or noise^2 / amplitude^2 is below the floor of a penalty; or
+        if lowest is negative.
 
     Examples
     --------
@@ -186,37 +162,36 @@ def gp(
     >>> x = rng.uniform(-2, 2, (500, 1))
     >>> y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(500)
     >>> phi = ka.random_features(ka.kernels.Gaussian(lengthscale=0.7), dim=1, num_features=64, rng=0)
-    >>> process = ka.solvers.gp(ka.solvers.moments(phi, x, y))
+    >>> process = ka.solvers.gp(ka.solvers.moments(x, phi, y=y))
     >>> bool(abs(process.noise[0] - 0.1) < 0.01)
     True
     """
-    low = checked_lowest(lowest)
-    found = spectrum(m, False)
-    c = len(m.y_sum)
+    low = check_lowest(lowest)
+    spectrum = decompose(moments, False)
+    c = len(moments.y_sum)
     if not c:
         raise EmptyInputError("moments must hold targets; they were made without y")
-    given = [
-        None if each is None else _scale(name, each, c) for name, each in (("noise", noise), ("amplitude", amplitude))
-    ]
-    sigma, a = given
+    sigma = None if noise is None else _check_scale("noise", noise, c)
+    a = None if amplitude is None else _check_scale("amplitude", amplitude, c)
     if sigma is None or a is None:
-        ridges = least(
-            lambda at: -_log_evidence(found, at, _variances(found, at, sigma, a)),
-            max(found.lowest, low),
-            max(found.ceiling, low),
-        )
-        sigma = np.sqrt(np.diagonal(_variances(found, ridges, sigma, a)))
-        a = sigma / np.sqrt(ridges) if a is None else a
-    elif not np.min((sigma / a) ** 2) >= found.floor:
+
+        def cost(penalties: Float64) -> Float64:
+            return -spectrum.log_evidence(penalties, _variances(spectrum, penalties, sigma, a), spectrum.count)
+
+        penalties = minimise_on_grid(cost, max(spectrum.lowest, low), max(spectrum.ceiling, low))
+        sigma = np.sqrt(np.diagonal(_variances(spectrum, penalties, sigma, a)))
+        a = sigma / np.sqrt(penalties) if a is None else a
+    elif not np.min((sigma / a) ** 2) >= spectrum.floor:
         raise ParameterError(
-            f"noise must be {found.floor**0.5:.3g} times the amplitude or more, below which the answer is noise of "
+            f"noise must be {spectrum.floor**0.5:.3g} times the amplitude or more, below which the answer is noise of "
             f"rounding; got noise {shown(noise)} and amplitude {shown(amplitude)}"
         )
-    return GaussianProcess(m.phi, sigma, a, found, m.vector)
+    return GaussianProcess(moments.phi, sigma, a, spectrum, moments.vector)
 
 
-def _scale(name: str, value: float | Array, c: int) -> Float64:
-    scales = numbers(name, value)
+def _check_scale(name: str, value: float | Array, c: int) -> Float64:
+    """Return a scale for each of c targets, (c,)."""
+    scales = as_numbers(name, value)
     if scales.shape not in ((), (c,)):
         raise ShapeError(f"{name} must be one number or one for each of {c} targets; got shape {scales.shape}")
     low, high = SCALES
@@ -225,15 +200,8 @@ def _scale(name: str, value: float | Array, c: int) -> Float64:
     return np.array(np.broadcast_to(scales, (c,)))
 
 
-def _variances(found: Spectrum, ridges: Float64, noise: Float64 | None, amplitude: Float64 | None) -> Float64:
-    """Return the variance of the noise (L, c) that goes with ridges: what is given, or the most likely."""
+def _variances(spectrum: Spectrum, penalties: Float64, noise: Float64 | None, amplitude: Float64 | None) -> Float64:
+    """Return the variance of the noise (L, c) that goes with penalties: what is given, or the most likely."""
     if noise is not None:
-        return np.broadcast_to(noise**2, (len(ridges), len(noise)))
-    return found.quadratic(ridges) / found.count if amplitude is None else ridges[:, None] * amplitude**2
-
-
-def _log_evidence(found: Spectrum, ridges: Float64, variances: Float64) -> Float64:
-    """Return the log density of y ~ N(0, v (I + Phi Phi^T / lambda)), (L, c)."""
-    n, fit = found.count, found.quadratic(ridges) / variances
-    twice: Float64 = -(n * np.log(2 * np.pi * variances) + found.log_determinant(ridges)[:, None] + fit)
-    return twice / 2
+        return np.broadcast_to(noise**2, (len(penalties), len(noise)))
+    return spectrum.quadratic(penalties) / spectrum.count if amplitude is None else penalties[:, None] * amplitude**2

@@ -20,12 +20,12 @@ OF_ONE_KIND = "y must hold numbers, booleans or strings, all of one kind"
 Blocks = Callable[[], Iterator[tuple[Array, NDArray[Any], Float64 | None]]]
 
 
-def labelled(phi: FeatureMap, x: Any, y: Any, weights: Any) -> Blocks:
-    """Return what walks over blocks of rows, labels and weights, which are checked as they come."""
+def walk_labelled(phi: FeatureMap, x: Any, y: Any, weights: Any) -> Blocks:
+    """Return a function that walks over blocks of rows, labels and weights, and checks each as it comes."""
     if hasattr(x, "shape"):
         if y is None:
             raise ParameterError("y must be given: labels (n,); got None")
-        return lambda: iter([_checked(phi, x, y, weights)])
+        return lambda: iter([_check_block(phi, x, y, weights)])
     if y is not None or weights is not None:
         raise ParameterError("y and weights must be in the blocks, (x, y) or (x, y, weights), where x is no array")
     if not callable(x) and (not isinstance(x, Iterable) or iter(x) is x):
@@ -40,12 +40,13 @@ def labelled(phi: FeatureMap, x: Any, y: Any, weights: Any) -> Blocks:
         for block in given:
             if not isinstance(block, tuple) or len(block) not in (2, 3):
                 raise ParameterError(f"a block must be (x, y) or (x, y, weights); got {shown(block)}")
-            yield _checked(phi, *block)
+            yield _check_block(phi, *block)
 
     return walk
 
 
-def _checked(phi: FeatureMap, x: Any, y: Any, weights: Any = None) -> tuple[Array, NDArray[Any], Float64 | None]:
+def _check_block(phi: FeatureMap, x: Any, y: Any, weights: Any = None) -> tuple[Array, NDArray[Any], Float64 | None]:
+    """Return a block with labels and weights on the host."""
     check_map_takes(phi, x)
     labels = np.asarray(y if isinstance(y, (list, tuple)) or y is None else _on_host(y))
     if len(x.shape) != 2 or labels.shape != (x.shape[0],):
@@ -71,14 +72,14 @@ def _on_host(y: Any) -> NDArray[Any]:
     return np.asarray(y.get() if hasattr(y, "get") else y)
 
 
-def classes_of(blocks: Blocks) -> NDArray[Any]:
+def find_classes(blocks: Blocks) -> NDArray[Any]:
     """Return the labels of rows that count, sorted, of which there must be two at least."""
-    found = [_sorted(labels if weights is None else labels[weights > 0]) for _, labels, weights in blocks()]
-    if not found:
+    each = [_unique(labels if weights is None else labels[weights > 0]) for _, labels, weights in blocks()]
+    if not each:
         raise EmptyInputError("blocks must hold rows; there was no block")
-    if len({_kind(labels[0]) for labels in found if len(labels)}) > 1:
+    if len({_kind(labels[0]) for labels in each if len(labels)}) > 1:
         raise DTypeError(OF_ONE_KIND)
-    classes = _sorted(np.concatenate(found))
+    classes = _unique(np.concatenate(each))
     if not len(classes):
         raise ParameterError("weights must not be 0 in all rows")
     if len(classes) < 2:
@@ -87,10 +88,12 @@ def classes_of(blocks: Blocks) -> NDArray[Any]:
 
 
 def _kind(label: Any) -> type:
+    """Return str, bytes, or float for all numbers."""
     return next((kind for kind in (str, bytes) if isinstance(label, kind)), float)
 
 
-def _sorted(labels: NDArray[Any]) -> NDArray[Any]:
+def _unique(labels: NDArray[Any]) -> NDArray[Any]:
+    """Return the labels, sorted, each once."""
     try:
         return np.unique(labels)
     except TypeError as error:

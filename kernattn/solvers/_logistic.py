@@ -11,12 +11,13 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, frozen, like, to_numpy64
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, positive_number
+from kernattn._runtime.deprecated import old_arguments, old_attribute, old_order, old_positions
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.lazy_scipy import special
 from kernattn.features import FeatureMap
-from kernattn.solvers._labels import classes_of, labelled
-from kernattn.solvers._newton import Problem, newton
-from kernattn.solvers._spectrum import in_dtype_of, projections
+from kernattn.solvers._labels import find_classes, walk_labelled
+from kernattn.solvers._newton import LogisticLoss, minimise
+from kernattn.solvers._spectrum import cast_as, project
 
 
 @final
@@ -24,14 +25,16 @@ from kernattn.solvers._spectrum import in_dtype_of, projections
 class Logistic:
     """A fit of logistic regression.
 
+    Its methods take rows x (..., n, d), and `backend` as `moments` does.
+
     Attributes
     ----------
     phi : FeatureMap
         The map.
     classes : (k,) numpy.ndarray
         The labels, sorted, of rows whose weight is not 0.
-    ridge : float
-        The penalty.
+    penalty : float
+        The penalty lambda.
     iterations : int
         Steps that were taken, of the class that took most.
     converged : bool
@@ -40,16 +43,18 @@ class Logistic:
 
     phi: FeatureMap
     classes: NDArray[Any]
-    ridge: float
+    penalty: float
     iterations: int
     converged: bool
     _weights: Float64  # (M, 1) of two classes, or (M, k)
     _intercept: Float64
 
+    ridge = old_attribute("ridge", "penalty")
+
     def __repr__(self) -> str:
         """Return the sizes, and whether it converged."""
         state = "converged" if self.converged else "NOT converged"
-        return f"Logistic({len(self.classes)} classes, ridge={self.ridge:g}, {state}, phi={self.phi!r})"
+        return f"Logistic({len(self.classes)} classes, penalty={self.penalty:g}, {state}, phi={self.phi!r})"
 
     @property
     def weights(self) -> Float64:
@@ -62,38 +67,14 @@ class Logistic:
         return self._intercept[0] if len(self.classes) == 2 else self._intercept
 
     def scores(self, x: Array, *, backend: str | None = None) -> Array:
-        """Return phi(x)^T w + b, (..., n) of two classes, else (..., n, k), in the dtype of x.
-
-        Parameters
-        ----------
-        x : (..., n, d) array
-            Rows.
-        backend : {None, "reference", "cpu", "gpu"}
-            Which implementation makes the features.
-
-        Returns
-        -------
-        array
-            The scores.
-        """
-        values = projections(self.phi, x, self._weights, -self._intercept, backend)
-        values = in_dtype_of(values, x)
+        """Return phi(x)^T w + b, (..., n) of two classes, else (..., n, k), in the dtype of x."""
+        values = cast_as(project(self.phi, x, self._weights, -self._intercept, backend), x)
         return values[..., 0] if len(self.classes) == 2 else values
 
     def predict_proba(self, x: Array, *, backend: str | None = None) -> Array:
         """Return probabilities of the classes, (..., n, k) in the dtype of x.
 
-        Parameters
-        ----------
-        x : (..., n, d) array
-            Rows.
-        backend : {None, "reference", "cpu", "gpu"}
-            Which implementation makes the features.
-
-        Returns
-        -------
-        array
-            The probabilities: of several classes, each by its own fit against all others, divided by their sum.
+        Of several classes, each is that of its own fit against all others, divided by their sum.
         """
         scores = self.scores(x, backend=backend)
         host = to_numpy64(scores)
@@ -103,32 +84,22 @@ class Logistic:
         return like(chances, scores)
 
     def predict(self, x: Array, *, backend: str | None = None) -> NDArray[Any]:
-        """Return the likeliest labels, (..., n), on the host.
-
-        Parameters
-        ----------
-        x : (..., n, d) array
-            Rows.
-        backend : {None, "reference", "cpu", "gpu"}
-            Which implementation makes the features.
-
-        Returns
-        -------
-        numpy.ndarray
-            The labels.
-        """
+        """Return the likeliest labels, (..., n), on the host."""
         host = to_numpy64(self.scores(x, backend=backend))
         best = (host > 0).astype(int) if len(self.classes) == 2 else np.argmax(host, axis=-1)
         labels: NDArray[Any] = self.classes[best]
         return labels
 
 
+@old_order(FeatureMap, 1)
+@old_positions("y")
+@old_arguments(ridge="penalty")
 def logistic(
-    phi: FeatureMap,
     x: Array | Iterable[tuple[Any, ...]] | Callable[[], Iterable[tuple[Any, ...]]],
-    y: Any = None,
+    phi: FeatureMap,
     *,
-    ridge: float,
+    y: Any = None,
+    penalty: float,
     weights: Array | None = None,
     intercept: bool = True,
     tolerance: float = 1e-9,
@@ -145,14 +116,14 @@ def logistic(
 
     Parameters
     ----------
-    phi : FeatureMap
-        The map.
     x : (n, d) array, or blocks
         Rows; or an iterable of blocks (x, y) or (x, y, weights) that can be walked again, as a list can, or a function
         that returns an iterable each time it is called.
+    phi : FeatureMap
+        The map.
     y : (n,) array_like
         Labels: numbers, booleans or strings. Left out where there are blocks.
-    ridge : float
+    penalty : float
         The penalty lambda, positive.
     weights : (n,) array, optional
         Weights of the rows, 0 or more.
@@ -166,11 +137,6 @@ def logistic(
         Show the steps on stderr; None shows them on a terminal only.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation makes the features.
-
-    Returns
-    -------
-    Logistic
-        The fit.
 
     Raises
     ------
@@ -186,21 +152,21 @@ def logistic(
     >>> x = np.random.default_rng(0).uniform(-2, 2, (1000, 2))
     >>> y = np.where(np.sum(x**2, axis=1) < 2, "inside", "outside")
     >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=64, rng=0)
-    >>> fit = ka.solvers.logistic(phi, x, y, ridge=1e-2)
+    >>> fit = ka.solvers.logistic(x, phi, y=y, penalty=1e-2)
     >>> fit.predict(np.array([[0.0, 0.1], [1.5, 1.5]])).tolist()
     ['inside', 'outside']
     """
     instance_of("phi", phi, FeatureMap)
-    ridge, tolerance = positive_number("ridge", ridge), positive_number("tolerance", tolerance)
+    penalty, tolerance = positive_number("penalty", penalty), positive_number("tolerance", tolerance)
     positive_integer("max_iterations", max_iterations)
     boolean("intercept", intercept)
     has_bar("logistic", progress)  # else what it lacks shows after a pass over the blocks
-    blocks = labelled(phi, x, y, weights)
-    classes = classes_of(blocks)
+    blocks = walk_labelled(phi, x, y, weights)
+    classes = find_classes(blocks)
     wanted = classes[1:] if len(classes) == 2 else classes
     with bar("logistic", progress, unit="step") as shown_steps:
-        problem = Problem(phi, blocks, ridge, bool(intercept), backend, shown_steps)
-        fits = [newton(problem, label, tolerance, max_iterations) for label in wanted]
-    found = np.stack([fit.found for fit in fits], axis=1)
+        loss = LogisticLoss(phi, blocks, penalty, bool(intercept), backend, shown_steps)
+        fits = [minimise(loss, label, tolerance, max_iterations) for label in wanted]
+    points = np.stack([fit.point for fit in fits], axis=1)
     steps, converged = max(fit.steps for fit in fits), all(fit.converged for fit in fits)
-    return Logistic(phi, classes, ridge, steps, converged, frozen(found[:-1]), frozen(found[-1]))
+    return Logistic(phi, classes, penalty, steps, converged, frozen(points[:-1]), frozen(points[-1]))

@@ -10,6 +10,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64, frozen
 from kernattn._runtime.checks import check_room, instance_of, positive_integer, whole_number
+from kernattn._runtime.deprecated import old_positions
 from kernattn.errors import ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
 
@@ -19,7 +20,7 @@ from kernattn.features import FeatureMap
 class Moments:
     r"""Sums over rows, :math:`G = \sum_i w_i \phi(x_i) \phi(x_i)^T` and those beside it, with which solvers work.
 
-    They are values in float64 on the host: sums of disjoint rows add up, in any order, by ``a + b`` or `merge`.
+    They are values in float64 on the host: sums of disjoint rows add up, in any order, by ``a + b``.
 
     Attributes
     ----------
@@ -69,12 +70,14 @@ class Moments:
         return self.phi.fingerprint
 
     def __add__(self, other: Moments) -> Moments:
-        """Return the moments of the rows of both."""
-        return merge(self, other)
+        """Return the moments of the rows of both, which must be of one map and of as many targets."""
+        instance_of("the other side of +", other, Moments)
+        return _add(self, other, np.add)
 
 
-def initial_moments(phi: FeatureMap, targets: int | None = None, *, dim: int | None = None) -> Moments:
-    """Return the moments of no rows, every sum 0: what `merge` may begin with.
+@old_positions("targets")
+def initial_moments(phi: FeatureMap, *, targets: int | None = None, dim: int | None = None) -> Moments:
+    """Return the moments of no rows, every sum 0, to which others are added.
 
     Parameters
     ----------
@@ -114,48 +117,18 @@ def initial_moments(phi: FeatureMap, targets: int | None = None, *, dim: int | N
     return Moments(phi, 0, 0.0, False, s, gram, cross, y_sum, y_gram, targets == 0, "float64")
 
 
-def merge(a: Moments, b: Moments) -> Moments:
-    """Return the moments of the rows of both, sum by sum: a + b.
-
-    Parameters
-    ----------
-    a, b : Moments
-        Of one map and of as many targets.
-
-    Returns
-    -------
-    Moments
-        The sums.
-
-    Raises
-    ------
-    StateMismatchError
-        If they are of different draws of the map, or of different targets.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import kernattn as ka
-    >>> one = ka.solvers.moments(ka.features.elu1(), np.ones((5, 2)))
-    >>> ka.solvers.merge(one, one).n
-    10
-    """
-    for name, each in (("a", a), ("b", b)):
-        instance_of(name, each, Moments)
-    return _added(a, b, np.add)
-
-
 def add_to(total: Moments, part: Moments) -> Moments:
     """Return the moments of both in the arrays of `total`, which the caller made and nobody else holds."""
 
-    def add(held: Float64, more: Float64) -> Float64:
+    def write(held: Float64, more: Float64) -> Float64:
         held.setflags(write=True)
         return np.add(held, more, out=held)
 
-    return _added(total, part, add)
+    return _add(total, part, write)
 
 
-def _added(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> Moments:
+def _add(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> Moments:
+    """Return the moments of both, whose sums `add` makes of two."""
     if a.fingerprint != b.fingerprint or a.s.shape != b.s.shape:
         raise StateMismatchError(f"moments must be of one draw of the map; got {a!r} and {b!r}")
     if (a.cross.shape, a.vector) != (b.cross.shape, b.vector):
@@ -168,4 +141,5 @@ def _added(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -
 
 
 def _targets(m: Moments) -> str:
+    """Return the shape of the targets in words."""
     return "y (n,)" if m.vector else f"y (n, {len(m.y_sum)})" if len(m.y_sum) else "no y"

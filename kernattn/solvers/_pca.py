@@ -9,10 +9,11 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, frozen
 from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.solvers._moments import Moments
-from kernattn.solvers._spectrum import Spectrum, in_dtype_of, projections, spectrum
+from kernattn.solvers._spectrum import Spectrum, cast_as, decompose, project
 
 
 @final
@@ -45,44 +46,26 @@ class Components:
 
     def __repr__(self) -> str:
         """Return the number of directions and the map."""
-        return f"Components(k={len(self.variances)}, explained={self.explained.sum():.3f}, phi={self.phi!r})"
+        return f"Components({len(self.variances)} directions, explained={self.explained.sum():.3f}, phi={self.phi!r})"
 
     def transform(self, x: Array, *, backend: str | None = None) -> Array:
-        """Return the coordinates (phi(x) - mean)^T directions scales, (..., n, k) in the dtype of x.
-
-        Parameters
-        ----------
-        x : (..., n, d) array
-            Rows.
-        backend : {None, "reference", "cpu", "gpu"}
-            Which implementation makes the features.
-
-        Returns
-        -------
-        array
-            The coordinates.
-        """
+        """Return the coordinates (phi(x) - mean)^T directions scales of rows, (..., n, k) in the dtype of x."""
         matrix = self.directions * self.scales
-        values = projections(self.phi, x, matrix, self.mean @ matrix, backend)
-        return in_dtype_of(values, x)
+        return cast_as(project(self.phi, x, matrix, self.mean @ matrix, backend), x)
 
 
-def pca(m: Moments, k: int) -> Components:
-    r"""Return k principal components, eigenvectors of :math:`\sum_i w_i (\phi_i - \bar\phi)(\phi_i - \bar\phi)^T`.
+@old_arguments(m="moments", k="num_components")
+def pca(moments: Moments, num_components: int) -> Components:
+    r"""Return principal components, eigenvectors of :math:`\sum_i w_i (\phi_i - \bar\phi)(\phi_i - \bar\phi)^T`.
 
     This is kernel PCA (Schoelkopf, Smola & Mueller 1998) of the map's kernel, in O(M^3) whatever the number of rows.
 
     Parameters
     ----------
-    m : Moments
+    moments : Moments
         Sums over the rows.
-    k : int
+    num_components : int
         Number of components, up to M.
-
-    Returns
-    -------
-    Components
-        The directions.
 
     Raises
     ------
@@ -95,29 +78,25 @@ def pca(m: Moments, k: int) -> Components:
     >>> import kernattn as ka
     >>> x = np.random.default_rng(0).standard_normal((1000, 3))
     >>> phi = ka.random_features(ka.kernels.Gaussian(2.0), dim=3, num_features=64, rng=0)
-    >>> ka.solvers.pca(ka.solvers.moments(phi, x), 2).transform(x).shape
+    >>> ka.solvers.pca(ka.solvers.moments(x, phi), 2).transform(x).shape
     (1000, 2)
     """
-    found = spectrum(m, True)
-    if positive_integer("k", k) > len(found.values):
-        raise ParameterError(f"k must be {len(found.values)} at most, the number of features; got {k}")
-    return _components(m, found, k, np.ones(k))
+    spectrum, k = decompose(moments, True), positive_integer("num_components", num_components)
+    if k > len(spectrum.values):
+        raise ParameterError(f"num_components must be {len(spectrum.values)} at most, the number of features; got {k}")
+    return _make_components(moments, spectrum, np.ones(k))
 
 
-def whiten(m: Moments, k: int | None = None) -> Components:
+@old_arguments(m="moments", k="num_components")
+def whiten(moments: Moments, num_components: int | None = None) -> Components:
     """Return components whose coordinates have variance 1 and covariance 0 over the rows: (phi - mean)^T U s^(-1/2).
 
     Parameters
     ----------
-    m : Moments
+    moments : Moments
         Sums over the rows.
-    k : int, optional
+    num_components : int, optional
         Number of components. None takes all whose variance is above rounding: 4 M epsilons of the largest.
-
-    Returns
-    -------
-    Components
-        The directions.
 
     Raises
     ------
@@ -130,21 +109,22 @@ def whiten(m: Moments, k: int | None = None) -> Components:
     >>> import kernattn as ka
     >>> x = np.random.default_rng(0).standard_normal((1000, 3))
     >>> phi = ka.random_features(ka.kernels.Gaussian(2.0), dim=3, num_features=64, rng=0)
-    >>> white = ka.solvers.whiten(ka.solvers.moments(phi, x), 5).transform(x)
+    >>> white = ka.solvers.whiten(ka.solvers.moments(x, phi), 5).transform(x)
     >>> np.allclose(white.T @ white / 1000, np.eye(5))
     True
     """
-    found = spectrum(m, True)
-    rank = int(np.sum(found.values > found.lowest))
-    k = rank if k is None else positive_integer("k", k)
+    spectrum = decompose(moments, True)
+    rank = int(np.sum(spectrum.values > spectrum.lowest))
+    k = rank if num_components is None else positive_integer("num_components", num_components)
     if k > rank or not rank:
-        raise ParameterError(f"k must be {rank} at most, the number of variances above rounding; got {k}")
-    return _components(m, found, k, (found.values[:k] / m.weight) ** -0.5)
+        raise ParameterError(f"num_components must be {rank} at most, the number of variances above rounding; got {k}")
+    return _make_components(moments, spectrum, (spectrum.values[:k] / moments.weight) ** -0.5)
 
 
-def _components(m: Moments, found: Spectrum, k: int, scales: Float64) -> Components:
-    vectors = found.basis.vectors(k)
+def _make_components(moments: Moments, spectrum: Spectrum, scales: Float64) -> Components:
+    """Return as many leading components as there are scales."""
+    vectors, values = spectrum.basis.vectors(len(scales)), spectrum.values[: len(scales)]
     tops = np.take_along_axis(vectors, np.argmax(np.abs(vectors), axis=0)[None], axis=0)
-    shares = found.values[:k] / np.sum(found.values)
-    arrays = (found.mean, vectors * np.sign(tops), found.values[:k] / m.weight, shares, scales)
-    return Components(m.phi, *map(frozen, arrays))
+    shares = values / np.sum(spectrum.values)
+    arrays = (spectrum.mean, vectors * np.sign(tops), values / moments.weight, shares, scales)
+    return Components(moments.phi, *map(frozen, arrays))

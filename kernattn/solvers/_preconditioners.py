@@ -1,4 +1,4 @@
-"""What conjugate gradients are preconditioned by: inverses of sums over rows, plus a ridge."""
+"""Preconditioners of conjugate gradients: inverses of sums over rows, plus a penalty."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from kernattn.solvers._conjugate_gradients import Operator
 
 
 def _least(phi: Nystrom) -> float:
-    """Return the part of the largest eigenvalue below which the map takes none, in float64."""
+    """Return the part of the largest eigenvalue below which the map takes none."""
     return max(phi.cutoff, 10 * float(np.finfo(float).eps))
 
 
-def inverse_root(phi: Nystrom) -> Float64:
+def invert_root(phi: Nystrom) -> Float64:
     """Return the inverse root of the landmarks' matrix, as the map takes it in float64: features times it are k."""
     values = phi.eigenvalues
     kept = values > _least(phi) * values[-1]
@@ -27,15 +27,15 @@ def inverse_root(phi: Nystrom) -> Float64:
     return vectors @ phi.eigenvectors[:, kept].T
 
 
-def inverse_of(gram: Float64, ridge: float, rounding: float) -> Operator:
+def invert(gram: Float64, penalty: float, rounding: float) -> Operator:
     """Return the product with the inverse of G + lambda."""
-    if not ridge > rounding:
-        raise ParameterError(f"ridge must be above the rounding of the sums over rows, {rounding:.3g}; got {ridge:g}")
-    factor = cho_factor(gram + ridge * np.eye(len(gram)), lower=True, check_finite=False)
+    if not penalty > rounding:
+        raise ParameterError(f"penalty must be above the rounding of sums over rows, {rounding:.3g}; got {penalty:g}")
+    factor = cho_factor(gram + penalty * np.eye(len(gram)), lower=True, check_finite=False)
     return lambda r: cho_solve(factor, r, check_finite=False)
 
 
-def sums_of_kernel(kernel: Kernel, rows: Float64, landmarks: Float64, targets: Float64) -> tuple[Float64, Float64]:
+def sum_kernel(kernel: Kernel, rows: Float64, landmarks: Float64, targets: Float64) -> tuple[Float64, Float64]:
     """Return K_nL^T K_nL and K_nL^T y."""
     gram, cross = np.zeros((len(landmarks),) * 2), np.zeros((len(landmarks), targets.shape[1]))
     for here in strips(len(rows)):
@@ -46,7 +46,7 @@ def sums_of_kernel(kernel: Kernel, rows: Float64, landmarks: Float64, targets: F
     return gram, cross
 
 
-def inverse_on_landmarks(phi: Nystrom, sums: Float64, ridge: float) -> Operator | None:
+def invert_on_landmarks(phi: Nystrom, sums: Float64, penalty: float) -> Operator | None:
     """Return the product with the inverse of K_LL^(-1/2) S K_LL^(-1/2) + lambda.
 
     None, where eigenvalues of K_LL are so small that they make more than lambda of the rounding of S.
@@ -54,15 +54,15 @@ def inverse_on_landmarks(phi: Nystrom, sums: Float64, ridge: float) -> Operator 
     values = phi.eigenvalues
     rounding = 4 * float(np.finfo(float).eps * np.linalg.norm(sums))
     kept = values > _least(phi) * values[-1]
-    if np.min(values, where=kept, initial=np.inf) * ridge < rounding:
+    if np.min(values, where=kept, initial=np.inf) * penalty < rounding:
         return None
     inner = phi.eigenvectors[:, kept]
     turned = inner * values[kept] ** -0.5
-    inverse = inverse_of(turned.T @ sums @ turned, ridge, rounding / values[-1])
+    inverse = invert(turned.T @ sums @ turned, penalty, rounding / values[-1])
 
-    def solved(r: Float64) -> Float64:
+    def solve(r: Float64) -> Float64:
         inside = inner.T @ r
-        found: Float64 = inner @ (inverse(inside) - inside / ridge) + r / ridge
-        return found
+        solution: Float64 = inner @ (inverse(inside) - inside / penalty) + r / penalty
+        return solution
 
-    return solved
+    return solve

@@ -14,11 +14,11 @@ FAR = 3000.0  # largest weights, beyond which exp(-q / 4) 2^(k / 2), a bound of 
 STEPS = 200  # halvings at most of where the saddlepoint may be
 
 
-def tail(value: float, weights: Float64) -> float:
+def upper_tail(value: float, weights: Float64) -> float:
     r"""Return :math:`P(\sum_i \lambda_i z_i^2 > q)` of independent standard normals, weights (k,) above 0.
 
-    Lugannani and Rice's (1980) saddlepoint formula, as Kuonen (1999) takes it: right to a tenth of itself, far out as
-    well.
+    Lugannani and Rice's (1980) saddlepoint formula, as Kuonen (1999) takes it, is right to a tenth of the tail, far
+    out as well.
     """
     if not value > 0:
         return 1.0

@@ -9,16 +9,17 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import instance_of
+from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import EmptyInputError, ParameterError, StateMismatchError
 from kernattn.solvers._check import check_varies
 from kernattn.solvers._moments import Moments
-from kernattn.solvers._quadratic import tail
+from kernattn.solvers._quadratic import upper_tail
 
 ROUNDING = 1e-12  # of the largest eigenvalue: the others are none
 
 
 class SampleTest(NamedTuple):
-    """What a test found.
+    """The outcome of a test.
 
     Attributes
     ----------
@@ -32,7 +33,8 @@ class SampleTest(NamedTuple):
     p_value: float
 
 
-def mmd(mx: Moments, my: Moments) -> SampleTest:
+@old_arguments(mx="a", my="b")
+def mmd(a: Moments, b: Moments) -> SampleTest:
     r"""Test whether two samples are of one law, by :math:`MMD^2 = |E \phi(X) - E \phi(Y)|^2` (Gretton et al. 2012).
 
     The statistic is the unbiased estimate for the map's kernel. Where the laws are equal, the difference of the means
@@ -44,13 +46,8 @@ def mmd(mx: Moments, my: Moments) -> SampleTest:
 
     Parameters
     ----------
-    mx, my : Moments
+    a, b : Moments
         Of the two samples, by one map, without weights. Targets play no part.
-
-    Returns
-    -------
-    SampleTest
-        The statistic and its p-value.
 
     Raises
     ------
@@ -66,27 +63,28 @@ def mmd(mx: Moments, my: Moments) -> SampleTest:
     >>> rng = np.random.default_rng(0)
     >>> x, y = rng.standard_normal((500, 2)), 1.3 * rng.standard_normal((500, 2))
     >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=64, rng=0)
-    >>> bool(ka.solvers.mmd(ka.solvers.moments(phi, x), ka.solvers.moments(phi, y)).p_value < 1e-4)
+    >>> bool(ka.solvers.mmd(ka.solvers.moments(x, phi), ka.solvers.moments(y, phi)).p_value < 1e-4)
     True
     """
-    for name, m in (("mx", mx), ("my", my)):
+    for name, m in (("a", a), ("b", b)):
         _check_sample(name, m)
-    if mx.fingerprint != my.fingerprint or mx.s.shape != my.s.shape:
-        raise StateMismatchError(f"moments must be of one draw of the map; got {mx!r} and {my!r}")
-    n, total = mx.n + my.n, mx.s + my.s
-    pooled = _covariance(mx.gram + my.gram, total, n)
-    products = "float32" if "float32" in (mx.products, my.products) else "float64"
-    weights = _eigenvalues(pooled, "features", np.diagonal(mx.gram + my.gram) / n, products)
-    difference = mx.s / mx.n - my.s / my.n
+    if a.fingerprint != b.fingerprint or a.s.shape != b.s.shape:
+        raise StateMismatchError(f"moments must be of one draw of the map; got {a!r} and {b!r}")
+    n, total = a.n + b.n, a.s + b.s
+    pooled = _covariance(a.gram + b.gram, total, n)
+    products = "float32" if "float32" in (a.products, b.products) else "float64"
+    weights = _eigenvalues(pooled, "features", np.diagonal(a.gram + b.gram) / n, products)
+    difference = a.s / a.n - b.s / b.n
     square = float(difference @ difference)
-    noise = sum(float(np.trace(_covariance(m.gram, m.s, m.n))) / m.n for m in (mx, my))
-    return SampleTest(square - noise, _tail(square / (1 / mx.n + 1 / my.n), weights, _share(weights, n)))
+    noise = sum(float(np.trace(_covariance(m.gram, m.s, m.n))) / m.n for m in (a, b))
+    return SampleTest(square - noise, _shrunk_tail(square / (1 / a.n + 1 / b.n), weights, _law_share(weights, n)))
 
 
-def hsic(m: Moments) -> SampleTest:
+@old_arguments(m="moments")
+def hsic(moments: Moments) -> SampleTest:
     r"""Test whether two variables are independent, by :math:`HSIC = |Cov(\phi(X), \psi(Z))|_F^2` (Gretton et al. 2005).
 
-    Moments of features of one variable with features of the other as targets, ``moments(phi, x, psi(z))``, hold the
+    Moments of features of one variable with features of the other as targets, ``moments(x, phi, y=psi(z))``, hold the
     covariance. The statistic is its square less what that is on average over permutations. Where the variables are
     independent, (n - 1) times the square is a sum of squares weighted by the products of the eigenvalues of both
     covariances (Zhang et al. 2011): the p-value is the tail of that, with the variance as in `mmd`. Rare values
@@ -94,18 +92,13 @@ def hsic(m: Moments) -> SampleTest:
 
     Parameters
     ----------
-    m : Moments
+    moments : Moments
         Of features phi(x), with psi(z) as targets, without weights.
-
-    Returns
-    -------
-    SampleTest
-        The statistic and its p-value.
 
     Raises
     ------
     DTypeError, EmptyInputError, ParameterError
-        If m does not fit, there are no targets, fewer than two rows, or features that are the same in all of them.
+        If an argument does not fit, there are no targets, fewer than two rows, or features the same in all of them.
 
     Examples
     --------
@@ -115,10 +108,11 @@ def hsic(m: Moments) -> SampleTest:
     >>> x = rng.standard_normal((500, 1))
     >>> z = x**2 + rng.standard_normal((500, 1))
     >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=1, num_features=32, rng=0)
-    >>> bool(ka.solvers.hsic(ka.solvers.moments(phi, x, phi(z))).p_value < 1e-4)
+    >>> bool(ka.solvers.hsic(ka.solvers.moments(x, phi, y=phi(z))).p_value < 1e-4)
     True
     """
-    _check_sample("m", m)
+    _check_sample("moments", moments)
+    m = moments
     if not len(m.y_sum):
         raise EmptyInputError("moments must hold features of the other variable as targets; they were made without y")
     left, right = _covariance(m.gram, m.s, m.n), _covariance(m.y_gram, m.y_sum, m.n)
@@ -126,27 +120,28 @@ def hsic(m: Moments) -> SampleTest:
     of_left = _eigenvalues(left, "features", np.diagonal(m.gram) / m.n, m.products)
     of_right = _eigenvalues(right, "targets", np.diagonal(m.y_gram) / m.n, m.products)
     weights = np.outer(of_left, of_right).ravel()
-    share = _share(of_left, m.n) * _share(of_right, m.n)
+    share = _law_share(of_left, m.n) * _law_share(of_right, m.n)
     square = float(np.sum(across**2))
     mean = float(np.trace(left) * np.trace(right)) / (m.n - 1)
-    return SampleTest(square - mean, _tail((m.n - 1) * square, weights, share))
+    return SampleTest(square - mean, _shrunk_tail((m.n - 1) * square, weights, share))
 
 
-def _share(weights: Float64, n: int) -> float:
+def _law_share(weights: Float64, n: int) -> float:
     """Return how much of the sum of squared eigenvalues is the law's, where (tr C)^2 / (n - 1) is the sample's own."""
     shares = weights / np.sum(weights)
     return max(1 - 1 / ((n - 1) * float(np.sum(shares**2))), 0.0)
 
 
-def _tail(value: float, weights: Float64, share: float) -> float:
+def _shrunk_tail(value: float, weights: Float64, share: float) -> float:
     """Return the tail of the weighted sum of squares, with that share of its variance."""
     if not share > ROUNDING:  # features of all rows are orthogonal: no permutation changes the statistic
         return 1.0
     mean = float(np.sum(weights))
-    return tail(mean + (value - mean) / sqrt(share), weights)
+    return upper_tail(mean + (value - mean) / sqrt(share), weights)
 
 
 def _check_sample(name: str, m: Moments) -> None:
+    """Raise unless the moments are of 2 rows at least, without weights."""
     instance_of(name, m, Moments)
     if m.n < 2:
         raise EmptyInputError(f"{name} must hold 2 rows at least; got {m.n}")
@@ -155,11 +150,12 @@ def _check_sample(name: str, m: Moments) -> None:
 
 
 def _covariance(gram: Float64, s: Float64, n: int) -> Float64:
+    """Return the unbiased covariance (M, M) of n rows, by their sums."""
     return (gram - np.outer(s, s / n)) / (n - 1)
 
 
 def _eigenvalues(covariance: Float64, name: str, squares: Float64, products: str) -> Float64:
-    """Return those above rounding, which is that of the mean squares that the covariance was taken from."""
+    """Return the eigenvalues above rounding, which is that of the mean squares that the covariance was taken from."""
     values = np.linalg.eigvalsh(covariance)
     check_varies(name, float(values[-1]), squares, products)
     kept: Float64 = values[values > ROUNDING * values[-1]].astype(np.float64, copy=False)

@@ -9,13 +9,14 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace, to_numpy64, widest
 from kernattn._runtime.checks import instance_of, positive_integer
+from kernattn._runtime.deprecated import old_arguments, old_order
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.features._nystrom.landmarks import kmeans
 from kernattn.solvers._check import strips
-from kernattn.solvers._spectrum import BLOCK, ROUNDING, in_dtype_of, projections
-from kernattn.solvers._sums import checked_rows, moments
+from kernattn.solvers._spectrum import BLOCK, ROUNDING, cast_as, project
+from kernattn.solvers._sums import check_rows, moments
 
 STARTS = 10  # of k-means, of which the best is taken
 
@@ -24,6 +25,8 @@ STARTS = 10  # of k-means, of which the best is taken
 @dataclass(frozen=True, eq=False, repr=False)
 class SpectralClusters:
     """Clusters of rows, and where new rows belong.
+
+    Its methods take rows x (..., n, d), and `backend` as `moments` does.
 
     Attributes
     ----------
@@ -48,49 +51,33 @@ class SpectralClusters:
 
     def __repr__(self) -> str:
         """Return the number of clusters and the map."""
-        return f"SpectralClusters(k={len(self.centres)}, phi={self.phi!r})"
+        return f"SpectralClusters({len(self.centres)} clusters, phi={self.phi!r})"
 
     def transform(self, x: Array, *, backend: str | None = None) -> Array:
         """Return rows of the leading eigenvectors, extended to x and scaled to length 1, (..., n, k) in the dtype of x.
 
-        Parameters
-        ----------
-        x : (..., n, d) array
-            Rows.
-        backend : {None, "reference", "cpu", "gpu"}
-            Which implementation makes the features.
-
-        Returns
-        -------
-        array
-            The rows; 0 where features are 0 along all eigenvectors.
+        Rows whose features are 0 along all eigenvectors stay 0.
         """
-        values = projections(self.phi, x, self.directions, np.zeros(len(self.centres)), backend)
-        return in_dtype_of(_unit(values), x)
+        return cast_as(self._embed(x, backend), x)
 
     def predict(self, x: Array, *, backend: str | None = None) -> Array:
         """Return the clusters of rows by Nystrom's extension of the eigenvectors, (..., n), integers.
 
-        Parameters
-        ----------
-        x : (..., n, d) array
-            Rows.
-        backend : {None, "reference", "cpu", "gpu"}
-            Which implementation makes the features.
-
-        Returns
-        -------
-        array
-            The clusters; those of the rows that were clustered are `labels`.
+        Those of the rows that were clustered are `labels`.
         """
-        values = projections(self.phi, x, self.directions, np.zeros(len(self.centres)), backend)
-        return namespace(x=x).argmax(_nearness(_unit(values), self.centres), axis=-1)
+        return namespace(x=x).argmax(_score_centres(self._embed(x, backend), self.centres), axis=-1)
+
+    def _embed(self, x: Array, backend: str | None) -> Array:
+        """Return rows of the eigenvectors, of length 1, in the widest dtype."""
+        return _normalise_rows(project(self.phi, x, self.directions, np.zeros(len(self.centres)), backend))
 
 
+@old_order(FeatureMap, 1)
+@old_arguments(k="num_clusters")
 def spectral_clustering(
-    phi: FeatureMap, x: Array, k: int, *, rng: RNG = None, backend: str | None = None
+    x: Array, phi: FeatureMap, num_clusters: int, *, rng: RNG = None, backend: str | None = None
 ) -> SpectralClusters:
-    r"""Return k clusters by the leading eigenvectors of :math:`D^{-1/2} \Phi \Phi^T D^{-1/2}`, of degrees D.
+    r"""Return clusters of rows by the k leading eigenvectors of :math:`D^{-1/2} \Phi \Phi^T D^{-1/2}`, of degrees D.
 
     Ng, Jordan & Weiss (2002), with the affinity :math:`\phi(x_i)^T \phi(x_j)`, that of a row with itself included.
     Degrees are :math:`\Phi \sum_j \phi(x_j)`, the eigenvectors :math:`u = D^{-1/2} \Phi v` follow from
@@ -99,21 +86,16 @@ def spectral_clustering(
 
     Parameters
     ----------
-    phi : FeatureMap
-        The map. Affinities may be negative, degrees may not: Nystrom features and positive ones serve best.
     x : (n, d) array
         Rows.
-    k : int
-        Number of clusters.
+    phi : FeatureMap
+        The map. Affinities may be negative, degrees may not: Nystrom features and positive ones serve best.
+    num_clusters : int
+        Number k of clusters.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         The ten starts of k-means, of which the best is taken.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation makes the features; None chooses the fastest for these arrays.
-
-    Returns
-    -------
-    SpectralClusters
-        The clusters.
 
     Raises
     ------
@@ -131,38 +113,39 @@ def spectral_clustering(
     >>> ring = np.arange(1000) % 2
     >>> x = (1 + 2 * ring)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
     >>> phi = ka.features.nystrom(ka.kernels.Gaussian(0.3), x, 100, rng=0)
-    >>> found = ka.solvers.spectral_clustering(phi, x, 2, rng=0)
-    >>> bool(np.all((found.labels == found.labels[0]) == (ring == ring[0])))
+    >>> clusters = ka.solvers.spectral_clustering(x, phi, 2, rng=0)
+    >>> bool(np.all((clusters.labels == clusters.labels[0]) == (ring == ring[0])))
     True
     """
     instance_of("phi", phi, FeatureMap)
-    positive_integer("k", k)
-    checked_rows(phi, x, None, None, "float64", backend)
-    degrees = _degrees(phi, x, backend)
+    k = positive_integer("num_clusters", num_clusters)
+    check_rows(phi, x, None, None, "float64", backend)
+    degrees = _sum_affinities(phi, x, backend)
     xp = namespace(x=x)
     weights = constant(xp, 1 / degrees, widest(xp, x), x)
-    values, vectors = np.linalg.eigh(moments(phi, x, weights=weights, backend=backend).gram)
+    values, vectors = np.linalg.eigh(moments(x, phi, weights=weights, backend=backend).gram)
     values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
     rank = int(np.sum(values > ROUNDING * len(values) * np.finfo(np.float64).eps * values[0]))
     if k > rank:
-        raise ParameterError(f"k must be {rank} at most, the number of eigenvalues above rounding; got {k}")
+        raise ParameterError(f"num_clusters must be {rank} at most, the number of eigenvalues above rounding; got {k}")
     directions = vectors[:, :k] / np.sqrt(values[:k])
-    rows = to_numpy64(_unit(projections(phi, x, directions, np.zeros(k), backend)))
+    rows = to_numpy64(_normalise_rows(project(phi, x, directions, np.zeros(k), backend)))
     source = generator(rng)
     centres = max(
-        (kmeans(rows, k, source) for _ in range(STARTS)), key=lambda each: np.sum(np.max(_nearness(rows, each), axis=1))
+        (kmeans(rows, k, source) for _ in range(STARTS)),
+        key=lambda each: np.sum(np.max(_score_centres(rows, each), axis=1)),
     )
-    labels = np.argmax(_nearness(rows, centres), axis=1)
+    labels = np.argmax(_score_centres(rows, centres), axis=1)
     return SpectralClusters(phi, labels, *map(frozen, (values, directions, centres)))
 
 
-def _degrees(phi: FeatureMap, x: Array, backend: str | None) -> Float64:
+def _sum_affinities(phi: FeatureMap, x: Array, backend: str | None) -> Float64:
     """Return the sums of affinities of rows, which must be positive."""
     n, m = x.shape[0], phi.num_features_of(x.shape[1])
     total = np.zeros(m)
     for here in strips(n, BLOCK // m):
         total += to_numpy64(phi(x[here, ...], backend=backend)).sum(axis=0)
-    degrees = to_numpy64(projections(phi, x, total[:, None], np.zeros(1), backend))[:, 0]
+    degrees = to_numpy64(project(phi, x, total[:, None], np.zeros(1), backend))[:, 0]
     if len(bad := np.flatnonzero(~(degrees > 0))):
         raise ParameterError(
             f"degrees phi(x_i)^T sum_j phi(x_j) must be positive; that of row {bad[0]} is {degrees[bad[0]]:.3g}, as of "
@@ -171,14 +154,14 @@ def _degrees(phi: FeatureMap, x: Array, backend: str | None) -> Float64:
     return degrees
 
 
-def _unit(values: Array) -> Array:
+def _normalise_rows(values: Array) -> Array:
     """Return rows of length 1; those of 0 stay."""
     xp = namespace(values=values)
     length = xp.sqrt(xp.sum(values**2, axis=-1, keepdims=True))
     return values / xp.where(length > 0, length, xp.ones_like(length))
 
 
-def _nearness(rows: Array, centres: Float64) -> Array:
+def _score_centres(rows: Array, centres: Float64) -> Array:
     """Return r^T c - |c|^2 / 2 of rows and centres, (..., n, k): the largest is that of the nearest centre."""
     xp = namespace(rows=rows)
     right, less = (constant(xp, a, rows.dtype, rows) for a in (centres.T, np.sum(centres**2, axis=1) / 2))

@@ -1,4 +1,4 @@
-r"""Least squares in the eigenvectors of G, where every ridge costs O(M): :math:`G = U \mathrm{diag}(s) U^T`.
+r"""Least squares in the eigenvectors of G, where every penalty costs O(M): :math:`G = U \mathrm{diag}(s) U^T`.
 
 G is brought to three diagonals, :math:`G = Q T Q^T`, whose eigenvectors S cost O(M^2): all that a fit asks for is
 products with Q and S. :math:`U = Q S` is another half of the work, and is made when rows ask for it.
@@ -17,14 +17,14 @@ from kernattn._runtime.checks import finite_number, instance_of, shown
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import check_map_takes, check_varies, numbers, strips
+from kernattn.solvers._check import as_numbers, check_map_takes, check_varies, strips
 from kernattn.solvers._eigenbasis import Eigenbasis, eigenbasis
 from kernattn.solvers._moments import Moments
 
-ROUNDING = 4.0  # times the epsilon of the products and the largest eigenvalue: a ridge below that means nothing
+ROUNDING = 4.0  # times the epsilon of the products and the largest eigenvalue: a penalty below that means nothing
 BLOCK = 1 << 22  # features that are held at once
 LEAST = 1e-290  # a sum of squares that stands for 0: it is divided, and divided by
-HIGHEST = 1e3  # times the largest eigenvalue: the largest ridge that is looked at
+HIGHEST = 1e3  # times the largest eigenvalue: the largest penalty that is looked at
 
 
 @dataclass(frozen=True, eq=False)
@@ -40,7 +40,7 @@ class Spectrum:
     mean: Float64  # (M,), of features, or 0
     y_mean: Float64  # (c,)
     floor: float
-    lowest: float  # the least ridge that is looked at: what rounding makes of eigenvalues of 0 is well below
+    lowest: float  # the least penalty that is looked at: what rounding makes of eigenvalues of 0 is well below
 
     @lazy
     def vectors(self) -> Float64:
@@ -52,50 +52,56 @@ class Spectrum:
         """n, less one where means were taken off."""
         return self.count - (self.share > 0)
 
-    def dimensions(self, ridges: Float64) -> Float64:
+    def dimensions(self, penalties: Float64) -> Float64:
         """Return the effective dimensions (L,): the sum of s / (s + lambda)."""
-        found: Float64 = np.sum(self.values / (self.values + ridges[:, None]), axis=1)
-        return found
+        sums: Float64 = np.sum(self.values / (self.values + penalties[:, None]), axis=1)
+        return sums
 
-    def quadratic(self, ridges: Float64) -> Float64:
+    def quadratic(self, penalties: Float64) -> Float64:
         r"""Return :math:`y^T (I + \Phi \Phi^T / \lambda)^{-1} y` (L, c), the least of the penalised sums of squares."""
-        return self._held(1 / (self.values + ridges[:, None]))
+        return self._take_off(1 / (self.values + penalties[:, None]))
 
-    def residual(self, ridges: Float64) -> Float64:
+    def residual(self, penalties: Float64) -> Float64:
         """Return the sums of squared residuals (L, c)."""
-        at = ridges[:, None]
+        at = penalties[:, None]
         shrunk = 1 / (self.values + at)
-        return self._held(shrunk + at * shrunk * shrunk)
+        return self._take_off(shrunk + at * shrunk * shrunk)
 
-    def _held(self, parts: Float64) -> Float64:
+    def _take_off(self, parts: Float64) -> Float64:
         """Return y^T y less parts (L, M) of the squared coordinates, which rounding must not make 0 or less."""
         unit = np.ldexp(1.0, np.frexp(self.values[0])[1] // 2)  # squares may be beyond float64
         sums = self.energy - (parts * unit**2) @ (self.coordinates / unit) ** 2
-        held: Float64 = np.maximum(sums, np.maximum(np.finfo(float).eps * self.energy, LEAST))
-        return held
+        left: Float64 = np.maximum(sums, np.maximum(np.finfo(float).eps * self.energy, LEAST))
+        return left
 
-    def log_determinant(self, ridges: Float64) -> Float64:
+    def log_determinant(self, penalties: Float64) -> Float64:
         r"""Return :math:`\log|I + \Phi \Phi^T / \lambda|` (L,)."""
-        found: Float64 = np.sum(np.log1p(self.values / ridges[:, None]), axis=1)
-        return found
+        sums: Float64 = np.sum(np.log1p(self.values / penalties[:, None]), axis=1)
+        return sums
 
-    def weights(self, ridges: Float64) -> Float64:
-        """Return w (M, c), a ridge for each target."""
-        return self.basis.combined(self.coordinates / (self.values[:, None] + ridges))
+    def log_evidence(self, penalties: Float64, variances: Float64, n: int) -> Float64:
+        r"""Return the log density of n targets :math:`N(0, v (I + \Phi \Phi^T / \lambda))` at variances v, (L, c)."""
+        fit = self.quadratic(penalties) / variances
+        twice: Float64 = -(n * np.log(2 * np.pi * variances) + self.log_determinant(penalties)[:, None] + fit)
+        return twice / 2
+
+    def weights(self, penalties: Float64) -> Float64:
+        """Return w (M, c), a penalty for each target."""
+        return self.basis.combine(self.coordinates / (self.values[:, None] + penalties))
 
     @property
     def ceiling(self) -> float:
-        """The largest ridge that is looked at."""
+        """The largest penalty that is looked at."""
         return HIGHEST * max(float(self.values[0]), self.lowest)
 
     def grid(self, count: int = 200) -> Float64:
-        """Return ridges from the lowest up to where all is shrunk."""
+        """Return penalties from the lowest up to where all is shrunk."""
         return np.geomspace(self.lowest, self.ceiling, count)
 
 
-def spectrum(m: Moments, centred: bool) -> Spectrum:
-    """Return the eigenvalues and vectors of G, of features and targets less their means if asked for."""
-    instance_of("m", m, Moments)
+def decompose(m: Moments, centred: bool) -> Spectrum:
+    """Return the spectrum of G, of features and targets less their means where `centred`."""
+    instance_of("moments", m, Moments)
     if m.n < 1 + centred:
         raise EmptyInputError(f"moments must hold {1 + centred} rows at least; got {m.n}")
     share = centred / m.weight
@@ -117,47 +123,47 @@ def spectrum(m: Moments, centred: bool) -> Spectrum:
     return Spectrum(basis, values, basis.coordinates(cross), energy, m.n, share, mean, y_mean, floor, lowest)
 
 
-def checked_ridges(ridges: object, found: Spectrum, dimensions: tuple[int, ...] = (0, 1)) -> Float64:
-    """Return ridges as numbers, none below the floor."""
-    values = numbers("ridge", ridges)
+def check_penalties(penalties: object, spectrum: Spectrum, dimensions: tuple[int, ...] = (0, 1)) -> Float64:
+    """Return penalties as numbers, none below the floor."""
+    values = as_numbers("penalty", penalties)
     if values.ndim not in dimensions or values.size == 0:
-        raise ShapeError(f"ridge must have {' or '.join(map(str, dimensions))} axes, none empty; got {values.shape}")
-    if not (np.isfinite(values).all() and np.min(values) >= found.floor):
+        raise ShapeError(f"penalty must have {' or '.join(map(str, dimensions))} axes, none empty; got {values.shape}")
+    if not (np.isfinite(values).all() and np.min(values) >= spectrum.floor):
         raise ParameterError(
-            f"ridge must be finite and {found.floor:.3g} or more, {ROUNDING:g} times the rounding of the largest "
-            f"eigenvalue, below which the answer is noise; got {shown(ridges)}"
+            f"penalty must be finite and {spectrum.floor:.3g} or more, {ROUNDING:g} times the rounding of the largest "
+            f"eigenvalue, below which the answer is noise; got {shown(penalties)}"
         )
     return values
 
 
-def checked_lowest(lowest: object) -> float:
-    """Return the least ridge that may be taken, 0 or more."""
+def check_lowest(lowest: object) -> float:
+    """Return the least penalty that may be taken, 0 or more."""
     if (value := finite_number("lowest", lowest)) < 0:
         raise ParameterError(f"lowest must be 0 or more; got {shown(lowest)}")
     return value
 
 
-def least(cost: Callable[[Float64], Float64], low: float, high: float) -> Float64:
-    """Return where cost (L,) -> (L, c) is least (c,), on a grid that is refined about the least of it."""
+def minimise_on_grid(cost: Callable[[Float64], Float64], low: float, high: float) -> Float64:
+    """Return the place (c,) of the least cost (L,) -> (L, c), on a grid that is refined about its least point."""
     grid = np.geomspace(low, high, 200)
     best = np.argmin(cost(grid), axis=0)
-    found = np.empty(best.shape)
+    places = np.empty(best.shape)
     for i, at in enumerate(best):
         finer, at = grid, int(at)
         for _ in range(4):
             finer = np.geomspace(float(finer[max(at - 1, 0)]), float(finer[min(at + 1, len(finer) - 1)]), 17)
             at = int(np.argmin(cost(finer)[:, i]))
-        found[i] = finer[at]
-    return found
+        places[i] = finer[at]
+    return places
 
 
-def in_dtype_of(values: Array, x: Array) -> Array:
-    """Return what was made of x in the dtype of x: infinite where it is beyond."""
+def cast_as(values: Array, x: Array) -> Array:
+    """Return values in the dtype of x: infinite where they are beyond it."""
     with np.errstate(over="ignore"):
         return namespace(values=values).astype(values, x.dtype, copy=False)
 
 
-def projections(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend: str | None) -> Array:
+def project(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend: str | None) -> Array:
     """Return phi(x) matrix - shift, (..., n, k), in the widest dtype, a block of rows at a time."""
     csr = sparse.issparse(x)
     check_map_takes(phi, x)

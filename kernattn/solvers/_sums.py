@@ -9,6 +9,7 @@ from scipy import sparse
 
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, frozen, namespace, on_host, to_numpy64
 from kernattn._runtime.checks import check_room, instance_of, one_of, shown
+from kernattn._runtime.deprecated import old_order, old_positions
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
@@ -18,11 +19,13 @@ from kernattn.solvers._moments import Moments
 PRODUCTS = "float64", "float32"
 
 
+@old_order(FeatureMap, 1)
+@old_positions("y")
 def moments(
-    phi: FeatureMap,
     x: Array,
-    y: Array | None = None,
+    phi: FeatureMap,
     *,
+    y: Array | None = None,
     weights: Array | None = None,
     products: str = "float64",
     backend: str | None = None,
@@ -34,10 +37,10 @@ def moments(
 
     Parameters
     ----------
-    phi : FeatureMap
-        The map; of an asymmetric one, the queries' features.
     x : (n, d) array
         Rows; for sketches of polynomials also a CSR matrix of SciPy, which is never made dense.
+    phi : FeatureMap
+        The map; of an asymmetric one, the queries' features.
     y : (n,) or (n, c) array, optional
         Targets, of a real floating dtype.
     weights : (n,) array, optional
@@ -66,12 +69,12 @@ def moments(
     >>> import kernattn as ka
     >>> x = np.random.default_rng(0).standard_normal((1000, 3))
     >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=3, num_features=64, rng=0)
-    >>> whole = ka.solvers.moments(phi, x, x[:, 0])
-    >>> halves = ka.solvers.moments(phi, x[:300], x[:300, 0]) + ka.solvers.moments(phi, x[300:], x[300:, 0])
-    >>> np.allclose(whole.gram, halves.gram), halves.n
+    >>> whole = ka.solvers.moments(x, phi, y=x[:, 0])
+    >>> first, rest = (ka.solvers.moments(rows, phi, y=rows[:, 0]) for rows in (x[:300], x[300:]))
+    >>> np.allclose(whole.gram, (first + rest).gram), (first + rest).n
     (True, 1000)
     """
-    return sums_of(checked_rows(phi, x, y, weights, products, backend))
+    return sum_rows(check_rows(phi, x, y, weights, products, backend))
 
 
 class Rows(NamedTuple):
@@ -86,10 +89,10 @@ class Rows(NamedTuple):
     backend: str | None
 
 
-def checked_rows(
+def check_rows(
     phi: FeatureMap, x: Array, y: Array | None, weights: Array | None, products: str, backend: str | None
 ) -> Rows:
-    """Return rows as `sums_of` takes them, which must be finite numbers of sizes that fit."""
+    """Return rows as `sum_rows` takes them, which must be finite numbers of sizes that fit."""
     instance_of("phi", phi, FeatureMap)
     one_of("products", products, PRODUCTS)
     check_map_takes(phi, x)
@@ -114,7 +117,7 @@ def checked_rows(
     return Rows(phi, x, targets, shares, y is not None and y.ndim == 1, products, backend)
 
 
-def sums_of(rows: Rows) -> Moments:
+def sum_rows(rows: Rows) -> Moments:
     """Return the moments of rows that were checked."""
     phi, x, y, weights, vector, products, backend = rows
     m = phi.num_features_of(x.shape[1])

@@ -11,6 +11,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, frozen, to_numpy64
 from kernattn._gradients import vjp
 from kernattn._runtime.checks import MODERATE, boolean, one_of, positive_integer, shown
+from kernattn._runtime.deprecated import old_order
 from kernattn._runtime.extras import bar
 from kernattn._runtime.lazy_scipy import optimize
 from kernattn._runtime.random import RNG, generator
@@ -22,7 +23,7 @@ from kernattn.solvers._gp import gp
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._ridge import ridge
 from kernattn.solvers._spectrum import BLOCK
-from kernattn.solvers._sums import checked_rows, moments
+from kernattn.solvers._sums import check_rows, moments
 
 REACH = 1e3  # a lengthscale is looked for up to so many times the first, and down to as small a part
 STEP = 1e-4  # of logarithms, where derivatives are differences
@@ -33,7 +34,7 @@ ENOUGH = 1e-8  # of the cost per row: less than that is no gain
 @final
 @dataclass(frozen=True, eq=False, repr=False)
 class Tuned:
-    """The lengthscales that were found, and the map of the same draw that has them.
+    """The best lengthscales of a search, and the map of the same draw that has them.
 
     Attributes
     ----------
@@ -42,7 +43,7 @@ class Tuned:
     objective : {"evidence", "gcv"}
         What was made best.
     before, after : float
-        The objective at the first lengthscales and at those found. The evidence is the sum over targets of the largest
+        The objective at the first lengthscales and at the best. The evidence is the sum over targets of the largest
         log evidence, the score of cross-validation the geometric mean over targets of the least.
     trace : (e,) numpy.ndarray
         The objective of every evaluation but those whose features left their dtype.
@@ -63,12 +64,12 @@ class Tuned:
 
     @property
     def kernel(self) -> Stationary:
-        """The kernel with the lengthscales that were found."""
+        """The kernel with the best lengthscales."""
         return self.phi.kernel  # type: ignore[attr-defined, no-any-return]
 
     @property
     def lengthscale(self) -> Lengthscale:
-        """The lengthscales that were found."""
+        """The best lengthscales."""
         return self.kernel.lengthscale
 
     @property
@@ -77,10 +78,11 @@ class Tuned:
         return len(self.trace)
 
 
+@old_order(FeatureMap, 2)
 def tune(
-    phi: FeatureMap,
     x: Array,
     y: Array,
+    phi: FeatureMap,
     *,
     objective: str = "evidence",
     ard: bool = False,
@@ -93,7 +95,7 @@ def tune(
 
     Rasmussen & Williams (2006), section 5.4; one lengthscale an axis is automatic relevance determination. The draw is
     kept: features are :math:`\phi(x / \ell)` with the frequencies, or the landmarks, of the map, so that the objective
-    is a smooth function. Noise and amplitude are those of `gp` at every step, or the ridge is that of `ridge`. With
+    is a smooth function. Noise and amplitude are those of `gp` at every step, or the penalty is that of `ridge`. With
     :math:`L` the objective, derivatives of random features follow from :math:`\partial L / \partial G` and
     :math:`\partial L / \partial B` in a second pass over the rows, by the compiled pullback of the map: an evaluation
     costs O(n M (d + M)) whatever the number of lengthscales, and memory is O(n d + M^2). Those of a Nystrom map are
@@ -101,12 +103,12 @@ def tune(
 
     Parameters
     ----------
-    phi : FeatureMap
-        Random features or a Nystrom map of a kernel with a lengthscale, from which the search begins.
     x : (n, d) array
         Rows; they are taken in float64 on the host.
     y : (n,) or (n, c) array
         Targets. The evidence is of a process with the mean 0: subtract theirs.
+    phi : FeatureMap
+        Random features or a Nystrom map of a kernel with a lengthscale, from which the search begins.
     objective : {"evidence", "gcv"}
         The evidence, or the score of generalised cross-validation, with an intercept.
     ard : bool
@@ -141,15 +143,15 @@ def tune(
     >>> x = rng.uniform(-2, 2, (500, 2))
     >>> y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(500)
     >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=2, num_features=64, rng=0)
-    >>> found = ka.solvers.tune(phi, x, y, ard=True)
-    >>> bool(found.lengthscale[0] < 1.5 < 10 < found.lengthscale[1])
+    >>> tuned = ka.solvers.tune(x, y, phi, ard=True)
+    >>> bool(tuned.lengthscale[0] < 1.5 < 10 < tuned.lengthscale[1])
     True
-    >>> process = ka.solvers.gp(ka.solvers.moments(found.phi, x, y))
-    >>> bool(np.isclose(process.log_evidence, found.after))
+    >>> process = ka.solvers.gp(ka.solvers.moments(x, tuned.phi, y=y))
+    >>> bool(np.isclose(process.log_evidence, tuned.after))
     True
     """
     _check_map(phi)
-    given = checked_rows(phi, x, y, None, "float64", None)
+    given = check_rows(phi, x, y, None, "float64", None)
     one_of("objective", objective, OBJECTIVES)
     boolean("ard", ard)
     positive_integer("max_iterations", max_iterations)
@@ -159,8 +161,8 @@ def tune(
     chosen = slice(None) if rows is None else np.sort(generator(rng).choice(count, rows, replace=False))
     if not np.ptp(given.y[chosen], axis=0).all():
         raise ParameterError(f"y must not be the same in all of {len(given.y[chosen])} rows")
-    problem = Problem(phi, to_numpy64(x)[chosen], given.y[chosen], OBJECTIVES[objective])
-    return _search(problem, objective, ard, max_iterations, progress)
+    search = Search(phi, to_numpy64(x)[chosen], given.y[chosen], OBJECTIVES[objective])
+    return _search(search, objective, ard, max_iterations, progress)
 
 
 class Slopes(NamedTuple):
@@ -172,39 +174,39 @@ class Slopes(NamedTuple):
     s: Float64  # (M,)
 
 
-def evidence_slopes(m: Moments) -> Slopes:
-    """Return minus the log evidence per row; at the best noise and amplitude its derivatives by these are 0."""
+def differentiate_evidence(m: Moments) -> Slopes:
+    """Return minus the log evidence per row, and its slopes; at the best noise and amplitude those by these are 0."""
     process = gp(m)
-    found, at, variance = process._spectrum, process._ridges, process.noise**2
-    shrunk = 1 / (found.values[:, None] + at)
-    weights = found.vectors @ (found.coordinates * shrunk)
-    gram = (found.vectors * np.sum(shrunk, axis=1)) @ found.vectors.T + (weights / variance) @ weights.T
+    spectrum, at, variance = process._spectrum, process._penalties, process.noise**2
+    shrunk = 1 / (spectrum.values[:, None] + at)
+    weights = spectrum.vectors @ (spectrum.coordinates * shrunk)
+    gram = (spectrum.vectors * np.sum(shrunk, axis=1)) @ spectrum.vectors.T + (weights / variance) @ weights.T
     cost = -float(np.sum(process.log_evidence)) / m.n
     return Slopes(cost, gram / (2 * m.n), -weights / (variance * m.n), np.zeros(len(gram)))
 
 
-def gcv_slopes(m: Moments) -> Slopes:
-    """Return the mean over targets of the logarithm of the score; at the best ridge its derivative by that is 0."""
+def differentiate_gcv(m: Moments) -> Slopes:
+    """Return the mean log score over targets, and its slopes; at the best penalty that by the penalty is 0."""
     fit = ridge(m)
-    found, at = fit._spectrum, fit.ridge
-    shrunk = 1 / (found.values[:, None] + at)
-    held = found.coordinates * shrunk
-    weights, again = (found.vectors @ each for each in (held, held * shrunk))
-    residual, left = np.diagonal(found.residual(at)), found.rows - found.dimensions(at)
+    spectrum, at = fit._spectrum, fit.penalty
+    shrunk = 1 / (spectrum.values[:, None] + at)
+    held = spectrum.coordinates * shrunk
+    weights, again = (spectrum.vectors @ each for each in (held, held * shrunk))
+    residual, left = np.diagonal(spectrum.residual(at)), spectrum.rows - spectrum.dimensions(at)
     c = len(at)
     mixed = (at / residual * again) @ weights.T
     gram = (weights / residual) @ weights.T + mixed + mixed.T
-    gram = (gram + (found.vectors * np.sum(2 * at * shrunk / left * shrunk, axis=1)) @ found.vectors.T) / c
+    gram = (gram + (spectrum.vectors * np.sum(2 * at * shrunk / left * shrunk, axis=1)) @ spectrum.vectors.T) / c
     cross = -2 * (weights + at * again) / (residual * c)
     cost = float(np.mean(np.log(fit.gcv)))
-    return Slopes(cost, gram, cross, -2 * gram @ found.mean - cross @ found.y_mean)
+    return Slopes(cost, gram, cross, -2 * gram @ spectrum.mean - cross @ spectrum.y_mean)
 
 
-OBJECTIVES: dict[str, Callable[[Moments], Slopes]] = {"evidence": evidence_slopes, "gcv": gcv_slopes}
+OBJECTIVES: dict[str, Callable[[Moments], Slopes]] = {"evidence": differentiate_evidence, "gcv": differentiate_gcv}
 
 
-class Problem(NamedTuple):
-    """What is to be made least, as a function of the logarithms of lengthscales over the first."""
+class Search(NamedTuple):
+    """A cost as a function of the logarithms of lengthscales over the first."""
 
     phi: FeatureMap
     x: Float64
@@ -227,19 +229,19 @@ class Problem(NamedTuple):
 
     def cost(self, logs: Float64) -> float:
         """Return the cost."""
-        return self.slopes(moments(self.at(logs), self.x, self.y)).cost
+        return self.slopes(moments(self.x, self.at(logs), y=self.y)).cost
 
     def cost_and_gradient(self, logs: Float64) -> tuple[float, Float64]:
         """Return the cost and its derivatives."""
         phi = self.at(logs)
-        found = self.slopes(moments(phi, self.x, self.y))
+        slopes = self.slopes(moments(self.x, phi, y=self.y))
         total: Any = 0.0
-        for here in strips(len(self.x), BLOCK // len(found.s)):
+        for here in strips(len(self.x), BLOCK // len(slopes.s)):
             features, pullback = vjp(phi, self.x[here])
-            cotangent = 2 * features @ found.gram + self.y[here] @ found.cross.T + found.s
+            cotangent = 2 * features @ slopes.gram + self.y[here] @ slopes.cross.T + slopes.s
             total = total - np.sum(self.x[here] * pullback(cotangent).x, axis=0)  # inputs are divided by lengthscales
         each = np.atleast_1d(total)
-        return found.cost, each if len(logs) == len(each) else np.sum(each, keepdims=True)
+        return slopes.cost, each if len(logs) == len(each) else np.sum(each, keepdims=True)
 
 
 def _check_map(phi: object) -> None:
@@ -249,38 +251,41 @@ def _check_map(phi: object) -> None:
         )
 
 
-def _search(problem: Problem, objective: str, ard: bool, max_iterations: int, progress: bool | None) -> Tuned:
-    size = problem.x.shape[1] if ard else 1
-    low, high = (np.log(np.clip(problem.first * by, *MODERATE) / problem.first) for by in (1 / REACH, REACH))
+def _search(search: Search, objective: str, ard: bool, max_iterations: int, progress: bool | None) -> Tuned:
+    """Return the best lengthscales of a search by L-BFGS-B, and what they cost on the way."""
+    size = search.x.shape[1] if ard else 1
+    low, high = (np.log(np.clip(search.first * by, *MODERATE) / search.first) for by in (1 / REACH, REACH))
     bounds = [(float(np.max(low)), float(np.min(high)))] * size
-    differences = isinstance(problem.phi, Nystrom)
+    differences = isinstance(search.phi, Nystrom)
     trace: list[float] = []
     best: tuple[float, Float64] = np.inf, np.zeros(size)
 
-    def told(cost: float) -> float:
-        return -cost * len(problem.x) if objective == "evidence" else float(np.exp(cost))
+    def objective_of(cost: float) -> float:
+        """Return the objective that a cost per row stands for."""
+        return -cost * len(search.x) if objective == "evidence" else float(np.exp(cost))
 
     with bar("tune", progress, unit="evaluation") as shown_evaluations:
 
-        def evaluated(logs: Float64) -> Any:
+        def evaluate(logs: Float64) -> Any:
             nonlocal best
             try:
-                found = problem.cost(logs) if differences else problem.cost_and_gradient(logs)
+                value = search.cost(logs) if differences else search.cost_and_gradient(logs)
             except ParameterError:  # features that are 0 or beyond their dtype, a step too far
                 if not trace:
                     raise
                 return best[0] + LOST if differences else (best[0] + LOST, np.zeros(size))
-            cost = found if isinstance(found, float) else found[0]
-            trace.append(told(cost))
+            cost = value if isinstance(value, float) else value[0]
+            trace.append(objective_of(cost))
             best = min(best, (cost, logs.copy()), key=lambda each: each[0])
             if shown_evaluations is not None:
-                shown_evaluations.set_postfix({objective: f"{told(best[0]):.6g}"}, refresh=False)
+                shown_evaluations.set_postfix({objective: f"{objective_of(best[0]):.6g}"}, refresh=False)
                 shown_evaluations.update()
-            return found
+            return value
 
         options = {"maxiter": max_iterations, "ftol": ENOUGH} | ({"eps": STEP} if differences else {})
-        found = optimize.minimize(
-            evaluated, np.zeros(size), jac=not differences, method="L-BFGS-B", bounds=bounds, options=options
+        result = optimize.minimize(
+            evaluate, np.zeros(size), jac=not differences, method="L-BFGS-B", bounds=bounds, options=options
         )
     cost, logs = best
-    return Tuned(problem.at(logs), objective, trace[0], told(cost), frozen(np.array(trace)), bool(found.success))
+    phi, after = search.at(logs), objective_of(cost)
+    return Tuned(phi, objective, trace[0], after, frozen(np.array(trace)), bool(result.success))

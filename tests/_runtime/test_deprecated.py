@@ -2,7 +2,7 @@
 
 import pytest
 
-from kernattn._runtime.deprecated import old_arguments, old_names
+from kernattn._runtime.deprecated import old_arguments, old_attribute, old_names, old_order, old_positions
 
 
 def test_an_old_name_warns_and_is_the_new_thing():
@@ -26,3 +26,35 @@ def test_an_old_keyword_warns_and_is_the_new_one():
         assert fit(1, k=2) == (1, 2)
     with pytest.raises(TypeError, match="twice"):
         fit(1, k=2, num_components=2)
+
+
+def test_an_old_attribute_warns_and_is_the_new_one():
+    class Fit:
+        penalty = 2.0
+        ridge = old_attribute("ridge", "penalty")
+
+    with pytest.warns(DeprecationWarning, match=r"Fit\.ridge is now \.penalty"):
+        assert Fit().ridge == 2.0
+
+
+def test_an_old_position_warns_and_is_the_keyword():
+    @old_positions("scale", "shift")
+    def fit(x, *, scale=1, shift=0):
+        return scale * x + shift
+
+    assert fit(3, scale=2) == 6
+    with pytest.warns(DeprecationWarning, match=r"fit\(\) takes scale=, shift= by keyword only"):
+        assert fit(3, 2, 1) == 7
+    with pytest.raises(TypeError, match="positional"):
+        fit(3, 2, 1, 0)
+
+
+def test_an_old_order_warns_and_is_the_new_one():
+    @old_order(str, 2)
+    def fit(x, y, name):
+        return x, y, name
+
+    assert fit(1, 2, "a") == (1, 2, "a")
+    for call in (lambda: fit("a", 1, 2), lambda: fit("a", 1, y=2), lambda: fit("a", x=1, y=2)):
+        with pytest.warns(DeprecationWarning, match=r"fit\(\) takes arrays first, and then name"):
+            assert call() == (1, 2, "a")

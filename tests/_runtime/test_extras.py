@@ -17,11 +17,13 @@ def blocks():
 
 
 CALLS = {
-    "accumulate": lambda progress: ka.solvers.accumulate(PHI, blocks(), progress=progress),
-    "cg": lambda progress: ka.solvers.cg(ka.kernels.Gaussian(), X, X[:, 0], 5, 0.1, progress=progress),
-    "logistic": lambda progress: ka.solvers.logistic(PHI, blocks, ridge=1.0, progress=progress),
+    "accumulate": lambda progress: ka.solvers.accumulate(blocks(), PHI, progress=progress),
+    "cg": lambda progress: ka.solvers.kernel_ridge(
+        X, X[:, 0], ka.kernels.Gaussian(), num_landmarks=5, penalty=0.1, progress=progress, rng=0
+    ),
+    "logistic": lambda progress: ka.solvers.logistic(blocks, PHI, penalty=1.0, progress=progress),
     "transform_file": lambda progress: ka.features.transform_file(PHI, "none.npy", "none.csv", progress=progress),
-    "tune": lambda progress: ka.solvers.tune(DRAWN, X, X[:, 0], progress=progress),
+    "tune": lambda progress: ka.solvers.tune(X, X[:, 0], DRAWN, progress=progress),
 }
 
 

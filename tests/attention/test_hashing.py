@@ -111,7 +111,7 @@ def test_equal_buckets_are_the_first():
     x, rotations = rng.integers(-1, 2, (300, 3)).astype("f8"), rng.integers(-1, 2, (2, 3, 300)).astype("f8")
     u = np.einsum("nd,rdb->rnb", x, rotations)
     wanted = np.argmax(np.concatenate([u, -u], axis=-1), axis=-1)
-    np.testing.assert_array_equal(_hashing._buckets(x, rotations), wanted)
+    np.testing.assert_array_equal(_hashing._hash_tokens(x, rotations), wanted)
 
 
 def test_long_tables_are_taken_in_parts(monkeypatch):

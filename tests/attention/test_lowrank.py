@@ -153,7 +153,7 @@ def test_nystrom(n, length, landmarks, masked, dtype):
     k, v = (np.where(mask[..., None], x, np.nan).astype(dtype) for x in (k, v))
     for backend in (None, "reference"):
         out = att.nystrom_attention(
-            q, k, v, landmarks=landmarks, iterations=40, key_mask=mask if masked else None, backend=backend
+            q, k, v, num_landmarks=landmarks, iterations=40, key_mask=mask if masked else None, backend=backend
         )
         close(out, wanted, dtype)
 
@@ -161,19 +161,19 @@ def test_nystrom(n, length, landmarks, masked, dtype):
 def test_nystrom_scales_the_first_iterate_by_each_matrix():
     """A head does not change what another one gives, however few its iterations are."""
     q, k, v = (x * np.array([1.0, 30.0])[:, None, None] for x in arrays(5, *[(2, 32, 4)] * 3, dtype="float64"))
-    both = att.nystrom_attention(q, k, v, landmarks=8, iterations=2)
-    alone = att.nystrom_attention(q[0], k[0], v[0], landmarks=8, iterations=2)
+    both = att.nystrom_attention(q, k, v, num_landmarks=8, iterations=2)
+    alone = att.nystrom_attention(q[0], k[0], v[0], num_landmarks=8, iterations=2)
     np.testing.assert_allclose(both[0], alone, rtol=1e-13)
 
 
 def test_nystrom_of_masked_tokens_is_nothing():
     q, k, v = arrays(6, *[(5, 3)] * 3, dtype="float64")
-    assert (att.nystrom_attention(q, k, v, landmarks=2, key_mask=np.zeros(5, bool)) == 0).all()
+    assert (att.nystrom_attention(q, k, v, num_landmarks=2, key_mask=np.zeros(5, bool)) == 0).all()
     hidden = q.copy()
     hidden[1] = np.nan  # a masked token's query is its own affair
     mask = np.arange(5) != 1
-    out = att.nystrom_attention(hidden, k, v, landmarks=2, key_mask=mask)
-    np.testing.assert_array_equal(out[mask], att.nystrom_attention(q, k, v, landmarks=2, key_mask=mask)[mask])
+    out = att.nystrom_attention(hidden, k, v, num_landmarks=2, key_mask=mask)
+    np.testing.assert_array_equal(out[mask], att.nystrom_attention(q, k, v, num_landmarks=2, key_mask=mask)[mask])
 
 
 # ---- all of them ----
@@ -185,7 +185,7 @@ def calls(e, f, wk, wv, mask):
             q, k, v, factor=3, weights_k=wk, weights_v=wv, causal=True
         ),
         "linformer": lambda q, k, v: att.linformer_attention(q, k, v, e, f, key_mask=mask),
-        "nystrom": lambda q, k, v: att.nystrom_attention(q, k, v, landmarks=3, key_mask=mask),
+        "nystrom": lambda q, k, v: att.nystrom_attention(q, k, v, num_landmarks=3, key_mask=mask),
     }
 
 
@@ -236,8 +236,8 @@ def test_bad_input_is_refused():
     with refused(ParameterError, "causal", "whole sequence"):
         att.linformer_attention(q, k, v, e, f, causal=True)
     with refused(ParameterError, "causal", "whole sequence"):
-        att.nystrom_attention(q, k, v, landmarks=2, causal=True)
-    for name, bad in (("landmarks", {"landmarks": 0}), ("iterations", {"landmarks": 1, "iterations": 1.5})):
+        att.nystrom_attention(q, k, v, num_landmarks=2, causal=True)
+    for name, bad in (("num_landmarks", {"num_landmarks": 0}), ("iterations", {"num_landmarks": 1, "iterations": 1.5})):
         with refused(ParameterError, name):
             att.nystrom_attention(q, k, v, **bad)
     with refused(ParameterError, "r must", "9", "8"):
@@ -247,3 +247,10 @@ def test_bad_input_is_refused():
     torch = pytest.importorskip("torch")
     with refused(MixedLibraryError, "q", "weights_k"):
         att.compressed_attention(q, k, v, **(good | {"weights_k": torch.tensor(wk)}))
+
+
+def test_the_old_keyword_of_nystrom():
+    q, k, v = arrays(1, (5, 3), (5, 3), (5, 2))
+    with pytest.warns(DeprecationWarning, match=r"nystrom_attention\(landmarks=\) is now num_landmarks="):
+        old = att.nystrom_attention(q, k, v, landmarks=2)
+    np.testing.assert_array_equal(old, att.nystrom_attention(q, k, v, num_landmarks=2))

@@ -24,7 +24,7 @@ CALLS = {
         q, k, v, factor=4, weights_k=WEIGHTS, weights_v=WEIGHTS, causal=True
     ),
     "linformer": lambda q, k, v: ka.attention.linformer_attention(q, k, v, MIXTURES, MIXTURES),
-    "nystrom": lambda q, k, v: ka.attention.nystrom_attention(q, k, v, landmarks=3),
+    "nystrom": lambda q, k, v: ka.attention.nystrom_attention(q, k, v, num_landmarks=3),
     "scatterbrain": lambda q, k, v: ka.attention.scatterbrain_attention(q, k, v, PHI, PATTERN),
     "kernel": lambda q, k, v: ka.attention.kernel_attention(q, k, v, KERNEL),
     "lsh": lambda q, k, v: ka.attention.lsh_attention(q, v, rotations=ROTATIONS, chunk=4),

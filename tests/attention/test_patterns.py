@@ -55,7 +55,7 @@ PATTERNS = {  # one mask, or one a head
         lambda i, j: oracles.image_2d(i, j, (18, 10), (9, 10), (1, 0, 3), "raster"),
     ),
     "image 2-D in tiles": (
-        P.image_2d((10, 18), (4, 5), (3, 2, 1), "tiles"),
+        P.image_2d((10, 18), (4, 5), (3, 2, 1), order="tiles"),
         lambda i, j: oracles.image_2d(i, j, (10, 18), (4, 5), (3, 2, 1), "tiles"),
     ),
     "axial": (P.axial((6, 5, 6), 1), lambda i, j: oracles.axial(i, j, (6, 5, 6), 1)),
@@ -288,7 +288,7 @@ def test_torch_differentiates_attention_over_a_pattern():
         (lambda: P.image_2d((4, 4), (2, 2), 1).plan(15), r"of shape \(4, 4\) is for l = 16; got l = 15"),
         (lambda: P.image_2d((4, 4), (2, 2), (1, 1)), "flange must be 3 integers"),
         (lambda: P.image_2d((4, 4), (2, 2), np.array(1)), "flange must be 3 integers"),
-        (lambda: P.image_2d((4, 4), (2, 2), 1, "columns"), "order must be one of raster, tiles"),
+        (lambda: P.image_2d((4, 4), (2, 2), 1, order="columns"), "order must be one of raster, tiles"),
         (lambda: P.axial((4, 4), 2), "axis must be one of the 2 axes"),
         (lambda: P.neighborhood((4, 4), 5), r"size must be at most shape, \(4, 4\); got 5"),
         (lambda: P.sinks(True), "count"),

@@ -41,8 +41,8 @@ def test_the_file_holds_the_rows(tmp_path):
 
 def test_a_digest_tells_sums_apart():
     phi, x = ka.features.elu1(), np.ones((5, 2))
-    first, other = (ka.solvers.moments(phi, rows, backend="reference") for rows in (x, 2 * x))
-    assert digest(first) == digest(ka.solvers.moments(phi, x, backend="reference"))
+    first, other = (ka.solvers.moments(rows, phi, backend="reference") for rows in (x, 2 * x))
+    assert digest(first) == digest(ka.solvers.moments(x, phi, backend="reference"))
     assert digest(first) != digest(other)
 
 

@@ -23,9 +23,9 @@ def test_moments(cupy, monkeypatch, phi, weighted, products):
     monkeypatch.setattr("kernattn.solvers._check.STRIP", 16)
     x, y, w = (array(cupy, values, "float32") for values in (X, Y, W))
     assert OPS["gram"].choose(x) == "gpu"
-    found = ka.solvers.moments(phi, x, y, weights=w if weighted else None, products=products)
+    found = ka.solvers.moments(x, phi, y=y, weights=w if weighted else None, products=products)
     x, y, w = (to64(values) for values in (x, y, w))
-    wanted = ka.solvers.moments(phi, x, y, weights=w if weighted else None)
+    wanted = ka.solvers.moments(x, phi, y=y, weights=w if weighted else None)
     assert (found.n, found.products) == (40, products)
     for name in SUMS:
         np.testing.assert_allclose(getattr(found, name), getattr(wanted, name), rtol=1e-5, atol=2e-4, err_msg=name)
@@ -33,8 +33,12 @@ def test_moments(cupy, monkeypatch, phi, weighted, products):
 
 def test_predictions(cupy):
     phi = MAPS["spec"]
-    m = ka.solvers.moments(phi, X, Y)
-    fit, process, components = ka.solvers.ridge(m, 1.0), ka.solvers.gp(m, 1.0, 1.0), ka.solvers.pca(m, 3)
+    m = ka.solvers.moments(X, phi, y=Y)
+    fit, process, components = (
+        ka.solvers.ridge(m, 1.0),
+        ka.solvers.gp(m, noise=1.0, amplitude=1.0),
+        ka.solvers.pca(m, 3),
+    )
     x = array(cupy, X, "float32")
     for call in (fit.predict, fit.leverage, process.mean, process.variance, components.transform):
         got = call(x)

@@ -28,26 +28,26 @@ def test_to_the_bit():
     phi = ka.random_features(ka.kernels.Polynomial(3, 0.5, 1.0), 3, 32, rng=3)
     sketch = PolynomialSketchFeatures(3, gamma=0.5, coef0=1.0, num_features=32, random_state=3)
     np.testing.assert_array_equal(sketch.fit_transform(X), phi(X))
-    m = ka.solvers.moments(PHI, X, Y, weights=W)
+    m = ka.solvers.moments(X, PHI, y=Y, weights=W)
     ridge = FeatureRidge(ridge=0.3, **GIVEN).fit(X, Y, sample_weight=W)
     np.testing.assert_array_equal(ridge.predict(X), ka.solvers.ridge(m, 0.3).predict(X))
-    m = ka.solvers.moments(PHI, X, weights=W)
+    m = ka.solvers.moments(X, PHI, weights=W)
     for whitened, solve in ((False, ka.solvers.pca), (True, ka.solvers.whiten)):
         found = FeaturePCA(4, whiten=whitened, **GIVEN).fit(X, sample_weight=W)
         np.testing.assert_array_equal(found.transform(X), solve(m, 4).transform(X))
     mean = np.average(Y, axis=0, weights=W)
-    process = ka.solvers.gp(ka.solvers.moments(PHI, X, Y - mean, weights=W), 0.2, [1.0, 2.0])
+    process = ka.solvers.gp(ka.solvers.moments(X, PHI, y=Y - mean, weights=W), noise=0.2, amplitude=[1.0, 2.0])
     got, std = FeatureGP(noise=0.2, amplitude=[1.0, 2.0], **GIVEN).fit(X, Y, W).predict(X, return_std=True)
     np.testing.assert_array_equal(got, process.mean(X) + mean)
     np.testing.assert_array_equal(std, np.sqrt(process.variance(X) + 0.2**2))
 
 
 def test_scales_that_data_choose():
-    m = ka.solvers.moments(PHI, X, Y[:, 0])
+    m = ka.solvers.moments(X, PHI, y=Y[:, 0])
     np.testing.assert_array_equal(
-        FeatureRidge(**GIVEN).fit(X, Y[:, 0]).solution_.ridge, ka.solvers.ridge(m, lowest=1e-5).ridge
+        FeatureRidge(**GIVEN).fit(X, Y[:, 0]).solution_.penalty, ka.solvers.ridge(m, lowest=1e-5).penalty
     )
-    process = ka.solvers.gp(ka.solvers.moments(PHI, X, Y[:, 0] - np.average(Y[:, 0])), lowest=1e-5)
+    process = ka.solvers.gp(ka.solvers.moments(X, PHI, y=Y[:, 0] - np.average(Y[:, 0])), lowest=1e-5)
     found = FeatureGP(**GIVEN).fit(X, Y[:, 0]).solution_
     np.testing.assert_array_equal(found.noise, process.noise)
     np.testing.assert_array_equal(found.amplitude, process.amplitude)

@@ -16,12 +16,12 @@ from kernattn.sklearn import FeatureClassifier, FeatureLogistic, FeatureRidge
 def test_labels():
     given = np.array(["b", "a"])[(X[:, 0] > 0).astype(int)]
     signs = np.where(given == "b", 1.0, -1.0)
-    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, signs, weights=W), 0.5)
+    fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=signs, weights=W), 0.5)
     one = FeatureClassifier(ridge=0.5, **GIVEN).fit(X, given, sample_weight=W)
     np.testing.assert_array_equal(one.decision_function(X), fit.predict(X))
     np.testing.assert_array_equal(one.predict(X), np.where(fit.predict(X) > 0, "b", "a"))
     signs = np.where(LABELS[:, None] == ["a", "b", "c"], 1.0, -1.0)
-    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, signs), 0.5)
+    fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=signs), 0.5)
     several = FeatureClassifier(ridge=0.5, **GIVEN).fit(X, LABELS)
     np.testing.assert_array_equal(several.decision_function(X), fit.predict(X))
     np.testing.assert_array_equal(several.predict(X), several.classes_[np.argmax(fit.predict(X), axis=1)])
@@ -49,7 +49,7 @@ def test_labels_in_parts():
 
 def test_probabilities():
     for labels in (LABELS, LABELS == "a"):
-        fit = ka.solvers.logistic(PHI, X, labels, ridge=0.1, weights=W)
+        fit = ka.solvers.logistic(X, PHI, y=labels, penalty=0.1, weights=W)
         one = FeatureLogistic(ridge=0.1, **GIVEN).fit(X, labels, sample_weight=W)
         np.testing.assert_array_equal(one.decision_function(X), fit.scores(X))
         np.testing.assert_array_equal(one.predict_proba(X), fit.predict_proba(X))

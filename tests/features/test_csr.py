@@ -57,19 +57,19 @@ def test_moments_and_fits_of_csr_rows(monkeypatch, tmp_path):
         for method in ("toarray", "todense"):
             monkeypatch.setattr(cls, method, lambda *args, **kwargs: pytest.fail("made dense"))
     for w in (None, weights):
-        dense, found = (ka.solvers.moments(phi, rows, y, weights=w) for rows in (x, csr))
+        dense, found = (ka.solvers.moments(rows, phi, y=y, weights=w) for rows in (x, csr))
         np.testing.assert_allclose(found.gram, dense.gram, rtol=1e-12, atol=1e-12)
         np.testing.assert_allclose(found.cross, dense.cross, rtol=1e-12, atol=1e-12)
     blocks = [(csr[i : i + 100], y[i : i + 100]) for i in range(0, 300, 100)]
-    first = ka.solvers.accumulate(phi, blocks[:2], checkpoint=tmp_path / "m.npz")
-    resumed = ka.solvers.accumulate(phi, blocks, checkpoint=tmp_path / "m.npz")
+    first = ka.solvers.accumulate(blocks[:2], phi, checkpoint=tmp_path / "m.npz")
+    resumed = ka.solvers.accumulate(blocks, phi, checkpoint=tmp_path / "m.npz")
     assert (first.n, resumed.n) == (200, 300)
-    np.testing.assert_array_equal(resumed.gram, ka.solvers.accumulate(phi, blocks).gram)
+    np.testing.assert_array_equal(resumed.gram, ka.solvers.accumulate(blocks, phi).gram)
     other = [(blocks[0][0] * 2, blocks[0][1]), *blocks[1:2], (blocks[2][0] * 2, blocks[2][1])]
     with pytest.raises(errors.StateMismatchError, match="those given are others"):
-        ka.solvers.accumulate(phi, other, checkpoint=tmp_path / "m.npz")
+        ka.solvers.accumulate(other, phi, checkpoint=tmp_path / "m.npz")
 
-    m = ka.solvers.moments(phi, x, y)
+    m = ka.solvers.moments(x, phi, y=y)
     fit, process, parts = ka.solvers.ridge(m), ka.solvers.gp(m), ka.solvers.pca(m, 3)
     for function in (fit.predict, fit.leverage, process.mean, process.variance, parts.transform):
         np.testing.assert_allclose(function(csr), function(x), rtol=1e-8, atol=1e-10)
@@ -77,6 +77,6 @@ def test_moments_and_fits_of_csr_rows(monkeypatch, tmp_path):
     csr.data[7] = np.nan
     row = int(np.searchsorted(csr.indptr, 7, side="right")) - 1
     with pytest.raises(errors.ParameterError, match=f"x must be finite; NaN or infinity in row {row}$"):
-        ka.solvers.moments(phi, csr, y)
+        ka.solvers.moments(csr, phi, y=y)
     with pytest.raises(errors.DTypeError, match="sketches of polynomials take CSR"):
-        ka.solvers.moments(ka.random_features(ka.kernels.Gaussian(), D, 32), csr, y)
+        ka.solvers.moments(csr, ka.random_features(ka.kernels.Gaussian(), D, 32), y=y)

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import rel_entr
 
 from kernattn.errors import ShapeError
-from kernattn.metrics import attention_mse, row_kl
+from kernattn.metrics import attention_kl, attention_mse
 
 
 def test_attention_mse_keeps_leading_axes():
@@ -30,10 +30,10 @@ def test_row_kl():
     p, q = rng.dirichlet(np.ones(6), size=(2, 4))
     p[0, :2] = 0
     p[0] /= p[0].sum()
-    np.testing.assert_allclose(row_kl(p, q), rel_entr(p, q).sum(axis=-1), rtol=1e-12)
-    np.testing.assert_allclose(row_kl(p, p), 0, atol=1e-15)
+    np.testing.assert_allclose(attention_kl(q, p), rel_entr(p, q).sum(axis=-1), rtol=1e-12)
+    np.testing.assert_allclose(attention_kl(p, p), 0, atol=1e-15)
     q[1, 3] = -1e-9
     q[0, 0] = -1.0  # where p is 0
-    found = row_kl(p, q)
+    found = attention_kl(q, p)
     assert np.isinf(found[1])
     assert np.all(np.isfinite(found[[0, 2, 3]]))

@@ -21,7 +21,7 @@ from kernattn.metrics import (
 @pytest.mark.parametrize("confidence", [0.5, 0.95, 0.999])
 def test_mean_and_ci_is_students(confidence):
     x = np.random.default_rng(0).standard_normal((7, 3))
-    value, low, high = mean_and_ci(x, confidence)
+    value, low, high = mean_and_ci(x, confidence=confidence)
     expected = stats.t.interval(confidence, 6, loc=x.mean(axis=0), scale=stats.sem(x, axis=0))
     np.testing.assert_allclose([low, high], expected, rtol=1e-12)
     np.testing.assert_allclose(value, x.mean(axis=0))
@@ -55,8 +55,8 @@ def test_median_needs_six():
 @pytest.mark.parametrize("confidence", [0.5, 0.95])
 def test_bias_is_the_mean_of_the_error(confidence):
     estimates, exact = np.random.default_rng(2).standard_normal((9, 4, 5)), np.arange(5.0)
-    found = bias_and_ci(estimates, exact, confidence)
-    for a, b in zip(found, mean_and_ci(estimates - exact, confidence), strict=True):
+    found = bias_and_ci(estimates, exact, confidence=confidence)
+    for a, b in zip(found, mean_and_ci(estimates - exact, confidence=confidence), strict=True):
         np.testing.assert_array_equal(a, b)
 
 
@@ -64,8 +64,8 @@ def test_variance_ratio_has_the_confidence_that_is_asked_for():
     estimates, predicted = np.random.default_rng(3).standard_normal((9, 5)), np.arange(1.0, 6.0)
     scores = np.mean((estimates - estimates.mean(axis=0)) ** 2 / predicted, axis=1) * 9 / 8
     for confidence in (0.5, 0.99):
-        found = variance_ratio(estimates, predicted, confidence)
-        np.testing.assert_allclose(found, mean_and_ci(scores, confidence), rtol=1e-12)
+        found = variance_ratio(estimates, predicted, confidence=confidence)
+        np.testing.assert_allclose(found, mean_and_ci(scores, confidence=confidence), rtol=1e-12)
 
 
 def test_empirical_variance():
@@ -108,4 +108,4 @@ def test_delta_method_predicts_small_noise():
 
 def test_a_confidence_may_be_a_fraction():
     samples = np.random.default_rng(0).standard_normal(20)
-    assert ka.metrics.mean_and_ci(samples, Fraction(1, 2)) == ka.metrics.mean_and_ci(samples, 0.5)
+    assert ka.metrics.mean_and_ci(samples, confidence=Fraction(1, 2)) == ka.metrics.mean_and_ci(samples, confidence=0.5)

@@ -88,7 +88,7 @@ def test_no_prediction_from_moments_beyond_the_floats():
 
 def test_weights_that_all_but_vanish():
     p, q = np.array([[0.5, 0.5]], np.float32), np.array([[1.0, 1e-45]], np.float32)
-    np.testing.assert_allclose(M.row_kl(p, q), 0.5 * np.log(0.5) + 0.5 * np.log(0.5 / 1.4e-45), rtol=1e-3)
+    np.testing.assert_allclose(M.attention_kl(q, p), 0.5 * np.log(0.5) + 0.5 * np.log(0.5 / 1.4e-45), rtol=1e-3)
 
 
 def test_a_normaliser_of_mean_zero_predicts_nothing():

@@ -5,6 +5,7 @@ import pytest
 
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ParameterError, ShapeError
 from kernattn.metrics import (
+    attention_kl,
     attention_mse,
     bias_and_ci,
     effective_dimension,
@@ -15,7 +16,6 @@ from kernattn.metrics import (
     proportion_and_ci,
     quantile_and_ci,
     ratio_delta_method,
-    row_kl,
     spectral_delta,
     variance_ratio,
 )
@@ -31,12 +31,12 @@ def test_every_kind_of_array(xp):
         calls = {
             mean_and_ci: (0,),
             median_and_ci: (0,),
-            lambda samples: quantile_and_ci(samples, 0.3, 0.8): (0,),
+            lambda samples: quantile_and_ci(samples, 0.3, confidence=0.8): (0,),
             bias_and_ci: (0, 1),
             empirical_variance: (0,),
             variance_ratio: (0, 1),
             attention_mse: (0, 1),
-            row_kl: (2, 3),
+            attention_kl: (2, 3),
         }
         for function, places in calls.items():
             found = function(*(given[i] for i in places))
@@ -79,7 +79,7 @@ def test_every_kind_of_array(xp):
         (lambda: proportion_and_ci(3, 2), ParameterError, "0 to trials = 2; got 3"),
         (lambda: proportion_and_ci(0.5, 2), ParameterError, "integers"),
         (lambda: attention_mse(np.ones(3), np.ones(3)), ShapeError, r"\(3,\)"),
-        (lambda: row_kl(np.ones((2, 3)), np.ones(3)), ShapeError, r"\(2, 3\)"),
+        (lambda: attention_kl(np.ones((2, 3)), np.ones(3)), ShapeError, r"\(2, 3\)"),
         (lambda: ratio_delta_method(np.ones((4, 3)), np.ones((4, 3))), ShapeError, r"\(4, 3\)"),
     ],
 )

@@ -12,7 +12,7 @@ from kernattn.metrics import median_and_ci, proportion_and_ci, quantile_and_ci
 @pytest.mark.parametrize("count", [36, 64, 101])
 def test_quantile_interval_is_the_shortest_that_covers(probability, count, confidence):
     x = np.random.default_rng(count).permutation(count).astype(float)
-    value, low, high = quantile_and_ci(x, probability, confidence)
+    value, low, high = quantile_and_ci(x, probability, confidence=confidence)
     assert value == pytest.approx(np.quantile(x, probability))
     law, beside = stats.binom(count, probability), (1 - confidence) / 2
     assert law.cdf(low) <= beside < law.cdf(low + 1)  # low is rank j - 1
@@ -22,8 +22,8 @@ def test_quantile_interval_is_the_shortest_that_covers(probability, count, confi
 def test_the_median_is_one_of_them():
     x = np.random.default_rng(0).standard_normal((20, 3))
     for confidence in (0.5, 0.95):
-        wanted = np.asarray(quantile_and_ci(x, 0.5, confidence))
-        np.testing.assert_array_equal(np.asarray(median_and_ci(x, confidence)), wanted)
+        wanted = np.asarray(quantile_and_ci(x, 0.5, confidence=confidence))
+        np.testing.assert_array_equal(np.asarray(median_and_ci(x, confidence=confidence)), wanted)
 
 
 @pytest.mark.statistical
@@ -40,7 +40,7 @@ def test_quantile_intervals_cover_under_a_law_without_mean():
 
 def test_proportion_is_clopper_pearson():
     hits = np.array([0, 1, 7, 19, 20])
-    found = proportion_and_ci(hits, 20, 0.9)
+    found = proportion_and_ci(hits, 20, confidence=0.9)
     for h, value, low, high in zip(hits, *found, strict=True):
         expected = stats.binomtest(int(h), 20).proportion_ci(0.9, method="exact")
         assert value == h / 20

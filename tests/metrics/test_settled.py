@@ -9,7 +9,8 @@ from scipy.special import stdtrit
 
 import kernattn as ka
 from kernattn.errors import DTypeError, NoClosedForm, ParameterError, ShapeError
-from kernattn.metrics import settled, tilted_moment
+from kernattn.metrics._settled import settled
+from kernattn.metrics._tilted import tilted_moment
 
 K = ka.kernels
 TERMS = {

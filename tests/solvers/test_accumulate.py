@@ -27,29 +27,29 @@ def until(count, blocks=BLOCKS):
 
 
 def test_blocks_are_the_rows():
-    whole = ka.solvers.moments(PHI, X, Y, weights=W)
-    assert_same(ka.solvers.accumulate(PHI, iter(BLOCKS)), whole)
-    assert_same(ka.solvers.accumulate(PHI, [X[:9], (X[9:],)]), ka.solvers.moments(PHI, X))
-    assert_same(ka.solvers.accumulate(PHI, [(X[:9], Y[:9]), (X[9:], Y[9:])]), ka.solvers.moments(PHI, X, Y))
+    whole = ka.solvers.moments(X, PHI, y=Y, weights=W)
+    assert_same(ka.solvers.accumulate(iter(BLOCKS), PHI), whole)
+    assert_same(ka.solvers.accumulate([X[:9], (X[9:],)], PHI), ka.solvers.moments(X, PHI))
+    assert_same(ka.solvers.accumulate([(X[:9], Y[:9]), (X[9:], Y[9:])], PHI), ka.solvers.moments(X, PHI, y=Y))
 
 
 @pytest.mark.parametrize("killed", range(1, 6))
 def test_resumed_to_the_same_bits(tmp_path, killed):
-    path, whole = tmp_path / "c.npz", ka.solvers.accumulate(PHI, BLOCKS)
+    path, whole = tmp_path / "c.npz", ka.solvers.accumulate(BLOCKS, PHI)
     with pytest.raises(Killed):
-        ka.solvers.accumulate(PHI, until(killed), checkpoint=path, every=1e-9)
-    assert_same(ka.solvers.load_moments(path, PHI), ka.solvers.accumulate(PHI, BLOCKS[:killed]), exact=True)
-    assert_same(ka.solvers.accumulate(PHI, BLOCKS, checkpoint=path), whole, exact=True)
-    assert_same(ka.solvers.accumulate(PHI, BLOCKS, checkpoint=path), whole, exact=True)
+        ka.solvers.accumulate(until(killed), PHI, checkpoint=path, every=1e-9)
+    assert_same(ka.solvers.load_moments(path, PHI), ka.solvers.accumulate(BLOCKS[:killed], PHI), exact=True)
+    assert_same(ka.solvers.accumulate(BLOCKS, PHI, checkpoint=path), whole, exact=True)
+    assert_same(ka.solvers.accumulate(BLOCKS, PHI, checkpoint=path), whole, exact=True)
     assert [each.name for each in tmp_path.iterdir()] == ["c.npz"]
 
 
 def test_between_checkpoints_nothing_is_kept(tmp_path):
     path = tmp_path / "c.npz"
     with pytest.raises(Killed):
-        ka.solvers.accumulate(PHI, until(4), checkpoint=path, every=1e9)
+        ka.solvers.accumulate(until(4), PHI, checkpoint=path, every=1e9)
     assert not path.exists()
-    assert_same(ka.solvers.accumulate(PHI, BLOCKS, checkpoint=path), ka.solvers.accumulate(PHI, BLOCKS), exact=True)
+    assert_same(ka.solvers.accumulate(BLOCKS, PHI, checkpoint=path), ka.solvers.accumulate(BLOCKS, PHI), exact=True)
     assert ka.solvers.load_moments(path, PHI).n == np.count_nonzero(W)
 
 
@@ -89,7 +89,7 @@ def test_killed_outright(tmp_path):
 def test_other_streams_are_refused(tmp_path):
     path = tmp_path / "c.npz"
     with pytest.raises(Killed):
-        ka.solvers.accumulate(PHI, until(3), checkpoint=path, every=1e-9)
+        ka.solvers.accumulate(until(3), PHI, checkpoint=path, every=1e-9)
     others = {
         "those given are others": [BLOCKS[1], BLOCKS[0], *BLOCKS[2:4][::-1]],
         "of these there were 2": BLOCKS[:2],
@@ -97,12 +97,12 @@ def test_other_streams_are_refused(tmp_path):
     changed = [*BLOCKS[:2], (BLOCKS[2][0] + 1e-9, *BLOCKS[2][1:]), *BLOCKS[3:]]
     for words, blocks in (*others.items(), ("those given are others", changed)):
         with pytest.raises(StateMismatchError, match=words):
-            ka.solvers.accumulate(PHI, blocks, checkpoint=path)
+            ka.solvers.accumulate(blocks, PHI, checkpoint=path)
     with pytest.raises(StateMismatchError, match="another draw"):
-        ka.solvers.accumulate(PHI.redraw(1), BLOCKS, checkpoint=path)
-    ka.solvers.save_moments(ka.solvers.moments(PHI, X), path)
+        ka.solvers.accumulate(BLOCKS, PHI.redraw(1), checkpoint=path)
+    ka.solvers.save_moments(ka.solvers.moments(X, PHI), path)
     with pytest.raises(StateMismatchError, match="no checkpoint"):
-        ka.solvers.accumulate(PHI, BLOCKS, checkpoint=path)
+        ka.solvers.accumulate(BLOCKS, PHI, checkpoint=path)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
@@ -110,41 +110,41 @@ def test_other_products_are_refused(tmp_path, dtype):
     """Products of float64 rows are in float64 in any case: a later block may hold others."""
     path, blocks = tmp_path / "c.npz", [tuple(part.astype(dtype) for part in block) for block in BLOCKS]
     for products, other in (("float32", "float64"), ("float64", "float32")):
-        whole = ka.solvers.accumulate(PHI, blocks, products=products)
+        whole = ka.solvers.accumulate(blocks, PHI, products=products)
         with pytest.raises(Killed):
-            ka.solvers.accumulate(PHI, until(3, blocks), checkpoint=path, every=1e-9, products=products)
+            ka.solvers.accumulate(until(3, blocks), PHI, checkpoint=path, every=1e-9, products=products)
         with pytest.raises(StateMismatchError, match=f"products are {products}; got products={other}"):
-            ka.solvers.accumulate(PHI, blocks, checkpoint=path, products=other)
-        assert_same(ka.solvers.accumulate(PHI, blocks, checkpoint=path, products=products), whole, exact=True)
+            ka.solvers.accumulate(blocks, PHI, checkpoint=path, products=other)
+        assert_same(ka.solvers.accumulate(blocks, PHI, checkpoint=path, products=products), whole, exact=True)
         path.unlink()
 
 
 def test_refusals(tmp_path):
     with pytest.raises(EmptyInputError, match="there was no block"):
-        ka.solvers.accumulate(PHI, [])
+        ka.solvers.accumulate([], PHI)
     for given in (X, 3):
         with pytest.raises(ParameterError, match="blocks must be an iterable"):
-            ka.solvers.accumulate(PHI, given)
+            ka.solvers.accumulate(given, PHI)
     with pytest.raises(ParameterError, match="every must be a positive number"):
-        ka.solvers.accumulate(PHI, BLOCKS, every=0)
+        ka.solvers.accumulate(BLOCKS, PHI, every=0)
     with pytest.raises(ParameterError, match="checkpoint must be the name"):
-        ka.solvers.accumulate(PHI, BLOCKS, checkpoint=3)
+        ka.solvers.accumulate(BLOCKS, PHI, checkpoint=3)
     for place, error in ((tmp_path, ParameterError), (tmp_path / "none" / "c.npz", FileNotFoundError)):
         with pytest.raises(error, match="directory"):
-            ka.solvers.accumulate(PHI, until(0), checkpoint=place)
+            ka.solvers.accumulate(until(0), PHI, checkpoint=place)
     with pytest.raises(DTypeError, match="phi must be"):
-        ka.solvers.accumulate("phi", BLOCKS)
+        ka.solvers.accumulate(BLOCKS, "phi")
     with pytest.raises(ParameterError, match="got a tuple of 4") as found:
-        ka.solvers.accumulate(PHI, [BLOCKS[0], (X, Y, W, W)])
+        ka.solvers.accumulate([BLOCKS[0], (X, Y, W, W)], PHI)
     assert found.value.__notes__ == ["in block 1, counted from 0"]
     with pytest.raises(ShapeError) as shape:
-        ka.solvers.accumulate(PHI, [X, X[:, :2]])
+        ka.solvers.accumulate([X, X[:, :2]], PHI)
     assert shape.value.__notes__ == ["in block 1, counted from 0"]
 
 
 def test_progress(capsys):
     pytest.importorskip("tqdm")
-    ka.solvers.accumulate(PHI, BLOCKS, progress=True)
+    ka.solvers.accumulate(BLOCKS, PHI, progress=True)
     assert "90.0row" in capsys.readouterr().err
-    ka.solvers.accumulate(PHI, BLOCKS)
+    ka.solvers.accumulate(BLOCKS, PHI)
     assert capsys.readouterr().err == ""

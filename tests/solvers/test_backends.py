@@ -11,15 +11,15 @@ X = RNG.standard_normal((80, 3))
 Y = np.sin(X[:, 0]) + 0.1 * RNG.standard_normal(80)
 LABELS = np.digitize(X[:, 1], [-0.5, 0.5])
 PHI = ka.random_features(ka.kernels.Gaussian(2.0), 3, 24, "positive", rng=0)
-MOMENTS = ka.solvers.moments(PHI, X, Y, backend="reference")
-RIDGE, GP = ka.solvers.ridge(MOMENTS, 0.1), ka.solvers.gp(MOMENTS, 0.1, 1.0)
-LOGISTIC = ka.solvers.logistic(PHI, X, LABELS, ridge=0.1, backend="reference")
-CLUSTERS = ka.solvers.spectral_clustering(PHI, X, 3, rng=0)
+MOMENTS = ka.solvers.moments(X, PHI, y=Y, backend="reference")
+RIDGE, GP = ka.solvers.ridge(MOMENTS, 0.1), ka.solvers.gp(MOMENTS, noise=0.1, amplitude=1.0)
+LOGISTIC = ka.solvers.logistic(X, PHI, y=LABELS, penalty=0.1, backend="reference")
+CLUSTERS = ka.solvers.spectral_clustering(X, PHI, 3, rng=0)
 PCA = ka.solvers.pca(MOMENTS, 4)
 CALLS = {
-    "moments": lambda backend: ka.solvers.moments(PHI, X, Y, backend=backend).gram,
-    "accumulate": lambda backend: ka.solvers.accumulate(PHI, [(X, Y)], backend=backend).gram,
-    "logistic": lambda backend: ka.solvers.logistic(PHI, X, LABELS, ridge=0.1, backend=backend).weights,
+    "moments": lambda backend: ka.solvers.moments(X, PHI, y=Y, backend=backend).gram,
+    "accumulate": lambda backend: ka.solvers.accumulate([(X, Y)], PHI, backend=backend).gram,
+    "logistic": lambda backend: ka.solvers.logistic(X, PHI, y=LABELS, penalty=0.1, backend=backend).weights,
     "ridge.predict": lambda backend: RIDGE.predict(X, backend=backend),
     "ridge.leverage": lambda backend: RIDGE.leverage(X, backend=backend),
     "gp.mean": lambda backend: GP.mean(X, backend=backend),
@@ -41,7 +41,9 @@ def test_backends_agree_and_one_that_cannot_run_is_refused(name):
 
 
 def test_a_smaller_tolerance_takes_more_steps():
-    fits = [ka.solvers.logistic(PHI, X, LABELS, ridge=0.1, tolerance=tolerance) for tolerance in (1e-1, 1e-4, 1e-12)]
+    fits = [
+        ka.solvers.logistic(X, PHI, y=LABELS, penalty=0.1, tolerance=tolerance) for tolerance in (1e-1, 1e-4, 1e-12)
+    ]
     steps = [fit.iterations for fit in fits]
     assert steps == sorted(set(steps))
     far, near = (np.max(np.abs(fit.weights - fits[2].weights)) for fit in fits[:2])

@@ -28,6 +28,6 @@ def test_eigenvectors(size, kind, unit):
     np.testing.assert_allclose((vectors * values) @ vectors.T, matrix, atol=bound * values[0])
     b = np.random.default_rng(0).standard_normal((size, 3))
     np.testing.assert_allclose(found.coordinates(b), vectors.T @ b, atol=bound)
-    np.testing.assert_allclose(found.combined(b), vectors @ b, atol=bound)
+    np.testing.assert_allclose(found.combine(b), vectors @ b, atol=bound)
     np.testing.assert_array_equal(found.vectors(1).shape, (size, 1))
     assert found.coordinates(np.zeros((size, 0))).shape == (size, 0)

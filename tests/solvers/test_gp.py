@@ -33,14 +33,14 @@ def dense(phi, noise, amplitude, y, w=None):
 @pytest.mark.parametrize("phi", [PHI, NYSTROM], ids=["random", "nystrom"])
 @pytest.mark.parametrize(("noise", "amplitude"), [(0.3, 2.0), (2.0, 0.1)])
 def test_the_posterior(phi, noise, amplitude, weights):
-    process = ka.solvers.gp(ka.solvers.moments(phi, X, Y, weights=weights), noise, amplitude)
+    process = ka.solvers.gp(ka.solvers.moments(X, phi, y=Y, weights=weights), noise=noise, amplitude=amplitude)
     missing = 0 if weights is None else np.sum(np.log(weights)) / 2
     for i in range(2):
         mean, variance, evidence = dense(phi, noise, amplitude, Y[:, i], weights)
         np.testing.assert_allclose(process.mean(NEW)[:, i], mean, rtol=1e-8, atol=1e-9)
         np.testing.assert_allclose(process.variance(NEW)[:, i], variance, rtol=1e-7, atol=1e-9)
         np.testing.assert_allclose(process.log_evidence[i] + missing, evidence, rtol=1e-9)
-    one = ka.solvers.gp(ka.solvers.moments(phi, X, Y[:, 1], weights=weights), noise, amplitude)
+    one = ka.solvers.gp(ka.solvers.moments(X, phi, y=Y[:, 1], weights=weights), noise=noise, amplitude=amplitude)
     np.testing.assert_allclose(one.mean(NEW), process.mean(NEW)[:, 1], rtol=1e-9, atol=1e-12)
     assert one.variance(NEW).shape == (11,)
     assert one.log_evidence.shape == one.gradient.log_noise.shape == ()
@@ -48,7 +48,7 @@ def test_the_posterior(phi, noise, amplitude, weights):
 
 @pytest.mark.parametrize(("noise", "amplitude"), [(0.3, 2.0), (2.0, 0.1), (1.0, 1.0)])
 def test_the_gradient(noise, amplitude):
-    slopes, h = ka.solvers.gp(ka.solvers.moments(PHI, X, Y), noise, amplitude).gradient, 1e-4
+    slopes, h = ka.solvers.gp(ka.solvers.moments(X, PHI, y=Y), noise=noise, amplitude=amplitude).gradient, 1e-4
     for i in range(2):
 
         def evidence(log_noise, log_amplitude, y=Y[:, i]):
@@ -61,7 +61,7 @@ def test_the_gradient(noise, amplitude):
 @pytest.mark.parametrize("given", [{}, {"noise": 0.4}, {"amplitude": 1.5}], ids=["none", "noise", "amplitude"])
 def test_the_largest_evidence(given):
     y = np.column_stack([np.sin(2 * X[:, 0]), X[:, 1]]) + 0.2 * Y
-    process = ka.solvers.gp(ka.solvers.moments(PHI, X, y), **given)
+    process = ka.solvers.gp(ka.solvers.moments(X, PHI, y=y), **given)
     for i in range(2):
 
         def loss(logs, target=y[:, i]):
@@ -81,19 +81,19 @@ def test_the_largest_evidence(given):
 def test_variance_far_away():
     """With a Nystrom map it comes back to the prior's."""
     far = np.full((1, 3), 50.0)
-    m = ka.solvers.moments(NYSTROM, X, Y[:, 0])
-    assert ka.solvers.gp(m, 0.1, 1.5).variance(far)[0] == pytest.approx(1.5**2, rel=1e-6)
-    assert np.all(ka.solvers.gp(m, 0.1, 1.5).variance(X) < 1.5**2)
+    m = ka.solvers.moments(X, NYSTROM, y=Y[:, 0])
+    assert ka.solvers.gp(m, noise=0.1, amplitude=1.5).variance(far)[0] == pytest.approx(1.5**2, rel=1e-6)
+    assert np.all(ka.solvers.gp(m, noise=0.1, amplitude=1.5).variance(X) < 1.5**2)
 
 
 def test_variance_at_landmarks_is_not_negative():
     phi = ka.features.nystrom(ka.kernels.Gaussian(2.0), X, 20, rng=0)
-    process = ka.solvers.gp(ka.solvers.moments(phi, X, Y[:, 0]), 1e-4, 1.0)
+    process = ka.solvers.gp(ka.solvers.moments(X, phi, y=Y[:, 0]), noise=1e-4, amplitude=1.0)
     assert np.min(process.variance(phi.landmarks.astype("f4"))) >= 0
 
 
 def test_arrays_of_every_kind(xp):
-    process = ka.solvers.gp(ka.solvers.moments(NYSTROM, X, Y), 0.3, 2.0)
+    process = ka.solvers.gp(ka.solvers.moments(X, NYSTROM, y=Y), noise=0.3, amplitude=2.0)
     with xp.wide():
         for dtype, tolerance in (("float32", 1e-3), ("float64", 1e-9)):
             x = xp.asarray(NEW, dtype)
@@ -104,33 +104,33 @@ def test_arrays_of_every_kind(xp):
 
 
 def test_targets_of_0():
-    process = ka.solvers.gp(ka.solvers.moments(PHI, X, np.zeros(len(X))))
+    process = ka.solvers.gp(ka.solvers.moments(X, PHI, y=np.zeros(len(X))))
     assert 0 < process.noise[0] < 1e-100
     np.testing.assert_array_equal(process.mean(X), 0.0)
     assert np.isfinite(process.gradient).all()
 
 
 def test_refusals():
-    m = ka.solvers.moments(PHI, X, Y)
+    m = ka.solvers.moments(X, PHI, y=Y)
     for given in (0.0, -1.0, np.nan, np.inf, 1e200, 1e-200, [1.0, 0.0]):
         with pytest.raises(ParameterError, match="noise must be positive"):
-            ka.solvers.gp(m, given, 1.0)
+            ka.solvers.gp(m, noise=given, amplitude=1.0)
         with pytest.raises(ParameterError, match="amplitude must be positive"):
-            ka.solvers.gp(m, 1.0, given)
+            ka.solvers.gp(m, noise=1.0, amplitude=given)
     with pytest.raises(ParameterError, match="noise must be numbers"):
-        ka.solvers.gp(m, "evidence")
+        ka.solvers.gp(m, noise="evidence")
     with pytest.raises(ShapeError, match="one for each of 2 targets"):
-        ka.solvers.gp(m, np.ones(3), 1.0)
+        ka.solvers.gp(m, noise=np.ones(3), amplitude=1.0)
     with pytest.raises(ParameterError, match="times the amplitude or more"):
-        ka.solvers.gp(m, 1e-9, 1.0)
+        ka.solvers.gp(m, noise=1e-9, amplitude=1.0)
     with pytest.raises(EmptyInputError, match="without y"):
-        ka.solvers.gp(ka.solvers.moments(PHI, X))
+        ka.solvers.gp(ka.solvers.moments(X, PHI))
     with pytest.raises(EmptyInputError, match="1 rows at least"):
-        ka.solvers.gp(ka.solvers.initial_moments(PHI, 0))
-    with pytest.raises(DTypeError, match="m must be a Moments"):
+        ka.solvers.gp(ka.solvers.initial_moments(PHI, targets=0))
+    with pytest.raises(DTypeError, match="moments must be a Moments"):
         ka.solvers.gp(None)
     gaussian = ka.kernels.Gaussian()
     own = ka.features.nystrom("precomputed", gaussian(X), 8, "uniform", rng=0)
-    process = ka.solvers.gp(ka.solvers.moments(own, gaussian(X), Y), 0.3, 1.0)
+    process = ka.solvers.gp(ka.solvers.moments(gaussian(X), own, y=Y), noise=0.3, amplitude=1.0)
     with pytest.raises(NoClosedForm, match="precomputed"):
         process.variance(gaussian(X))

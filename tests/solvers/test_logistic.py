@@ -27,7 +27,7 @@ def gradient(fit, phi, hit, w, ridge):
 @pytest.mark.parametrize("intercept", [True, False])
 @pytest.mark.parametrize("ridge", [1e-3, 1.0, 50.0])
 def test_the_gradient_is_0(ridge, intercept, weights):
-    fit = ka.solvers.logistic(PHI, X, TWO, ridge=ridge, weights=weights, intercept=intercept)
+    fit = ka.solvers.logistic(X, PHI, y=TWO, penalty=ridge, weights=weights, intercept=intercept)
     left = gradient(fit, PHI(X), TWO, np.ones(400) if weights is None else weights, ridge)
     np.testing.assert_allclose(left[: None if intercept else -1], 0, atol=1e-6)
     assert fit.converged
@@ -43,63 +43,63 @@ def test_scikit_learn(ridge):
         PHI(X),
         linear.LogisticRegression(C=1 / ridge, tol=1e-10, max_iter=5000, solver="newton-cholesky"),
     )
-    fit = ka.solvers.logistic(PHI, X, TWO, ridge=ridge)
+    fit = ka.solvers.logistic(X, PHI, y=TWO, penalty=ridge)
     theirs.fit(features, TWO)
     np.testing.assert_allclose(fit.weights, theirs.coef_[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(fit.intercept, theirs.intercept_[0], rtol=0, atol=1e-6)
     np.testing.assert_allclose(fit.predict_proba(NEW), theirs.predict_proba(PHI(NEW)), atol=1e-7)
     np.testing.assert_array_equal(fit.predict(NEW), theirs.predict(PHI(NEW)))
     rest = many.OneVsRestClassifier(theirs).fit(features, THREE)
-    fit = ka.solvers.logistic(PHI, X, THREE, ridge=ridge)
+    fit = ka.solvers.logistic(X, PHI, y=THREE, penalty=ridge)
     np.testing.assert_array_equal(fit.classes, rest.classes_)
     np.testing.assert_allclose(fit.predict_proba(NEW), rest.predict_proba(PHI(NEW)), atol=1e-7)
     np.testing.assert_array_equal(fit.predict(NEW), rest.predict(PHI(NEW)))
 
 
 def test_blocks_are_the_whole():
-    whole = ka.solvers.logistic(PHI, X, THREE, ridge=0.1, weights=W)
+    whole = ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1, weights=W)
     cuts = [slice(0, 150), slice(150, 151), slice(151, 400)]
     blocks = [(X[cut], THREE[cut], W[cut]) for cut in cuts]
     for given in (blocks, lambda: iter(blocks)):
-        fit = ka.solvers.logistic(PHI, given, ridge=0.1)
+        fit = ka.solvers.logistic(given, PHI, penalty=0.1)
         np.testing.assert_allclose(fit.weights, whole.weights, atol=1e-8)
         np.testing.assert_allclose(fit.intercept, whole.intercept, atol=1e-8)
 
 
 def test_rows_of_weight_0_are_no_rows():
     kept = THREE != "top"
-    less = ka.solvers.logistic(PHI, X[kept], THREE[kept], ridge=0.1)
+    less = ka.solvers.logistic(X[kept], PHI, y=THREE[kept], penalty=0.1)
     for given in ((X, THREE, kept * 1.0), [(X[~kept], THREE[~kept], np.zeros(np.sum(~kept))), (X[kept], THREE[kept])]):
         x, y, weights = given if isinstance(given, tuple) else (given, None, None)
-        fit = ka.solvers.logistic(PHI, x, y, ridge=0.1, weights=weights)
+        fit = ka.solvers.logistic(x, PHI, y=y, penalty=0.1, weights=weights)
         assert fit.classes.tolist() == ["low", "middle"]
         np.testing.assert_allclose(fit.weights, less.weights, atol=1e-8)
     with pytest.raises(ParameterError, match="two classes or more in rows that count; got"):
-        ka.solvers.logistic(PHI, X, THREE, ridge=0.1, weights=(THREE == "top") * 1.0)
+        ka.solvers.logistic(X, PHI, y=THREE, penalty=0.1, weights=(THREE == "top") * 1.0)
 
 
 @pytest.mark.parametrize("ridge", [1e-6, 1e-2])
 def test_classes_that_a_plane_divides(ridge):
     x = np.concatenate([X[:50] - 100, X[50:100] + 100])
-    fit = ka.solvers.logistic(ka.features.elu1(), x, np.arange(100) >= 50, ridge=ridge)
+    fit = ka.solvers.logistic(x, ka.features.elu1(), y=np.arange(100) >= 50, penalty=ridge)
     assert fit.converged
     assert np.isfinite(fit.weights).all()
     np.testing.assert_array_equal(fit.predict(x), np.arange(100) >= 50)
 
 
 def test_rows_that_say_nothing_of_the_class():
-    fit = ka.solvers.logistic(PHI, X, RNG.permutation(TWO), ridge=1e4)
+    fit = ka.solvers.logistic(X, PHI, y=RNG.permutation(TWO), penalty=1e4)
     np.testing.assert_allclose(fit.predict_proba(NEW)[:, 1], TWO.mean(), atol=0.02)
 
 
 def test_rows_that_are_far_off_keep_their_slope():
-    problem = _newton.Problem(PHI, lambda: iter([(X, TWO, None)]), 1.0, True, None, None)
+    problem = _newton.LogisticLoss(PHI, lambda: iter([(X, TWO, None)]), 1.0, True, None, None)
     slope = problem.at(np.append(np.zeros(24), 1000.0), True)[1]
     np.testing.assert_allclose(slope, np.append(PHI(X).T @ ~TWO, np.sum(~TWO)), rtol=1e-9, atol=1e-9)
 
 
 def test_too_few_steps_are_said():
-    fit = ka.solvers.logistic(PHI, X, TWO, ridge=1e-3, max_iterations=1)
+    fit = ka.solvers.logistic(X, PHI, y=TWO, penalty=1e-3, max_iterations=1)
     assert not fit.converged
     assert "NOT converged" in repr(fit)
 
@@ -108,10 +108,10 @@ def test_several_classes_have_converged_when_each_has():
     found = []
     for steps in range(1, 9):
         each = [
-            ka.solvers.logistic(PHI, X, label == THREE, ridge=1e-3, max_iterations=steps).converged
+            ka.solvers.logistic(X, PHI, y=label == THREE, penalty=1e-3, max_iterations=steps).converged
             for label in np.unique(THREE)
         ]
-        fit = ka.solvers.logistic(PHI, X, THREE, ridge=1e-3, max_iterations=steps)
+        fit = ka.solvers.logistic(X, PHI, y=THREE, penalty=1e-3, max_iterations=steps)
         assert fit.converged == all(each)
         found.append(sum(each))
     assert {1, 2} & set(found)
@@ -119,9 +119,9 @@ def test_several_classes_have_converged_when_each_has():
 
 @pytest.mark.parametrize("kind", KINDS, ids=repr)
 def test_every_kind_of_array(kind):
-    wanted = ka.solvers.logistic(PHI, X, TWO, ridge=0.1)
+    wanted = ka.solvers.logistic(X, PHI, y=TWO, penalty=0.1)
     with kind.wide():
-        fit = ka.solvers.logistic(PHI, kind.asarray(X), TWO, ridge=0.1)
+        fit = ka.solvers.logistic(kind.asarray(X), PHI, y=TWO, penalty=0.1)
         chances = fit.predict_proba(kind.asarray(NEW))
     assert kind.holds(chances)
     np.testing.assert_allclose(to_numpy(chances), wanted.predict_proba(NEW), atol=1e-6)
@@ -130,49 +130,49 @@ def test_every_kind_of_array(kind):
 def test_more_errors():
     for labels in ([1, "a"], [None, "a"]):
         with pytest.raises(DTypeError, match="y must hold numbers, booleans or strings"):
-            ka.solvers.logistic(PHI, X[:2], np.array(labels, object), ridge=1.0)
+            ka.solvers.logistic(X[:2], PHI, y=np.array(labels, object), penalty=1.0)
     for weights, error in (([1.0, 1.0], DTypeError), (np.ones((2, 1)), ShapeError), (np.zeros(2), ParameterError)):
         with pytest.raises(error, match="weights"):
-            ka.solvers.logistic(PHI, X[:2], [0, 1], ridge=1.0, weights=weights)
+            ka.solvers.logistic(X[:2], PHI, y=[0, 1], penalty=1.0, weights=weights)
     with pytest.raises(DTypeError, match="y must hold numbers, booleans or strings, all of one kind"):
-        ka.solvers.logistic(PHI, [(X[:2], [0, 1]), (X[:2], ["a", "b"])], ridge=1.0)
+        ka.solvers.logistic([(X[:2], [0, 1]), (X[:2], ["a", "b"])], PHI, penalty=1.0)
     with pytest.raises(ParameterError, match="weights must not be 0 in all rows"):
-        ka.solvers.logistic(PHI, X[:2], [0, 1], ridge=1.0, weights=np.zeros(2))
+        ka.solvers.logistic(X[:2], PHI, y=[0, 1], penalty=1.0, weights=np.zeros(2))
     with pytest.raises(ParameterError, match="must return an iterable of blocks; got None"):
-        ka.solvers.logistic(PHI, lambda: None, ridge=1.0)
-    with pytest.raises(ParameterError, match="ridge must be well above the rounding"):
-        ka.solvers.logistic(PHI, np.tile(X[:1], (200, 1)), np.arange(200) % 2, ridge=1e-30)
+        ka.solvers.logistic(lambda: None, PHI, penalty=1.0)
+    with pytest.raises(ParameterError, match="penalty must be well above the rounding"):
+        ka.solvers.logistic(np.tile(X[:1], (200, 1)), PHI, y=np.arange(200) % 2, penalty=1e-30)
 
 
 @pytest.mark.parametrize("x", [X.tolist(), None, X.astype(int), X.astype(object), sparse.coo_array(X), X[:, :2]])
 def test_blocks_of_other_rows(x):
     with pytest.raises((DTypeError, ShapeError), match="x must"):
-        ka.solvers.logistic(PHI, [(X, TWO), (x, TWO)], ridge=1.0)
+        ka.solvers.logistic([(X, TWO), (x, TWO)], PHI, penalty=1.0)
 
 
 def test_errors():
     bad = X.copy()
     bad[3] = np.nan
     with pytest.raises(ParameterError, match="x must be finite; NaN or infinity in row 3"):
-        ka.solvers.logistic(PHI, bad, TWO, ridge=1.0)
+        ka.solvers.logistic(bad, PHI, y=TWO, penalty=1.0)
     with pytest.raises(ParameterError, match="y must be finite; NaN or infinity in row 1"):
-        ka.solvers.logistic(PHI, X, np.where(np.arange(400) == 1, np.nan, 1.0), ridge=1.0)
+        ka.solvers.logistic(X, PHI, y=np.where(np.arange(400) == 1, np.nan, 1.0), penalty=1.0)
     with pytest.raises(ParameterError, match="two classes or more"):
-        ka.solvers.logistic(PHI, X, np.zeros(400), ridge=1.0)
+        ka.solvers.logistic(X, PHI, y=np.zeros(400), penalty=1.0)
     for ridge in (0.0, -1.0):
-        with pytest.raises(ParameterError, match="ridge must be"):
-            ka.solvers.logistic(PHI, X, TWO, ridge=ridge)
+        with pytest.raises(ParameterError, match="penalty must be"):
+            ka.solvers.logistic(X, PHI, y=TWO, penalty=ridge)
     with pytest.raises(ShapeError, match=r"x and y must be \(n, d\) and \(n,\)"):
-        ka.solvers.logistic(PHI, X, TWO[:10], ridge=1.0)
+        ka.solvers.logistic(X, PHI, y=TWO[:10], penalty=1.0)
     with pytest.raises(ParameterError, match="weights must be 0 or more; another number in row 0"):
-        ka.solvers.logistic(PHI, X, TWO, weights=np.where(np.arange(400) == 0, -1.0, 1.0), ridge=1.0)
+        ka.solvers.logistic(X, PHI, y=TWO, weights=np.where(np.arange(400) == 0, -1.0, 1.0), penalty=1.0)
     with pytest.raises(ParameterError, match="walked again"):
-        ka.solvers.logistic(PHI, iter([(X, TWO)]), ridge=1.0)
+        ka.solvers.logistic(iter([(X, TWO)]), PHI, penalty=1.0)
     with pytest.raises(ParameterError, match="a block must be"):
-        ka.solvers.logistic(PHI, [X], ridge=1.0)
+        ka.solvers.logistic([X], PHI, penalty=1.0)
     with pytest.raises(ParameterError, match="y must be given"):
-        ka.solvers.logistic(PHI, X, ridge=1.0)
+        ka.solvers.logistic(X, PHI, penalty=1.0)
     with pytest.raises(EmptyInputError, match="no block"):
-        ka.solvers.logistic(PHI, [], ridge=1.0)
+        ka.solvers.logistic([], PHI, penalty=1.0)
     with pytest.raises(DTypeError, match="phi"):
-        ka.solvers.logistic("gaussian", X, TWO, ridge=1.0)
+        ka.solvers.logistic(X, "gaussian", y=TWO, penalty=1.0)

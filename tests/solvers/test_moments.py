@@ -59,7 +59,7 @@ def assert_same(a, b, exact=False):
 def test_sums_as_written(monkeypatch, phi, weights):
     monkeypatch.setattr(_check, "STRIP", 40)
     given = X.copy(), Y.copy()
-    m = ka.solvers.moments(phi, X, Y, weights=weights)
+    m = ka.solvers.moments(X, phi, y=Y, weights=weights)
     assert_sums(m, phi(X), Y, weights)
     assert m.products == "float64"
     assert m.fingerprint == phi.fingerprint
@@ -71,7 +71,7 @@ def test_sums_as_written(monkeypatch, phi, weights):
 
 def test_weights_count_rows_that_many_times():
     times = np.repeat(np.arange(90), W.astype(int))
-    a, b = ka.solvers.moments(PHI, X, Y, weights=W), ka.solvers.moments(PHI, X[times], Y[times])
+    a, b = ka.solvers.moments(X, PHI, y=Y, weights=W), ka.solvers.moments(X[times], PHI, y=Y[times])
     for name in SUMS:
         np.testing.assert_allclose(getattr(a, name), getattr(b, name), rtol=1e-12, atol=1e-12)
 
@@ -80,14 +80,14 @@ def test_weights_count_rows_that_many_times():
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_smaller_dtypes(products, dtype):
     x = X.astype(dtype)
-    m = ka.solvers.moments(PHI, x, Y, products=products)
+    m = ka.solvers.moments(x, PHI, y=Y, products=products)
     assert_sums(m, PHI(x.astype("f8")), Y, None, 1e-6)
     assert m.products == products
-    assert ka.solvers.moments(PHI, X, products="float32").products == "float64"
+    assert ka.solvers.moments(X, PHI, products="float32").products == "float64"
 
 
 def test_targets_of_one_axis_and_none():
-    one, none = ka.solvers.moments(PHI, X, Y[:, 0]), ka.solvers.moments(PHI, X)
+    one, none = ka.solvers.moments(X, PHI, y=Y[:, 0]), ka.solvers.moments(X, PHI)
     assert one.vector
     assert_sums(one, PHI(X), Y[:, :1], None)
     assert_sums(none, PHI(X), Y[:, :0], None)
@@ -96,44 +96,44 @@ def test_targets_of_one_axis_and_none():
 @pytest.mark.parametrize("backend", ["reference", None])
 def test_every_kind_of_array(xp, backend):
     with xp.wide():
-        m = ka.solvers.moments(PHI, xp.asarray(X), xp.asarray(Y), weights=xp.asarray(W), backend=backend)
+        m = ka.solvers.moments(xp.asarray(X), PHI, y=xp.asarray(Y), weights=xp.asarray(W), backend=backend)
     assert all(isinstance(getattr(m, name), np.ndarray) for name in SUMS[1:])
     assert_sums(m, PHI(X), Y, W)
 
 
 def test_merging():
     """Associative and commutative up to rounding, with the moments of no rows as its zero."""
-    parts = [ka.solvers.moments(PHI, X[i::3], Y[i::3], weights=W[i::3]) for i in range(3)]
-    whole = ka.solvers.moments(PHI, X, Y, weights=W)
+    parts = [ka.solvers.moments(X[i::3], PHI, y=Y[i::3], weights=W[i::3]) for i in range(3)]
+    whole = ka.solvers.moments(X, PHI, y=Y, weights=W)
     for a, b, c in permutations(parts):
         assert_same((a + b) + c, whole)
         assert_same(a + (b + c), whole)
         assert_same(a + b, b + a, exact=True)
-    zero = ka.solvers.initial_moments(PHI, 2)
+    zero = ka.solvers.initial_moments(PHI, targets=2)
     assert_same(zero + whole, whole, exact=True)
-    assert_same(ka.solvers.merge(whole, zero), whole, exact=True)
-    single = ka.solvers.moments(PHI, X.astype("f4"), Y, products="float32")
+    assert_same(whole + zero, whole, exact=True)
+    single = ka.solvers.moments(X.astype("f4"), PHI, y=Y, products="float32")
     assert (whole + single).products == "float32"
 
 
 def test_what_does_not_add_up():
-    m = ka.solvers.moments(PHI, X, Y)
+    m = ka.solvers.moments(X, PHI, y=Y)
     for other in (
-        ka.solvers.moments(PHI.redraw(1), X, Y),
-        ka.solvers.moments(PHI, X),
-        ka.solvers.moments(PHI, X, Y[:, 0]),
-        ka.solvers.initial_moments(PHI, 0),
+        ka.solvers.moments(X, PHI.redraw(1), y=Y),
+        ka.solvers.moments(X, PHI),
+        ka.solvers.moments(X, PHI, y=Y[:, 0]),
+        ka.solvers.initial_moments(PHI, targets=0),
     ):
         with pytest.raises(StateMismatchError, match="moments must be of"):
             m + other
     with pytest.raises(StateMismatchError, match="one draw"):
-        ka.solvers.merge(ka.solvers.moments(MAPS["any dimension"], X), ka.solvers.moments(MAPS["any dimension"], Y))
-    with pytest.raises(DTypeError, match="b must be a Moments"):
-        ka.solvers.merge(m, 3)
+        ka.solvers.moments(X, MAPS["any dimension"]) + ka.solvers.moments(Y, MAPS["any dimension"])
+    with pytest.raises(DTypeError, match=r"the other side of \+ must be a Moments"):
+        m + 3
 
 
 def test_copies():
-    m = ka.solvers.moments(PHI, X, Y)
+    m = ka.solvers.moments(X, PHI, y=Y)
     assert_same(pickle.loads(pickle.dumps(m)), m, exact=True)
     assert repr(m).startswith("Moments(n=90, num_features=12, targets=2, phi=Trigonometric(")
 
@@ -141,7 +141,7 @@ def test_copies():
 @pytest.mark.parametrize("y", [None, Y, Y[:, 0]], ids=["none", "matrix", "vector"])
 @pytest.mark.parametrize("phi", [PHI, MAPS["any dimension"]], ids=["drawn", "any"])
 def test_files(tmp_path, phi, y):
-    m = ka.solvers.moments(phi, X, y, weights=W)
+    m = ka.solvers.moments(X, phi, y=y, weights=W)
     ka.solvers.save_moments(m, tmp_path / "m.npz")
     assert_same(ka.solvers.load_moments(tmp_path / "m.npz", phi), m, exact=True)
     with pytest.raises(StateMismatchError, match="another draw"):
@@ -153,7 +153,7 @@ def test_files_that_are_none(tmp_path):
     PHI.save(path)
     with pytest.raises(FileFormatError, match="format"):
         ka.solvers.load_moments(path, PHI)
-    ka.solvers.save_moments(ka.solvers.moments(PHI, X, Y), path)
+    ka.solvers.save_moments(ka.solvers.moments(X, PHI, y=Y), path)
     with np.load(path) as file:
         members = dict(file)
     forged = {
@@ -188,7 +188,7 @@ FORGED += [(name, forge) for name in ("gram", "y_gram") for forge in (np.negativ
 @pytest.mark.parametrize(("name", "forge"), FORGED)
 def test_files_with_sums_of_no_rows(tmp_path, name, forge):
     path = tmp_path / "m.npz"
-    ka.solvers.save_moments(ka.solvers.moments(PHI, X, Y), path)
+    ka.solvers.save_moments(ka.solvers.moments(X, PHI, y=Y), path)
     with np.load(path) as file:
         members = dict(file)
     np.savez(path, **{**members, name: forge(members[name])})
@@ -202,7 +202,7 @@ def test_files_of_sums_of_every_size(tmp_path, unit, products):
     """Squares may underflow where sums do not; equal rows meet the bound."""
     x = np.tile(X[:1] * unit, (50, 1)).astype("f4" if products == "float32" and 1e-38 < unit < 1e38 else "f8")
     for phi, weights in itertools.product((ka.features.elu1(), PHI), (None, 1e30 * W[:50], 1e-30 * W[:50])):
-        m = ka.solvers.moments(phi, x, x.astype("f8"), weights=weights, products=products)
+        m = ka.solvers.moments(x, phi, y=x.astype("f8"), weights=weights, products=products)
         ka.solvers.save_moments(m, tmp_path / "m.npz")
         assert_same(ka.solvers.load_moments(tmp_path / "m.npz", phi), m, exact=True)
 
@@ -235,13 +235,13 @@ def bad(array, *rows, value=np.nan):
 )
 def test_refusals(error, words, x, more):
     with pytest.raises(error, match=words):
-        ka.solvers.moments(PHI, x, **more)
+        ka.solvers.moments(x, PHI, **more)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("unit", [2.0**-340, 2.0**300])
 def test_weights_of_every_size(dtype, unit):
-    one, other = (ka.solvers.moments(PHI, X.astype(dtype), Y, weights=W * by) for by in (1.0, unit))
+    one, other = (ka.solvers.moments(X.astype(dtype), PHI, y=Y, weights=W * by) for by in (1.0, unit))
     for name in ("weight", "s", "gram", "cross", "y_sum", "y_gram"):
         np.testing.assert_array_equal(getattr(other, name), getattr(one, name) * unit)
 
@@ -249,25 +249,25 @@ def test_weights_of_every_size(dtype, unit):
 @pytest.mark.parametrize("unit", [2.0**-400, 2.0**400])
 def test_targets_of_every_size(unit):
     """Float32 does not hold them; their products with features are of float32."""
-    one, other = (ka.solvers.moments(PHI, X.astype("f4"), Y * by, products="float32") for by in (1.0, unit))
+    one, other = (ka.solvers.moments(X.astype("f4"), PHI, y=Y * by, products="float32") for by in (1.0, unit))
     np.testing.assert_array_equal(other.cross, one.cross * unit)
 
 
 def test_more_refusals():
     with pytest.raises(ParameterError, match="this machine has"):
-        ka.solvers.initial_moments(PHI, 2**31 - 1)
+        ka.solvers.initial_moments(PHI, targets=2**31 - 1)
     with pytest.raises(ParameterError, match="y must be smaller"):
-        ka.solvers.moments(PHI, X, np.full(len(X), 1e200))
+        ka.solvers.moments(X, PHI, y=np.full(len(X), 1e200))
     with pytest.raises(DTypeError, match="phi must be a FeatureMap"):
-        ka.solvers.moments(None, X)
+        ka.solvers.moments(X, None)
     with pytest.raises(BackendUnavailable):
-        ka.solvers.moments(PHI, X, backend="gpu")
+        ka.solvers.moments(X, PHI, backend="gpu")
     with pytest.raises(ParameterError, match="dim must be given"):
         ka.solvers.initial_moments(ka.features.elu1())
     for targets in (-1, 0.0, True, np.ones(3)):
         with pytest.raises(ParameterError, match="targets must be a non-negative integer"):
-            ka.solvers.initial_moments(PHI, targets)
+            ka.solvers.initial_moments(PHI, targets=targets)
     positive = ka.random_features(ka.kernels.Softmax(scale=1.0), dim=3, num_features=8, rng=0)
     far = -100 * positive.omega[:1] / np.linalg.norm(positive.omega[0])
     with pytest.raises(ParameterError, match="features of x must be finite"):
-        ka.solvers.moments(ka.features.exp(), np.abs(far) * 20)
+        ka.solvers.moments(np.abs(far) * 20, ka.features.exp())

@@ -13,7 +13,7 @@ FOUND = PHI(X)
 
 @pytest.mark.parametrize("weights", [None, W], ids=["plain", "weighted"])
 def test_singular_values(weights):
-    found = ka.solvers.pca(ka.solvers.moments(PHI, X, weights=weights), 4)
+    found = ka.solvers.pca(ka.solvers.moments(X, PHI, weights=weights), 4)
     w = np.ones(90) if weights is None else weights
     mean = w @ FOUND / w.sum()
     _, s, vt = np.linalg.svd(np.sqrt(w)[:, None] * (FOUND - mean), full_matrices=False)
@@ -23,12 +23,12 @@ def test_singular_values(weights):
     vectors = vt[:4].T * np.sign(vt[np.arange(4), np.argmax(np.abs(vt[:4]), axis=1)])
     np.testing.assert_allclose(found.directions, vectors, atol=1e-8)
     np.testing.assert_allclose(found.transform(X), (FOUND - mean) @ vectors, atol=1e-8)
-    np.testing.assert_allclose(ka.solvers.pca(ka.solvers.moments(PHI, X), 12).explained.sum(), 1)
+    np.testing.assert_allclose(ka.solvers.pca(ka.solvers.moments(X, PHI), 12).explained.sum(), 1)
 
 
 @pytest.mark.parametrize("k", [None, 3])
 def test_white(k):
-    white = ka.solvers.whiten(ka.solvers.moments(PHI, X), k)
+    white = ka.solvers.whiten(ka.solvers.moments(X, PHI), k)
     z = white.transform(X)
     assert z.shape == (90, k or 12)
     np.testing.assert_allclose(z.mean(axis=0), 0, atol=1e-9)
@@ -36,16 +36,16 @@ def test_white(k):
 
 
 def test_fewer_rows_than_features():
-    m = ka.solvers.moments(PHI, X[:5])
+    m = ka.solvers.moments(X[:5], PHI)
     z = ka.solvers.whiten(m).transform(X[:5])
     assert z.shape == (5, 4)
     np.testing.assert_allclose(z.T @ z / 5, np.eye(4), atol=1e-7)
-    with pytest.raises(ParameterError, match="k must be 4 at most"):
+    with pytest.raises(ParameterError, match="num_components must be 4 at most"):
         ka.solvers.whiten(m, 5)
 
 
 def test_arrays_of_every_kind(xp):
-    found = ka.solvers.pca(ka.solvers.moments(PHI, X), 3)
+    found = ka.solvers.pca(ka.solvers.moments(X, PHI), 3)
     with xp.wide():
         x = xp.asarray(X.reshape(2, 45, 3), "float32")
         got = found.transform(x)
@@ -55,23 +55,23 @@ def test_arrays_of_every_kind(xp):
 
 
 def test_refusals():
-    m = ka.solvers.moments(PHI, X)
+    m = ka.solvers.moments(X, PHI)
     for call in (ka.solvers.pca, ka.solvers.whiten):
         for k in (13, 0, 2.5):
-            with pytest.raises(ParameterError, match="k must be"):
+            with pytest.raises(ParameterError, match="num_components must be"):
                 call(m, k)
-        with pytest.raises(DTypeError, match="m must be a Moments"):
+        with pytest.raises(DTypeError, match="moments must be a Moments"):
             call(X, 2)
         with pytest.raises(EmptyInputError, match="2 rows at least; got 1"):
-            call(ka.solvers.moments(PHI, X[:1]), 2)
+            call(ka.solvers.moments(X[:1], PHI), 2)
         for rows in (np.zeros((4, 3)), np.full((1000, 3), 0.3), np.full((1000, 3), 0.3, np.float32)):
             with pytest.raises(ParameterError, match="same in all rows"):
-                call(ka.solvers.moments(PHI, rows), 2)
+                call(ka.solvers.moments(rows, PHI), 2)
 
 
 def test_directions_that_are_rounding_are_left_out():
     rows = X[:1] + 1e-5 * np.random.default_rng(0).standard_normal((300, 3))
-    m = ka.solvers.moments(PHI, rows)
+    m = ka.solvers.moments(rows, PHI)
     white = ka.solvers.whiten(m)
     assert len(white.variances) == 3  # as rows have: the others are what the mean that was taken off has rounded
     z = white.transform(rows)

@@ -36,12 +36,12 @@ def hat(phi, ridge, intercept):
 @pytest.mark.parametrize("intercept", [False, True])
 @pytest.mark.parametrize("ridge", RIDGES)
 def test_the_normal_equations(ridge, intercept, weights):
-    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y, weights=weights), ridge, intercept=intercept)
+    fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y, weights=weights), ridge, intercept=intercept)
     w, b = by_lstsq(PHIX, Y, ridge, intercept, weights)
     np.testing.assert_allclose(fit.weights, w, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(fit.intercept, b, rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(fit.predict(X), PHIX @ w + b, rtol=1e-8, atol=1e-9)
-    other = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y[:, 1], weights=weights), ridge, intercept=intercept)
+    other = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y[:, 1], weights=weights), ridge, intercept=intercept)
     np.testing.assert_allclose(other.weights, w[:, 1], rtol=1e-8, atol=1e-9)
     np.testing.assert_allclose(other.predict(X), fit.predict(X)[:, 1], rtol=1e-9, atol=1e-9)
 
@@ -58,7 +58,7 @@ def density(phi, y, ridge, intercept):
 
 @pytest.mark.parametrize("intercept", [False, True])
 def test_the_path(intercept):
-    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y), 0.3, intercept=intercept)
+    fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y), 0.3, intercept=intercept)
     path = fit.path(RIDGES)
     for i, value in enumerate(RIDGES):
         h = hat(PHIX, value, intercept)
@@ -73,17 +73,17 @@ def test_the_path(intercept):
     np.testing.assert_allclose(fit.gcv, path.gcv[1])
     np.testing.assert_allclose(fit.log_evidence, path.log_evidence[1])
     np.testing.assert_allclose(fit.effective_dimension, path.effective_dimension[[1, 1]])
-    assert fit.path().ridge.shape == (200,)
+    assert fit.path().penalty.shape == (200,)
     total = Y - intercept * np.mean(Y, axis=0)
     np.testing.assert_allclose(fit.path(np.array([1e300])).mse[0], np.mean(total**2, axis=0))
-    one = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y[:, 0]), 0.3, intercept=intercept)
+    one = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y[:, 0]), 0.3, intercept=intercept)
     np.testing.assert_allclose(one.path(RIDGES).gcv, path.gcv[:, 0])
     assert one.gcv.shape == one.intercept.shape == one.effective_dimension.shape == ()
     assert one.leverage(X).shape == (90,)
 
 
 def test_leverages_of_weighted_rows():
-    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y[:, 0], weights=W_POSITIVE), 0.3)
+    fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y[:, 0], weights=W_POSITIVE), 0.3)
     np.testing.assert_allclose(W_POSITIVE @ fit.leverage(X), fit.effective_dimension + 1)
 
 
@@ -98,25 +98,25 @@ def test_the_choice_of_a_ridge(dtype, products):
     """Within 1 % of the least GCV that a fine grid finds by dense algebra in float64."""
     x, y = smooth(300, np.random.default_rng(1), dtype)
     phi = ka.random_features(ka.kernels.Gaussian(0.5), dim=1, num_features=60, rng=0)
-    fit = ka.solvers.ridge(ka.solvers.moments(phi, x, y, products=products))
+    fit = ka.solvers.ridge(ka.solvers.moments(x, phi, y=y, products=products))
     rows, targets = phi(x.astype("f8")), y.astype("f8")
 
     def gcv(ridge):
         h = hat(rows, ridge, True)
         return np.mean((targets - h @ targets) ** 2) / (1 - np.trace(h) / len(rows)) ** 2
 
-    assert fit.gcv == pytest.approx(gcv(float(fit.ridge[0])), rel=0.01)
-    assert gcv(float(fit.ridge[0])) < 1.001 * min(map(gcv, np.geomspace(1e-3, 1e3, 100)))
-    assert fit.ridge[0] > fit.floor
+    assert fit.gcv == pytest.approx(gcv(float(fit.penalty[0])), rel=0.01)
+    assert gcv(float(fit.penalty[0])) < 1.001 * min(map(gcv, np.geomspace(1e-3, 1e3, 100)))
+    assert fit.penalty[0] > fit.floor
 
 
 def test_the_least_ridge_that_is_chosen():
     x = np.random.default_rng(4).uniform(-2, 2, (60, 1))
-    m = ka.solvers.moments(PHI_1, x, np.sin(x[:, 0]))
-    assert ka.solvers.ridge(m).ridge[0] < 1e-6
-    assert ka.solvers.ridge(m, lowest=1e-3).ridge[0] == 1e-3
-    assert ka.solvers.ridge(m, lowest=1e9).ridge[0] == 1e9
-    assert ka.solvers.ridge(m, 1e-4, lowest=1e-3).ridge[0] == 1e-4
+    m = ka.solvers.moments(x, PHI_1, y=np.sin(x[:, 0]))
+    assert ka.solvers.ridge(m).penalty[0] < 1e-6
+    assert ka.solvers.ridge(m, lowest=1e-3).penalty[0] == 1e-3
+    assert ka.solvers.ridge(m, lowest=1e9).penalty[0] == 1e9
+    assert ka.solvers.ridge(m, 1e-4, lowest=1e-3).penalty[0] == 1e-4
     process = ka.solvers.gp(m, lowest=1e-3)
     assert (process.noise / process.amplitude)[0] ** 2 == pytest.approx(1e-3)
     for solve in (ka.solvers.ridge, ka.solvers.gp):
@@ -126,14 +126,14 @@ def test_the_least_ridge_that_is_chosen():
 
 
 def test_the_choice_of_a_ridge_by_the_evidence():
-    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y), objective="evidence")
+    fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y), objective="evidence")
     path = fit.path()
     np.testing.assert_array_less(path.log_evidence.max(axis=0), fit.log_evidence + 1e-9)
-    np.testing.assert_allclose(fit.ridge, path.ridge[np.argmax(path.log_evidence, axis=0)], rtol=0.2)
-    near = [density(PHIX, Y[:, 0], fit.ridge[0] * by, True) for by in (0.98, 1, 1.02)]
+    np.testing.assert_allclose(fit.penalty, path.penalty[np.argmax(path.log_evidence, axis=0)], rtol=0.2)
+    near = [density(PHIX, Y[:, 0], fit.penalty[0] * by, True) for by in (0.98, 1, 1.02)]
     assert max(near) == near[1]
     with pytest.raises(ParameterError, match="objective must be one of"):
-        ka.solvers.ridge(ka.solvers.moments(PHI, X, Y), objective="aic")
+        ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y), objective="aic")
 
 
 def test_rows_far_from_all_others():
@@ -143,7 +143,7 @@ def test_rows_far_from_all_others():
     x[:10], new[:10] = 8 * x[:10], 8 * new[:10]
     y, truth = (np.sum(np.tanh(rows), axis=1) for rows in (x, new))
     phi = ka.random_features(ka.kernels.Gaussian(2.0), dim=3, num_features=256, rng=0)
-    m = ka.solvers.moments(phi, x, y + 0.1 * rng.standard_normal(1000))
+    m = ka.solvers.moments(x, phi, y=y + 0.1 * rng.standard_normal(1000))
     by_gcv, by_evidence = (ka.solvers.ridge(m, objective=name) for name in ("gcv", "evidence"))
     assert np.mean((by_evidence.predict(new) - truth) ** 2) < 0.2
     assert np.mean((by_gcv.predict(new) - truth) ** 2) > 1
@@ -154,19 +154,19 @@ def test_each_target_has_its_own_ridge():
     x, y = smooth(300, rng)
     both = np.column_stack([y, rng.standard_normal(300)])
     phi = ka.random_features(ka.kernels.Gaussian(0.5), dim=1, num_features=60, rng=0)
-    fit = ka.solvers.ridge(ka.solvers.moments(phi, x, both))
-    assert fit.ridge[1] > 10 * fit.ridge[0]  # noise is shrunk
+    fit = ka.solvers.ridge(ka.solvers.moments(x, phi, y=both))
+    assert fit.penalty[1] > 10 * fit.penalty[0]  # noise is shrunk
     for i in range(2):
-        one = ka.solvers.ridge(ka.solvers.moments(phi, x, both[:, i]))
-        np.testing.assert_allclose(one.ridge[0], fit.ridge[i], rtol=1e-6)
-        np.testing.assert_allclose(fit.at(fit.ridge).predict(x)[:, i], one.predict(x), rtol=1e-6, atol=1e-8)
+        one = ka.solvers.ridge(ka.solvers.moments(x, phi, y=both[:, i]))
+        np.testing.assert_allclose(one.penalty[0], fit.penalty[i], rtol=1e-6)
+        np.testing.assert_allclose(fit.at(fit.penalty).predict(x)[:, i], one.predict(x), rtol=1e-6, atol=1e-8)
 
 
 def test_more_features_than_rows():
     x, y = smooth(40, np.random.default_rng(3))
     phi = ka.random_features(ka.kernels.Gaussian(0.3), dim=1, num_features=200, rng=0)
-    fit = ka.solvers.ridge(ka.solvers.moments(phi, x, y))
-    w, b = by_lstsq(phi(x), y[:, None], float(fit.ridge[0]), True)
+    fit = ka.solvers.ridge(ka.solvers.moments(x, phi, y=y))
+    w, b = by_lstsq(phi(x), y[:, None], float(fit.penalty[0]), True)
     assert np.abs(fit.weights).max() < 10
     np.testing.assert_allclose(fit.predict(x), (phi(x) @ w + b)[:, 0], atol=1e-6)
     assert np.isfinite(fit.path().gcv).all()
@@ -174,7 +174,7 @@ def test_more_features_than_rows():
 
 
 def test_predictions_are_of_the_kind_of_the_rows(xp):
-    m = ka.solvers.moments(PHI, X, Y)
+    m = ka.solvers.moments(X, PHI, y=Y)
     with xp.wide():
         for dtype in ("float32", "float64"):
             x = xp.asarray(X.reshape(2, 45, 3), dtype)
@@ -188,7 +188,7 @@ def test_predictions_are_of_the_kind_of_the_rows(xp):
 
 
 def test_predictions_in_blocks(monkeypatch):
-    fit = ka.solvers.ridge(ka.solvers.moments(PHI, X, Y), 0.3)
+    fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y), 0.3)
     whole = fit.predict(X.reshape(2, 45, 3))
     monkeypatch.setattr("kernattn.solvers._spectrum.BLOCK", 200)
     np.testing.assert_allclose(fit.predict(X.reshape(2, 45, 3)), whole, rtol=1e-12, atol=1e-12)
@@ -200,7 +200,7 @@ def test_cross_validation(intercept, weights):
     kept = [np.arange(90) % 3 == i for i in range(3)]
 
     def moments(rows):
-        return ka.solvers.moments(PHI, X[rows], Y[rows], weights=None if weights is None else weights[rows])
+        return ka.solvers.moments(X[rows], PHI, y=Y[rows], weights=None if weights is None else weights[rows])
 
     found = ka.solvers.cross_validate([moments(rows) for rows in kept], RIDGES, intercept=intercept)
     w = np.ones(90) if weights is None else weights
@@ -220,7 +220,7 @@ def test_cross_validation(intercept, weights):
 def test_folds_of_unequal_weight():
     """The moments of the others are sums: a difference would lose them beside the heavy fold."""
     heavy, *light = (
-        ka.solvers.moments(PHI, X[i::3], Y[i::3], weights=np.full(30, w)) for i, w in enumerate([1e30, 1.0, 1.0])
+        ka.solvers.moments(X[i::3], PHI, y=Y[i::3], weights=np.full(30, w)) for i, w in enumerate([1e30, 1.0, 1.0])
     )
     found = ka.solvers.cross_validate([heavy, *light], [2e16])
     fit = ka.solvers.ridge(light[0] + light[1], 2e16)
@@ -228,19 +228,19 @@ def test_folds_of_unequal_weight():
 
 
 def test_one_target_cross_validated():
-    folds = [ka.solvers.moments(PHI, X[i::3], Y[i::3, 0]) for i in range(3)]
+    folds = [ka.solvers.moments(X[i::3], PHI, y=Y[i::3, 0]) for i in range(3)]
     found = ka.solvers.cross_validate(folds, RIDGES)
     assert (found.mse.shape, found.fold_mse.shape, np.shape(found.best)) == ((3,), (3, 3), ())
 
 
 @pytest.mark.parametrize("unit", [1e-250, 1e250])
 def test_weights_of_every_size(unit):
-    m, other = (ka.solvers.moments(PHI, X, Y, weights=W_POSITIVE * by) for by in (1.0, unit))
+    m, other = (ka.solvers.moments(X, PHI, y=Y, weights=W_POSITIVE * by) for by in (1.0, unit))
     fit, same = ka.solvers.ridge(m, 0.3), ka.solvers.ridge(other, 0.3 * unit)
     np.testing.assert_allclose(same.predict(X), fit.predict(X), rtol=1e-9)
     np.testing.assert_allclose(same.effective_dimension, fit.effective_dimension, rtol=1e-9)
     np.testing.assert_allclose(same.gcv / unit, fit.gcv, rtol=1e-9)
-    np.testing.assert_allclose(ka.solvers.ridge(other).ridge / unit, ka.solvers.ridge(m).ridge, rtol=1e-6)
+    np.testing.assert_allclose(ka.solvers.ridge(other).penalty / unit, ka.solvers.ridge(m).penalty, rtol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["reference", "cpu"])
@@ -249,51 +249,51 @@ def test_equal_rows_are_told(backend, num_features):
     """Whatever rounding makes of the sums."""
     phi = ka.random_features(ka.kernels.Gaussian(), dim=1, num_features=num_features, rng=0)
     for value in np.random.default_rng(0).standard_normal(5):
-        m = ka.solvers.moments(phi, np.full((8192, 1), 10 * value), np.arange(8192.0), backend=backend)
+        m = ka.solvers.moments(np.full((8192, 1), 10 * value), phi, y=np.arange(8192.0), backend=backend)
         with pytest.raises(ParameterError, match="same in all rows"):
             ka.solvers.ridge(m)
 
 
 def test_refusals():
-    m, none = ka.solvers.moments(PHI, X, Y), ka.solvers.moments(PHI, X)
+    m, none = ka.solvers.moments(X, PHI, y=Y), ka.solvers.moments(X, PHI)
     floor = ka.solvers.ridge(m).floor
-    assert ka.solvers.ridge(m, floor).ridge[0] == floor
-    single = ka.solvers.ridge(ka.solvers.moments(PHI, X.astype("f4"), Y, products="float32"))
+    assert ka.solvers.ridge(m, floor).penalty[0] == floor
+    single = ka.solvers.ridge(ka.solvers.moments(X.astype("f4"), PHI, y=Y, products="float32"))
     assert single.floor == pytest.approx(floor * 2**29, rel=1e-3)
     for given in (floor / 2, 0.0, -1.0, np.nan, np.inf, [1.0, 0.0]):
-        with pytest.raises(ParameterError, match="ridge must be finite and"):
+        with pytest.raises(ParameterError, match="penalty must be finite and"):
             ka.solvers.ridge(m, given)
     for given in ("gcv", "1", True, 1j, 10**400, [[1.0], 2.0]):
-        with pytest.raises(ParameterError, match="ridge must be numbers"):
+        with pytest.raises(ParameterError, match="penalty must be numbers"):
             ka.solvers.ridge(m).at(given)
     with pytest.raises(ShapeError, match="as many columns as the rows that were fitted"):
-        ka.solvers.ridge(ka.solvers.moments(ka.features.elu1(), X, Y)).predict(X[:, :2])
-    with pytest.raises(ShapeError, match="ridge must"):
+        ka.solvers.ridge(ka.solvers.moments(X, ka.features.elu1(), y=Y)).predict(X[:, :2])
+    with pytest.raises(ShapeError, match="penalty must"):
         ka.solvers.ridge(m, np.ones((2, 2)))
-    with pytest.raises(ShapeError, match="ridge must be one number or one for each of 2 targets"):
+    with pytest.raises(ShapeError, match="penalty must be one number or one for each of 2 targets"):
         ka.solvers.ridge(m, np.ones(3))
     with pytest.raises(EmptyInputError, match="without y"):
         ka.solvers.ridge(none)
     with pytest.raises(EmptyInputError, match="2 rows at least; got 0"):
-        ka.solvers.ridge(ka.solvers.initial_moments(PHI, 2))
-    with pytest.raises(DTypeError, match="m must be a Moments"):
+        ka.solvers.ridge(ka.solvers.initial_moments(PHI, targets=2))
+    with pytest.raises(DTypeError, match="moments must be a Moments"):
         ka.solvers.ridge(X)
     with pytest.raises(ParameterError, match="intercept must be True or False"):
         ka.solvers.ridge(m, intercept=1.0)
     with pytest.raises(ParameterError, match="same in all rows"):
-        ka.solvers.ridge(ka.solvers.moments(PHI, np.zeros((4, 3)), np.arange(4.0)), intercept=True)
+        ka.solvers.ridge(ka.solvers.moments(np.zeros((4, 3)), PHI, y=np.arange(4.0)), intercept=True)
     for folds in ([m], m, 3):
         with pytest.raises(ParameterError, match="two moments or more"):
             ka.solvers.cross_validate(folds, RIDGES)
     with pytest.raises(EmptyInputError, match="rows and targets"):
         ka.solvers.cross_validate([m, none], RIDGES)
-    with pytest.raises(ParameterError, match="ridge must be finite and"):
+    with pytest.raises(ParameterError, match="penalty must be finite and"):
         ka.solvers.cross_validate([m, m], [0.0, 1.0])
 
 
 def test_predictions_beyond_float32_are_infinite():
-    m = ka.solvers.moments(PHI, X, 1e60 * np.column_stack([X[:, 0], 1e-60 * X[:, 1]]))
-    for call in (ka.solvers.ridge(m, 1.0).predict, ka.solvers.gp(m, 1.0, 1.0).mean):
+    m = ka.solvers.moments(X, PHI, y=1e60 * np.column_stack([X[:, 0], 1e-60 * X[:, 1]]))
+    for call in (ka.solvers.ridge(m, 1.0).predict, ka.solvers.gp(m, noise=1.0, amplitude=1.0).mean):
         found, wanted = call(X.astype("f4")), call(X)
         assert found.dtype == np.float32
         np.testing.assert_array_equal(np.isinf(found), np.abs(wanted) > np.finfo("f4").max)
@@ -304,6 +304,6 @@ def test_predictions_beyond_float32_are_infinite():
 @pytest.mark.parametrize("below", [-800.0, -360.0])
 def test_features_whose_squares_vanish_are_refused(below, intercept):
     x = below + np.random.default_rng(0).standard_normal((20, 3))
-    m = ka.solvers.moments(ka.features.elu1(), x, x[:, 0])  # exp(x)
+    m = ka.solvers.moments(x, ka.features.elu1(), y=x[:, 0])  # exp(x)
     with pytest.raises(ParameterError, match="features must not be"):
         ka.solvers.ridge(m, intercept=intercept)

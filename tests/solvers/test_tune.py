@@ -7,7 +7,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.solvers._tune import OBJECTIVES, Problem
+from kernattn.solvers._tune import OBJECTIVES, Search
 
 KERNELS = {
     "gaussian": ka.kernels.Gaussian(0.8),
@@ -37,7 +37,7 @@ def drawn(kernel, dim=3, features=32, **options):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_the_gradient_is_that_of_differences(kernel, objective, rng):
-    problem = Problem(drawn(KERNELS[kernel]), *data(rng), OBJECTIVES[objective])
+    problem = Search(drawn(KERNELS[kernel]), *data(rng), OBJECTIVES[objective])
     for logs in (np.array([0.1]), np.array([0.1, -0.2, 0.3])):
         cost, gradient = problem.cost_and_gradient(logs)
         steps = 1e-4 * np.eye(len(logs))
@@ -48,14 +48,14 @@ def test_the_gradient_is_that_of_differences(kernel, objective, rng):
 
 @pytest.mark.parametrize("estimator", ["positive", "phase"])
 def test_the_gradient_passes_through_other_estimators(estimator, rng):
-    problem = Problem(drawn(KERNELS["gaussian"], estimator=estimator), *data(rng), OBJECTIVES["gcv"])
+    problem = Search(drawn(KERNELS["gaussian"], estimator=estimator), *data(rng), OBJECTIVES["gcv"])
     steps = 1e-4 * np.eye(3)
     differences = [(problem.cost(step) - problem.cost(-step)) / 2e-4 for step in steps]
     assert np.allclose(problem.cost_and_gradient(np.zeros(3))[1], differences, rtol=1e-4, atol=1e-6)
 
 
 def test_blocks_of_rows_add_up(rng, monkeypatch):
-    problem = Problem(drawn(KERNELS["gaussian"]), *data(rng), OBJECTIVES["gcv"])
+    problem = Search(drawn(KERNELS["gaussian"]), *data(rng), OBJECTIVES["gcv"])
     whole = problem.cost_and_gradient(np.zeros(3))[1]
     monkeypatch.setattr("kernattn.solvers._tune.BLOCK", 32 * 70)
     assert np.allclose(problem.cost_and_gradient(np.zeros(3))[1], whole, rtol=1e-10)
@@ -66,18 +66,18 @@ def test_lengthscales_of_a_process_on_the_features_are_recovered(rng):
     x = rng.standard_normal((2000, 2))
     truth = drawn(ka.kernels.Gaussian((0.7, 1.5)), 2, 128)
     y = 2 * truth(x) @ rng.standard_normal(128) + 0.1 * rng.standard_normal(2000)
-    found = ka.solvers.tune(replace(truth, kernel=ka.kernels.Gaussian(1.0)), x, y, ard=True)
+    found = ka.solvers.tune(x, y, replace(truth, kernel=ka.kernels.Gaussian(1.0)), ard=True)
     assert np.allclose(found.lengthscale, (0.7, 1.5), rtol=0.1)
     assert found.converged
-    process = ka.solvers.gp(ka.solvers.moments(found.phi, x, y))
+    process = ka.solvers.gp(ka.solvers.moments(x, found.phi, y=y))
     assert abs(process.noise[0] - 0.1) < 0.01
-    assert found.after > ka.solvers.gp(ka.solvers.moments(truth, x, y)).log_evidence - 1e-6
+    assert found.after > ka.solvers.gp(ka.solvers.moments(x, truth, y=y)).log_evidence - 1e-6
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_an_axis_that_tells_nothing_is_switched_off(objective, rng):
     x, y = data(rng)
-    found = ka.solvers.tune(drawn(ka.kernels.Gaussian(1.0), features=64), x, y[:, 0], ard=True, objective=objective)
+    found = ka.solvers.tune(x, y[:, 0], drawn(ka.kernels.Gaussian(1.0), features=64), ard=True, objective=objective)
     assert found.lengthscale[0] < 2
     assert min(found.lengthscale[1:]) > 20
 
@@ -87,8 +87,8 @@ def test_an_axis_that_tells_nothing_is_switched_off(objective, rng):
 def test_what_is_found_is_no_worse_than_the_start_and_is_what_solvers_say(objective, ard, rng):
     x, y = data(rng)
     phi = drawn(ka.kernels.Matern(1.5), features=48)
-    found = ka.solvers.tune(phi, x, y, objective=objective, ard=ard)
-    m = ka.solvers.moments(found.phi, x, y)
+    found = ka.solvers.tune(x, y, phi, objective=objective, ard=ard)
+    m = ka.solvers.moments(x, found.phi, y=y)
     if objective == "evidence":
         assert found.after >= found.before
         assert np.isclose(found.after, ka.solvers.gp(m).log_evidence.sum())
@@ -108,7 +108,7 @@ def test_what_is_found_is_no_worse_than_the_start_and_is_what_solvers_say(object
 
 def test_one_factor_keeps_the_proportions_of_lengthscales(rng):
     x, y = data(rng)
-    found = ka.solvers.tune(drawn(ka.kernels.Gaussian((1.0, 2.0, 3.0))), x, y)
+    found = ka.solvers.tune(x, y, drawn(ka.kernels.Gaussian((1.0, 2.0, 3.0))))
     assert np.allclose(np.divide(found.lengthscale, found.lengthscale[0]), (1, 2, 3))
 
 
@@ -116,7 +116,7 @@ def test_one_factor_keeps_the_proportions_of_lengthscales(rng):
 def test_a_nystrom_map_keeps_its_landmarks(objective, rng):
     x, y = data(rng, 200, 2)
     phi = ka.features.nystrom(ka.kernels.Gaussian(0.5), x, 25, "greedy", rng=0)
-    found = ka.solvers.tune(phi, x, y[:, 0], ard=True, objective=objective)
+    found = ka.solvers.tune(x, y[:, 0], phi, ard=True, objective=objective)
     assert np.array_equal(found.phi.landmarks, phi.landmarks)
     assert phi.residual is not None
     assert found.phi.residual is None  # it was of the first lengthscale
@@ -128,18 +128,18 @@ def test_a_nystrom_map_keeps_its_landmarks(objective, rng):
 def test_rows_are_those_of_the_seed(rng):
     x, y = data(rng)
     phi = drawn(ka.kernels.Gaussian(1.0))
-    one, same, other = (ka.solvers.tune(phi, x, y, rows=100, rng=seed) for seed in (1, 1, 2))
+    one, same, other = (ka.solvers.tune(x, y, phi, rows=100, rng=seed) for seed in (1, 1, 2))
     assert one.lengthscale == same.lengthscale
     assert np.array_equal(one.trace, same.trace)
     assert one.lengthscale != other.lengthscale
-    assert ka.solvers.tune(phi, x, y, rows=300).lengthscale == ka.solvers.tune(phi, x, y).lengthscale
+    assert ka.solvers.tune(x, y, phi, rows=300).lengthscale == ka.solvers.tune(x, y, phi).lengthscale
 
 
 def test_a_step_to_where_features_vanish_is_taken_back(rng):
     x = rng.standard_normal((200, 5))
     y = np.sin(x[:, 0]) + 0.1 * rng.standard_normal(200)
     phi = ka.random_features(ka.kernels.Gaussian(1.0), 5, 64, "positive", rng=0)
-    vanished = Problem(phi, x, y[:, None], OBJECTIVES["gcv"])
+    vanished = Search(phi, x, y[:, None], OBJECTIVES["gcv"])
     with pytest.raises(errors.ParameterError, match="must not be the same in all rows"):
         vanished.cost(np.full(5, -6.0))
     seen = []
@@ -152,7 +152,7 @@ def test_a_step_to_where_features_vanish_is_taken_back(rng):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(OBJECTIVES, "lost once", slopes)
-        found = ka.solvers.tune(phi, x, y, ard=True, objective="lost once")
+        found = ka.solvers.tune(x, y, phi, ard=True, objective="lost once")
     assert found.evaluations == len(seen) - 1
     assert found.after < found.before / 2
 
@@ -162,7 +162,7 @@ def test_few_iterations_are_told_and_inputs_are_not_written(rng):
     kept = x.copy(), y.copy()
     for array in (x, y):
         array.setflags(write=False)
-    found = ka.solvers.tune(drawn(ka.kernels.Gaussian(1.0)), x, y, ard=True, max_iterations=1)
+    found = ka.solvers.tune(x, y, drawn(ka.kernels.Gaussian(1.0)), ard=True, max_iterations=1)
     assert not found.converged
     assert found.after > found.before
     assert np.array_equal(x, kept[0])
@@ -171,7 +171,7 @@ def test_few_iterations_are_told_and_inputs_are_not_written(rng):
 
 def test_progress_is_shown(rng, capsys):
     pytest.importorskip("tqdm")
-    ka.solvers.tune(drawn(ka.kernels.Gaussian(1.0)), *data(rng), max_iterations=1, progress=True)
+    ka.solvers.tune(*data(rng), drawn(ka.kernels.Gaussian(1.0)), max_iterations=1, progress=True)
     assert "evaluation" in capsys.readouterr().err
 
 

@@ -8,7 +8,8 @@ import oracles
 from kernattn.errors import ParameterError
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
-from kernattn.metrics import attention_delta_method, attention_mse, settled
+from kernattn.metrics import attention_delta_method, attention_mse
+from kernattn.metrics._settled import settled
 from kernattn.studies import PRESETS, AttentionSettings, attention_study, read_records
 from kernattn.studies._presets.attention.delta import Independent, delta_fields
 from kernattn.studies._presets.attention.problem import Problem

@@ -22,7 +22,7 @@ def run() -> None:
     given = json.loads(sys.argv[1])
     x, y = (np.load(f"{given['folder']}/{name}.npy", mmap_mode="r") for name in "xy")
     phi = random_features(Gaussian(lengthscale=x.shape[1] ** 0.5), x.shape[1], given["features"], rng=0)
-    moments(phi, x[:16], y[:16])  # loads the loops
+    moments(x[:16], phi, y=y[:16])  # loads the loops
 
     def blocks() -> Iterator[tuple[Array, Array]]:
         nonlocal x, y
@@ -33,7 +33,7 @@ def run() -> None:
             yield x[first : first + given["block"]], y[first : first + given["block"]]
 
     start, used = perf_counter(), process_time()
-    m = accumulate(phi, blocks(), checkpoint=given["checkpoint"], every=given["every"])
+    m = accumulate(blocks(), phi, checkpoint=given["checkpoint"], every=given["every"])
     times = {"seconds": perf_counter() - start, "cpu_seconds": process_time() - used}
     print(json.dumps(times | {"peak_bytes": _peak(), "digest": digest(m)}))
 

@@ -40,12 +40,8 @@ def compressed_attention(
 
     Parameters
     ----------
-    q : (..., n, d) array
-        Queries, of dtype float16, bfloat16, float32 or float64.
-    k : (..., l, d) array
-        Keys. Leading axes broadcast against those of q.
-    v : (..., l, e) array
-        Values.
+    q, k, v : (..., n, d), (..., l, d) and (..., l, e) arrays
+        Queries, keys and values, of dtype float16, bfloat16, float32 or float64. Leading axes broadcast.
     factor : int
         How many tokens a block has.
     weights_k : (factor, d, d) array
@@ -90,13 +86,13 @@ def compressed_attention(
     if boolean("causal", causal):
         if n > length:
             raise ShapeError(f"causal queries are the last n of the l tokens; got n = {n}, l = {length}")
-        pattern = _plan(n, length, factor)
-    keys, values = (_convolved(xp, xp.astype(x, dtype, copy=False), w) for x, w in ((k, weights_k), (v, weights_v)))
+        pattern = _plan_blocks(n, length, factor)
+    keys, values = (_convolve(xp, xp.astype(x, dtype, copy=False), w) for x, w in ((k, weights_k), (v, weights_v)))
     out = softmax_attention(xp.astype(q, dtype, copy=False), keys, values, pattern=pattern, backend=backend)
     return xp.astype(out, q.dtype, copy=False)
 
 
-def _convolved(xp: ModuleType, x: Array, weights: Array) -> Array:
+def _convolve(xp: ModuleType, x: Array, weights: Array) -> Array:
     """Return blocks (..., m, c) of x (..., l, c)."""
     factor, size = weights.shape[:2]
     *lead, length, _ = x.shape
@@ -108,7 +104,7 @@ def _convolved(xp: ModuleType, x: Array, weights: Array) -> Array:
 
 
 @lru_cache(maxsize=32)
-def _plan(n: int, length: int, factor: int) -> Plan:
+def _plan_blocks(n: int, length: int, factor: int) -> Plan:
     """Return the plan of blocks whose last token stands at or before a row."""
     position = np.arange(length - n, length)
     whole = (position + 1) // factor

@@ -93,7 +93,7 @@ def lsh_attention(
         key_mask = xp.reshape(xp.broadcast_to(key_mask, (*lead, n)), (-1, n))
     pattern = lsh(x, rotations=rotations, chunk=chunk, key_mask=key_mask)
     plan = replace(pattern, own=False).plan(n, causal=causal)
-    out, lse = softmax_with_lse(x, _unit_rows(xp, x), v, scale=scale, pattern=plan, backend=backend)
+    out, lse = softmax_with_lse(x, _normalise_rows(xp, x), v, scale=scale, pattern=plan, backend=backend)
     alone = lse == -xp.inf
     alone = alone if key_mask is None else alone & key_mask
     if not anywhere(~alone) or anywhere(alone):
@@ -101,7 +101,7 @@ def lsh_attention(
     return xp.reshape(out, (*lead, n, e))
 
 
-def _unit_rows(xp: ModuleType, x: Array) -> Array:
+def _normalise_rows(xp: ModuleType, x: Array) -> Array:
     """Return x / |x|, whatever the size of x; a row of zeros stays."""
     rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)
     with np.errstate(over="ignore", under="ignore"):

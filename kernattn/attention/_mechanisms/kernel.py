@@ -23,17 +23,10 @@ from kernattn.ops.block_softmax.reference import cut_product
 from kernattn.ops.pairwise.forms import SQUARED
 from kernattn.ops.pairwise.reference import prepared
 
-KEYS = 512
-"""Keys of a block."""
-
-ENTRIES = 1 << 20
-"""Weights of a block of queries and keys."""
-
-ORDINARY = 2.0**-40, 2.0**10
-"""The largest weight of a row, between which its weights are taken as they are."""
-
-SPREAD = {"float32": 2.0**10, "float64": 2.0**20}
-"""Squared norms whose products may be rounded where distances are meant."""
+KEYS = 512  # keys of a block
+ENTRIES = 1 << 20  # weights of a block of queries and keys
+ORDINARY = 2.0**-40, 2.0**10  # the largest weight of a row, between which its weights are taken as they are
+SPREAD = {"float32": 2.0**10, "float64": 2.0**20}  # squared norms whose products round too much for distances
 
 
 @traceable("kernel_attention")
@@ -51,12 +44,8 @@ def kernel_attention(
 
     Parameters
     ----------
-    q : (..., n, d) array
-        Queries, of dtype float16, bfloat16, float32 or float64.
-    k : (..., l, d) array
-        Keys. Leading axes broadcast against those of q.
-    v : (..., l, e) array
-        Values.
+    q, k, v : (..., n, d), (..., l, d) and (..., l, e) arrays
+        Queries, keys and values, of dtype float16, bfloat16, float32 or float64. Leading axes broadcast.
     kernel : Kernel
         One of `kernattn.kernels`, or made of them. A factor changes nothing.
     causal : bool
@@ -100,13 +89,13 @@ def kernel_attention(
     if key_mask is not None:  # what is hidden may lie outside of the kernel's domain
         k = xp.where(key_mask[..., None], k, xp.zeros_like(k))
     if isinstance(kernel, Gaussian):
-        found = _by_softmax(xp, q, k, v, kernel, causal, key_mask)
-        if found is not None:
-            return found
-    return _by_blocks(xp, q, k, v, kernel, causal, key_mask)
+        out = _attend_by_softmax(xp, q, k, v, kernel, causal, key_mask)
+        if out is not None:
+            return out
+    return _attend_by_blocks(xp, q, k, v, kernel, causal, key_mask)
 
 
-def _by_softmax(
+def _attend_by_softmax(
     xp: ModuleType, q: Array, k: Array, v: Array, kernel: Gaussian, causal: bool, mask: Array | None
 ) -> Array | None:
     """Return attention by the Gaussian kernel; None where norms about the middle of the keys are large."""
@@ -124,7 +113,9 @@ def _by_softmax(
     return xp.astype(out, given, copy=False)
 
 
-def _by_blocks(xp: ModuleType, q: Array, k: Array, v: Array, kernel: Kernel, causal: bool, mask: Array | None) -> Array:
+def _attend_by_blocks(
+    xp: ModuleType, q: Array, k: Array, v: Array, kernel: Kernel, causal: bool, mask: Array | None
+) -> Array:
     """Return attention by any kernel, blocks of queries one after the other."""
     given, n, length = v.dtype, q.shape[-2], k.shape[-2]
     rows = kernel._rows(q, k, cross=True)
@@ -146,12 +137,12 @@ def _by_blocks(xp: ModuleType, q: Array, k: Array, v: Array, kernel: Kernel, cau
             if position is None or low < position + end - begin:
                 own = block.block(slice(begin, end))
                 hides = None if mask is None else mask[..., low:high]
-                total = merge(xp, total, _sums(xp, own, v[..., low:high, :], kernel, position, low, hides))
+                total = merge(xp, total, _sum_block(xp, own, v[..., low:high, :], kernel, position, low, hides))
         outs.append(quotient(xp, PeakedSum(total.s, total.z * factor[..., 0], total.peak), given))
     return xp.concat(outs, axis=-2)
 
 
-def _sums(
+def _sum_block(
     xp: ModuleType, rows: Rows, v: Array, kernel: Kernel, position: int | None, low: int, mask: Array | None
 ) -> PeakedSum:
     """Return the sums of a block of queries, the first of which stands at `position`, over keys from `low` on."""

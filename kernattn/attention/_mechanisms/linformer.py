@@ -36,12 +36,8 @@ def linformer_attention(
 
     Parameters
     ----------
-    q : (..., n, d) array
-        Queries, of dtype float16, bfloat16, float32 or float64.
-    k : (..., l, d) array
-        Keys. Leading axes broadcast against those of q.
-    v : (..., l, e) array
-        Values.
+    q, k, v : (..., n, d), (..., l, d) and (..., l, e) arrays
+        Queries, keys and values, of dtype float16, bfloat16, float32 or float64. Leading axes broadcast.
     e, f : (r, l) or (heads, r, l) array
         The projections of keys and of values, of the dtype of q. They are for l tokens: a slice of one is another
         projection, so other lengths are refused; pad and mask shorter inputs.
@@ -124,7 +120,7 @@ def linformer_projections(r: int, l: int, *, kind: str = "gaussian", rng: RNG = 
     Raises
     ------
     ParameterError
-        If a number is none that is allowed.
+        If a number is not allowed.
 
     Examples
     --------
@@ -150,6 +146,6 @@ def linformer_projections(r: int, l: int, *, kind: str = "gaussian", rng: RNG = 
     else:
         most = int(np.max(np.diff(begins)))
         weights = source.standard_normal((2, most))[:, np.arange(length) - begins[segment]] / np.sqrt(most)
-    found = np.zeros((2, r, length))
-    found[:, segment, np.arange(length)] = weights
-    return frozen(found[0]), frozen(found[1])
+    both = np.zeros((2, r, length))
+    both[:, segment, np.arange(length)] = weights
+    return frozen(both[0]), frozen(both[1])

@@ -10,11 +10,13 @@ from kernattn._arrays.bridge import admitted
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace, placement, without_flags
 from kernattn._runtime.checks import boolean, positive_integer
+from kernattn._runtime.deprecated import old_arguments
 from kernattn.attention._check import check_arrays
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError
 
 
+@old_arguments(landmarks="num_landmarks")
 @traceable("nystrom_attention")
 @without_flags
 def nystrom_attention(
@@ -22,7 +24,7 @@ def nystrom_attention(
     k: Array,
     v: Array,
     *,
-    landmarks: int,
+    num_landmarks: int,
     iterations: int = 6,
     key_mask: Array | None = None,
     causal: bool = False,
@@ -37,13 +39,9 @@ def nystrom_attention(
 
     Parameters
     ----------
-    q : (..., n, d) array
-        Queries, of dtype float16, bfloat16, float32 or float64.
-    k : (..., l, d) array
-        Keys. Leading axes broadcast against those of q.
-    v : (..., l, e) array
-        Values.
-    landmarks : int
+    q, k, v : (..., n, d), (..., l, d) and (..., l, e) arrays
+        Queries, keys and values, of dtype float16, bfloat16, float32 or float64. Leading axes broadcast.
+    num_landmarks : int
         How many landmarks. Of fewer tokens, each is one.
     iterations : int
         Steps towards the pseudoinverse.
@@ -71,13 +69,13 @@ def nystrom_attention(
     >>> import numpy as np
     >>> import kernattn as ka
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 7, 2))
-    >>> out = ka.attention.nystrom_attention(q, k, v, landmarks=7, iterations=30)
+    >>> out = ka.attention.nystrom_attention(q, k, v, num_landmarks=7, iterations=30)
     >>> np.allclose(out, ka.softmax_attention(q, k, v))  # every token is a landmark
     True
     """
     q, k, v = admitted(q, k, v)
     check_arrays("qkv", q, k, v, key_mask=key_mask)
-    landmarks, iterations = positive_integer("landmarks", landmarks), positive_integer("iterations", iterations)
+    count, iterations = positive_integer("num_landmarks", num_landmarks), positive_integer("iterations", iterations)
     if boolean("causal", causal):
         raise ParameterError(
             "causal must be False for Nystrom attention: landmarks are means over the whole sequence, which tokens "
@@ -87,19 +85,19 @@ def nystrom_attention(
     dtype, given = accumulation_dtype(xp, q), q.dtype
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
     of_queries = key_mask if q.shape[-2] == k.shape[-2] else None
-    few_q, there_q = _landmarks(xp, q, landmarks, of_queries)
-    few_k, there_k = _landmarks(xp, k, landmarks, key_mask)
+    few_q, there_q = _average_segments(xp, q, count, of_queries)
+    few_k, there_k = _average_segments(xp, k, count, key_mask)
     one = constant(xp, np.eye(few_k.shape[-2]), dtype, q)
     a = softmax_attention(few_q, few_k, one, key_mask=there_k, backend=backend)
     if there_q is not None:
         a = xp.where(there_q[..., None], a, xp.zeros_like(a))
     far = softmax_attention(few_q, k, v, key_mask=key_mask, backend=backend)
-    values = xp.matmul(_inverse(xp, a, iterations), far)
+    values = xp.matmul(_invert(xp, a, iterations), far)
     out = softmax_attention(q, few_k, values, key_mask=there_k, backend=backend)
     return xp.astype(out, given, copy=False)
 
 
-def _landmarks(xp: ModuleType, x: Array, count: int, mask: Array | None) -> tuple[Array, Array | None]:
+def _average_segments(xp: ModuleType, x: Array, count: int, mask: Array | None) -> tuple[Array, Array | None]:
     """Return means of segments of the tokens that there are, (..., c, d), and which landmarks (..., c) have any."""
     n = x.shape[-2]
     count = min(count, n)
@@ -118,8 +116,8 @@ def _landmarks(xp: ModuleType, x: Array, count: int, mask: Array | None) -> tupl
     return sums / xp.where(size > 0, size, xp.ones_like(size)), size[..., 0] > 0
 
 
-def _inverse(xp: ModuleType, a: Array, iterations: int) -> Array:
-    """Return what so many steps make of the transpose of a (..., c, c), on the way to its pseudoinverse."""
+def _invert(xp: ModuleType, a: Array, iterations: int) -> Array:
+    """Return the approximate pseudoinverse of a (..., c, c) after so many steps from its transpose."""
     size = xp.abs(a)
     norm = xp.max(xp.sum(size, axis=-2), axis=-1) * xp.max(xp.sum(size, axis=-1), axis=-1)
     z = xp.matrix_transpose(a) / xp.where(norm > 0, norm, xp.ones_like(norm))[..., None, None]

@@ -21,7 +21,16 @@ from kernattn._arrays.namespaces import (
 )
 from kernattn._runtime.checks import boolean, finite_number, one_of, positive_integer
 from kernattn.attention._check import check_arrays
-from kernattn.attention._clusters import Floats, Integers, Members, by_head, means, nearest, top, unit_rows
+from kernattn.attention._clusters import (
+    Floats,
+    Integers,
+    Members,
+    average_clusters,
+    group_by_head,
+    normalise_rows,
+    plan_nearest,
+    take_top,
+)
 from kernattn.attention._shapes import leading
 from kernattn.attention._softmax import softmax_attention
 from kernattn.errors import ParameterError, ShapeError
@@ -57,12 +66,9 @@ def routing_attention(
 
     Parameters
     ----------
-    q : (..., n, d) array
-        Queries, of dtype float16, bfloat16, float32 or float64. They attend as they are: the paper normalises them.
-    k : (..., l, d) array
-        Keys. Leading axes broadcast against those of q.
-    v : (..., l, e) array
-        Values.
+    q, k, v : (..., n, d), (..., l, d) and (..., l, e) arrays
+        Queries, keys and values, of dtype float16, bfloat16, float32 or float64. Leading axes broadcast.
+        They attend as they are: the paper normalises queries and keys.
     centroids : (heads, c, d) array
         Centroids of each head, the last leading axis, or one set for all of them; of the library of q, or of NumPy.
     window : int
@@ -101,7 +107,7 @@ def routing_attention(
     q, k, v = admitted(q, k, v)
     check_arrays("qkv", q, k, v)
     lead = leading(2, q=q, k=k, v=v)
-    points = _checked_centroids(centroids, q, lead)
+    points = _check_centroids(centroids, q, lead)
     window, causal = positive_integer("window", window), boolean("causal", causal)
     scale = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
     OP.implementation(q, backend)
@@ -112,13 +118,13 @@ def routing_attention(
     points = points.reshape(-1, *points.shape[-2:])
     hosts = on_host("q", q), on_host("k", k)
     if assign == "nearest":
-        plan = nearest(*hosts, points, window, causal)
+        plan = plan_nearest(*hosts, points, window, causal)
         out = softmax_attention(q, k, v, scale=scale, pattern=plan, backend=backend)
         return xp.reshape(out, (*lead, *out.shape[-2:]))
-    found = top(*hosts, points, window, causal)
-    q, k, v = (_taken(x, rows) for x, rows in ((q, found.queries), (k, found.keys), (v, found.keys)))
-    out = softmax_attention(q, k, v, scale=scale, pattern=found.plan, backend=backend)
-    return xp.reshape(_mean_of_copies(out, found, hosts[0].shape[1]), (*lead, hosts[0].shape[1], v.shape[-1]))
+    members = take_top(*hosts, points, window, causal)
+    q, k, v = (_take_rows(x, rows) for x, rows in ((q, members.queries), (k, members.keys), (v, members.keys)))
+    out = softmax_attention(q, k, v, scale=scale, pattern=members.plan, backend=backend)
+    return xp.reshape(_average_copies(out, members, hosts[0].shape[1]), (*lead, hosts[0].shape[1], v.shape[-1]))
 
 
 def update_centroids(centroids: Array, q: Array, k: Array, *, decay: float = 0.999) -> Array:
@@ -161,18 +167,18 @@ def update_centroids(centroids: Array, q: Array, k: Array, *, decay: float = 0.9
     check_arrays("qk", q, k)
     namespace(centroids=centroids, q=q)
     lead = leading(2, q=q, k=k)
-    points = _checked_centroids(centroids, q, lead)
+    points = _check_centroids(centroids, q, lead)
     decay = finite_number("decay", decay)
     if not 0 <= decay <= 1:
         raise ParameterError(f"decay must be from 0 to 1; got {decay}")
     new = decay * points
     for name, x in (("q", q), ("k", k)):
-        rows = by_head(unit_rows(on_host(name, x)), len(points))
-        new = new + (1 - decay) / 2 * means(rows, points)
+        rows = group_by_head(normalise_rows(on_host(name, x)), len(points))
+        new = new + (1 - decay) / 2 * average_clusters(rows, points)
     return constant(namespace(centroids=centroids), new, centroids.dtype, centroids)
 
 
-def _checked_centroids(centroids: Any, q: Array, lead: tuple[int, ...]) -> Floats:
+def _check_centroids(centroids: Any, q: Array, lead: tuple[int, ...]) -> Floats:
     """Return the centroids on the host, of the dtype of q there; they must fit q."""
     if not isinstance(centroids, np.ndarray):
         namespace(centroids=centroids, q=q)
@@ -189,21 +195,21 @@ def _checked_centroids(centroids: Any, q: Array, lead: tuple[int, ...]) -> Float
     return points.astype("float64" if dtype_name(q) == "float64" else "float32", copy=False)
 
 
-def _taken(x: Array, rows: Integers) -> Array:
+def _take_rows(x: Array, rows: Integers) -> Array:
     """Return rows (H, r) of x (H, n, d) as (H, r, d)."""
     xp, (heads, n, d) = namespace(x=x), x.shape
     at = (rows + np.arange(heads)[:, None] * n).reshape(-1)
     return xp.reshape(xp.take(xp.reshape(x, (-1, d)), indices(xp, at, x), axis=0), (*rows.shape, d))
 
 
-def _mean_of_copies(out: Array, found: Members, n: int) -> Array:
+def _average_copies(out: Array, members: Members, n: int) -> Array:
     """Return the mean of what copies of each query (H, c w, e) say that see a key, (H n, e); 0 where none does.
 
     Queries stand by how many copies they have, and each sum runs over those that have as many.
     """
     xp, (heads, _, e) = namespace(out=out), out.shape
-    copies = np.flatnonzero(found.sees)
-    owner = (found.queries + np.arange(heads)[:, None] * n).reshape(-1)[copies]
+    copies = np.flatnonzero(members.sees)
+    owner = (members.queries + np.arange(heads)[:, None] * n).reshape(-1)[copies]
     copies = copies[np.argsort(owner, kind="stable")]
     counts = np.bincount(owner, minlength=heads * n)
     order, begins = np.argsort(-counts, kind="stable"), np.cumsum(counts) - counts

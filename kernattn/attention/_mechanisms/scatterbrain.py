@@ -52,12 +52,8 @@ def scatterbrain_attention(
 
     Parameters
     ----------
-    q : (..., n, d) array
-        Queries, of dtype float16, bfloat16, float32 or float64.
-    k : (..., l, d) array
-        Keys. Leading axes broadcast against those of q.
-    v : (..., l, e) array
-        Values.
+    q, k, v : (..., n, d), (..., l, d) and (..., l, e) arrays
+        Queries, keys and values, of dtype float16, bfloat16, float32 or float64. Leading axes broadcast.
     phi : FeatureMap
         A map of the softmax kernel. The scale s is its kernel's; :math:`d^{-1/2}` for a map of none.
     pattern : Pattern or Plan
@@ -107,16 +103,16 @@ def scatterbrain_attention(
     q, k, v, near, lse = (xp.astype(x, wide, copy=False) for x in (q, k, v, near, lse))
     queries, keys = computed(phi, q, k)
     if causal:
-        far = _features_upto(xp, queries, keys, v, key_mask, backend)
+        far = _sum_earlier(xp, queries, keys, v, key_mask, backend)
     else:
         far = read(xp, queries, summarise(xp, keys, v, key_mask))
-    on = _features_on(xp, queries, keys, v, plan, key_mask)
+    on = _sum_on_plan(xp, queries, keys, v, plan, key_mask)
     seen = xp.astype(lse != -xp.inf, wide)
     total = merge(xp, far, PeakedSum(-on.s, -on.z, on.peak))
     return quotient(xp, merge(xp, total, PeakedSum(near * seen[..., None], seen, lse)), given)
 
 
-def _features_upto(
+def _sum_earlier(
     xp: ModuleType, queries: ScaledFeatures, keys: ScaledFeatures, v: Array, mask: Array | None, backend: str | None
 ) -> PeakedSum:
     """Return sums by features over what stands at or before each query, a row per query."""
@@ -129,22 +125,22 @@ def _features_upto(
         keys = ScaledFeatures(*(x[..., ahead:, :] for x in keys))
         v, mask = v[..., ahead:, :], None if mask is None else mask[..., ahead:]
     run = implementation(CAUSAL, v, backend, queries, keys)
-    out, found, _ = run(queries, keys, v, None, None, before, mask, None, True)
-    return PeakedSum(out * found.z[..., None], found.z, found.peak)
+    out, state, _ = run(queries, keys, v, None, None, before, mask, None, True)
+    return PeakedSum(out * state.z[..., None], state.z, state.peak)
 
 
-def _features_on(
+def _sum_on_plan(
     xp: ModuleType, queries: ScaledFeatures, keys: ScaledFeatures, v: Array, plan: Plan, mask: Array | None
 ) -> PeakedSum:
     """Return sums by features over a plan, a row per query."""
     if len(plan.heads) == 1:
-        return _on_parts(xp, queries, keys, v, plan.heads[0], mask)
-    found = []
+        return _sum_on_parts(xp, queries, keys, v, plan.heads[0], mask)
+    sums = []
     for head, parts in enumerate(plan.heads):
         *rows, own = each_head(head, (3, 3, 3, 3, 3, 2), *queries, *keys, v, mask)
-        found.append(_on_parts(xp, ScaledFeatures(*rows[:2]), ScaledFeatures(*rows[2:4]), rows[4], parts, own))
+        sums.append(_sum_on_parts(xp, ScaledFeatures(*rows[:2]), ScaledFeatures(*rows[2:4]), rows[4], parts, own))
     lead = leading(2, q=queries.log_scale, k=keys.log_scale, v=v)[:-1]
-    both = zip(zip(*found, strict=True), (2, 1, 1), strict=True)
+    both = zip(zip(*sums, strict=True), (2, 1, 1), strict=True)
     return PeakedSum(
         *(
             xp.stack([xp.broadcast_to(x, (*lead, *x.shape[x.ndim - axes :])) for x in each], axis=-axes - 1)
@@ -153,7 +149,7 @@ def _features_on(
     )
 
 
-def _on_parts(
+def _sum_on_parts(
     xp: ModuleType,
     queries: ScaledFeatures,
     keys: ScaledFeatures,
@@ -161,6 +157,7 @@ def _on_parts(
     parts: tuple[Part, ...],
     mask: Array | None,
 ) -> PeakedSum:
+    """Return sums by features over parts of a plan, a row per query."""
     lead, n = leading(2, q=queries.log_scale, k=keys.log_scale, v=v), queries.log_scale.shape[-2]
     if mask is not None:
         v = xp.where(mask[..., None], v, xp.zeros_like(v))
@@ -168,12 +165,12 @@ def _on_parts(
 
     def begin(rows: Integers) -> Visit:
         tile = ScaledFeatures(*(rows_of(xp, x, rows) for x in queries))
-        return lambda at, seen: _visit(xp, tile, keys, v, at, seen, mask, known)
+        return lambda at, seen: _sum_visit(xp, tile, keys, v, at, seen, mask, known)
 
     return sums_over(xp, parts, begin, empty(xp, lead, n, n, v.shape[-1], v.dtype, v))
 
 
-def _visit(
+def _sum_visit(
     xp: ModuleType,
     queries: ScaledFeatures,
     keys: ScaledFeatures,

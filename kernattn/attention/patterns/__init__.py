@@ -1,4 +1,7 @@
-"""Patterns of exact attention: which keys each query sees. They make plans, and compute nothing."""
+"""Patterns of exact attention: which keys each query sees. They make plans, and compute nothing.
+
+Each function returns a `Pattern`, a frozen value, and raises a ParameterError if a number is not allowed.
+"""
 
 from kernattn._plans.parts import Part
 from kernattn._plans.plan import Plan

@@ -32,7 +32,7 @@ class Pattern(ABC):
 
     @abstractmethod
     def _sees(self, n: int, length: int) -> tuple[Sees, ...]:
-        """Return what the plan without `causal` admits, for all heads or for each."""
+        """Return the functions that say which keys a row sees without `causal`, for all heads or for each."""
 
     def _plain(self, n: int, length: int) -> tuple[Intervals, ...] | None:
         """Return intervals of tokens as they stand, for all heads or for each; None where that takes other orders."""
@@ -73,7 +73,7 @@ class Pattern(ABC):
         return self._planned(n, length, boolean("causal", causal))
 
     def _planned(self, n: int, length: int, causal: bool) -> Plan:
-        return _kept(self, n, length, causal)
+        return _plan_once(self, n, length, causal)
 
     @final
     @in_a_graph
@@ -92,13 +92,13 @@ class Pattern(ABC):
         return Intersection(self, other)
 
 
-def planned_anew(pattern: Pattern, n: int, length: int, causal: bool) -> Plan:
+def plan_anew(pattern: Pattern, n: int, length: int, causal: bool) -> Plan:
     """Return the plan, made as for the first time."""
     heads = pattern._parts(n, length, causal)
     return Plan("parts", n, length, tuple(tuple(part for part in parts if len(part.visits)) for parts in heads))
 
 
-_kept = lru_cache(maxsize=32)(planned_anew)
+_plan_once = lru_cache(maxsize=32)(plan_anew)
 
 
 @dataclass(frozen=True)
@@ -116,22 +116,30 @@ class _Pair(Pattern):
         a, b = self.a._plain(n, length), self.b._plain(n, length)
         if a is None or b is None:
             return None
-        return tuple(_swept(x, y, n, length, self._depth()) for x, y in _matched(a, b))
+        return tuple(_sweep(x, y, n, length, self._depth()) for x, y in _pair_heads(a, b))
 
     def _parts(self, n: int, length: int, causal: bool) -> tuple[tuple[Part, ...], ...]:
         plain = self._plain(n, length)
         if plain is not None:
             return tuple((part_from(x, n, length, causal),) for x in plain)
-        parts = _matched(self.a._parts(n, length, causal), self.b._parts(n, length, causal))
-        sees = _matched(self.a._sees(n, length), self.b._sees(n, length))
-        return tuple(self._narrowed(*x, *y) for x, y in zip(parts, sees, strict=True))
+        parts = _pair_heads(self.a._parts(n, length, causal), self.b._parts(n, length, causal))
+        sees = _pair_heads(self.a._sees(n, length), self.b._sees(n, length))
+        return tuple(self._narrow(*x, *y) for x, y in zip(parts, sees, strict=True))
+
+    def _sees(self, n: int, length: int) -> tuple[Sees, ...]:
+        pairs = _pair_heads(self.a._sees(n, length), self.b._sees(n, length))
+        return tuple(self._join(*pair) for pair in pairs)
 
     @abstractmethod
     def _depth(self) -> int:
         """Return how many of the two have to see a key."""
 
     @abstractmethod
-    def _narrowed(self, a: tuple[Part, ...], b: tuple[Part, ...], sees_a: Sees, sees_b: Sees) -> tuple[Part, ...]:
+    def _join(self, a: Sees, b: Sees) -> Sees:
+        """Return the function that says which keys a row sees, of those of the two."""
+
+    @abstractmethod
+    def _narrow(self, a: tuple[Part, ...], b: tuple[Part, ...], sees_a: Sees, sees_b: Sees) -> tuple[Part, ...]:
         """Return disjoint parts."""
 
 
@@ -141,12 +149,11 @@ class Union(_Pair):
     def _depth(self) -> int:
         return 1
 
-    def _narrowed(self, a: tuple[Part, ...], b: tuple[Part, ...], sees_a: Sees, sees_b: Sees) -> tuple[Part, ...]:
-        return (*a, *(kept(part, lambda rows, tokens: ~sees_a(rows, tokens)) for part in b))
+    def _join(self, a: Sees, b: Sees) -> Sees:
+        return lambda rows, tokens: a(rows, tokens) | b(rows, tokens)
 
-    def _sees(self, n: int, length: int) -> tuple[Sees, ...]:
-        pairs = _matched(self.a._sees(n, length), self.b._sees(n, length))
-        return tuple(lambda rows, tokens, a=a, b=b: a(rows, tokens) | b(rows, tokens) for a, b in pairs)
+    def _narrow(self, a: tuple[Part, ...], b: tuple[Part, ...], sees_a: Sees, sees_b: Sees) -> tuple[Part, ...]:
+        return (*a, *(kept(part, lambda rows, tokens: ~sees_a(rows, tokens)) for part in b))
 
 
 class Intersection(_Pair):
@@ -155,17 +162,16 @@ class Intersection(_Pair):
     def _depth(self) -> int:
         return 2
 
-    def _narrowed(self, a: tuple[Part, ...], b: tuple[Part, ...], sees_a: Sees, sees_b: Sees) -> tuple[Part, ...]:
+    def _join(self, a: Sees, b: Sees) -> Sees:
+        return lambda rows, tokens: a(rows, tokens) & b(rows, tokens)
+
+    def _narrow(self, a: tuple[Part, ...], b: tuple[Part, ...], sees_a: Sees, sees_b: Sees) -> tuple[Part, ...]:
         if sum(part.visited for part in b) < sum(part.visited for part in a):
             a, sees_b = b, sees_a
         return tuple(kept(part, sees_b) for part in a)
 
-    def _sees(self, n: int, length: int) -> tuple[Sees, ...]:
-        pairs = _matched(self.a._sees(n, length), self.b._sees(n, length))
-        return tuple(lambda rows, tokens, a=a, b=b: a(rows, tokens) & b(rows, tokens) for a, b in pairs)
 
-
-def _matched(a: tuple[T, ...], b: tuple[T, ...]) -> Iterator[tuple[T, T]]:
+def _pair_heads(a: tuple[T, ...], b: tuple[T, ...]) -> Iterator[tuple[T, T]]:
     """Yield what two patterns have for each head, one of theirs for all."""
     if 1 != len(a) != len(b) != 1:
         raise ParameterError(f"patterns must have as many heads, or one for all; got {len(a)} and {len(b)}")
@@ -173,10 +179,10 @@ def _matched(a: tuple[T, ...], b: tuple[T, ...]) -> Iterator[tuple[T, T]]:
         yield a[head if len(a) > 1 else 0], b[head if len(b) > 1 else 0]
 
 
-def _swept(a: Intervals, b: Intervals, n: int, length: int, depth: int) -> Intervals:
+def _sweep(a: Intervals, b: Intervals, n: int, length: int, depth: int) -> Intervals:
     """Return where intervals of both are `depth` deep."""
     runs = a.runs if np.array_equal(a.runs, b.runs) else np.union1d(a.runs, b.runs)
-    low, high = (np.concatenate(x) for x in zip(*(_of_runs(x, runs, length) for x in (a, b)), strict=True))
+    low, high = (np.concatenate(x) for x in zip(*(_split_runs(x, runs, length) for x in (a, b)), strict=True))
     high = np.maximum(low, high)
     events = np.concatenate([low, high])
     steps = np.concatenate([np.ones_like(low), -np.ones_like(high)])
@@ -190,7 +196,7 @@ def _swept(a: Intervals, b: Intervals, n: int, length: int, depth: int) -> Inter
     return Intervals(low[:most], high[:most], runs)
 
 
-def _of_runs(x: Intervals, runs: Integers, length: int) -> tuple[Integers, Integers]:
+def _split_runs(x: Intervals, runs: Integers, length: int) -> tuple[Integers, Integers]:
     """Return intervals for runs that cut those they are of."""
     which = np.searchsorted(x.runs, runs[:-1], side="right") - 1
     return np.clip(x.low[:, which], 0, length), np.clip(x.high[:, which], 0, length)

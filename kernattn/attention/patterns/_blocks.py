@@ -15,7 +15,7 @@ from kernattn.attention.patterns._intervals import Head, Integers, Intervals, wh
 from kernattn.errors import ParameterError
 
 
-def _blocks(n: int, length: int, block: int) -> tuple[Integers, Integers]:
+def _find_blocks(n: int, length: int, block: int) -> tuple[Integers, Integers]:
     """Return the blocks in which the last n tokens stand, and their runs of rows."""
     numbers = np.arange((length - n) // block, -(-length // block))
     return numbers, np.append(np.maximum(numbers * block - (length - n), 0), n)
@@ -35,7 +35,7 @@ class BlockPermutation(IntervalPattern):
                 f"permutations of {blocks} blocks of {self.block} are for l from {(blocks - 1) * self.block + 1} to "
                 f"{blocks * self.block}; got l = {length}"
             )
-        numbers, runs = _blocks(n, length, self.block)
+        numbers, runs = _find_blocks(n, length, self.block)
         seen = np.array(self.permutations)[:, numbers] * self.block
         return tuple((Intervals(low[None], low[None] + self.block, runs),) for low in seen)
 
@@ -54,15 +54,16 @@ class BigBird(IntervalPattern):
         return False
 
     def _heads(self, n: int, length: int) -> tuple[Head, ...]:
-        numbers, runs = _blocks(n, length, self.block)
+        numbers, runs = _find_blocks(n, length, self.block)
         last = -(-length // self.block) - 1
         i = np.arange(last + 1)
         near = np.stack([np.zeros_like(i), np.maximum(i - 1, 0), i, np.minimum(i + 1, last), np.full_like(i, last)])
-        near = _apart(near, last + 1)
+        near = _drop_repeats(near, last + 1)
         rng = np.random.default_rng(self.seed)
         heads = []
         for _ in range(self.heads):
-            seen = _apart(np.concatenate([near, _others(near, last + 1, self.random, rng)]), last + 1)[:, numbers]
+            others = _draw_others(near, last + 1, self.random, rng)
+            seen = _drop_repeats(np.concatenate([near, others]), last + 1)[:, numbers]
             low, high = seen * self.block, (seen + 1) * self.block
             dense = (numbers == 0) | (numbers == last)
             high[:, dense] = low[:, dense]
@@ -71,26 +72,26 @@ class BigBird(IntervalPattern):
         return tuple(heads)
 
 
-def _apart(blocks: Integers, end: int) -> Integers:
+def _drop_repeats(blocks: Integers, end: int) -> Integers:
     """Return the blocks of each column ascending, `end` in place of those that are there already."""
     blocks = np.sort(blocks, axis=0)
     again = np.concatenate([np.zeros_like(blocks[:1], bool), blocks[1:] == blocks[:-1]])
     return np.sort(np.where(again, end, blocks), axis=0)
 
 
-def _others(taken: Integers, end: int, count: int, rng: np.random.Generator) -> Integers:
+def _draw_others(taken: Integers, end: int, count: int, rng: np.random.Generator) -> Integers:
     """Return for each column so many blocks that are not taken, uniformly; `end` where there are no more."""
     free = end - np.sum(taken < end, axis=0)
     chosen: list[Integers] = []
     for t in range(count):
         x = np.floor(rng.random(len(free)) * np.maximum(free - t, 1)).astype(np.int64)
-        x = np.where(t < free, _skipping(x, chosen), 2 * end)
+        x = np.where(t < free, _skip(x, chosen), 2 * end)
         chosen.append(x)
-    blocks = [np.where(x < free, _skipping(x, list(taken)), end) for x in chosen]
+    blocks = [np.where(x < free, _skip(x, list(taken)), end) for x in chosen]
     return np.reshape(np.array(blocks, np.int64), (count, len(free)))
 
 
-def _skipping(x: Integers, gone: list[Integers]) -> Integers:
+def _skip(x: Integers, gone: list[Integers]) -> Integers:
     """Return the x-th number that is none of those that are gone."""
     for each in np.sort(np.array(gone), axis=0) if gone else ():
         x = x + (x >= each)
@@ -105,7 +106,7 @@ class Image1D(IntervalPattern):
     memory: int
 
     def _heads(self, n: int, length: int) -> tuple[Head, ...]:
-        numbers, runs = _blocks(n, length, self.block)
+        numbers, runs = _find_blocks(n, length, self.block)
         begin = numbers[None] * self.block
         return ((Intervals(begin - self.memory, begin + self.block, runs),),)
 
@@ -125,12 +126,12 @@ def block_permutation(block: int, permutations: Any) -> Pattern:
     Returns
     -------
     Pattern
-        A frozen value, for up to m * block tokens.
+        For up to m * block tokens.
 
     Raises
     ------
     ParameterError
-        If a number is none that is allowed, or a row is no permutation; by `plan`, for other numbers of blocks.
+        If a number is not allowed, or a row is no permutation; by `plan`, for other numbers of blocks.
 
     Examples
     --------
@@ -155,7 +156,7 @@ def block_permutation(block: int, permutations: Any) -> Pattern:
     return BlockPermutation(positive_integer("block", block), tuple(map(tuple, rows.tolist())))
 
 
-def bigbird(block: int, random: int, *, rng: RNG, heads: int = 1) -> Pattern:
+def bigbird(block: int, random: int, *, rng: RNG = None, heads: int = 1) -> Pattern:
     """Return blocks 0, i - 1, i, i + 1, the last one, and `random` others; the first and the last block see all.
 
     Zaheer et al. (2020). No key counts twice, and where there are fewer others all of them are seen.
@@ -170,16 +171,6 @@ def bigbird(block: int, random: int, *, rng: RNG, heads: int = 1) -> Pattern:
         What chooses them; plans for one length are the same.
     heads : int
         How many heads choose apart.
-
-    Returns
-    -------
-    Pattern
-        A frozen value.
-
-    Raises
-    ------
-    ParameterError
-        If a number is none that is allowed.
 
     Examples
     --------
@@ -206,16 +197,6 @@ def image_1d(block: int, memory: int) -> Pattern:
         How many tokens a block of queries has.
     memory : int
         How many tokens before it are seen.
-
-    Returns
-    -------
-    Pattern
-        A frozen value.
-
-    Raises
-    ------
-    ParameterError
-        If a number is none that is allowed.
 
     Examples
     --------

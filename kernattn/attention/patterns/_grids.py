@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._runtime.checks import one_of, shown
+from kernattn._runtime.deprecated import old_positions
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Intervals, rows_at, whole_number, whole_rows
@@ -101,7 +102,7 @@ class Image2D(_Grid):
         return ((Intervals(lows, highs, runs, order - (length - n), None, cuts if tall * wide >= 64 else None),),)
 
 
-def _sizes(name: str, value: Any, axes: int | None = None, least: int = 1) -> tuple[int, ...]:
+def _check_sizes(name: str, value: Any, axes: int | None = None, least: int = 1) -> tuple[int, ...]:
     """Return `value` as a tuple of integers, of so many."""
     several = isinstance(value, tuple | list) or (isinstance(value, np.ndarray) and value.ndim > 0)
     given = tuple(value) if several else None
@@ -110,7 +111,10 @@ def _sizes(name: str, value: Any, axes: int | None = None, least: int = 1) -> tu
     return tuple(whole_number(name, each, least) for each in given)
 
 
-def image_2d(shape: Sequence[int], block: Sequence[int], flange: int | Sequence[int], order: str = "raster") -> Pattern:
+@old_positions("order")
+def image_2d(
+    shape: Sequence[int], block: Sequence[int], flange: int | Sequence[int], *, order: str = "raster"
+) -> Pattern:
     """Return keys in the tile of i, or in its flange: columns to its left and right, and rows above.
 
     Image Transformer in two dimensions, Parmar et al. (2018). Tokens stand in raster order; the flange has the corners
@@ -131,12 +135,12 @@ def image_2d(shape: Sequence[int], block: Sequence[int], flange: int | Sequence[
     Returns
     -------
     Pattern
-        A frozen value, for height * width tokens.
+        For height * width tokens.
 
     Raises
     ------
     ParameterError
-        If a number is none that is allowed; by `plan`, for another number of tokens.
+        If a number is not allowed; by `plan`, for another number of tokens.
 
     Examples
     --------
@@ -147,11 +151,11 @@ def image_2d(shape: Sequence[int], block: Sequence[int], flange: int | Sequence[
            [0, 1, 1, 1],
            [0, 1, 1, 1]])
     """
-    tall, wide = _sizes("block", block, 2)
+    tall, wide = _check_sizes("block", block, 2)
     sides: Any = (flange,) * 3 if isinstance(flange, int | np.integer) else flange
-    left, right, top = _sizes("flange", sides, 3, 0)
+    left, right, top = _check_sizes("flange", sides, 3, 0)
     tiles = one_of("order", order, ("raster", "tiles")) == "tiles"
-    return Image2D(_sizes("shape", shape, 2), (tall, wide), (left, right, top), tiles)
+    return Image2D(_check_sizes("shape", shape, 2), (tall, wide), (left, right, top), tiles)
 
 
 def axial(shape: Sequence[int], axis: int) -> Pattern:
@@ -169,12 +173,12 @@ def axial(shape: Sequence[int], axis: int) -> Pattern:
     Returns
     -------
     Pattern
-        A frozen value, for as many tokens as the grid has.
+        For as many tokens as the grid has.
 
     Raises
     ------
     ParameterError
-        If a number is none that is allowed; by `plan`, for another number of tokens.
+        If a number is not allowed; by `plan`, for another number of tokens.
 
     Examples
     --------
@@ -185,7 +189,7 @@ def axial(shape: Sequence[int], axis: int) -> Pattern:
            [1, 0, 1, 0],
            [0, 1, 0, 1]])
     """
-    sizes = _sizes("shape", shape)
+    sizes = _check_sizes("shape", shape)
     given: object = axis
     if isinstance(given, bool) or not isinstance(given, int | np.integer) or not -len(sizes) <= axis < len(sizes):
         raise ParameterError(f"axis must be one of the {len(sizes)} axes of shape; got {shown(axis)}")
@@ -208,12 +212,12 @@ def neighborhood(shape: Sequence[int], size: int | Sequence[int]) -> Pattern:
     Returns
     -------
     Pattern
-        A frozen value, for as many tokens as the grid has.
+        For as many tokens as the grid has.
 
     Raises
     ------
     ParameterError
-        If a number is none that is allowed, or the window is larger than the grid; by `plan`, for another number of
+        If a number is not allowed, or the window is larger than the grid; by `plan`, for another number of
         tokens.
 
     Examples
@@ -226,9 +230,9 @@ def neighborhood(shape: Sequence[int], size: int | Sequence[int]) -> Pattern:
            [0, 0, 1, 1, 1],
            [0, 0, 1, 1, 1]])
     """
-    sizes = _sizes("shape", shape)
+    sizes = _check_sizes("shape", shape)
     given: Any = (size,) * len(sizes) if isinstance(size, int | np.integer) else size
-    window = _sizes("size", given, len(sizes))
+    window = _check_sizes("size", given, len(sizes))
     if any(one > whole for one, whole in zip(window, sizes, strict=True)):
         raise ParameterError(f"size must be at most shape, {sizes}; got {shown(size)}")
     return Neighborhood(sizes, window)

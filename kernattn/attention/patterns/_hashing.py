@@ -21,14 +21,9 @@ from kernattn.errors import ParameterError, ShapeError
 
 Words = NDArray[np.uint64]
 
-PROJECTED = 1 << 17
-"""Projections that are made at once: they stay in a cache."""
-
-TABLE = 1 << 18
-"""Words that are looked up, a chunk of a tile each, at once."""
-
-SLAB = 256
-"""Visits of which every pair is looked at, at once."""
+PROJECTED = 1 << 17  # projections that are made at once: they stay in a cache
+TABLE = 1 << 18  # words that are looked up, a chunk of a tile each, at once
+SLAB = 256  # visits of which every pair is looked at, at once
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,26 +44,26 @@ class LSH(Pattern):
 
     def _parts(self, n: int, length: int, causal: bool) -> tuple[tuple[Part, ...], ...]:
         self._check(length)
-        return tuple(self._of_head(head, n, length, causal) for head in range(len(self.order)))
+        return tuple(self._plan_head(head, n, length, causal) for head in range(len(self.order)))
 
     def _check(self, length: int) -> None:
         if length != self.order.shape[-1]:
             raise ParameterError(f"lsh is for l = {self.order.shape[-1]} tokens, as many as x has; got l = {length}")
 
-    def _of_head(self, head: int, n: int, length: int, causal: bool) -> tuple[Part, ...]:
+    def _plan_head(self, head: int, n: int, length: int, causal: bool) -> tuple[Part, ...]:
         count, chunks, parts = self.counts[head], self._chunks(head), []
         for number, order in enumerate(self.order[head, :, :count]):
             at = np.flatnonzero(order >= length - n)
             if len(at) == 0:
                 continue
-            frame = _frame(count, self.chunk) if n == length else _framed(at, count, self.chunk)
+            frame = _whole_frame(count, self.chunk) if n == length else _make_frame(at, count, self.chunk)
             queries = order[at]
             words = frame.all if self.own or number > 0 else frame.others
             if causal:
-                words = words & _earlier_tokens(frame, order, queries)
+                words = words & _mark_earlier(frame, order, queries)
             for before in chunks[:number]:
-                words = words & ~_met(frame, before[queries], before[order])
-            parts.append(frozen(_narrowed(frame, words, queries - (length - n), order)))
+                words = words & ~_mark_met(frame, before[queries], before[order])
+            parts.append(frozen(_narrow(frame, words, queries - (length - n), order)))
         return tuple(part for part in parts if len(part.visits))
 
     def _chunks(self, head: int) -> Integers:
@@ -83,11 +78,11 @@ class LSH(Pattern):
 
         def of_head(chunks: Integers) -> Sees:
             def seen(rows: Integers, tokens: Integers) -> NDArray[np.bool_]:
-                found = np.zeros(np.broadcast_shapes(rows.shape, tokens.shape), bool)
+                sees = np.zeros(np.broadcast_shapes(rows.shape, tokens.shape), bool)
                 for each in chunks:
                     apart = each[rows + length - n] - each[tokens]
-                    found |= (apart >= 0) & (apart <= 1) & (each[tokens] >= 0)
-                return found if self.own else found & (rows + length - n != tokens)
+                    sees |= (apart >= 0) & (apart <= 1) & (each[tokens] >= 0)
+                return sees if self.own else sees & (rows + length - n != tokens)
 
             return seen
 
@@ -110,12 +105,12 @@ class _Frame(NamedTuple):
 
 
 @lru_cache(maxsize=8)
-def _frame(count: int, chunk: int) -> _Frame:
+def _whole_frame(count: int, chunk: int) -> _Frame:
     """Return the frame of so many tokens, all of them queries."""
-    return _framed(np.arange(count), count, chunk)
+    return _make_frame(np.arange(count), count, chunk)
 
 
-def _framed(at: Integers, count: int, chunk: int) -> _Frame:
+def _make_frame(at: Integers, count: int, chunk: int) -> _Frame:
     """Return the frame of so many tokens, queries among them `at` some places."""
     chunks, runs = np.unique(at // chunk, return_index=True)
     low, high = np.maximum(chunks - 1, 0) * chunk, np.minimum((chunks + 1) * chunk, count)
@@ -132,7 +127,7 @@ def _framed(at: Integers, count: int, chunk: int) -> _Frame:
     return _Frame(part, tile, low, high, full, full & ~own, keys, each, tile_of, bits)
 
 
-def _met(frame: _Frame, queries: Integers, keys: Integers) -> Words:
+def _mark_met(frame: _Frame, queries: Integers, keys: Integers) -> Words:
     """Return the words of the pairs whose chunks, those of queries (n,) and keys (m,), met in another round.
 
     In a table with a word for each tile and chunk, a query sets its bit at its chunk and the one before; a key's word
@@ -153,7 +148,7 @@ def _met(frame: _Frame, queries: Integers, keys: Integers) -> Words:
     return words
 
 
-def _earlier_tokens(frame: _Frame, keys: Integers, queries: Integers) -> Words:
+def _mark_earlier(frame: _Frame, keys: Integers, queries: Integers) -> Words:
     """Return the words of the pairs whose key does not stand after the query, for the tokens of both."""
     of_keys, of_queries = keys.astype(np.int32), queries.astype(np.int32)[frame.rows]  # half the memory
     words = np.empty_like(frame.all)
@@ -163,7 +158,7 @@ def _earlier_tokens(frame: _Frame, keys: Integers, queries: Integers) -> Words:
     return words
 
 
-def _narrowed(frame: _Frame, words: Words, queries: Integers, keys: Integers) -> Part:
+def _narrow(frame: _Frame, words: Words, queries: Integers, keys: Integers) -> Part:
     """Return the part of what the words of a frame leave of it."""
     tiles, visits, _ = frame.part[2:]
     if words is frame.all:
@@ -198,7 +193,7 @@ def lsh(x: Array, *, rotations: Array, chunk: int, key_mask: Array | None = None
     Returns
     -------
     Pattern
-        A frozen value, for l tokens.
+        For l tokens.
 
     Raises
     ------
@@ -218,9 +213,9 @@ def lsh(x: Array, *, rotations: Array, chunk: int, key_mask: Array | None = None
     """
     check_arrays("x", x, key_mask=key_mask)
     chunk = positive_integer("chunk", chunk)
-    tokens, matrices = on_host("x", x), _checked_rotations(rotations, x)
+    tokens, matrices = on_host("x", x), _check_rotations(rotations, x)
     (*lead, length, _), rounds = tokens.shape, len(matrices)
-    buckets = _buckets(tokens.reshape(-1, tokens.shape[-1]), matrices.astype(tokens.dtype, copy=False))
+    buckets = _hash_tokens(tokens.reshape(-1, tokens.shape[-1]), matrices.astype(tokens.dtype, copy=False))
     buckets = np.swapaxes(buckets.reshape(rounds, -1, length), 0, 1)  # (heads, rounds, l)
     heads = len(buckets)
     counts = np.full(heads, length)
@@ -233,7 +228,7 @@ def lsh(x: Array, *, rotations: Array, chunk: int, key_mask: Array | None = None
     return LSH(order, tuple(counts.tolist()), chunk)
 
 
-def _checked_rotations(rotations: Any, x: Array) -> NDArray[Any]:
+def _check_rotations(rotations: Any, x: Array) -> NDArray[Any]:
     """Return the rotations on the host; they must fit x."""
     if not isinstance(rotations, np.ndarray):
         namespace(rotations=rotations, x=x)
@@ -243,13 +238,13 @@ def _checked_rotations(rotations: Any, x: Array) -> NDArray[Any]:
         raise ShapeError(
             f"rotations must be (rounds, d, buckets // 2) with d = {x.shape[-1]}, as x has; got shape {shape}"
         )
-    found = on_host("rotations", rotations)
-    if not np.all(np.isfinite(found)):
+    matrices = on_host("rotations", rotations)
+    if not np.all(np.isfinite(matrices)):
         raise ParameterError("rotations must hold finite numbers; got others")
-    return found
+    return matrices
 
 
-def _buckets(x: NDArray[Any], rotations: NDArray[Any]) -> Integers:
+def _hash_tokens(x: NDArray[Any], rotations: NDArray[Any]) -> Integers:
     """Return argmax [x R; -x R] of tokens (n, d) in each round, (rounds, n), the first of equals.
 
     Which number is the largest one, the largest rank tells: NumPy's argmax takes short rows one by one.
@@ -257,12 +252,12 @@ def _buckets(x: NDArray[Any], rotations: NDArray[Any]) -> Integers:
     rounds, dim, half = rotations.shape
     matrix = np.ascontiguousarray(np.swapaxes(rotations, 1, 2)).reshape(rounds * half, dim)
     rank = np.arange(half, 0, -1).astype(np.min_scalar_type(half))[:, None]
-    step, found = max(1, PROJECTED // (rounds * half)), np.empty((rounds, len(x)), np.int64)
+    step, buckets = max(1, PROJECTED // (rounds * half)), np.empty((rounds, len(x)), np.int64)
     for at in range(0, len(x), step):
         with np.errstate(over="ignore", invalid="ignore"):
             u = (matrix @ x[at : at + step].T).reshape(rounds, half, -1)
             high, low = np.max(u, axis=1), -np.min(u, axis=1)
             best = np.where(high >= low, high, -low)[:, None]
             first = half - np.max((u == best) * rank, axis=1).astype(np.int64)
-            found[:, at : at + step] = first + np.where(high < low, half, 0)
-    return found
+            buckets[:, at : at + step] = first + np.where(high < low, half, 0)
+    return buckets

@@ -23,7 +23,7 @@ class IntervalPattern(Pattern):
         return tuple(tuple(part_from(x, n, length, causal) for x in head) for head in self._heads(n, length))
 
     def _sees(self, n: int, length: int) -> tuple[Sees, ...]:
-        return tuple(_admits(head, n, length) for head in self._heads(n, length))
+        return tuple(_make_sees(head, n, length) for head in self._heads(n, length))
 
     def _plain(self, n: int, length: int) -> tuple[Intervals, ...] | None:
         heads = self._heads(n, length)
@@ -34,27 +34,27 @@ def _is_plain(head: Head) -> bool:
     return len(head) == 1 and head[0].queries is None and head[0].keys is None
 
 
-def _admits(head: Head, n: int, length: int) -> Sees:
+def _make_sees(head: Head, n: int, length: int) -> Sees:
     """Return the function that says whether intervals join rows and tokens."""
     tables = []
     for x in head:
         which = np.repeat(np.arange(len(x.runs) - 1), np.diff(x.runs))
-        row, key = _inverse(x.queries, n), _inverse(x.keys, length)
+        row, key = _invert(x.queries, n), _invert(x.keys, length)
         tables.append((x, np.where(row < 0, -1, which[row]), key))
 
     def seen(rows: Integers, tokens: Integers) -> NDArray[np.bool_]:
-        found = np.zeros(np.broadcast_shapes(rows.shape, tokens.shape), bool)
+        sees = np.zeros(np.broadcast_shapes(rows.shape, tokens.shape), bool)
         for x, run, key in tables:
             r, at = run[rows], key[tokens]
             there = (r >= 0) & (at >= 0)
             for low, high in zip(x.low, x.high, strict=True):
-                found |= there & (low[r] <= at) & (at < high[r])
-        return found
+                sees |= there & (low[r] <= at) & (at < high[r])
+        return sees
 
     return seen
 
 
-def _inverse(tokens: Tokens, size: int) -> Integers:
+def _invert(tokens: Tokens, size: int) -> Integers:
     """Return where each token stands, -1 where it does not."""
     if tokens is None:
         return np.arange(size)

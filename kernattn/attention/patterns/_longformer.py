@@ -46,9 +46,9 @@ class Longformer(IntervalPattern):
         if len(rows):
             parts.append(self._window(rows + length - n, others, step, length - n))
             if first:
-                parts.append(_all(rows, tokens, first))
+                parts.append(_see_all(rows, tokens, first))
         if len(own):
-            parts.append(_all(own, None, length))
+            parts.append(_see_all(own, None, length))
         return tuple(parts)
 
     def _window(self, at: Integers, others: Integers, step: int, ahead: int) -> Intervals:
@@ -62,7 +62,7 @@ class Longformer(IntervalPattern):
         return Intervals(low[None], high[None], whole_rows(len(at)), at - ahead, keys)
 
 
-def _all(rows: Integers, keys: Integers | None, end: int) -> Intervals:
+def _see_all(rows: Integers, keys: Integers | None, end: int) -> Intervals:
     return Intervals(np.zeros((1, 1), np.int64), np.full((1, 1), end), np.array([0, len(rows)]), rows, keys)
 
 
@@ -87,12 +87,12 @@ def longformer(
     Returns
     -------
     Pattern
-        A frozen value, for more tokens than the largest of `tokens`.
+        For more tokens than the largest of `tokens`.
 
     Raises
     ------
     ParameterError
-        If a number is none that is allowed; by `plan`, if a token is beyond the last.
+        If a number is not allowed; by `plan`, if a token is beyond the last.
 
     Examples
     --------

@@ -25,23 +25,24 @@ class PerHead(Pattern):
     def _static(self) -> bool:
         return all(pattern._static for pattern in self.patterns)
 
-    def _each(self, found: Iterator[tuple[T, ...]]) -> tuple[T, ...]:
+    def _take_one(self, heads: Iterator[tuple[T, ...]]) -> tuple[T, ...]:
+        """Return what each pattern has for all heads, which must be one."""
         result = []
-        for number, own in enumerate(found):
+        for number, own in enumerate(heads):
             if len(own) != 1:
                 raise ParameterError(f"a pattern of per_head must be one for all heads; number {number} has {len(own)}")
             result.append(own[0])
         return tuple(result)
 
     def _parts(self, n: int, length: int, causal: bool) -> tuple[tuple[Part, ...], ...]:
-        return self._each(pattern._parts(n, length, causal) for pattern in self.patterns)
+        return self._take_one(pattern._parts(n, length, causal) for pattern in self.patterns)
 
     def _sees(self, n: int, length: int) -> tuple[Sees, ...]:
-        return self._each(pattern._sees(n, length) for pattern in self.patterns)
+        return self._take_one(pattern._sees(n, length) for pattern in self.patterns)
 
     def _plain(self, n: int, length: int) -> tuple[Intervals, ...] | None:
         plain = [pattern._plain(n, length) for pattern in self.patterns]
-        return None if None in plain else self._each(x for x in plain if x is not None)
+        return None if None in plain else self._take_one(x for x in plain if x is not None)
 
 
 def per_head(patterns: Sequence[Pattern]) -> Pattern:
@@ -51,11 +52,6 @@ def per_head(patterns: Sequence[Pattern]) -> Pattern:
     ----------
     patterns : sequence of Pattern
         One for each head: the last of the leading axes.
-
-    Returns
-    -------
-    Pattern
-        A frozen value.
 
     Raises
     ------

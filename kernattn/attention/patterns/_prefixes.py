@@ -68,16 +68,6 @@ def sinks(count: int) -> Pattern:
     count : int
         How many tokens.
 
-    Returns
-    -------
-    Pattern
-        A frozen value.
-
-    Raises
-    ------
-    ParameterError
-        If the number is none that is allowed.
-
     Examples
     --------
     >>> import kernattn as ka
@@ -99,16 +89,6 @@ def prefix(length: int) -> Pattern:
     ----------
     length : int
         How many tokens the prefix has.
-
-    Returns
-    -------
-    Pattern
-        A frozen value.
-
-    Raises
-    ------
-    ParameterError
-        If the number is none that is allowed.
 
     Examples
     --------
@@ -132,7 +112,7 @@ def documents(ids: Any) -> Pattern:
     Returns
     -------
     Pattern
-        A frozen value, for l tokens.
+        For l tokens.
 
     Raises
     ------

@@ -64,16 +64,6 @@ def strided(window: int, stride: int) -> Pattern:
     stride : int
         The distance of those that are seen before.
 
-    Returns
-    -------
-    Pattern
-        A frozen value.
-
-    Raises
-    ------
-    ParameterError
-        If a number is none that is allowed.
-
     Examples
     --------
     >>> import kernattn as ka
@@ -99,16 +89,6 @@ def fixed(block: int, columns: int) -> Pattern:
         How many tokens a block has.
     columns : int
         How many of its last ones all later rows see, 1 to `block`.
-
-    Returns
-    -------
-    Pattern
-        A frozen value.
-
-    Raises
-    ------
-    ParameterError
-        If a number is none that is allowed.
 
     Examples
     --------

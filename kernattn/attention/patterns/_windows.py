@@ -10,8 +10,7 @@ from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Integers, Intervals, rows_at, whole_number, whole_rows
 
-LONG = 64
-"""Tokens of a residue from which on tiles begin with it."""
+LONG = 64  # tokens of a residue from which on tiles begin with it
 
 
 def by_residue(tokens: Integers, step: int) -> tuple[Integers, Integers]:
@@ -56,16 +55,6 @@ def local(left: int, right: int | None = None, *, dilation: int = 1) -> Pattern:
         How far it reaches ahead; `left` by default.
     dilation : int
         The distance of the keys that it sees.
-
-    Returns
-    -------
-    Pattern
-        A frozen value.
-
-    Raises
-    ------
-    ParameterError
-        If a number is none that is allowed.
 
     Examples
     --------

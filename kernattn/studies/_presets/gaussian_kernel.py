@@ -14,7 +14,7 @@ from kernattn._warmup import preparation
 from kernattn.errors import NoClosedForm
 from kernattn.features import ESTIMATORS, FeatureMap, random_features
 from kernattn.kernels import Gaussian
-from kernattn.metrics import settled
+from kernattn.metrics._settled import settled
 from kernattn.projections import Directed, Orthogonal, Pair, Projection, resolve
 from kernattn.studies._palette import UNIFORM, arrangement
 from kernattn.studies._panels import numbered

@@ -12,7 +12,8 @@ from kernattn._arrays.namespaces import Float64
 from kernattn._warmup import preparation
 from kernattn.features import FeatureMap, Positive, random_features
 from kernattn.kernels import Softmax
-from kernattn.metrics import settled, tilted_moment
+from kernattn.metrics._settled import settled
+from kernattn.metrics._tilted import tilted_moment
 from kernattn.projections import Iid
 from kernattn.studies._palette import GREY, VERMILION, look_of
 from kernattn.studies._presets.preset import Figure, Preset, coverage, designed, per_cent
@@ -73,7 +74,7 @@ def _tilted(phi: FeatureMap, x: Float64, y: Float64) -> dict[str, Any]:
     """Return the variance of independent positive features at one pair, by frequencies drawn where its tail is."""
     if not isinstance(phi, Positive) or phi.projection != Iid():
         return with_ends("variance_tilted", (None,) * 3)
-    squares, exact = tilted_moment(phi, x, y, power=2), KERNEL.pairs(x, y)
+    squares, exact = tilted_moment(phi, x, y, power=2, rng=0), KERNEL.pairs(x, y)
     return with_ends("variance_tilted", ((square - exact**2) / len(phi.omega) for square in squares))
 
 

@@ -18,7 +18,7 @@ from bench.races import Race
 from bench.sizes import Sizes
 from kernattn.bench import Work
 from kernattn.kernels import Gaussian
-from kernattn.solvers import cg
+from kernattn.solvers import kernel_ridge
 from kernattn.studies import Table
 
 RIDGE = 1e-2
@@ -53,7 +53,7 @@ def _race(o: Sizes, x: Any, y: Any, new: Any, truth: Any, lengthscale: float) ->
     kernel, m = Gaussian(lengthscale), o.features
 
     def ours() -> Any:
-        return cg(kernel, x, y, m, RIDGE, rng=o.seed).predict(new)
+        return kernel_ridge(x, y, kernel, num_landmarks=m, penalty=RIDGE, rng=o.seed).predict(new)
 
     def some_rows() -> Any:
         few, values = x[:ROWS].astype("f8"), y[:ROWS].astype("f8")

@@ -61,7 +61,7 @@ def _ridges(o: Sizes, x: Any, y: Any, new: Any, truth: Any) -> Race:
     omega = np.asarray(phi.spec.omega.T, x.dtype)
 
     def ours(products: str = "float64") -> Any:
-        fit = ridge(moments(phi, x, y, products=products), RIDGES[0])
+        fit = ridge(moments(x, phi, y=y, products=products), RIDGES[0])
         fits = [fit.at(value) for value in RIDGES]
         weights = np.stack([each.weights for each in fits], axis=1)
         return (phi(new) @ weights + np.array([each.intercept for each in fits])).T
@@ -159,7 +159,7 @@ def two_samples(o: Sizes) -> Race:
         return within - 2 * gaussian_sum(x, y) / o.n**2
 
     def ours(products: str = "float64") -> Any:
-        return mmd(*(moments(phi, rows, products=products) for rows in (x, y)))
+        return mmd(*(moments(rows, phi, products=products) for rows in (x, y)))
 
     calls = {"ours": ours, "all pairs, no p-value": pairs}
     if o.dtype == "float32":

@@ -15,11 +15,11 @@ from kernattn.attention import linear_attention
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap
 from kernattn.metrics import (
+    attention_kl,
     attention_mse,
     empirical_variance,
     mean_and_ci,
     median_and_ci,
-    row_kl,
     variance_ratio,
 )
 from kernattn.studies._presets.attention.delta import Independent, delta_fields
@@ -70,7 +70,7 @@ class Task:
         call = perf_counter() - started
         gram = _product(phi.query(q), phi.key(k))
         normaliser = gram.sum(axis=1)  # (n,)
-        kl = row_kl(self.problem.weights, gram / normaliser[:, None])
+        kl = attention_kl(gram / normaliser[:, None], self.problem.weights)
         return Draws(gram[self.problem.pairs], normaliser, out, kl, np.asarray(call))._asdict()
 
     def numbers(self, draws: Mapping[str, Any]) -> dict[str, Number]:

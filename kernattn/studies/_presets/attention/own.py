@@ -12,7 +12,7 @@ from kernattn._runtime.checks import shown
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Kernel
-from kernattn.metrics import settled
+from kernattn.metrics._settled import settled
 from kernattn.studies._worker import named
 
 

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.lazy import lazy
 from kernattn.kernels import Softmax
-from kernattn.metrics import attention_mse, row_kl
+from kernattn.metrics import attention_kl, attention_mse
 from kernattn.studies._presets.attention.settings import PAIRS
 from kernattn.studies._presets.attention.tokens import Tokens
 from kernattn.studies._seeds import stream
@@ -104,7 +104,7 @@ class Problem:
             "v2_max": float(v2.max()),
             "effective_keys": float(np.exp(entropy).mean()),
             "uniform_attention_mse": float(without_rounding(attention_mse(uniform, self.exact), self.tokens.v)),
-            "uniform_row_kl": float(row_kl(p, np.full_like(p, 1 / length)).mean()),
+            "uniform_row_kl": float(attention_kl(np.full_like(p, 1 / length), p).mean()),
             "uniform_kernel_relative_mse": float(without_rounding(np.var(entries), entries) / np.mean(entries**2)),
             "uniform_bias": float(1 / entries.mean() - 1),
         }

@@ -14,7 +14,8 @@ from kernattn._warmup import preparation
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap, estimators, random_features
 from kernattn.kernels import Gaussian, Kernel, Softmax
-from kernattn.metrics import attention_mse, mean_and_ci, median_and_ci, settled
+from kernattn.metrics import attention_mse, mean_and_ci, median_and_ci
+from kernattn.metrics._settled import settled
 from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens
 from kernattn.studies._presets.preset import designed
 from kernattn.studies._presets.signs import signed

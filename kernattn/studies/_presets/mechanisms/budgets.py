@@ -105,7 +105,7 @@ def _nystrom(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Gener
     while landmarks > 1 and flops > 2 * budget * n**2 * (d + e):
         landmarks -= 1
         flops = 4 * landmarks * n * (d + e) + 6 * 8 * landmarks**3
-    return Mechanism(lambda q, k, v: nystrom_attention(q, k, v, landmarks=landmarks), flops / (2 * n**2 * (d + e)))
+    return Mechanism(lambda q, k, v: nystrom_attention(q, k, v, num_landmarks=landmarks), flops / (2 * n**2 * (d + e)))
 
 
 def _favor(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:

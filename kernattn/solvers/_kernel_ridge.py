@@ -18,6 +18,7 @@ from kernattn._arrays.namespaces import (
     to_numpy64,
 )
 from kernattn._runtime.checks import boolean, instance_of, one_of, positive_integer, positive_number, shown
+from kernattn._runtime.deprecated import old_attribute
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import DTypeError, ParameterError, ShapeError
@@ -26,7 +27,7 @@ from kernattn.features._data import checked_data
 from kernattn.kernels import Kernel
 from kernattn.solvers._check import check_beside, check_finite
 from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients
-from kernattn.solvers._preconditioners import inverse_of, inverse_on_landmarks, inverse_root, sums_of_kernel
+from kernattn.solvers._preconditioners import invert, invert_on_landmarks, invert_root, sum_kernel
 from kernattn.solvers._sums import moments
 
 FEW = 4096  # landmarks, up to which sums over all rows cost less than the dozen steps that they save
@@ -46,8 +47,8 @@ class KernelRidge:
         The points p, float64: the landmarks, or all rows where the fit is exact.
     landmarks : (m, d) numpy.ndarray
         The landmarks; of an exact fit, those of the preconditioner.
-    ridge : float
-        The penalty.
+    penalty : float
+        The penalty lambda.
     iterations : int
         Steps that were taken.
     residuals : (iterations + 1, c) numpy.ndarray
@@ -59,19 +60,19 @@ class KernelRidge:
     kernel: Kernel
     points: Float64
     landmarks: Float64
-    ridge: float
+    penalty: float
     residuals: Float64
     converged: bool
     _weights: Float64  # (m, c)
     _vector: bool
 
+    ridge = old_attribute("ridge", "penalty")
+
     def __repr__(self) -> str:
         """Return the sizes, and whether it converged."""
         state = "converged" if self.converged else "NOT converged"
-        return (
-            f"KernelRidge({len(self.points)} points, ridge={self.ridge:g}, {state} after {self.iterations} iterations, "
-            f"{self.kernel!r})"
-        )
+        steps = f"{state} after {self.iterations} iterations"
+        return f"KernelRidge({len(self.points)} points, penalty={self.penalty:g}, {steps}, {self.kernel!r})"
 
     @property
     def iterations(self) -> int:
@@ -84,18 +85,7 @@ class KernelRidge:
         return self._weights[:, 0] if self._vector else self._weights
 
     def predict(self, x: Array) -> Array:
-        """Return predictions f(x), (n,) or (n, c) in the dtype of x.
-
-        Parameters
-        ----------
-        x : (n, d) array
-            Rows.
-
-        Returns
-        -------
-        array
-            The predictions.
-        """
+        """Return predictions f(x) of rows (n, d), (n,) or (n, c) in the dtype of x."""
         xp = namespace(x=x)
         check_floating("x", x)
         own = xp.astype(x, accumulation_dtype(xp, x), copy=False)
@@ -104,19 +94,21 @@ class KernelRidge:
         return values[:, 0] if self._vector else values
 
 
-def cg(
-    kernel: Kernel,
+def kernel_ridge(
     x: Array,
     y: Array,
-    landmarks: int | Array | Nystrom,
-    ridge: float,
+    kernel: Kernel,
     *,
+    penalty: float,
+    num_landmarks: int | None = None,
+    landmarks: Array | None = None,
+    phi: Nystrom | None = None,
     method: str = "uniform",
     exact: bool = False,
     tolerance: float = 1e-6,
     max_iterations: int = 200,
     progress: bool | None = False,
-    rng: RNG = 0,
+    rng: RNG = None,
 ) -> KernelRidge:
     r"""Fit kernel ridge regression by preconditioned conjugate gradients, in memory O(m^2) beside the rows.
 
@@ -137,17 +129,20 @@ def cg(
 
     Parameters
     ----------
-    kernel : Kernel
-        The kernel.
     x : (n, d) array
         Rows.
     y : (n,) or (n, c) array
         Targets, of a real floating dtype.
-    landmarks : int, array or Nystrom
-        The number m of landmarks, chosen by `method`; or points (m, d), or indices of rows (m,); or a Nystrom map of
-        the kernel.
-    ridge : float
+    kernel : Kernel
+        The kernel.
+    penalty : float
         The penalty lambda, positive.
+    num_landmarks : int, optional
+        The number m of landmarks, chosen by `method`. Exactly one of this, `landmarks` and `phi` is given.
+    landmarks : array, optional
+        The landmarks: points (m, d), or indices of rows (m,).
+    phi : Nystrom, optional
+        A map of the kernel, whose landmarks are taken.
     method : str
         How landmarks are chosen: a name in `kernattn.features.LANDMARKS`.
     exact : bool
@@ -161,15 +156,10 @@ def cg(
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of landmarks and of the sample.
 
-    Returns
-    -------
-    KernelRidge
-        The fit.
-
     Raises
     ------
     DTypeError, ShapeError, EmptyInputError, MixedLibraryError, ParameterError
-        Before any work, if an argument does not fit, or rows hold NaN or infinity; or if the ridge is below the
+        Before any work, if an argument does not fit, or rows hold NaN or infinity; or if the penalty is below the
         rounding of the sums.
     MissingExtra
         If progress is asked for and tqdm is not installed.
@@ -181,28 +171,29 @@ def cg(
     >>> rng = np.random.default_rng(0)
     >>> x = rng.uniform(-2, 2, (2000, 1))
     >>> y = np.sin(3 * x[:, 0]) + 0.1 * rng.standard_normal(2000)
-    >>> fit = ka.solvers.cg(ka.kernels.Gaussian(0.5), x, y, landmarks=30, ridge=0.1)
+    >>> fit = ka.solvers.kernel_ridge(x, y, ka.kernels.Gaussian(0.5), penalty=0.1, num_landmarks=30, rng=0)
     >>> fit.converged, bool(abs(fit.predict(np.array([[0.5]]))[0] - np.sin(1.5)) < 0.03)
     (True, True)
     """
     instance_of("kernel", kernel, Kernel)
-    ridge, tolerance = positive_number("ridge", ridge), positive_number("tolerance", tolerance)
+    penalty, tolerance = positive_number("penalty", penalty), positive_number("tolerance", tolerance)
     positive_integer("max_iterations", max_iterations)
     exact = boolean("exact", exact)
-    has_bar("cg", progress)  # else what it lacks shows after the choice of landmarks
-    rows, targets = _checked(x, y)
+    has_bar("kernel_ridge", progress)  # else what it lacks shows after the choice of landmarks
+    rows, targets = _check_and_copy(x, y)
     source = generator(rng)
-    phi = _map(kernel, rows, landmarks, one_of("method", method, LANDMARKS), source)
+    phi = _make_map(kernel, rows, (num_landmarks, landmarks, phi), one_of("method", method, LANDMARKS), source)
     assert phi.landmarks is not None
-    solve = _all_rows if exact else _on_landmarks
-    with bar("cg", progress, unit="iteration", total=max_iterations) as shown_iterations:
+    solve = _solve_on_rows if exact else _solve_on_landmarks
+    with bar("kernel_ridge", progress, unit="iteration", total=max_iterations) as shown_iterations:
         stop = Stop(tolerance, max_iterations, shown_iterations)
-        weights, residuals, converged = solve(phi, rows, targets, ridge, stop, source)
+        weights, residuals, converged = solve(phi, rows, targets, penalty, stop, source)
     points = frozen(rows) if exact else phi.landmarks
-    return KernelRidge(kernel, points, phi.landmarks, ridge, frozen(residuals), converged, frozen(weights), y.ndim == 1)
+    fields = (kernel, points, phi.landmarks, penalty, frozen(residuals), converged, frozen(weights))
+    return KernelRidge(*fields, y.ndim == 1)
 
 
-def _checked(x: Array, y: Array) -> tuple[Float64, Float64]:
+def _check_and_copy(x: Array, y: Array) -> tuple[Float64, Float64]:
     """Return rows (n, d) and targets (n, c), copies in float64 on the host."""
     namespace(x=x, y=y)
     if x.ndim != 2:
@@ -213,65 +204,72 @@ def _checked(x: Array, y: Array) -> tuple[Float64, Float64]:
     return checked_data(x, name="x"), to_numpy64(y).reshape(x.shape[0], -1)
 
 
-def _map(kernel: Kernel, rows: Float64, landmarks: Any, method: str, rng: np.random.Generator) -> Nystrom:
-    if isinstance(landmarks, Nystrom):
-        if landmarks.kernel != kernel or landmarks.dim != rows.shape[1]:
-            raise ParameterError(f"landmarks must be a map of {kernel} for d = {rows.shape[1]}; got {landmarks!r}")
-        return landmarks
-    if isinstance(landmarks, str):
-        raise DTypeError(f"landmarks must be a number, an array or a Nystrom map, named by method=; got {landmarks!r}")
-    if getattr(landmarks, "ndim", 0):
+def _make_map(
+    kernel: Kernel, rows: Float64, given: tuple[Any, Any, Any], method: str, rng: np.random.Generator
+) -> Nystrom:
+    """Return the Nystrom map of a number of landmarks, of landmarks, or that is given: one of the three."""
+    num_landmarks, landmarks, phi = given
+    if sum(each is not None for each in given) != 1:
+        raise ParameterError("give one of num_landmarks, landmarks and phi, and no more")
+    if phi is not None:
+        instance_of("phi", phi, Nystrom)
+        if phi.kernel != kernel or phi.dim != rows.shape[1]:
+            raise ParameterError(f"phi must be a map of {kernel} for d = {rows.shape[1]}; got {phi!r}")
+        return phi  # type: ignore[no-any-return]
+    if landmarks is not None:
+        if not getattr(landmarks, "ndim", 0):
+            raise DTypeError(f"landmarks must be points (m, d) or indices (m,); got {shown(landmarks)}")
         return nystrom(kernel, rows, landmarks=landmarks)
-    m = positive_integer("landmarks", landmarks)
-    if m > len(rows):
-        raise ParameterError(f"landmarks must be at most the {len(rows)} rows; got {shown(landmarks)}")
-    return nystrom(kernel, rows, m, method, rng=rng)
+    if positive_integer("num_landmarks", num_landmarks) > len(rows):
+        raise ParameterError(f"num_landmarks must be at most the {len(rows)} rows; got {shown(num_landmarks)}")
+    return nystrom(kernel, rows, num_landmarks, method, rng=rng)
 
 
-def _on_landmarks(
-    phi: Nystrom, rows: Float64, targets: Float64, ridge: float, stop: Stop, rng: np.random.Generator
+def _solve_on_landmarks(
+    phi: Nystrom, rows: Float64, targets: Float64, penalty: float, stop: Stop, rng: np.random.Generator
 ) -> tuple[Float64, Float64, bool]:
     """Solve (Phi^T Phi + lambda) v = Phi^T y; the weights are K_LL^(-1/2) v."""
-    kernel, root, landmarks, n = phi.kernel, inverse_root(phi), phi.landmarks, len(rows)
+    kernel, root, landmarks, n = phi.kernel, invert_root(phi), phi.landmarks, len(rows)
     assert kernel is not None
     assert landmarks is not None
     count = n if len(root) <= FEW else min(n, SAMPLE * len(root) + n // PART)
     some = rows if count == n else rows[np.sort(rng.choice(n, count, replace=False))]
-    sums, cross = sums_of_kernel(kernel, some, landmarks, targets if count == n else np.zeros((count, 0)))
+    sums, cross = sum_kernel(kernel, some, landmarks, targets if count == n else np.zeros((count, 0)))
     if count < n:
         sums, cross = sums * (n / count), kernel.matmul(landmarks, rows, targets)
-    precondition = inverse_on_landmarks(phi, sums, ridge)
+    precondition = invert_on_landmarks(phi, sums, penalty)
     if precondition is None:  # features are exact where products of kernel values round, and cost twice as much
-        precondition = _inverse_of_features(phi, some, n / count, ridge)
+        precondition = _invert_features(phi, some, n / count, penalty)
 
     def product(v: Float64) -> Float64:
         sums: Float64 = root.T @ kernel.matmul(landmarks, rows, kernel.matmul(rows, landmarks, root @ v))
-        return sums + ridge * v
+        return sums + penalty * v
 
-    found, residuals, converged = conjugate_gradients(product, root.T @ cross, precondition, stop)
-    return root @ found, residuals, converged
-
-
-def _inverse_of_features(phi: Nystrom, rows: Float64, scale: float, ridge: float) -> Operator:
-    gram = scale * moments(phi, rows).gram
-    return inverse_of(gram, ridge, float(np.finfo(float).eps * np.linalg.norm(gram)))
+    solution, residuals, converged = conjugate_gradients(product, root.T @ cross, precondition, stop)
+    return root @ solution, residuals, converged
 
 
-def _all_rows(
-    phi: Nystrom, rows: Float64, targets: Float64, ridge: float, stop: Stop, rng: np.random.Generator
+def _invert_features(phi: Nystrom, rows: Float64, scale: float, penalty: float) -> Operator:
+    """Return the product with the inverse of `scale` times the sums of features over rows, plus lambda."""
+    gram = scale * moments(rows, phi).gram
+    return invert(gram, penalty, float(np.finfo(float).eps * np.linalg.norm(gram)))
+
+
+def _solve_on_rows(
+    phi: Nystrom, rows: Float64, targets: Float64, penalty: float, stop: Stop, rng: np.random.Generator
 ) -> tuple[Float64, Float64, bool]:
     """Solve (K + lambda) w = y, with (Phi Phi^T + lambda)^-1 = (1 - Phi (Phi^T Phi + lambda)^-1 Phi^T) / lambda."""
-    kernel, root, landmarks = phi.kernel, inverse_root(phi), phi.landmarks
+    kernel, root, landmarks = phi.kernel, invert_root(phi), phi.landmarks
     assert kernel is not None
-    inverse = _inverse_of_features(phi, rows, 1.0, ridge)
+    inverse = _invert_features(phi, rows, 1.0, penalty)
 
     def product(v: Float64) -> Float64:
         sums: Float64 = kernel.matmul(rows, None, v)
-        return sums + ridge * v
+        return sums + penalty * v
 
     def precondition(r: Float64) -> Float64:
         inner = inverse(root.T @ kernel.matmul(landmarks, rows, r))
         near: Float64 = kernel.matmul(rows, landmarks, root @ inner)
-        return (r - near) / ridge
+        return (r - near) / penalty
 
     return conjugate_gradients(product, targets, precondition, stop)
