@@ -22,7 +22,7 @@ from solvers.test_moments import assert_same
 GAUSSIAN = ka.kernels.Gaussian(lengthscale=np.array([1.0, 2.0, 0.5]))
 RECIPE = ka.dask.Recipe(GAUSSIAN, 3, 16, rng=3)
 PHI = ka.random_features(GAUSSIAN, 3, 16, rng=3)
-FAVOR = ka.dask.Recipe(ka.kernels.Softmax(), 4, 32)
+FAVOR = ka.dask.Recipe(ka.kernels.Softmax(), 4, 32, rng=0)
 RNG = np.random.default_rng(0)
 X, Y, W = RNG.standard_normal((100, 3)), RNG.standard_normal((100, 2)), RNG.uniform(size=100)
 Q = RNG.standard_normal((2, 3, 50, 4))
@@ -57,26 +57,34 @@ def tasks(collection):
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_features_are_those_of_the_chunks(phi, dtype):
     x = X.astype(dtype).reshape(4, 25, 3)
-    found = ka.dask.features(phi, chunked(x, 2, 10, -1))
+    found = ka.dask.features(chunked(x, 2, 10, -1), phi)
     assert (found.shape, found.dtype, found.chunks) == ((4, 25, 16), dtype, ((2, 2), (10, 10, 5), (16,)))
     np.testing.assert_array_equal(found.compute(), PHI(x))
 
 
 def test_chunks_along_the_features_are_put_together():
-    np.testing.assert_array_equal(ka.dask.features(PHI, chunked(X, 30, 2)).compute(), PHI(X))
+    np.testing.assert_array_equal(ka.dask.features(chunked(X, 30, 2), PHI).compute(), PHI(X))
 
 
 def test_rows_of_unknown_number():
     x = unknown(X, 30)
     some = x[x[:, 0] > 1.5]
-    np.testing.assert_array_equal(ka.dask.features(RECIPE, some).compute(), PHI(X[X[:, 0] > 1.5]))
-    np.testing.assert_array_equal(ka.dask.features(RECIPE, x[x[:, 0] > 9]).compute(), np.empty((0, 16)))
+    np.testing.assert_array_equal(ka.dask.features(some, RECIPE).compute(), PHI(X[X[:, 0] > 1.5]))
+    np.testing.assert_array_equal(ka.dask.features(x[x[:, 0] > 9], RECIPE).compute(), np.empty((0, 16)))
 
 
 def test_asymmetric_and_deterministic_maps():
     data = RNG.standard_normal((20, 3))
     for phi in (ka.features.elu1(), ka.random_features(GAUSSIAN, 3, 8, "favor_sharp_asymmetric", data=data)):
-        np.testing.assert_array_equal(ka.dask.features(phi, chunked(X, 30, -1)).compute(), phi(X))
+        np.testing.assert_array_equal(ka.dask.features(chunked(X, 30, -1), phi).compute(), phi(X))
+
+
+def test_the_old_order_warns():
+    x = chunked(X, 30, -1)
+    for phi in (PHI, RECIPE):
+        with pytest.warns(DeprecationWarning, match=r"is now features\(x, phi\)"):
+            old = ka.dask.features(phi, x)
+        np.testing.assert_array_equal(old.compute(), PHI(X))
 
 
 # what travels
@@ -88,6 +96,12 @@ def test_a_recipe_is_a_value_that_pickles():
     assert again.map() is RECIPE.map()
     assert again.map().fingerprint == PHI.fingerprint
     assert len(pickle.dumps(RECIPE)) < 700
+
+
+def test_recipes_without_a_seed_are_fresh_and_keep_theirs():
+    one, other = (ka.dask.Recipe(GAUSSIAN, 3, 16) for _ in range(2))
+    assert one.map().fingerprint != other.map().fingerprint
+    assert pickle.loads(pickle.dumps(one)).map().fingerprint == one.map().fingerprint
 
 
 def test_recipes_are_checked():
@@ -103,11 +117,11 @@ def test_recipes_are_checked():
 
 @pytest.mark.parametrize("columns", [64, 1024])
 def test_tasks_hold_a_recipe_and_not_frequencies(columns):
-    recipe = ka.dask.Recipe(ka.kernels.Gaussian(), columns, 1024)
+    recipe = ka.dask.Recipe(ka.kernels.Gaussian(), columns, 1024, rng=0)
     x = da.zeros((1000, columns), chunks=(10, -1))
     q = da.zeros((1000, columns), chunks=(50, -1))
     for collection in (
-        ka.dask.features(recipe, x),
+        ka.dask.features(x, recipe),
         ka.dask.moments(recipe, x, x[:, 0], fold=8),
         ka.dask.linear_attention(q, q, q, recipe),
         ka.dask.causal_linear_attention(q, q, q, recipe)[0],
@@ -118,7 +132,7 @@ def test_tasks_hold_a_recipe_and_not_frequencies(columns):
 def test_a_map_is_one_key_of_the_graph():
     phi = ka.random_features(ka.kernels.Gaussian(), 64, 1024)
     x = da.zeros((1000, 64), chunks=(10, -1))
-    for collection in (ka.dask.features(phi, x), ka.dask.moments(phi, x), ka.dask.linear_attention(x, x, x, phi)):
+    for collection in (ka.dask.features(x, phi), ka.dask.moments(phi, x), ka.dask.linear_attention(x, x, x, phi)):
         sizes = tasks(collection)
         whole = sizes.pop(f"kernattn-map-{phi.fingerprint}")
         assert whole > phi.omega.nbytes
@@ -135,7 +149,7 @@ def test_sums_travel_without_the_map():
 
 def test_another_draw_on_a_worker_is_refused():
     x = chunked(X, 50, -1)
-    found = ka.dask.features(RECIPE, x)
+    found = ka.dask.features(x, RECIPE)
     from kernattn.dask import _recipe
 
     _recipe._map.cache_clear()
@@ -207,10 +221,10 @@ def test_refusals_come_at_once():
         (DTypeError, "x must be a Dask array", lambda: ka.dask.moments(PHI, X)),
         (DTypeError, "y must be a Dask array", lambda: ka.dask.moments(PHI, x, Y)),
         (DTypeError, "phi must be a FeatureMap", lambda: ka.dask.moments(ka.kernels.Gaussian(), x)),
-        (DTypeError, "x must have one of the dtypes", lambda: ka.dask.features(PHI, x.astype(int))),
+        (DTypeError, "x must have one of the dtypes", lambda: ka.dask.features(x.astype(int), PHI)),
         (DTypeError, "y must have one of the dtypes", lambda: ka.dask.moments(PHI, x, y.astype(int))),
-        (ShapeError, "x must have d = 3 columns", lambda: ka.dask.features(PHI, x[:, :2])),
-        (EmptyInputError, "x must not be empty", lambda: ka.dask.features(PHI, x[:0])),
+        (ShapeError, "x must have d = 3 columns", lambda: ka.dask.features(x[:, :2], PHI)),
+        (EmptyInputError, "x must not be empty", lambda: ka.dask.features(x[:0], PHI)),
         (ShapeError, r"x must be \(n, d\)", lambda: ka.dask.moments(PHI, x[None])),
         (ShapeError, r"y must be \(100,\) or \(100, c\)", lambda: ka.dask.moments(PHI, x, y[:90])),
         (ShapeError, "in 10 chunks", lambda: ka.dask.moments(PHI, x, chunked(Y[:90], 9, -1))),
@@ -330,7 +344,7 @@ def test_on_a_cluster_of_threads(tmp_path):
     distributed = pytest.importorskip("distributed")
     x, y = chunked(X, 7, -1), chunked(Y, 7, -1)
     q, k, v = attended(13)
-    sums, found = ka.dask.moments(PHI, x, y, fold=3), ka.dask.features(RECIPE, x)
+    sums, found = ka.dask.moments(PHI, x, y, fold=3), ka.dask.features(x, RECIPE)
     attention = ka.dask.causal_linear_attention(q, k, v, FAVOR)
     with cluster(tmp_path, processes=False) as workers, distributed.Client(workers):
         there = [dask.compute(work, scheduler="distributed")[0] for work in (sums, found, attention)]

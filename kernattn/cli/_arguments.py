@@ -1,4 +1,4 @@
-"""What the commands' parsers share: errors of one line, texts as they are, and what options hold."""
+"""The parser of commands, whose errors are one line, and the types of options."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line; what takes long to say, its commands or its end, waits until it is asked.
+    """A parser whose errors are one line; its commands and the end of its help, which take long, wait until asked for.
 
     `fill` adds the commands, and `end` returns what its help ends with.
     """
@@ -34,19 +34,19 @@ class Parser(argparse.ArgumentParser):
 
 
 def plain(text: str) -> str:
-    """Return a text that argparse prints as it is."""
+    """Escape a text for argparse, which prints it unchanged."""
     return text.replace("%", "%%")
 
 
 def axis(text: str) -> tuple[str, list[Any]]:
-    """Return the name of an axis and its values: integers, floats or words."""
+    """Parse ``NAME=A,B``: the name of an axis, and its values as integers, floats or words."""
     name, equals, values = text.partition("=")
     if not (name and equals and values):
         raise argparse.ArgumentTypeError(f"an axis is set as NAME=A,B; got {text!r}")
-    return name, [_value(each) for each in values.split(",")]
+    return name, [_parse_value(each) for each in values.split(",")]
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     for kind in (int, float):
         try:
             return kind(text)
@@ -56,7 +56,7 @@ def _value(text: str) -> Any:
 
 
 def share(text: str) -> float:
-    """Return a part of 1, given as such or in per cent."""
+    """Parse a share: 0.02 or 2%."""
     try:
         return float(text[:-1]) / 100 if text.endswith("%") else float(text)
     except ValueError:

@@ -19,7 +19,7 @@ def add_features(commands: Any) -> None:
         epilog="Example: kernattn features rows.csv features.npy --kernel 'gaussian(lengthscale=2)' --num-features 512 "
         "--map map.npz; then, for new rows with the same map: kernattn features new.csv new.npy --map map.npz",
     )
-    parser.set_defaults(run=_features)
+    parser.set_defaults(run=_write_features)
     add = parser.add_argument
     add("source", type=Path, metavar="IN", help="rows (n, d): .npy, .npz, .csv or .tsv")
     add("out", type=Path, metavar="OUT", help="features (n, M): .npy, .npz, .csv or .tsv")
@@ -33,14 +33,14 @@ def add_features(commands: Any) -> None:
     add("--dtype", choices=("float32", "float64"), help="of the features (default: that of the rows)")
 
 
-def _features(options: argparse.Namespace) -> None:
+def _write_features(options: argparse.Namespace) -> None:
     from kernattn.features import load, transform_file
     from kernattn.features._tables import table
     from kernattn.features._transform_file import checked_places
 
     checked_places(options.source, options.out)
     same = options.map is not None and options.map.resolve() == options.out.resolve()
-    _refuse(same, f"--map must be another file than OUT; got {options.out} for both")
+    _refuse_if(same, f"--map must be another file than OUT; got {options.out} for both")
     draw = {name: getattr(options, name) for name in ("kernel", "num_features", "estimator", "projection", "seed")}
     given = [f"--{name.replace('_', '-')}" for name, value in draw.items() if value is not None]
     kept = load(options.map) if options.map is not None and options.map.exists() else None
@@ -48,42 +48,43 @@ def _features(options: argparse.Namespace) -> None:
         phi = kept
     else:
         missing = [f"--{name}" for name in ("kernel", "num-features") if f"--{name}" not in given]
-        _refuse(bool(missing), f"a map to draw needs {' and '.join(missing)}; or give --map with the file of one")
-        phi = _drawn(draw, table(options.source, options.member).columns)
+        _refuse_if(bool(missing), f"a map to draw needs {' and '.join(missing)}; or give --map with the file of one")
+        phi = _draw_map(draw, table(options.source, options.member).columns)
     if kept is not None:
         differs = phi.fingerprint != kept.fingerprint
-        _refuse(differs, f"{options.map} holds another map, {kept!r}; leave out {', '.join(given)} to take it")
+        _refuse_if(differs, f"{options.map} holds another map, {kept!r}; leave out {', '.join(given)} to take it")
     elif options.map is not None:
         phi.save(options.map)
     rows = transform_file(phi, options.source, options.out, member=options.member, dtype=options.dtype, progress=None)
     print(f"{rows} rows are in {options.out}, made by {phi!r}")
 
 
-def _refuse(found: bool, message: str) -> None:
+def _refuse_if(refused: bool, message: str) -> None:
     from kernattn.errors import ParameterError
 
-    if found:
+    if refused:
         raise ParameterError(message)
 
 
-def _drawn(draw: dict[str, Any], dim: int) -> Any:
+def _draw_map(draw: dict[str, Any], dim: int) -> Any:
+    """Draw the map that the options ask for."""
     from kernattn.features import random_features
 
     more = {name: draw[name] for name in ("estimator", "projection") if draw[name] is not None}
-    return random_features(_kernel(draw["kernel"]), dim, draw["num_features"], rng=draw["seed"] or 0, **more)
+    return random_features(_parse_kernel(draw["kernel"]), dim, draw["num_features"], rng=draw["seed"] or 0, **more)
 
 
-def _kernel(text: str) -> Any:
+def _parse_kernel(text: str) -> Any:
     """Return a kernel by its name, with parameters as keywords in brackets."""
     from kernattn.errors import ParameterError
     from kernattn.kernels import KERNELS
 
-    found = re.fullmatch(r"\s*(\w+)\s*(\(.*\))?\s*", text)
-    name = "" if found is None else found[1].lower()
+    match = re.fullmatch(r"\s*(\w+)\s*(\(.*\))?\s*", text)
+    name = "" if match is None else match[1].lower()
     if name not in KERNELS:
         raise ParameterError(f"--kernel must be one of {', '.join(KERNELS)}, with parameters in brackets; got {text!r}")
     try:
-        call: Any = ast.parse(f"f{found[2] or '()'}", mode="eval").body if found is not None else None
+        call: Any = ast.parse(f"f{match[2] or '()'}", mode="eval").body if match is not None else None
         parameters = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
         if call.args or None in parameters:
             raise ValueError

@@ -31,12 +31,12 @@ def parser() -> argparse.ArgumentParser:
     add_bench(commands)
     add_warmup(commands)
     commands.add_parser("info", help="versions, threads, backends, and what each op would run on").set_defaults(
-        run=_info
+        run=_print_info
     )
     return whole
 
 
-def _info(options: argparse.Namespace) -> None:
+def _print_info(options: argparse.Namespace) -> None:
     from kernattn._environment import describe
 
     print(describe())
@@ -64,7 +64,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     ...
     0
     """
-    with _streams():
+    with _usable_streams():
         try:
             options = parser().parse_args(argv)
             options.run(options)
@@ -73,17 +73,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return 1
         except (KernattnError, OSError, MemoryError) as error:
-            _tell(f"error: {error}", error)
+            _report(f"error: {error}", error)
             return 2
         except KeyboardInterrupt as error:
-            _tell("interrupted", error)
+            _report("interrupted", error)
             return 130
         return 0
 
 
 @contextmanager
-def _streams() -> Iterator[None]:
-    """Let everything be printed: a stream that is closed leads nowhere, and letters that it lacks are escaped."""
+def _usable_streams() -> Iterator[None]:
+    """Make all text printable: a closed stream leads nowhere, and letters that a stream lacks are escaped."""
     with ExitStack() as restored:
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
@@ -92,17 +92,17 @@ def _streams() -> Iterator[None]:
                 restored.callback(setattr, sys, name, stream)
                 setattr(sys, name, nowhere)
             elif isinstance(stream, TextIOWrapper):
-                restored.callback(_escape, stream, stream.errors)
-                _escape(stream, "backslashreplace")
+                restored.callback(_set_errors, stream, stream.errors)
+                _set_errors(stream, "backslashreplace")
         yield
 
 
-def _escape(stream: TextIOWrapper, errors: str | None) -> None:
+def _set_errors(stream: TextIOWrapper, errors: str | None) -> None:
     with suppress(OSError):  # what could not be written is told where it is printed
         stream.reconfigure(errors=errors)
 
 
-def _tell(what: str, error: BaseException) -> None:
-    """Print how a command ended, and what is noted about it, such as where its work is kept, as one line."""
+def _report(what: str, error: BaseException) -> None:
+    """Print in one line how a command ended, and the notes of its error, such as where its work is kept."""
     parts = (what, *getattr(error, "__notes__", ()))
     print("kernattn:", "; ".join(" ".join(part.split()) for part in parts), file=sys.stderr)

@@ -15,7 +15,7 @@ def add_transformer(commands: Any) -> None:
         description="Draws sequences token by token from the parameters of a causal transformer, as save_params writes "
         "them, or a folder with config.json and safetensors. Prints a sequence a line, or writes them.",
     )
-    parser.set_defaults(run=_transformer)
+    parser.set_defaults(run=_draw_tokens)
     add = parser.add_argument
     add("params", type=Path, metavar="FILE", help="parameters: a .npz file, or the folder of a GPT-2 or a LLaMA")
     add("--prompt", type=int, nargs="+", default=[0], metavar="TOKEN", help="tokens to begin with (default: 0)")
@@ -30,7 +30,7 @@ def add_transformer(commands: Any) -> None:
     add("--out", type=Path, metavar="FILE.npy", help="write the tokens (B, N) there")
 
 
-def _transformer(options: argparse.Namespace) -> None:
+def _draw_tokens(options: argparse.Namespace) -> None:
     import numpy as np
 
     from kernattn._runtime.checks import checked_target
@@ -47,7 +47,7 @@ def _transformer(options: argparse.Namespace) -> None:
     if out is not None and out.exists() and any(out.samefile(each) for each in (options.params, options.map) if each):
         raise ParameterError(f"--out must be another file than those that are read; got {out}")
     params, config = (load_checkpoint if options.params.is_dir() else load_params)(options.params)
-    drawn = generate(
+    tokens = generate(
         params,
         config,
         np.tile(options.prompt, (options.sequences, 1)),
@@ -60,8 +60,8 @@ def _transformer(options: argparse.Namespace) -> None:
         progress=None,
     )
     if out is None:
-        print(*(" ".join(map(str, row)) for row in drawn), sep="\n")
+        print(*(" ".join(map(str, row)) for row in tokens), sep="\n")
         return
     with replacing(out) as file:
-        np.save(file, drawn)
-    print(f"{len(drawn)} sequences of {options.steps} tokens are in {out}")
+        np.save(file, tokens)
+    print(f"{len(tokens)} sequences of {options.steps} tokens are in {out}")

@@ -14,7 +14,7 @@ def add_warmup(commands: Any) -> None:
         description="Compiles the loops of attention and features, and keeps them on disk for later processes. On an "
         "idle machine this takes half a minute for each dtype, or a second if they are there already.",
     )
-    parser.set_defaults(run=_warmup)
+    parser.set_defaults(run=_compile_loops)
     choices = ("float32", "float64")
     parser.add_argument(
         "--dtypes", nargs="+", choices=choices, default=["float32"], help="of the arrays (default: float32)"
@@ -22,7 +22,7 @@ def add_warmup(commands: Any) -> None:
     parser.add_argument("--gradients", action="store_true", help="also compile the pullbacks of linear attention")
 
 
-def _warmup(options: argparse.Namespace) -> None:
+def _compile_loops(options: argparse.Namespace) -> None:
     from kernattn._warmup import warmup
 
     for dtype, seconds in warmup(options.dtypes, gradients=options.gradients, progress=True).items():

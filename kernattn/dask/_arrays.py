@@ -11,7 +11,7 @@ import dask.array as da
 from kernattn.errors import DTypeError, ShapeError
 
 
-def lazy_array(name: str, array: Any) -> None:
+def check_lazy(name: str, array: Any) -> None:
     """Raise unless an argument is a Dask array."""
     if not isinstance(array, da.Array):
         raise DTypeError(f"{name} must be a Dask array, as dask.array.from_array makes it; got {type(array).__name__}")
@@ -24,21 +24,21 @@ def whole_rows(name: str, array: Any) -> Any:
     return array if array.numblocks[-1] == 1 else array.rechunk({array.ndim - 1: -1})
 
 
-def without_empty_chunks(array: Any) -> Any:
-    """Return the array in its chunks but those that hold nothing, which a selection leaves."""
+def drop_empty_chunks(array: Any) -> Any:
+    """Return the array without the chunks that hold nothing, which a selection leaves."""
     return array.rechunk(tuple(tuple(size for size in sizes if size) for sizes in array.chunks))
 
 
-def same_chunks(axis: int, **arrays: Any) -> tuple[int, ...]:
+def shared_chunks(axis: int, **arrays: Any) -> tuple[int, ...]:
     """Return the chunks of an axis, which must be those of all arrays whose size along it is not 1."""
     given = {name: a.chunks[axis] for name, a in arrays.items() if a.ndim >= -axis}
     wide = {name: chunks for name, chunks in given.items() if sum(chunks) != 1} or given
     (first, chunks), *others = wide.items()
-    for name, found in others:
-        if found != chunks:
+    for name, theirs in others:
+        if theirs != chunks:
             raise ShapeError(
                 f"{first} and {name} must have the same chunks along axis {axis}: give {name}.rechunk({{"
-                f"{arrays[name].ndim + axis}: {first}.chunks[{axis}]}}); got {_brief(chunks)} and {_brief(found)}"
+                f"{arrays[name].ndim + axis}: {first}.chunks[{axis}]}}); got {_brief(chunks)} and {_brief(theirs)}"
             )
     return tuple(chunks)
 

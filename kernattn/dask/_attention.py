@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from math import isnan
 from typing import Any
 
@@ -14,10 +14,10 @@ from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import instance_of
 from kernattn.attention import LinearState, attend, initial_state, key_state, merge_states
 from kernattn.attention._check import check_arrays
-from kernattn.dask._arrays import lazy_array, same_chunks, whole_rows, without_empty_chunks
+from kernattn.dask._arrays import check_lazy, drop_empty_chunks, shared_chunks, whole_rows
 from kernattn.dask._graph import Key, Tasks, key_of, place_in
-from kernattn.dask._recipe import Recipe, Sent, drawn, sent
-from kernattn.dask._trees import prefixes, total
+from kernattn.dask._recipe import Recipe, call_with_map, send_map
+from kernattn.dask._trees import add_pairs, add_prefixes
 from kernattn.errors import ShapeError
 from kernattn.features import FeatureMap
 
@@ -65,17 +65,16 @@ def linear_attention(q: Any, k: Any, v: Any, phi: FeatureMap | Recipe, *, backen
     >>> ka.dask.linear_attention(x, x, x, ka.features.elu1()).chunks
     ((8,), (250, 250, 250, 250), (4,))
     """
-    way = sent(phi)
-    q, k, v, _ = _checked(q, k, v, way.here)
+    sent = send_map(phi)
+    q, k, v, _ = _check(q, k, v, sent.here)
     lead, own = _lead(q=q, k=k, v=v), _counts(_lead(k=k, v=v))
-    put = Tasks("states", [*way.reads, k, v], way.arguments, backend)
-    whole = {}
-    for i in np.ndindex(own):
-        whole[i] = total(_adding(put), _states(put, i, k, v, way, backend))
-    out = Tasks("attention", [*way.reads, put.value(whole[_first(own)]), q])
+    call = *sent.arguments, backend
+    put = Tasks("states", [*sent.reads, k, v], call)
+    whole = {i: add_pairs(partial(put, merge_states), _put_states(put, i, k, v, call)) for i in np.ndindex(own)}
+    out = Tasks("attention", [*sent.reads, put.value(whole[_first(own)]), q])
     for i in np.ndindex((*_counts(lead), q.numblocks[-2])):
         state = whole[place_in(own, i[:-1])]
-        out.at((*i, 0), _attended, state, key_of(q, (*i, 0)), *way.arguments, backend)
+        out.at((*i, 0), call_with_map, attend, *call, state, key_of(q, (*i, 0)))
     return da.Array(out.graph(), out.name, (*lead, q.chunks[-2], v.chunks[-1]), meta=q._meta)
 
 
@@ -133,37 +132,36 @@ def causal_linear_attention(
     >>> out.shape, state.s.shape
     ((1000, 4), (4, 4))
     """
-    way = sent(phi)
-    q, k, v, given = _checked(q, k, v, way.here, state)
+    sent = send_map(phi)
+    q, k, v, given = _check(q, k, v, sent.here, state)
     if q.shape[-2] != k.shape[-2]:
         raise ShapeError(f"causal attention takes as many queries as keys; got q {q.shape} and k {k.shape}")
-    same_chunks(-2, k=k, q=q)
+    shared_chunks(-2, k=k, q=q)
     lead, own = _lead(q=q, k=k, v=v), _counts(_lead(k=k, v=v))
     history = [] if given is None else [*given[:3]]
-    put = Tasks("prefixes", [*way.reads, k, v, *history], way.arguments, backend)
+    call = *sent.arguments, backend
+    put = Tasks("prefixes", [*sent.reads, k, v, *history], call)
     before: dict[tuple[int, ...], list[Key]] = {}
     for i in np.ndindex(own):
-        parts = _states(put, i, k, v, way, backend)
-        if given is None:
-            before[i] = [None, *prefixes(_adding(put), parts)]
-        else:
-            first = put(LinearState, *(_block(a, i) for a in history), given.fingerprint)
-            before[i] = prefixes(_adding(put), [first, *parts])
+        parts = _put_states(put, i, k, v, call)
+        if given is not None:
+            parts.insert(0, put(LinearState, *(_block(a, i) for a in history), given.fingerprint))
+        before[i] = [*([None] if given is None else []), *add_prefixes(partial(put, merge_states), parts)]
     states = put.value(before[_first(own)][-1])
-    out = Tasks("causal", [*way.reads, states, q, k, v])
+    out = Tasks("causal", [*sent.reads, states, q, k, v])
     for i in np.ndindex((*_counts(lead), q.numblocks[-2])):
         start = before[place_in(own, i[:-1])][i[-1]]
-        out.at((*i, 0), _run, start, *(key_of(a, (*i, 0)) for a in (q, k, v)), *way.arguments, backend)
-    after = _arrays(states, {i: each[-1] for i, each in before.items()}, k, v, way.here)
+        out.at((*i, 0), call_with_map, _causal, *call, start, *(key_of(a, (*i, 0)) for a in (q, k, v)))
+    after = _state_of_arrays(states, {i: each[-1] for i, each in before.items()}, k, v, sent.here)
     return da.Array(out.graph(), out.name, (*lead, q.chunks[-2], v.chunks[-1]), meta=q._meta), after
 
 
-def _checked(
+def _check(
     q: Any, k: Any, v: Any, phi: FeatureMap, state: LinearState | None = None
 ) -> tuple[Any, Any, Any, LinearState | None]:
-    """Return arrays whose rows are whole, and a state of arrays in their chunks."""
+    """Check arrays and a state; return arrays of whole rows, and the state in their chunks."""
     for name, array in (("q", q), ("k", k), ("v", v)):
-        lazy_array(name, array)
+        check_lazy(name, array)
         if any(map(isnan, array.shape)):
             raise ShapeError(
                 f"{name} must have chunks of known sizes: call {name}.compute_chunk_sizes(); got {array.shape}"
@@ -174,14 +172,14 @@ def _checked(
         s, z, peak, made_by = state
         before = LinearState(da.asarray(s), da.asarray(z), da.asarray(peak), made_by)
     check_arrays("qkv", q, k, v, phi=phi, state=before)
-    q, k, v = map(without_empty_chunks, (q, k, v))
-    same_chunks(-2, k=k, v=v)
+    q, k, v = map(drop_empty_chunks, (q, k, v))
+    shared_chunks(-2, k=k, v=v)
     q, k, v = (whole_rows(name, array) for name, array in (("q", q), ("k", k), ("v", v)))
-    return q, k, v, None if before is None else _in_chunks(before, _lead(k=k, v=v))
+    return q, k, v, None if before is None else _rechunk(before, _lead(k=k, v=v))
 
 
-def _in_chunks(state: LinearState, lead: Lead) -> LinearState:
-    """Return a state in these chunks of its leading axes."""
+def _rechunk(state: LinearState, lead: Lead) -> LinearState:
+    """Return a state of Dask arrays in these chunks of its leading axes."""
     s, z, peak = (a.rechunk((*lead, *((size,) for size in a.shape[len(lead) :]))) for a in state[:3])
     return LinearState(s, z, peak, state.fingerprint)
 
@@ -189,7 +187,7 @@ def _in_chunks(state: LinearState, lead: Lead) -> LinearState:
 def _lead(**arrays: Any) -> Lead:
     """Return the chunks of the leading axes of all arrays together."""
     axes = range(-max(a.ndim for a in arrays.values()), -2)
-    return tuple(same_chunks(axis, **arrays) for axis in axes)
+    return tuple(shared_chunks(axis, **arrays) for axis in axes)
 
 
 def _counts(lead: Lead) -> tuple[int, ...]:
@@ -205,24 +203,20 @@ def _block(array: Any, lead: tuple[int, ...]) -> Key:
     return key_of(array, (*lead, *_first(array.numblocks[len(lead) :])))
 
 
-def _adding(put: Tasks) -> Callable[[Key, Key], Key]:
-    return lambda a, b: put(merge_states, a, b)
-
-
-def _states(put: Tasks, lead: tuple[int, ...], k: Any, v: Any, way: Sent, backend: str | None) -> list[Key]:
-    """Return the states of the chunks of tokens at a place in the leading axes."""
+def _put_states(put: Tasks, lead: tuple[int, ...], k: Any, v: Any, call: tuple[Any, ...]) -> list[Key]:
+    """Add tasks for the states of all chunks of tokens at a place in the leading axes; return their keys."""
     places = [(*lead, chunk, 0) for chunk in range(k.numblocks[-2])]
-    return [put(_key_state, key_of(k, i), key_of(v, i), *way.arguments, backend) for i in places]
+    return [put(call_with_map, key_state, *call, key_of(k, i), key_of(v, i)) for i in places]
 
 
-def _arrays(states: Any, found: dict[tuple[int, ...], Key], k: Any, v: Any, phi: FeatureMap) -> LinearState:
-    """Return states of blocks as a state of arrays."""
+def _state_of_arrays(states: Any, keys: dict[tuple[int, ...], Key], k: Any, v: Any, phi: FeatureMap) -> LinearState:
+    """Return the states of blocks, by their keys, as one state of Dask arrays."""
     like = initial_state(phi, (), v.shape[-1], np.zeros(k.shape[-1], k.dtype))
 
     def field(name: str) -> Any:
         one = getattr(like, name)
         put = Tasks(name, [states])
-        for i, key in found.items():
+        for i, key in keys.items():
             put.at((*i, *_first(one.shape)), getattr, key, name)
         chunks = (*_lead(k=k, v=v), *((size,) for size in one.shape))
         return da.Array(put.graph(), put.name, chunks, meta=k._meta.astype(one.dtype))
@@ -230,21 +224,5 @@ def _arrays(states: Any, found: dict[tuple[int, ...], Key], k: Any, v: Any, phi:
     return LinearState(field("s"), field("z"), field("peak"), like.fingerprint)
 
 
-def _key_state(k: Array, v: Array, phi: FeatureMap | Recipe, fingerprint: int, backend: str | None) -> LinearState:
-    return key_state(k, v, drawn(phi, fingerprint), backend=backend)
-
-
-def _attended(state: LinearState, q: Array, phi: FeatureMap | Recipe, fingerprint: int, backend: str | None) -> Array:
-    return attend(state, q, drawn(phi, fingerprint), backend=backend)
-
-
-def _run(
-    state: LinearState | None,
-    q: Array,
-    k: Array,
-    v: Array,
-    phi: FeatureMap | Recipe,
-    fingerprint: int,
-    backend: str | None,
-) -> Array:
-    return attention.causal_linear_attention(q, k, v, drawn(phi, fingerprint), state=state, backend=backend)[0]
+def _causal(state: LinearState | None, q: Array, k: Array, v: Array, phi: FeatureMap, *, backend: str | None) -> Array:
+    return attention.causal_linear_attention(q, k, v, phi, state=state, backend=backend)[0]

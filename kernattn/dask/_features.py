@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 from typing import Any
+from warnings import warn
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
-from kernattn.dask._arrays import lazy_array, whole_rows
-from kernattn.dask._recipe import Recipe, drawn, sent
+from kernattn.dask._arrays import check_lazy, whole_rows
+from kernattn.dask._recipe import Recipe, map_on_worker, send_map
 from kernattn.features import FeatureMap
 
 
-def features(phi: FeatureMap | Recipe, x: Any, *, backend: str | None = None) -> Any:
+def features(x: Any, phi: FeatureMap | Recipe, *, backend: str | None = None) -> Any:
     r"""Return features :math:`\phi(x)` of a Dask array, chunk by chunk, lazily.
 
     A recipe goes to workers in place of the map, and each draws it once; a map itself goes once, as a key of the graph.
 
     Parameters
     ----------
-    phi : FeatureMap or Recipe
-        The map; of an asymmetric one, the queries' features.
     x : (..., n, d) dask.array.Array
         Rows, of unknown number where need be. Chunks that divide the last axis are put together.
+    phi : FeatureMap or Recipe
+        The map; of an asymmetric one, the queries' features.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs on workers; None chooses the fastest for their arrays.
 
@@ -44,20 +45,23 @@ def features(phi: FeatureMap | Recipe, x: Any, *, backend: str | None = None) ->
     >>> import kernattn as ka
     >>> import kernattn.dask
     >>> recipe = ka.dask.Recipe(ka.kernels.Gaussian(), dim=3, num_features=64)
-    >>> ka.dask.features(recipe, da.ones((1000, 3), chunks=(100, -1)))
+    >>> ka.dask.features(da.ones((1000, 3), chunks=(100, -1)), recipe)
     dask.array<_features, shape=(1000, 64), dtype=float64, chunksize=(100, 64), chunktype=numpy.ndarray>
     """
-    lazy_array("x", x)
-    way = sent(phi)
-    way.here._check(x)
+    if isinstance(x, FeatureMap | Recipe):
+        warn("kernattn.dask.features(phi, x) is now features(x, phi)", DeprecationWarning, stacklevel=2)
+        x, phi = phi, x
+    check_lazy("x", x)
+    sent = send_map(phi)
+    sent.here._check(x)
     x = whole_rows("x", x)
-    chunks = (*x.chunks[:-1], (way.here.num_features_of(x.shape[-1]),))
-    source, fingerprint = way.reads[0] if way.reads else way.source, way.here.fingerprint
+    chunks = (*x.chunks[:-1], (sent.here.num_features_of(x.shape[-1]),))
+    source, fingerprint = sent.reads[0] if sent.reads else sent.source, sent.here.fingerprint
     return x.map_blocks(_features, source, fingerprint, backend, dtype=x.dtype, chunks=chunks, meta=x._meta)
 
 
 def _features(x: Array, source: FeatureMap | Recipe, fingerprint: int, backend: str | None) -> Array:
-    phi = drawn(source, fingerprint)
+    phi = map_on_worker(source, fingerprint)
     if 0 in x.shape:
         return np.empty((*x.shape[:-1], phi.num_features_of(x.shape[-1])), x.dtype)
     return phi(x, backend=backend)

@@ -37,7 +37,7 @@ class Tasks:
         return HighLevelGraph.from_collections(self.name, self._tasks, dependencies=self._reads)
 
     def value(self, key: Key) -> Delayed:
-        """Return what a task makes, as a collection."""
+        """Return the result of a task as a collection."""
         return Delayed(key, self.graph(), layer=self.name)
 
 

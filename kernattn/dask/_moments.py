@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from math import isnan
 from operator import add
 from typing import Any, cast
 
 from kernattn._arrays.namespaces import check_floating
 from kernattn._runtime.checks import one_of, positive_integer
-from kernattn.dask._arrays import lazy_array, whole_rows
+from kernattn.dask._arrays import check_lazy, whole_rows
 from kernattn.dask._graph import Key, Tasks, key_of
-from kernattn.dask._recipe import Recipe, drawn, sent
-from kernattn.dask._trees import total
+from kernattn.dask._recipe import Recipe, map_on_worker, send_map
+from kernattn.dask._trees import add_pairs
 from kernattn.errors import EmptyInputError, KernattnError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers import Moments, initial_moments
@@ -79,23 +80,23 @@ def moments(
     >>> m.n, ka.solvers.ridge(m).weights.shape
     (10000, (64,))
     """
-    lazy_array("x", x)
-    way = sent(phi)
-    way.here._check(x)
+    check_lazy("x", x)
+    sent = send_map(phi)
+    sent.here._check(x)
     if x.ndim != 2:
         raise ShapeError(f"x must be (n, d); got shape {x.shape}")
     one_of("products", products, PRODUCTS)
     fold = positive_integer("fold", fold)
     given = (("y", y), ("weights", weights))
-    rows = [whole_rows("x", x), *(array if array is None else _beside(name, array, x) for name, array in given)]
+    rows = [whole_rows("x", x), *(array if array is None else _align(name, array, x) for name, array in given)]
     targets = None if y is None else 0 if y.ndim == 1 else y.shape[1]
-    put = Tasks("moments", [*way.reads, *(a for a in rows if a is not None)], phi, rows, fold, products, backend)
+    put = Tasks("moments", [*sent.reads, *(a for a in rows if a is not None)], phi, rows, fold, products, backend)
     chunks = [[None if a is None else _key(a, i) for a in rows] for i in range(x.numblocks[0])]
     sums = [
-        put(_folded, *way.arguments, i, chunks[i : i + fold], targets, x.shape[1], products, backend)
+        put(_fold, *sent.arguments, i, chunks[i : i + fold], targets, x.shape[1], products, backend)
         for i in range(0, len(chunks), fold)
     ]
-    return put.value(put(_whole, *way.arguments, total(lambda a, b: put(add, a, b), sums)))
+    return put.value(put(_restore_map, *sent.arguments, add_pairs(partial(put, add), sums)))
 
 
 def _key(array: Any, row: int) -> Key:
@@ -103,9 +104,9 @@ def _key(array: Any, row: int) -> Key:
     return key_of(array, (row, 0)[: array.ndim])
 
 
-def _beside(name: str, array: Any, x: Any) -> Any:
-    """Return targets or weights in the chunks of x."""
-    lazy_array(name, array)
+def _align(name: str, array: Any, x: Any) -> Any:
+    """Check targets or weights, and return them in the chunks of x."""
+    check_lazy(name, array)
     check_floating(name, array)
     known = not (isnan(x.shape[0]) or isnan(array.shape[0]))
     fits = array.shape[:1] == x.shape[:1] if known else array.numblocks[:1] == x.numblocks[:1]
@@ -127,7 +128,7 @@ class Elsewhere:
     fingerprint: int
 
 
-def _folded(
+def _fold(
     source: FeatureMap | Recipe,
     fingerprint: int,
     first: int,
@@ -138,7 +139,7 @@ def _folded(
     backend: str | None,
 ) -> Moments:
     """Return the moments of chunks, each added in place to those before it."""
-    phi, sums = drawn(source, fingerprint), None
+    phi, sums = map_on_worker(source, fingerprint), None
     for i, (x, y, weights) in enumerate(chunks, first):
         if len(x):
             try:
@@ -152,5 +153,6 @@ def _folded(
     return replace(sums, phi=cast(FeatureMap, Elsewhere(fingerprint)))
 
 
-def _whole(source: FeatureMap | Recipe, fingerprint: int, sums: Moments) -> Moments:
-    return replace(sums, phi=drawn(source, fingerprint))
+def _restore_map(source: FeatureMap | Recipe, fingerprint: int, sums: Moments) -> Moments:
+    """Return moments that have travelled, of the map again."""
+    return replace(sums, phi=map_on_worker(source, fingerprint))

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
 from dask import delayed
 from dask.delayed import Delayed
 
 from kernattn._runtime.checks import instance_of, positive_integer, whole_number
+from kernattn._runtime.random import generator
 from kernattn.errors import StateMismatchError
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Kernel
@@ -35,8 +37,8 @@ class Recipe:
         As in `kernattn.random_features`. What is chosen by data has no recipe: give the map itself.
     projection : str or Projection
         As in `kernattn.random_features`.
-    rng : int
-        The seed.
+    rng : int, optional
+        The seed. Without one the recipe takes a fresh seed, and keeps it.
 
     Raises
     ------
@@ -57,10 +59,12 @@ class Recipe:
     num_features: int
     estimator: str = "auto"
     projection: str | Projection = "orthogonal"
-    rng: int = 0
+    rng: int | None = None
 
     def __post_init__(self) -> None:
         """Check what two workers could otherwise read differently."""
+        if self.rng is None:
+            object.__setattr__(self, "rng", int(generator(None).integers(2**63)))
         instance_of("kernel", self.kernel, Kernel)
         positive_integer("dim", self.dim)
         positive_integer("num_features", self.num_features)
@@ -78,7 +82,7 @@ def _map(recipe: Recipe) -> FeatureMap:
     )
 
 
-class Sent(NamedTuple):
+class SentMap(NamedTuple):
     """A map here, and what stands for it in tasks."""
 
     here: FeatureMap
@@ -87,20 +91,20 @@ class Sent(NamedTuple):
 
     @property
     def arguments(self) -> tuple[Recipe | str, int]:
-        """What `drawn` takes on a worker."""
+        """What `map_on_worker` takes."""
         return self.source, self.here.fingerprint
 
 
-def sent(phi: FeatureMap | Recipe) -> Sent:
+def send_map(phi: FeatureMap | Recipe) -> SentMap:
     """Return a map as it travels: by its recipe, or as one key of the graph."""
     if isinstance(phi, Recipe):
-        return Sent(phi.map(), phi, ())
+        return SentMap(phi.map(), phi, ())
     instance_of("phi", phi, FeatureMap)
     key = f"kernattn-map-{phi.fingerprint}"
-    return Sent(phi, key, (delayed(phi, name=key, traverse=False),))
+    return SentMap(phi, key, (delayed(phi, name=key, traverse=False),))
 
 
-def drawn(source: FeatureMap | Recipe, fingerprint: int) -> FeatureMap:
+def map_on_worker(source: FeatureMap | Recipe, fingerprint: int) -> FeatureMap:
     """Return the map on a worker, which must be the one that was sent."""
     phi = source.map() if isinstance(source, Recipe) else source
     if phi.fingerprint != fingerprint:
@@ -109,3 +113,10 @@ def drawn(source: FeatureMap | Recipe, fingerprint: int) -> FeatureMap:
             f"send the map itself; or the map holds a function that has no name in kernattn; got {phi!r}"
         )
     return phi
+
+
+def call_with_map(
+    function: Callable[..., Any], source: FeatureMap | Recipe, fingerprint: int, backend: str | None, *arrays: Any
+) -> Any:
+    """Return ``function(*arrays, phi, backend=backend)`` on a worker."""
+    return function(*arrays, map_on_worker(source, fingerprint), backend=backend)

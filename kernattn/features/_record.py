@@ -17,10 +17,10 @@ from weakref import ref
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64, frozen
-from kernattn._runtime.checks import shown
+from kernattn._runtime.archive import Archive, open_archive, save_archive
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
-from kernattn.features._archive import FORMAT, HEADER, Archive, opened, write
 
+FORMAT = "kernattn map 1"
 DEPTH = 32  # maps and kernels inside of each other, at most
 
 
@@ -82,20 +82,15 @@ def save(value: Any, path: str | PathLike[str]) -> None:
     header = encode(value, arrays, refuse)
     if _depth(header) > DEPTH:
         raise ParameterError(f"the map cannot be saved: it holds maps inside of maps, more than {DEPTH} deep")
-    write(path, json.dumps(header), arrays)
+    save_archive(path, FORMAT, header, arrays)
 
 
 def read(path: str | PathLike[str], types: Mapping[str, type]) -> Any:
     """Return the value that `save` wrote to `path`."""
-    with opened(path) as archive:
-        if (found := archive.text("format", 64)) != FORMAT:
-            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {shown(found)}")
-        header = json.loads(archive.text("header", HEADER), parse_constant=_refuse_constant)
-        if _depth(header) > DEPTH:
+    with open_archive(path, FORMAT) as archive:
+        if _depth(archive.header) > DEPTH:
             raise FileFormatError(f"its description is more than {DEPTH} deep")
-        value = _Decoder(archive, types).decode(header, "the description")
-        archive.check_all_taken()
-    return value
+        return _Decoder(archive, types).decode(archive.header, "the description")
 
 
 class _Decoder:
@@ -177,10 +172,6 @@ def _depth(record: Any) -> int:
     if isinstance(record, dict) and isinstance(record.get("fields"), dict):
         return 1 + max((_depth(item) for item in record["fields"].values()), default=0)
     return max((_depth(item) for item in record), default=0) if isinstance(record, list) else 0
-
-
-def _refuse_constant(name: str) -> Any:
-    raise FileFormatError(f"its description holds {name}, which is no finite number")
 
 
 def _short(value: Any) -> str:

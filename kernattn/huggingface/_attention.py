@@ -19,37 +19,28 @@ from kernattn.attention import (
 )
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, random_features
-from kernattn.huggingface._cache import layer_of
-from kernattn.huggingface._call import Call, read
+from kernattn.huggingface._cache import find_layer
+from kernattn.huggingface._call import Call, read_call
 from kernattn.kernels import Softmax
 from kernattn.torch._heads import joined
 from kernattn.torch._known import Known, known
 
 
-def softmax(
-    module: nn.Module,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attention_mask: Tensor | None,
-    scaling: float | None = None,
-    dropout: float = 0.0,
-    is_causal: bool | None = None,
-    **kwargs: Any,
+def exact_attention(
+    module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
 ) -> tuple[Tensor, None]:
     """Return exact attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
-    if layer_of(key) is not None:
+    if find_layer(key) is not None:
         raise ParameterError("a StateCache needs the attention 'kernattn_favor'; exact attention keeps all keys")
-    q, k, v, mask, causal, scale = read(module, query, key, value, attention_mask, scaling, dropout, is_causal, kwargs)
-    out = softmax_attention(q, k, v, scale=scale, causal=causal, key_mask=mask)
-    return joined(out).transpose(1, 2).contiguous(), None
+    call = read_call(module, query, key, value, *args, **kwargs)
+    return _give_back(softmax_attention(*call[:3], scale=call.scale, causal=call.causal, key_mask=call.key_mask))
 
 
 class Favor:
     r"""Attention by random features of the softmax kernel, :math:`\phi(q)^T \phi(k) \approx e^{s q^T k}`.
 
     FAVOR+, Choromanski et al. (2021), as :func:`register` hands it to transformers. Every layer has a draw of its own,
-    which follows from the seed, the number of redraws and the layer's index: the same calls make the same model.
+    which follows from the seed, the number of redraws and the layer's index.
 
     Attributes
     ----------
@@ -77,40 +68,36 @@ class Favor:
         """Return the map of a layer: of its index, of the dimension of its heads, and of the scale of its scores."""
         made_of = self.num_features, self.estimator, self.projection, self.seed, self.draws
         if torch.compiler.is_compiling():
-            return Known(*_known(*made_of, layer, dim, scale))
+            return Known(*_draw_known(*made_of, layer, dim, scale))
         key = layer, dim, scale
         if key not in self._maps:
-            self._maps[key] = _drawn(*made_of, *key)
+            self._maps[key] = _draw(*made_of, *key)
         return self._maps[key]
 
     def __call__(
-        self,
-        module: nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        scaling: float | None = None,
-        dropout: float = 0.0,
-        is_causal: bool | None = None,
-        **kwargs: Any,
+        self, module: nn.Module, query: Tensor, key: Tensor, value: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, None]:
         """Return linear attention (batch, n, heads, e) of heads (batch, heads, n, d)."""
-        layer = layer_of(key)
-        call = read(module, query, key, value, attention_mask, scaling, dropout, is_causal, kwargs)
+        layer = find_layer(key)
+        call = read_call(module, query, key, value, *args, **kwargs)
         phi = self.draw(getattr(module, "layer_idx", None) or 0, call.q.shape[-1], call.scale)
         if layer is not None:
             if not call.causal:
                 raise ParameterError("a StateCache is for causal attention; got attention of all tokens to all")
-            out = layer.read(lambda state: _continued(state, call, phi))
+            out = layer.read(lambda state: _continue(state, call, phi))
         elif call.causal:
-            out = _last_queries(call, phi)
+            out = _attend_last(call, phi)
         else:
             out = linear_attention(call.q, call.k, call.v, phi, key_mask=call.key_mask)
-        return joined(out).transpose(1, 2).contiguous(), None
+        return _give_back(out)
 
 
-def _drawn(
+def _give_back(out: Tensor) -> tuple[Tensor, None]:
+    """Return grouped outputs (..., n, e) as transformers takes them, (batch, n, heads, e), and no weights."""
+    return joined(out).transpose(1, 2).contiguous(), None
+
+
+def _draw(
     num_features: int, estimator: str, projection: str, seed: int, draws: int, layer: int, dim: int, scale: float
 ) -> FeatureMap:
     rng = np.random.default_rng([seed, draws, layer])
@@ -118,11 +105,11 @@ def _drawn(
 
 
 @in_a_graph
-def _known(*made_of: Any) -> tuple[Any, ...]:
-    return known(_drawn(*made_of))
+def _draw_known(*made_of: Any) -> tuple[Any, ...]:
+    return known(_draw(*made_of))
 
 
-def _continued(state: LinearState | None, call: Call, phi: FeatureMap) -> tuple[Tensor, LinearState]:
+def _continue(state: LinearState | None, call: Call, phi: FeatureMap) -> tuple[Tensor, LinearState]:
     """Return causal attention after a state, and the state after it."""
     q, k, v, mask = call[:4]
     if state is None or q.shape[-2] > 1:
@@ -132,7 +119,7 @@ def _continued(state: LinearState | None, call: Call, phi: FeatureMap) -> tuple[
     return out[..., None, :], state
 
 
-def _last_queries(call: Call, phi: FeatureMap) -> Tensor:
+def _attend_last(call: Call, phi: FeatureMap) -> Tensor:
     """Return causal attention of n queries, the last of l tokens: the keys before them are a state."""
     q, k, v, mask = call[:4]
     first = k.shape[-2] - q.shape[-2]

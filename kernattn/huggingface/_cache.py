@@ -112,7 +112,7 @@ class StateCache(Cache):  # type: ignore[misc]
     >>> import torch
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> from kernattn.huggingface import StateCache, register
-    >>> favor = register(num_features=32)
+    >>> favor = register(num_features=32, rng=0)
     >>> model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, n_positions=64, vocab_size=9)).eval()
     >>> model.set_attn_implementation("kernattn_favor")
     >>> cache, prompt = StateCache(), torch.tensor([[1, 2, 3]])
@@ -132,6 +132,6 @@ class StateCache(Cache):  # type: ignore[misc]
         return sum(part.nbytes for state in states for part in state[:3])
 
 
-def layer_of(key: Tensor) -> StateLayer | None:
+def find_layer(key: Tensor) -> StateLayer | None:
     """Return the layer whose `update` handed out these keys, or None where no StateCache did."""
     return getattr(key, READER, None)

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from kernattn.errors import ParameterError
-from kernattn.huggingface._masks import keys_seen
+from kernattn.huggingface._masks import read_key_mask
 from kernattn.torch._heads import grouped
 
 UNKNOWN = {
@@ -32,16 +32,16 @@ class Call(NamedTuple):
     scale: float
 
 
-def read(
+def read_call(
     module: nn.Module,
     query: Tensor,
     key: Tensor,
     value: Tensor,
     attention_mask: Tensor | None,
-    scaling: float | None,
-    dropout: float,
-    is_causal: bool | None,
-    others: dict[str, Any],
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    is_causal: bool | None = None,
+    **others: Any,
 ) -> Call:
     """Return the call, or raise where it asks for what linear and exact attention of kernattn do not do."""
     for name, what in UNKNOWN.items():
@@ -55,7 +55,7 @@ def read(
             f"{type(module).__name__} (layers keep the dropout that they were built with: "
             "load or make the model with attn_pdrop=0.0, attention_dropout=0.0 or whatever its config calls it)"
         )
-    kept, alike = keys_seen(attention_mask)
+    kept, alike = read_key_mask(attention_mask)
     if torch.is_autocast_enabled(query.device.type):
         low = torch.get_autocast_dtype(query.device.type)
         query, key, value = (x if x.dtype == torch.float64 else x.to(low) for x in (query, key, value))

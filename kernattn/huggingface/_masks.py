@@ -12,7 +12,7 @@ from transformers.masking_utils import bidirectional_mask_function, causal_mask_
 from kernattn.errors import ParameterError
 
 
-def key_mask(
+def make_key_mask(
     batch_size: int,
     q_length: int,
     kv_length: int,
@@ -52,7 +52,7 @@ def key_mask(
     return kept
 
 
-def keys_seen(mask: Tensor | None) -> tuple[Tensor | None, bool]:
+def read_key_mask(mask: Tensor | None) -> tuple[Tensor | None, bool]:
     """Return the mask (batch, l) that a model hands to its attention, and whether it is one of all queries alike."""
     if mask is None:
         return None, False

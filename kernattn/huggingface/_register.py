@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+from numbers import Integral
 from typing import Any
 
 from transformers import AttentionInterface, AttentionMaskInterface
 
-from kernattn._runtime.checks import positive_integer, shown, whole_number
+from kernattn._runtime.checks import positive_integer, shown
+from kernattn._runtime.deprecated import old_arguments
+from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
-from kernattn.huggingface._attention import Favor, softmax
-from kernattn.huggingface._masks import key_mask
+from kernattn.huggingface._attention import Favor, exact_attention
+from kernattn.huggingface._masks import make_key_mask
 
 
+@old_arguments(seed="rng")
 def register(
     num_features: int = 256,
     *,
     estimator: str = "positive",
     projection: str = "orthogonal",
-    seed: int = 0,
+    rng: RNG = None,
     name: str = "kernattn_favor",
 ) -> Favor:
     r"""Make :math:`\phi(q)^T \phi(k) \approx e^{s q^T k}` the attention of any model that asks for it by name.
@@ -36,8 +40,9 @@ def register(
         Which features, as :func:`kernattn.random_features` names them, of those that need no data.
     projection : str
         How frequencies are arranged, as in :func:`kernattn.random_features`.
-    seed : int
-        Seed of all draws. One of a layer follows from it, the layer's index and the number of redraws.
+    rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
+        Source of the seed, which is `rng` itself where that is an integer. Draws follow from it, the layer's index and
+        the number of redraws: give the same integer to processes that share a model, or go on with one.
     name : str
         The name of this attention, which begins with ``"kernattn_"``. Models that ask for different names can have
         different numbers of features; a name that is registered again changes for the models that use it.
@@ -57,7 +62,7 @@ def register(
     >>> import torch
     >>> from transformers import GPT2Config, GPT2LMHeadModel
     >>> from kernattn.huggingface import register
-    >>> favor = register(num_features=64)
+    >>> favor = register(num_features=64, rng=0)
     >>> model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=16, n_positions=64, vocab_size=9)).eval()
     >>> tokens = torch.tensor([[1, 2, 3, 4]])
     >>> with torch.no_grad():
@@ -72,9 +77,11 @@ def register(
     given: Any = name
     if not isinstance(given, str) or not given.startswith("kernattn_") or given == "kernattn_":
         raise ParameterError(f"name must begin with 'kernattn_' and go on; got {shown(name)}")
-    favor = Favor(positive_integer("num_features", num_features), estimator, projection, whole_number("seed", seed))
+    given, source = rng, generator(rng)
+    seed = int(given) if isinstance(given, Integral) else int(source.integers(2**63))
+    favor = Favor(positive_integer("num_features", num_features), estimator, projection, seed)
     favor.draw(0, 64, 0.125)
-    for key, attention in (("kernattn", softmax), (name, favor)):
+    for key, attention in (("kernattn", exact_attention), (name, favor)):
         AttentionInterface.register(key, attention)
-        AttentionMaskInterface.register(key, key_mask)
+        AttentionMaskInterface.register(key, make_key_mask)
     return favor

@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import Any, Self
 
 import numpy as np
-from sklearn.utils.multiclass import check_classification_targets
 
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
-from kernattn.sklearn._inputs import classification
+from kernattn.sklearn._inputs import check_labels
 from kernattn.sklearn._labels import Classifier
-from kernattn.sklearn._least_squares import LeastSquares
+from kernattn.sklearn._on_moments import LeastSquares
 
 
 class FeatureClassifier(Classifier, LeastSquares):
@@ -24,15 +23,13 @@ class FeatureClassifier(Classifier, LeastSquares):
 
     Parameters
     ----------
-    kernel, lengthscale, num_features, estimator, projection : object
-        The map, as `RandomFeatures` takes them.
+    kernel, lengthscale, num_features, estimator, projection, random_state : object
+        The map and its draw, as `RandomFeatures` takes them.
     ridge : float, (K,) array_like or None
         The penalty :math:`\lambda`, on the sum over rows. None takes the one that generalised cross-validation prefers,
         for each class its own.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
-    random_state : int, RandomState or None
-        Source of the draw, as `RandomFeatures` takes it.
 
     Attributes
     ----------
@@ -58,28 +55,9 @@ class FeatureClassifier(Classifier, LeastSquares):
     array(['inside', 'outside'], dtype='<U7')
     """
 
-    def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw the map, and fit.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : (n,) array_like
-            Labels.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The estimator.
-        """
-        self._take(X, y, None, sample_weight, True, ensure_min_samples=2)
-        self.solution_  # noqa: B018
-        return self
-
-    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Self:
+    def partial_fit(  # type: ignore[override]
+        self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
+    ) -> Self:
         """Add rows to those that were given before; the first ones draw the map.
 
         The equations are solved when a prediction is asked for.
@@ -100,15 +78,14 @@ class FeatureClassifier(Classifier, LeastSquares):
         self
             The estimator.
         """
-        self._take(X, y, classes, sample_weight, not self._begun)
+        self._take(X, y, sample_weight, not self._begun, classes=classes)
         return self
 
     def _scores(self, x: Array) -> Array:
         return self.solution_.predict(x)
 
-    def _take(self, X: Any, y: Any, classes: Any, sample_weight: Any, first: bool, **options: Any) -> None:
-        x, y, weights = classification(self, X, y, sample_weight, first, **options)
-        check_classification_targets(y)
+    def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, *, classes: Any = None, **options: Any) -> None:
+        x, y, weights = check_labels(self, x, y, sample_weight, reset=first, **options)
         known = self.classes_ if not first else np.unique(y if classes is None else classes)
         if len(known) < 2:
             raise ParameterError(f"y must hold two classes or more; got one class, {shown(known.tolist()[0])}")

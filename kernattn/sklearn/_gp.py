@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from kernattn._arrays.namespaces import Array, Float64, like, namespace
-from kernattn.sklearn._inputs import rows
-from kernattn.sklearn._on_moments import lowest
-from kernattn.sklearn._regressor import Regressor
+from kernattn._arrays.namespaces import like, namespace
+from kernattn.sklearn._inputs import check_targets
+from kernattn.sklearn._on_moments import OnMoments, lowest_ridge
 from kernattn.solvers import GaussianProcess, Moments, gp
 
 
-class FeatureGP(Regressor):
+@dataclass(eq=False, repr=False, kw_only=True)
+class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
     r"""A Gaussian process on features, :math:`y = \mu + f(x) + \epsilon` with f of covariance
     :math:`a^2 \phi(x)^T \phi(y)`.
 
@@ -24,14 +25,12 @@ class FeatureGP(Regressor):
 
     Parameters
     ----------
-    kernel, lengthscale, num_features, estimator, projection : object
-        The map, as `RandomFeatures` takes them.
+    kernel, lengthscale, num_features, estimator, projection, random_state : object
+        The map and its draw, as `RandomFeatures` takes them.
     noise : float, (c,) array_like or None
         Standard deviation of :math:`\epsilon`, in units of y. None takes what makes the evidence largest.
     amplitude : float, (c,) array_like or None
         Standard deviation a of f, where k(x, x) = 1. None takes what makes the evidence largest.
-    random_state : int, RandomState or None
-        Source of the draw, as `RandomFeatures` takes it.
 
     Attributes
     ----------
@@ -59,30 +58,9 @@ class FeatureGP(Regressor):
     (array([ True]), array([0.1]))
     """
 
-    y_mean_: Any
-
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        *,
-        lengthscale: Any = None,
-        num_features: int = 256,
-        estimator: str = "auto",
-        projection: Any = None,
-        noise: Any = None,
-        amplitude: Any = None,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            kernel,
-            lengthscale=lengthscale,
-            num_features=num_features,
-            estimator=estimator,
-            projection=projection,
-            random_state=random_state,
-        )
-        self.noise = noise
-        self.amplitude = amplitude
+    noise: Any = None
+    amplitude: Any = None
+    _min_rows: ClassVar[int] = 1
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
         """Return means of new targets, and their standard deviations on request.
@@ -101,8 +79,7 @@ class FeatureGP(Regressor):
         std : (n,) or (n, c) array
             The standard deviations, if asked for.
         """
-        check_is_fitted(self)
-        x = rows(self, X, reset=False)
+        x = self._check_new(X)
         process: GaussianProcess = self.solution_
         mean = process.mean(x)
         mean = mean + like(self.y_mean_, mean)
@@ -112,10 +89,11 @@ class FeatureGP(Regressor):
         noise = process.noise**2 if variance.ndim == 2 else process.noise[0] ** 2
         return mean, namespace(x=x).sqrt(variance + like(noise, variance))
 
-    def _take(self, x: Array, y: Float64, weights: Float64 | None, first: bool) -> None:
+    def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
+        x, y, weights = check_targets(self, x, y, sample_weight, reset=first, **options)
         mean = np.average(y, axis=0, weights=weights) if first else self.y_mean_
         self._add(x, y - mean, weights, first)
-        self.y_mean_ = mean
+        self.y_mean_: Any = mean
 
     def _solve(self, m: Moments) -> GaussianProcess:
-        return gp(m, noise=self.noise, amplitude=self.amplitude, lowest=lowest(m))
+        return gp(m, noise=self.noise, amplitude=self.amplitude, lowest=lowest_ridge(m))

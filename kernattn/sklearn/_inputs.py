@@ -9,36 +9,39 @@ import numpy as np
 from scipy import sparse
 from sklearn import get_config
 from sklearn.utils import check_array, check_random_state
+from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import validate_data
 
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, indices, namespace, to_numpy64, widest
 from kernattn.errors import ParameterError, ShapeError
 
 
-def rows(estimator: Any, x: Any, **options: Any) -> Any:
-    """Return rows as scikit-learn checks them: float32 and float64 are kept, what else there is becomes float64."""
-    return validate_data(estimator, x, dtype=_floats(x), accept_sparse=estimator._accepts, **options)
+def check_rows(estimator: Any, x: Any, *y: Any, **options: Any) -> Any:
+    """Check rows, and targets if given, as scikit-learn does; return float32 and float64 rows as they are, others as
+    float64.
+    """
+    return validate_data(estimator, x, *y, dtype=_floats(x), accept_sparse=estimator._sparse_format, **options)
 
 
-def regression(
-    estimator: Any, x: Any, y: Any, sample_weight: Any, reset: bool, **options: Any
+def check_targets(
+    estimator: Any, x: Any, y: Any, sample_weight: Any, **options: Any
 ) -> tuple[Array, Float64, Float64 | None]:
     """Return rows, and their targets and weights on the host."""
-    options |= {"dtype": _floats(x), "accept_sparse": estimator._accepts, "multi_output": True, "y_numeric": True}
-    x, y = validate_data(estimator, x, y, reset=reset, **options)
-    return x, to_numpy64(y), weights_of(sample_weight, x)
+    x, y = check_rows(estimator, x, y, multi_output=True, y_numeric=True, **options)
+    return x, to_numpy64(y), check_weights(sample_weight, x)
 
 
-def classification(
-    estimator: Any, x: Any, y: Any, sample_weight: Any, reset: bool, **options: Any
+def check_labels(
+    estimator: Any, x: Any, y: Any, sample_weight: Any, **options: Any
 ) -> tuple[Array, Any, Float64 | None]:
     """Return rows, and their labels and weights on the host."""
-    options |= {"dtype": _floats(x), "accept_sparse": estimator._accepts}
-    x, y = validate_data(estimator, x, y, reset=reset, **options)
-    return x, on_host(y), weights_of(sample_weight, x)
+    x, y = check_rows(estimator, x, y, **options)
+    labels, weights = _on_host(y), check_weights(sample_weight, x)
+    check_classification_targets(labels)
+    return x, labels, weights
 
 
-def weights_of(sample_weight: Any, x: Array) -> Float64 | None:
+def check_weights(sample_weight: Any, x: Array) -> Float64 | None:
     """Return weights on the host, which must be 0 or more and not all 0."""
     if sample_weight is None:
         return None
@@ -54,30 +57,30 @@ def weights_of(sample_weight: Any, x: Array) -> Float64 | None:
     return values
 
 
-def beside(x: Array, values: Any) -> Any:
+def array_beside(x: Array, values: Any) -> Any:
     """Return numbers of the host as an array of the kind of x, in its widest dtype; None stays."""
     numbers = x.data if sparse.issparse(x) else x
     xp = namespace(x=numbers)
     return None if values is None else constant(xp, values, widest(xp, numbers), numbers)
 
 
-def on_host(array: Any) -> Any:
-    """Return labels as NumPy's; numbers of other libraries go through float64."""
-    return array if isinstance(array, np.ndarray) else to_numpy64(array).astype(dtype_name(array), copy=False)
-
-
-def likeliest(classes: Any, scores: Array) -> Any:
+def pick_labels(classes: Any, scores: Array) -> Any:
     """Return the labels of the largest scores (n, K), of two classes (n,): numbers beside them, strings on the host."""
-    host = on_host(scores)
+    host = _on_host(scores)
     labels = classes[np.argmax(host, axis=1) if host.ndim == 2 else (host > 0).astype(int)]
     return labels if labels.dtype.kind in "OSU" else indices(namespace(scores=scores), labels, scores)
 
 
-def seed(random_state: Any) -> int:
+def seed_of(random_state: Any) -> int:
     """Return the seed that a random_state stands for: an integer is its own, a RandomState draws one."""
     if isinstance(random_state, int | np.integer):
         return int(random_state)
     return int(check_random_state(random_state).randint(2**31 - 1))
+
+
+def _on_host(array: Any) -> Any:
+    """Return labels as NumPy's; numbers of other libraries go through float64."""
+    return array if isinstance(array, np.ndarray) else to_numpy64(array).astype(dtype_name(array), copy=False)
 
 
 def _floats(x: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""What classifiers share: from scores to labels."""
+"""Classifiers: from scores to labels."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from abc import ABC, abstractmethod
 from typing import Any
 
 from sklearn.base import ClassifierMixin
-from sklearn.utils.validation import check_is_fitted
 
 from kernattn._arrays.namespaces import Array
-from kernattn.sklearn._inputs import likeliest, rows
+from kernattn.sklearn._inputs import pick_labels
+from kernattn.sklearn._maps import MapEstimator
 
 
-class Classifier(ClassifierMixin, ABC):
+class Classifier(ClassifierMixin, MapEstimator, ABC):
     """A classifier by scores."""
 
     classes_: Any
@@ -34,8 +34,7 @@ class Classifier(ClassifierMixin, ABC):
         (n,) or (n, K) array
             Of two classes, that of the second alone, which is predicted where it is positive.
         """
-        check_is_fitted(self)
-        return self._scores(rows(self, X, reset=False))
+        return self._scores(self._check_new(X))
 
     def predict(self, X: Any) -> Any:
         """Return the labels of the largest scores.
@@ -51,4 +50,4 @@ class Classifier(ClassifierMixin, ABC):
             Labels.
         """
         scores = self.decision_function(X)
-        return likeliest(self.classes_, scores)
+        return pick_labels(self.classes_, scores)

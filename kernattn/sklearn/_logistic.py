@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Self
 from warnings import warn
 
 import numpy as np
 from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from kernattn._arrays.namespaces import Array, indices, namespace
-from kernattn.sklearn._drawn import Drawing, drawn
-from kernattn.sklearn._inputs import beside, classification, rows
+from kernattn.sklearn._inputs import array_beside, check_labels
 from kernattn.sklearn._labels import Classifier
-from kernattn.solvers import Logistic, logistic
+from kernattn.sklearn._maps import RandomMapEstimator, draw_map
+from kernattn.solvers import logistic
 
 
-class FeatureLogistic(Classifier, Drawing):
+@dataclass(eq=False, repr=False, kw_only=True)
+class FeatureLogistic(Classifier, RandomMapEstimator):
     r"""Logistic regression on features, :math:`\min \sum_i w_i \log(1 + e^{-t_i f(x_i)}) + \frac{\lambda}{2} |w|^2`.
 
     Here :math:`f(x) = \phi(x)^T w + b`, and t is 1 or -1. It is `kernattn.solvers.logistic`, which passes over the rows
@@ -26,16 +26,14 @@ class FeatureLogistic(Classifier, Drawing):
 
     Parameters
     ----------
-    kernel, lengthscale, num_features, estimator, projection : object
-        The map, as `RandomFeatures` takes them.
+    kernel, lengthscale, num_features, estimator, projection, random_state : object
+        The map and its draw, as `RandomFeatures` takes them.
     ridge : float
         The penalty :math:`\lambda`; scikit-learn's C is one over it.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
     max_iter : int
         The most steps of Newton's method; a pass over the rows each.
-    random_state : int, RandomState or None
-        Source of the draw, as `RandomFeatures` takes it.
 
     Attributes
     ----------
@@ -62,33 +60,9 @@ class FeatureLogistic(Classifier, Drawing):
            [0., 1.]])
     """
 
-    solution_: Logistic
-    n_iter_: int
-
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        *,
-        lengthscale: Any = None,
-        num_features: int = 256,
-        estimator: str = "auto",
-        projection: Any = None,
-        ridge: float = 1.0,
-        fit_intercept: bool = True,
-        max_iter: int = 100,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            kernel,
-            lengthscale=lengthscale,
-            num_features=num_features,
-            estimator=estimator,
-            projection=projection,
-            random_state=random_state,
-        )
-        self.ridge = ridge
-        self.fit_intercept = fit_intercept
-        self.max_iter = max_iter
+    ridge: float = 1.0
+    fit_intercept: bool = True
+    max_iter: int = 100
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
         """Draw the map, and fit.
@@ -107,14 +81,13 @@ class FeatureLogistic(Classifier, Drawing):
         self
             The estimator.
         """
-        x, y, weights = classification(self, X, y, sample_weight, True, ensure_min_samples=2)
-        check_classification_targets(y)
+        x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
         if weights is not None and not np.all(weights):
             kept = np.flatnonzero(weights)
             x = x[kept] if sparse.issparse(x) else namespace(x=x).take(x, indices(namespace(x=x), kept, x), axis=0)
             y, weights = y[kept], weights[kept]
-        counts = beside(x, weights)
-        phi = drawn(self, x, counts)
+        counts = array_beside(x, weights)
+        phi = draw_map(self, x, counts)
         fit = logistic(
             x,
             phi,
@@ -125,8 +98,8 @@ class FeatureLogistic(Classifier, Drawing):
             max_iterations=self.max_iter,
         )
         if not fit.converged:
-            wanted = f"the fit has not converged in {fit.iterations} steps: raise max_iter or ridge"
-            warn(wanted, ConvergenceWarning, stacklevel=2)
+            message = f"the fit has not converged in {fit.iterations} steps: raise max_iter or ridge"
+            warn(message, ConvergenceWarning, stacklevel=2)
         self.feature_map_, self.solution_, self.classes_, self.n_iter_ = phi, fit, fit.classes, fit.iterations
         return self
 
@@ -146,5 +119,5 @@ class FeatureLogistic(Classifier, Drawing):
         (n, K) array
             Probabilities, in the order of `classes_`.
         """
-        check_is_fitted(self)
-        return self.solution_.predict_proba(rows(self, X, reset=False))
+        x = self._check_new(X)
+        return self.solution_.predict_proba(x)

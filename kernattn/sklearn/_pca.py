@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from dataclasses import dataclass, field
+from typing import Any
 
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
-
+from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import positive_integer
 from kernattn.errors import ParameterError
-from kernattn.sklearn._inputs import rows, weights_of
+from kernattn.sklearn._inputs import check_rows, check_weights
+from kernattn.sklearn._maps import MapTransformer
 from kernattn.sklearn._on_moments import OnMoments
 from kernattn.solvers import Components, Moments, pca, whiten
 
 
-class FeaturePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OnMoments):
+@dataclass(eq=False, repr=False)
+class FeaturePCA(MapTransformer, OnMoments):
     r"""Principal components of features, eigenvectors of :math:`\sum_i w_i (\phi_i - \bar\phi)(\phi_i - \bar\phi)^T`.
 
     It is kernel PCA of the map's kernel by `kernattn.solvers.pca` of the moments of the rows, so rows can come in
@@ -25,12 +26,10 @@ class FeaturePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OnMoments):
     n_components : int or None
         Number of components. None takes all whose variance is above rounding if they are whitened, else as many as
         there are features.
-    kernel, lengthscale, num_features, estimator, projection : object
-        The map, as `RandomFeatures` takes them.
+    kernel, lengthscale, num_features, estimator, projection, random_state : object
+        The map and its draw, as `RandomFeatures` takes them.
     whiten : bool
         Whether coordinates are scaled to variance 1.
-    random_state : int, RandomState or None
-        Source of the draw, as `RandomFeatures` takes it.
 
     Attributes
     ----------
@@ -52,90 +51,15 @@ class FeaturePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OnMoments):
     (100, 3)
     """
 
-    def __init__(
-        self,
-        n_components: int | None = 2,
-        *,
-        kernel: Any = "gaussian",
-        lengthscale: Any = None,
-        num_features: int = 256,
-        estimator: str = "auto",
-        projection: Any = None,
-        whiten: bool = False,
-        random_state: Any = None,
-    ) -> None:
-        super().__init__(
-            kernel,
-            lengthscale=lengthscale,
-            num_features=num_features,
-            estimator=estimator,
-            projection=projection,
-            random_state=random_state,
-        )
-        self.n_components = n_components
-        self.whiten = whiten
+    n_components: int | None = 2
+    kernel: Any = field(default="gaussian", kw_only=True)
+    whiten: bool = field(default=False, kw_only=True)
 
-    def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Draw the map, and fit.
+    def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
+        x = check_rows(self, x, reset=first, **options)
+        self._add(x, None, check_weights(sample_weight, x), first)
 
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : None
-            Ignored.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The transformer.
-        """
-        x = rows(self, X, ensure_min_samples=2)
-        self._add(x, None, weights_of(sample_weight, x), True)
-        self.solution_  # noqa: B018
-        return self
-
-    def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows to those that were given before; the first ones draw the map.
-
-        The components are found when coordinates are asked for.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : None
-            Ignored.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The transformer.
-        """
-        first = not self._begun
-        x = rows(self, X, reset=first)
-        self._add(x, None, weights_of(sample_weight, x), first)
-        return self
-
-    def transform(self, X: Any) -> Any:
-        """Return coordinates along the components.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-
-        Returns
-        -------
-        (n, n_components) array
-            The coordinates: float32 of float32, else float64.
-        """
-        check_is_fitted(self)
-        x = rows(self, X, reset=False)
+    def _coordinates(self, x: Array) -> Array:
         return self.solution_.transform(x)
 
     @property
@@ -147,8 +71,3 @@ class FeaturePCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, OnMoments):
         if k is not None and positive_integer("n_components", k) > len(m.s):
             raise ParameterError(f"n_components must be {len(m.s)} at most, the number of features; got {k}")
         return whiten(m, k) if self.whiten else pca(m, len(m.s) if k is None else k)
-
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags

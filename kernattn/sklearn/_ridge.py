@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn.utils.validation import check_is_fitted
+from sklearn.base import MultiOutputMixin, RegressorMixin
 
-from kernattn._arrays.namespaces import Array, Float64
-from kernattn.sklearn._inputs import rows
-from kernattn.sklearn._least_squares import LeastSquares
-from kernattn.sklearn._regressor import Regressor
+from kernattn.sklearn._inputs import check_targets
+from kernattn.sklearn._on_moments import LeastSquares
 
 
-class FeatureRidge(Regressor, LeastSquares):
+class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     r"""Ridge regression on features, :math:`\min_{w, b} \sum_i w_i |y_i - \phi(x_i)^T w - b|^2 + \lambda |w|^2`.
 
     It is `kernattn.solvers.ridge` of the moments of the rows, so rows can come in parts, and memory does not depend on
@@ -20,15 +18,13 @@ class FeatureRidge(Regressor, LeastSquares):
 
     Parameters
     ----------
-    kernel, lengthscale, num_features, estimator, projection : object
-        The map, as `RandomFeatures` takes them.
+    kernel, lengthscale, num_features, estimator, projection, random_state : object
+        The map and its draw, as `RandomFeatures` takes them.
     ridge : float, (c,) array_like or None
         The penalty :math:`\lambda`, on the sum over rows. None takes the one that generalised cross-validation prefers,
         for each target its own.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
-    random_state : int, RandomState or None
-        Source of the draw, as `RandomFeatures` takes it.
 
     Attributes
     ----------
@@ -52,8 +48,6 @@ class FeatureRidge(Regressor, LeastSquares):
     0.98
     """
 
-    _least_rows = 2
-
     def predict(self, X: Any) -> Any:
         """Return predictions.
 
@@ -67,8 +61,7 @@ class FeatureRidge(Regressor, LeastSquares):
         (n,) or (n, c) array
             The predictions.
         """
-        check_is_fitted(self)
-        return self.solution_.predict(rows(self, X, reset=False))
+        return self.solution_.predict(self._check_new(X))
 
-    def _take(self, x: Array, y: Float64, weights: Float64 | None, first: bool) -> None:
-        self._add(x, y, weights, first)
+    def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
+        self._add(*check_targets(self, x, y, sample_weight, reset=first, **options), first)

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
 
-from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
-
-from kernattn.features import FeatureMap, random_features
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import one_of
+from kernattn._runtime.deprecated import old_arguments
+from kernattn.features import LANDMARKS, FeatureMap, random_features
 from kernattn.kernels import Polynomial
-from kernattn.sklearn._drawn import Drawing, Mapped, accepted, drawn, kernel_of, landmarks_of
-from kernattn.sklearn._inputs import rows, seed
+from kernattn.sklearn._inputs import check_rows, seed_of
+from kernattn.sklearn._maps import (
+    MapTransformer,
+    RandomMapEstimator,
+    draw_map,
+    make_kernel,
+    nystrom_map,
+    sparse_format,
+)
 
 
-class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mapped, ABC):
+class _Features(MapTransformer):
     """A transformer that draws a map when it is fitted."""
 
     @abstractmethod
@@ -36,7 +44,7 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mapped, ABC):
         self
             The transformer.
         """
-        self.feature_map_ = self._draw(rows(self, X))
+        self.feature_map_ = self._draw(check_rows(self, X))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
@@ -56,36 +64,18 @@ class _Features(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Mapped, ABC):
         """
         if not hasattr(self, "feature_map_"):
             return self.fit(X)
-        rows(self, X, reset=False)
+        check_rows(self, X, reset=False)
         return self
 
-    def transform(self, X: Any) -> Any:
-        """Return the features.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-
-        Returns
-        -------
-        (n, M) array
-            The features: float32 of float32, else float64.
-        """
-        check_is_fitted(self)
-        return self.feature_map_(rows(self, X, reset=False))
+    def _coordinates(self, x: Array) -> Array:
+        return self.feature_map_(x)
 
     @property
     def _n_features_out(self) -> int:
         return self.feature_map_.num_features_of(self.n_features_in_)
 
-    def __sklearn_tags__(self) -> Any:
-        tags = super().__sklearn_tags__()
-        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        return tags
 
-
-class RandomFeatures(Drawing, _Features):
+class RandomFeatures(RandomMapEstimator, _Features):
     r"""Random features of a kernel, :math:`E\,\phi(x)^T \phi(y) = k(x, y)`; see `kernattn.random_features`.
 
     Parameters
@@ -124,9 +114,10 @@ class RandomFeatures(Drawing, _Features):
     """
 
     def _draw(self, x: Any) -> FeatureMap:
-        return drawn(self, x)
+        return draw_map(self, x)
 
 
+@dataclass(eq=False, repr=False)
 class NystromFeatures(_Features):
     r"""Nystrom features, :math:`\phi(x) = K_{LL}^{-1/2} k(L, x)` for landmarks L; see `kernattn.features.nystrom`.
 
@@ -136,7 +127,7 @@ class NystromFeatures(_Features):
         As `RandomFeatures` takes them.
     num_features : int
         Number of landmarks; all rows, where there are fewer.
-    landmarks : str
+    method : str
         How landmarks are chosen, a name in `kernattn.features.LANDMARKS`. "greedy" and "rpcholesky" stop at the
         numerical rank of the kernel matrix.
     random_state : int, RandomState or None
@@ -158,25 +149,23 @@ class NystromFeatures(_Features):
     (100, 20)
     """
 
-    def __init__(
-        self,
-        kernel: Any = "gaussian",
-        *,
-        lengthscale: Any = None,
-        num_features: int = 256,
-        landmarks: str = "rpcholesky",
-        random_state: Any = None,
-    ) -> None:
-        self.kernel = kernel
-        self.lengthscale = lengthscale
-        self.num_features = num_features
-        self.landmarks = landmarks
-        self.random_state = random_state
+    kernel: Any = "gaussian"
+    _: KW_ONLY
+    lengthscale: Any = None
+    num_features: int = 256
+    method: str = "rpcholesky"
+    random_state: Any = None
 
     def _draw(self, x: Any) -> FeatureMap:
-        return landmarks_of(kernel_of(self.kernel, self.lengthscale, x, None), self, self.landmarks, x)
+        kernel = make_kernel(self.kernel, self.lengthscale, x, None)
+        return nystrom_map(kernel, self, one_of("method", self.method, LANDMARKS), x)
 
 
+for _takes in ("__init__", "set_params"):  # the constructor is the dataclass's: nothing to decorate above
+    setattr(NystromFeatures, _takes, old_arguments(landmarks="method")(getattr(NystromFeatures, _takes)))
+
+
+@dataclass(eq=False, repr=False)
 class PolynomialSketchFeatures(_Features):
     r"""Sketches of a polynomial kernel, :math:`E\,\phi(x)^T \phi(y) = (\gamma\, x^T y + c_0)^p`, of dense and CSR rows.
 
@@ -213,27 +202,18 @@ class PolynomialSketchFeatures(_Features):
     (100, 128)
     """
 
-    def __init__(
-        self,
-        degree: int = 2,
-        *,
-        gamma: float = 1.0,
-        coef0: float = 0.0,
-        num_features: int = 256,
-        estimator: str = "auto",
-        random_state: Any = None,
-    ) -> None:
-        self.degree = degree
-        self.gamma = gamma
-        self.coef0 = coef0
-        self.num_features = num_features
-        self.estimator = estimator
-        self.random_state = random_state
+    degree: int = 2
+    _: KW_ONLY
+    gamma: float = 1.0
+    coef0: float = 0.0
+    num_features: int = 256
+    estimator: str = "auto"
+    random_state: Any = None
 
     @property
-    def _accepts(self) -> str | bool:
-        return accepted("polynomial", self.estimator)
+    def _sparse_format(self) -> str | bool:
+        return sparse_format("polynomial", self.estimator)
 
     def _draw(self, x: Any) -> FeatureMap:
         kernel = Polynomial(self.degree, self.gamma, self.coef0)
-        return random_features(kernel, x.shape[1], self.num_features, self.estimator, rng=seed(self.random_state))
+        return random_features(kernel, x.shape[1], self.num_features, self.estimator, rng=seed_of(self.random_state))

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from os import PathLike
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._runtime.archive import Archive, open_archive, save_archive
 from kernattn._runtime.checks import instance_of, shown
 from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import FileFormatError, StateMismatchError
 from kernattn.features import FeatureMap
-from kernattn.features._archive import HEADER, Archive, opened, write
 from kernattn.solvers._check import strips
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._sums import PRODUCTS
@@ -99,23 +98,19 @@ def store(m: Moments, place: Place, path: str | PathLike[str]) -> None:
     arrays = {"weight": np.array([m.weight]), "s": m.s, "gram": m.gram}
     if len(m.y_sum):
         arrays |= {"cross": m.cross, "y_sum": m.y_sum, "y_gram": m.y_gram}
-    write(path, json.dumps(header), arrays, FORMAT)
+    save_archive(path, FORMAT, header, arrays)
 
 
 def read(path: str | PathLike[str], phi: FeatureMap) -> tuple[Moments, Place]:
     """Return the moments that `store` wrote, and how far a stream was taken in."""
     instance_of("phi", phi, FeatureMap)
-    with opened(path) as archive:
-        if (given := archive.text("format", 64)) != FORMAT:
-            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {shown(given)}")
-        header = json.loads(archive.text("header", HEADER))
+    with open_archive(path, FORMAT) as archive:
+        header = archive.header
         place = _check_place(header)
-        made = header["fingerprint"]
-        if made == phi.fingerprint:
-            moments = _read_moments(archive, header, phi)
-            archive.check_all_taken()
-            return moments, place
-    raise StateMismatchError(f"{path} holds moments of another draw than {phi!r}: {shown(made)}")
+        if header["fingerprint"] != phi.fingerprint:
+            made = shown(header["fingerprint"])
+            raise StateMismatchError(f"{path} holds moments of another draw than {phi!r}: {made}")
+        return _read_moments(archive, header, phi), place
 
 
 def _check_place(header: Any) -> Place:
@@ -134,21 +129,19 @@ def _check_place(header: Any) -> Place:
 
 def _read_moments(archive: Archive, header: dict[str, Any], phi: FeatureMap) -> Moments:
     """Return the sums of an archive, which must be finite, of shapes that fit, and of some rows."""
-    c = header["targets"]
-    weight, s, gram = (archive.array(name) for name in ("weight", "s", "gram"))
-    m = len(s) if phi.num_features is None else phi.num_features
-    cross, y_sum, y_gram = np.zeros((m, 0)), np.zeros(0), np.zeros((0, 0))
+
+    def take(name: str, *shape: int | None) -> Float64:
+        return frozen(archive.array(name, ("float64",), shape))
+
+    weight, s, c = take("weight", 1), take("s", phi.num_features), header["targets"]
+    m = len(s)
+    gram, cross, y_sum, y_gram = take("gram", m, m), np.zeros((m, 0)), np.zeros(0), np.zeros((0, 0))
     if c:
-        cross, y_sum, y_gram = (archive.array(name) for name in ("cross", "y_sum", "y_gram"))
-    arrays = {"weight": weight, "s": s, "gram": gram, "cross": cross, "y_sum": y_sum, "y_gram": y_gram}
-    shapes = {"weight": (1,), "s": (m,), "gram": (m, m), "cross": (m, c), "y_sum": (c,), "y_gram": (c, c)}
-    for name, array in arrays.items():
-        if array.dtype != np.float64 or array.shape != shapes[name] or not np.isfinite(array).all():
-            raise FileFormatError(f"{name} must be finite float64{shapes[name]}; got {array.dtype}{array.shape}")
-    _check_bounds(header, float(weight[0]), arrays)
-    s, gram, cross, y_sum, y_gram = (frozen(array) for name, array in arrays.items() if name != "weight")
-    sums = (s, gram, cross, y_sum, y_gram)
-    return Moments(phi, header["n"], float(weight[0]), header["weighted"], *sums, header["vector"], header["products"])
+        cross, y_sum, y_gram = take("cross", m, c), take("y_sum", c), take("y_gram", c, c)
+    sums = {"s": s, "gram": gram, "cross": frozen(cross), "y_sum": frozen(y_sum), "y_gram": frozen(y_gram)}
+    _check_bounds(header, float(weight[0]), sums)
+    n, weighted, vector, products = (header[name] for name in ("n", "weighted", "vector", "products"))
+    return Moments(phi, n, float(weight[0]), weighted, **sums, vector=vector, products=products)
 
 
 def _check_bounds(header: dict[str, Any], weight: float, sums: dict[str, Float64]) -> None:

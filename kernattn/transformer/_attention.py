@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeAlias, final
+from typing import Any, NamedTuple, NoReturn, TypeAlias, final
 
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._runtime.checks import shown
@@ -37,62 +37,62 @@ LayerState: TypeAlias = KeysValues | LinearState
 
 
 class Memory(NamedTuple):
-    """What the layers of a decoder need of an encoder's rows; `remember` makes it, once."""
+    """What the layers of a decoder need of an encoder's rows; `prepare_memory` makes it, once."""
 
     layers: tuple[LayerState, ...]
 
 
-class Attends(ABC):
+class HeadAttention(ABC):
     """Attention of heads (..., h, n, d); masks are (..., 1, n)."""
 
     @abstractmethod
-    def whole(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
+    def attend(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
         """Return the attention of whole sequences."""
 
     @abstractmethod
-    def holds(self) -> type[LayerState]:
-        """Return of which class that is which is remembered."""
+    def state_type(self) -> type[LayerState]:
+        """Return the class of what is remembered."""
 
     @abstractmethod
-    def remembered(self, k: Array, v: Array, mask: Array | None) -> LayerState:
-        """Return what later queries need of keys and values."""
+    def summarise(self, k: Array, v: Array, mask: Array | None) -> LayerState:
+        """Return a summary of keys and values, from which queries can `read`."""
 
     @abstractmethod
-    def across(self, state: Any, q: Array) -> Array:
-        """Return the attention of queries to all that is remembered."""
+    def read(self, state: Any, q: Array) -> Array:
+        """Return the attention of queries to all keys of a summary."""
 
     @abstractmethod
-    def begun(self, q: Array, k: Array, v: Array, mask: Array | None) -> tuple[Array, LayerState]:
-        """Return the causal attention of whole sequences, and what later tokens need of them."""
+    def prefill(self, q: Array, k: Array, v: Array, mask: Array | None) -> tuple[Array, LayerState]:
+        """Return the causal attention of whole sequences, and the state from which `step` goes on."""
 
     @abstractmethod
-    def stepped(self, state: Any, q: Array, k: Array, v: Array) -> tuple[Array, LayerState]:
-        """Return the attention of one further token, (..., h, 1, d), and what later ones need."""
+    def step(self, state: Any, q: Array, k: Array, v: Array) -> tuple[Array, LayerState]:
+        """Return the attention of one further token, (..., h, 1, d), and the state after it."""
 
 
 @final
 @dataclass(frozen=True)
-class Exact(Attends):
+class Exact(HeadAttention):
     """Softmax attention, over a pattern where there is one."""
 
     pattern: Pattern | None = None
 
-    def whole(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
+    def attend(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
         return softmax_attention(q, k, v, causal=causal, key_mask=mask, pattern=self.pattern)
 
-    def holds(self) -> type[LayerState]:
+    def state_type(self) -> type[LayerState]:
         return KeysValues
 
-    def remembered(self, k: Array, v: Array, mask: Array | None) -> LayerState:
+    def summarise(self, k: Array, v: Array, mask: Array | None) -> LayerState:
         return KeysValues(k, v, mask)
 
-    def across(self, state: KeysValues, q: Array) -> Array:
+    def read(self, state: KeysValues, q: Array) -> Array:
         return softmax_attention(q, state.k, state.v, key_mask=state.mask)
 
-    def begun(self, q: Array, k: Array, v: Array, mask: Array | None) -> tuple[Array, LayerState]:
-        return self.whole(q, k, v, mask, True), KeysValues(k, v, mask)
+    def prefill(self, q: Array, k: Array, v: Array, mask: Array | None) -> tuple[Array, LayerState]:
+        return self.attend(q, k, v, mask, True), KeysValues(k, v, mask)
 
-    def stepped(self, state: KeysValues, q: Array, k: Array, v: Array) -> tuple[Array, LayerState]:
+    def step(self, state: KeysValues, q: Array, k: Array, v: Array) -> tuple[Array, LayerState]:
         xp, mask = namespace(q=q), state.mask
         if mask is not None:
             mask = xp.concat([mask, xp.ones_like(mask[..., :1])], axis=-1)
@@ -102,75 +102,62 @@ class Exact(Attends):
 
 @final
 @dataclass(frozen=True)
-class Linear(Attends):
+class Linear(HeadAttention):
     """Attention by a feature map."""
 
     phi: FeatureMap
 
-    def whole(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
+    def attend(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
         if causal:
             return causal_linear_attention(q, k, v, self.phi, key_mask=mask)[0]
         return linear_attention(q, k, v, self.phi, key_mask=mask)
 
-    def holds(self) -> type[LayerState]:
+    def state_type(self) -> type[LayerState]:
         return LinearState
 
-    def remembered(self, k: Array, v: Array, mask: Array | None) -> LayerState:
+    def summarise(self, k: Array, v: Array, mask: Array | None) -> LayerState:
         return key_state(k, v, self.phi, key_mask=mask)
 
-    def across(self, state: LinearState, q: Array) -> Array:
+    def read(self, state: LinearState, q: Array) -> Array:
         return attend(state, q, self.phi)
 
-    def begun(self, q: Array, k: Array, v: Array, mask: Array | None) -> tuple[Array, LayerState]:
+    def prefill(self, q: Array, k: Array, v: Array, mask: Array | None) -> tuple[Array, LayerState]:
         return causal_linear_attention(q, k, v, self.phi, key_mask=mask)
 
-    def stepped(self, state: LinearState, q: Array, k: Array, v: Array) -> tuple[Array, LayerState]:
+    def step(self, state: LinearState, q: Array, k: Array, v: Array) -> tuple[Array, LayerState]:
         out, state = linear_attention_step(state, q[..., 0, :], k[..., 0, :], v[..., 0, :], self.phi)
         return out[..., None, :], state
 
 
 @final
 @dataclass(frozen=True)
-class Own(Attends):
+class Own(HeadAttention):
     """A function of one's own, (q, k, v, causal=, key_mask=) -> out."""
 
     function: Callable[..., Array]
 
-    def whole(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
+    def attend(self, q: Array, k: Array, v: Array, mask: Array | None, causal: bool) -> Array:
         return self.function(q, k, v, causal=causal, key_mask=mask)
 
-    def _refuse(self) -> ParameterError:
-        return ParameterError(
+    def _refuse(self, *_: Any, **__: Any) -> NoReturn:
+        raise ParameterError(
             "attention by a function knows whole sequences only; prefill, step, generate and a memory take exact "
             f"attention, a causal pattern or a feature map; got {shown(self.function)}"
         )
 
-    def holds(self) -> type[LayerState]:
-        raise self._refuse()
-
-    def remembered(self, k: Array, v: Array, mask: Array | None) -> LayerState:
-        raise self._refuse()
-
-    def across(self, state: Any, q: Array) -> Array:
-        raise self._refuse()
-
-    def begun(self, q: Array, k: Array, v: Array, mask: Array | None) -> tuple[Array, LayerState]:
-        raise self._refuse()
-
-    def stepped(self, state: Any, q: Array, k: Array, v: Array) -> tuple[Array, LayerState]:
-        raise self._refuse()
+    state_type = summarise = read = prefill = step = _refuse
 
 
-def attends(attention: Kind | Sequence[Kind], layers: int) -> list[Attends]:
-    """Return how each layer attends: all alike, or each as it is said."""
+def resolve_attention(attention: Kind | Sequence[Kind], layers: int) -> list[HeadAttention]:
+    """Return the attention of each layer, from one for all or a list of them."""
     if not isinstance(attention, list | tuple):
-        return [_attends(attention)] * layers
+        return [_resolve_one(attention)] * layers
     if len(attention) != layers:
         raise ParameterError(f"attention must be one for all layers or one for each of {layers}; got {len(attention)}")
-    return [_attends(each) for each in attention]
+    return [_resolve_one(each) for each in attention]
 
 
-def _attends(kind: Any) -> Attends:
+def _resolve_one(kind: Any) -> HeadAttention:
     if kind is None or isinstance(kind, Pattern):
         return Exact(kind)
     if isinstance(kind, FeatureMap):

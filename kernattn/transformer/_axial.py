@@ -12,14 +12,14 @@ from kernattn._arrays.namespaces import Array, dtype_name, namespace, placement
 from kernattn._runtime.checks import instance_of, whole_number
 from kernattn._runtime.random import RNG
 from kernattn.errors import DTypeError, ParameterError, ShapeError
-from kernattn.transformer._attention import Attends, Kind, attends
+from kernattn.transformer._attention import HeadAttention, Kind, resolve_attention
 from kernattn.transformer._checks import check_indices
 from kernattn.transformer._config import Config
-from kernattn.transformer._ends import output
-from kernattn.transformer._layers import layer
-from kernattn.transformer._params import checked_params, drawn, layer_shapes, shapes
+from kernattn.transformer._ends import apply_head
+from kernattn.transformer._layers import apply_layer
+from kernattn.transformer._params import check_params, draw_params, layer_shapes, shapes
 from kernattn.transformer._parts import Params, norm
-from kernattn.transformer._positions import position_rows, taken
+from kernattn.transformer._positions import position_rows, take_rows
 
 
 def axial_shapes(config: Config, outer: int) -> dict[str, tuple[int, ...]]:
@@ -38,14 +38,14 @@ def axial_shapes(config: Config, outer: int) -> dict[str, tuple[int, ...]]:
         Names and shapes.
     """
     _check(config)
-    found = shapes(config)
+    named = shapes(config)
     for i in range(whole_number("outer", outer)):
         for axis in ("rows", "columns"):
-            found.update(layer_shapes(config, f"outer.{i}.{axis}"))
-    return found
+            named.update(layer_shapes(config, f"outer.{i}.{axis}"))
+    return named
 
 
-def axial_params(config: Config, outer: int, rng: RNG = 0, dtype: str = "float32") -> dict[str, NDArray[Any]]:
+def axial_params(config: Config, outer: int, rng: RNG = None, dtype: str = "float32") -> dict[str, NDArray[Any]]:
     """Return parameters of `axial_decoder` to begin training with, as `initial_params` draws them.
 
     Parameters
@@ -64,7 +64,7 @@ def axial_params(config: Config, outer: int, rng: RNG = 0, dtype: str = "float32
     dict of numpy.ndarray
         The parameters.
     """
-    return drawn(axial_shapes(config, outer), config, rng, dtype)
+    return draw_params(axial_shapes(config, outer), config, rng, dtype)
 
 
 def axial_decoder(params: Params, config: Config, x: Array, *, attention: Kind | Sequence[Kind] = None) -> Array:
@@ -101,13 +101,13 @@ def axial_decoder(params: Params, config: Config, x: Array, *, attention: Kind |
     >>> import numpy as np
     >>> from kernattn.transformer import Config, axial_decoder, axial_params
     >>> config = Config(dim=8, layers=1, heads=2, vocab=5, positions="axial", grid=(3, 4))
-    >>> axial_decoder(axial_params(config, 2), config, np.zeros((1, 3, 4), int)).shape
+    >>> axial_decoder(axial_params(config, 2, rng=0), config, np.zeros((1, 3, 4), int)).shape
     (1, 3, 4, 5)
     """
     _check(config)
     outer = len({name.split(".")[1] for name in params if name.startswith("outer.")})
-    beside = checked_params(params, config, axial_shapes(config, outer))
-    how = attends(attention, config.layers)
+    beside = check_params(params, config, axial_shapes(config, outer))
+    how = resolve_attention(attention, config.layers)
     xp, grid = namespace(params=beside, x=x), config.grid or (0, 0)
     if not xp.isdtype(x.dtype, "integral"):
         raise DTypeError(f"x must be integers (..., {grid[0]}, {grid[1]}); got {dtype_name(x)}{tuple(x.shape)}")
@@ -117,28 +117,28 @@ def axial_decoder(params: Params, config: Config, x: Array, *, attention: Kind |
 
     places = xp.reshape(xp.arange(grid[0] * grid[1], **placement(x)), grid)
     where = position_rows(params, config, places, beside)
-    seen = taken(params["embed.tokens"], x)
-    rows = _shifted(seen, -2) + where
+    seen = take_rows(params["embed.tokens"], x)
+    rows = _shift(seen, -2) + where
     if outer:
-        rows = rows + _shifted(_above(params, config, seen + where, outer, how[0]), -3)
+        rows = rows + _shift(_apply_outer(params, config, seen + where, outer, how[0]), -3)
     for i in range(config.layers):
-        rows = layer(params, config, f"layers.{i}", rows, partial(how[i].whole, mask=None, causal=True))
-    return output(params, config, norm(params, config, "norm", rows) if config.norm_first else rows)
+        rows = apply_layer(params, config, f"layers.{i}", rows, partial(how[i].attend, mask=None, causal=True))
+    return apply_head(params, config, norm(params, config, "norm", rows) if config.norm_first else rows)
 
 
-def _above(params: Params, config: Config, rows: Array, outer: int, how: Attends) -> Array:
+def _apply_outer(params: Params, config: Config, rows: Array, outer: int, how: HeadAttention) -> Array:
     """Return rows (..., h, w, dim) of which each has seen its own row of pixels and those above."""
-    xp = namespace(rows=rows)
+    xp, attend = namespace(rows=rows), partial(how.attend, mask=None)
     for i in range(outer):
-        rows = layer(params, config, f"outer.{i}.rows", rows, partial(how.whole, mask=None, causal=False))
+        rows = apply_layer(params, config, f"outer.{i}.rows", rows, partial(attend, causal=False))
         columns = xp.moveaxis(rows, -3, -2)
-        columns = layer(params, config, f"outer.{i}.columns", columns, partial(how.whole, mask=None, causal=True))
+        columns = apply_layer(params, config, f"outer.{i}.columns", columns, partial(attend, causal=True))
         rows = xp.moveaxis(columns, -2, -3)
     return rows
 
 
-def _shifted(rows: Array, axis: int) -> Array:
-    """Return an array moved by one along an axis, zeros first."""
+def _shift(rows: Array, axis: int) -> Array:
+    """Shift an array by one along an axis, zeros first."""
     xp = namespace(rows=rows)
     first = xp.zeros_like(rows[..., :1, :] if axis == -2 else rows[..., :1, :, :])
     rest = rows[..., :-1, :] if axis == -2 else rows[..., :-1, :, :]

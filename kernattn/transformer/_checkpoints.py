@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -14,14 +13,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from kernattn._runtime.archive import read_safetensors, reading
 from kernattn._runtime.checks import checked_path, one_of, shown
-from kernattn._runtime.extras import require
-from kernattn.errors import FileFormatError, KernattnError, ParameterError
+from kernattn.errors import FileFormatError, ParameterError
 from kernattn.transformer._config import Config
 from kernattn.transformer._params import each_shape
 
 Arrays = dict[str, NDArray[Any]]
-DTYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
 
 
 def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tuple[Arrays, Config]:
@@ -71,7 +69,7 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
     """
     place = checked_path("folder", folder)
     one_of("dtype", dtype, ("float32", "float64"))
-    with _readable(place / "config.json", "the configuration of a model"):
+    with reading(place / "config.json", "the configuration of a model"):
         about = json.loads((place / "config.json").read_bytes())
         kind = about["model_type"]
         if not isinstance(kind, str) or kind not in FAMILIES:
@@ -101,42 +99,17 @@ def load_checkpoint(folder: str | PathLike[str], dtype: str = "float32") -> tupl
     return params, config
 
 
-@contextmanager
-def _readable(path: Path, what: str) -> Iterator[None]:
-    """Raise for a file that is none, and turn whatever its damage raises into an error that names it."""
-    try:
-        if path.exists() and not path.is_file():
-            raise FileFormatError(f"{path} must be a file; it is a directory or a device")
-        yield
-    except (KernattnError, FileNotFoundError, PermissionError):
-        raise
-    except KeyError as error:
-        raise FileFormatError(f"{path} lacks {error}") from error
-    except Exception as error:  # the readers of JSON and of safetensors raise anything
-        raise FileFormatError(f"{path} is damaged or not {what}: {error}") from error
-
-
 def _tensors(folder: Path) -> Iterator[tuple[str, NDArray[Any]]]:
     """Yield the tensors of all files by name."""
-    safetensors = require("safetensors", "safetensors", "load_checkpoint", extra="huggingface")
     index = folder / "model.safetensors.index.json"
     files = ["model.safetensors"]
     if index.exists():
-        with _readable(index, "an index of safetensors"):
+        with reading(index, "an index of safetensors"):
             files = sorted(set(json.loads(index.read_bytes())["weight_map"].values()))
             if outside := [file for file in files if file in ("", ".", "..") or Path(file).name != file]:
                 raise FileFormatError(f"{index} must name files of its folder; got {shown(outside[0])}")
     for file in files:
-        with _readable(folder / file, "a file of safetensors"):
-            found = safetensors.deserialize((folder / file).read_bytes())
-            numbers = [(name, _numbers(tensor)) for name, tensor in found if tensor["dtype"] in DTYPES]
-        yield from numbers
-
-
-def _numbers(tensor: dict[str, Any]) -> NDArray[Any]:
-    """Return a tensor's numbers; those of bfloat16 are the upper halves of float32."""
-    values = np.frombuffer(tensor["data"], DTYPES[tensor["dtype"]]).reshape(tensor["shape"])
-    return (values.astype(np.uint32) << 16).view(np.float32) if tensor["dtype"] == "BF16" else values
+        yield from read_safetensors(folder / file, "load_checkpoint")
 
 
 class _Family(NamedTuple):
@@ -163,7 +136,7 @@ def _gpt2_config(about: dict[str, Any]) -> Config:
     )
 
 
-def _gpt2(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
+def _gpt2_weight(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
     name = re.sub(r"^layers\.", "h.", name).replace(".scale", ".weight")
     for ours, theirs in (
         ("embed.tokens", "wte.weight"),
@@ -181,9 +154,9 @@ def _gpt2(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
         return given["lm_head.weight"].T
     if name == "output.bias":
         return np.zeros(config.vocab or 0)
-    if found := re.fullmatch(r"(h\.\d+)\.attention\.([qkv])\.(weight|bias)", name):
-        joint = given.get(f"{found[1]}.attn.c_attn.{found[3]}")
-        return None if joint is None else np.array_split(np.atleast_1d(joint), 3, axis=-1)["qkv".index(found[2])]
+    if part := re.fullmatch(r"(h\.\d+)\.attention\.([qkv])\.(weight|bias)", name):
+        joint = given.get(f"{part[1]}.attn.c_attn.{part[3]}")
+        return None if joint is None else np.array_split(np.atleast_1d(joint), 3, axis=-1)["qkv".index(part[2])]
     return given.get(name)
 
 
@@ -207,7 +180,7 @@ def _bert_config(about: dict[str, Any]) -> Config:
     )
 
 
-def _bert(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
+def _bert_weight(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
     for ours, theirs in (
         ("embed.tokens", "embeddings.word_embeddings.weight"),
         ("embed.positions", "embeddings.position_embeddings.weight"),
@@ -224,7 +197,7 @@ def _bert(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
         (".feed_forward.down", ".output.dense"),
     ):
         name = name.replace(ours, theirs)
-    return _turned(given, name.replace(".scale", ".weight"))
+    return _transpose_weight(given, name.replace(".scale", ".weight"))
 
 
 def _llama_config(about: dict[str, Any]) -> Config:
@@ -252,7 +225,7 @@ def _llama_config(about: dict[str, Any]) -> Config:
     )
 
 
-def _llama(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
+def _llama_weight(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
     if name == "output.weight":
         return given["lm_head.weight"].T
     for ours, theirs in (
@@ -265,11 +238,11 @@ def _llama(given: Arrays, name: str, config: Config) -> NDArray[Any] | None:
     ):
         name = name.replace(ours, theirs)
     name = re.sub(r"\.(q|k|v|gate|up|down)\.", r".\1_proj.", name).replace(".scale", ".weight")
-    return _turned(given, name)
+    return _transpose_weight(given, name)
 
 
-def _turned(given: Arrays, name: str) -> NDArray[Any] | None:
-    """Return a weight (out, in) as (in, out), and anything else as it is."""
+def _transpose_weight(given: Arrays, name: str) -> NDArray[Any] | None:
+    """Return a weight (out, in) as (in, out), and embeddings and vectors as they are."""
     value = given.get(name)
     return value if value is None or value.ndim < 2 or "embed" in name else value.T
 
@@ -287,7 +260,7 @@ def _refuse_unless(fits: bool, about: dict[str, Any], name: str) -> None:
 
 
 FAMILIES = {
-    "bert": _Family("bert", _bert_config, _bert),
-    "gpt2": _Family("transformer", _gpt2_config, _gpt2),
-    "llama": _Family("model", _llama_config, _llama),
+    "bert": _Family("bert", _bert_config, _bert_weight),
+    "gpt2": _Family("transformer", _gpt2_config, _gpt2_weight),
+    "llama": _Family("model", _llama_config, _llama_weight),
 }

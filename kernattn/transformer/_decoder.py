@@ -13,14 +13,14 @@ from kernattn._runtime.checks import instance_of
 from kernattn.attention import LinearState
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.ops.dispatch import missing
-from kernattn.transformer._attention import Exact, Kind, Linear, attends
-from kernattn.transformer._checks import check_held, check_indices, check_steps
+from kernattn.transformer._attention import Exact, Kind, Linear, resolve_attention
+from kernattn.transformer._checks import check_indices, check_remembered, check_steps
 from kernattn.transformer._config import Config
-from kernattn.transformer._ends import embedded
+from kernattn.transformer._ends import embed
 from kernattn.transformer._model import State, prefill
-from kernattn.transformer._params import checked_params
+from kernattn.transformer._params import check_params
 from kernattn.transformer._parts import Params
-from kernattn.transformer._positions import limit, turns
+from kernattn.transformer._positions import limit, rotations
 
 FIRST_ROOM = 256  # tokens that exact attention has room for at first; it doubles
 FEWEST = 16  # sequences that a thread is handed: it reads all weights for them
@@ -36,7 +36,7 @@ def unfit(params: Params, config: Config, attention: Kind | Sequence[Kind]) -> s
         return "its parameters are not float32 arrays of NumPy"
     if config.cross:
         return "it has cross attention"
-    for how in attends(attention, config.layers):
+    for how in resolve_attention(attention, config.layers):
         if isinstance(how, Exact):
             if how.pattern is not None:
                 return "it attends over a pattern"
@@ -81,7 +81,7 @@ class Decoder:
     >>> import kernattn as ka
     >>> from kernattn.transformer import Config, Decoder, initial_params
     >>> config = Config(dim=8, layers=2, heads=2, vocab=5, length=16)
-    >>> decoder = Decoder(initial_params(config), config, attention=ka.features.elu1())
+    >>> decoder = Decoder(initial_params(config, rng=0), config, attention=ka.features.elu1())
     >>> decoder.prefill(np.array([[0, 3, 1]])).shape
     (1, 3, 5)
     >>> decoder.step(np.array([4])).shape
@@ -90,8 +90,8 @@ class Decoder:
 
     def __init__(self, params: Params, config: Config, *, attention: Kind | Sequence[Kind] = None) -> None:
         instance_of("config", config, Config)
-        checked_params(params, config)
-        self._how = attends(attention, config.layers)
+        check_params(params, config)
+        self._how = resolve_attention(attention, config.layers)
         check_steps(config, self._how)
         if (reason := unfit(params, config, attention)) is not None:
             raise ParameterError(f"a Decoder cannot take the steps of this model: {reason}; step can")
@@ -151,7 +151,7 @@ class Decoder:
 
         instance_of("state", state, State)
         lead = tuple(state.positions.shape)
-        check_held("state", self._config, self._how, state.layers, lead)
+        check_remembered("state", self._config, self._how, state.layers, lead)
         positions = np.array(state.positions, np.int64).reshape(-1)
         count = len(positions)
         kept = [self._taken_over(layer, each, lead, count) for layer, each in enumerate(state.layers)]
@@ -230,8 +230,8 @@ class Decoder:
         given = x.reshape(count, 1) if c.vocab is not None else x.reshape(count, 1, -1).astype(np.float32)
         if types is not None and np.shape(types) != self._lead:
             raise ShapeError(f"types must be {self._lead}; got {np.shape(types)}")
-        rows = embedded(self._params, c, given, at, None if types is None else np.asarray(types).reshape(count, 1))
-        by = turns(c, at, rows)
+        rows = embed(self._params, c, given, at, None if types is None else np.asarray(types).reshape(count, 1))
+        by = rotations(c, at, rows)
         turned = NOTHING if by is None else np.concatenate([by.cos, by.sin], axis=-1).reshape(-1)
         if self._memories.room and self._longest >= self._memories.room:
             self._memories = self._memories.grown()

@@ -7,19 +7,19 @@ from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._checks import check_indices
 from kernattn.transformer._config import Config
 from kernattn.transformer._parts import Params, linear, norm
-from kernattn.transformer._positions import position_rows, taken
+from kernattn.transformer._positions import position_rows, take_rows
 
 
-def embedded(params: Params, config: Config, x: Array, positions: Array, types: Array | None) -> Array:
+def embed(params: Params, config: Config, x: Array, positions: Array, types: Array | None) -> Array:
     """Return the rows (..., n, dim) that the first layer gets."""
-    rows = linear(params, "embed.inputs", x) if config.vocab is None else taken(params["embed.tokens"], x)
+    rows = linear(params, "embed.inputs", x) if config.vocab is None else take_rows(params["embed.tokens"], x)
     if config.types:
         kinds = namespace(x=x).zeros_like(positions) if types is None else types
         namespace(x=x, types=kinds)
         check_indices("types", kinds, config.types)
         if kinds.shape != positions.shape:
             raise ShapeError(f"types must be as many as the tokens; got shapes {kinds.shape} and {positions.shape}")
-        rows = rows + taken(params["embed.types"], kinds)
+        rows = rows + take_rows(params["embed.types"], kinds)
     elif types is not None:
         raise ParameterError("types are for a config that has some; got types with types=0")
     where = position_rows(params, config, positions, rows)
@@ -27,7 +27,8 @@ def embedded(params: Params, config: Config, x: Array, positions: Array, types: 
     return norm(params, config, "embed.norm", rows) if config.embedding_norm else rows
 
 
-def output(params: Params, config: Config, rows: Array) -> Array:
+def apply_head(params: Params, config: Config, rows: Array) -> Array:
+    """Return logits of rows, or the rows where the config has no output."""
     if config.output is None:
         return rows
     if config.output == "tied":
@@ -35,8 +36,8 @@ def output(params: Params, config: Config, rows: Array) -> Array:
     return linear(params, "output", rows)
 
 
-def mean(rows: Array, mask: Array | None) -> Array:
-    """Return the mean of the rows that are there."""
+def mean_rows(rows: Array, mask: Array | None) -> Array:
+    """Return the mean (..., dim) of the rows (..., n, dim) whose mask is True."""
     xp = namespace(rows=rows)
     if mask is None:
         return xp.mean(rows, axis=-2)
@@ -45,8 +46,8 @@ def mean(rows: Array, mask: Array | None) -> Array:
     return xp.sum(rows * there, axis=-2) / xp.where(number > 0, number, xp.ones_like(number))
 
 
-def counted(config: Config, x: Array) -> Array:
-    """Return the positions (..., n) of whole sequences."""
+def count_positions(config: Config, x: Array) -> Array:
+    """Return positions 0, 1, ... (..., n) of whole sequences."""
     lead = x.shape if config.vocab is not None else x.shape[:-1]
     xp = namespace(x=x)
     return xp.broadcast_to(xp.arange(lead[-1], **placement(x)), tuple(lead))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from os import PathLike
 from typing import Any
@@ -11,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, to_numpy64
+from kernattn._runtime.archive import open_archive, save_archive
 from kernattn._runtime.checks import one_of, shown
 from kernattn.errors import FileFormatError, KernattnError
-from kernattn.features._archive import HEADER, opened, write
 from kernattn.transformer._config import Config
-from kernattn.transformer._params import checked_params, each_shape, shapes
+from kernattn.transformer._params import check_params, each_shape, shapes
 from kernattn.transformer._parts import Params
 
 FORMAT = "kernattn transformer 1"
@@ -41,10 +40,10 @@ def save_params(params: Params, config: Config, path: str | PathLike[str], *, dt
     DTypeError, ShapeError, ParameterError, FileNotFoundError
         If an argument does not fit, or there is no such directory.
     """
-    beside = checked_params(params, config)
+    beside = check_params(params, config)
     kept = one_of("dtype", dtype, DTYPES) if dtype is not None else _usual(beside)
     arrays: dict[str, Any] = {name: to_numpy64(params[name]).astype(kept) for name in shapes(config)}
-    write(path, json.dumps(asdict(config)), arrays, FORMAT)
+    save_archive(path, FORMAT, asdict(config), arrays)
 
 
 def _usual(array: Array) -> str:
@@ -79,23 +78,17 @@ def load_params(path: str | PathLike[str]) -> tuple[dict[str, NDArray[Any]], Con
     >>> from kernattn.transformer import Config, initial_params, load_params, save_params
     >>> config = Config(dim=8, layers=1, heads=2, vocab=5, positions=None)
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     save_params(initial_params(config), config, pathlib.Path(folder) / "params.npz")
+    ...     save_params(initial_params(config, rng=0), config, pathlib.Path(folder) / "params.npz")
     ...     load_params(pathlib.Path(folder) / "params.npz")[1] == config
     True
     """
-    with opened(path) as archive:
-        if (found := archive.text("format", 64)) != FORMAT:
-            raise FileFormatError(f"it is not of the format {FORMAT!r}; got {shown(found)}")
-        config = _config(json.loads(archive.text("header", HEADER)))
-        params = {}
+    with open_archive(path, FORMAT) as archive:
+        config, params = _config(archive.header), {}
         for name, shape in each_shape(config):
-            value = archive.array(name, DTYPES)
-            if value.shape != shape or not np.isfinite(value).all():
-                raise FileFormatError(f"{name} must be finite numbers {shape}; got {value.dtype}{value.shape}")
+            value = archive.array(name, DTYPES, shape)
             params[name] = value.astype(np.float32) if value.dtype == np.float16 else value
         if len({value.dtype for value in params.values()}) > 1:
             raise FileFormatError("its arrays are of several dtypes")
-        archive.check_all_taken()
     return params, config
 
 

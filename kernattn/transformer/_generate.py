@@ -34,7 +34,7 @@ def generate(
     top_k: int | None = None,
     top_p: float | None = None,
     stop: int | None = None,
-    rng: RNG = 0,
+    rng: RNG = None,
     progress: bool | None = False,
 ) -> NDArray[np.int64]:
     r"""Draw tokens one by one, :math:`x_{t+1} \sim \mathrm{softmax}(\mathrm{logits}_t / T)`, after prompts.
@@ -91,7 +91,8 @@ def generate(
     >>> import kernattn as ka
     >>> from kernattn.transformer import Config, generate, initial_params
     >>> config = Config(dim=8, layers=2, heads=2, vocab=5, length=16)
-    >>> generate(initial_params(config), config, np.array([[0], [3]]), 7, attention=ka.features.elu1()).shape
+    >>> params, phi = initial_params(config, rng=0), ka.features.elu1()
+    >>> generate(params, config, np.array([[0], [3]]), 7, attention=phi, rng=0).shape
     (2, 7)
     """
     instance_of("config", config, Config)
@@ -104,10 +105,10 @@ def generate(
     uniform = source.random((*logits.shape[:-1], steps))
     drawn = np.full(uniform.shape, -1 if stop is None else stop, dtype=np.int64)
     ended = np.zeros(logits.shape[:-1], bool)
-    advance = _stepping(params, config, state, prompt, attention)
+    advance = _make_step(params, config, state, prompt, attention)
     with bar("generate", progress, unit="token", total=steps) as shown_tokens:
         for t in range(steps):
-            token = _drawn(logits, uniform[..., t], temperature, top_k, top_p)
+            token = _draw_tokens(logits, uniform[..., t], temperature, top_k, top_p)
             drawn[..., t] = np.where(ended, drawn[..., t], token)
             ended |= drawn[..., t] == (stop if stop is not None else -1)
             if shown_tokens is not None:
@@ -118,10 +119,10 @@ def generate(
     return drawn
 
 
-def _stepping(
+def _make_step(
     params: Params, config: Config, state: State, prompt: Array, attention: Kind | Sequence[Kind]
 ) -> Callable[[NDArray[np.int64]], Array]:
-    """Return what takes a token of each sequence and returns its logits: a `Decoder` where one can."""
+    """Return the function from a token of each sequence to its logits, of a `Decoder` where one can take the steps."""
     if unfit(params, config, attention) is None:
         decoder = Decoder(params, config, attention=attention)
         decoder.begin(state)
@@ -159,10 +160,10 @@ def _check(
         )
 
 
-def _drawn(
+def _draw_tokens(
     logits: Float64, uniform: Float64, temperature: float, top_k: int | None, top_p: float | None
 ) -> NDArray[np.int64]:
-    """Return tokens (...) of logits (..., vocab), each by its own uniform number."""
+    """Draw tokens (...) from logits (..., vocab), each by its own uniform number."""
     top = np.max(logits, axis=-1, keepdims=True)
     if not np.all(np.isfinite(top)):
         raise ParameterError(f"params must give logits of which one is the largest; got {top[~np.isfinite(top)][0]}")

@@ -7,38 +7,38 @@ from functools import partial
 from typing import TypeAlias
 
 from kernattn._arrays.namespaces import Array, namespace
-from kernattn.transformer._attention import Attends, Memory
+from kernattn.transformer._attention import HeadAttention, Memory
 from kernattn.transformer._config import Config
 from kernattn.transformer._parts import Params, feed_forward, linear, norm
-from kernattn.transformer._positions import Turns, turned
+from kernattn.transformer._positions import Rotations, rotate
 
 Attending: TypeAlias = Callable[[int, Array, Array, Array], Array]  # layer, q, k, v -> out
 Crossing: TypeAlias = Callable[[int, Array], Array]  # layer, q -> out
 
 
-def through(
-    params: Params, config: Config, rows: Array, by: Turns | None, attending: Attending, crossing: Crossing
+def apply_layers(
+    params: Params, config: Config, rows: Array, by: Rotations | None, attending: Attending, crossing: Crossing
 ) -> Array:
     """Return the rows after all layers."""
     for i in range(config.layers):
         across = partial(crossing, i) if config.cross else None
-        rows = layer(params, config, f"layers.{i}", rows, partial(attending, i), by, across)
+        rows = apply_layer(params, config, f"layers.{i}", rows, partial(attending, i), by, across)
     return norm(params, config, "norm", rows) if config.norm_first else rows
 
 
-def layer(
+def apply_layer(
     params: Params,
     config: Config,
     name: str,
     rows: Array,
     attend: Callable[..., Array],
-    by: Turns | None = None,
+    by: Rotations | None = None,
     across: Callable[[Array], Array] | None = None,
 ) -> Array:
     """Return the rows (..., n, dim) after the layer of that name."""
-    parts = {"attention": partial(_attended, params, config, f"{name}.attention", by, attend)}
+    parts = {"attention": partial(_attend_self, params, config, f"{name}.attention", by, attend)}
     if across is not None:
-        parts["cross"] = partial(_crossed, params, config, f"{name}.cross", across)
+        parts["cross"] = partial(_attend_cross, params, config, f"{name}.cross", across)
     parts["feed_forward"] = partial(feed_forward, params, config, f"{name}.feed_forward")
     for part, function in parts.items():
         of = f"{name}.{part}.norm"
@@ -49,28 +49,28 @@ def layer(
     return rows
 
 
-def _attended(
-    params: Params, config: Config, name: str, by: Turns | None, attend: Callable[..., Array], x: Array
+def _attend_self(
+    params: Params, config: Config, name: str, by: Rotations | None, attend: Callable[..., Array], x: Array
 ) -> Array:
-    q = turned(heads_of(linear(params, f"{name}.q", x), config.heads), by)
-    k = turned(heads_of(linear(params, f"{name}.k", x), config.key_heads), by)
-    v = heads_of(linear(params, f"{name}.v", x), config.key_heads)
-    out = attend(_grouped(config, q), *(alone(config, each) for each in (k, v)))
-    return linear(params, f"{name}.out", _joined(config, out))
+    q = rotate(split_heads(linear(params, f"{name}.q", x), config.heads), by)
+    k = rotate(split_heads(linear(params, f"{name}.k", x), config.key_heads), by)
+    v = split_heads(linear(params, f"{name}.v", x), config.key_heads)
+    out = attend(_group_queries(config, q), *(add_group_axis(config, each) for each in (k, v)))
+    return linear(params, f"{name}.out", _join_heads(config, out))
 
 
-def _crossed(params: Params, config: Config, name: str, attend: Callable[[Array], Array], x: Array) -> Array:
-    q = _grouped(config, heads_of(linear(params, f"{name}.q", x), config.heads))
-    return linear(params, f"{name}.out", _joined(config, attend(q)))
+def _attend_cross(params: Params, config: Config, name: str, attend: Callable[[Array], Array], x: Array) -> Array:
+    q = _group_queries(config, split_heads(linear(params, f"{name}.q", x), config.heads))
+    return linear(params, f"{name}.out", _join_heads(config, attend(q)))
 
 
-def heads_of(x: Array, heads: int) -> Array:
+def split_heads(x: Array, heads: int) -> Array:
     """Return rows (..., n, h d) as heads (..., h, n, d)."""
     xp = namespace(x=x)
     return xp.moveaxis(xp.reshape(x, (*x.shape[:-1], heads, x.shape[-1] // heads)), -2, -3)
 
 
-def _grouped(config: Config, q: Array) -> Array:
+def _group_queries(config: Config, q: Array) -> Array:
     """Return queries (..., h, n, d) as (..., h / g, g, n, d) where heads of keys serve groups of g."""
     if config.key_heads == config.heads:
         return q
@@ -78,12 +78,12 @@ def _grouped(config: Config, q: Array) -> Array:
     return namespace(q=q).reshape(q, (*lead, config.key_heads, heads // config.key_heads, n, d))
 
 
-def alone(config: Config, k: Array) -> Array:
+def add_group_axis(config: Config, k: Array) -> Array:
     """Return keys, values or masks (..., h, n, d) as (..., h, 1, n, d) where their heads serve groups."""
     return k if config.key_heads == config.heads else k[..., None, :, :]
 
 
-def _joined(config: Config, out: Array) -> Array:
+def _join_heads(config: Config, out: Array) -> Array:
     """Return heads (..., h, n, d), or groups of them, as rows (..., n, h d)."""
     xp = namespace(out=out)
     if config.key_heads != config.heads:
@@ -93,16 +93,18 @@ def _joined(config: Config, out: Array) -> Array:
     return xp.reshape(out, (*out.shape[:-2], out.shape[-2] * out.shape[-1]))
 
 
-def heads_mask(config: Config, mask: Array | None) -> Array | None:
+def mask_heads(config: Config, mask: Array | None) -> Array | None:
     """Return a mask (..., n) as that of heads, (..., 1, n) or (..., 1, 1, n)."""
     if mask is None:
         return None
     return mask[..., None, :] if config.key_heads == config.heads else mask[..., None, None, :]
 
 
-def crossing_of(how: Sequence[Attends], memory: Memory | None) -> Crossing:
+def memory_reader(how: Sequence[HeadAttention], memory: Memory | None) -> Crossing:
+    """Return the function of a layer and its queries that attends to a memory."""
+
     def crossing(layer: int, q: Array) -> Array:
         assert memory is not None
-        return how[layer].across(memory.layers[layer], q)
+        return how[layer].read(memory.layers[layer], q)
 
     return crossing

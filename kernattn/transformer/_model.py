@@ -8,14 +8,30 @@ from typing import NamedTuple
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._runtime.checks import instance_of
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
-from kernattn.transformer._attention import Kind, LayerState, Memory, attends
-from kernattn.transformer._checks import check_held, check_mask, check_steps, checked, largest, one_token, present
+from kernattn.transformer._attention import Kind, LayerState, Memory, resolve_attention
+from kernattn.transformer._checks import (
+    as_sequence,
+    check_call,
+    check_mask,
+    check_remembered,
+    check_steps,
+    largest,
+    mask_lengths,
+)
 from kernattn.transformer._config import Config
-from kernattn.transformer._ends import counted, embedded, mean, output
-from kernattn.transformer._layers import alone, crossing_of, heads_mask, heads_of, through
-from kernattn.transformer._params import checked_params
+from kernattn.transformer._ends import apply_head, count_positions, embed, mean_rows
+from kernattn.transformer._layers import (
+    Attending,
+    Crossing,
+    add_group_axis,
+    apply_layers,
+    mask_heads,
+    memory_reader,
+    split_heads,
+)
+from kernattn.transformer._params import check_params
 from kernattn.transformer._parts import Params, linear
-from kernattn.transformer._positions import limit, turns
+from kernattn.transformer._positions import limit, rotations
 
 
 class State(NamedTuple):
@@ -24,6 +40,20 @@ class State(NamedTuple):
     layers: tuple[LayerState, ...]
     positions: Array  # (...,), where the next token stands
     memory: Memory | None
+
+
+def _run(
+    params: Params,
+    config: Config,
+    x: Array,
+    positions: Array,
+    types: Array | None,
+    attending: Attending,
+    crossing: Crossing,
+) -> Array:
+    """Return the rows (..., n, dim) of tokens at these positions after all layers."""
+    rows = embed(params, config, x, positions, types)
+    return apply_layers(params, config, rows, rotations(config, positions, rows), attending, crossing)
 
 
 def forward(
@@ -58,7 +88,7 @@ def forward(
     types : (..., n) integer array, optional
         Type of each token, where the config has types; 0 by default.
     memory : Memory, optional
-        What `remember` made of an encoder's rows, where the config has cross attention.
+        What `prepare_memory` made of an encoder's rows, where the config has cross attention.
 
     Returns
     -------
@@ -77,23 +107,22 @@ def forward(
     >>> from kernattn.transformer import Config, forward, initial_params
     >>> config = Config(dim=8, layers=2, heads=2, vocab=5, length=16)
     >>> tokens = np.array([[0, 3, 1, 4]])
-    >>> forward(initial_params(config), config, tokens, attention=ka.features.elu1()).shape
+    >>> forward(initial_params(config, rng=0), config, tokens, attention=ka.features.elu1()).shape
     (1, 4, 5)
     """
-    how = checked(params, config, x, attention, key_mask, memory)
-    mask = heads_mask(config, key_mask)
+    how = check_call(params, config, x, attention, key_mask, memory)
+    mask = mask_heads(config, key_mask)
 
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
-        return how[layer].whole(q, k, v, mask, config.causal)
+        return how[layer].attend(q, k, v, mask, config.causal)
 
-    rows = embedded(params, config, x, counted(config, x), types)
-    rows = through(params, config, rows, turns(config, counted(config, x), rows), attending, crossing_of(how, memory))
+    rows = _run(params, config, x, count_positions(config, x), types, attending, memory_reader(how, memory))
     if config.output == "classes":
-        rows = mean(rows, key_mask)
-    return output(params, config, rows)
+        rows = mean_rows(rows, key_mask)
+    return apply_head(params, config, rows)
 
 
-def remember(
+def prepare_memory(
     params: Params,
     config: Config,
     rows: Array,
@@ -101,7 +130,7 @@ def remember(
     attention: Kind | Sequence[Kind] = None,
     key_mask: Array | None = None,
 ) -> Memory:
-    r"""Return what cross attention needs of an encoder's rows: their keys and values, or :math:`\sum \phi(k) v^T`.
+    r"""Return the keys and values of an encoder's rows, or :math:`\sum \phi(k) v^T`, which cross attention reads.
 
     Parameters
     ----------
@@ -129,18 +158,18 @@ def remember(
     Examples
     --------
     >>> import numpy as np
-    >>> from kernattn.transformer import Config, forward, initial_params, remember
+    >>> from kernattn.transformer import Config, forward, initial_params, prepare_memory
     >>> config = Config(dim=8, layers=1, heads=2, vocab=5, length=16, cross=True)
-    >>> params = initial_params(config)
-    >>> memory = remember(params, config, np.ones((1, 7, 8), np.float32))
+    >>> params = initial_params(config, rng=0)
+    >>> memory = prepare_memory(params, config, np.ones((1, 7, 8), np.float32))
     >>> forward(params, config, np.array([[0, 3]]), memory=memory).shape
     (1, 2, 5)
     """
     instance_of("config", config, Config)
-    beside = checked_params(params, config)
-    how = attends(attention, config.layers)
+    beside = check_params(params, config)
+    how = resolve_attention(attention, config.layers)
     if not config.cross:
-        raise ParameterError("remember is for a config with cross=True; got cross=False")
+        raise ParameterError("prepare_memory is for a config with cross=True; got cross=False")
     namespace(params=beside, rows=rows)
     if rows.ndim < 2 or rows.shape[-1] != config.dim or rows.dtype != beside.dtype:
         raise ShapeError(
@@ -149,12 +178,12 @@ def remember(
     if 0 in rows.shape:
         raise EmptyInputError(f"rows must not be empty; got shape {tuple(rows.shape)}")
     check_mask(key_mask, rows.shape[:-1])
-    mask = heads_mask(config, key_mask)
+    mask = mask_heads(config, key_mask)
     layers: list[LayerState] = []
     for layer, each in enumerate(how):
         name = f"layers.{layer}.cross"
-        k, v = (alone(config, heads_of(linear(params, f"{name}.{part}", rows), config.key_heads)) for part in "kv")
-        layers.append(each.remembered(k, v, mask))
+        k, v = (split_heads(linear(params, f"{name}.{part}", rows), config.key_heads) for part in "kv")
+        layers.append(each.summarise(add_group_axis(config, k), add_group_axis(config, v), mask))
     return Memory(tuple(layers))
 
 
@@ -206,29 +235,28 @@ def prefill(
     >>> import kernattn as ka
     >>> from kernattn.transformer import Config, initial_params, prefill, step
     >>> config = Config(dim=8, layers=2, heads=2, vocab=5, length=16)
-    >>> params, phi = initial_params(config), ka.features.elu1()
+    >>> params, phi = initial_params(config, rng=0), ka.features.elu1()
     >>> out, state = prefill(params, config, np.array([[0, 3, 1]]), attention=phi)
     >>> out, state = step(params, config, state, np.array([4]), attention=phi)
     >>> out.shape
     (1, 5)
     """
-    mask = None if lengths is None else present(config, x, lengths)
-    how = checked(params, config, x, attention, mask, memory)
+    mask = None if lengths is None else mask_lengths(config, x, lengths)
+    how = check_call(params, config, x, attention, mask, memory)
     check_steps(config, how)
     if lengths is not None and any(getattr(each, "pattern", None) is not None for each in how):
         raise ParameterError("a pattern counts tokens from the end: prompts must be of one length; got lengths")
-    of_heads = heads_mask(config, mask)
+    of_heads = mask_heads(config, mask)
     layers: list[LayerState] = []
 
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
-        out, state = how[layer].begun(q, k, v, of_heads)
+        out, state = how[layer].prefill(q, k, v, of_heads)
         layers.append(state)
         return out
 
-    rows = embedded(params, config, x, counted(config, x), types)
-    rows = through(params, config, rows, turns(config, counted(config, x), rows), attending, crossing_of(how, memory))
-    after = (counted(config, x) + 1)[..., -1] if lengths is None else lengths
-    return output(params, config, rows), State(tuple(layers), after, memory)
+    rows = _run(params, config, x, count_positions(config, x), types, attending, memory_reader(how, memory))
+    after = (count_positions(config, x) + 1)[..., -1] if lengths is None else lengths
+    return apply_head(params, config, rows), State(tuple(layers), after, memory)
 
 
 def step(
@@ -278,10 +306,10 @@ def step(
     """
     instance_of("config", config, Config)
     instance_of("state", state, State)
-    x, types = one_token("x", x, config.vocab is None), None if types is None else one_token("types", types)
-    how = checked(params, config, x, attention, None, state.memory)
+    x, types = as_sequence("x", x, config.vocab is None), None if types is None else as_sequence("types", types)
+    how = check_call(params, config, x, attention, None, state.memory)
     check_steps(config, how)
-    check_held("state", config, how, state.layers, tuple(state.positions.shape))
+    check_remembered("state", config, how, state.layers, tuple(state.positions.shape))
     lead = tuple(x.shape[:-1] if config.vocab is not None else x.shape[:-2])
     if lead != tuple(state.positions.shape):
         raise ShapeError(f"x must be of sequences {tuple(state.positions.shape)}, as the state is; got {lead}")
@@ -291,11 +319,10 @@ def step(
     layers: list[LayerState] = []
 
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
-        out, new = how[layer].stepped(state.layers[layer], q, k, v)
+        out, new = how[layer].step(state.layers[layer], q, k, v)
         layers.append(new)
         return out
 
     at = state.positions[..., None]
-    rows = embedded(params, config, x, at, types)
-    rows = through(params, config, rows, turns(config, at, rows), attending, crossing_of(how, state.memory))
-    return output(params, config, rows)[..., 0, :], State(tuple(layers), (at + 1)[..., 0], state.memory)
+    rows = _run(params, config, x, at, types, attending, memory_reader(how, state.memory))
+    return apply_head(params, config, rows)[..., 0, :], State(tuple(layers), (at + 1)[..., 0], state.memory)

@@ -39,7 +39,7 @@ def shapes(config: Config) -> dict[str, tuple[int, ...]]:
 
 
 def each_shape(c: Config) -> Iterator[tuple[str, tuple[int, ...]]]:
-    """Yield what `shapes` returns, one by one: the config of a file may claim any number of layers."""
+    """Yield the names and shapes of parameters one by one: the config of a file may claim any number of layers."""
     if c.vocab is not None:
         yield "embed.tokens", (c.vocab, c.dim)
     else:
@@ -96,7 +96,7 @@ def _norm(c: Config, name: str) -> Iterator[tuple[str, tuple[int, ...]]]:
         yield f"{name}.bias", (c.dim,)
 
 
-def initial_params(config: Config, rng: RNG = 0, dtype: str = "float32") -> dict[str, NDArray[Any]]:
+def initial_params(config: Config, rng: RNG = None, dtype: str = "float32") -> dict[str, NDArray[Any]]:
     r"""Return parameters to begin training with: weights :math:`N(0, 1/\mathrm{in})`, embeddings :math:`N(0, .02^2)`.
 
     What a layer adds to its input is smaller by the root of 2 L, so that rows do not grow with the depth (Radford et
@@ -125,14 +125,14 @@ def initial_params(config: Config, rng: RNG = 0, dtype: str = "float32") -> dict
     --------
     >>> from kernattn.transformer import Config, initial_params
     >>> config = Config(dim=8, layers=1, heads=2, vocab=5, positions=None)
-    >>> initial_params(config)["layers.0.attention.q.weight"].shape
+    >>> initial_params(config, rng=0)["layers.0.attention.q.weight"].shape
     (8, 8)
     """
-    return drawn(shapes(config), config, rng, dtype)
+    return draw_params(shapes(config), config, rng, dtype)
 
 
-def drawn(wanted: Mapping[str, tuple[int, ...]], config: Config, rng: RNG, dtype: str) -> dict[str, NDArray[Any]]:
-    """Return parameters of these shapes to begin with."""
+def draw_params(wanted: Mapping[str, tuple[int, ...]], config: Config, rng: RNG, dtype: str) -> dict[str, NDArray[Any]]:
+    """Draw initial parameters of these names and shapes."""
     source = generator(rng)
     one_of("dtype", dtype, ("float32", "float64"))
     values = {}
@@ -149,10 +149,10 @@ def drawn(wanted: Mapping[str, tuple[int, ...]], config: Config, rng: RNG, dtype
     return values
 
 
-def checked_params(
+def check_params(
     params: Mapping[str, Array], config: Config, wanted: Mapping[str, tuple[int, ...]] | None = None
 ) -> Array:
-    """Return a parameter, beside which the others are, unless one is missing, too many or of another shape."""
+    """Check names, shapes and dtypes of parameters, and return the first of them, beside which the others are."""
     given: object = params
     if not isinstance(given, Mapping) or not given:
         raise DTypeError(f"params must be a dictionary of arrays; got {shown(params)}")

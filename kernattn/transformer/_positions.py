@@ -10,8 +10,8 @@ from kernattn.transformer._config import Config
 from kernattn.transformer._parts import Params
 
 
-class Turns(NamedTuple):
-    """Cosines and sines (..., 1, n, d / 2) by which rotary positions turn queries and keys."""
+class Rotations(NamedTuple):
+    """Cosines and sines (..., 1, n, d / 2) by which rotary positions rotate queries and keys."""
 
     cos: Array
     sin: Array
@@ -22,7 +22,7 @@ def limit(config: Config) -> int | None:
     return config.length if config.grid is None else prod(config.grid)
 
 
-def taken(table: Array, at: Array) -> Array:
+def take_rows(table: Array, at: Array) -> Array:
     """Return rows of a table (rows, d) at indices (...) of any width: (..., d)."""
     xp = namespace(table=table)
     at = xp.astype(at, xp.arange(1).dtype, copy=False)
@@ -30,16 +30,16 @@ def taken(table: Array, at: Array) -> Array:
 
 
 def position_rows(params: Params, config: Config, positions: Array, like: Array) -> Array | None:
-    """Return what is added to embeddings at positions (..., n): (..., n, dim), or None."""
+    """Return the rows (..., n, dim) that are added to embeddings at positions (..., n), or None."""
     if config.positions == "learnt":
-        return taken(params["embed.positions"], positions)
+        return take_rows(params["embed.positions"], positions)
     if config.positions == "sinusoidal":
-        return _waves(config, positions, like)
+        return _make_waves(config, positions, like)
     if config.grid is None:
         return None
     rows, left = None, positions
     for axis in range(len(config.grid) - 1, -1, -1):
-        part = taken(params[f"embed.positions.{axis}"], left % config.grid[axis])
+        part = take_rows(params[f"embed.positions.{axis}"], left % config.grid[axis])
         rows, left = part if rows is None else rows + part, left // config.grid[axis]
     return rows
 
@@ -53,7 +53,7 @@ def _angles(config: Config, positions: Array, like: Array, width: int) -> Array:
     return xp.astype(positions, dtype)[..., None] * rates
 
 
-def _waves(config: Config, positions: Array, like: Array) -> Array:
+def _make_waves(config: Config, positions: Array, like: Array) -> Array:
     """Return sines and cosines, interleaved (Vaswani et al. 2017)."""
     xp, angles = namespace(like=like), _angles(config, positions, like, config.dim)
     waves = xp.stack([xp.sin(angles), xp.cos(angles)], axis=-1)
@@ -61,16 +61,16 @@ def _waves(config: Config, positions: Array, like: Array) -> Array:
     return xp.astype(waves[..., : config.dim], like.dtype, copy=False)
 
 
-def turns(config: Config, positions: Array, like: Array) -> Turns | None:
-    """Return what rotary positions turn queries and keys by, or None."""
+def rotations(config: Config, positions: Array, like: Array) -> Rotations | None:
+    """Return the rotations of queries and keys at positions (..., n), or None where positions are not rotary."""
     if config.positions != "rotary":
         return None
     xp, angles = namespace(like=like), _angles(config, positions, like, config.head_width)[..., None, :, :]
-    return Turns(*(xp.astype(part, like.dtype, copy=False) for part in (xp.cos(angles), xp.sin(angles))))
+    return Rotations(*(xp.astype(part, like.dtype, copy=False) for part in (xp.cos(angles), xp.sin(angles))))
 
 
-def turned(x: Array, by: Turns | None) -> Array:
-    """Return heads (..., h, n, d) of which the pairs (i, i + d / 2) are turned."""
+def rotate(x: Array, by: Rotations | None) -> Array:
+    """Return heads (..., h, n, d) with the pairs (i, i + d / 2) rotated."""
     if by is None:
         return x
     half = x.shape[-1] // 2

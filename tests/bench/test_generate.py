@@ -23,7 +23,7 @@ from kernattn.features import elu1
 from kernattn.transformer import Config, forward, initial_params, prefill
 
 CONFIG = Config(dim=16, layers=3, heads=2, vocab=256, length=41)
-PARAMS = initial_params(CONFIG)
+PARAMS = initial_params(CONFIG, rng=0)
 TOKENS = np.random.default_rng(0).integers(256, size=40)
 
 

@@ -158,13 +158,22 @@ def test_all_components():
             fitted(FeaturePCA, n_components=given)
 
 
+def test_old_names():
+    with pytest.warns(DeprecationWarning, match="landmarks=.* is now method="):
+        one = NystromFeatures(landmarks="uniform")
+    assert one.get_params()["method"] == "uniform"
+    with pytest.warns(DeprecationWarning, match="landmarks=.* is now method="):
+        one.set_params(landmarks="greedy")
+    assert one.method == "greedy"
+
+
 def test_refused_rows():
     for weights, words in ((-W, "zero or more"), (0 * W, "not zero in all"), (W[:5], "a weight for each row")):
         for cls in REGRESSORS:
             with pytest.raises(ValueError, match=words):
                 cls(**GIVEN).fit(X, Y, sample_weight=weights)
-    with pytest.raises(ParameterError, match="landmarks must be one of"):
-        fitted(NystromFeatures, landmarks="best")
+    with pytest.raises(ParameterError, match="method must be one of"):
+        fitted(NystromFeatures, method="best")
     with pytest.raises(ValueError, match="same targets"):
         FeatureRidge(**GIVEN).partial_fit(X, Y).partial_fit(X, Y[:, 0])
     one = FeatureRidge(**GIVEN).partial_fit(X[:1], Y[:1])

@@ -13,7 +13,7 @@ BOTH = pytest.mark.parametrize("attention", ["kernattn", "kernattn_favor"])
 
 @pytest.fixture(autouse=True)
 def _favor():
-    register(16)
+    register(16, rng=0)
 
 
 def asked(model, attention, message, x=None, **inputs):
@@ -85,7 +85,7 @@ def test_a_state_for_attention_of_all_to_all():
 
 
 def test_a_state_of_another_draw():
-    made, cache, favor = llama(), StateCache(), register(16)
+    made, cache, favor = llama(), StateCache(), register(16, rng=0)
     made.set_attn_implementation("kernattn_favor")
     with torch.no_grad():
         made(tokens(1, 9), past_key_values=cache)

@@ -25,7 +25,7 @@ def logits(model, x, mask):
 @pytest.mark.parametrize("attention", ["kernattn_favor", pytest.param("kernattn", marks=pytest.mark.slow)])
 def test_a_compiled_model_is_the_model(compiled, attention):
     model, graph, x, mask = compiled
-    favor = register(64)
+    favor = register(64, rng=0)
     model.set_attn_implementation(attention)
     for n in (24, 20):
         wanted, found = (logits(each, x[:, :n], mask[:, :n]) for each in (model, graph))
@@ -40,7 +40,7 @@ def test_a_compiled_model_is_the_model(compiled, attention):
 
 def test_a_graph_must_be_told_which_tokens_there_are(compiled):
     model, graph, x, _ = compiled
-    register(64)
+    register(64, rng=0)
     model.set_attn_implementation("kernattn_favor")
     with pytest.raises(torch._dynamo.exc.Unsupported, match="give it an attention_mask"):
         graph(x, use_cache=False)

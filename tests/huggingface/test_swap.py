@@ -22,7 +22,7 @@ def relative(approximate, exact, mask=None):
 
 @pytest.fixture(autouse=True)
 def _favor():
-    register(64)
+    register(64, rng=0)
 
 
 @pytest.mark.parametrize(("model", "left"), turns(MODELS, PADDINGS))
@@ -51,7 +51,7 @@ def test_favor_nears_the_model_as_features_grow(model):
     for m in (16, 1024):
         redraws = []
         for seed in range(4):
-            register(m, seed=seed)
+            register(m, rng=seed)
             redraws.append(relative(answers(made, "kernattn_favor", x), exact))
         errors.append(np.mean(redraws))
     assert errors[1] < errors[0] / 5  # 8 for iid features; 5.1 to 9.3 measured
@@ -87,18 +87,18 @@ def test_heads_have_the_scale_that_the_model_says():
     made, x = gpt2(scale_attn_by_inverse_layer_idx=True, scale_attn_weights=False), tokens(2, 30)
     own, ours = (answers(made, name, x) for name in ("eager", "kernattn"))
     torch.testing.assert_close(ours, own, rtol=0, atol=1e-6)
-    register(2048)
+    register(2048, rng=0)
     assert relative(answers(made, "kernattn_favor", x), own) < 0.02
 
 
 def test_redraws_are_fresh_and_repeat():
     made, x = gpt2(), tokens(1, 20)
-    favor = register(32, seed=3)
+    favor = register(32, rng=3)
     first = answers(made, "kernattn_favor", x)
     favor.redraw()
     second = answers(made, "kernattn_favor", x)
     assert not torch.equal(first, second)
-    again = register(32, seed=3)
+    again = register(32, rng=3)
     assert torch.equal(answers(made, "kernattn_favor", x), first)
     again.redraw()
     assert torch.equal(answers(made, "kernattn_favor", x), second)
@@ -106,14 +106,14 @@ def test_redraws_are_fresh_and_repeat():
 
 
 def test_layers_have_draws_of_their_own():
-    favor = register(32)
+    favor = register(32, rng=0)
     assert favor.draw(0, 8, 1.0) is favor.draw(0, 8, 1.0)
     assert not np.array_equal(favor.draw(0, 8, 1.0).omega, favor.draw(1, 8, 1.0).omega)
 
 
 def test_names_stand_apart():
     made, x = gpt2(), tokens(1, 20)
-    register(16, name="kernattn_few")
+    register(16, rng=0, name="kernattn_few")
     few, many = (answers(made, name, x) for name in ("kernattn_few", "kernattn_favor"))
     assert not torch.equal(few, many)
 
@@ -123,7 +123,7 @@ def test_names_stand_apart():
 def test_bfloat16(model, attention):
     made, x = model(), tokens(2, 20)
     exact = answers(made, "eager", x)
-    register(1024)
+    register(1024, rng=0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         ours = answers(made, attention, x)
     assert ours.dtype == torch.bfloat16 or model is bert
@@ -145,13 +145,19 @@ def test_gradients_are_the_models_own():
         torch.testing.assert_close(ours, own, rtol=1e-4, atol=1e-6)
 
 
+def test_seeds():
+    assert register(16).seed != register(16).seed
+    with pytest.warns(DeprecationWarning, match="seed=.* is now rng="):
+        assert register(16, seed=3).seed == 3
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         ({"num_features": 0}, "num_features must be a positive integer"),
         ({"estimator": "best"}, "estimator must be"),
         ({"projection": "best"}, "projection must be"),
-        ({"seed": -1}, "seed must be a non-negative integer; got -1"),
+        ({"rng": -1}, "rng must be None, a non-negative integer.* got -1"),
         ({"name": "sdpa"}, "name must begin with 'kernattn_'"),
         ({"name": None}, "name must begin with 'kernattn_'"),
         ({"estimator": "favor_sharp"}, "data"),

@@ -7,7 +7,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.transformer import Config, forward, initial_params, prefill, remember, shapes, step
+from kernattn.transformer import Config, forward, initial_params, prefill, prepare_memory, shapes, step
 
 BASE = Config(dim=8, layers=2, heads=2, vocab=7, length=16)
 CONFIGS = {
@@ -55,7 +55,7 @@ def memory_of(config, params, kind, batch=(2,)):
         return None
     rows = np.random.default_rng(5).standard_normal((*batch, 6, config.dim))
     mask = np.arange(6) < np.array([6, 4])[:, None]
-    return remember(
+    return prepare_memory(
         params, config, rows, attention=None if isinstance(kind, ka.patterns.Pattern) else kind, key_mask=mask
     )
 

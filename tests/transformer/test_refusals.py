@@ -8,7 +8,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.transformer import Config, Decoder, forward, generate, initial_params, prefill, remember, step
+from kernattn.transformer import Config, Decoder, forward, generate, initial_params, prefill, prepare_memory, step
 
 CONFIG = Config(dim=8, layers=2, heads=2, vocab=7, length=16)
 CROSS, TYPES = replace(CONFIG, cross=True), replace(CONFIG, types=2)
@@ -18,7 +18,7 @@ TOKEN = X[:, 0]
 
 
 def begun(config=CONFIG, x=X, **how):
-    return prefill(initial_params(config), config, x, **how)[1]
+    return prefill(initial_params(config, rng=0), config, x, **how)[1]
 
 
 @pytest.mark.parametrize("attention", [None, ELU1], ids=["exact", "elu1"])
@@ -37,9 +37,9 @@ def begun(config=CONFIG, x=X, **how):
 def test_states_of_others(change, x, message, attention):
     state = begun(replace(CONFIG, **change), attention=attention)
     with pytest.raises(errors.KernattnError, match=message):
-        step(initial_params(CONFIG), CONFIG, state, x, attention=attention)
+        step(initial_params(CONFIG, rng=0), CONFIG, state, x, attention=attention)
     if change:
-        decoder = Decoder(initial_params(CONFIG), CONFIG, attention=attention)
+        decoder = Decoder(initial_params(CONFIG, rng=0), CONFIG, attention=attention)
         with pytest.raises(errors.StateMismatchError, match=message):
             decoder.begin(state)
 
@@ -47,20 +47,20 @@ def test_states_of_others(change, x, message, attention):
 @pytest.mark.parametrize(("made", "used"), [(None, ELU1), (ELU1, None)])
 def test_states_and_memories_of_another_kind(made, used):
     rows = np.ones((3, 4, 8), np.float32)
-    params = initial_params(CROSS)
-    memory = remember(params, CROSS, rows, attention=made)
+    params = initial_params(CROSS, rng=0)
+    memory = prepare_memory(params, CROSS, rows, attention=made)
     with pytest.raises(errors.StateMismatchError, match="layer 0 must hold"):
         forward(params, CROSS, X, attention=used, memory=memory)
     with pytest.raises(errors.StateMismatchError, match="layer 0 must hold"):
-        step(initial_params(CONFIG), CONFIG, begun(attention=made), TOKEN, attention=used)
+        step(initial_params(CONFIG, rng=0), CONFIG, begun(attention=made), TOKEN, attention=used)
     for wrong, message in ((rows.astype(np.float64), "of float32; got float64"), (rows[:, :0], "must not be empty")):
         with pytest.raises(errors.ShapeError, match=message):
-            remember(params, CROSS, wrong)
+            prepare_memory(params, CROSS, wrong)
 
 
 def test_a_decoder_that_refused_a_state_goes_on_from_its_own():
     """No part of what was refused is kept: the loop would read beyond its memory."""
-    params = initial_params(CONFIG)
+    params = initial_params(CONFIG, rng=0)
     decoder, other = (Decoder(params, CONFIG) for _ in range(2))
     for each in (decoder, other):
         each.prefill(X[:1])
@@ -74,7 +74,7 @@ def test_a_decoder_that_refused_a_state_goes_on_from_its_own():
 
 
 def test_a_copy_of_a_decoder_counts_its_own_tokens():
-    decoder = Decoder(initial_params(CONFIG), CONFIG, attention=ELU1)
+    decoder = Decoder(initial_params(CONFIG, rng=0), CONFIG, attention=ELU1)
     decoder.prefill(X)
     shallow, deep = copy.copy(decoder), copy.deepcopy(decoder)
     first = decoder.step(TOKEN)
@@ -83,7 +83,7 @@ def test_a_copy_of_a_decoder_counts_its_own_tokens():
 
 
 def test_types_are_those_of_the_tokens():
-    params = initial_params(TYPES)
+    params = initial_params(TYPES, rng=0)
     for types, message in (
         (np.zeros(5, int), r"shapes \(5,\) and \(3, 5\)"),
         (np.zeros((2, 5), int), r"shapes \(2, 5\)"),
@@ -104,7 +104,7 @@ def test_types_are_those_of_the_tokens():
 
 def test_parameters_of_two_libraries():
     torch = pytest.importorskip("torch")
-    params = initial_params(CONFIG)
+    params = initial_params(CONFIG, rng=0)
     with pytest.raises(errors.MixedLibraryError, match=r"params is of numpy, norm\.scale of torch"):
         forward({**params, "norm.scale": torch.ones(8)}, CONFIG, X)
     with pytest.raises(errors.DTypeError, match=r"norm\.scale must be an array"):
@@ -120,7 +120,7 @@ def test_parameters_of_two_libraries():
 )
 def test_patterns_whose_rows_change_when_tokens_follow(wrap):
     pattern = wrap(ka.patterns.bigbird(2, 1, rng=0))
-    params = initial_params(CONFIG)
+    params = initial_params(CONFIG, rng=0)
     assert forward(params, CONFIG, X, attention=pattern).shape == (3, 5, 7)
     with pytest.raises(errors.ParameterError, match="stay as they are when tokens follow"):
         prefill(params, CONFIG, X, attention=pattern)
@@ -130,10 +130,10 @@ def test_patterns_whose_rows_change_when_tokens_follow(wrap):
 
 def test_vectors_and_prompts_of_no_axis():
     config = Config(dim=8, layers=1, heads=2, inputs=3, positions=None, output=None)
-    decoder = Decoder(initial_params(config), config)
+    decoder = Decoder(initial_params(config, rng=0), config)
     decoder.prefill(np.zeros((2, 3, 3), np.float32))
     for x in (np.zeros((2, 3), complex), np.full((2, 3), None)):
         with pytest.raises(errors.DTypeError, match="x must have one of the dtypes"):
             decoder.step(x)
     with pytest.raises(errors.ShapeError, match="prompt must be"):
-        generate(initial_params(CONFIG), CONFIG, np.array(3), 2)
+        generate(initial_params(CONFIG, rng=0), CONFIG, np.array(3), 2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.transformer import Config, forward, generate, initial_params, remember
+from kernattn.transformer import Config, forward, generate, initial_params, prepare_memory
 
 torch = pytest.importorskip("torch")
 ELU1 = ka.features.elu1()
@@ -35,7 +35,7 @@ def test_an_encoder_classifies():
         logits = forward(params, config, torch.tensor(x)[rows], attention=ELU1)
         return torch.nn.functional.cross_entropy(logits, torch.tensor(label)[rows])
 
-    params = trained(initial_params(config), loss, 90, 1e-2)
+    params = trained(initial_params(config, rng=0), loss, 90, 1e-2)
     found = np.argmax(forward(params, config, x[384:], attention=ELU1), axis=-1)
     assert np.mean(found == label[384:]) > 0.95
 
@@ -53,7 +53,7 @@ def test_an_encoder_and_a_decoder_reverse():
 
     def read(params, x):
         rows = forward(of(params, "encoder"), encoder, x, attention=phi)
-        return remember(of(params, "decoder"), decoder, rows, attention=phi)
+        return prepare_memory(of(params, "decoder"), decoder, rows, attention=phi)
 
     def loss(params, i):
         x = torch.tensor(rng.integers(1, 6, size=(64, 5)))

@@ -14,8 +14,8 @@ from kernattn.bench._clock import Call
 from kernattn.features import FeatureMap
 from kernattn.transformer import Config, Decoder, State, forward
 from kernattn.transformer._attention import KeysValues
-from kernattn.transformer._ends import counted, embedded, output
-from kernattn.transformer._layers import heads_of, layer
+from kernattn.transformer._ends import apply_head, count_positions, embed
+from kernattn.transformer._layers import apply_layer, split_heads
 from kernattn.transformer._parts import Params, feed_forward, linear, norm
 
 CHUNK, ROUNDS = 32, 1
@@ -67,18 +67,19 @@ def prefix(params: Params, config: Config, tokens: NDArray[Any]) -> Call:
         return softmax_attention(q, k, v, causal=True)
 
     def call() -> Any:
-        rows = embedded(params, config, x, counted(config, x), None)
+        rows = embed(params, config, x, count_positions(config, x), None)
         for i in range(config.layers - 1):
-            rows = layer(params, config, f"layers.{i}", rows, attending)
+            rows = apply_layer(params, config, f"layers.{i}", rows, attending)
         plain, row = norm(params, config, f"{last}.attention.norm", rows), rows[:, -1:]
         given = {"q": plain[:, -1:], "k": plain, "v": plain}
-        q, k, v = (heads_of(linear(params, f"{last}.attention.{each}", x), config.heads) for each, x in given.items())
+        heads = (linear(params, f"{last}.attention.{each}", x) for each, x in given.items())
+        q, k, v = (split_heads(each, config.heads) for each in heads)
         out = softmax_attention(q, k, v).swapaxes(1, 2).reshape(row.shape)
         row = row + linear(params, f"{last}.attention.out", out)
         row = row + feed_forward(
             params, config, f"{last}.feed_forward", norm(params, config, f"{last}.feed_forward.norm", row)
         )
-        return output(params, config, norm(params, config, "norm", row))
+        return apply_head(params, config, norm(params, config, "norm", row))
 
     return call
 

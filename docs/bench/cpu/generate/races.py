@@ -112,7 +112,7 @@ def _means(
 ) -> dict[_Key, float]:
     """Return the mean seconds of a step."""
     config = Config(dim=s.dim, layers=s.layers, heads=s.heads, vocab=VOCAB, length=s.steps + 1)
-    params, rng = initial_params(config), np.random.default_rng(0)
+    params, rng = initial_params(config, rng=0), np.random.default_rng(0)
     tokens = rng.integers(VOCAB, size=max(s.steps, *batches))
     linears = {_Key(RECURRENT, batch): ours.recurrent(params, config, tokens[:batch], elu1()) for batch in batches}
     if s.steps > ALONE:

@@ -1,0 +1,142 @@
+"""Feature maps from the plain parameters of estimators."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import Any
+
+from scipy import sparse
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from kernattn._arrays.namespaces import Array
+from kernattn._runtime.checks import one_of, positive_integer, shown
+from kernattn.errors import DTypeError, ParameterError
+from kernattn.features import LANDMARKS, FeatureMap, nystrom, random_features
+from kernattn.kernels import KERNELS, Cauchy, Kernel, Laplacian, Polynomial, Sech, SkewedChi2, usual_lengthscale
+from kernattn.kernels._stationary import Stationary
+from kernattn.sklearn._inputs import check_rows, seed_of
+
+BY_AXES = (Cauchy, Laplacian, Sech, SkewedChi2)
+SAMPLE = 2048  # rows that estimators shaped by data look at
+
+
+def make_kernel(kernel: Any, lengthscale: Any, x: Array, weights: Array | None) -> Kernel:
+    """Return the kernel of a name, or a kernel as it is given, with this lengthscale."""
+    named: object = kernel
+    if isinstance(named, str):
+        made = KERNELS[one_of("kernel", named, KERNELS)]()
+    elif isinstance(named, Kernel):
+        made = named
+    else:
+        raise DTypeError(f"kernel must be one of {', '.join(KERNELS)}, or a kernel of ka.kernels; got {shown(named)}")
+    if not isinstance(made, Stationary):
+        if lengthscale is not None:
+            raise ParameterError(f"lengthscale must be None for {shown(made)}; got {shown(lengthscale)}")
+        return made
+    if lengthscale is None and not isinstance(named, str):
+        return made
+    if lengthscale is None or (isinstance(lengthscale, str) and lengthscale == "scale"):
+        lengthscale = usual_lengthscale(x, weights)
+    return replace(made, lengthscale=lengthscale)  # type: ignore[type-var]
+
+
+def nystrom_map(kernel: Kernel, estimator: Any, method: str, x: Array) -> FeatureMap:
+    """Return the Nystrom map of landmarks among the rows, of as many as there are at most."""
+    number = min(positive_integer("num_features", estimator.num_features), x.shape[0])
+    return nystrom(kernel, x, number, method, rng=seed_of(estimator.random_state))
+
+
+def draw_map(estimator: Any, x: Array, weights: Array | None = None) -> FeatureMap:
+    """Return the map that an estimator's parameters ask for, drawn for rows x."""
+    kernel, name = make_kernel(estimator.kernel, estimator.lengthscale, x, weights), estimator.estimator
+    if isinstance(name, str) and name in LANDMARKS:
+        return nystrom_map(kernel, estimator, name, x)
+    projection = estimator.projection
+    if projection is None:
+        projection = "iid" if isinstance(kernel, BY_AXES) else "orthogonal"
+    return random_features(
+        kernel,
+        x.shape[1],
+        estimator.num_features,
+        name,
+        projection,
+        data=None if name == "auto" or sparse.issparse(x) else x[:: -(-x.shape[0] // SAMPLE), :],
+        rng=seed_of(estimator.random_state),
+    )
+
+
+def sparse_format(kernel: Any, estimator: Any) -> str | bool:
+    """Return the format of sparse rows that a map takes: "csr" for sketches of polynomials, False for all others."""
+    sketched = isinstance(kernel, Polynomial) or (isinstance(kernel, str) and kernel == "polynomial")
+    return "csr" if sketched and estimator not in ("exact", *LANDMARKS) else False
+
+
+class MapEstimator(BaseEstimator):
+    """An estimator on the features of a map.
+
+    Subclasses say their parameters as fields of a dataclass, which writes the explicit constructor that scikit-learn
+    reads; ``eq=False, repr=False`` keep scikit-learn's own methods.
+    """
+
+    feature_map_: FeatureMap
+
+    @property
+    def _sparse_format(self) -> str | bool:
+        return False
+
+    def _check_new(self, x: Any) -> Array:
+        """Check rows that are given to a fitted estimator."""
+        check_is_fitted(self)
+        return check_rows(self, x, reset=False)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = bool(self._sparse_format)
+        return tags
+
+
+@dataclass(eq=False, repr=False)
+class RandomMapEstimator(MapEstimator):
+    """An estimator that has the parameters of `draw_map`."""
+
+    kernel: Any = "gaussian"
+    _: KW_ONLY
+    lengthscale: Any = None
+    num_features: int = 256
+    estimator: str = "auto"
+    projection: Any = None
+    random_state: Any = None
+
+    @property
+    def _sparse_format(self) -> str | bool:
+        return sparse_format(self.kernel, self.estimator)
+
+
+class MapTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimator, ABC):
+    """An estimator that turns rows into coordinates: float32 of float32, else float64."""
+
+    @abstractmethod
+    def _coordinates(self, x: Array) -> Array:
+        """Return the coordinates (n, number) of rows that are checked."""
+
+    def transform(self, X: Any) -> Any:
+        """Return the features of rows, or their coordinates along components.
+
+        Parameters
+        ----------
+        X : (n, d) array_like
+            Rows.
+
+        Returns
+        -------
+        (n, M) array
+            The numbers: float32 of float32, else float64.
+        """
+        return self._coordinates(self._check_new(X))
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        return tags
