@@ -40,9 +40,14 @@ def encode(value: Any, arrays: dict[str, Float64], foreign: Callable[[Any], Any]
     return foreign(value)
 
 
+OLD_ROOMS = {"_maps": "ops"}
+"""Rooms under the names by which files and fingerprints know them."""
+
+
 def type_name(cls: type) -> str:
     """Return a name that tells a kernel, a projection and a map called the same apart: "kernels.Polynomial"."""
-    return ".".join((*cls.__module__.split(".")[1:2], cls.__name__))
+    room = cls.__module__.split(".")[1:2]
+    return ".".join((*(OLD_ROOMS.get(name, name) for name in room), cls.__name__))
 
 
 _turns = count()

@@ -7,7 +7,7 @@ from typing import Any
 import jax
 from jax import tree_util
 
-from kernattn._arrays.bridge import Jax
+from kernattn._arrays.bridge import Jax, Kept
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.learnt import numbers_of, plain
 from kernattn._maps.spec import MapSpec, ScaledFeatures
@@ -46,7 +46,10 @@ def handed(library: Jax, name: str, backend: str | None, arguments: tuple[Any, .
     leaves, constants = record.flat(given)
     learns = any(x is not None for each in given if isinstance(each, MapSpec) for x in numbers_of(each))
     rule = _rule(record, tuple(plain(x) if isinstance(x, MapSpec) else x for x in constants), learns)
-    made = differentiable(rule, *_levelled(record, leaves))
+    try:
+        made = differentiable(rule, *_levelled(record, leaves))
+    except Kept:  # arrays that are not traced, and that loops do not take
+        return NotImplemented
     return _returned(record, made, leaves)
 
 
