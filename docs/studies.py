@@ -64,7 +64,7 @@ def section(name: str, records: Sequence[dict[str, Any]]) -> str:
     lines = [f"## {preset.title}", "", f"**The field's claim.** {plain(preset.claim)}", ""]
     lines += [f"$$\n{preset.formula}\n$$", ""] if preset.formula else []
     lines += ["```text", f"kernattn study {name}", "```", "", "**What we measured.**", ""]
-    lines += [f"- {plain(verdict)}" for verdict in verdicts]
+    lines += [f"- {plain(str(verdict))}" for verdict in verdicts]
     draws = sorted({record["draws"] for record in records})
     redraws = f"{draws[0]}" if len(draws) == 1 else f"{draws[0]} to {draws[-1]}"
     lines += ["", f"{len(records)} cells of {redraws} redraws.", ""]

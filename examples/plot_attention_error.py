@@ -33,7 +33,7 @@ def run(quick: bool = False) -> None:
                 for m in counts
             ]
             axis.loglog(
-                counts, np.median(errors, axis=1), label=f"{estimator}, orthogonal", **ka.studies.look(estimator)
+                counts, np.median(errors, axis=1), label=f"{estimator}, orthogonal", **ka.studies.line_style(estimator)
             )
         uniform = np.mean((np.mean(v, axis=0) - exact) ** 2)
         axis.axhline(uniform, color="0.5", linewidth=2.4, label="uniform attention")

@@ -39,7 +39,7 @@ def run(quick: bool = False) -> None:
                 rng=0,
             )
             relative = phi.variance(x, y) / kernel.pairs(x, y) ** 2
-            look = ka.studies.look(estimator, projection) | {"markevery": 0.2}
+            look = ka.studies.line_style(estimator, projection) | {"markevery": 0.2}
             axis.semilogy(np.degrees(angle), np.maximum(relative, 1e-9), label=estimator, **look)
         axis.set(title=projection, xlabel="angle between x and y, degrees", ylim=(1e-6, 1))
     axes[0].set_ylabel("relative variance")

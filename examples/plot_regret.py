@@ -13,14 +13,14 @@ from __future__ import annotations
 
 from matplotlib import pyplot as plt
 
-import kernattn as ka
+from kernattn.studies._regret import measure_regrets, regret_table
 
 
 def run(quick: bool = False) -> None:
     if quick:
-        records = ka.studies.regrets(["clusters", "small norms"], [64], ["attention"], draws=4)
+        records = measure_regrets(["clusters", "small norms"], [64], ["attention"], draws=4)
     else:
-        records = ka.studies.regrets(num_features=[64], objectives=["attention"])
+        records = measure_regrets(num_features=[64], objectives=["attention"])
     figure, axis = plt.subplots(figsize=(7, 0.35 * len(records) + 1.6), layout="constrained")
     names = list(records[0]["errors"])
     for place, record in enumerate(records):
@@ -35,6 +35,6 @@ def run(quick: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    print(ka.studies.regret_table(ka.studies.regrets()))
+    print(regret_table(measure_regrets()))
     run()
     plt.show()

@@ -23,21 +23,12 @@ def tokens(tmp_path):
     return tmp_path / "mine.npz"
 
 
-def words(tokens, out, *more):
+def words(tokens, out, *more, **axes):
+    given = ["study", "attention", "--data", str(tokens), "--out", str(out), "--workers", "0", *more]
     return [
-        "study",
-        "attention",
-        "--data",
-        str(tokens),
-        "--out",
-        str(out),
-        "--estimators",
-        "positive",
-        "--m",
-        "4",
-        "--workers",
-        "0",
-        *more,
+        *given,
+        "--set",
+        *(f"{axis}={values}" for axis, values in ({"estimator": "positive", "m": 4} | axes).items()),
     ]
 
 
@@ -52,8 +43,8 @@ def one_line(capsys):
 
 def test_quick_study_of_real_tokens(tmp_path, capsys):
     pytest.importorskip("sklearn")
-    options = ["--quick", "--estimators", "positive", "--projections", "iid", "--m", "16", "--draws", "6"]
-    options += ["--scales", "2", "--workers", "0"]
+    options = ["--quick", "--draws", "6", "--workers", "0"]
+    options += ["--set", "estimator=positive", "projection=iid", "m=16", "scale=2"]
     assert main(["study", "attention", "--out", str(tmp_path / "out"), *options]) == 0
     printed = capsys.readouterr().out
     assert "2 records" in printed
@@ -86,17 +77,17 @@ def test_a_damaged_record_is_one_line_and_no_end(tokens, tmp_path, capsys, monke
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "axes", "message"),
     [
-        (["--m", "7"], "m must be even"),
-        (["--draws", "3"], "draws must be an integer, at least 6; got 3"),
-        (["--projections", "nonsense"], "got 'nonsense'"),
-        (["--data", "nowhere.npz"], "nowhere.npz does not exist"),
-        (["--scales", "0"], "scales must be finite and above 0; got 0.0"),
+        ([], {"m": 7}, "m must be even"),
+        (["--draws", "3"], {}, "draws must be an integer, at least 6; got 3"),
+        ([], {"projection": "nonsense"}, "got 'nonsense'"),
+        (["--data", "nowhere.npz"], {}, "nowhere.npz does not exist"),
+        ([], {"scale": 0}, "scale takes positive numbers, as 1.0; got 0.0"),
     ],
 )
-def test_user_errors_are_one_line(options, message, tokens, tmp_path, capsys):
-    assert main(words(tokens, tmp_path / "out", *options)) == 2
+def test_user_errors_are_one_line(options, axes, message, tokens, tmp_path, capsys):
+    assert main(words(tokens, tmp_path / "out", *options, **axes)) == 2
     assert message in one_line(capsys)
     assert not (tmp_path / "out").exists()
 
@@ -132,8 +123,8 @@ def mine(tmp_path, monkeypatch):
 @pytest.mark.usefixtures("mine")
 def test_maps_of_ones_own(tokens, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
-    options = ["--estimators", "maps_of_mine:cosines", "maps_of_mine:fixed", "--m", "4", "8", "--draws", "6"]
-    assert main(words(tokens, tmp_path / "out", *options)) == 0
+    axes = {"estimator": "maps_of_mine:cosines,maps_of_mine:fixed", "m": "4,8"}
+    assert main(words(tokens, tmp_path / "out", "--draws", "6", **axes)) == 0
     assert "3 records" in capsys.readouterr().out
     records = read_records(tmp_path / "out")
     assert [(r["estimator"], r["projection"], r["m"]) for r in records] == [
@@ -163,9 +154,18 @@ def test_maps_of_ones_own(tokens, tmp_path, capsys, monkeypatch):
     ],
 )
 def test_wrong_maps_are_found_before_any_work(name, message, tokens, tmp_path, capsys):
-    assert main(words(tokens, tmp_path / "out", "--estimators", name)) == 2
+    assert main(words(tokens, tmp_path / "out", estimator=name)) == 2
     assert message in one_line(capsys)
     assert not (tmp_path / "out").exists()
+
+
+def test_options_of_the_version_before(tokens, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+    given = ["study", "attention", "--data", str(tokens), "--out", str(tmp_path / "out"), "--draws", "6"]
+    assert main([*given, "--workers", "0", "--estimators", "positive", "--m", "4", "8"]) == 0
+    warned = capsys.readouterr().err.splitlines()
+    assert "kernattn: warning: --m is now --set m=4,8" in warned
+    assert [(r["estimator"], r["m"]) for r in read_records(tmp_path / "out")] == [("positive", m) for m in (4, 8)] * 2
 
 
 @pytest.mark.parametrize("name", ["q", "k", "v"])
@@ -191,7 +191,7 @@ def test_folder_that_cannot_be_made(tokens, tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    "argv", [[], ["study"], ["nonsense"], ["study", "attention", "--m", "x"], ["study", "attention", "--nonsense"]]
+    "argv", [[], ["study"], ["nonsense"], ["study", "attention", "--draws", "x"], ["study", "attention", "--nonsense"]]
 )
 def test_bad_usage_is_one_line(argv, capsys):
     with pytest.raises(SystemExit) as exit_:
@@ -213,7 +213,7 @@ def test_interruption_tells_what_is_kept(tokens, tmp_path, capsys, monkeypatch):
     assert main(words(tokens, tmp_path / "out")) == 0
     capsys.readouterr()
     monkeypatch.setattr(trial, interrupted)
-    assert main(words(tokens, tmp_path / "out", "--m", "4", "8")) == 130
+    assert main(words(tokens, tmp_path / "out", m="4,8")) == 130
     n = len(read_records(tmp_path / "out"))
     kept = f"{n} of {2 * n} cells are in {tmp_path / 'out'}, and the same call goes on from there"
     assert one_line(capsys) == f"kernattn: interrupted; {kept}\n"
@@ -243,12 +243,11 @@ def test_interrupted_features(tmp_path, capsys, monkeypatch):
     assert np.load(out).shape == (5000, 4)
 
 
-@pytest.mark.parametrize(("module", "package"), [("tqdm", "tqdm"), ("matplotlib", "matplotlib")])
-def test_missing_extra(module, package, tokens, tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, module, None)
+def test_missing_extra(tokens, tmp_path, capsys, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(words(tokens, tmp_path / "out")) == 2
     line = one_line(capsys)
-    assert f"{package} is not installed and is needed for the study's " in line
+    assert "matplotlib is not installed and is needed for the study's " in line
     assert line.endswith(": pip install 'kernattn[study]'\n")
 
 

@@ -47,48 +47,28 @@ def _add_each(study: Parser) -> None:
 
     studies = study.add_subparsers(metavar="study", required=True)
     for name, preset in PRESETS.items():
-        (_add_attention if name == "attention" else _add_preset)(studies, name, preset)
-
-
-def _add_attention(studies: Any, name: str, preset: Any) -> None:
-    attention = studies.add_parser(
-        name,
-        help=plain(preset.title),
-        description="Sweeps estimator x projection x m on real tokens and holds each against exact softmax attention "
-        "and against uniform attention. Run again to go on after an interruption.",
-    )
-    attention.set_defaults(run=_attention)
-    add = attention.add_argument
-    add(
-        "--data",
-        type=Path,
-        metavar="FILE.npz",
-        help="your own q (n, d), k (l, d), v (l, e); default: photographs and digits",
-    )
-    _add_common(attention, name)
-    attention.end = _names
-    add("--m", type=int, nargs="+", metavar="M", dest="num_features", help="numbers of features, even")
-    add(
-        "--estimators",
-        nargs="+",
-        metavar="NAME",
-        help="estimators, or your own as module:object (default: the five of the softmax kernel)",
-    )
-    add("--projections", nargs="+", metavar="NAME", help="projections (default: iid orthogonal)")
-    add("--scales", type=float, nargs="+", metavar="X", help="factors on queries and keys; logits grow with the square")
-    add("--draws", type=int, metavar="N", help="redraws of every map")
+        _add_preset(studies, name, preset)
 
 
 def _add_preset(studies: Any, name: str, preset: Any) -> None:
     parser = studies.add_parser(name, help=plain(preset.title), description=preset.claim)
     parser.set_defaults(run=_preset, study=name)
     parser.end = partial(_axes, preset)
-    _add_common(parser, name)
+    add, folder = parser.add_argument, Path(f"study-{name}")
+    add("--out", type=Path, default=folder, metavar="DIR", help="folder of the study (default: %(default)s)")
+    add("--seed", type=int, default=0, metavar="S", help="root of every random stream (default: 0)")
+    add("--quick", action="store_true", help="a small sweep, in seconds")
+    add("--precision", type=share, metavar="P", help="redraw up to 16 times as often, until known to P, as 2%%")
+    add("--draws", type=int, metavar="N", help="redraws of every cell (default: the study's own number)")
+    add(
+        "--workers",
+        type=int,
+        metavar="W",
+        help="processes of one thread each (default: one per core); 0 measures in this one",
+    )
     if preset.data:
-        parser.add_argument(
-            "--data", type=Path, metavar="FILE.npz", help="your own q (n, d), k (n, d), v (n, e), in their order"
-        )
-    parser.add_argument(
+        add("--data", type=Path, metavar="FILE.npz", help="your own q (n, d), k (l, d), v (l, e), in their order")
+    add(
         "--set",
         type=axis,
         nargs="+",
@@ -96,41 +76,29 @@ def _add_preset(studies: Any, name: str, preset: Any) -> None:
         metavar="AXIS=A,B",
         help="values of an axis, in place of the study's own; the folder keeps the cells that it has",
     )
+    if name == "attention":
+        for option, old in OLD_OPTIONS.items():
+            add(option, nargs="+", metavar="A", help=argparse.SUPPRESS, dest=f"old_{old}")
 
 
-def _names() -> str:
-    from kernattn.features import estimators
-    from kernattn.kernels import Softmax
-    from kernattn.projections import PROJECTIONS
-
-    return f"Estimators: {', '.join(estimators(Softmax()))}. Projections: {', '.join(PROJECTIONS)}."
+OLD_OPTIONS = {"--m": "m", "--estimators": "estimator", "--projections": "projection", "--scales": "scale"}
 
 
 def _axes(preset: Any) -> str:
     """Return the axes of a study and their usual values, as --set takes them, and what else some take."""
+    from kernattn.features import estimators
+    from kernattn.kernels import Softmax
     from kernattn.projections import PROJECTIONS
-    from kernattn.studies._worker import found
+    from kernattn.studies._worker import find_sweep
 
-    axes = found(preset.sweep, {}).axes
-    own = " ".join(f"{name}={','.join(map(str, values))}" for name, values in axes.items())
-    return f"Axes and their values: {own}." + (
-        f" Projections are {', '.join(PROJECTIONS)}." if "projection" in axes else ""
-    )
-
-
-def _add_common(study: argparse.ArgumentParser, name: str) -> None:
-    add = study.add_argument
-    folder = Path(f"study-{name}")
-    add("--out", type=Path, default=folder, metavar="DIR", help="folder of the study (default: %(default)s)")
-    add("--seed", type=int, metavar="S", help="root of every random stream (default: 0)")
-    add("--quick", action="store_true", help="a small sweep, in seconds")
-    add("--precision", type=share, metavar="P", help="redraw up to 16 times as often, until known to P, as 2%%")
-    add(
-        "--workers",
-        type=int,
-        metavar="W",
-        help="processes of one thread each (default: one per core); 0 measures in this one",
-    )
+    axes = find_sweep(preset.sweep, {}).axes
+    own = " ".join(f"{name}={','.join(map(str, values))}" for name, values in axes.items() if name != "tokens")
+    text = f"Axes and their values: {own}."
+    if "projection" in axes:
+        text += f" Projections are {', '.join(PROJECTIONS)}."
+    if "tokens" in axes:
+        text += f" Estimators are {', '.join(estimators(Softmax()))}, or your own as module:object."
+    return text
 
 
 class _List(argparse.Action):
@@ -149,44 +117,39 @@ class _List(argparse.Action):
         parser.exit()
 
 
-def _attention(options: argparse.Namespace) -> None:
-    from kernattn.studies import AttentionSettings, attention_study
-
-    given: dict[str, Any] = {} if options.data is None else {"sources": (), "scales": (1.0,)}
-    if any(":" in name for name in options.estimators or ()):
-        sys.path.insert(0, str(Path.cwd()))  # a module that lies here, as for python -m
-    for name in ("num_features", "estimators", "projections", "scales"):
-        if getattr(options, name) is not None:
-            given[name] = tuple(getattr(options, name))
-    for name in ("seed", "draws", "precision"):
-        if getattr(options, name) is not None:
-            given[name] = getattr(options, name)
-    with _warnings():
-        settings = (AttentionSettings.quick if options.quick else AttentionSettings)(**given)
-        records = attention_study(options.out, settings, options.data, workers=_workers(options), progress=None)
-    _tell("attention", records, options.out)
-
-
 def _preset(options: argparse.Namespace) -> None:
     from kernattn.errors import ParameterError
     from kernattn.studies import study
 
-    axes = dict(options.set)
-    if len(axes) < len(options.set):
-        raise ParameterError("--set takes each axis once, as d=4,8; got " + " ".join(name for name, _ in options.set))
+    given = [*options.set, *_old_axes(options)]
+    axes = dict(given)
+    if len(axes) < len(given):
+        raise ParameterError("--set takes each axis once, as d=4,8; got " + " ".join(name for name, _ in given))
+    if any(":" in str(name) for name in axes.get("estimator", ())):
+        sys.path.insert(0, str(Path.cwd()))  # a module that lies here, as for python -m
     with _warnings():
         records = study(
             options.study,
             options.out,
             quick=options.quick,
-            seed=options.seed or 0,
+            seed=options.seed,
             precision=options.precision,
+            draws=options.draws,
             axes=axes,
             data=getattr(options, "data", None),
             workers=_workers(options),
             progress=None,
         )
     _tell(options.study, records, options.out)
+
+
+def _old_axes(options: argparse.Namespace) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the axes that were set by options of kernattn 0.2, and say how they are set now."""
+    for option, name in OLD_OPTIONS.items():
+        if values := getattr(options, f"old_{name}", None):
+            text = f"{name}={','.join(values)}"
+            print(f"kernattn: warning: {option} is now --set {text}", file=sys.stderr)
+            yield axis(text)
 
 
 def _workers(options: argparse.Namespace) -> int:

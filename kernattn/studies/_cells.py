@@ -13,7 +13,7 @@ from kernattn._runtime.checks import shown
 from kernattn._runtime.compiling import teller
 from kernattn.errors import KernattnError, ParameterError
 from kernattn.metrics import mean_and_ci
-from kernattn.studies._records import ENDS, Record, sealed, with_ends
+from kernattn.studies._records import ENDS, Record, seal, with_ends
 from kernattn.studies._sweep import RESERVED, Cell, Stop, Sweep
 
 DIGITS = 8  # of the numbers in a record
@@ -31,10 +31,10 @@ def measure(sweep: Sweep, cell: Cell) -> Record:
     TrialFailed
         If a function of the sweep raises, or returns no numbers of the shape of `along`.
     """
-    started = _measuring()
+    started = _read_clock()
     try:
         with np.errstate(all="ignore"):
-            fields, draws, stopped = _redrawn(sweep, cell)
+            fields, draws, stopped = _redraw(sweep, cell)
     except TrialFailed:
         raise
     except Exception as error:
@@ -49,22 +49,22 @@ def measure(sweep: Sweep, cell: Cell) -> Record:
         "stopped": stopped,
         "seed": sweep.streams(cell),
     }
-    return sealed(record) | {"seconds": round(_measuring() - started, 6)}
+    return seal(record) | {"seconds": round(_read_clock() - started, 6)}
 
 
-def _measuring() -> float:
+def _read_clock() -> float:
     """Return seconds of a clock that stands still while loops are compiled."""
     return perf_counter() - teller.seconds
 
 
-def _redrawn(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
+def _redraw(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
     """Return facts and numbers of a cell, how many redraws they are from, and why there are no more."""
     facts = dict(sweep.facts(cell)) if sweep.facts is not None else {}
     rows: list[Mapping[str, Any]] = []
     wanted = sweep.stop.draws
     while True:
         rows += [sweep.trial(cell, sweep.generator(cell, draw)) for draw in range(len(rows), wanted)]
-        draws = _stacked(sweep, cell, rows)
+        draws = _stack(sweep, cell, rows)
         found = dict((sweep.reduce or _means)(cell, draws, facts))
         _check_stop(sweep, cell, found)
         if stopped := _reason(sweep.stop, len(rows), facts | found, next(iter(draws))):
@@ -75,7 +75,7 @@ def _redrawn(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
         wanted = min(2 * wanted, sweep.stop.limit)
 
 
-def _stacked(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _stack(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return what the trials gave, field by field, redraws on the first axis."""
     first: Any = rows[0]
     if not isinstance(first, Mapping) or not first:
@@ -94,7 +94,7 @@ def _stacked(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dic
 
 
 def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean of every field over the redraws, with Student's 95% interval where the cell is settled."""
+    """Return mean of every field over the redraws, with Student's 95% interval where the cell is settled."""
     del cell
     found: dict[str, Any] = {}
     if ends := sorted({f"{name}_{end}" for name in draws for end in ("low", "high")} & set(draws)):
@@ -153,10 +153,10 @@ def _plain(sweep: Sweep, cell: Cell, name: str, value: Any, shape: tuple[int, ..
             f"{sweep.name}, cell {cell}: {name} must be a number, or numbers of shape {shape}, that of along; "
             f"got {shown(value)} of shape {array.shape}"
         )
-    return _rounded(array.astype(np.float64)) if array.dtype.kind == "f" else array.tolist()
+    return _round(array.astype(np.float64)) if array.dtype.kind == "f" else array.tolist()
 
 
-def _rounded(array: Float64) -> Any:
+def _round(array: Float64) -> Any:
     if array.ndim:
-        return [_rounded(part) for part in array]
+        return [_round(part) for part in array]
     return float(f"{array:.{DIGITS}g}") if np.isfinite(array) else None

@@ -61,7 +61,7 @@ def digits() -> tuple[Float64, Float64]:
     return found.data / 16, np.eye(10)[found.target]
 
 
-def real_rows(name: str, count: int, rng: RNG) -> Float64:
+def real_rows(name: str, count: int, rng: RNG = None) -> Float64:
     r"""Return rows of real data in random order, (count, 64): digits, or grey patches of 8 x 8 of two photographs.
 
     A patch :math:`p` becomes :math:`(p - mean) / (variance + 10)^{1/2}`, which takes brightness and contrast out
@@ -74,7 +74,7 @@ def real_rows(name: str, count: int, rng: RNG) -> Float64:
     count : int
         Rows, at least 2 for "pixels"; of digits there are 1797.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Which rows, and their order.
+        Which rows, and their order; None takes fresh randomness.
 
     Returns
     -------

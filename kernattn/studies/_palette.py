@@ -12,11 +12,7 @@ from kernattn.studies._records import Record, names
 
 Look = dict[str, Any]
 GREY = "#4d4d4d"
-UNIFORM: Look = {
-    "color": "#707070",
-    "linewidth": 2.4,
-    "zorder": 1.5,
-}  # a darker grey is WINE to deuteranopes
+UNIFORM: Look = {"color": "#707070", "linewidth": 2.4, "zorder": 1.5}  # a darker grey is WINE to deuteranopes
 BLUE, SKY, VERMILION, ORANGE, GREEN, PINK = "#0072B2", "#56B4E9", "#D55E00", "#E69F00", "#009E73", "#CC79A7"
 WINE, OLIVE = "#882255", "#999933"
 COLOURS = {  # of Okabe and Ito (2008), two more of Tol (2021); the marker tells estimators apart in grey
@@ -73,7 +69,7 @@ MECHANISMS: dict[str, tuple[str, str, Any]] = {  # of attention; features as els
 OTHER = (WINE, "*", (0, (8, 3)))
 
 
-def look(estimator: str, projection: str = "orthogonal") -> Look:
+def line_style(estimator: str, projection: str = "orthogonal") -> Look:
     """Return colour and marker of an estimator, and the line of a projection, as Matplotlib's plot takes them.
 
     Studies, gallery and benchmarks draw a map alike. Colours are those of Okabe and Ito (2008) and two of Tol (2021),
@@ -98,8 +94,8 @@ def look(estimator: str, projection: str = "orthogonal") -> Look:
 
     Examples
     --------
-    >>> from kernattn.studies import look
-    >>> look("positive")["marker"], look("positive", "iid")["linestyle"]
+    >>> from kernattn.studies import line_style
+    >>> line_style("positive")["marker"], line_style("positive", "iid")["linestyle"]
     ('s', (0, (3, 1.5)))
     """
     for name, value, known in (("estimator", estimator, ESTIMATORS), ("projection", projection, PROJECTIONS)):

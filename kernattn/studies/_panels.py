@@ -7,18 +7,75 @@ from typing import Any
 
 import numpy as np
 
+from kernattn._arrays.namespaces import Float64
 from kernattn.studies._palette import GREY, UNIFORM, Look, look_of
-from kernattn.studies._records import Record, names, spoken
+from kernattn.studies._records import ENDS, Record, names, spell
 
 
-def banded(ax: Any, at: Sequence[float], interval: Sequence[Any], look: Look, label: str | None = None) -> None:
+def read_field(records: Sequence[Record], field: str, place: int | None = None) -> Float64:
+    """Read a field of each record, or a place of its vector, as floats: NaN where there is none."""
+    values = (record[field] if place is None or record[field] is None else record[field][place] for record in records)
+    return np.asarray([np.nan if each is None else each for each in values], np.float64)
+
+
+def read_interval(records: Sequence[Record], field: str, place: int | None = None) -> list[Float64]:
+    """Read a field of each record and the two ends of its interval."""
+    return [read_field(records, f"{field}{end}", place) for end in ENDS]
+
+
+def sort_by(records: Sequence[Record], axis: str) -> list[Record]:
+    """Sort records by a field that holds numbers."""
+    return sorted(records, key=lambda record: float(record[axis]))
+
+
+def draw_interval(ax: Any, at: Sequence[float], interval: Sequence[Any], look: Look, label: str | None = None) -> None:
     """Draw values as a line, and between the ends of their intervals a band."""
     value, low, high = interval
     ax.plot(at, value, label=label, **look)
     ax.fill_between(at, low, high, color=look["color"], alpha=0.12, linewidth=0)
 
 
-def numbered(axis: Any, ticks: Sequence[float] | None = None) -> None:
+def clip(interval: Sequence[Any], most: float) -> tuple[Any, Any, Any]:
+    """Leave out what is above `most`, lest it dwarfs a panel shared by others; a band ends there."""
+    value, low, high = (np.where(np.asarray(each) <= most, each, np.nan) for each in interval)
+    return value, low, np.where(np.isnan(high), most, high)
+
+
+def draw_band(
+    ax: Any,
+    records: Sequence[Record],
+    axis: str,
+    field: str,
+    look: Look,
+    label: str | None = None,
+    most: float = np.inf,
+    place: int | None = None,
+) -> None:
+    """Draw a field along an axis, with a band between the ends of its intervals; what is above `most` is left out."""
+    ordered = sort_by(records, axis)
+    interval = [np.where(each <= most, each, np.nan) for each in read_interval(ordered, field, place)]
+    draw_interval(ax, [record[axis] for record in ordered], interval, look, label)
+
+
+def draw_bars(ax: Any, at: Any, interval: Any, look: Look, label: str | None = None, width: float = 1.0) -> None:
+    """Draw values as points with bars to the ends of their intervals."""
+    value, low, high = interval
+    bars = [value - low, high - value]
+    ax.errorbar(at, value, yerr=bars, elinewidth=width, label=label, **look | {"linestyle": "none"})
+
+
+def set_logarithmic(
+    ax: Any, xlabel: str, ylabel: str, xticks: Sequence[float] | None = None, yticks: Sequence[float] | None = None
+) -> None:
+    """Make both axes logarithmic, with plain numbers at these ticks."""
+    ax.set(xscale="log", yscale="log", xlabel=xlabel, ylabel=ylabel)
+    if xticks is not None:
+        write_numbers(ax.xaxis, xticks)
+    if yticks is not None:
+        write_numbers(ax.yaxis, yticks)
+
+
+def write_numbers(axis: Any, ticks: Sequence[float] | None = None) -> None:
     """Write plain numbers along an axis, at these ticks alone if they are given: logarithmic ones show powers."""
     axis.set_major_formatter(lambda value, _: f"{value:g}")
     if ticks is not None:
@@ -26,32 +83,27 @@ def numbered(axis: Any, ticks: Sequence[float] | None = None) -> None:
         axis.minorticks_off()
 
 
-def dodged(records: Sequence[Record], record: Record) -> float:
+def dodge(records: Sequence[Record], record: Record) -> float:
     """Return m, moved a little by the series, so that intervals of one m stand side by side on a log axis."""
     series = names([{"s": (r["estimator"], r["projection"])} for r in records], "s")
     place = series.index((record["estimator"], record["projection"])) - (len(series) - 1) / 2
     return float(record["m"] * 2 ** (0.6 * place / max(len(series), 1)))
 
 
-def uniform(axis: Any, level: float | None) -> None:
+def draw_uniform(ax: Any, level: float | None = 1.0) -> None:
     """Draw the level of uniform attention across a panel; where it is exact, a logarithmic axis says so in words."""
-    if level == 0 and axis.get_yscale() == "log":
-        axis.annotate("uniform attention is exact", (0.03, 0.05), xycoords="axes fraction", color=GREY)
+    if level == 0 and ax.get_yscale() == "log":
+        ax.annotate("uniform attention is exact", (0.03, 0.05), xycoords="axes fraction", color=GREY)
     elif level is not None:
-        axis.axhline(level, **UNIFORM)
+        ax.axhline(level, **UNIFORM)
+    ax.plot([], [], label="uniform attention", **UNIFORM)
 
 
-def clipped(values: Sequence[float], most: float) -> Any:
-    """Return an array of values, NaN above `most`: what a panel shared by others leaves out, lest it dwarfs them."""
-    array = np.asarray(values, np.float64)
-    return np.where(array <= most, array, np.nan)
-
-
-def key(records: Sequence[Record], axis: Any) -> None:
+def draw_key(records: Sequence[Record], axis: Any) -> None:
     """Label a panel: a marker for each estimator, a line for each projection."""
     for estimator in names(records, "estimator"):
         look = look_of(records, estimator, "orthogonal") | {"linestyle": "none", "markersize": 6.0}
-        axis.plot([], [], label=spoken(estimator), **look)
+        axis.plot([], [], label=spell(estimator), **look)
     for projection in names(records, "projection"):
         line = look_of(records, records[0]["estimator"], projection)["linestyle"]
-        axis.plot([], [], label=spoken(projection), color=GREY, linestyle=line, linewidth=1.4)
+        axis.plot([], [], label=spell(projection), color=GREY, linestyle=line, linewidth=1.4)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import isfinite
 from os import PathLike
 from pathlib import Path
@@ -44,7 +44,7 @@ def select(records: Iterable[Record], **wanted: Any) -> list[Record]:
     return [record for record in records if all(record[key] == value for key, value in wanted.items())]
 
 
-def spoken(name: str) -> str:
+def spell(name: str) -> str:
     """Return a name as a sentence has it."""
     return name.replace("_", " ")
 
@@ -54,14 +54,19 @@ def with_ends(name: str, interval: Iterable[Any]) -> dict[str, Any]:
     return {f"{name}{end}": part for end, part in zip(ENDS, interval, strict=True)}
 
 
-def untimed(record: Record) -> Record:
+def with_intervals(of: Callable[[Any], Iterable[Any]], **draws: Any) -> dict[str, Any]:
+    """Return the fields of values and the ends of their intervals, by a function of their redraws (R, ...)."""
+    return {name: part for field, each in draws.items() for name, part in with_ends(field, of(each)).items()}
+
+
+def drop_times(record: Record) -> Record:
     """Return a record without what a clock said: all else, any run repeats."""
     return {name: value for name, value in record.items() if not name.endswith("seconds")}
 
 
-def sealed(record: Record) -> Record:
+def seal(record: Record) -> Record:
     """Return a record with its checksum, a hash of all but its times."""
-    return record | {"checksum": digest(untimed(record))}
+    return record | {"checksum": digest(drop_times(record))}
 
 
 def read_records(folder: str | PathLike[str]) -> list[Record]:
@@ -115,7 +120,7 @@ def _parse(paths: Iterable[Path]) -> _Lines:
             if number == len(lines) and reason is not None:
                 break  # what follows the last newline: nothing, or a line that was cut
             if reason is None and record["cell"] in found.records:
-                if untimed(record) == untimed(found.records[record["cell"]]):
+                if drop_times(record) == drop_times(found.records[record["cell"]]):
                     continue  # a kill while it was moved from one file to the other
                 reason = f"repeats the cell {record['cell']}"
             if reason is None:
@@ -134,7 +139,7 @@ def _checked(line: bytes) -> tuple[Record, str | None]:
         rest = {name: value for name, value in record.items() if name != "checksum"}
         seconds = record.get("seconds")
         timed = isinstance(seconds, float | int) and isfinite(seconds)
-        if sealed(rest)["checksum"] != record.get("checksum") or not timed:
+        if seal(rest)["checksum"] != record.get("checksum") or not timed:
             return {}, "was changed after it was written"
     except (ValueError, RecursionError):
         return {}, "is not a record"

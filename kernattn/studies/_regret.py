@@ -9,10 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
-from kernattn._runtime.checks import one_of, positive_integer, shown
 from kernattn._runtime.extras import require
 from kernattn.attention import linear_attention, softmax_attention
-from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS, FeatureMap, random_features, recommend
 from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.metrics import attention_mse
@@ -22,7 +20,6 @@ from kernattn.studies._seeds import stream
 SIX = ("positive", "hyperbolic", "optimal_positive", "favor_sharp", "trigonometric", "phase")
 ROWS = 1024  # of a data set at most; one half is chosen by, the other one judged on
 DIM, VALUES = 16, 8
-OBJECTIVES = ("attention", "kernel")
 Three = tuple[Float64, Float64, Float64]
 
 
@@ -35,7 +32,7 @@ class Part(NamedTuple):
 
 
 def _real(name: str) -> Callable[[np.random.Generator], Three]:
-    """Rows of a data set in scikit-learn, each column standardised, attend to themselves; values: the target."""
+    """Return rows of a data set in scikit-learn, each column standardised, attend to themselves; values: the target."""
 
     def load(rng: np.random.Generator) -> Three:
         datasets: Any = require("sklearn.datasets", "scikit-learn", "real data")
@@ -50,7 +47,7 @@ def _real(name: str) -> Callable[[np.random.Generator], Three]:
 
 
 def _tokens(name: str) -> Callable[[np.random.Generator], Three]:
-    """Patches of a photograph, as the attention study has them."""
+    """Return patches of a photograph, as the attention study has them."""
 
     def load(rng: np.random.Generator) -> Three:
         tokens = shipped_tokens(name, ROWS, ROWS, int(rng.integers(2**31)))
@@ -73,14 +70,14 @@ def _of_norms(size: float) -> Callable[[np.random.Generator], Three]:
 
 
 def _clusters(rng: np.random.Generator) -> Three:
-    """Eight clusters of rows that attend to themselves; values: which one."""
+    """Return eight clusters of rows that attend to themselves; values: which one."""
     which = rng.integers(8, size=ROWS)
     x = 1.5 * rng.standard_normal((8, DIM))[which] + 0.2 * rng.standard_normal((ROWS, DIM))
     return x, x, np.eye(8)[which]
 
 
 def _anisotropic(rng: np.random.Generator) -> Three:
-    """Queries and keys whose variances lie along different axes; keys share a mean, and queries do."""
+    """Return queries and keys whose variances lie along different axes; keys share a mean, and queries do."""
     q, k, v = _normal(rng, 32)
     sizes = np.geomspace(2.0, 0.1, 32)
     return q * sizes + sizes, k * sizes[::-1] + 0.5 * rng.standard_normal(32), v
@@ -92,7 +89,7 @@ def _heavy(rng: np.random.Generator) -> Three:
 
 
 def _opposed(rng: np.random.Generator) -> Three:
-    """Queries about a mean, keys about its opposite."""
+    """Return queries about a mean, keys about its opposite."""
     q, k, v = _normal(rng, 32)
     mean = 1.2 * np.eye(32)[0]
     return (0.3 * q + mean) * 32**0.25, (0.3 * k - mean) * 32**0.25, v
@@ -110,67 +107,30 @@ DATA: dict[str, Callable[[np.random.Generator], Three]] = {
 }
 
 
-def regrets(
+def measure_regrets(
     names: Sequence[str] = tuple(DATA),
     num_features: Sequence[int] = (64, 256),
-    objectives: Sequence[str] = OBJECTIVES,
+    objectives: Sequence[str] = ("attention", "kernel"),
     draws: int = 32,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
     r"""Measure the regret of "auto", :math:`e(auto) / \min_f e(f)`, squared errors of six estimators on held-out rows.
 
     Half of a data set's rows are given to ``random_features(..., estimator="auto", data=(q, k))``; all estimators, with
-    orthogonal frequencies and shaped by the same rows, are judged on the other half.
-
-    Values are the data's own and are not given to "auto".
+    orthogonal frequencies and shaped by the same rows, are judged on the other half. Values are the data's own and are
+    not given to "auto".
 
     - "attention": the mean squared error of outputs of the softmax kernel's linear attention, over that of uniform
-      attention; the geometric mean over draws.
+      attention; the geometric mean over draws, which are common to all maps.
     - "kernel": the squared error of the Gaussian kernel whose lengthscale is half the median distance of a query and a
       key, over the kernel's own square; the mean over draws.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Names of data sets, real ones and made ones.
-    num_features : sequence of int
-        Numbers of features, even.
-    objectives : sequence of str
-        Out of "attention" and "kernel".
-    draws : int
-        Redraws of each map, common to all.
-    seed : int
-        Of rows and redraws.
-
-    Returns
-    -------
-    list of dict
-        One for each data set, number of features and objective: dataset, m, objective, auto and best (names), regret,
-        errors (by name), and of attention hopeless, as `kernattn.features.recommend` says.
-
-    Raises
-    ------
-    ParameterError
-        If a name, an objective or a number is none.
-    MissingExtra
-        If scikit-learn or Pillow is missing for a data set that needs it.
-
-    Examples
-    --------
-    >>> from kernattn.studies import regrets
-    >>> (record,) = regrets(["small norms"], [64], ["attention"], draws=4)
-    >>> record["auto"], record["regret"]
-    ('trigonometric', 1.0)
+    Return a record for each data set, number of features and objective: dataset, m, objective, auto and best (names),
+    regret, errors (by name), and of attention hopeless, as `kernattn.features.recommend` says.
     """
-    for name, given in ("names", names), ("num_features", num_features), ("objectives", objectives):
-        many: object = given
-        if not isinstance(many, list | tuple):
-            raise ParameterError(f"{name} must be a list or tuple; got {shown(given)}")
-    draws = positive_integer("draws", draws)
-    wanted = [one_of("objectives", each, OBJECTIVES) for each in objectives]
-    numbers = [positive_integer("num_features", number) for number in num_features]
-    chosen = [one_of("names", name, DATA) for name in names]
-    return [_regret(name, m, objective, draws, seed) for name in chosen for objective in wanted for m in numbers]
+    return [
+        _regret(name, m, objective, draws, seed) for name in names for objective in objectives for m in num_features
+    ]
 
 
 def _regret(name: str, m: int, objective: str, draws: int, seed: int) -> dict[str, Any]:
@@ -227,18 +187,7 @@ def geometric_mean(numbers: Sequence[float]) -> float:
 
 
 def regret_table(records: Sequence[dict[str, Any]]) -> str:
-    """Return records of `regrets` as Markdown: a line each, and for each objective the mean and the worst.
-
-    Parameters
-    ----------
-    records : sequence of dict
-        As `regrets` returns them.
-
-    Returns
-    -------
-    str
-        The table, and a sentence for each objective.
-    """
+    """Write records of regret as a table of Markdown, and for each objective the geometric mean and the worst."""
     lines = [
         "| objective | data | M | auto | best | regret | auto's error | hopeless |",
         "|---|---|---:|---|---|---:|---:|---|",

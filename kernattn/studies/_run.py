@@ -18,7 +18,7 @@ from kernattn.errors import ParameterError
 from kernattn.studies._cells import measure
 from kernattn.studies._records import Record, Records
 from kernattn.studies._sweep import Cell, Sweep, integer
-from kernattn.studies._worker import Worker, found, name_of
+from kernattn.studies._worker import Worker, find_name, find_sweep
 
 
 def run(
@@ -81,13 +81,13 @@ def run(
     if settings and not isinstance(sweep, str):
         raise ParameterError(f"settings are for a sweep that is named as a function; got {shown(settings)}")
     home, settings = (sweep, dict(settings or {})) if isinstance(sweep, str) else (None, {})
-    sweep = found(sweep, settings) if isinstance(sweep, str) else sweep
+    sweep = find_sweep(sweep, settings) if isinstance(sweep, str) else sweep
     if not isinstance(sweep, Sweep):
         raise ParameterError(f"sweep must be a Sweep or its name, 'module:object'; got {shown(sweep)}")
     cells = sweep.cells()
     config = _config(sweep, home, settings, len(cells))
     if integer("workers", workers, 0) and home is None:
-        home = name_of(sweep)
+        home = find_name(sweep)
     has_bar("a study", progress)  # else what it lacks shows after the compilation
     if not cells:
         raise ParameterError(f"the sweep {sweep.name} keeps no cell of its axes")

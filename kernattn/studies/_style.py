@@ -81,7 +81,7 @@ def style(size: str = "screen") -> dict[Any, Any]:
     }
 
 
-def canvas(title: str, subtitle: str, width: float, height: float) -> Any:
+def make_canvas(title: str, subtitle: str, width: float, height: float) -> Any:
     """Return an empty figure, its panels laid out in width x height inches below a message that breaks where it must.
 
     Either text may be empty. Room for a legend is made by `legend`.
@@ -97,13 +97,13 @@ def canvas(title: str, subtitle: str, width: float, height: float) -> Any:
         (subtitle, {"fontsize": 9, "color": "#555555"}, 0.18),
     )
     for text, look, line in texts:
-        for each in _lines(figure, text, look, width - 0.3):
-            top = _raised(figure, line)
+        for each in _break_lines(figure, text, look, width - 0.3):
+            top = _make_room(figure, line)
             figure.text(0.1 / width, 1 - (top + line / 2) / figure.get_figheight(), each, va="center", **look)
     return figure
 
 
-def legend(figure: Any, labelled: Mapping[str, Any]) -> None:
+def put_legend(figure: Any, labelled: Mapping[str, Any]) -> None:
     """Put one legend, of handles by label, between message and panels, in as many columns as fit."""
     if not labelled:
         return
@@ -125,11 +125,11 @@ def legend(figure: Any, labelled: Mapping[str, Any]) -> None:
         if extent.width / figure.dpi <= 0.92 * width or columns == 1:
             break
         box.remove()
-    top = _raised(figure, extent.height / figure.dpi + 0.06)
+    top = _make_room(figure, extent.height / figure.dpi + 0.06)
     box.set_bbox_to_anchor((0.02 / width, 1 - top / figure.get_figheight()))
 
 
-def _raised(figure: Any, inches: float) -> float:
+def _make_room(figure: Any, inches: float) -> float:
     """Make room between the texts of a figure and its panels, and return where it begins, in inches from the top."""
     engine = figure.get_layout_engine()
     height = figure.get_figheight()
@@ -141,7 +141,7 @@ def _raised(figure: Any, inches: float) -> float:
     return float(height - panels)
 
 
-def _lines(figure: Any, text: str, look: Look, width: float) -> list[str]:
+def _break_lines(figure: Any, text: str, look: Look, width: float) -> list[str]:
     """Break a text into lines of that many inches."""
     lines: list[str] = []
     renderer = figure.canvas.get_renderer()
@@ -169,13 +169,13 @@ def save(
 
     `about` is what the files say of themselves.
     """
-    files = {f"{name}.{form}": content for form, content in rendered(name, draw, size, formats, about).items()}
+    files = {f"{name}.{form}": content for form, content in render(name, draw, size, formats, about).items()}
     for file, content in files.items():
         replace_bytes(folder / file, content)
     return list(files)
 
 
-def rendered(name: str, draw: Callable[[], Any], size: str, formats: Sequence[str], about: str) -> dict[str, bytes]:
+def render(name: str, draw: Callable[[], Any], size: str, formats: Sequence[str], about: str) -> dict[str, bytes]:
     """Return a figure in every format."""
     import matplotlib as mpl
 

@@ -31,7 +31,7 @@ from kernattn.studies._sweep import Cell, Sweep
 THREADS = (VARIABLE, "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "VECLIB_MAXIMUM_THREADS")
 
 
-def named(name: str) -> Any:
+def load_named(name: str) -> Any:
     """Return the object called ``module:object``."""
     module, _, path = name.partition(":")
     if not module or not path:
@@ -45,16 +45,16 @@ def named(name: str) -> Any:
     return value
 
 
-def found(name: str, settings: Mapping[str, Any]) -> Sweep:
+def find_sweep(name: str, settings: Mapping[str, Any]) -> Sweep:
     """Return the sweep called ``module:object``, an object or a function of these settings that returns one."""
-    value = named(name)
+    value = load_named(name)
     sweep = value if isinstance(value, Sweep) and not settings else value(**settings) if callable(value) else value
     if not isinstance(sweep, Sweep):
         raise ParameterError(f"{name} must be a Sweep, or a function of the settings that returns one; got {sweep!r}")
     return sweep
 
 
-def name_of(sweep: Sweep) -> str:
+def find_name(sweep: Sweep) -> str:
     """Return the name under which another process finds this sweep: that of a variable of a module."""
     module = getattr(sweep.trial, "__module__", "__main__")
     for name, value in vars(sys.modules[module]).items() if module != "__main__" else ():
@@ -133,7 +133,7 @@ def serve() -> NoReturn:
         answer: dict[str, Any]
         try:
             if sweep is None:
-                sweep = found(asked["name"], asked["settings"])
+                sweep = find_sweep(asked["name"], asked["settings"])
                 if sweep.prepare is not None:
                     sweep.prepare()
             answer = {"record": measure(sweep, sweep.cell(values))}

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+import runpy
 import unicodedata
 from functools import cache
 
+from kernattn.studies._report.citations import read_works
 from quality.tree import ROOT
 
 REFERENCES = ROOT / "docs" / "references.md"
-OTHERS = {REFERENCES, ROOT / "kernattn" / "studies" / "_report" / "citations.py"}  # the second is BibTeX
 FILES = sorted(
     file
     for pattern in ("*.md", "docs/**/*.md", "kernattn/**/*.py", "examples/**/*.py")
     for file in ROOT.glob(pattern)
-    if "_build" not in file.parts and file not in OTHERS
+    if "_build" not in file.parts and file != REFERENCES
 )
 CITATION = re.compile(r"([A-Z][\w'’-]*\w)(?: et al\.)?(?:'s)?,? \(?((?:18|19|20)\d\d)[),;:.]")
 ENTRY = re.compile(r"^- ([^(]+) \((\d{4})\)\. \S.*\.$")
@@ -47,6 +48,12 @@ def missing(text: str) -> list[str]:
 def test_what_is_cited_is_among_the_references() -> None:
     found = {str(file.relative_to(ROOT)): missing(file.read_text(encoding="utf-8")) for file in FILES}
     assert {file: works for file, works in found.items() if works} == {}
+
+
+def test_the_page_is_that_of_the_list_that_reports_cite_from() -> None:
+    written = runpy.run_path(str(ROOT / "docs" / "references.py"))["page"]()
+    assert REFERENCES.read_text(encoding="utf-8") == written, "run python docs/references.py"
+    assert len(entries()) - 1 == len(read_works())  # all but the one that has no venue
 
 
 def test_what_is_not_there_is_missed() -> None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from kernattn.studies import AttentionSettings, study
+from kernattn.studies import study
 
 
 @pytest.fixture(scope="session")
@@ -14,12 +14,6 @@ def tokens_file(tmp_path_factory):
     q, k = 0.4 * rng.standard_normal((9, 5)), 0.4 * rng.standard_normal((24, 5))
     np.savez(path, q=q, k=k.astype(np.float32), v=rng.standard_normal((24, 3)))
     return path
-
-
-@pytest.fixture
-def small():
-    """Settings: 5 estimators x 2 projections x 2 numbers of features."""
-    return AttentionSettings(sources=(), scales=(1.0,), num_features=(4, 16), draws=16)
 
 
 @pytest.fixture

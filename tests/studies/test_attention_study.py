@@ -10,31 +10,30 @@ from kernattn.features import random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_delta_method, attention_mse
 from kernattn.metrics._settled import settled
-from kernattn.studies import PRESETS, AttentionSettings, attention_study, read_records
+from kernattn.studies import PRESETS, read_records, study
 from kernattn.studies._presets.attention.delta import Independent, delta_fields
 from kernattn.studies._presets.attention.problem import Problem
 from kernattn.studies._presets.attention.report import _winner
 from kernattn.studies._presets.attention.tokens import Tokens
 
-VERDICTS = PRESETS["attention"].verdicts
+VERDICTS = PRESETS["attention"].sentences
 FILES = {"records.jsonl", "config.json", "summary.md"} | {
     f"{name}.{form}" for name in ("attention_mse", "kernel_mse", "bias", "variance") for form in ("pdf", "png", "svg")
 }
 
 
 @pytest.fixture(scope="session")
-def study(tmp_path_factory, tokens_file):
+def small(tmp_path_factory, tokens_file):
     """Folder, records, and the arrays of one small study."""
     pytest.importorskip("matplotlib")
     folder = tmp_path_factory.mktemp("study")
-    settings = AttentionSettings(sources=(), scales=(1.0,), num_features=(4, 16), draws=64)
-    records = attention_study(folder, settings, tokens_file)
+    records = study("attention", folder, draws=64, axes={"m": [4, 16]}, data=tokens_file)
     with np.load(tokens_file) as file:
         return folder, records, {name: file[name].astype(np.float64) for name in "qkv"}
 
 
-def test_files(study):
-    folder, records, _ = study
+def test_files(small):
+    folder, records, _ = small
     assert {path.name for path in folder.iterdir()} == FILES
     assert all(path.stat().st_size > 100 for path in folder.iterdir())
     assert read_records(folder) == records
@@ -43,16 +42,16 @@ def test_files(study):
         assert "uniform attention" in (folder / f"{name}.svg").read_text()
 
 
-def test_uniform_baseline(study):
-    _, records, arrays = study
+def test_uniform_baseline(small):
+    _, records, arrays = small
     exact, _ = oracles.softmax_attention(arrays["q"], arrays["k"], arrays["v"])
     expected = np.mean((arrays["v"].mean(axis=0) - exact) ** 2)
     assert [record["uniform_attention_mse"] for record in records] == pytest.approx([expected] * 20, rel=1e-7)
 
 
-def test_record_can_be_drawn_again(study):
+def test_record_can_be_drawn_again(small):
     """From the seeds it names: draw r is SeedSequence(entropy, spawn_key + r)."""
-    _, records, arrays = study
+    _, records, arrays = small
     exact, _ = oracles.softmax_attention(arrays["q"], arrays["k"], arrays["v"])
     kernel = oracles.softmax_kernel(arrays["q"], arrays["k"])
     for record in (r for r in records if r["m"] == 16):
@@ -78,9 +77,9 @@ def test_record_can_be_drawn_again(study):
 
 
 @pytest.mark.statistical
-def test_formulas_hold(study):
+def test_formulas_hold(small):
     """Predicted variance, bias and kernel error against the redraws, on tokens whose tails 64 redraws see."""
-    _, records, _ = study
+    _, records, _ = small
     quantile = stats.t.ppf(0.975, 63)
     for record in records:
         for name, expected in (
@@ -99,8 +98,8 @@ def test_formulas_hold(study):
 
 
 @pytest.mark.statistical
-def test_delta_method_explains_the_error(study):
-    _, records, _ = study
+def test_delta_method_explains_the_error(small):
+    _, records, _ = small
     for record in records:
         closed = record["projection"] == "iid" and record["estimator"] != "phase"
         assert record["delta_moments"] == ("closed form" if closed else "redraws")
@@ -142,8 +141,8 @@ def test_delta_method_trusts_no_unseen_tail():
     assert found == {"delta_moments": "redraws", "delta_queries": 16, "delta_rows": 0.0}
 
 
-def test_summary_says_what_the_records_say(study):
-    folder, records, _ = study
+def test_summary_says_what_the_records_say(small):
+    folder, records, _ = small
     text = (folder / "summary.md").read_text()
     for verdict in VERDICTS(records):
         assert f"- {verdict}\n" in text
@@ -191,8 +190,7 @@ def test_wild_norms_leave_no_numbers_but_no_failure(tmp_path):
     pytest.importorskip("matplotlib")
     q, k, v = np.random.default_rng(3).standard_normal((3, 12, 4))
     np.savez(tmp_path / "wild.npz", q=300 * q, k=300 * k, v=v)
-    settings = AttentionSettings(sources=(), scales=(1.0,), num_features=(8,), draws=6)
-    records = attention_study(tmp_path / "out", settings, tmp_path / "wild.npz")
+    records = study("attention", tmp_path / "out", draws=6, axes={"m": [8]}, data=tmp_path / "wild.npz")
     assert all(record["kernel_mse"] is None for record in records)
     assert all(record["attention_mse"] is not None for record in records if "positive" in record["estimator"])
     assert {path.name for path in (tmp_path / "out").iterdir()} >= FILES
@@ -215,10 +213,8 @@ ROWS, VALUES = np.random.default_rng(5).standard_normal((2, 12, 4))
 def test_where_uniform_attention_is_exact(q, k, v, tmp_path):
     """Its error is 0, not the rounding of one summation or another; nothing is better, and the study says so."""
     np.savez(tmp_path / "mine.npz", q=q, k=k, v=v)
-    settings = AttentionSettings(
-        sources=(), scales=(1.0,), estimators=("positive", "phase"), num_features=(8, 16), draws=6
-    )
-    records = attention_study(tmp_path / "out", settings, tmp_path / "mine.npz")
+    axes = {"estimator": ["positive", "phase"], "m": [8, 16]}
+    records = study("attention", tmp_path / "out", draws=6, axes=axes, data=tmp_path / "mine.npz")
     assert {record["uniform_attention_mse"] for record in records} == {0}
     (text,) = VERDICTS(records)
     assert text.startswith("mine@1: uniform attention is exact here, so no approximation is better. At m = 16 the")
@@ -231,8 +227,8 @@ def test_figures_where_uniform_attention_is_exact(tmp_path):
     """All logits 0: a logarithmic axis has no level to draw, and the best constant kernel no error to measure by."""
     pytest.importorskip("matplotlib")
     np.savez(tmp_path / "mine.npz", q=0 * ROWS, k=0 * ROWS, v=VALUES)
-    settings = AttentionSettings(sources=(), scales=(1.0,), estimators=("positive",), num_features=(8,), draws=6)
-    attention_study(tmp_path / "out", settings, tmp_path / "mine.npz")
+    axes = {"estimator": ["positive"], "m": [8]}
+    study("attention", tmp_path / "out", draws=6, axes=axes, data=tmp_path / "mine.npz")
     assert "uniform attention is exact" in (tmp_path / "out" / "attention_mse.svg").read_text()
 
 
@@ -257,26 +253,28 @@ def test_problem_is_exact_attention():
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"estimators": ("positive", "fourier")}, "estimators must be among .*'fourier'"),
-        ({"projections": ("nonsense",)}, "projections must be among .*'nonsense'"),
-        ({"num_features": ()}, "m must name"),
-        ({"num_features": (8, 8)}, "m must not repeat"),
-        ({"num_features": (9,)}, "m must be even .* got 9"),
-        ({"scales": (float("nan"),)}, "scales must be finite and above 0; got nan"),
+        ({"axes": {"estimator": ["positive", "fourier"]}}, "estimator must be one of .*'fourier'"),
+        ({"axes": {"estimator": [[]]}}, "estimator must hold strings"),
+        ({"axes": {"projection": ["nonsense"]}}, "projection must be .*'nonsense'"),
+        ({"axes": {"source": ["paris"]}}, "source must be one of china, flower, digits; got 'paris'"),
+        ({"axes": {"source": "china"}}, "source must be a list of at least one value; got 'china'"),
+        ({"axes": {"m": []}}, "m must be a list of at least one value"),
+        ({"axes": {"m": [8, 8]}}, "m must not repeat"),
+        ({"axes": {"m": [9]}}, "m must be even, .* got 9"),
+        ({"axes": {"m": ["a"]}}, "m takes positive integers, .* got 'a'"),
+        ({"axes": {"scale": [float("nan")]}}, "scale must hold .* finite floats; got nan"),
+        ({"axes": {"scale": ["a"]}}, "scale takes positive numbers, .* got 'a'"),
+        ({"axes": {"queries": [8, 16]}}, "queries takes one value; got 8, 16"),
+        ({"axes": {"keys": [9]}, "data": "mine.npz"}, "source and keys are those of the file"),
         ({"draws": 5}, "draws must be an integer, at least 6; got 5"),
         ({"seed": -1}, "seed must be an integer, at least 0; got -1"),
         ({"seed": 2.0}, "seed must be an integer, at least 0; got 2.0"),
-        ({"scales": 1.0}, "scales must be a tuple; got 1.0"),
-        ({"scales": np.ones(2)}, "scales must be a tuple; got an array"),
-        ({"scales": ("a",)}, "scales must be finite and above 0; got 'a'"),
-        ({"num_features": ("a",)}, "m must be an integer, at least 2; got 'a'"),
-        ({"estimators": ([],)}, "estimators must be among"),
-        ({"sources": "china"}, "sources must be a tuple; got 'china'"),
     ],
 )
-def test_settings_are_checked(given, message):
+def test_what_is_asked_is_checked(given, message, tmp_path):
     with pytest.raises(ParameterError, match=message):
-        AttentionSettings(**given)
+        study("attention", tmp_path / "out", **given)
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_table_of_winners_calls_open_what_its_interval_leaves_open():

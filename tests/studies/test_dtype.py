@@ -12,7 +12,7 @@ from kernattn.studies._presets import dtype
 from kernattn.studies._presets.dtype import naive
 
 pytest.importorskip("matplotlib")
-verdicts = PRESETS["dtype"].verdicts
+verdicts = PRESETS["dtype"].sentences
 
 
 def errors(records, **wanted):
@@ -47,18 +47,20 @@ def test_the_naive_sum_is_right_where_there_are_digits():
 def test_verdicts_follow_the_records(found):
     records = found("dtype")[0]
     flat = [r | {"error": r["roundoff"], "error_low": r["roundoff"], "error_high": r["roundoff"]} for r in records]
-    assert all(each.startswith(("Does not hold", "bfloat16 was")) for each in verdicts(flat))
+    assert all(each.startswith(("Does not hold", "The dtype bfloat16 was")) for each in verdicts(flat))
     steep = [r | {f"error{end}": r["roundoff"] * r["n"] for end in ("", "_low", "_high")} for r in records]
-    assert all(each.startswith(("Holds", "bfloat16 was")) and "n^1.00" in each for each in verdicts(steep))
+    assert all(each.startswith(("Holds", "The dtype bfloat16 was")) and "n^1.00" in each for each in verdicts(steep))
     unclear = [r | {"error_low": r["error"] / 99, "error_high": 1e9} for r in steep]
-    assert all(each.startswith(("Open", "bfloat16 was")) for each in verdicts(unclear))
+    assert all(each.startswith(("Open", "The dtype bfloat16 was")) for each in verdicts(unclear))
     lost = copy.deepcopy(records)
     for r in lost:
         if r["n"] == 1024:
             r |= {"error": None, "error_low": None, "error_high": None}
-    assert all("from n = 1024 on the sums overflow" in each or "bfloat16 was" in each for each in verdicts(lost))
+    assert all(
+        "From n = 1024 on the sums overflow" in each or "The dtype bfloat16 was" in each for each in verdicts(lost)
+    )
     without = verdicts([r for r in records if r["dtype"] != "bfloat16"])
-    assert without[-1].startswith("bfloat16 was left out")
+    assert without[-1].startswith("The dtype bfloat16 was left out")
 
 
 def test_bad_axes(tmp_path, monkeypatch):

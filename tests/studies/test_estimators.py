@@ -64,7 +64,7 @@ def test_what_holds(found):
 
 def test_verdicts_can_turn_over(found):
     records, _, _ = found("estimators")
-    verdicts = PRESETS["estimators"].verdicts
+    verdicts = PRESETS["estimators"].sentences
 
     def told(estimator, factor):
         forged = ("error_predicted", "typical", "over_uniform", "over_uniform_low", "over_uniform_high")

@@ -31,14 +31,14 @@ def test_the_ranking_turns_over(found):
         assert by(records, **hot, mechanism=low)["error_high"] < by(records, **hot, mechanism="local")["error_low"]
         assert by(records, **cold, mechanism=low)["error_low"] > by(records, **cold, mechanism="local")["error_high"]
     assert "on photographs, 256 tokens: one ranking of mechanisms serves at every temperature." in page
-    first = PRESET.verdicts(records)[0]
+    first = PRESET.sentences(records)[0]
     assert first.startswith("Does not hold")
     assert "change places on this sequence" in first
     same = copy.deepcopy(records)
     for record in same:  # what one ranking would look like
         place = 1.0 + list(MECHANISMS).index(record["mechanism"])
         record |= {"error": place, "error_low": place, "error_high": place}
-    told = PRESET.verdicts(same)[0]
+    told = PRESET.sentences(same)[0]
     assert told.startswith("Holds on")
     assert "0 of 36 pairs change places on this sequence, whatever is drawn, and 36 do not" in told
 

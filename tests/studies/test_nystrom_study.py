@@ -12,7 +12,7 @@ from kernattn.studies._presets.nystrom import rpcholesky_bound, sweep
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
-VERDICTS = PRESETS["nystrom"].verdicts
+VERDICTS = PRESETS["nystrom"].sentences
 
 
 def test_errors_are_those_of_plain_linear_algebra():
@@ -88,7 +88,7 @@ def test_verdicts_turn(found):
     near = {f"trace_over_uniform{end}": ratio for end, ratio in (("", 0.95), ("_low", 0.905), ("_high", 0.997))}
     assert word([r | near for r in records], holding=known) == "Open"  # two settings: each of 95% would leave 1 out
     for name in ("rpcholesky", "kmeans"):
-        claim = f"{name} landmarks beat uniform ones on pixels"
+        claim = f"{name} landmarks beat uniform ones on pixels in the trace norm"
         cells = {"rows": "pixels", "map": name}
         assert word(forged(records, 0.5, **cells), holding=claim) == "Holds"
         assert word(forged(records, 1.2, **cells), holding=claim) == "Does not hold"
@@ -96,7 +96,7 @@ def test_verdicts_turn(found):
     stays = "the mean error of rpcholesky stays below its bound"
     assert word(records, holding=stays) == "Holds"
     assert word([r | {"bound": r["trace_low"] / 2} for r in records], holding=stays) == "Does not hold"
-    less = "random Fourier features of equal m (Yang et al. 2012), in the trace norm"
+    less = "random Fourier features of equal m in the trace norm (Yang et al. 2012)"
     assert word(records, holding=less) == "Holds"
     low = {"trace": 1e-3, "trace_low": 1e-3, "trace_high": 1e-3}
     turned = [r | low if r["map"] == "orthogonal" else r for r in records]

@@ -10,7 +10,7 @@ from kernattn.studies._presets.polynomial_sketch.settled import collisions_settl
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
-VERDICTS = PRESETS["polynomial-sketch"].verdicts
+VERDICTS = PRESETS["polynomial-sketch"].sentences
 
 
 @pytest.mark.parametrize("inputs", INPUTS)

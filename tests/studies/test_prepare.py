@@ -8,8 +8,8 @@ import pytest
 import dice
 from kernattn import _warmup
 from kernattn.errors import ParameterError
-from kernattn.studies import PRESETS, AttentionSettings, _cells, _run, attention_study, run
-from kernattn.studies._presets.attention import study as attention
+from kernattn.studies import PRESETS, _cells, _run, run
+from kernattn.studies._presets import study as presets
 from processes import assert_fine
 
 MODULE = """
@@ -86,11 +86,11 @@ def test_what_will_compile_is_told_before_it_does(tmp_path, monkeypatch):
 def test_a_new_attention_study_says_so_before_its_tokens_are_read(tmp_path, monkeypatch):
     pytest.importorskip("matplotlib")
     events = []
-    monkeypatch.setattr(attention.teller, "expect", lambda: events.append("told"))
-    monkeypatch.setattr(attention, "run", lambda *_, **__: events.append("run") or [])
-    monkeypatch.setattr(attention, "write", lambda *_: None)
+    monkeypatch.setattr(presets.teller, "expect", lambda: events.append("told"))
+    monkeypatch.setattr(presets, "run", lambda *_, **__: events.append("run") or [])
+    monkeypatch.setattr(presets, "write", lambda *_: None)
     for _ in range(2):
-        attention_study(tmp_path, AttentionSettings.quick())
+        presets.study("attention", tmp_path, quick=True)
         (tmp_path / "records.jsonl").touch()
     assert events == ["told", "run", "run"]
 
@@ -105,9 +105,9 @@ NOTHING_COMPILES = """
 import numpy as np
 from kernattn.ops._numba.codegen.compile import Loop
 from kernattn.studies import PRESETS
-from kernattn.studies._worker import found
+from kernattn.studies._worker import find_sweep
 
-sweep = found(PRESETS[{name!r}].sweep, {{"quick": {quick}}})
+sweep = find_sweep(PRESETS[{name!r}].sweep, {{"quick": {quick}}})
 if sweep.prepare is not None:
     sweep.prepare()
 

@@ -10,7 +10,8 @@ from kernattn.cli import main
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, read_records, study
 from kernattn.studies._presets.preset import Figure
-from kernattn.studies._worker import named
+from kernattn.studies._presets.verdict import Ratio, Tally, Verdict
+from kernattn.studies._worker import load_named
 
 pytest.importorskip("matplotlib")
 
@@ -20,7 +21,7 @@ def test_page(found, name):
     records, page, files = found(name)
     assert f"# {PRESETS[name].title}\n" in page
     assert PRESETS[name].claim in page
-    verdicts = PRESETS[name].verdicts(records)
+    verdicts = PRESETS[name].sentences(records)
     for verdict in verdicts:
         assert f"- {verdict}\n" in page
     for stem, figure in PRESETS[name].figures.items():
@@ -31,19 +32,29 @@ def test_page(found, name):
 
 def test_what_a_figure_shows_is_what_its_verdicts_say():
     figure = Figure("Title", "subtitle", lambda records, ax: None, shows="in b")
-    told = ["Holds in a: x.", "Does not hold in b (Yu et al. 2016): y. It is 3.5 times.", "Holds in part in b: z. No."]
-    assert figure.found(told) == "Does not hold in b (Yu et al. 2016): y. Holds in part in b: z."
+    told = [
+        Verdict("x", tally=Tally(2, 0), where="in a"),
+        Verdict("y", tally=Tally(0, 3), ratio=Ratio("the x", [3]), where="in b", source="Yu et al. 2016"),
+        Verdict("z", tally=Tally(1, 1, 2), where="in b"),
+    ]
+    assert [str(each) for each in told] == [
+        "Holds in a: x. Surely so in 2 of 2 settings, surely not in 0, open in 0.",
+        "Does not hold in b: y (Yu et al. 2016). Surely so in 0 of 3 settings, surely not in 3, open in 0. The x is 3.",
+        "Holds in part in b: z. Surely so in 1 of 4 settings, surely not in 1, open in 2.",
+    ]
+    brief = "Does not hold in b: y (Yu et al. 2016). The x is 3. Holds in part in b: z. Surely so in 1 of 4 settings,"
+    assert figure.found(told) == f"{brief} surely not in 1, open in 2."
     assert figure.found(2 * told) == "Of its 4 verdicts: holds in part 2, does not hold 2."
-    assert figure.found(told[:1]) == figure.found(4 * ["Of rows in b."]) == ""
+    assert figure.found(told[:1]) == figure.found(4 * [Verdict("of rows in b")]) == ""
     assert figure._replace(shows=None).found(told) == ""
-    assert figure._replace(shows=r"in (\w)").found(told) == "Holds in a: x."  # of the first, as the figure is
+    assert figure._replace(shows=r"in (\w)").found(told).startswith("Holds in a: x.")  # of the first, as the figure is
 
 
 @pytest.mark.parametrize(("first", "last"), [("softmax", "gaussian"), ("gaussian", "softmax")])
 def test_captions_of_the_first_kernel_tell_of_no_other(found, first, last):
     records = [{**r, "kernel": kernel} for kernel in (first, last) for r in found("estimators")[0]]
     preset = PRESETS["estimators"]
-    told = preset.figures["rank"].found([v for v in preset.verdicts(records) if "trigonometric" in v])
+    told = preset.figures["rank"].found([v for v in preset.verdicts(records) if "trigonometric" in str(v)])
     assert f"for the {first.replace('gaussian', 'Gaussian')} kernel" in told
     assert f"for the {last.replace('gaussian', 'Gaussian')} kernel" not in told
 
@@ -93,7 +104,7 @@ def test_softmax_kernel_verdict_can_fail(found, name, column):
     for record in forged:
         if record["estimator"] == name:
             record["variance_predicted"][-1] = [column] * 4
-    told = PRESETS["softmax-kernel"].verdicts(forged)
+    told = PRESETS["softmax-kernel"].sentences(forged)
     assert [each.startswith("Does not hold at d = m = 16") for each in told] == [True, True, False]
 
 
@@ -136,12 +147,12 @@ def test_attention_error(found):
     assert positive["mse_high"] < trig["mse_low"]
     assert len({r["uniform"] for r in records if r["scale"] == 1.0}) == 1  # the same inputs for every method
     assert "Does not hold at length 256, scale 0.5" in page
-    assert "Holds at length 256, scale 1: at m = 256 the error of positive" in page
-    assert "Open at length 256, scale 1: at m = 256 the error of orthogonal frequencies" in page
+    assert "Holds at length 256, scale 1: at m = 256 positive features err less" in page
+    assert "Open at length 256, scale 1: whether at m = 256 orthogonal frequencies err less" in page
     longer = [r | {"length": 64, "mse": 2 * r["mse"]} for r in records]
-    told = PRESETS["attention-error"].verdicts([*records, *longer])
-    assert [each for each in told if "ength 256" in each] == PRESETS["attention-error"].verdicts(records)
-    assert len(told) == 2 * len(PRESETS["attention-error"].verdicts(records))
+    told = PRESETS["attention-error"].sentences([*records, *longer])
+    assert [each for each in told if "ength 256" in each] == PRESETS["attention-error"].sentences(records)
+    assert len(told) == 2 * len(PRESETS["attention-error"].sentences(records))
 
 
 def test_commands(tmp_path, capsys, no_figures):
@@ -183,7 +194,7 @@ def test_bad_axes_leave_no_folder(words, tmp_path, capsys):
 def test_precision_takes_redraws_enough(name):
     """Fewer than eight give an interval that misses; each form takes a precision."""
     for quick in (True, False):
-        assert named(PRESETS[name].sweep)(quick=quick, precision=0.02).stop.draws >= 8
+        assert load_named(PRESETS[name].sweep)(quick=quick, precision=0.02).stop.draws >= 8
 
 
 def test_precision_says_what_it_takes(capsys):

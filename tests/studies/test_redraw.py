@@ -85,7 +85,7 @@ def test_averaged_sums_are_those_of_one_map_of_all_frequencies(estimator):
 
 def test_verdicts_can_turn_over(found):
     records, _, _ = found("redraw")
-    verdicts = PRESETS["redraw"].verdicts
+    verdicts = PRESETS["redraw"].sentences
     of_no_use = [r | {f"averaged{end}": [1.0] * len(r["redraws"]) for end in ("", "_low", "_high")} for r in records]
     assert all(text.startswith("Does not hold") for text in verdicts(of_no_use)[:4])
     wide = {"averaged_low": [1e-9] * len(records[0]["redraws"]), "averaged_high": [1e9] * len(records[0]["redraws"])}

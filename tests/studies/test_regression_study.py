@@ -10,7 +10,7 @@ from kernattn.studies._presets.regression import RIDGES, _left_out, _problem, _r
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
-VERDICTS = PRESETS["regression"].verdicts
+VERDICTS = PRESETS["regression"].sentences
 
 
 def gram(x, y, lengthscale):
@@ -76,7 +76,7 @@ def test_finds(found):
     assert min(by["digits_class", "orthogonal"]["error_over_exact_low"]) > 1.3
     np.testing.assert_allclose(by["diabetes", "iid"]["error_over_exact"], 1.0, atol=0.1)
     assert "Holds: orthogonal frequencies estimate the kernel better" in page
-    assert "Holds on digits class: Nystrom maps err less in regression" in page
+    assert "Holds on digits class: uniform landmarks err less in regression" in page
 
 
 def word(records, holding):
@@ -110,7 +110,7 @@ def test_verdicts_turn(found):
     assert word(bound, better) == "Does not hold"
     alone = forged(records, "kernel_over_iid", [0.95, 1.0], [0.901, 0.9], [0.999, 1.1], map="orthogonal")
     assert word(alone, better) == "Open"  # one of four intervals of 95% that ends below 1 may do so by chance
-    less = "diabetes: Nystrom maps err less in regression"
+    less = "diabetes: uniform landmarks err less in regression"
     for highs, says in (([0.9, 0.9], "Holds"), ([0.9, 1.1], "Holds in part"), ([1.1, 1.1], "Open")):
         assert word(forged(records, "error_over_iid", [0.8, 0.8], [0.7, 0.7], highs, map="uniform"), less) == says
     more = forged(records, "error_over_iid", [1.3, 1.3], [1.2, 1.2], [1.4, 1.4], map="uniform")

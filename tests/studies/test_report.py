@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -16,10 +17,8 @@ from kernattn.cli._main import parser
 from kernattn.errors import FileFormatError, ParameterError
 from kernattn.studies import (
     PRESETS,
-    AttentionSettings,
     Stop,
     Sweep,
-    attention_study,
     figures,
     plot,
     read_records,
@@ -27,11 +26,12 @@ from kernattn.studies import (
     run,
     study,
 )
-from kernattn.studies._records import sealed
-from kernattn.studies._report.citations import cited
+from kernattn.studies._presets.attention.study import sweep
+from kernattn.studies._records import seal
+from kernattn.studies._report.citations import cited_works
 from kernattn.studies._report.commands import study_command
 from kernattn.studies._report.facts import calibration, unsettled
-from kernattn.studies._report.mathml import mathml
+from kernattn.studies._report.page import mathml
 
 pytest.importorskip("matplotlib")
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -46,10 +46,8 @@ def folder(tmp_path_factory, tokens_file):
     """A folder of two studies."""
     whole = tmp_path_factory.mktemp("studies")
     study("softmax-kernel", whole / "softmax-kernel", quick=True, axes={"d": [4]})
-    settings = AttentionSettings(
-        sources=(), scales=(1.0,), num_features=(4,), draws=8, estimators=("positive", "trigonometric"), seed=3
-    )
-    attention_study(whole / "attention", settings, tokens_file)
+    axes = {"estimator": ["positive", "trigonometric"], "m": [4]}
+    study("attention", whole / "attention", seed=3, draws=8, axes=axes, data=tokens_file)
     return whole
 
 
@@ -105,10 +103,10 @@ def test_page_loads_nothing_and_holds_all(folder):
         records = read_records(folder / name)
         embedded = page.texts[f"{name}-records-jsonl"]
         assert [json.loads(line) for line in embedded.splitlines()] == records
-        for verdict in PRESETS[name].verdicts(records):
+        for verdict in PRESETS[name].sentences(records):
             assert verdict in page.texts[name]
     assert page.tags.count("math") >= 2
-    assert page.texts["attention"].count("Rethinking Attention with Performers") == 1
+    assert page.texts["attention"].count("Rethinking attention with Performers") == 1
     assert "hash of all but times" in page.texts["attention"]
     order = [page.texts["softmax-kernel"].index(word) for word in ("Verdicts", "What is not settled", "Figures")]
     assert order == sorted(order)
@@ -145,11 +143,27 @@ def test_commands_make_the_same_study_again(folder):
     words = shlex.split(study_command(config, folder / "attention"))
     assert words[0] == "kernattn"
     given = parser().parse_args(words[1:])
-    assert (given.num_features, given.estimators, given.draws, given.seed) == ([4], ["positive", "trigonometric"], 8, 3)
-    assert given.scales is None  # one, as --data has it
+    assert (given.draws, given.seed) == (8, 3)
+    assert given.set == [("estimator", ["positive", "trigonometric"]), ("m", [4])]
     config = json.loads((folder / "softmax-kernel" / "config.json").read_text())
     given = parser().parse_args(shlex.split(study_command(config, folder))[1:])
-    assert (given.quick, given.set, given.seed) == (True, [("d", [4])], None)
+    assert (given.quick, given.set, given.seed) == (True, [("d", [4])], 0)
+
+
+def test_a_folder_of_the_version_before_has_its_command():
+    """Attention studies of kernattn 0.2 recorded a field for each axis."""
+    settings = {"data": None, "sources": ["china"], "scales": [2.0], "estimators": ["positive"], "projections": ["iid"]}
+    settings |= {"num_features": [4, 8], "draws": 6, "precision": None, "queries": 9, "keys": 64, "seed": 3}
+    words = shlex.split(study_command({"study": "attention", "settings": settings}, Path("old")))
+    given = parser().parse_args(words[1:])
+    assert (given.draws, given.seed, given.quick) == (6, 3, False)
+    assert dict(given.set) == {
+        "source": ["china"], "scale": [2.0], "estimator": ["positive"], "projection": ["iid"],
+        "m": [4, 8], "queries": [9], "keys": [64],
+    }  # fmt: skip
+    axes = dict(given.set)
+    new, old = sweep(draws=6, seed=3, axes=axes), sweep(**settings)
+    assert [cell.name for cell in new.cells()] == [cell.name for cell in old.cells()]
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
@@ -227,7 +241,7 @@ def test_what_is_not_measured_to_its_end_or_by_another_version_is_refused(folder
     older = [
         {name: value for name, value in json.loads(line).items() if name not in ("exact", "checksum")} for line in lines
     ]
-    (tmp_path / "records.jsonl").write_text("".join(json.dumps(sealed(each)) + "\n" for each in older))
+    (tmp_path / "records.jsonl").write_text("".join(json.dumps(seal(each)) + "\n" for each in older))
     for call in (report, figures, lambda path: plot(path, "variance_1.5")):
         with pytest.raises(FileFormatError, match="records lack the field 'exact': another version measured them"):
             call(tmp_path)
@@ -256,15 +270,4 @@ def test_formulas_and_sources(name):
     if name not in ("regression", "time-to-error"):  # of which nothing has a closed form
         assert len(list(ET.fromstring(mathml(PRESETS[name].formula)).iter())) > 5
     years = {int(year) for year in re.findall(r"\b(?:19|20)\d\d\b", PRESETS[name].claim)}
-    assert years <= {paper.year for paper in cited(PRESETS[name].claim)}
-
-
-def test_mathml():
-    assert mathml(r"x_1^2") == (
-        '<math display="block"><mrow><msubsup><mi>x</mi><mn>1</mn><mn>2</mn></msubsup></mrow></math>'
-    )
-    fraction = "<mfrac><mrow><mi>a</mi></mrow><mrow><mi>b</mi><mo>&lt;</mo><mn>2.5</mn></mrow></mfrac>"
-    assert fraction in mathml(r"\frac{a}{b < 2.5}")
-    for bad in (r"\nothing", "{x", "x}", "^2", "x_"):
-        with pytest.raises(ParameterError):
-            mathml(bad)
+    assert years <= {work.year for work in cited_works(PRESETS[name].claim)}

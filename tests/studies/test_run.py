@@ -16,10 +16,10 @@ import pytest
 import dice
 from kernattn.errors import FileFormatError, ParameterError
 from kernattn.studies import StudyConflict, TrialFailed, _records, read_records, run
-from kernattn.studies._records import Records, sealed
+from kernattn.studies._records import Records, seal
 
 
-def untimed(folder):
+def drop_times(folder):
     """Lines of the records without what a clock said."""
     records = [json.loads(line) for line in (folder / "records.jsonl").read_bytes().splitlines()]
     return [json.dumps({key: value for key, value in record.items() if key != "seconds"}) for record in records]
@@ -55,9 +55,9 @@ def test_kills_and_workers_change_no_byte(tmp_path, times, counts):
         assert killed_while_running(cut, counts[i % 2]) or i > 20
     run("dice:cast", cut, workers=2, settings={"faces": FACES})
     run("dice:cast", whole, workers=1, settings={"faces": FACES})
-    assert len(untimed(whole)) == 48
-    assert untimed(cut) == untimed(whole)
-    assert {json.loads(line)["threads"] for line in untimed(cut)} == {"1"}
+    assert len(drop_times(whole)) == 48
+    assert drop_times(cut) == drop_times(whole)
+    assert {json.loads(line)["threads"] for line in drop_times(cut)} == {"1"}
     assert (cut / "config.json").read_bytes() == (whole / "config.json").read_bytes()
     assert sorted(path.name for path in cut.iterdir()) == ["config.json", "records.jsonl"]
 
@@ -90,7 +90,7 @@ def test_studies_grow_and_shrink(tmp_path, monkeypatch):
     big = run(dice.cast(dice=(3, 5)), grown)
     assert [record for record in big if record["dice"] == 5] == small
     run(dice.cast(dice=(3, 5)), direct)
-    assert untimed(grown) == untimed(direct)
+    assert drop_times(grown) == drop_times(direct)
     monkeypatch.setattr("kernattn.studies._run.measure", None)  # nothing is measured twice
     assert run(dice.cast(dice=(5,)), grown) == small == read_records(grown)
     assert len((grown / "records.spare.jsonl").read_bytes().splitlines()) == 4
@@ -133,7 +133,7 @@ def test_a_disk_that_fills_leaves_the_folder_unlocked(tmp_path, monkeypatch):
 def test_torn_last_line(tmp_path, torn):
     run(dice.sweep, tmp_path)
     path = tmp_path / "records.jsonl"
-    whole, expected = path.read_bytes(), untimed(tmp_path)
+    whole, expected = path.read_bytes(), drop_times(tmp_path)
     keep = whole.rfind(b"\n", 0, -1) + 1  # without the last line
     cut = {"inside": keep + 40, "newline": len(whole) - 1, "after": keep, "empty": 0}.get(torn)
     if cut is None:
@@ -141,7 +141,7 @@ def test_torn_last_line(tmp_path, torn):
     else:
         path.write_bytes(whole[:cut])
     records = run(dice.sweep, tmp_path)
-    assert untimed(tmp_path) == expected
+    assert drop_times(tmp_path) == expected
     assert records == read_records(tmp_path)
     if cut:
         assert path.read_bytes()[:keep] == whole[:keep]
@@ -166,7 +166,7 @@ BAD = {
     b"[" * 100_000 + b"\n": "is not a record",
     b"\xff\xfe\n": "is not a record",
     b'{"cell": "c", "x": 1}\n': "was changed after it was written",
-    json.dumps(sealed({"cell": "c"})).encode()[:-1] + b', "seconds": 1e999}\n': "was changed after it was written",
+    json.dumps(seal({"cell": "c"})).encode()[:-1] + b', "seconds": 1e999}\n': "was changed after it was written",
 }
 
 
@@ -191,7 +191,7 @@ def test_bad_lines_are_moved_aside(tmp_path, bad, reason):
 
 def test_a_field_that_was_changed_is_measured_again(tmp_path):
     run(dice.sweep, tmp_path)
-    path, expected = tmp_path / "records.jsonl", untimed(tmp_path)
+    path, expected = tmp_path / "records.jsonl", drop_times(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     record = json.loads(lines[2])
     for name in record:
@@ -199,7 +199,7 @@ def test_a_field_that_was_changed_is_measured_again(tmp_path):
         path.write_bytes(b"".join([*lines[:2], json.dumps(changed).encode() + b"\n", *lines[3:]]))
         with pytest.warns(UserWarning, match="line 3 was changed after it was written"):
             run(dice.sweep, tmp_path)
-        assert untimed(tmp_path) == expected
+        assert drop_times(tmp_path) == expected
     again = json.dumps(record | {"seconds": 1e9}).encode() + b"\n"  # what a clock says is not checked
     path.write_bytes(b"".join([*lines[:2], again, *lines[3:]]))
     assert run(dice.sweep, tmp_path)[2]["seconds"] == 1e9

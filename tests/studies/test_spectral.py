@@ -11,7 +11,7 @@ from kernattn.studies import PRESETS, study
 from kernattn.studies._presets.spectral import _by_leverage, _problem, needed
 
 pytest.importorskip("matplotlib")
-verdicts = PRESETS["spectral"].verdicts
+verdicts = PRESETS["spectral"].sentences
 
 
 def only(records, **wanted):
@@ -54,7 +54,7 @@ def test_verdicts_follow_the_records(found):
     wide = [r | {"delta_low": r["delta"] / 9, "delta_high": 9 * r["delta"]} for r in records]
     assert verdicts(wide)[1].startswith("Open: whether Δ falls")
     small = verdicts([r for r in records if r["m"] == 4])
-    assert small[0].startswith("Open: the bound asks for more")
+    assert small[0].startswith("Open: whether the bound holds. It asks for more")
     assert not any("falls as" in each for each in small)
 
 

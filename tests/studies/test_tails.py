@@ -11,7 +11,7 @@ from kernattn.studies import PRESETS, study
 from kernattn.studies._presets.tails.measure import EPSILONS, LENGTHS
 
 pytest.importorskip("matplotlib")
-verdicts = PRESETS["tails"].verdicts
+verdicts = PRESETS["tails"].sentences
 
 
 def only(records, **wanted):
@@ -86,7 +86,7 @@ def test_verdicts_follow_the_records(found):
                 r |= {f"{side}{end}": (level * f * ones).tolist() for end, f in ends}
         told = verdicts(forged)
         assert sum(each.startswith(word) and "orthogonal frequencies have smaller tails" in each for each in told) == 3
-    assert sum(each.startswith("Does not hold for ") and "break a bound" in each for each in told) == 3
+    assert sum(each.startswith("Does not hold for ") and "breaks a bound" in each for each in told) == 3
     for r in forged:
         r |= {
             f"{side}{end}": (0 * ones).tolist()

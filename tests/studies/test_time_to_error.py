@@ -6,7 +6,7 @@ import pytest
 from kernattn.cli import main
 from kernattn.studies import PRESETS, run
 from kernattn.studies._presets.time_to_error import reached, sweep
-from kernattn.studies._records import untimed
+from kernattn.studies._records import drop_times
 
 pytest.importorskip("matplotlib")
 
@@ -45,13 +45,13 @@ def test_structure_and_errors(found):
 def test_records_repeat_but_for_times(tmp_path):
     axes = {"length": [32], "m": [64], "estimator": ["positive"]}
     one, other = (run(sweep(quick=True, axes=axes), tmp_path / name) for name in ("one", "other"))
-    assert [untimed(record) for record in one] == [untimed(record) for record in other]
-    assert not any("seconds" in name for name in untimed(one[0]))
+    assert [drop_times(record) for record in one] == [drop_times(record) for record in other]
+    assert not any("seconds" in name for name in drop_times(one[0]))
 
 
 def test_verdicts_can_turn_over(found):
     records, _, _ = found("time-to-error")
-    verdicts = PRESETS["time-to-error"].verdicts
+    verdicts = PRESETS["time-to-error"].sentences
     good = {f"over_uniform{end}": [1e-3] * 3 for end in ("", "_low", "_high")}
     slow, fast = ({"linear_seconds": [value] * 3, "exact_seconds": 1.0} for value in (10.0, 0.1))
     assert all(text.startswith("Holds at scale 0.5") for text in verdicts([r | good | fast for r in records])[:2])

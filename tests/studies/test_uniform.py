@@ -10,7 +10,7 @@ from kernattn.studies import PRESETS, study
 from kernattn.studies._presets.uniform import DIAMETER, largest_error, uniform_bound
 
 pytest.importorskip("matplotlib")
-verdicts = PRESETS["uniform"].verdicts
+verdicts = PRESETS["uniform"].sentences
 
 
 def test_what_it_finds(found):
@@ -61,7 +61,7 @@ def test_verdicts_follow_the_records(found):
     wide = [r | {"largest_low": r["largest"] / 9, "largest_high": 9 * r["largest"]} for r in records]
     opens = [each for each in verdicts(wide) if each.startswith("Open for the")]
     assert sum("whether the largest error falls" in each for each in opens) == 3
-    assert sum("surely smaller in 0 of 6 cells, surely larger in 6" in each for each in told) == 3
+    assert sum("surely so in 0 of 6 cells, surely not in 6" in each for each in told) == 3
     tight = [r | {"bound": 0.9 * (r["bound"] or np.nan) / r["bound"] if r["bound"] else None} for r in records]
     assert not any("says nothing: at d" in each for each in verdicts(tight))
     assert any("says nothing: at d" in each for each in verdicts(records))

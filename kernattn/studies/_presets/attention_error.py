@@ -15,21 +15,29 @@ from kernattn.attention import linear_attention, softmax_attention
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
-from kernattn.studies._palette import GREY, UNIFORM, look_of
-from kernattn.studies._panels import banded, clipped, key, numbered, uniform
-from kernattn.studies._presets.preset import Figure, Preset, designed
-from kernattn.studies._records import ENDS, Record, names, select, spoken, with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._palette import GREY, look_of
+from kernattn.studies._panels import (
+    clip,
+    draw_interval,
+    draw_key,
+    draw_uniform,
+    read_interval,
+    set_logarithmic,
+    sort_by,
+)
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_lower, name_ties, pair
+from kernattn.studies._records import Record, names, select, spell, with_intervals
+from kernattn.studies._sweep import Cell, Sweep
 
 DIM = 16
 KERNEL = Softmax()
 MOST = 100  # errors that a figure shows, over that of uniform attention
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: normal queries, keys and values, times a scale; fifteen redraws of them and of the map."""
+    options = Options(**asked)
     full = {
         "length": (4096,),
         "scale": (0.5, 1.0, 1.5),
@@ -57,93 +65,77 @@ def sweep(
 
     return Sweep(
         "attention-error",
-        designed(full, small if quick else None, axes),
+        options.choose_axes(full, small),
         trial,
         paired=("scale", "estimator", "projection", "m"),
-        stop=Stop(15, precision, of="over_uniform"),
-        seed=seed,
+        stop=options.stop(15, of="over_uniform"),
+        seed=options.seed,
         reduce=_medians,
         prepare=preparation(float64=("key_state", "attend", "softmax")),
     )
 
 
 def _medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Medians with intervals of order statistics: a ratio whose normaliser comes near 0 has no mean error."""
+    """Return medians with intervals of order statistics: a ratio whose normaliser comes near 0 has no mean error."""
     del cell, facts
-    return {
-        **with_ends("mse", median_and_ci(draws["mse"])),
-        **with_ends("over_uniform", median_and_ci(draws["mse"] / draws["uniform"])),
-        **with_ends("uniform", median_and_ci(draws["uniform"])),
-    }
+    mse, uniform = draws["mse"], draws["uniform"]
+    return with_intervals(median_and_ci, mse=mse, over_uniform=mse / uniform, uniform=uniform)
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say who wins where, and whether anybody beats attending to all keys alike."""
-    found = []
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge who errs less at the most features, for each length and scale, and who beats attending to all alike."""
     most = max(names(records, "m"))
-    for length, scale in dict.fromkeys((r["length"], r["scale"]) for r in records):
-        last = select(records, length=length, scale=scale, m=most)
-        where = f"at length {length}, scale {scale:g}"
-        pair = {r["estimator"]: r for r in last if r["projection"] == "orthogonal"}
-        if {"positive", "trigonometric"} <= set(pair):
-            positive, trig = pair["positive"], pair["trigonometric"]
-            found.append(
-                f"{_word(positive, trig)} {where}: at m = {most} the error of positive features is "
-                f"{positive['mse'] / trig['mse']:.2g} times that of trigonometric ones, orthogonal."
-            )
-            found.append(f"FAVOR+ (positive, orthogonal) has {_times(positive)} {where} and m = {most}.")
-        for estimator in names(last, "estimator"):
-            pair = {r["projection"]: r for r in select(last, estimator=estimator)}
-            if {"orthogonal", "iid"} <= set(pair):
-                found.append(
-                    f"{_word(pair['orthogonal'], pair['iid'])} {where}: at m = {most} the error of orthogonal "
-                    f"frequencies is {pair['orthogonal']['mse'] / pair['iid']['mse']:.2g} times that of independent "
-                    f"ones, {spoken(estimator)} features."
-                )
-        better = [r for r in last if r["over_uniform_high"] < 1]
-        least = min(last, key=lambda r: r["mse"])
-        ties = [r for r in last if r is not least and r["mse_low"] <= least["mse_high"]]
-        found.append(
-            f"{where[0].upper()}{where[1:]} and m = {most}, {len(better)} of {len(last)} maps are better than "
-            f"attending to all keys alike; the least error is that of {_name(least)}, with {_times(least)}"
-            + (f", which cannot be told from {' and '.join(map(_name, ties))}." if ties else ".")
-        )
-    return found
+    settings = dict.fromkeys((r["length"], r["scale"]) for r in records)
+    return [told for n, scale in settings for told in _judge(select(records, length=n, scale=scale, m=most))]
 
 
-def _word(low: Record, high: Record) -> str:
-    """Say whether the first errs less than the second: open where their intervals overlap."""
-    if low["mse_high"] < high["mse_low"]:
-        return "Holds"
-    return "Does not hold" if low["mse_low"] > high["mse_high"] else "Open"
+def _judge(last: Sequence[Record]) -> list[Verdict]:
+    first = last[0]
+    where = f"at length {first['length']}, scale {first['scale']:g}"
+    at = f"at m = {first['m']}"
+    found = []
+    for positive, trig in pair(select(last, projection="orthogonal"), "estimator", "positive", "trigonometric", by=()):
+        claim = f"{at} positive features err less than trigonometric ones, orthogonal"
+        favor = str(_over(positive, "the error of FAVOR+ (positive, orthogonal)"))
+        found.append(_compare(positive, trig, claim, where, favor))
+    for orthogonal, iid in pair(last, "projection", "orthogonal", "iid", by=("estimator",)):
+        kind = spell(orthogonal["estimator"])
+        claim = f"{at} orthogonal frequencies err less than independent ones, {kind} features"
+        found.append(_compare(orthogonal, iid, claim, where))
+    better, least = [r for r in last if r["over_uniform_high"] < 1], min(last, key=lambda r: float(r["mse"]))
+    ties = name_ties(last, least, "mse", _name)
+    claim = f"{len(better)} of {len(last)} maps are better than attending to all keys alike"
+    told = f"it cannot be told from {' and '.join(ties)}" if ties else ""
+    ratio, where = _over(least, f"the least error, that of {_name(least)},"), f"{where[0].upper()}{where[1:]}, {at[3:]}"
+    return [*found, Verdict(claim, told, where=where, ratio=ratio)]
+
+
+def _compare(low: Record, high: Record, claim: str, where: str, *facts: str) -> Verdict:
+    ratio = Ratio("the ratio of errors", [low["mse"] / high["mse"]])
+    return Verdict(claim, *facts, where=where, decided=count_lower([(low, high)], "mse").word, ratio=ratio)
+
+
+def _over(record: Record, what: str) -> Ratio:
+    return Ratio(f"{what} over that of uniform attention", [Estimate.of(record, "over_uniform")])
 
 
 def _name(record: Record) -> str:
-    return f"{spoken(record['estimator'])}, {record['projection']}"
+    return f"{spell(record['estimator'])}, {record['projection']}"
 
 
-def _times(record: Record) -> str:
-    value, low, high = (f"{record[f'over_uniform{end}']:.2g}" for end in ENDS)
-    return f"{value} times the error of uniform attention ({low} to {high})"
-
-
-def error(records: Sequence[Record], ax: Any) -> None:
-    """Median error over that of uniform attention against m, with its 95% interval as a band."""
-    ax.set(xscale="log", yscale="log", xlabel="features m", ylabel="error over that of uniform attention")
-    numbered(ax.xaxis, sorted(names(records, "m")))
+def draw_error(records: Sequence[Record], ax: Any) -> None:
+    """Draw the median error over that of uniform attention against m, with its 95% interval as a band."""
+    set_logarithmic(ax, "features m", "error over that of uniform attention", sorted(names(records, "m")))
     lengths = names(records, "length")
     for length, estimator, projection in product(lengths, names(records, "estimator"), names(records, "projection")):
         found = select(records, length=length, estimator=estimator, projection=projection)
-        found = sorted(found, key=lambda r: r["m"])
-        look = look_of(records, estimator, projection)
-        value, low, high = (clipped([r[f"over_uniform{end}"] for r in found], MOST) for end in ENDS)
-        interval = value, low, np.where(np.isnan(high), MOST, high)
-        banded(ax, [r["m"] for r in found], interval, look | {"linewidth": 1.4 + 0.8 * lengths.index(length)})
-    uniform(ax, 1.0)
-    key(records, ax)
+        found = sort_by(found, "m")
+        look = look_of(records, estimator, projection) | {"linewidth": 1.4 + 0.8 * lengths.index(length)}
+        draw_interval(ax, [r["m"] for r in found], clip(read_interval(found, "over_uniform"), MOST), look)
+    draw_key(records, ax)
     for i, length in enumerate(lengths if len(lengths) > 1 else ()):
         ax.plot([], [], color=GREY, linewidth=1.4 + 0.8 * i, label=f"length {length}")
-    ax.plot([], [], label="uniform attention", **UNIFORM)
+    draw_uniform(ax)
 
 
 ATTENTION_ERROR = Preset(
@@ -161,9 +153,9 @@ ATTENTION_ERROR = Preset(
             "Below the grey line, random features beat uniform attention",
             "Median over the redraws, band: its 95% interval; queries and keys normal, times the scale. Not shown: "
             f"above {MOST}",
-            error,
+            draw_error,
             by="scale",
-            shows="times that of",
+            shows="err less than",
         )
     },
 )

@@ -9,26 +9,27 @@ from typing import Any
 
 from kernattn._runtime.files import replace_text
 from kernattn.studies._presets.preset import Figure, Preset
-from kernattn.studies._records import Record, names, read_config, select, spoken
-from kernattn.studies._style import FORMATS, SIZES, canvas, legend, save
+from kernattn.studies._presets.verdict import Verdict
+from kernattn.studies._records import Record, names, read_config, select, spell
+from kernattn.studies._style import FORMATS, SIZES, make_canvas, put_legend, save
 
 MANY = 6  # values of an axis that a caption lists
 
 
-def drawn(figure: Figure, records: Sequence[Record], size: str = "screen") -> Any:
+def draw_figure(figure: Figure, records: Sequence[Record], size: str = "screen") -> Any:
     """Return the figure with all its panels, and one legend above them."""
     room = SIZES[size]
     values = [None] if figure.by is None else names(records, figure.by)
     columns = min(len(values), room.columns, 2 if len(values) == 4 else len(values))
     rows = -(-len(values) // columns)
     told = (figure.title, figure.subtitle) if room.titled else ("", "")
-    whole = canvas(*told, room.width, room.height * rows + 0.3)
+    whole = make_canvas(*told, room.width, room.height * rows + 0.3)
     grid = whole.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     labelled: dict[str, Any] = {}
     for i, (panel, value) in enumerate(zip(grid, values, strict=False)):
         figure.draw(records if figure.by is None else select(records, **{figure.by: value}), ax=panel)
         if figure.by is not None and not panel.get_title(loc="left"):
-            panel.set_title(spoken(f"{figure.by} = {value}"), loc="left")
+            panel.set_title(spell(f"{figure.by} = {value}"), loc="left")
         if i % columns:
             panel.set_ylabel("")
         if i + columns < len(values):
@@ -39,14 +40,14 @@ def drawn(figure: Figure, records: Sequence[Record], size: str = "screen") -> An
             labelled.setdefault(label, handle)
     for panel in grid[len(values) :]:
         panel.remove()
-    legend(whole, labelled)
+    put_legend(whole, labelled)
     return whole
 
 
-def caption(figure: Figure, records: Sequence[Record], config: Mapping[str, Any], verdicts: Sequence[str]) -> str:
+def caption(figure: Figure, records: Sequence[Record], config: Mapping[str, Any], verdicts: Sequence[Verdict]) -> str:
     """Return what stands below a figure: what is drawn, what was found, what was varied, how often it was redrawn."""
     axes = {axis: values for axis, values in config["axes"].items() if axis != "tokens"}
-    varied = "; ".join(f"{spoken(axis)} {_listed(values)}" for axis, values in axes.items())
+    varied = "; ".join(f"{spell(axis)} {_list_values(values)}" for axis, values in axes.items())
     draws = sorted(names(records, "draws"))
     redraws = f"{draws[0]}" if len(draws) == 1 else f"{draws[0]} to {draws[-1]}"
     parts = (
@@ -58,8 +59,8 @@ def caption(figure: Figure, records: Sequence[Record], config: Mapping[str, Any]
     return " ".join(filter(None, parts))
 
 
-def _listed(values: Sequence[Any]) -> str:
-    shown = [f"{value:g}" if isinstance(value, float) else spoken(str(value)) for value in values]
+def _list_values(values: Sequence[Any]) -> str:
+    shown = [f"{value:g}" if isinstance(value, float) else spell(str(value)) for value in values]
     if len(shown) > MANY and not isinstance(values[0], str):
         return f"{shown[0]} to {shown[-1]} in {len(shown)} steps"
     return ", ".join(shown)
@@ -86,7 +87,7 @@ def write_figures(
     for stem in preset.figures if stems is None else stems:
         figure = preset.figures[stem]
         about = caption(figure, records, config, verdicts)
-        files += save(out, stem, partial(drawn, figure, records, size), size, formats, about)
+        files += save(out, stem, partial(draw_figure, figure, records, size), size, formats, about)
     return files
 
 

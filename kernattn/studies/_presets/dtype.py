@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
@@ -16,10 +16,11 @@ from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, elu1, random_features
 from kernattn.kernels import Softmax
 from kernattn.studies._palette import BLUE, GREY, SKY, VERMILION
-from kernattn.studies._panels import banded
-from kernattn.studies._presets.preset import Figure, Preset, designed, judged
-from kernattn.studies._records import ENDS, Record, names, select
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._panels import draw_band, sort_by
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.verdict import Verdict, Word
+from kernattn.studies._records import Record, names, select
+from kernattn.studies._sweep import Cell, Sweep
 
 DIM, FEATURES = 16, 32
 MAPS = ("elu1", "favor+")
@@ -27,17 +28,11 @@ SUMS = ("naive", "reference", "cpu")
 ROUNDOFF = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-24}  # half the gap between 1 and the next number
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: normal queries and keys, values about 1; the error of the last half of the rows."""
+    options = Options(**asked)
     known = tuple(name for name in ROUNDOFF if name != "bfloat16" or find_spec("ml_dtypes") is not None)
-    full = {
-        "map": MAPS,
-        "dtype": known,
-        "sums": SUMS,
-        "n": (2**7, 2**9, 2**11, 2**13, 2**15, 2**17),
-    }
+    full = {"map": MAPS, "dtype": known, "sums": SUMS, "n": (2**7, 2**9, 2**11, 2**13, 2**15, 2**17)}
     small = {"sums": ("naive", "reference"), "n": (2**6, 2**10)}
 
     @lru_cache(maxsize=8)
@@ -63,20 +58,19 @@ def sweep(
     def facts(cell: Cell) -> dict[str, Any]:
         return {"where": f"{cell['map']}, {cell['dtype']}", "roundoff": ROUNDOFF[cell["dtype"]]}
 
-    chosen = designed(full, small if quick else None, axes, {"map": MAPS, "dtype": ROUNDOFF, "sums": SUMS})
+    chosen = options.choose_axes(full, small, {"map": MAPS, "dtype": ROUNDOFF, "sums": SUMS})
     if "bfloat16" in chosen["dtype"] and "bfloat16" not in known:
         raise ParameterError("bfloat16 arrays take the package ml_dtypes, which is not installed")
     if min(chosen["n"]) < 2:
         raise ParameterError(f"n must be at least 2; got {min(chosen['n'])}")
-    stop = Stop(8 if precision is not None else 4 if quick else 5, precision)
     return Sweep(
         "dtype",
         chosen,
         trial,
         facts,
         paired=("map", "dtype", "sums"),
-        stop=stop,
-        seed=seed,
+        stop=options.stop(5, 4),
+        seed=options.seed,
         prepare=preparation(float32=("features", "key_state")),
     )
 
@@ -86,7 +80,7 @@ def _dtype(name: str) -> Any:
 
 
 def naive(q: Any, k: Any, v: Any, phi: FeatureMap) -> Any:
-    """Causal attention whose running sums are kept in the dtype of the inputs; products over features in float32."""
+    """Return causal attention whose running sums have the dtype of the inputs; products over features are float32."""
     features, rows = phi(k), phi(q).astype(np.float32)
     s = np.cumsum(features * v, axis=0, dtype=v.dtype).astype(np.float32)
     z = np.cumsum(features, axis=0, dtype=v.dtype).astype(np.float32)
@@ -94,40 +88,38 @@ def naive(q: Any, k: Any, v: Any, phi: FeatureMap) -> Any:
     return quotient[:, None].astype(v.dtype)
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say whose sums lose digits with n."""
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge whose sums lose digits with n."""
     told = []
     for where in names(records, "where"):
         for sums in names(records, "sums"):
-            found = sorted(select(records, where=where, sums=sums), key=lambda r: r["n"])
-            if len(found) > 1:
-                told.append(_verdict(where, sums, found))
+            found = sort_by(select(records, where=where, sums=sums), "n")
+            told += [_judge(found)] if len(found) > 1 else []
     if "bfloat16" not in names(records, "dtype"):
-        told.append("bfloat16 was left out: its arrays take the package ml_dtypes, or it was not asked for.")
+        told.append(
+            Verdict("the dtype bfloat16 was left out: its arrays take the package ml_dtypes, or it was not asked for")
+        )
     return told
 
 
 SPOKEN = {"naive": "a running sum in that dtype", "reference": "kernattn's reference", "cpu": "kernattn's CPU loop"}
 
 
-def _verdict(where: str, sums: str, found: Sequence[Record]) -> str:
-    """Whether the error grows with n: between the shortest and the longest sequence, by more than a factor of 2."""
-    known = [r for r in found if r["error"] is not None]
-    lost = [r["n"] for r in found if r["error"] is None]
-    broken = f"from n = {min(lost)} on the sums overflow" if lost else ""
+def _judge(found: Sequence[Record]) -> Verdict:
+    """Judge whether the error grows with n: from the shortest to the longest sequence, by more than a factor of 2."""
+    known, lost = ([r for r in found if (r["error"] is None) == none] for none in (False, True))
+    overflow = f"from n = {lost[0]['n']} on the sums overflow" if lost else ""
+    tell = partial(Verdict, "errors grow with n", where=f"for {SPOKEN[found[0]['sums']]}, {found[0]['where']}")
     if len(known) < 2:
-        return f"Holds for {SPOKEN[sums]}, {where}: {broken}."
+        return tell(overflow, decided="Holds")
     first, last = known[0], known[-1]
     growth = last["error"] / first["error"]
     exponent = float(np.log(growth) / np.log(last["n"] / first["n"]))
-    ends = [None if r["error_low"] is None else (r["error_low"], r["error_high"]) for r in (first, last)]
-    told_apart = ends[0] is None or ends[1] is None or ends[1][0] > ends[0][1]
-    begins = "Holds" if lost or (growth > 2 and told_apart) else "Open" if growth > 2 else "Does not hold"
-    return (
-        f"{judged(f'{begins} for {SPOKEN[sums]}, {where}', 'errors grow with n')}. The error is "
-        f"{first['error'] / first['roundoff']:.2g} u at n = {first['n']} and {last['error'] / last['roundoff']:.2g} u "
-        f"at n = {last['n']}, that is as n^{exponent:.2f}{broken and f'; {broken}'}."
-    )
+    apart = None in (first["error_low"], last["error_low"]) or last["error_low"] > first["error_high"]
+    units = [f"{r['error'] / r['roundoff']:.2g} u at n = {r['n']}" for r in (first, last)]
+    said = f"the error is {' and '.join(units)}, that is as n^{exponent:.2f}"
+    word: Word = "Holds" if lost or (growth > 2 and apart) else "Open" if growth > 2 else "Does not hold"
+    return tell(said, overflow, decided=word)
 
 
 LOOKS: dict[str, dict[str, Any]] = {
@@ -137,8 +129,8 @@ LOOKS: dict[str, dict[str, Any]] = {
 }
 
 
-def error(records: Sequence[Record], ax: Any) -> None:
-    """Relative error against n with 95% intervals, and lines of u, u sqrt(n) and u n."""
+def draw_error(records: Sequence[Record], ax: Any) -> None:
+    """Draw the relative error against n with 95% intervals, and lines of u, u sqrt(n) and u n."""
     ax.set(xscale="log", yscale="log", xlabel="length n", ylabel="relative error of the outputs", ylim=(1e-8, 3))
     ax.set_xscale("log", base=2)
     lengths = np.array(sorted(names(records, "n")), float)
@@ -151,10 +143,8 @@ def error(records: Sequence[Record], ax: Any) -> None:
     ):
         ax.plot(lengths, np.where(level < 1, level, np.nan), color=GREY, linewidth=1.0, linestyle=line, label=label)
     for sums in names(records, "sums"):
-        found = sorted(select(records, sums=sums), key=lambda r: r["n"])
-        interval = [np.array([r[f"error{end}"] for r in found], float) for end in ENDS]
         look = {"markersize": 4.0, "linewidth": 1.4} | LOOKS[sums]
-        banded(ax, [r["n"] for r in found], interval, look, SPOKEN[sums].removesuffix(" in that dtype"))
+        draw_band(ax, select(records, sums=sums), "n", "error", look, SPOKEN[sums].removesuffix(" in that dtype"))
 
 
 DTYPE = Preset(
@@ -173,7 +163,7 @@ DTYPE = Preset(
             "The error of a running sum and of kernattn's sums, over the length",
             "Relative error of the last half of the rows against float64 on the same inputs; u: unit roundoff of the "
             "dtype",
-            error,
+            draw_error,
             by="where",
             shows="errors grow with n",
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -17,10 +17,11 @@ from kernattn.kernels import Gaussian
 from kernattn.metrics._settled import settled
 from kernattn.projections import Directed, Orthogonal, Pair, Projection, resolve
 from kernattn.studies._palette import UNIFORM, arrangement
-from kernattn.studies._panels import numbered
-from kernattn.studies._presets.preset import Figure, Preset, coverage, designed, per_cent
-from kernattn.studies._records import ENDS, Record, names, select, spoken
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._panels import draw_bars, set_logarithmic
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, check_coverage
+from kernattn.studies._records import ENDS, Record, names, select, spell
+from kernattn.studies._sweep import Cell, Sweep
 
 KERNEL = Gaussian()
 SIZES = (0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0)  # |x - y| of trigonometric features, |x + y| of positive ones
@@ -49,17 +50,16 @@ class RawQR(Directed):
 CONTROLS: dict[str, Projection] = {"coupled": Orthogonal(norms="coupled"), "raw_qr": RawQR()}
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: one block of d frequencies, a pair of inputs along the diagonal for each size."""
+    options = Options(**asked)
     full = {
         "estimator": ("trigonometric", "positive"),
         "projection": ("iid", "orthogonal", "coupled", "simplex", "hadamard", "sobol", "halton", "raw_qr"),
         "d": (4, 16, 64),
     }
     small = {"projection": ("iid", "orthogonal", "simplex", "hadamard", "raw_qr"), "d": (16,)}
-    stop = Stop(400 if quick else 2000, precision, of="ratio")
+    stop = options.stop(2000, 400, of="ratio")
 
     @lru_cache(maxsize=2)
     def phi(estimator: str, projection: str, d: int) -> FeatureMap:
@@ -68,7 +68,7 @@ def sweep(
 
     @lru_cache(maxsize=2)
     def exact(estimator: str, d: int) -> tuple[Float64, Float64]:
-        """Kernel and variance of independent frequencies, in closed form."""
+        """Return kernel and variance of independent frequencies, in closed form."""
         x, y = inputs(estimator, d)
         return KERNEL.pairs(x, y), phi(estimator, "iid", d).variance(x, y)
 
@@ -97,13 +97,13 @@ def sweep(
 
     return Sweep(
         "gaussian-kernel",
-        designed(full, small if quick else None, axes),
+        options.choose_axes(full, small),
         trial,
         facts,
         paired=("estimator", "projection"),
         along={"size": SIZES},
         stop=stop,
-        seed=seed,
+        seed=options.seed,
         prepare=preparation(float64=("features",)),
     )
 
@@ -119,86 +119,98 @@ def _bounded(estimator: str) -> bool:
     return estimator in ("trigonometric", "phase")
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say where each arrangement gains, how the large-d formula fares, and what raw QR does."""
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge where orthogonal frequencies gain, and the formula for large d; say what else gains, and raw QR's bias."""
     found = []
     for d in names(records, "d"):
-        trig = {r["projection"]: r for r in select(records, d=d, estimator="trigonometric")}
-        if "orthogonal" in trig:
-            curve = np.asarray(trig["orthogonal"]["ratio_predicted"])
-            worse = [size for size, value in zip(SIZES, curve, strict=True) if value > 1]
-            found.append(
-                f"{'Does not hold' if worse else 'Holds'} at d = {d} for every distance looked at: orthogonal "
-                f"frequencies have {curve.min():.2g} to {curve.max():.3g} of the variance of independent ones"
-                + (f", more than 1 at |x - y| = {', '.join(f'{size:g}' for size in worse)}." if worse else ".")
-            )
-            near, formula = curve[SIZES.index(NEAR)], _asymptotic(NEAR, d)
-            found.append(
-                f"{'Holds' if abs(near / formula - 1) < 0.2 else 'Does not hold'} at d = {d}, the formula for large d: "
-                f"at |x - y| = {NEAR:g} the ratio is {near:.2g}, the formula says {formula:.2g}, and its limit for "
-                f"d -> infinity {_asymptotic(NEAR, np.inf):.2g}."
-            )
-        told = [
-            _least(select(records, d=d, estimator=estimator), estimator) for estimator in names(records, "estimator")
-        ]
-        found.append(f"Least ratio at d = {d} and size {AT:g}: {'; '.join(told)}.")
-    if "raw_qr" in names(records, "projection"):
-        found.append("Raw QR takes no part in the least ratio: a biased estimate has a variance of no use.")
-    for record in select(records, projection="raw_qr"):
-        low, high = (np.asarray(record[f"bias_{end}"], np.float64) for end in ("low", "high"))
-        off = [i for i in range(len(SIZES)) if low[i] > 0 or high[i] < 0]
-        what = f"{record['estimator']} features, d = {record['d']}"
-        if record["estimator"] == "positive" and off:
-            i = off[-1]
-            found.append(
-                f"Raw QR factors are biased: {what}, |x + y| = {SIZES[i]:g}: the mean estimate is "
-                f"{1 + record['bias'][i]:.3f} of the kernel, 95% interval {1 + low[i]:.3f} to {1 + high[i]:.3f}."
-            )
-        elif not off:
-            why = ": a cosine does not see the sign of a row" if _bounded(record["estimator"]) else ""
-            found.append(f"Raw QR factors show no bias for {what}{why}.")
-    inside, total = coverage(records, "ratio", "ratio_predicted")
-    found.append(f"The 95% intervals hold the closed form in {per_cent(inside, total)} of the settled points.")
-    return found
+        found += [told for each in select(records, d=d, **ORTHOGONAL) for told in _gains(each)]
+        least = [_least(select(records, d=d, estimator=estimator)) for estimator in names(records, "estimator")]
+        found.append(Verdict("; ".join(least), where=f"Least ratio at d = {d} and size {AT:g}"))
+    if raw := select(records, projection="raw_qr"):
+        found.append(Verdict("raw QR takes no part in the least ratio: a biased estimate has a variance of no use"))
+        found += [told for each in raw if (told := _bias_of_raw_qr(each))]
+    return [*found, check_coverage(records, "ratio", "ratio_predicted", "settled points")]
 
 
-def _least(records: Sequence[Record], estimator: str) -> str:
+ORTHOGONAL = {"estimator": "trigonometric", "projection": "orthogonal"}
+
+
+def _gains(record: Record) -> list[Verdict]:
+    """Judge the gain of orthogonal frequencies at every distance, and the formula for large d at one."""
+    d, curve = record["d"], record["ratio_predicted"]
+    worse = [f"{size:g}" for size, value in zip(SIZES, curve, strict=True) if value > 1]
+    near, formula = curve[SIZES.index(NEAR)], _asymptotic(NEAR, d)
+    return [
+        Verdict(
+            "orthogonal frequencies have less variance than independent ones at every distance looked at",
+            f"it is more than 1 at |x - y| = {', '.join(worse)}" if worse else "",
+            where=f"at d = {d}",
+            decided="Does not hold" if worse else "Holds",
+            ratio=Ratio("the ratio of variances", curve, ".3g"),
+        ),
+        Verdict(
+            "the formula for large d gives the ratio",
+            f"at |x - y| = {NEAR:g} the ratio is {near:.2g}, the formula says {formula:.2g}, and its limit for "
+            f"d -> infinity {_asymptotic(NEAR, np.inf):.2g}",
+            where=f"at d = {d}",
+            decided="Holds" if abs(near / formula - 1) < 0.2 else "Does not hold",
+        ),
+    ]
+
+
+def _bias_of_raw_qr(record: Record) -> Verdict | None:
+    """Say where raw QR factors are biased, or that no bias is seen."""
+    bias = [Estimate.of(record, "bias", place=i) for i in range(len(SIZES))]
+    off = [i for i, each in enumerate(bias) if each.low is not None and (each.low > 0 or each.high < 0)]
+    what = f"{record['estimator']} features, d = {record['d']}"
+    if not off:
+        why = ": a cosine does not see the sign of a row" if _bounded(record["estimator"]) else ""
+        return Verdict(f"raw QR factors show no bias for {what}{why}")
+    if record["estimator"] != "positive":
+        return None
+    value, low, high, _ = bias[off[-1]]
+    mean = Estimate(1 + value, 1 + low, 1 + high)
+    return Verdict(
+        f"raw QR factors are biased: {what}, |x + y| = {SIZES[off[-1]]:g}",
+        ratio=Ratio("the mean estimate over the kernel", [mean], ".3f"),
+    )
+
+
+def _least(records: Sequence[Record]) -> str:
     """Name the least ratio: by its closed form, else by a measurement that redraws settle, with its interval."""
-    known = {r["projection"]: found for r in records if (found := _ratio_at(r)) and r["projection"] != "raw_qr"}
-    name = min(known, key=lambda projection: known[projection][0], default=None)
+    estimator = spell(records[0]["estimator"])
+    fair = [r for r in records if r["projection"] != "raw_qr"]
+    known = {spell(r["projection"]): found for r in fair if (found := _ratio_at(r))}
+    name = min(known, key=lambda projection: known[projection].value, default=None)
     if name is None:
         return f"unknown for {estimator} features"
-    value, low, high = known[name]
+    value, low, high, _ = known[name]
     how = "closed form" if low == high else f"measured, {low:.2g} to {high:.2g}"
-    text = f"{spoken(name)} for {spoken(estimator)} features ({value:.2g}, {how})"
-    ties = [other for other, (_, least, _) in known.items() if other != name and least <= high]
-    unseen = [r["projection"] for r in records if r["projection"] not in {*known, "raw_qr"}]
-    if ties:
-        text += f", which cannot be told from {', '.join(map(spoken, ties))}"
-    if unseen:
-        text += f", leaving out {', '.join(map(spoken, unseen))}, which redraws do not settle"
-    return text
+    text = f"{name} for {estimator} features ({value:.2g}, {how})"
+    ties = [other for other, each in known.items() if other != name and each.low <= high]
+    unseen = [each for r in fair if (each := spell(r["projection"])) not in known]
+    text += f", which cannot be told from {', '.join(ties)}" if ties else ""
+    return text + (f", leaving out {', '.join(unseen)}, which redraws do not settle" if unseen else "")
 
 
-def _ratio_at(record: Record) -> tuple[float, float, float] | None:
+def _ratio_at(record: Record) -> Estimate | None:
     """Return the ratio of size AT and its interval, which is a point where there is a closed form."""
     i = SIZES.index(AT)
     if record["ratio_predicted"] is not None:
-        return (float(record["ratio_predicted"][i]),) * 3
-    value, low, high = (record[f"ratio{end}"][i] for end in ENDS)
-    return None if low is None or high is None else (value, low, high)
+        return Estimate(*(float(record["ratio_predicted"][i]),) * 3)
+    found = Estimate.of(record, "ratio", place=i)
+    return None if found.low is None else found
 
 
 def _asymptotic(z: float, d: float) -> float:
-    """Yu et al. (2016), theorem 1, for one block and large d."""
+    """Return the ratio for one block and large d: Yu et al. (2016), theorem 1."""
     return float(1 - (1 - 1 / d) * np.exp(-(z**2)) * z**4 / (1 - np.exp(-(z**2))) ** 2)
 
 
-def ratio(records: Sequence[Record], ax: Any, xlabel: str) -> None:
-    """Variance over that of independent frequencies: closed forms as lines, measurements as points."""
-    ax.set(xscale="log", yscale="log", ylabel="variance over iid", xlabel=xlabel)
-    numbered(ax.xaxis, [0.25, 0.5, 1, 2, 3])
-    numbered(ax.yaxis, [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5])
+def draw_ratio(records: Sequence[Record], ax: Any, xlabel: str) -> None:
+    """Draw the variance over that of independent frequencies: closed forms as lines, measurements as points."""
+    yticks = [0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5]
+    set_logarithmic(ax, xlabel, "variance over iid", [0.25, 0.5, 1, 2, 3], yticks)
     for record in records:
         if record["projection"] == "iid":
             continue
@@ -209,28 +221,21 @@ def ratio(records: Sequence[Record], ax: Any, xlabel: str) -> None:
         points = np.where(shown, np.asarray(record["ratio"], float), np.nan)
         joined = {"linestyle": "none"} if record["ratio_predicted"] else {"linewidth": 0.7}
         ax.plot(SIZES, points, **(look | joined))
-        ax.plot([], [], label=spoken(record["projection"]), **look)
+        ax.plot([], [], label=spell(record["projection"]), **look)
     ax.axhline(1.0, label="iid", **UNIFORM)
 
 
-def bias(records: Sequence[Record], ax: Any) -> None:
-    """Bias of positive features, with 95% intervals, where redraws settle it."""
+def draw_bias(records: Sequence[Record], ax: Any) -> None:
+    """Draw the bias of positive features, with 95% intervals, where redraws settle it."""
     ax.set(xlabel="|x + y|", ylabel="relative bias")
     ax.axhline(0.0, color="#222222", linewidth=0.8)
     found = [r for r in records if r["projection"] in ("orthogonal", "raw_qr")]
     for k, record in enumerate(found):
-        low, value, high = (np.asarray(record[f"bias{end}"], float) for end in ("_low", "", "_high"))
-        look = arrangement(record["projection"]) | {"linestyle": "none"}
+        interval = np.asarray([record[f"bias{end}"] for end in ENDS], float)
+        known = np.isfinite(interval[1])
         at = np.asarray(SIZES) * 1.03 ** (k - 0.5)
-        known = np.isfinite(low)
-        ax.errorbar(
-            at[known],
-            value[known],
-            yerr=[(value - low)[known], (high - value)[known]],
-            elinewidth=1.0,
-            label=spoken(record["projection"]),
-            **look,
-        )
+        name = record["projection"]
+        draw_bars(ax, at[known], interval[:, known], arrangement(name), spell(name))
 
 
 JOINED = "Thin lines (hadamard, raw qr and the like) join measurements"
@@ -251,22 +256,22 @@ GAUSSIAN_KERNEL = Preset(
         "ratio": Figure(
             "What an arrangement gains over independent frequencies, for trigonometric features",
             f"Inputs along the diagonal: closed forms (lines), measurements (points). {JOINED}",
-            lambda records, ax: ratio(select(records, estimator="trigonometric"), ax, "|x - y|"),
+            lambda records, ax: draw_ratio(select(records, estimator="trigonometric"), ax, "|x - y|"),
             by="d",
-            shows="for every distance looked at",
+            shows="at every distance looked at",
         ),
         "ratio_positive": Figure(
             "What an arrangement gains over independent frequencies, for positive features",
             f"Closed forms (lines), measurements (points) where redraws settle them. {JOINED}",
-            lambda records, ax: ratio(select(records, estimator="positive"), ax, "|x + y|"),
+            lambda records, ax: draw_ratio(select(records, estimator="positive"), ax, "|x + y|"),
             by="d",
         ),
         "bias": Figure(
             "The bias of positive features, by arrangement of the frequencies",
             "Mean estimate over the kernel, less 1, with 95% intervals where redraws settle them",
-            lambda records, ax: bias(select(records, estimator="positive"), ax),
+            lambda records, ax: draw_bias(select(records, estimator="positive"), ax),
             by="d",
-            shows="positive features, d = .* the mean estimate",
+            shows="positive features, d = .* mean estimate",
         ),
     },
 )

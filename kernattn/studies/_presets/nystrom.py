@@ -15,11 +15,12 @@ from kernattn.features import FeatureMap, nystrom, random_features
 from kernattn.kernels import Gaussian
 from kernattn.metrics import mean_and_ci
 from kernattn.studies._images import REAL_ROWS, real_rows
-from kernattn.studies._palette import GREY, UNIFORM, Look, arrangement, series
-from kernattn.studies._panels import banded, numbered
-from kernattn.studies._presets.preset import Figure, Preset, at_once, designed, judged, word
+from kernattn.studies._palette import GREY, UNIFORM, arrangement, series
+from kernattn.studies._panels import draw_band, read_field, set_logarithmic, sort_by, write_numbers
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, Word, count_below, count_lower, widen_together
 from kernattn.studies._records import ENDS, Record, names, select, with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._sweep import Cell, Sweep
 
 ROWS, FEW_ROWS = 512, 256
 LANDMARKS = ("uniform", "kmeans", "leverage", "rpcholesky", "greedy")
@@ -40,24 +41,18 @@ class Problem(NamedTuple):
     eigenvalues: Float64
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: other rows and another choice in every redraw, common to all maps and m."""
-    full = {
-        "rows": REAL_ROWS,
-        "lengthscale": (0.25, 0.5, 1.0),
-        "map": MAPS,
-        "m": (16, 32, 64, 128, 256),
-    }
+    options = Options(**asked)
+    full = {"rows": REAL_ROWS, "lengthscale": (0.25, 0.5, 1.0), "map": MAPS, "m": (16, 32, 64, 128, 256)}
     small = {
         "rows": ("digits", "pixels"),
         "lengthscale": (AT,),
         "map": ("uniform", "kmeans", "rpcholesky", "orthogonal"),
         "m": (16, 64),
     }
-    chosen = designed(full, small if quick else None, axes, {"rows": REAL_ROWS, "map": MAPS})
-    count = FEW_ROWS if quick else ROWS
+    chosen = options.choose_axes(full, small, {"rows": REAL_ROWS, "map": MAPS})
+    count = FEW_ROWS if options.quick else ROWS
     if wrong := [m for m in chosen["m"] if m % 2 or m >= count]:
         raise ParameterError(f"m must be even and below the {count} rows; got {wrong[0]}")
 
@@ -92,8 +87,8 @@ def sweep(
         chosen,
         trial,
         paired=("map", "m"),
-        stop=Stop(8 if quick else 12, precision, of="trace"),
-        seed=seed,
+        stop=options.stop(12, 8, of="trace"),
+        seed=options.seed,
         reduce=_reduced,
         prepare=preparation(float64=("kernel",)),
     )
@@ -132,7 +127,7 @@ def rpcholesky_bound(eigenvalues: Float64, m: int) -> float:
 
 
 def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean errors, and geometric means of their ratios to those of uniform landmarks and of the best rank m."""
+    """Return mean errors, and geometric means of their ratios to those of uniform landmarks and of the best rank m."""
     del cell, facts
     found: dict[str, Any] = {"bound": np.mean(draws["bound"])}
     for norm in NORMS:
@@ -145,138 +140,108 @@ def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> 
     return found
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say which landmarks beat uniform ones where, how near to the best they are, and how random features fare."""
-    found = []
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge which landmarks beat uniform ones where, how near to the best they are, and how random features fare."""
     digits = select(records, rows="digits", map="rpcholesky")
-    if digits:
-        found.append(_known_result(digits))
-    for name, source in (
-        ("rpcholesky", "Chen et al. 2025"),
-        ("leverage", "Musco and Musco 2017"),
-        ("kmeans", "Zhang et al. 2008"),
-    ):
-        found += [
-            _beats(cells, f"{name} landmarks beat uniform ones on {rows}", source)
-            for rows in names(records, "rows")
-            if (cells := select(records, map=name, rows=rows))
-        ]
+    found = [_known_result(digits)] if digits else []
+    for name, source in SOURCES.items():
+        for rows in names(records, "rows"):
+            if cells := select(records, map=name, rows=rows):
+                tally = count_below(0.0, *_ratios(cells), cells[0]["draws"])
+                claim = f"{name} landmarks beat uniform ones on {rows} in the trace norm"
+                found.append(Verdict(claim, source=source, tally=tally, ratio=_over_uniform(cells)))
     if pivoted := select(records, map="rpcholesky"):
         above = sum(r["trace_low"] > r["bound"] for r in pivoted)
         nearest, farthest = (pick(r["trace_over_best"] for r in pivoted) for pick in (min, max))
         found.append(
-            f"{'Does not hold' if above else 'Holds'}: the mean error of rpcholesky stays below its bound (Chen et al. "
-            f"2025, theorem 2.3). It is surely above at {above} of {len(pivoted)} settings, and {nearest:.2f} to "
-            f"{farthest:.2f} times the least error of any rank m."
+            Verdict(
+                "the mean error of rpcholesky stays below its bound",
+                f"it is surely above at {above} of {len(pivoted)} settings, and {nearest:.2f} to {farthest:.2f} "
+                "times the least error of any rank m",
+                source="Chen et al. 2025, theorem 2.3",
+                decided="Does not hold" if above else "Holds",
+            )
         )
-    found += [told for norm in NORMS if (told := _landmarks_or_features(records, norm))]
-    return found
+    return found + [told for norm in NORMS if (told := _landmarks_or_features(records, norm))]
 
 
-def _known_result(records: Sequence[Record]) -> str:
+SOURCES = {"rpcholesky": "Chen et al. 2025", "leverage": "Musco and Musco 2017", "kmeans": "Zhang et al. 2008"}
+
+
+def _known_result(records: Sequence[Record]) -> Verdict:
     """Judge the known result that rpcholesky gains nothing on digits."""
-    low, high = _ratios(records)
+    low, high = (np.exp(each) for each in widen_together(*_ratios(records), records[0]["draws"], len(records)))
     better, much = int(np.sum(high < 1)), int(np.sum(high < MATTERS))
-    begins = "Does not hold" if much else "Holds in part" if better else "Holds" if np.all(low > MATTERS) else "Open"
-    least = min(records, key=lambda r: r["trace_over_uniform"])
-    others = [f"{min(r[f'{norm}_over_uniform'] for r in records):.2f} in the {SPOKEN[norm]} norm" for norm in NORMS[1:]]
-    return (
-        f"{judged(begins, 'rpcholesky gains nothing over uniform landmarks on digits')}. Its trace error is surely "
-        f"lower at {better} of {len(records)} settings, by more than a tenth at {much}. The least ratio is "
-        f"{_ratio(least)}, at {_setting(least)}; it is {' and '.join(others)}."
+    others = (f"{min(r[f'{norm}_over_uniform'] for r in records):.2f} in the {SPOKEN[norm]} norm" for norm in NORMS[1:])
+    word: Word = "Holds" if np.all(low > MATTERS) else "Open"
+    if better:
+        word = "Does not hold" if much else "Holds in part"
+    return Verdict(
+        "rpcholesky gains nothing over uniform landmarks on digits",
+        f"the trace error is surely lower at {better} of {len(records)} settings, by more than a tenth at {much}",
+        f"the least ratio is {' and '.join(others)}",
+        decided=word,
+        ratio=_over_uniform(records),
     )
 
 
-def _beats(records: Sequence[Record], what: str, source: str) -> str:
-    """Judge the claim that some landmarks beat uniform ones, by the trace error's ratio in every setting."""
-    low, high = _ratios(records)
-    lower, higher = int(np.sum(high < 1)), int(np.sum(low > 1))
-    undecided = len(records) - lower - higher
-    least, most = (pick(records, key=lambda r: r["trace_over_uniform"]) for pick in (min, max))
-    return (
-        f"{judged(word(lower, higher, undecided), what)} ({source}). The trace error is surely lower at {lower}, "
-        f"surely higher at {higher} and open at {undecided} of {len(records)} settings; the ratio to that of uniform "
-        f"ones runs from {_ratio(least)} at {_setting(least)} to {_ratio(most)} at {_setting(most)}."
-    )
+def _over_uniform(records: Sequence[Record]) -> Ratio:
+    at = [f"lengthscale {r['lengthscale']:g}, m = {r['m']}" for r in records]
+    ratios = [Estimate.of(r, "trace_over_uniform", where) for r, where in zip(records, at, strict=True)]
+    return Ratio("the ratio to the error of uniform landmarks", ratios, ".3g")
 
 
 def _ratios(records: Sequence[Record]) -> tuple[Float64, Float64]:
-    """Return the ends of intervals of the trace errors' ratios to uniform landmarks, which hold at once."""
-    low, high = (np.log([r[f"trace_over_uniform{end}"] for r in records]) for end in ENDS[1:])
-    low, high = at_once(low, high, records[0]["draws"], len(records))
-    return np.exp(low), np.exp(high)
+    """Return the ends of intervals of the logarithms of the trace errors' ratios to uniform landmarks."""
+    low, high = (np.log(read_field(records, f"trace_over_uniform{end}")) for end in ENDS[1:])
+    return low, high
 
 
-def _landmarks_or_features(records: Sequence[Record], norm: str) -> str | None:
+def _landmarks_or_features(records: Sequence[Record], norm: str) -> Verdict | None:
     """Judge whether uniform landmarks err less than the better of the random features, in one norm."""
-    better = worse = 0
-    ratios = []
+    pairs = []
     for record in select(records, map="uniform"):
         where = {axis: record[axis] for axis in ("rows", "lengthscale", "m")}
-        others = [r for r in select(records, **where) if r["map"] in FEATURES]
-        if others:
-            least = min(others, key=lambda r: r[norm])
-            better += record[f"{norm}_high"] < least[f"{norm}_low"]
-            worse += record[f"{norm}_low"] > least[f"{norm}_high"]
-            ratios.append(record[norm] / least[norm])
-    if not ratios:
+        if others := [r for r in select(records, **where) if r["map"] in FEATURES]:
+            pairs.append((record, min(others, key=lambda r: float(r[norm]))))
+    if not pairs:
         return None
-    begins = word(better, worse, len(ratios) - better - worse)
-    return (
-        f"{judged(begins, 'Nystrom maps err less than random Fourier features of equal m')} (Yang et al. 2012), in the "
-        f"{SPOKEN[norm]} norm. Uniform landmarks err surely less than the better of the random features at {better} of "
-        f"{len(ratios)} settings and surely more at {worse}; their error is {min(ratios):.2g} to {max(ratios):.2g} "
-        f"times as large."
-    )
-
-
-def _ratio(record: Record) -> str:
-    value, low, high = (f"{record[f'trace_over_uniform{end}']:.3g}" for end in ENDS)
-    return f"{value} ({low} to {high})"
-
-
-def _setting(record: Record) -> str:
-    return f"lengthscale {record['lengthscale']:g}, m = {record['m']}"
+    ratio = Ratio("the ratio of errors", [landmarks[norm] / features[norm] for landmarks, features in pairs])
+    claim = f"uniform landmarks err less than random Fourier features of equal m in the {SPOKEN[norm]} norm"
+    return Verdict(claim, source="Yang et al. 2012", tally=count_lower(pairs, norm), ratio=ratio)
 
 
 def _axes_of(ax: Any, records: Sequence[Record], ylabel: str) -> None:
-    ax.set(xscale="log", yscale="log", xlabel="features m", ylabel=ylabel)
-    numbered(ax.xaxis, sorted(names(records, "m")))
-    numbered(ax.yaxis)
+    set_logarithmic(ax, "features m", ylabel, sorted(names(records, "m")))
+    write_numbers(ax.yaxis)
     ax.yaxis.minorticks_off()
 
 
-def error(records: Sequence[Record], ax: Any, norm: str) -> None:
-    """Relative error against m at one lengthscale, the best of any rank m as a line."""
+def draw_error(records: Sequence[Record], ax: Any, norm: str) -> None:
+    """Draw the relative error against m at one lengthscale, the best of any rank m as a line."""
     at = AT if AT in names(records, "lengthscale") else names(records, "lengthscale")[0]
     found = select(records, lengthscale=at)
     _axes_of(ax, found, f"{norm} error of K, relative")
     for name in names(found, "map"):
-        _banded(ax, select(found, map=name), norm, arrangement(name), name)
-    floor = sorted(select(found, map=names(found, "map")[0]), key=lambda r: r["m"])
+        draw_band(ax, select(found, map=name), "m", norm, arrangement(name), name)
+    floor = sort_by(select(found, map=names(found, "map")[0]), "m")
     m = [r["m"] for r in floor]
-    ax.plot(m, [r[f"{norm}_best"] for r in floor], label="best rank m", **UNIFORM)
+    ax.plot(m, read_field(floor, f"{norm}_best"), label="best rank m", **UNIFORM)
     if norm == "trace":
-        ax.plot(m, [r["bound"] for r in floor], color=GREY, linewidth=1.4, linestyle=":", label="bound of rpcholesky")
+        ax.plot(m, read_field(floor, "bound"), color=GREY, linewidth=1.4, linestyle=":", label="bound of rpcholesky")
 
 
-def gain(records: Sequence[Record], ax: Any) -> None:
-    """Trace error of rpcholesky over that of uniform landmarks, a line for each lengthscale."""
+def draw_gain(records: Sequence[Record], ax: Any) -> None:
+    """Draw the trace error of rpcholesky over that of uniform landmarks, a line for each lengthscale."""
     found = select(records, map="rpcholesky")
     if not found:
         return
     _axes_of(ax, found, "trace error over uniform")
     ax.set_yticks([0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 1.0])
     for place, lengthscale in enumerate(sorted(names(found, "lengthscale"))):
-        cells = select(found, lengthscale=lengthscale)
-        _banded(ax, cells, "trace_over_uniform", series(place), f"lengthscale {lengthscale:g}")
+        label = f"lengthscale {lengthscale:g}"
+        draw_band(ax, select(found, lengthscale=lengthscale), "m", "trace_over_uniform", series(place), label)
     ax.axhline(1.0, color=GREY, linewidth=1.2, label="below: rpcholesky is better")
-
-
-def _banded(ax: Any, records: Sequence[Record], field: str, look: Look, label: str) -> None:
-    ordered = sorted(records, key=lambda r: r["m"])
-    interval = [[r[f"{field}{end}"] for r in ordered] for end in ENDS]
-    banded(ax, [r["m"] for r in ordered], interval, look, label)
 
 
 NYSTROM = Preset(
@@ -296,23 +261,23 @@ NYSTROM = Preset(
             "Landmarks of rpcholesky against uniform ones",
             "Ratio to uniform landmarks of the same redraw, geometric mean, band: its 95% interval. Lengthscale in "
             "median distances",
-            gain,
+            draw_gain,
             by="rows",
             shows="rpcholesky landmarks beat uniform ones",
         ),
         "trace": Figure(
             "Landmarks and random features against the best rank m, in the trace norm",
             f"Relative to that of K; lengthscale {AT:g} median distances, or the first; band: 95% interval",
-            lambda records, ax: error(records, ax, "trace"),
+            lambda records, ax: draw_error(records, ax, "trace"),
             by="rows",
-            shows=r"2012\), in the trace norm",
+            shows="features of equal m in the trace norm",
         ),
         "operator": Figure(
             "Landmarks and random features against the best rank m, in the operator norm",
             f"Relative to that of K; lengthscale {AT:g} median distances, or the first; band: 95% interval",
-            lambda records, ax: error(records, ax, "operator"),
+            lambda records, ax: draw_error(records, ax, "operator"),
             by="rows",
-            shows=r"2012\), in the operator norm",
+            shows="features of equal m in the operator norm",
         ),
     },
 )

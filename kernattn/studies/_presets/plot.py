@@ -10,7 +10,7 @@ from typing import Any
 from kernattn._runtime.checks import checked_path, one_of, shown
 from kernattn._runtime.extras import require
 from kernattn.errors import ParameterError
-from kernattn.studies._presets.draw import drawn, write_figures
+from kernattn.studies._presets.draw import draw_figure, write_figures
 from kernattn.studies._presets.folder import Study, of_this_version, read_study
 from kernattn.studies._presets.preset import Preset
 from kernattn.studies._records import names, select
@@ -125,7 +125,7 @@ def plot(folder: str | PathLike[str], name: str, ax: Any = None, size: str = "sc
     mpl = require("matplotlib", "matplotlib", "figures")
     with of_this_version(folder), mpl.rc_context(style(size)):
         if ax is None:
-            return drawn(figure, records, size)
+            return draw_figure(figure, records, size)
         if figure.by is not None and len(names(records, figure.by)) > 1:
             several = ", ".join(f"{figure.by}={value!r}" for value in names(records, figure.by))
             raise ParameterError(f"{name} has a panel for each of {several}; say which goes into ax")

@@ -1,4 +1,4 @@
-"""What a study of the field's claims is: a sweep, the claim, figures, and a verdict, all from the records alone."""
+"""What a study of the field's claims is: a sweep, the claim, figures, and verdicts, all from the records alone."""
 
 from __future__ import annotations
 
@@ -6,21 +6,17 @@ import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
-import numpy as np
-
-from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import one_of, shown
-from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError
 from kernattn.features import ESTIMATORS
 from kernattn.projections import resolve
+from kernattn.studies._presets.verdict import Verdict, Word
 from kernattn.studies._records import Record
-from kernattn.studies._sweep import plain_values
+from kernattn.studies._sweep import Stop, plain_values
 
 FEW = 3  # verdicts that a caption repeats
-WORDS = ("Holds in part", "Holds", "Does not hold", "Open")
 
 
 class Figure(NamedTuple):
@@ -37,16 +33,16 @@ class Figure(NamedTuple):
     by: str | None = None
     shows: str | None = None
 
-    def found(self, verdicts: Sequence[str]) -> str:
-        """Return what the figure shows: the first sentences of its verdicts, or of many verdicts how they begin."""
+    def found(self, verdicts: Sequence[Verdict]) -> str:
+        """Return what the figure shows: its verdicts in brief, or of many verdicts how they begin."""
         if self.shows is None:
             return ""
-        told = [(verdict, match.groups()) for verdict in verdicts if (match := re.search(self.shows, verdict))]
-        mine = [verdict for verdict, groups in told if groups == told[0][1]]
+        told = [(each, match.groups()) for each in verdicts if (match := re.search(self.shows, str(each)))]
+        mine = [each for each, groups in told if groups == told[0][1]]
         if len(mine) <= FEW:
-            return " ".join(re.split(r"(?<=\.) (?=[A-Z])", verdict)[0] for verdict in mine)
-        begins = Counter(next((each for each in WORDS if verdict.startswith(each)), "") for verdict in mine)
-        counts = ", ".join(f"{each.lower()} {begins[each]}" for each in WORDS if begins[each])
+            return " ".join(each.brief for each in mine)
+        begins = Counter(each.word for each in mine)
+        counts = ", ".join(f"{word.lower()} {begins[word]}" for word in get_args(Word) if word and begins[word])
         return f"Of its {len(mine)} verdicts: {counts}." if counts else ""
 
 
@@ -59,14 +55,13 @@ class Preset:
     title, claim, cost : str
         What it is about; what the field says, with the source; and what it takes, in words.
     sweep : str
-        ``module:function`` of quick, seed, precision and axes, which returns the Sweep.
+        ``module:function`` of the fields of `Options`, which returns the Sweep.
     verdicts : callable
-        ``verdicts(records)``: sentences, of which each begins by saying whether the claim holds.
+        ``verdicts(records)``: a list of Verdict, each of which is a sentence as str.
     figures : mapping
         By the name of their files.
     formula : str
-        What is studied, in the TeX that `kernattn.studies._report.mathml` reads; empty where nothing has a closed form:
-        test errors on data, and CPU times.
+        What is studied, in TeX; empty where nothing has a closed form: test errors on data, and CPU times.
     expected : mapping
         What theory says of a field where it is one number; elsewhere the field ``x_predicted`` says it of x. Either is
         exact: the report counts how many intervals hold it.
@@ -80,30 +75,50 @@ class Preset:
     claim: str
     cost: str
     sweep: str
-    verdicts: Callable[[Sequence[Record]], list[str]]
+    verdicts: Callable[[Sequence[Record]], list[Verdict]]
     figures: Mapping[str, Figure]
     formula: str = ""
     expected: Mapping[str, float] = field(default_factory=dict)
     data: bool = False
     page: Callable[[Sequence[Record], Sequence[str]], str] | None = None
 
+    def sentences(self, records: Sequence[Record]) -> list[str]:
+        """Return the verdicts as sentences."""
+        return [str(verdict) for verdict in self.verdicts(records)]
 
-def designed(
-    full: Mapping[str, Any],
-    quick: Mapping[str, Any] | None,
-    given: Mapping[str, Any] | None,
-    allowed: Mapping[str, Collection[str]] | None = None,
-) -> dict[str, Any]:
-    """Return the axes of a preset: its own, those of its quick form, and in their place what was given.
 
-    `allowed` names the values that an axis takes. Elsewhere estimators and projections are those of kernattn.
-    """
-    given, allowed = given or {}, {"estimator": ESTIMATORS, **(allowed or {})}
-    unknown = sorted(set(given) - set(full))
-    if unknown:
-        raise ParameterError(f"this study has the axes {', '.join(full)}; got {', '.join(unknown)}")
-    chosen = {axis: _like(axis, full[axis], values, allowed.get(axis)) for axis, values in given.items()}
-    return {**full, **(quick or {}), **chosen}
+class Options(NamedTuple):
+    """What is asked of a preset: a small form, a root of random streams, how often to redraw, axes, and own tokens."""
+
+    quick: bool = False
+    seed: int = 0
+    precision: float | None = None
+    axes: Mapping[str, Any] | None = None
+    draws: int | None = None
+    data: str | None = None
+
+    def choose_axes(
+        self, full: Mapping[str, Any], small: Mapping[str, Any], allowed: Mapping[str, Collection[str]] | None = None
+    ) -> dict[str, Any]:
+        """Return the axes of a preset: its own, those of its quick form, and in their place what was given.
+
+        `allowed` names the values that an axis takes. Elsewhere estimators and projections are those of kernattn.
+        """
+        given, allowed = self.axes or {}, {"estimator": ESTIMATORS, **(allowed or {})}
+        unknown = sorted(set(given) - set(full))
+        if unknown:
+            raise ParameterError(f"this study has the axes {', '.join(full)}; got {', '.join(unknown)}")
+        chosen = {axis: _like(axis, full[axis], values, allowed.get(axis)) for axis, values in given.items()}
+        return {**full, **(small if self.quick else {}), **chosen}
+
+    def stop(self, full: int, quick: int | None = None, of: str | None = None) -> Stop:
+        """Return how often to redraw: as asked, else so often in the full and in the quick form.
+
+        A precision takes 8 redraws at least, for the interval of fewer misses.
+        """
+        usual = quick if self.quick and quick is not None else full
+        draws = max(usual, 8) if self.precision is not None else usual
+        return Stop(draws if self.draws is None else self.draws, self.precision, of)
 
 
 def _like(axis: str, own: Sequence[Any], given: Any, allowed: Collection[str] | None) -> tuple[Any, ...]:
@@ -120,56 +135,3 @@ def _like(axis: str, own: Sequence[Any], given: Any, allowed: Collection[str] | 
         elif axis == "projection" and value not in own:
             resolve(value)
     return plain_values(axis, values)
-
-
-def coverage(records: Sequence[Record], of: str, expected: str) -> tuple[int, int]:
-    """Return how many of the intervals of a field hold what theory expects, and how many there are.
-
-    Where theory says 0 and every estimate is 0, up to rounding, there is nothing to cover.
-    """
-    inside = total = 0
-    for record in records:
-        if record.get(expected) is None:
-            continue
-        low, high, value = (
-            np.asarray(record[name], np.float64).ravel() for name in (f"{of}_low", f"{of}_high", expected)
-        )
-        largest = np.nanmax(np.abs(value), initial=0.0)
-        rounding = 1e-20 * largest or 1e-12  # squared errors of estimates that are exact are squares of rounding
-        exact = (np.abs(value) <= 1e-12 * largest) & (np.maximum(np.abs(low), np.abs(high)) <= rounding)
-        known = np.isfinite(low) & np.isfinite(high) & ~exact
-        inside += int(np.sum((low <= value) & (value <= high) & known))
-        total += int(np.sum(known))
-    return inside, total
-
-
-def at_once(low: Any, high: Any, draws: int, count: int) -> tuple[Float64, Float64]:
-    """Return the ends of Student's 95% intervals, widened so that `count` of them hold all at once (Bonferroni).
-
-    A verdict on many settings needs it: of 15 intervals of things that are equal, some miss it in every other study.
-    """
-    middle, half = (np.add(high, low) / 2, np.subtract(high, low) / 2)
-    wider = half * (special.stdtrit(draws - 1, 1 - 0.025 / count) / special.stdtrit(draws - 1, 0.975))
-    return np.asarray(middle - wider, np.float64), np.asarray(middle + wider, np.float64)
-
-
-def word(holding: int, against: int, undecided: int) -> str:
-    """Return how a verdict begins, from how many settings are for the claim, against it, and cannot tell."""
-    if not holding:
-        return "Does not hold" if against else "Open"
-    return "Holds in part" if against or undecided else "Holds"
-
-
-def judged(begins: str, claim: str) -> str:
-    """Return a claim below the word of its verdict, which says whether, where it is open, and that it holds or not."""
-    return f"{begins}: {'whether ' if begins.startswith('Open') else ''}{claim}"
-
-
-def two_digits(value: float) -> str:
-    """Return two digits of a number below a million, without an exponent where it is large."""
-    return f"{float(f'{value:.2g}'):g}"
-
-
-def per_cent(part: int, whole: int) -> str:
-    """Return a share in words."""
-    return f"{part} of {whole}" + (f" ({part / whole:.0%})" if whole else "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,12 +17,21 @@ from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_delta_method, attention_mse, empirical_variance, mean_and_ci, median_and_ci
 from kernattn.projections import Iid
-from kernattn.studies._palette import GREY, UNIFORM, look_of
-from kernattn.studies._panels import banded, numbered, uniform
-from kernattn.studies._presets.preset import Figure, Preset, designed, word
-from kernattn.studies._presets.signs import signed
-from kernattn.studies._records import ENDS, Record, names, select, spoken, with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._palette import GREY, look_of
+from kernattn.studies._panels import (
+    draw_bars,
+    draw_interval,
+    draw_uniform,
+    read_field,
+    read_interval,
+    set_logarithmic,
+    sort_by,
+)
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.signs import is_signed
+from kernattn.studies._presets.verdict import Estimate, Tally, Verdict
+from kernattn.studies._records import ENDS, Record, names, select, spell, with_ends, with_intervals
+from kernattn.studies._sweep import Cell, Sweep
 
 KERNEL = Softmax()
 QUERIES, KEYS, DIM, VALUES = 32, 256, 16, 8
@@ -36,10 +46,9 @@ class Problem(NamedTuple):
     exact: Float64
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: the first R redraws of a map, their outputs averaged, and their sums averaged."""
+    options = Options(**asked)
     full = {
         "scale": (0.25, 0.5, 1.0),
         "estimator": ("positive", "optimal_positive", "trigonometric"),
@@ -47,11 +56,11 @@ def sweep(
         "m": (16, 64, 256),
     }
     small = {"scale": (0.25, 1.0), "estimator": ("positive", "trigonometric"), "projection": ("iid",), "m": (16, 64)}
-    redraws = tuple(2**i for i in range(6 if quick else 9))
+    redraws = tuple(2**i for i in range(6 if options.quick else 9))
 
     @lru_cache(maxsize=8)
     def problem(scale: float) -> Problem:
-        rng = np.random.default_rng(seed)
+        rng = np.random.default_rng(options.seed)
         q, k, v = (rng.standard_normal(shape) for shape in ((QUERIES, DIM), (KEYS, DIM), (KEYS, VALUES)))
         return Problem(scale * q, scale * k, v, softmax_attention(scale * q, scale * k, v))
 
@@ -83,21 +92,21 @@ def sweep(
         spread = np.broadcast_to(given.v.mean(axis=0), given.exact.shape)
         return {
             "uniform": attention_mse(spread, given.exact),
-            "statistic": "median" if signed(phi(cell)) else "mean",
-            "floor_settled": not signed(phi(cell)),
+            "statistic": "median" if is_signed(phi(cell)) else "mean",
+            "floor_settled": not is_signed(phi(cell)),
             **_second_order(phi(cell), given, np.asarray(redraws, np.float64)),
         }
 
     return Sweep(
         "redraw",
-        designed(full, small if quick else None, axes),
+        options.choose_axes(full, small),
         trial,
         facts,
         paired=("scale", "estimator", "projection", "m"),
         along={"redraws": redraws},
-        stop=Stop(12 if quick else 24, precision, of="averaged"),
+        stop=options.stop(24, 12, of="averaged"),
         version=2,
-        seed=seed,
+        seed=options.seed,
         reduce=_reduced,
         prepare=preparation(float64=("features", "softmax")),
     )
@@ -116,7 +125,7 @@ def _second_order(phi: FeatureMap, given: Problem, redraws: Float64) -> dict[str
     They leave out terms of higher order in 1 / m, so they are no closed forms, and are not called ``x_predicted``.
     """
     none = dict.fromkeys(("averaged_second_order", "pooled_second_order", "floor_second_order"))
-    if signed(phi) or getattr(phi, "projection", None) != Iid():
+    if is_signed(phi) or getattr(phi, "projection", None) != Iid():
         return none  # medians are measured; or unknown, or minutes of hypergeometric functions
     try:
         found = attention_delta_method(given.q, given.k, given.v, phi)
@@ -133,85 +142,81 @@ def _second_order(phi: FeatureMap, given: Problem, redraws: Float64) -> dict[str
 
 
 def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Means where features are positive, for outputs stay among the values; medians where a normaliser may be 0."""
+    """Return means where features are positive, for outputs stay among the values, else medians: Z may be 0."""
     del cell
     of = median_and_ci if facts["statistic"] == "median" else mean_and_ci
     floor = mean_and_ci(draws["floor"]) if facts["floor_settled"] else (np.nan,) * 3
-    return {
-        **with_ends("averaged", of(draws["averaged"])),
-        **with_ends("pooled", of(draws["pooled"])),
-        **with_ends("floor", floor),
-    }
+    return with_intervals(of, averaged=draws["averaged"], pooled=draws["pooled"]) | with_ends("floor", floor)
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say where averaging over redraws lowers the error, what stays, and what averaging the sums does instead."""
-    found = [
-        _averaged(select(records, scale=scale, estimator=estimator))
-        for scale in names(records, "scale")
-        for estimator in names(records, "estimator")
-    ]
-    for scale in names(records, "scale"):
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge where averaging over redraws lowers the error; say what stays, and what averaging the sums does instead."""
+    scales = names(records, "scale")
+    found = [_averaged(select(records, scale=s, estimator=e)) for s in scales for e in names(records, "estimator")]
+    for scale in scales:
         here = select(records, scale=scale)
         found += [_pooled(here), *_falls(here)]
     return found
 
 
-def _pooled(records: Sequence[Record]) -> str:
+def _pooled(records: Sequence[Record]) -> Verdict:
     """Compare averaged outputs with averaged sums, which see as many features."""
-    first = records[0]
-    less = [r for r in records if r["pooled_high"][-1] < r["averaged_low"][-1]]
-    more = [r for r in records if r["pooled_low"][-1] > r["averaged_high"][-1]]
-    return (
-        f"At scale {first['scale']:g} and R = {first['redraws'][-1]}, averaging numerators and normalisers apart, as "
-        f"one map of R m features does, errs less than averaging outputs in {len(less)} of {len(records)} designs and "
-        f"more in {len(more)}; elsewhere the intervals overlap. With {spoken(first['estimator'])} features, "
-        f"{_name(first)}, the errors are {first['pooled'][-1]:.2g} and {first['averaged'][-1]:.2g}."
+    first, signs = records[0], []
+    for r in records:
+        pooled, averaged = (Estimate.of(r, field, place=-1) for field in ("pooled", "averaged"))
+        signs.append(-1 if pooled.high < averaged.low else int(pooled.low > averaged.high))
+    return Verdict(
+        "averaging numerators and normalisers apart, as one map of R m features does, errs less than averaging outputs "
+        f"in {signs.count(-1)} of {len(records)} designs and more in {signs.count(1)}; elsewhere the intervals overlap",
+        f"with {spell(first['estimator'])} features, {_name(first)}, the errors are {first['pooled'][-1]:.2g} and "
+        f"{first['averaged'][-1]:.2g}",
+        where=f"At scale {first['scale']:g} and R = {first['redraws'][-1]}",
     )
 
 
-def _averaged(records: Sequence[Record]) -> str:
-    """Return the verdict on one estimator at one scale, over numbers of features and projections."""
+def _averaged(records: Sequence[Record]) -> Verdict:
+    """Judge one estimator at one scale, over numbers of features and projections."""
     first, most = records[0], records[0]["redraws"][-1]
     better = [r for r in records if r["averaged_high"][-1] < r["averaged_low"][0]]
     biased = [r for r in records if r["floor_low"] is not None and r["floor_low"] > 0]
     beaten = [r for r in records if r["averaged_high"][-1] < r["uniform"] < r["averaged_low"][0]]
     stays = [r for r in records if r not in better and r["averaged_low"][-1] > r["averaged"][0] / 2]
-    begins = word(len(better), len(stays) + len(biased), len(records) - len(better) - len(stays))
-    text = (
-        f"{begins} at scale {first['scale']:g} for {spoken(first['estimator'])} features: outputs averaged over {most} "
-        f"redraws err less than those of a single draw in {len(better)} of {len(records)} designs; with {_name(first)} "
-        f"the error goes from {first['averaged'][0]:.2g} to {first['averaged'][-1]:.2g}"
-    )
     if first["statistic"] == "median":
-        text += " (medians: signed normalisers come near 0, and an average of such ratios has no mean)"
+        bias = "errors are medians: signed normalisers come near 0, and an average of such ratios has no mean"
     elif biased:
-        one = biased[0]
-        text += (
-            f". In {len(biased)} of the designs a bias stays that no number of redraws removes: with {_name(one)} its "
-            f"square is {one['floor']:.2g} (95% interval {one['floor_low']:.2g} to {one['floor_high']:.2g})"
+        bias = (
+            f"in {len(biased)} of the designs a bias stays that no number of redraws removes: with {_name(biased[0])} "
         )
+        bias += f"its square is {Estimate.of(biased[0], 'floor')}"
     else:
-        text += f". No bias is seen: its square is below {max(r['floor_high'] for r in records):.2g}"
-    if beaten:
-        text += f". Averaging takes the error from above that of uniform attention to below it in {len(beaten)} of them"
-    return f"{text}."
+        bias = f"no bias is seen: its square is below {max(r['floor_high'] for r in records):.2g}"
+    return Verdict(
+        f"outputs averaged over {most} redraws err less than those of a single draw",
+        f"they do in {len(better)} of {len(records)} designs; with {_name(first)} the error goes from "
+        f"{first['averaged'][0]:.2g} to {first['averaged'][-1]:.2g}",
+        bias,
+        f"averaging takes the error from above that of uniform attention to below it in {len(beaten)} of them"
+        if beaten
+        else "",
+        where=f"at scale {first['scale']:g} for {spell(first['estimator'])} features",
+        decided=Tally(len(better), len(stays) + len(biased), len(records) - len(better) - len(stays)).word,
+    )
 
 
-def _falls(records: Sequence[Record]) -> list[str]:
+def _falls(records: Sequence[Record]) -> list[Verdict]:
     """Say how the floor falls with m, for each design of which two are seen."""
     found = []
-    for estimator in names(records, "estimator"):
-        for projection in names(records, "projection"):
-            here = select(records, estimator=estimator, projection=projection)
-            seen = [r for r in here if r["floor_low"] is not None and r["floor_low"] > 0]
-            if len(seen) > 1:
-                low, high = seen[0], seen[-1]
-                found.append(
-                    f"At scale {low['scale']:g} the floor of {spoken(estimator)}, {projection} features falls by a "
-                    f"factor of {low['floor'] / high['floor']:.2g} from m = {low['m']} to {high['m']}; the delta "
-                    f"method, where it holds, predicts {(high['m'] / low['m']) ** 2:.3g}."
-                )
+    for estimator, projection in product(names(records, "estimator"), names(records, "projection")):
+        here = select(records, estimator=estimator, projection=projection)
+        seen = [r for r in here if r["floor_low"] is not None and r["floor_low"] > 0]
+        if len(seen) > 1:
+            low, high = seen[0], seen[-1]
+            claim = (
+                f"the floor of {spell(estimator)}, {projection} features falls by a factor of "
+                f"{low['floor'] / high['floor']:.2g} from m = {low['m']} to {high['m']}; the delta method, where it "
+                f"holds, predicts {(high['m'] / low['m']) ** 2:.3g}"
+            )
+            found.append(Verdict(claim, where=f"At scale {low['scale']:g}"))
     return found
 
 
@@ -219,10 +224,9 @@ def _name(record: Record) -> str:
     return f"{record['projection']}, m = {record['m']}"
 
 
-def over_redraws(records: Sequence[Record], ax: Any) -> None:
-    """Error over the number of redraws: outputs averaged, sums averaged, one draw kept, and uniform attention."""
-    ax.set(xscale="log", yscale="log", xlabel="redraws R", ylabel="error of attention outputs")
-    numbered(ax.xaxis, records[0]["redraws"])
+def draw_over_redraws(records: Sequence[Record], ax: Any) -> None:
+    """Draw the error over redraws: outputs averaged, sums averaged, one draw kept, and uniform attention."""
+    set_logarithmic(ax, "redraws R", "error of attention outputs", records[0]["redraws"])
     ax.yaxis.minorticks_off()
     least = min(names(records, "m"))
     projection = names(records, "projection")[-1]
@@ -230,48 +234,34 @@ def over_redraws(records: Sequence[Record], ax: Any) -> None:
         look = look_of(records, record["estimator"], "orthogonal")
         hollow = look | {"linestyle": (0, (3, 1.5)), "markerfacecolor": "white"}
         count = record["redraws"]
-        ax.plot([], [], label=spoken(record["estimator"]), **(look | {"linestyle": "none"}))
+        ax.plot([], [], label=spell(record["estimator"]), **(look | {"linestyle": "none"}))
         for field, style in (("averaged", look), ("pooled", hollow)):
-            banded(ax, count, [record[f"{field}{end}"] for end in ENDS], style)
+            draw_interval(ax, count, [record[f"{field}{end}"] for end in ENDS], style)
         ax.axhline(record["averaged"][0], color=look["color"], linestyle=":", linewidth=1.0)
     for label, line in ("outputs averaged", "-"), ("sums averaged", (0, (3, 1.5))), ("one draw kept", ":"):
         ax.plot([], [], color=GREY, linestyle=line, linewidth=1.2, label=label)
-    uniform(ax, records[0]["uniform"])
-    ax.plot([], [], label="uniform attention", **UNIFORM)
+    draw_uniform(ax, records[0]["uniform"])
 
 
-def over_features(records: Sequence[Record], ax: Any) -> None:
-    """Error of one draw and the floor under averaged outputs, over m: predictions as lines, measurements as points."""
-    ax.set(xscale="log", yscale="log", xlabel="features m", ylabel="error of attention outputs")
-    numbered(ax.xaxis, sorted(names(records, "m")))
+def draw_over_features(records: Sequence[Record], ax: Any) -> None:
+    """Draw the error of one draw and the floor under averages over m: predictions as lines, measurements as points."""
+    set_logarithmic(ax, "features m", "error of attention outputs", sorted(names(records, "m")))
     ax.yaxis.minorticks_off()
     for estimator in names(select(records, statistic="mean"), "estimator"):
-        here = sorted(select(records, estimator=estimator, projection=names(records, "projection")[0]), key=_m)
+        here = sort_by(select(records, estimator=estimator, projection=names(records, "projection")[0]), "m")
         look = look_of(records, estimator, "orthogonal")
         for field, style in (("averaged", look), ("floor", look | {"markerfacecolor": "white"})):
-            value, low, high = (_column(here, f"{field}{end}") for end in ENDS)
-            theory = _column(here, f"{field}_second_order")
-            m = _column(here, "m") * (1.0 if field == "averaged" else 1.04)
-            seen = low > 0
-            error = [(value - low)[seen], (high - value)[seen]]
+            place = 0 if field == "averaged" else None
+            interval = read_interval(here, field, place)
+            theory = read_field(here, f"{field}_second_order", place)
+            m = read_field(here, "m") * (1.0 if field == "averaged" else 1.04)
+            seen = interval[1] > 0
             what = "one draw" if field == "averaged" else "floor"
-            points = style | {"linestyle": "none"}
-            label = f"{spoken(estimator)}, {what}"
-            ax.errorbar(m[seen], value[seen], yerr=error, elinewidth=1.0, label=label, **points)
+            draw_bars(ax, m[seen], [each[seen] for each in interval], style, f"{spell(estimator)}, {what}")
             line = {"linestyle": "-" if field == "averaged" else "--", "marker": "_", "markersize": 12}
             ax.plot(m, theory, color=look["color"], linewidth=1.2, **line)
     ax.plot([], [], color=GREY, linewidth=1.2, marker="_", markersize=12, label="delta method")
-    uniform(ax, records[0]["uniform"])
-    ax.plot([], [], label="uniform attention", **UNIFORM)
-
-
-def _m(record: Record) -> int:
-    return int(record["m"])
-
-
-def _column(records: Sequence[Record], field: str) -> Float64:
-    """Return the first entry of a field of each record; NaN where there is none."""
-    return np.asarray([np.nan if r[field] is None else np.ravel(r[field])[0] for r in records], np.float64)
+    draw_uniform(ax, records[0]["uniform"])
 
 
 REDRAW = Preset(
@@ -290,14 +280,14 @@ REDRAW = Preset(
             "The error of averaged outputs over the number of redraws",
             "Fewest features; means over trials (positive features), medians (signed ones), with 95% intervals; normal "
             "queries and keys times the scale",
-            over_redraws,
+            draw_over_redraws,
             by="scale",
             shows="outputs averaged over",
         ),
         "floor": Figure(
             "The error of one draw, and the floor under averages of many, over the features",
             "Positive maps: measurements with 95% intervals, and the delta method (lines) where it holds for all rows",
-            over_features,
+            draw_over_features,
             by="scale",
             shows="the floor of",
         ),

@@ -16,10 +16,11 @@ from kernattn.kernels import Gaussian
 from kernattn.metrics import mean_and_ci
 from kernattn.studies._images import digits
 from kernattn.studies._palette import GREY, UNIFORM, Look, arrangement, series
-from kernattn.studies._panels import banded, numbered
-from kernattn.studies._presets.preset import Figure, Preset, at_once, designed, judged, word
-from kernattn.studies._records import ENDS, Record, names, select, spoken, with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._panels import draw_interval, set_logarithmic, write_numbers
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_below, widen_together
+from kernattn.studies._records import ENDS, Record, names, select, spell, with_intervals
+from kernattn.studies._sweep import Cell, Sweep
 
 DATA = {"diabetes": 300, "digits_value": 400, "digits_class": 400}  # rows to learn from
 TEST = 400  # rows to judge on, or those that are left
@@ -46,14 +47,13 @@ class Problem(NamedTuple):
     exact: float
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: another split of the rows and another draw of the map in every redraw, common to all maps."""
+    options = Options(**asked)
     full = {"data": tuple(DATA), "map": MAPS}
     small = {"data": ("diabetes", "digits_class"), "map": ("iid", "orthogonal", "uniform")}
-    chosen = designed(full, small if quick else None, axes, {"data": DATA, "map": MAPS})
-    features = QUICK_FEATURES if quick else FEATURES
+    chosen = options.choose_axes(full, small, {"data": DATA, "map": MAPS})
+    features = QUICK_FEATURES if options.quick else FEATURES
 
     @lru_cache(maxsize=128)
     def problem(name: str, split: int) -> Problem:
@@ -61,7 +61,7 @@ def sweep(
 
     @lru_cache(maxsize=128)
     def fitted(given: str, name: str, split: int, draw: int) -> Float64:
-        return np.array([_fitted(problem(given, split), m, name, draw) for m in features]).T
+        return np.array([_fit(problem(given, split), m, name, draw) for m in features]).T
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         split, draw = (int(part) for part in rng.integers(2**31, size=2))
@@ -77,8 +77,8 @@ def sweep(
         trial,
         paired=("map",),
         along={"m": features},
-        stop=Stop(8 if quick else 60, precision, of="error"),
-        seed=seed,
+        stop=options.stop(60, 8, of="error"),
+        seed=options.seed,
         reduce=_reduced,
         prepare=preparation(float64=("kernel",)),
     )
@@ -103,7 +103,7 @@ def _problem(name: str, split: int) -> Problem:
         alpha=ridge, kernel="precomputed"
     )
     model.fit(kernel(x[seen]), y[seen] - mean)
-    exact = _judged(model.predict(kernel(x[held], x[seen])) + mean, y[held])
+    exact = _measure_error(model.predict(kernel(x[held], x[seen])) + mean, y[held])
     return Problem(x[seen], y[seen] - mean, mean, x[held], y[held], kernel, ridge, exact)
 
 
@@ -132,7 +132,7 @@ def _left_out(kernel: Gaussian, x: Float64, y: Float64) -> tuple[float, Gaussian
     return min(errors, key=lambda each: each[0])
 
 
-def _fitted(given: Problem, m: float, name: str, draw: int) -> tuple[float, float]:
+def _fit(given: Problem, m: float, name: str, draw: int) -> tuple[float, float]:
     """Return the test error on m features, with the ridge of the least leave-one-out error, and the kernel's error.
 
     The second is the relative Frobenius error between the rows to judge on and those to learn from.
@@ -149,10 +149,11 @@ def _fitted(given: Problem, m: float, name: str, draw: int) -> tuple[float, floa
     model.fit(z, given.y)
     predicted = model.predict(test_z).reshape(given.test_y.shape) + given.mean
     matrix = given.kernel(given.test_x, given.x)
-    return _judged(predicted, given.test_y), float(np.linalg.norm(test_z @ z.T - matrix) / np.linalg.norm(matrix))
+    error = float(np.linalg.norm(test_z @ z.T - matrix) / np.linalg.norm(matrix))
+    return _measure_error(predicted, given.test_y), error
 
 
-def _judged(predicted: Float64, y: Float64) -> float:
+def _measure_error(predicted: Float64, y: Float64) -> float:
     """Return the part of the targets' variance that is missed; of classes, the part of the rows that is taken wrong."""
     if y.shape[1] > 1:
         return float(np.mean(np.argmax(predicted, axis=1) != np.argmax(y, axis=1)))
@@ -160,22 +161,22 @@ def _judged(predicted: Float64, y: Float64) -> float:
 
 
 def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean errors against m, and their ratios to those of iid frequencies and of the exact kernel on the same splits.
+    """Return mean errors against m, and their ratios to those of iid frequencies and of the exact kernel, same splits.
 
     Pooled ratios are means over all m.
     """
     del cell, facts
     exact = draws["exact"][:, None]
-    return {
-        **with_ends("error", mean_and_ci(draws["error"])),
-        **with_ends("exact", mean_and_ci(draws["exact"])),
-        **with_ends("kernel", mean_and_ci(draws["kernel"])),
-        **with_ends("error_over_iid", mean_and_ci(_ratio(draws["error"], draws["iid_error"]))),
-        **with_ends("kernel_over_iid", mean_and_ci(_ratio(draws["kernel"], draws["iid_kernel"]))),
-        **with_ends("error_over_exact", mean_and_ci(_ratio(draws["error"], exact))),
-        **with_ends("pooled_error", mean_and_ci(np.mean(_ratio(draws["error"], draws["iid_error"]), axis=1))),
-        **with_ends("pooled_kernel", mean_and_ci(np.mean(_ratio(draws["kernel"], draws["iid_kernel"]), axis=1))),
-    }
+    error, kernel = (_ratio(draws[name], draws[f"iid_{name}"]) for name in ("error", "kernel"))
+    return with_intervals(
+        mean_and_ci,
+        **{name: draws[name] for name in ("error", "exact", "kernel")},
+        error_over_iid=error,
+        kernel_over_iid=kernel,
+        error_over_exact=_ratio(draws["error"], exact),
+        pooled_error=np.mean(error, axis=1),
+        pooled_kernel=np.mean(kernel, axis=1),
+    )
 
 
 def _ratio(above: Float64, below: Float64) -> Float64:
@@ -190,90 +191,73 @@ def _ratio(above: Float64, below: Float64) -> Float64:
     return result
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say what orthogonal frequencies gain for the kernel and for regression, and how landmarks fare."""
-    found = []
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge what orthogonal frequencies gain for the kernel and for regression, and how landmarks fare."""
     orthogonal = select(records, map="orthogonal")
-    if orthogonal:
-        found.append(_better_kernel(orthogonal))
+    found = [_better_kernel(orthogonal)] if orthogonal else []
     found += [_claimed(record, len(orthogonal)) for record in orthogonal]
-    for name in ("uniform", "kmeans"):
-        found += [_landmarks(record) for record in select(records, map=name)]
+    found += [_landmarks(record) for name in ("uniform", "kmeans") for record in select(records, map=name)]
     return found + [_floor(select(records, data=each)) for each in names(records, "data")]
 
 
-def _better_kernel(records: Sequence[Record]) -> str:
+def _better_kernel(records: Sequence[Record]) -> Verdict:
     """Judge whether the kernel's error is lower at every m."""
     value, low, high = (np.concatenate([record[f"kernel_over_iid{end}"] for record in records]) for end in ENDS)
-    low, high = at_once(low, high, records[0]["draws"], len(value))
-    lower, higher = int(np.sum(high < 1)), int(np.sum(low > 1))
-    begins = word(lower, higher, len(value) - lower - higher)
-    return (
-        f"{judged(begins, 'orthogonal frequencies estimate the kernel better than independent ones')} (Yu et al. 2016)."
-        f" The kernel's error is surely lower at {lower} and surely higher at {higher} of {len(value)} settings; it is "
-        f"{value.min():.2g} to {value.max():.2g} times that of independent ones."
+    return Verdict(
+        "orthogonal frequencies estimate the kernel better than independent ones",
+        source="Yu et al. 2016",
+        tally=count_below(1.0, low, high, records[0]["draws"]),
+        ratio=Ratio("the ratio of the kernel's errors", value),
     )
 
 
-def _claimed(record: Record, count: int) -> str:
+def _claimed(record: Record, count: int) -> Verdict:
     """Judge the known result that the kernel's gain buys about 2% of the test error, on one of `count` data sets.
 
     An interval that is wide holds 2% too: it holds the claim only where it leaves nothing else than about as much.
     """
-    low, high = at_once(record["pooled_error_low"], record["pooled_error_high"], record["draws"], count)
+    low, high = widen_together(record["pooled_error_low"], record["pooled_error_high"], record["draws"], count)
     gain, least, most = 1 - record["pooled_error"], 1 - high, 1 - low
     near = ABOUT[0] <= least and most <= ABOUT[1]
-    begins = "Holds" if near else "Open" if least <= CLAIMED <= most else "Does not hold"
-    each = ", ".join(
-        f"{1 - value:.1%} at m = {m:g}" for m, value in zip(record["m"], record["error_over_iid"], strict=True)
-    )
-    what = judged(
-        f"{begins} on {spoken(record['data'])}", f"orthogonal frequencies gain about {CLAIMED:.0%} of the test error"
-    )
-    return (
-        f"{what}. In the mean over m they gain {gain:.1%} ({least:.1%} to {most:.1%}), where the kernel's error is "
-        f"{1 - record['pooled_kernel']:.0%} lower. By m: {each}."
+    gains = (f"{1 - value:.1%} at m = {m:g}" for m, value in zip(record["m"], record["error_over_iid"], strict=True))
+    return Verdict(
+        f"orthogonal frequencies gain about {CLAIMED:.0%} of the test error",
+        f"in the mean over m they gain {gain:.1%} ({least:.1%} to {most:.1%}), where the kernel's error is "
+        f"{1 - record['pooled_kernel']:.0%} lower",
+        f"by m: {', '.join(gains)}",
+        where=f"on {spell(record['data'])}",
+        decided="Holds" if near else "Open" if least <= CLAIMED <= most else "Does not hold",
     )
 
 
-def _landmarks(record: Record) -> str:
+def _landmarks(record: Record) -> Verdict:
     """Judge whether regression on landmarks errs less than on independent frequencies, m for m."""
-    count = len(record["m"])
-    below, above = at_once(record["error_over_iid_low"], record["error_over_iid_high"], record["draws"], count)
-    lower, higher = int(np.sum(above < 1)), int(np.sum(below > 1))
-    value, low, high = (record[f"pooled_error{end}"] for end in ENDS)
-    begins = word(lower, higher, count - lower - higher)
-    what = judged(
-        f"{begins} on {spoken(record['data'])}", "Nystrom maps err less in regression than random features of equal m"
-    )
-    return (
-        f"{what} (Yang et al. 2012), with {record['map']} landmarks. The test error is surely lower at {lower} and "
-        f"surely higher at {higher} of {count} m; in the mean over m it is {value:.2f} ({low:.2f} to {high:.2f}) times "
-        f"that of independent frequencies."
+    return Verdict(
+        f"{record['map']} landmarks err less in regression than random features of equal m",
+        where=f"on {spell(record['data'])}",
+        source="Yang et al. 2012",
+        tally=count_below(1.0, record["error_over_iid_low"], record["error_over_iid_high"], record["draws"], "m"),
+        ratio=Ratio("the mean over m of the ratio of test errors", [Estimate.of(record, "pooled_error")], ".2f"),
     )
 
 
-def _floor(records: Sequence[Record]) -> str:
+def _floor(records: Sequence[Record]) -> Verdict:
     """Say how near each map comes to the exact kernel at the largest m."""
     most = max(records[0]["m"])
     at = records[0]["m"].index(most)
-    told = ", ".join(
-        f"{r['map']} {r['error_over_exact'][at]:.2f} ({r['error_over_exact_low'][at]:.2f} to "
-        f"{r['error_over_exact_high'][at]:.2f})"
-        for r in records
-    )
-    return f"Test error over that of the exact kernel on {spoken(records[0]['data'])} at m = {most:g}: {told}."
+    told = (f"{r['map']} {Estimate.of(r, 'error_over_exact', place=at):.2f}" for r in records)
+    where = f"Test error over that of the exact kernel on {spell(records[0]['data'])} at m = {most:g}"
+    return Verdict(", ".join(told), where=where)
 
 
 def _axes_of(ax: Any, records: Sequence[Record], ylabel: str) -> None:
-    ax.set(xscale="log", yscale="log", xlabel="features m", ylabel=ylabel)
-    numbered(ax.xaxis, sorted({m for record in records for m in record["m"]}))
-    numbered(ax.yaxis)
+    set_logarithmic(ax, "features m", ylabel, sorted({m for record in records for m in record["m"]}))
+    write_numbers(ax.yaxis)
     ax.yaxis.minorticks_off()
 
 
-def error(records: Sequence[Record], ax: Any) -> None:
-    """Test error over that of the exact kernel against m."""
+def draw_error(records: Sequence[Record], ax: Any) -> None:
+    """Draw the test error over that of the exact kernel against m."""
     _axes_of(ax, records, "test error over the exact kernel's")
     ax.set_yticks([1, 2, 5, 10])
     for record in records:
@@ -281,8 +265,8 @@ def error(records: Sequence[Record], ax: Any) -> None:
     ax.axhline(1.0, label="exact kernel", **UNIFORM)
 
 
-def gain(records: Sequence[Record], ax: Any) -> None:
-    """Errors of orthogonal frequencies over those of independent ones: of the kernel, and of the regression."""
+def draw_gain(records: Sequence[Record], ax: Any) -> None:
+    """Draw errors of orthogonal frequencies over those of independent ones: of the kernel, and of the regression."""
     found = select(records, map="orthogonal")
     _axes_of(ax, found or records, "orthogonal over iid")
     ax.set_yticks([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1])
@@ -294,7 +278,7 @@ def gain(records: Sequence[Record], ax: Any) -> None:
 
 
 def _banded(ax: Any, record: Record, field: str, look: Look, label: str) -> None:
-    banded(ax, record["m"], [record[f"{field}{end}"] for end in ENDS], look, label)
+    draw_interval(ax, record["m"], [record[f"{field}{end}"] for end in ENDS], look, label)
 
 
 REGRESSION = Preset(
@@ -311,14 +295,14 @@ REGRESSION = Preset(
         "gain": Figure(
             "What orthogonal frequencies gain, for the kernel and for the regression",
             "Ratios of mean errors over the same splits of the rows, bands: 95% intervals",
-            gain,
+            draw_gain,
             by="data",
             shows="orthogonal frequencies",
         ),
         "error": Figure(
             "Landmarks and random frequencies against the exact kernel",
             "Test error over that of exact kernel ridge regression on the same splits, bands: 95% intervals",
-            error,
+            draw_error,
             by="data",
             shows="err less in regression",
         ),

@@ -6,6 +6,6 @@ from kernattn._maps.kinds import KINDS
 from kernattn.features import FeatureMap
 
 
-def signed(phi: FeatureMap) -> bool:
+def is_signed(phi: FeatureMap) -> bool:
     """Return whether features of this map may be negative: all but exponentials count as such."""
     return phi.query_spec is None or not KINDS[phi.query_spec.kind].per_feature

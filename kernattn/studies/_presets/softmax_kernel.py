@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any
 
@@ -16,9 +16,10 @@ from kernattn.metrics._settled import settled
 from kernattn.metrics._tilted import tilted_moment
 from kernattn.projections import Iid
 from kernattn.studies._palette import GREY, VERMILION, look_of
-from kernattn.studies._presets.preset import Figure, Preset, coverage, designed, per_cent
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.verdict import Verdict, check_coverage, pair
 from kernattn.studies._records import Record, names, with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._sweep import Cell, Sweep
 
 KERNEL = Softmax(scale=1.0)  # exp(x.y)
 ANGLES = tuple(float(angle) for angle in range(0, 181, 15))  # degrees
@@ -27,12 +28,11 @@ AT = 120.0, 1.5  # where the verdict looks: SM = 0.32
 PLACE = ANGLES.index(AT[0]), LENGTHS.index(AT[1])
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: pairs x, y of one length under an angle, m = d features of each estimator."""
+    options = Options(**asked)
     full = {"estimator": ("trigonometric", "positive"), "projection": ("iid", "orthogonal"), "d": (16, 64)}
-    stop = Stop(200 if quick else 4000, precision, of="variance")
+    stop = options.stop(4000, 200, of="variance")
 
     @lru_cache(maxsize=1)
     def phi(cell: Cell) -> FeatureMap:
@@ -58,14 +58,14 @@ def sweep(
 
     return Sweep(
         "softmax-kernel",
-        designed(full, {"d": (16,)} if quick else None, axes),
+        options.choose_axes(full, {"d": (16,)}),
         trial,
         facts,
         paired=("estimator", "projection"),
         along={"angle": ANGLES, "length": LENGTHS},
         stop=stop,
         version=2,
-        seed=seed,
+        seed=options.seed,
         prepare=preparation(float64=("features",)),
     )
 
@@ -91,46 +91,42 @@ def _inputs(d: int) -> tuple[Float64, Float64]:
     return x, y
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say whether trigonometric features err more than positive ones as SM -> 0, and where they do not."""
-    found = []
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge whether the error of trigonometric features stays as SM -> 0, and that of positive ones vanishes."""
+    pairs = pair(records, "estimator", "trigonometric", "positive", by=("d", "projection"))
+    return [
+        *(_judge(trig, positive) for trig, positive in pairs),
+        check_coverage(records, "variance", "variance_predicted", "points that redraws settle"),
+    ]
+
+
+def _judge(trig: Record, positive: Record) -> Verdict:
     i, j = PLACE
-    for d in dict.fromkeys(record["d"] for record in records):
-        for projection in dict.fromkeys(record["projection"] for record in records):
-            pair = {r["estimator"]: r for r in records if (r["d"], r["projection"]) == (d, projection)}
-            if not {"trigonometric", "positive"} <= set(pair):
-                continue
-            trig, positive = (pair[name] for name in ("trigonometric", "positive"))
-            ratio = np.asarray(trig["variance_predicted"]) / np.maximum(positive["variance_predicted"], 1e-300)
-            told = [_told(each, i, j) for each in (trig, positive)]
-            stays = trig["variance_predicted"][-1][j] > trig["variance_predicted"][i][j] / 2
-            vanishes = positive["variance_predicted"][-1][j] < positive["variance_predicted"][i][j] / 100
-            holds = "Holds" if stays and vanishes and ratio[i, j] > 1 else "Does not hold"
-            ends = [f"{each['variance_predicted'][-1][j]:.2g}" for each in (trig, positive)]
-            found.append(
-                f"{holds} at d = m = {d}, {projection}: at {AT[0]:g} degrees and length {AT[1]:g}, where SM is "
-                f"{trig['exact'][i][j]:.2g}, the variance of trigonometric features is {told[0]}, of positive ones "
-                f"{told[1]}; between opposite inputs they are {ends[0]} and {ends[1]}. Positive features are better in "
-                f"{np.mean(ratio > 1):.0%} of the map, and worse where inputs point the same way."
-            )
-    inside, total = coverage(records, "variance", "variance_predicted")
-    found.append(
-        f"The 95% intervals hold the closed form in {per_cent(inside, total)} of the points that redraws settle; the "
-        "others have no interval."
+    curves = [np.asarray(each["variance_predicted"]) for each in (trig, positive)]
+    ratio = curves[0] / np.maximum(curves[1], 1e-300)
+    stays, vanishes = curves[0][-1, j] > curves[0][i, j] / 2, curves[1][-1, j] < curves[1][i, j] / 100
+    return Verdict(
+        "the error of trigonometric features stays as SM tends to 0, that of positive ones vanishes",
+        f"at {AT[0]:g} degrees and length {AT[1]:g}, where SM is {trig['exact'][i][j]:.2g}, the variances are "
+        f"{_variance_at(trig, i, j)} and {_variance_at(positive, i, j)}, between opposite inputs "
+        f"{curves[0][-1, j]:.2g} and {curves[1][-1, j]:.2g}",
+        f"positive features are better in {np.mean(ratio > 1):.0%} of the map, and worse where inputs point the "
+        "same way",
+        where=f"at d = m = {trig['d']}, {trig['projection']}",
+        decided="Holds" if stays and vanishes and ratio[i, j] > 1 else "Does not hold",
     )
-    return found
 
 
-def _told(record: Record, i: int, j: int) -> str:
-    """The variance at one point: closed form and measurement."""
+def _variance_at(record: Record, i: int, j: int) -> str:
+    """Write the variance at one point: closed form and measurement."""
     seen = f"measured {record['variance'][i][j]:.2g}" if record["variance_settled"][i][j] else "unsettled"
     if record["variance_tilted"] is not None:
         seen += f"; {record['variance_tilted']:.2g} by tilted frequencies"
     return f"{record['variance_predicted'][i][j]:.2g} ({seen})"
 
 
-def variance(records: Sequence[Record], ax: Any, length: float = 1.5) -> None:
-    """Variance over the angle at one length: closed forms as lines, measurements as points."""
+def draw_variance(records: Sequence[Record], ax: Any, length: float = 1.5) -> None:
+    """Draw the variance over the angle at one length: closed forms as lines, measurements as points."""
     j = LENGTHS.index(length)
     ax.set(yscale="log", xlabel="angle between x and y, degrees", ylabel="variance of the estimate", xticks=ANGLES[::2])
     for record in records:
@@ -141,18 +137,12 @@ def variance(records: Sequence[Record], ax: Any, length: float = 1.5) -> None:
         ax.plot(ANGLES, np.where(known, theory, np.nan), **(look | {"marker": ""}))
         ax.plot(ANGLES, np.where(known & seen, points, np.nan), **(look | {"linestyle": "none"}))
         ax.plot([], [], label=f"{record['estimator']}, {record['projection']}", **look)
-    ax.plot(
-        ANGLES,
-        np.asarray(records[0]["exact"])[:, j] ** 2,
-        color=GREY,
-        linewidth=2.4,
-        alpha=0.7,
-        label="SM² (100 % error)",
-    )
+    square = np.asarray(records[0]["exact"])[:, j] ** 2
+    ax.plot(ANGLES, square, color=GREY, linewidth=2.4, alpha=0.7, label="SM² (100 % error)")
 
 
-def ratio(records: Sequence[Record], ax: Any) -> None:
-    """Variance of trigonometric over that of positive features, against the angle, a line per length."""
+def draw_ratio(records: Sequence[Record], ax: Any) -> None:
+    """Draw the variance of trigonometric over that of positive features, against the angle, a line per length."""
     projection = names(records, "projection")[-1]
     found = {r["estimator"]: r for r in records if r["projection"] == projection}
     if not {"trigonometric", "positive"} <= set(found):
@@ -195,16 +185,16 @@ SOFTMAX_KERNEL = Preset(
             f"variance_{length:g}": Figure(
                 f"The variance of both estimators over the angle, inputs of length {length:g}",
                 "Closed forms (lines), measurements (points) where redraws settle them",
-                partial(variance, length=length),
+                partial(draw_variance, length=length),
                 by="d",
-                shows=f"and length {length:g}, where SM" if length == AT[1] else None,
+                shows="stays as SM tends to 0" if length == AT[1] else None,
             )
             for length in (0.5, 1.5)
         },
         "ratio": Figure(
             "Above the line, positive features have less variance than trigonometric ones",
             "Variance of trigonometric over that of positive features: closed forms (lines), measurements (points)",
-            ratio,
+            draw_ratio,
             by="d",
             shows="intervals hold the closed form",
         ),

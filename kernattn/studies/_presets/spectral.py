@@ -16,11 +16,19 @@ from kernattn.kernels import Gaussian
 from kernattn.metrics import effective_dimension, median_and_ci, quantile_and_ci, spectral_delta
 from kernattn.studies._images import real_rows
 from kernattn.studies._palette import GREY, arrangement
-from kernattn.studies._panels import banded, numbered
-from kernattn.studies._presets.exponents import begins, exponent
-from kernattn.studies._presets.preset import Figure, Preset, designed, judged, two_digits, word
+from kernattn.studies._panels import draw_band, draw_interval, read_field, set_logarithmic, sort_by, write_numbers
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.verdict import (
+    Ratio,
+    Verdict,
+    count_exponents,
+    count_lower,
+    fit_exponent,
+    pair,
+    two_digits,
+)
 from kernattn.studies._records import ENDS, Record, names, select, with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._sweep import Cell, Sweep
 
 SOURCES = ("normal", "digits")
 SAMPLINGS = ("iid", "orthogonal", "leverage")
@@ -38,10 +46,9 @@ class _Problem(NamedTuple):
     dimension: float
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: rows that stay, m frequencies that are redrawn, a Gaussian kernel and a ridge n / n_lambda."""
+    options = Options(**asked)
     full = {
         "source": SOURCES,
         "n": (256,),
@@ -70,16 +77,15 @@ def sweep(
             "worst_bound": np.sqrt(needed / cell["m"]) if known else None,
         }
 
-    chosen = designed(full, small if quick else None, axes, {"source": SOURCES, "sampling": SAMPLINGS})
-    stop = Stop(40, precision, of="delta")
+    chosen = options.choose_axes(full, small, {"source": SOURCES, "sampling": SAMPLINGS})
     return Sweep(
         "spectral",
         chosen,
         trial,
         facts,
         paired=("sampling", "m"),
-        stop=stop,
-        seed=seed,
+        stop=options.stop(40, of="delta"),
+        seed=options.seed,
         reduce=_quantiles,
         prepare=preparation(float64=("features", "kernel")),
     )
@@ -122,142 +128,110 @@ def _by_leverage(given: _Problem, m: int, rng: np.random.Generator) -> Float64:
 
 
 def _quantiles(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Median and 0.9 quantile of Delta, with intervals of order statistics."""
+    """Return the median and the 0.9 quantile of Delta, with intervals of order statistics."""
     del cell, facts
-    worst = quantile_and_ci(draws["delta"], 1 - FAILURE)
-    return with_ends("delta", median_and_ci(draws["delta"])) | with_ends("worst", worst)
+    delta = draws["delta"]
+    return with_ends("delta", median_and_ci(delta)) | with_ends("worst", quantile_and_ci(delta, 1 - FAILURE))
 
 
 def needed(records: Sequence[Record], field: str = "worst") -> float | None:
     """Return the m at which a field falls to the target, between measurements in logarithms; None where it does not."""
-    found = sorted(records, key=lambda r: r["m"])
-    for before, after in pairwise(found):
+    for before, after in pairwise(sort_by(records, "m")):
         if before[field] > TARGET >= after[field]:
             part = np.log(before[field] / TARGET) / np.log(before[field] / after[field])
             return float(before["m"] * (after["m"] / before["m"]) ** part)
     return None
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say whether the bound holds and how loose it is, how Delta falls, and what arrangement and leverage gain."""
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge whether the bound holds, how Delta falls, and what arrangement and leverage gain; say how loose it is."""
     found = [_bound(records)]
     alone = select(records, sampling="iid")
     if len(names(alone, "m")) > 1:
         found.append(_rate(alone))
     for source in names(alone, "source"):
         found += _numbers(source, select(alone, source=source))
-    for sampling, claim in (
-        ("leverage", "frequencies by leverage"),
-        ("orthogonal", "orthogonal frequencies"),
-    ):
-        mine = select(records, sampling=sampling)
-        if mine and alone:
-            found.append(_against(claim, mine, alone))
+    at = select(records, m=max(names(alone, "m"), default=0))
+    for sampling, claim in (("leverage", "frequencies by leverage"), ("orthogonal", "orthogonal frequencies")):
+        if pairs := pair(at, "sampling", sampling, "iid", by=("where",)):
+            claim = f"{claim} err less than independent ones at m = {at[0]['m']}"
+            gains = [theirs["delta"] / ours["delta"] for ours, theirs in pairs]
+            ratio = Ratio("the median Δ of independent ones over theirs", gains)
+            found.append(Verdict(claim, tally=count_lower(pairs, "delta"), ratio=ratio))
     return found
 
 
-def _bound(records: Sequence[Record]) -> str:
+def _bound(records: Sequence[Record]) -> Verdict:
     inside = [r for r in records if r["worst_bound"] is not None and r["worst_bound"] <= TARGET]
     if not inside:
-        return "Open: the bound asks for more frequencies than any m here has, so it says nothing about these draws."
-    broken = [r for r in inside if r["worst_low"] > r["worst_bound"]]
-    slack = [r["worst_bound"] / r["worst"] for r in inside]
-    return (
-        f"{'Does not hold' if broken else 'Holds'}: where the bound promises a Δ of at most 1/2 in nine draws of "
-        f"ten, the measured 0.9 quantile exceeds the bound in {len(broken)} of {len(inside)} cells; the bound is "
-        f"{min(slack):.2g} to {max(slack):.2g} times the quantile."
+        silent = "it asks for more frequencies than any m here has, so it says nothing about these draws"
+        return Verdict("the bound holds", silent, decided="Open")
+    broken = sum(r["worst_low"] > r["worst_bound"] for r in inside)
+    return Verdict(
+        "where the bound promises a Δ of at most 1/2 in nine draws of ten, the measured 0.9 quantile stays below it",
+        f"the quantile surely exceeds the bound in {broken} of {len(inside)} cells",
+        decided="Does not hold" if broken else "Holds",
+        ratio=Ratio("the bound", [r["worst_bound"] / r["worst"] for r in inside], unit=" times the quantile"),
     )
 
 
-def _rate(alone: Sequence[Record]) -> str:
-    """How the median of independent frequencies falls between the two largest m."""
+def _rate(alone: Sequence[Record]) -> Verdict:
+    """Judge how the median of independent frequencies falls between the two largest m."""
     first, last = sorted(names(alone, "m"))[-2:]
-    found = [
-        exponent([r for r in select(alone, where=where) if r["m"] in (first, last)], "delta", "m")
-        for where in names(alone, "where")
-    ]
-    claim, against, undecided = begins(found, -0.5)
-    return (
-        f"{judged(claim, 'Δ falls as m^-1/2')}. Between m = {first} and {last} its median falls as m^"
-        f"{min(found).value:.2f} to m^{max(found).value:.2f}; the exponent is surely another in {against} of "
-        f"{len(found)} settings, and too uncertain to tell in {undecided}."
-    )
+    ends = [r for r in alone if r["m"] in (first, last)]
+    found = [fit_exponent(select(ends, where=where), "delta", "m") for where in names(alone, "where")]
+    ratio = Ratio(f"the exponent of its median between m = {first} and {last}", [each.value for each in found], ".2f")
+    return Verdict("Δ falls as m^-1/2", tally=count_exponents(found, -0.5), ratio=ratio)
 
 
-def _numbers(source: str, alone: Sequence[Record]) -> list[str]:
-    """The m that is needed beside the bound."""
+def _numbers(source: str, alone: Sequence[Record]) -> list[Verdict]:
+    """Say which m is needed, beside the bound."""
     told = []
     for ratio in names(alone, "n_lambda"):
         here = select(alone, n_lambda=ratio)
         at, predicted = needed(here), here[0]["needed_bound"]
         if at is not None and predicted is not None:
-            dimension = here[0]["effective_dimension"]
             told.append(
-                f"{two_digits(at)} at n/λ = {ratio} (s_λ = {dimension:.3g}), where the bound is "
+                f"{two_digits(at)} at n/λ = {ratio} (s_λ = {here[0]['effective_dimension']:.3g}), where the bound is "
                 f"{two_digits(predicted / at)} times that"
             )
-    if not told:
-        return []
-    return [f"Frequencies that bring Δ to at most 1/2 in nine draws of ten, {source} rows: {'; '.join(told)}."]
-
-
-def _against(claim: str, mine: Sequence[Record], alone: Sequence[Record]) -> str:
-    """One way of drawing against independent frequencies, at the largest m of each setting."""
-    counts, gains, most = [0, 0, 0], [], max(names(alone, "m"))
-    for where in names(mine, "where"):
-        each, other = (select(found, where=where) for found in (mine, alone))
-        ours, theirs = (select(found, m=most)[0] for found in (each, other))
-        gains.append(theirs["delta"] / ours["delta"])
-        counts[0] += ours["delta_high"] < theirs["delta_low"]
-        counts[1] += ours["delta_low"] > theirs["delta_high"]
-        counts[2] += 1
-    better, worse, total = counts
-    return (
-        f"{judged(word(better, worse, total - better - worse), f'{claim} err less than independent ones')}. At m = "
-        f"{most} their median Δ is surely smaller in {better} of {total} settings, surely larger in {worse}, and open "
-        f"in {total - better - worse}; that of independent ones is {min(gains):.2g} to {max(gains):.2g} times as large."
-    )
+    where = f"Frequencies that bring Δ to at most 1/2 in nine draws of ten, {source} rows"
+    return [Verdict("; ".join(told), where=where)] if told else []
 
 
 LOOKS = {"iid": arrangement("iid"), "orthogonal": arrangement("orthogonal"), "leverage": arrangement("simplex")}
 SPOKEN = {"iid": "independent", "orthogonal": "orthogonal", "leverage": "by leverage"}
 
 
-def delta(records: Sequence[Record], ax: Any) -> None:
-    """The 0.9 quantile of Delta against m, its interval as a band, and the bounds where they say something."""
-    _logarithmic(ax, sorted(names(records, "m")))
-    ax.set(xlabel="frequencies m", ylabel="Δ that one draw in ten exceeds", title=records[0]["where"])
+def draw_delta(records: Sequence[Record], ax: Any) -> None:
+    """Draw the 0.9 quantile of Delta against m, its interval as a band, and the bounds where they say something."""
+    set_logarithmic(ax, "frequencies m", "Δ that one draw in ten exceeds", sorted(names(records, "m")))
+    write_numbers(ax.yaxis)
+    ax.set_title(records[0]["where"])
     for name in names(records, "sampling"):
-        found = sorted(select(records, sampling=name), key=lambda r: r["m"])
-        look = LOOKS[name]
-        m = [r["m"] for r in found]
-        banded(ax, m, [[r[f"worst{end}"] for r in found] for end in ENDS], look, SPOKEN[name])
-        predicted = np.array([r["worst_bound"] for r in found], float)
-        if np.isfinite(predicted).any():
-            bound = {"color": look["color"], "linewidth": 1.2, "linestyle": ":"}
-            ax.plot(m, np.where(predicted <= 8, predicted, np.nan), label=f"bound, {SPOKEN[name]}", **bound)
+        found = sort_by(select(records, sampling=name), "m")
+        draw_band(ax, found, "m", "worst", LOOKS[name], SPOKEN[name])
+        predicted = read_field(found, "worst_bound")
+        _draw_bound(ax, [r["m"] for r in found], np.where(predicted <= 8, predicted, np.nan), name)
     ax.axhline(TARGET, color=GREY, linewidth=0.8)
 
 
-def numbers(records: Sequence[Record], ax: Any) -> None:
-    """The m that Delta = 1/2 takes against n / lambda, beside the bounds."""
+def draw_numbers(records: Sequence[Record], ax: Any) -> None:
+    """Draw the m that Delta = 1/2 takes against n / lambda, beside the bounds."""
     ratios = sorted(names(records, "n_lambda"))
-    _logarithmic(ax, ratios)
-    ax.set(xlabel="n / λ", ylabel="frequencies for Δ = 1/2", title=f"{records[0]['source']} rows")
+    set_logarithmic(ax, "n / λ", "frequencies for Δ = 1/2", ratios)
+    write_numbers(ax.yaxis)
+    ax.set_title(f"{records[0]['source']} rows")
     for name in names(records, "sampling"):
-        look, cells = LOOKS[name], [select(records, sampling=name, n_lambda=ratio) for ratio in ratios]
+        cells = [select(records, sampling=name, n_lambda=ratio) for ratio in ratios]
         interval = [np.array([needed(each, f"worst{end}") for each in cells], float) for end in ENDS]
-        banded(ax, ratios, interval, look, SPOKEN[name])
-        predicted = np.array([each[0]["needed_bound"] for each in cells], float)
-        if np.isfinite(predicted).any():
-            bound = {"color": look["color"], "linewidth": 1.2, "linestyle": ":"}
-            ax.plot(ratios, predicted, label=f"bound, {SPOKEN[name]}", **bound)
+        draw_interval(ax, ratios, interval, LOOKS[name], SPOKEN[name])
+        _draw_bound(ax, ratios, read_field([each[0] for each in cells], "needed_bound"), name)
 
 
-def _logarithmic(ax: Any, ticks: Sequence[float]) -> None:
-    ax.set(xscale="log", yscale="log")
-    numbered(ax.xaxis, ticks)
-    numbered(ax.yaxis)
+def _draw_bound(ax: Any, at: Sequence[float], level: Float64, name: str) -> None:
+    if np.isfinite(level).any():
+        ax.plot(at, level, color=LOOKS[name]["color"], linewidth=1.2, linestyle=":", label=f"bound, {SPOKEN[name]}")
 
 
 SPECTRAL = Preset(
@@ -275,14 +249,14 @@ SPECTRAL = Preset(
         "delta": Figure(
             "Δ against the number of frequencies, and its bounds",
             "0.9 quantile over redraws, band: its 95% interval; dotted: the bounds, proved below the line at 1/2",
-            delta,
+            draw_delta,
             by="where",
-            shows="exceeds the bound|Δ falls as",
+            shows="where the bound promises|Δ falls as",
         ),
         "needed": Figure(
             "Frequencies that bring Δ to 1/2, and those that the bounds ask for",
             "In nine draws of ten; interpolated on logarithmic axes, bands from 95% intervals; dotted: the bounds",
-            numbers,
+            draw_numbers,
             by="source",
             shows="^Frequencies that bring",
         ),

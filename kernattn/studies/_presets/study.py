@@ -7,12 +7,14 @@ from os import PathLike
 from typing import Any
 
 from kernattn._runtime.checks import boolean, checked_path, one_of
+from kernattn._runtime.compiling import teller
 from kernattn._runtime.extras import require
 from kernattn.errors import ParameterError
 from kernattn.studies._presets.draw import write
 from kernattn.studies._presets.table import PRESETS
-from kernattn.studies._records import Record
+from kernattn.studies._records import RECORDS, Record
 from kernattn.studies._run import run
+from kernattn.studies._sweep import integer, plain_values
 
 
 def study(
@@ -22,6 +24,7 @@ def study(
     quick: bool = False,
     seed: int = 0,
     precision: float | None = None,
+    draws: int | None = None,
     axes: Mapping[str, Sequence[Any]] | None = None,
     data: str | PathLike[str] | None = None,
     workers: int = 0,
@@ -44,8 +47,12 @@ def study(
         Root of every random stream.
     precision : float, optional
         Redraw up to 16 times as often, until the leading figure is known so well, as 0.02.
+    draws : int, optional
+        Redraws of every cell, or with a `precision` the fewest; default the preset's own number.
     axes : mapping, optional
-        Values of axes, in place of the preset's own.
+        Values of axes, in place of the preset's own. The attention study's estimators may be one's own, named as
+        ``module:object``: a feature map, measured at its own size and under the first projection's name, or a function
+        of `dim` and `num_features` that makes one. Its `queries` and `keys`, of one value each, are numbers of tokens.
     data : str or PathLike, optional
         An .npz of q, k and v, in place of the preset's own, for one that takes it.
     workers : int
@@ -62,6 +69,8 @@ def study(
     ------
     ParameterError
         No such preset or axis, or `out` cannot be written to.
+    FileFormatError, ShapeError, DTypeError
+        The data is not what it should be.
     StudyConflict
         `out` holds another study, or another process is writing to it.
     MissingExtra
@@ -85,15 +94,19 @@ def study(
     out = checked_path("out", out)
     settings: dict[str, Any] = {
         "quick": boolean("quick", quick),
-        "seed": seed,
+        "seed": integer("seed", seed, 0),
         "precision": precision,
-        "axes": {axis: list(values) for axis, values in (axes or {}).items()},
+        "axes": {axis: list(plain_values(axis, values)) for axis, values in (axes or {}).items()},
     }
+    if draws is not None:
+        settings["draws"] = draws
     if data is not None:
         if not preset.data:
             raise ParameterError(f"the study {name} takes no data; got {data}")
-        settings["data"] = str(checked_path("data", data))
+        settings["data"] = str(checked_path("data", data).absolute())
     require("matplotlib", "matplotlib", "the study's figures")
+    if name == "attention" and not (out / RECORDS).exists():
+        teller.expect()  # its tokens are read first, which takes a while
     records = run(preset.sweep, out, workers=workers, progress=progress, settings=settings)
     write(preset, out, records)
     return records

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from kernattn.studies._presets.attention.preset import ATTENTION
+from kernattn.studies._presets.attention.study import ATTENTION
 from kernattn.studies._presets.attention_error import ATTENTION_ERROR
 from kernattn.studies._presets.dtype import DTYPE
-from kernattn.studies._presets.estimators.preset import ESTIMATORS
+from kernattn.studies._presets.estimators.figures import ESTIMATORS
 from kernattn.studies._presets.gaussian_kernel import GAUSSIAN_KERNEL
-from kernattn.studies._presets.mechanisms.preset import MECHANISMS
+from kernattn.studies._presets.mechanisms.figures import MECHANISMS
 from kernattn.studies._presets.nystrom import NYSTROM
-from kernattn.studies._presets.polynomial_sketch.preset import POLYNOMIAL_SKETCH
+from kernattn.studies._presets.polynomial_sketch.figures import POLYNOMIAL_SKETCH
 from kernattn.studies._presets.preset import Preset
 from kernattn.studies._presets.redraw import REDRAW
 from kernattn.studies._presets.regression import REGRESSION
 from kernattn.studies._presets.softmax_kernel import SOFTMAX_KERNEL
 from kernattn.studies._presets.spectral import SPECTRAL
-from kernattn.studies._presets.tails.preset import TAILS
+from kernattn.studies._presets.tails.figures import TAILS
 from kernattn.studies._presets.time_to_error import TIME_TO_ERROR
 from kernattn.studies._presets.uniform import UNIFORM_ERROR
 

@@ -17,11 +17,12 @@ from kernattn.attention import linear_attention, softmax_attention
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
-from kernattn.studies._palette import GREY, UNIFORM, look_of
-from kernattn.studies._panels import banded, numbered
-from kernattn.studies._presets.preset import Figure, Preset, designed, judged, word
-from kernattn.studies._records import ENDS, Record, names, select, spoken, with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._palette import GREY, look_of
+from kernattn.studies._panels import draw_band, draw_uniform, read_interval, set_logarithmic, sort_by
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.verdict import Tally, Verdict, two_digits
+from kernattn.studies._records import ENDS, Record, names, select, spell, with_intervals
+from kernattn.studies._sweep import Cell, Sweep
 
 DIM = 64
 KERNEL = Softmax()
@@ -39,10 +40,9 @@ class Problem(NamedTuple):
     exact: Float64
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: a trial runs exact attention, and then a map with each number of features, redrawn."""
+    options = Options(**asked)
     full = {
         "length": (256, 1024, 4096, 16384),
         "scale": (0.5, 1.0),
@@ -57,12 +57,12 @@ def sweep(
         "projection": ("orthogonal",),
         "m": (64, 256, 1024),
     }
-    chosen = designed(full, small if quick else None, axes)
+    chosen = options.choose_axes(full, small)
     numbers = chosen.pop("m")
 
     @lru_cache(maxsize=1)
     def problem(length: int, scale: float) -> Problem:
-        q, k = np.random.default_rng(seed).standard_normal((2, length, DIM))
+        q, k = np.random.default_rng(options.seed).standard_normal((2, length, DIM))
         exact = softmax_attention(scale * q, scale * k, k)
         q, k, v = (part.astype(np.float32) for part in (scale * q, scale * k, k))
         return Problem(q, k, v, exact)
@@ -103,8 +103,8 @@ def sweep(
         facts,
         paired=("estimator", "projection"),
         along={"m": numbers},
-        stop=Stop(6 if precision is None else 8, precision, of="over_uniform"),
-        seed=seed,
+        stop=options.stop(6, of="over_uniform"),
+        seed=options.seed,
         reduce=_medians,
         prepare=preparation(float32=("key_state", "attend", "softmax"), float64=("softmax",)),
     )
@@ -120,11 +120,10 @@ def _timed(call: Any) -> tuple[Any, float]:
 
 
 def _medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Medians with intervals of order statistics, and median times."""
+    """Return medians with intervals of order statistics, and median times."""
     del cell
     return {
-        **with_ends("mse", median_and_ci(draws["mse"])),
-        **with_ends("over_uniform", median_and_ci(draws["mse"] / facts["uniform"])),
+        **with_intervals(median_and_ci, mse=draws["mse"], over_uniform=draws["mse"] / facts["uniform"]),
         "rounding_over_uniform": np.max(draws["rounding"]) / facts["uniform"],
         **{name: np.median(draws[name], axis=0) for name in ("exact_seconds", "linear_seconds")},
     }
@@ -136,21 +135,17 @@ def reached(record: Record, target: float) -> int | None:
     return below.index(True) if True in below else None
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say from which length on features are faster at an error, whether m depends on the length, and times' growth."""
-    found = [
-        _crossover(select(records, scale=scale), target)
-        for scale in sorted(names(records, "scale"))
-        for target in TARGETS
-    ]
-    found += [_constant(records), _growth(records)]
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge from which length on features are faster, whether m depends on the length, and how times grow."""
+    scales = sorted(names(records, "scale"))
+    found = [_crossover(select(records, scale=scale), target) for scale in scales for target in TARGETS]
     worst = max(record["rounding_over_uniform"] for record in records)
-    found.append(f"Exact attention in float32 has at most {worst:.1g} of uniform attention's squared error.")
-    return found
+    rounding = Verdict(f"exact attention in float32 has at most {worst:.1g} of uniform attention's squared error")
+    return [*found, _constant(records), _growth(records), rounding]
 
 
-def _crossover(records: Sequence[Record], target: float) -> str:
-    """Say from which length on each map reaches an error in less time than exact attention takes."""
+def _crossover(records: Sequence[Record], target: float) -> Verdict:
+    """Judge from which length on each map reaches an error in less time than exact attention takes."""
     starts, told = [], []
     for here in _by_map(records):
         gains = [_gain(record, target) for record in here]
@@ -158,18 +153,20 @@ def _crossover(records: Sequence[Record], target: float) -> str:
         start = next((i for i in range(len(here)) if all(faster[i:])), None)
         starts.append(start)
         place, last = reached(here[-1], target), here[-1]
-        if all(gain is None for gain in gains):
+        if not any(gains):
             least = min(value for r in here for value in r["over_uniform"])
-            told.append(f"{_map(last)}: not with m up to {last['m'][-1]} (at best {least:.2g} times)")
+            told.append(f"{_map(last)}: not with m up to {last['m'][-1]} (at best {two_digits(least)} times)")
             continue
         crossing = "at no length looked at" if start is None else f"from n = {here[start]['length']} on"
-        at = "not reached" if place is None else f"{gains[-1]:.2g} times as fast with m = {last['m'][place]}"
+        times = f"{two_digits(gains[-1])} times as fast" if gains[-1] else ""
+        at = "not reached" if place is None else f"{times} with m = {last['m'][place]}"
         told.append(f"{_map(last)}: {crossing} (at n = {last['length']}: {at})")
     crossed = [start for start in starts if start is not None]
-    begins = "Does not hold" if not crossed else "Holds" if starts == [0] * len(starts) else "Holds in part"
-    return (
-        f"{begins} at scale {records[0]['scale']:g}: features reach {target:g} times uniform attention's error in less "
-        f"CPU time than exact attention takes. {told[0][0].upper()}{'; '.join(told)[1:]}."
+    return Verdict(
+        f"features reach {target:g} times uniform attention's error in less CPU time than exact attention takes",
+        "; ".join(told),
+        where=f"at scale {records[0]['scale']:g}",
+        decided="Does not hold" if not crossed else "Holds" if starts == [0] * len(starts) else "Holds in part",
     )
 
 
@@ -177,7 +174,7 @@ def _by_map(records: Sequence[Record]) -> list[list[Record]]:
     """Return the records of each estimator and projection, by length."""
     groups = product(names(records, "estimator"), names(records, "projection"))
     found = (select(records, estimator=estimator, projection=projection) for estimator, projection in groups)
-    return [sorted(here, key=lambda r: r["length"]) for here in found if here]
+    return [sort_by(here, "length") for here in found if here]
 
 
 def _gain(record: Record, target: float) -> float | None:
@@ -186,44 +183,45 @@ def _gain(record: Record, target: float) -> float | None:
     return None if place is None else record["exact_seconds"] / record["linear_seconds"][place]
 
 
-def _constant(records: Sequence[Record]) -> str:
-    """Say in how many designs the error at the most features grows with the length, or cannot double."""
+def _constant(records: Sequence[Record]) -> Verdict:
+    """Judge in how many designs the error at the most features grows with the length, or cannot double."""
     groups = [here for scale in names(records, "scale") for here in _by_map(select(records, scale=scale))]
     ends = [(here[0], here[-1]) for here in groups]
     # of the shortest and of the longest sequence; NaN, which decides nothing, where an error is infinite
-    low, high = (np.array([[r[f"over_uniform{end}"][-1] for r in pair] for pair in ends], float) for end in ENDS[1:])
+    low, high = (np.array([read_interval(two, "over_uniform", -1)[end] for two in ends]) for end in (1, 2))
     grows = low[:, 1] > high[:, 0]
     stays = ~grows & (high[:, 1] < 2 * low[:, 0])
     more, same = int(np.sum(grows)), int(np.sum(stays))
     first, last = ends[int(np.argmax(grows))]
-    begins = word(same, more, len(ends) - more - same)
-    return (
-        f"{judged(begins, 'the features needed do not grow with the length')}. At m = {first['m'][-1]} the error over "
-        f"uniform attention's is surely larger at n = {last['length']} than at {first['length']} in {more} of "
-        f"{len(ends)} designs, surely less than twice as large in {same}, and open in the rest; with {_map(first)}, "
-        f"scale {first['scale']:g}, it goes from {first['over_uniform'][-1]:.2g} to {last['over_uniform'][-1]:.2g}."
+    return Verdict(
+        "the features needed do not grow with the length",
+        f"it is so where at m = {first['m'][-1]} the error over uniform attention's at n = {last['length']} is "
+        f"surely less than twice that at {first['length']}, and not where it is surely larger",
+        f"with {_map(first)}, scale {first['scale']:g}, it goes from {two_digits(first['over_uniform'][-1])} to "
+        f"{two_digits(last['over_uniform'][-1])}",
+        tally=Tally(same, more, len(ends) - more - same, of="designs"),
     )
 
 
 def _map(record: Record) -> str:
-    return f"{spoken(record['estimator'])}, {record['projection']}"
+    return f"{spell(record['estimator'])}, {record['projection']}"
 
 
-def _growth(records: Sequence[Record]) -> str:
-    """Say how times grow with the length: exponents between the two greatest lengths."""
+def _growth(records: Sequence[Record]) -> Verdict:
+    """Judge how times grow with the length: exponents between the two greatest lengths."""
     lengths = sorted(names(records, "length"))
     if len(lengths) < 2:
-        return "Of one length no growth of times can be told."
+        return Verdict("of one length no growth of times can be told")
     near, far = (select(records, length=n) for n in lengths[-2:])
     octaves = np.log(lengths[-1] / lengths[-2])
     exact, linear = (
         float(np.log(np.median([np.max(r[name]) for r in far]) / np.median([np.max(r[name]) for r in near])) / octaves)
         for name in ("exact_seconds", "linear_seconds")
     )
-    begins = "Holds" if linear < 1.2 else "Holds in part" if linear < exact else "Does not hold"
-    return (
-        f"{begins}: the time of linear attention grows as n. From n = {lengths[-2]} to {lengths[-1]} it grows as "
-        f"n^{linear:.2f}, that of exact attention as n^{exact:.2f}."
+    return Verdict(
+        "the time of linear attention grows as n",
+        f"from n = {lengths[-2]} to {lengths[-1]} it grows as n^{linear:.2f}, exact attention's as n^{exact:.2f}",
+        decided="Holds" if linear < 1.2 else "Holds in part" if linear < exact else "Does not hold",
     )
 
 
@@ -233,56 +231,53 @@ def _most(records: Sequence[Record], scale: float | None = None) -> list[Record]
     return select(records, scale=scale, projection=names(records, "projection")[-1])
 
 
-def error_over_time(records: Sequence[Record], ax: Any) -> None:
-    """Error against CPU time, a curve over m for each estimator; the time of exact attention across."""
-    ax.set(xscale="log", yscale="log", xlabel="CPU milliseconds", ylabel="error over uniform attention's")
+def draw_error_over_time(records: Sequence[Record], ax: Any) -> None:
+    """Draw the error against CPU time, a curve over m for each estimator; the time of exact attention across."""
+    set_logarithmic(ax, "CPU milliseconds", "error over uniform attention's")
     here = _most(records)
     for record in here:
         look = look_of(records, record["estimator"], "orthogonal")
         value, low, high = (np.asarray(record[f"over_uniform{end}"], np.float64) for end in ENDS)
         at = 1e3 * np.asarray(record["linear_seconds"])
-        ax.plot(at, value, label=spoken(record["estimator"]), **look)
+        ax.plot(at, value, label=spell(record["estimator"]), **look)
         ax.vlines(at, low, high, color=look["color"], linewidth=1.0)
     exact = 1e3 * float(np.median([r["exact_seconds"] for r in here]))
     ax.axvline(exact, color="black", linestyle="--", linewidth=1.2, label="exact attention")
-    ax.axhline(1.0, label="uniform attention", **UNIFORM)
+    draw_uniform(ax)
 
 
-def time_over_length(records: Sequence[Record], ax: Any) -> None:
-    """CPU time against the length: exact attention, and the fewest features that reach the first target."""
-    ax.set(xscale="log", yscale="log", xlabel="length n", ylabel="CPU milliseconds")
+def draw_time_over_length(records: Sequence[Record], ax: Any) -> None:
+    """Draw the cPU time against the length: exact attention, and the fewest features that reach the first target."""
     lengths = sorted(names(records, "length"))
-    numbered(ax.xaxis, lengths)
+    set_logarithmic(ax, "length n", "CPU milliseconds", lengths)
     ax.yaxis.minorticks_off()
     here = _most(records, names(records, "scale")[0])
     exact = [1e3 * np.median([r["exact_seconds"] for r in select(here, length=n)]) for n in lengths]
     ax.plot(lengths, exact, color="black", linestyle="--", linewidth=1.2, label="exact attention")
     for estimator, target in product(names(here, "estimator"), TARGETS):
-        found = sorted(select(here, estimator=estimator), key=lambda r: r["length"])
+        found = sort_by(select(here, estimator=estimator), "length")
         look = look_of(records, estimator, "orthogonal" if target == TARGETS[0] else "iid")
         points = [(r["length"], 1e3 * r["linear_seconds"][i]) for r in found if (i := reached(r, target)) is not None]
         if points:
             ax.plot(*zip(*points, strict=True), **look)
     for estimator in names(here, "estimator"):
         look = look_of(records, estimator, "orthogonal") | {"linestyle": "none"}
-        ax.plot([], [], label=spoken(estimator), **look)
+        ax.plot([], [], label=spell(estimator), **look)
     for target, line in zip(TARGETS, ("-", (0, (3, 1.5))), strict=True):
         ax.plot([], [], color=GREY, linestyle=line, label=f"to {target:g} of uniform's error")
 
 
-def error_over_length(records: Sequence[Record], ax: Any) -> None:
-    """Error against the length, at the fewest and at the most features."""
-    ax.set(xscale="log", yscale="log", xlabel="length n", ylabel="error over uniform attention's")
-    numbered(ax.xaxis, sorted(names(records, "length")))
+def draw_error_over_length(records: Sequence[Record], ax: Any) -> None:
+    """Draw the error against the length, at the fewest and at the most features."""
+    set_logarithmic(ax, "length n", "error over uniform attention's", sorted(names(records, "length")))
     ax.yaxis.minorticks_off()
     numbers = records[0]["m"]
     here = _most(records, names(records, "scale")[0])
     for estimator, place in product(names(here, "estimator"), (0, len(numbers) - 1)):
-        found = sorted(select(here, estimator=estimator), key=lambda r: r["length"])
         look = look_of(records, estimator, "orthogonal" if place else "iid")
-        interval = [np.asarray([r[f"over_uniform{end}"][place] for r in found], np.float64) for end in ENDS]
-        banded(ax, [r["length"] for r in found], interval, look, f"{spoken(estimator)}, m = {numbers[place]}")
-    ax.axhline(1.0, label="uniform attention", **UNIFORM)
+        found, label = select(here, estimator=estimator), f"{spell(estimator)}, m = {numbers[place]}"
+        draw_band(ax, found, "length", "over_uniform", look, label, place=place)
+    draw_uniform(ax)
 
 
 TIME_TO_ERROR = Preset(
@@ -298,21 +293,21 @@ TIME_TO_ERROR = Preset(
         "error_over_time": Figure(
             "Features are worth their while left of the dashed line and below the grey one",
             f"A point per number of features, smallest scale, one head of {DIM} dimensions, float32; medians",
-            error_over_time,
+            draw_error_over_time,
             by="length",
             shows=r"at scale (\S+): .* in less CPU time",
         ),
         "time_over_length": Figure(
             "Where the lines cross, features begin to be faster than exact attention",
             "CPU time of the fewest features whose median error is surely below the target; no point: no m reaches it",
-            time_over_length,
+            draw_time_over_length,
             by="scale",
             shows="the time of linear attention",
         ),
         "error_over_length": Figure(
             "Where lines are level, the features needed do not grow with the length",
             "Medians over redraws of the error of attention's outputs, with 95% intervals",
-            error_over_length,
+            draw_error_over_length,
             by="scale",
             shows="the features needed",
         ),

@@ -16,11 +16,11 @@ from kernattn.kernels import Softmax
 from kernattn.metrics import median_and_ci
 from kernattn.projections import resolve
 from kernattn.studies._palette import look_of
-from kernattn.studies._panels import banded, numbered
-from kernattn.studies._presets.exponents import begins, exponent
-from kernattn.studies._presets.preset import Figure, Preset, designed, judged
-from kernattn.studies._records import ENDS, Record, names, select, with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._panels import draw_band, set_logarithmic, sort_by, write_numbers
+from kernattn.studies._presets.preset import Figure, Options, Preset
+from kernattn.studies._presets.verdict import Ratio, Verdict, count_exponents, count_lower, fit_exponent, pair
+from kernattn.studies._records import Record, names, select, with_ends
+from kernattn.studies._sweep import Cell, Sweep
 
 WHERE = ("ball", "attention")
 KNOWN = ("trigonometric", "positive")
@@ -30,10 +30,9 @@ RADIUS = 1.0  # of queries and keys, times d^(1/4)
 STARTS, CLIMBERS, STEPS = 512, 16, 8
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: the Gaussian kernel over a ball, or exp(q.k / sqrt(d)) over all pairs of tokens."""
+    options = Options(**asked)
     full = {
         "over": WHERE,
         "estimator": KNOWN,
@@ -53,7 +52,7 @@ def sweep(
             "bound_2007": uniform_bound(cell["d"], cell["m"] // 2, refined=False) if proved else None,
         }
 
-    chosen = designed(full, small if quick else None, axes, {"over": WHERE, "estimator": KNOWN})
+    chosen = options.choose_axes(full, small, {"over": WHERE, "estimator": KNOWN})
     if odd := [m for m in chosen["m"] if m % 2]:
         raise ParameterError(f"m must be even, for trigonometric features come in pairs; got {odd[0]}")
     return Sweep(
@@ -63,8 +62,8 @@ def sweep(
         facts,
         keep=lambda cell: cell["over"] != "ball" or cell["estimator"] == "trigonometric",
         paired=("estimator", "projection", "m"),
-        stop=Stop(16 if quick else 40, precision, of="largest"),
-        seed=seed,
+        stop=options.stop(40, 16, of="largest"),
+        seed=options.seed,
         reduce=_medians,
         prepare=preparation(float64=("features", "kernel")),
     )
@@ -139,97 +138,82 @@ def uniform_bound(d: int, number: int, refined: bool) -> float:
 
 
 def _medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Median over the redraws, with the interval of order statistics: a maximum over exponentials has long tails."""
+    """Return the median, with the interval of order statistics: a maximum over exponentials has long tails."""
     del cell, facts
     return with_ends("largest", median_and_ci(draws["largest"]))
 
 
-def _exponent(found: Sequence[Record], field: str, axis: str) -> float:
-    """Return the slope of log field over log axis by least squares."""
-    x, y = (np.log([float(r[name]) for r in found]) for name in (axis, field))
-    return float(np.polyfit(x, y, 1)[0])
-
-
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say whether the m-rate is right, how loose the constants are, and what attention matrices do."""
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge whether the m-rate is right and the bounds hold; say how loose they are, and what attention matrices do."""
     ball = select(records, over="ball", projection="iid")
     told = _bound(ball) if ball else []
     for over, estimator in dict.fromkeys((r["over"], r["estimator"]) for r in records):
         mine = select(records, over=over, estimator=estimator)
         told += _rate(f"{SPOKEN[over]}, {estimator} features", select(mine, projection="iid"))
-        told += _orthogonal(f"{SPOKEN[over]}, {estimator} features", mine)
+        if pairs := pair(mine, "projection", "orthogonal", "iid", by=("d", "m")):
+            ratio = Ratio(
+                "of largest errors, the ratio", [ours["largest"] / theirs["largest"] for ours, theirs in pairs]
+            )
+            less = f"a smaller largest error: {count_lower(pairs, 'largest', of='cells')}"
+            where = f"Orthogonal frequencies against independent ones, {SPOKEN[over]}, {estimator} features"
+            told.append(Verdict(less, ratio=ratio, where=where))
     return told
 
 
-def _bound(ball: Sequence[Record]) -> list[str]:
+def _bound(ball: Sequence[Record]) -> list[Verdict]:
     broken = [r for r in ball if r["largest_low"] > min(r["bound"], r["bound_2007"])]
     idle = [r for r in ball if r["bound"] >= 1]
-    new, old = (np.array([r[name] / r["largest"] for r in ball]) for name in ("bound", "bound_2007"))
-    text = (
-        f"{'Does not hold' if broken else 'Holds'}: the median of the largest error found over a ball exceeds its "
-        f"bound in {len(broken)} of {len(ball)} cells. The bound of 2015 is {new.min():.2g} to "
-        f"{new.max():.2g} times the median, that of 2007 {old.min():.2g} to {old.max():.2g} times."
-    )
-    told = [text]
+    new, old = (Ratio(of, [r[field] / r["largest"] for r in ball], unit=" times the median") for field, of in BOUNDS)
+    told = [
+        Verdict(
+            "the median of the largest error found over a ball stays below its bound",
+            f"it surely exceeds the bound in {len(broken)} of {len(ball)} cells",
+            str(new),
+            str(old),
+            decided="Does not hold" if broken else "Holds",
+        )
+    ]
     if idle:
         where = ", ".join(f"at d = {d} up to m = {max(r['m'] for r in select(idle, d=d))}" for d in names(idle, "d"))
         told.append(
-            f"In {len(idle)} of {len(ball)} cells the bound of 2015 is 1 or more, as large as the kernel itself, and "
-            f"says nothing: {where}."
+            Verdict(
+                f"in {len(idle)} of {len(ball)} cells the bound of 2015 is 1 or more, as large as the kernel itself, "
+                f"and says nothing: {where}"
+            )
         )
     most = [r for r in ball if r["m"] == max(names(ball, "m"))]
     if len(most) > 2:
-        told.append(
-            f"At m = {most[0]['m']} the largest error grows as d^{_exponent(most, 'largest', 'd'):.2f}, the bound as "
-            f"d^{_exponent(most, 'bound', 'd'):.2f}."
-        )
+        x, *y = (np.log([float(r[name]) for r in most]) for name in ("d", "largest", "bound"))
+        error, bound = (np.polyfit(x, each, 1)[0] for each in y)
+        at = f"At m = {most[0]['m']}"
+        told.append(Verdict(f"the largest error grows as d^{error:.2f}, the bound as d^{bound:.2f}", where=at))
     return told
 
 
-def _rate(what: str, alone: Sequence[Record]) -> list[str]:
-    """Whether the largest error falls as m^-1/2, by least squares at each d."""
+BOUNDS = (("bound", "the bound of 2015"), ("bound_2007", "that of 2007"))
+
+
+def _rate(what: str, alone: Sequence[Record]) -> list[Verdict]:
+    """Judge whether the largest error falls as m^-1/2, by least squares at each d."""
     if len(names(alone, "m")) < 2:
         return []
     dims = names(alone, "d")
-    found = [exponent(select(alone, d=d), "largest", "m") for d in dims]
-    word, against, undecided = begins(found, -0.5)
-    text = (
-        f"It falls as m^{min(found).value:.2f} to m^{max(found).value:.2f} over d = {', '.join(map(str, dims))}; the "
-        f"exponent is surely another at {against} of them, and too uncertain to tell at {undecided}"
-    )
-    return [f"{judged(f'{word} for the {what}', 'the largest error falls as m^-1/2')}. {text}."]
+    found = [fit_exponent(select(alone, d=d), "largest", "m") for d in dims]
+    tally = count_exponents(found, -0.5)._replace(of=f"dimensions d = {', '.join(map(str, dims))}")
+    ratio = Ratio("the exponent", [each.value for each in found], ".2f")
+    return [Verdict("the largest error falls as m^-1/2", where=f"for the {what}", tally=tally, ratio=ratio)]
 
 
-def _orthogonal(what: str, mine: Sequence[Record]) -> list[str]:
-    """Where orthogonal frequencies have the smaller largest error."""
-    pairs = [{r["projection"]: r for r in select(mine, d=d, m=m)} for d in names(mine, "d") for m in names(mine, "m")]
-    pairs = [pair for pair in pairs if {"iid", "orthogonal"} <= set(pair)]
-    if not pairs:
-        return []
-    less = sum(pair["orthogonal"]["largest_high"] < pair["iid"]["largest_low"] for pair in pairs)
-    more = sum(pair["orthogonal"]["largest_low"] > pair["iid"]["largest_high"] for pair in pairs)
-    ratios = [pair["orthogonal"]["largest"] / pair["iid"]["largest"] for pair in pairs]
-    text = (
-        f"Orthogonal frequencies, {what}: the largest error is {min(ratios):.2g} to {max(ratios):.2g} times that of "
-        f"independent ones, surely smaller in {less} of {len(pairs)} cells, surely larger in {more}, and open in the "
-        f"rest."
-    )
-    return [text]
-
-
-def over_m(records: Sequence[Record], ax: Any) -> None:
-    """Median of the largest error against m, its interval as a band, and the bounds."""
-    ax.set(xscale="log", yscale="log", xlabel="features m", ylabel="largest error")
-    numbered(ax.xaxis, sorted(names(records, "m")))
-    numbered(ax.yaxis)
+def draw_over_m(records: Sequence[Record], ax: Any) -> None:
+    """Draw the median of the largest error against m, its interval as a band, and the bounds."""
+    set_logarithmic(ax, "features m", "largest error", sorted(names(records, "m")))
+    write_numbers(ax.yaxis)
     for estimator in names(records, "estimator"):
         for projection in names(records, "projection"):
-            found = sorted(select(records, estimator=estimator, projection=projection), key=lambda r: r["m"])
-            if found:
+            if found := select(records, estimator=estimator, projection=projection):
                 look = look_of(records, estimator, projection)
-                interval = [[r[f"largest{end}"] for r in found] for end in ENDS]
-                banded(ax, [r["m"] for r in found], interval, look, f"{estimator}, {projection}")
-    proved = sorted((r for r in records if r["bound"] is not None), key=lambda r: r["m"])
+                draw_band(ax, found, "m", "largest", look, f"{estimator}, {projection}")
+    proved = sort_by([r for r in records if r["bound"] is not None], "m")
     for name, line, label in (
         ("bound", ":", "bound, Sutherland and Schneider"),
         ("bound_2007", "-.", "bound, Rahimi and Recht"),
@@ -242,7 +226,7 @@ def over_m(records: Sequence[Record], ax: Any) -> None:
 def _of(over: str) -> Any:
     def draw(records: Sequence[Record], ax: Any) -> None:
         if found := select(records, over=over):
-            over_m(found, ax)
+            draw_over_m(found, ax)
 
     return draw
 
@@ -266,7 +250,7 @@ UNIFORM_ERROR = Preset(
             "interval",
             _of("ball"),
             by="d",
-            shows="over a ball exceeds|for the Gaussian kernel, .* falls as",
+            shows="found over a ball|for the Gaussian kernel, .* falls as",
         ),
         "attention": Figure(
             "The largest error over an attention matrix",

@@ -39,7 +39,7 @@ def report(folder: str | PathLike[str], out: str | PathLike[str] | None = None) 
     ParameterError
         `out` cannot be written to, or a study is not measured to its end.
     MissingExtra
-        Matplotlib is not installed.
+        Matplotlib, or for a formula latex2mathml, is not installed.
 
     Examples
     --------

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from kernattn.studies._presets.preset import coverage
+from kernattn.studies._presets.verdict import coverage
 from kernattn.studies._records import Record, names
 from kernattn.studies._sweep import RESERVED
 

@@ -7,26 +7,22 @@ import re
 from collections.abc import Sequence
 from functools import partial
 from html import escape
+from typing import Any
 
-from kernattn.studies._presets.draw import caption, drawn
+from kernattn._runtime.extras import require
+from kernattn.studies._presets.draw import caption, draw_figure
 from kernattn.studies._presets.folder import Study
-from kernattn.studies._records import names, spoken
+from kernattn.studies._records import names, spell
 from kernattn.studies._report.assets import SCRIPT, STYLE
 from kernattn.studies._report.citations import bibtex
 from kernattn.studies._report.commands import figure_command, study_command
 from kernattn.studies._report.facts import calibration, cells, constants, unsettled
-from kernattn.studies._report.mathml import mathml
 from kernattn.studies._report.svg import inline
 from kernattn.studies._report.tables import number, record_table, table
 from kernattn.studies._seeds import digest
-from kernattn.studies._style import rendered
+from kernattn.studies._style import render
 
-WORDS = (
-    ("Holds in part", "part", "◐"),
-    ("Holds", "holds", "✓"),
-    ("Does not hold", "fails", "✗"),
-    ("Open", "open", "?"),
-)
+MARKS = {"Holds": "holds ✓", "Holds in part": "part ◐", "Does not hold": "fails ✗", "Open": "open ?", "": "other ·"}
 FEW = 40  # rows of a table that is not folded away
 
 
@@ -77,6 +73,12 @@ def _section(name: str, study: Study) -> str:
     return "\n".join([*parts, "</section>"])
 
 
+def mathml(formula: str) -> str:
+    """Convert a formula from TeX."""
+    converter: Any = require("latex2mathml.converter", "latex2mathml", "the formulas of a report")
+    return str(converter.convert(formula, display="block"))
+
+
 def _claim(study: Study) -> list[str]:
     if study.preset is None:
         return []
@@ -89,8 +91,8 @@ def _verdicts(study: Study) -> str:
         return ""
     lines = []
     for verdict in study.preset.verdicts(study.records):
-        kind, mark = next(((kind, mark) for word, kind, mark in WORDS if verdict.startswith(word)), ("other", "·"))
-        lines.append(f'<li class="{kind}"><b aria-hidden="true">{mark}</b> {escape(verdict)}</li>')
+        kind, mark = MARKS[verdict.word].split()
+        lines.append(f'<li class="{kind}"><b aria-hidden="true">{mark}</b> {escape(str(verdict))}</li>')
     return '<ul class="verdicts">\n' + "\n".join(lines) + "\n</ul>"
 
 
@@ -103,13 +105,13 @@ def _unsettled(study: Study) -> str:
     values = [str(value) for value in names(study.records, axis)]
     rows = [
         [
-            spoken(each.field),
+            spell(each.field),
             _part(each.without, each.total, f"{each.without} of {each.total}"),
             *(_part(*each.by[value], "{} of {}".format(*each.by[value])) for value in values),
         ]
         for each in found
     ]
-    head = ["points without an interval", "in all", *(spoken(value) for value in values)]
+    head = ["points without an interval", "in all", *(spell(value) for value in values)]
     condition = mathml(r"\frac{\gamma(t)^2}{R D} \le 0.4^2, \quad \gamma(t)^2 = (e^{v^2} + 2)^2 (e^{v^2} - 1)")
     return (
         "<p>Where theory says that the redraws do not reach the tail that carries a statistic, their spread says "
@@ -130,7 +132,7 @@ def _figures(name: str, study: Study) -> str:
         return ""
     parts, verdicts = [], study.preset.verdicts(study.records)
     for stem, figure in study.preset.figures.items():
-        svg = rendered(stem, partial(drawn, figure, study.records, "page"), "page", ("svg",), "")["svg"]
+        svg = render(stem, partial(draw_figure, figure, study.records, "page"), "page", ("svg",), "")["svg"]
         about = caption(figure, study.records, study.config, verdicts).removeprefix(f"{figure.title}.")
         parts.append(
             f'<figure id="{name}-figure-{stem}">\n'
@@ -145,12 +147,7 @@ def _calibration(study: Study) -> str:
     if not found:
         return ""
     rows = [
-        [
-            spoken(each.field),
-            each.inside,
-            each.total,
-            _part(each.inside, each.total, f"{each.inside / each.total:.1%}"),
-        ]
+        [spell(each.field), each.inside, each.total, _part(each.inside, each.total, f"{each.inside / each.total:.1%}")]
         for each in found
     ]
     head = ["field", "intervals that hold the closed form", "intervals", "coverage"]
@@ -162,7 +159,7 @@ def _calibration(study: Study) -> str:
 
 def _cells(study: Study) -> str:
     rows = list(cells(study.records, study.config["along"]))
-    same = "; ".join(f"{spoken(name)} {number(value)}" for name, value in constants(rows).items() if value is not None)
+    same = "; ".join(f"{spell(name)} {number(value)}" for name, value in constants(rows).items() if value is not None)
     note = f"<p>The same in all: {escape(same)}.</p>" if same else ""
     text = record_table(rows, study.records)
     if len(rows) > FEW:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any
 
-from kernattn.studies._records import Record, spoken
+from kernattn.studies._records import Record, spell
 from kernattn.studies._report.facts import SUFFIXES, constants, measured
 from kernattn.studies._sweep import RESERVED
 
@@ -42,7 +42,7 @@ def record_table(rows: Sequence[Mapping[str, Any]], records: Sequence[Record]) -
         for name in dict.fromkeys(name for row in rows for name in row)
         if name not in hidden and not name.endswith((*SUFFIXES, "seconds"))
     ]
-    head = [spoken(name) for name in names]
+    head = [spell(name) for name in names]
     return table(head, ([_value(row, name, name in intervals) for name in names] for row in rows))
 
 

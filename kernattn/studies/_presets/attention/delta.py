@@ -63,7 +63,7 @@ def _frequencies(phi: FeatureMap) -> int:
 def delta_fields(
     problem: Problem, phi: FeatureMap, independent: Independent, outputs: Float64, normalisers: Float64
 ) -> dict[str, Any]:
-    """Return bias and error of the attention outputs (R, n, e), measured and predicted, over the trusted rows.
+    """Return the bias and the error of attention outputs (R, n, e), measured and predicted, over the trusted rows.
 
     The closed form is held against all redraws. Where it is not known, or takes minutes (orthogonal frequencies), the
     first half of the redraws give the moments, N = (N/Z) Z, and the second half is what they are held against. Redraws

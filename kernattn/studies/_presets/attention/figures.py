@@ -8,9 +8,19 @@ from typing import Any
 import numpy as np
 
 from kernattn.studies._palette import GREY, UNIFORM, Look, look_of
-from kernattn.studies._panels import banded, clipped, dodged, key, numbered, uniform
+from kernattn.studies._panels import (
+    clip,
+    dodge,
+    draw_bars,
+    draw_interval,
+    draw_key,
+    draw_uniform,
+    read_interval,
+    sort_by,
+    write_numbers,
+)
 from kernattn.studies._presets.preset import Figure
-from kernattn.studies._records import ENDS, Record, names, spoken
+from kernattn.studies._records import ENDS, Record, names, spell
 
 UNSETTLED: Look = {"linestyle": "none", "marker": "x", "markersize": 3.6, "alpha": 0.55}
 CEILING = 10_000  # kernel errors, in units of that of uniform attention
@@ -18,8 +28,8 @@ MOST = 100  # attention errors, likewise
 FACTOR = 3  # between measured and predicted variance, at which points are clipped
 
 
-def attention_mse(records: Sequence[Record], ax: Any) -> None:
-    """Error of attention outputs over that of uniform attention against m: median, and its 95% interval as a band."""
+def draw_attention_mse(records: Sequence[Record], ax: Any) -> None:
+    """Draw the error of attention outputs over that of uniform attention against m: median, band: 95% interval."""
     _by_m(records, ax, "error over that of uniform attention")
     ax.set_yscale("log")
     level = records[0]["uniform_attention_mse"]
@@ -27,16 +37,14 @@ def attention_mse(records: Sequence[Record], ax: Any) -> None:
         ax.annotate("uniform attention is exact", (0.03, 0.05), xycoords="axes fraction", color=GREY)
     for found, look in _series(records) if level else ():
         known = [r for r in found if all(r[f"attention_mse{end}"] for end in ENDS)]
-        m = [r["m"] for r in known]
-        value, low, high = ([r[f"attention_mse{end}"] / level for r in known] for end in ENDS)
-        value, low, high = (clipped(each, MOST) for each in (value, low, high))
-        banded(ax, m, (value, low, np.where(np.isnan(high), MOST, high)), look)
-    uniform(ax, 1.0 if level else None)
-    _labelled(records, ax)
+        interval = [each / level for each in read_interval(known, "attention_mse")]
+        draw_interval(ax, [r["m"] for r in known], clip(interval, MOST), look)
+    draw_key(records, ax)
+    draw_uniform(ax, 1.0 if level else None)
 
 
-def kernel_mse(records: Sequence[Record], ax: Any) -> None:
-    """Error of the kernel: closed forms as lines, measurements as points, crosses where redraws miss the tail."""
+def draw_kernel_mse(records: Sequence[Record], ax: Any) -> None:
+    """Draw the kernel's error: closed forms as lines, measurements as points, crosses where redraws miss the tail."""
     _by_m(records, ax, "MSE of kernel / mean k²")
     ax.set_yscale("log")
     level = records[0]["uniform_kernel_relative_mse"]
@@ -49,42 +57,36 @@ def kernel_mse(records: Sequence[Record], ax: Any) -> None:
                 seen = r["kernel_relative_mse_low"] is not None
                 style = look | ({"linestyle": "none"} if seen else UNSETTLED)
                 ax.plot(r["m"], r["kernel_relative_mse"], **style)
-    uniform(ax, level)
-    _labelled(records, ax)
+    draw_key(records, ax)
+    draw_uniform(ax, level)
     ax.plot([], [], color=GREY, label="not settled", **UNSETTLED)
 
 
-def bias(records: Sequence[Record], ax: Any) -> None:
-    """Bias of the mean kernel entry, with 95% intervals, over the entries that redraws settle."""
+def draw_bias(records: Sequence[Record], ax: Any) -> None:
+    """Draw the bias of the mean kernel entry, with 95% intervals, over the entries that redraws settle."""
     _by_m(records, ax, "relative bias of k'")
     ax.set_yscale("symlog", linthresh=0.1, linscale=1.5)
     for series, look in _series(records):
         found = [r for r in series if r.get("bias") is not None]
-        ax.errorbar(
-            [dodged(records, r) for r in found],
-            [r["bias"] for r in found],
-            yerr=[[r["bias"] - r["bias_low"] for r in found], [r["bias_high"] - r["bias"] for r in found]],
-            **(look | {"linestyle": "none", "markersize": 3.2}),
-            elinewidth=1.0,
-        )
-    uniform(ax, records[0]["uniform_bias"])
+        at = [dodge(records, r) for r in found]
+        draw_bars(ax, at, read_interval(found, "bias"), look | {"markersize": 3.2})
+    draw_key(records, ax)
+    draw_uniform(ax, records[0]["uniform_bias"])
     ax.axhline(0, color="#222222", linewidth=0.8, zorder=1.4)
-    _labelled(records, ax)
 
 
-def variance(records: Sequence[Record], ax: Any) -> None:
-    """Measured over predicted variance against the predicted one, with 95% intervals, over entries that settle."""
+def draw_variance(records: Sequence[Record], ax: Any) -> None:
+    """Draw measured over predicted variance against the predicted one, with 95% intervals, over what settles."""
     ax.set(xscale="log", yscale="log", xlabel="predicted, over uniform's error", ylabel="measured / predicted")
-    ax.set_title(spoken(records[0]["estimator"]), loc="left")
+    ax.set_title(spell(records[0]["estimator"]), loc="left")
     ax.set_ylim(0.9 / FACTOR, FACTOR / 0.9)
-    numbered(ax.yaxis, [0.5, 0.8, 1, 1.25, 2])
+    write_numbers(ax.yaxis, [0.5, 0.8, 1, 1.25, 2])
     for projection in names(records, "projection"):
         look = look_of(records, records[0]["estimator"], projection) | {"linestyle": "none"}
         found = [r for r in records if r["projection"] == projection and r.get("variance_ratio_low") is not None]
         found = _positive(found, "variance_seen_predicted")
-        value, low, high = (np.clip([r[f"variance_ratio{end}"] for r in found], 1 / FACTOR, FACTOR) for end in ENDS)
-        x = [r["variance_seen_predicted"] for r in found]
-        ax.errorbar(x, value, yerr=[value - low, high - value], elinewidth=0.8, **look)
+        interval = [np.clip(each, 1 / FACTOR, FACTOR) for each in read_interval(found, "variance_ratio")]
+        draw_bars(ax, [r["variance_seen_predicted"] for r in found], interval, look, width=0.8)
         ax.plot([], [], label=projection, **(look | {"color": GREY, "markeredgecolor": GREY, "marker": "o"}))
     ax.axhline(1, color="#222222", linewidth=0.8, zorder=1.4)
     ax.axvline(1.0, label="uniform attention", **UNIFORM)
@@ -95,13 +97,8 @@ def _by_m(records: Sequence[Record], ax: Any, ylabel: str) -> None:
     first, ms = records[0], sorted(names(records, "m"))
     ax.set_title(f"{first['source']}, scale {first['scale']:g} (median v² = {first['v2_median']:.2g})", loc="left")
     ax.set_xscale("log", base=2)
-    numbered(ax.xaxis, ms)
+    write_numbers(ax.xaxis, ms)
     ax.set(xlim=(ms[0] / 1.35, ms[-1] * 1.35), xlabel="features m", ylabel=ylabel)
-
-
-def _labelled(records: Sequence[Record], ax: Any) -> None:
-    key(records, ax)
-    ax.plot([], [], label="uniform attention", **UNIFORM)
 
 
 def _series(records: Sequence[Record]) -> Iterator[tuple[list[Record], Look]]:
@@ -110,7 +107,7 @@ def _series(records: Sequence[Record]) -> Iterator[tuple[list[Record], Look]]:
         for projection in names(records, "projection"):
             found = [r for r in records if (r["estimator"], r["projection"]) == (estimator, projection)]
             if found:
-                yield sorted(found, key=lambda r: r["m"]), look_of(records, estimator, projection)
+                yield sort_by(found, "m"), look_of(records, estimator, projection)
 
 
 def _positive(records: Sequence[Record], field: str) -> list[Record]:
@@ -127,20 +124,20 @@ FIGURES = {
         "Below the grey line, random features beat uniform attention",
         "Squared error of attention outputs against exact softmax attention, over that of uniform attention: median "
         f"over the redraws, band: its 95% interval. Not shown: above {MOST}",
-        attention_mse,
+        draw_attention_mse,
         by="dataset",
     ),
     "kernel_mse": Figure(
         "Error of the kernel matrix: as the closed form predicts (lines), and measured (points)",
         "Crosses are not settled: redraws miss the tail that carries the error, and say little about it. Not shown: "
         f"errors of more than {CEILING:,} times that of uniform attention",
-        kernel_mse,
+        draw_kernel_mse,
         by="dataset",
     ),
     "bias": Figure(
         "Where the interval meets 0, the redraws show no bias of the kernel",
         "Mean k' / mean k − 1 over the entries whose mean the redraws settle, 95% intervals, logarithmic beyond ±0.1",
-        bias,
+        draw_bias,
         by="dataset",
     ),
     "variance": Figure(
@@ -148,7 +145,7 @@ FIGURES = {
         "Over the entries whose variance the redraws settle, 95% intervals, clipped at a factor of "
         f"{FACTOR}; one point per dataset, m and projection. "
         "Right of the grey line, the error is above that of uniform attention",
-        variance,
+        draw_variance,
         by="estimator",
     ),
 }

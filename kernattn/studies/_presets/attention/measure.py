@@ -23,7 +23,7 @@ from kernattn.metrics import (
     variance_ratio,
 )
 from kernattn.studies._presets.attention.delta import Independent, delta_fields
-from kernattn.studies._presets.attention.own import known_settled, map_of
+from kernattn.studies._presets.attention.own import find_settled, make_map
 from kernattn.studies._presets.attention.problem import Problem, without_rounding
 from kernattn.studies._sweep import Cell
 
@@ -59,7 +59,7 @@ class Task:
         self.problem, self.independent = problem, independent
         tokens = problem.tokens
         data = np.concatenate([tokens.q, tokens.k])
-        self.phi = map_of(problem.kernel, data, cell["m"], cell["estimator"], cell["projection"])
+        self.phi = make_map(problem.kernel, data, cell["m"], cell["estimator"], cell["projection"])
 
     def trial(self, rng: np.random.Generator) -> dict[str, Any]:
         """Estimate with one redraw of the map."""
@@ -85,7 +85,7 @@ class Task:
 
 
 def _product(phi_q: Float64, phi_k: Float64) -> Float64:
-    """phi(Q) phi(K)^T, (n, l), in tiles that BLAS leaves on one thread.
+    """Return phi(Q) phi(K)^T, (n, l), in tiles that BLAS leaves on one thread.
 
     Its threads gain little on products of this size, and on a busy machine they wait for each other.
     """
@@ -98,7 +98,7 @@ def _product(phi_q: Float64, phi_k: Float64) -> Float64:
 
 
 def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Number]:
-    """Bias mean_p E k' / mean_p k - 1, error mean_p (k' - k)^2 / mean_p k^2, and variance of the kernel entries p.
+    """Return bias mean_p E k' / mean_p k - 1, error mean_p (k' - k)^2 / mean_p k^2, variance of the kernel entries p.
 
     The bias is over the entries whose mean the redraws settle, for elsewhere they miss the tail that carries it. The
     error is over all entries, and has an interval where the redraws see the squares of all.
@@ -107,7 +107,7 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     square = np.mean(exact**2)
     rows, columns = problem.pairs
     q, k = problem.tokens.q[rows], problem.tokens.k[columns]
-    sure, seen = known_settled(phi, q, k, len(found.entries)), _seen(phi, q, k, len(found.entries))
+    sure, seen = find_settled(phi, q, k, len(found.entries)), _seen(phi, q, k, len(found.entries))
     mse = mean_and_ci(np.mean((found.entries - exact) ** 2, axis=1))
     result: dict[str, Number] = {
         "bias": None,
@@ -141,13 +141,13 @@ def _seen(phi: FeatureMap, q: Float64, k: Float64, redraws: int) -> NDArray[np.b
     """
     if phi.spec is not None and KINDS[phi.spec.kind].bounded:
         return np.ones(len(q), bool)
-    return known_settled(phi, 2 * q, 2 * k, redraws)
+    return find_settled(phi, 2 * q, 2 * k, redraws)
 
 
 def _variance(
     problem: Problem, found: Draws, measured: Float64, predicted: Float64, seen: NDArray[np.bool_]
 ) -> dict[str, Number]:
-    """Variance over redraws, measured and predicted, in units of the squared error of the best constant kernel.
+    """Return variances over redraws, measured and predicted, in units of the squared error of the best constant.
 
     A sample variance is held against theory where the redraws see the squares (`_seen`). Entries of no variance
     (x = y for cosines) have no ratio. The fields named "seen" are over the entries that settle; their unit too.
@@ -177,7 +177,7 @@ def _unit(exact: Float64) -> float:
 
 
 def _attention(problem: Problem, found: Draws) -> dict[str, Number]:
-    """Squared error of the outputs; the median over redraws leads.
+    """Return the squared error of the outputs; the median over redraws leads.
 
     A ratio whose normaliser comes near 0 has no mean squared error.
     """

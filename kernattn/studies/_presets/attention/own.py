@@ -13,17 +13,17 @@ from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Kernel
 from kernattn.metrics._settled import settled
-from kernattn.studies._worker import named
+from kernattn.studies._worker import load_named
 
 
-def is_own(estimator: str) -> bool:
+def is_own(estimator: object) -> bool:
     """Whether an estimator is named as module:object."""
-    return ":" in estimator
+    return isinstance(estimator, str) and ":" in estimator
 
 
-def checked_own(estimator: str) -> str:
+def check_own(estimator: str) -> str:
     """Return the name of an estimator of one's own, behind which a map or a function must stand."""
-    value = named(estimator)
+    value = load_named(estimator)
     if not (isinstance(value, FeatureMap) or callable(value)):
         raise ParameterError(
             f"{estimator} must be a feature map, or a function of dim and num_features that returns one; "
@@ -32,18 +32,18 @@ def checked_own(estimator: str) -> str:
     return estimator
 
 
-def measured_at(estimator: str, dim: int, num_features: int) -> bool:
+def has_size(estimator: str, dim: int, num_features: int) -> bool:
     """Whether there is such a map: one that is made already has one size."""
-    value = named(estimator) if is_own(estimator) else None
+    value = load_named(estimator) if is_own(estimator) else None
     return not isinstance(value, FeatureMap) or value.num_features_of(dim) == num_features
 
 
-def map_of(kernel: Kernel, data: Float64, num_features: int, estimator: str, projection: str) -> FeatureMap:
+def make_map(kernel: Kernel, data: Float64, num_features: int, estimator: str, projection: str) -> FeatureMap:
     """Return a map for such rows, (n, d): kernattn's, or one's own, which is tried on two of them."""
     dim = data.shape[1]
     if not is_own(estimator):
         return random_features(kernel, dim, num_features, estimator, projection, data=data, rng=0)
-    value: Any = named(estimator)
+    value: Any = load_named(estimator)
     phi: Any = value if isinstance(value, FeatureMap) else value(dim=dim, num_features=num_features)
     if not isinstance(phi, FeatureMap):
         raise ParameterError(f"{estimator} must return a feature map; got {shown(phi)}")
@@ -56,7 +56,7 @@ def map_of(kernel: Kernel, data: Float64, num_features: int, estimator: str, pro
     return phi
 
 
-def known_settled(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[np.bool_]:
+def find_settled(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[np.bool_]:
     """Return what `metrics.settled` says; nothing is settled of a map whose tails are not known."""
     try:
         return settled(phi, x, y, redraws)

@@ -2,132 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from os import PathLike
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from kernattn._runtime.checks import checked_path, instance_of
-from kernattn._runtime.compiling import teller
-from kernattn._runtime.extras import require
 from kernattn._warmup import preparation
 from kernattn.errors import ParameterError
+from kernattn.features import estimators
 from kernattn.kernels import Softmax
 from kernattn.studies._presets.attention.delta import Independent
+from kernattn.studies._presets.attention.figures import FIGURES
 from kernattn.studies._presets.attention.measure import Task
-from kernattn.studies._presets.attention.own import is_own, map_of, measured_at
-from kernattn.studies._presets.attention.preset import ATTENTION
+from kernattn.studies._presets.attention.own import check_own, has_size, is_own, make_map
 from kernattn.studies._presets.attention.problem import Problem
-from kernattn.studies._presets.attention.settings import AttentionSettings
-from kernattn.studies._presets.attention.tokens import Tokens, own_tokens, shipped_tokens
-from kernattn.studies._presets.draw import write
-from kernattn.studies._records import RECORDS
-from kernattn.studies._run import run
-from kernattn.studies._sweep import Cell, Stop, Sweep
-from kernattn.studies._worker import named
+from kernattn.studies._presets.attention.report import summary
+from kernattn.studies._presets.attention.tokens import SOURCES, Tokens, own_tokens, shipped_tokens
+from kernattn.studies._presets.attention.verdicts import verdicts
+from kernattn.studies._presets.preset import Options, Preset
+from kernattn.studies._sweep import Cell, Sweep, integer
+from kernattn.studies._worker import load_named
 
-AXES = {
-    "source": "sources",
-    "scale": "scales",
-    "estimator": "estimators",
-    "projection": "projections",
-    "m": "num_features",
+FULL = {
+    "source": ("china", "flower", "digits"),
+    "scale": (0.5, 1.0, 2.0),
+    "estimator": ("trigonometric", "phase", "positive", "hyperbolic", "optimal_positive"),
+    "projection": ("iid", "orthogonal"),
+    "m": (16, 32, 64, 128, 256),
+    "queries": (64,),
+    "keys": (512,),
 }
+SMALL = {"source": ("china", "flower"), "scale": (0.5, 2.0), "m": (16, 64), "queries": (32,), "keys": (128,)}
 
 
-def attention_study(
-    out: str | PathLike[str],
-    settings: AttentionSettings,
-    data: str | PathLike[str] | None = None,
-    *,
-    workers: int = 0,
-    progress: bool | None = False,
-) -> list[dict[str, Any]]:
-    """Sweep estimator x projection x m, each cell by its errors against softmax attention softmax(q k^T / sqrt(d)) v.
+def sweep(**asked: Any) -> Sweep:
+    """Return the design: estimators, projections and m on real tokens at some scales, which are read here.
 
-    Estimators and projections of one data set and m are compared on the same random numbers. `kernattn.studies.run`
-    says how a study is stored, interrupted, continued, grown and shared among processes. Beside the records, `out` then
-    holds summary.md and figures.
-
-    Parameters
-    ----------
-    out : str or PathLike
-        Folder of the study, created if needed.
-    settings : AttentionSettings
-        What to sweep.
-    data : str or PathLike, optional
-        The user's tokens, an .npz with q (n, d), k (l, d), v (l, e), in place of the shipped ones.
-    workers : int
-        Processes of one thread each; 0 measures in this process.
-    progress : bool or None
-        Show a progress bar on stderr; None shows it on a terminal only.
-
-    Returns
-    -------
-    list of dict
-        The records, one per cell, in the order of the sweep.
-
-    Raises
-    ------
-    StudyConflict
-        `out` holds another study, or another process is writing to it.
-    FileFormatError, ShapeError, DTypeError, ParameterError
-        The data is not what it should be.
-    MissingExtra
-        A package of the `study` extra is not installed.
-
-    Examples
-    --------
-    >>> from pathlib import Path
-    >>> from tempfile import TemporaryDirectory
-    >>> import numpy as np
-    >>> from kernattn.studies import AttentionSettings, attention_study
-    >>> x = np.random.default_rng(0).standard_normal((20, 4))
-    >>> with TemporaryDirectory() as folder:
-    ...     np.savez(Path(folder) / "mine.npz", q=x, k=x, v=x)
-    ...     chosen = {"estimators": ("positive",), "num_features": (8,), "draws": 6}
-    ...     settings = AttentionSettings(sources=(), scales=(1.0,), **chosen)
-    ...     records = attention_study(Path(folder) / "out", settings, data=Path(folder) / "mine.npz")
-    >>> [(record["dataset"], record["projection"], record["m"]) for record in records]
-    [('mine@1', 'iid', 8), ('mine@1', 'orthogonal', 8)]
+    So what is wrong with them shows before any work. Axes `queries` and `keys` have one value, and are no axes of the
+    sweep: a digest of the tokens names them in its cells.
     """
-    out, data = checked_path("out", out), None if data is None else checked_path("data", data).absolute()
-    instance_of("settings", settings, AttentionSettings)
-    require("matplotlib", "matplotlib", "the study's figures")
-    require("tqdm", "tqdm", "the study's progress bar")
-    if not (out / RECORDS).exists():
-        teller.expect()  # tokens are read first, which takes a while
-    words = {"data": None if data is None else str(data), **asdict(settings)}
-    name = "kernattn.studies._presets.attention.study:sweep"
-    records = run(name, out, workers=workers, progress=progress, settings=words)
-    write(ATTENTION, out, records)
-    return records
-
-
-def by_axes(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
-    """Return the design as every preset does."""
-    if unknown := sorted(set(axes or {}) - set(AXES)):
-        raise ParameterError(f"this study has the axes {', '.join(AXES)}; got {', '.join(unknown)}")
-    given: dict[str, Any] = {AXES[axis]: tuple(values) for axis, values in (axes or {}).items()}
-    make = AttentionSettings.quick if quick else AttentionSettings
-    return sweep(**asdict(make(seed=seed, precision=precision, **given)))
-
-
-def sweep(data: str | None = None, **settings: Any) -> Sweep:
-    """Return the study's design: its tokens are read here, so that what is wrong with them shows before any work."""
-    given = AttentionSettings(**settings)
-    own = [estimator for estimator in given.estimators if is_own(estimator)]
-    sources = {tokens.source: tokens for tokens in _sources(given, None if data is None else Path(data))}
+    options = Options(**read_options(asked))
+    chosen = _chosen(options)
+    tokens_of = {tokens.source: tokens for tokens in _read_tokens(options, chosen)}
+    first = chosen["projection"][0]
 
     @lru_cache(maxsize=1)
     def problem(source: str, scale: float) -> Problem:
-        return Problem(sources[source].scaled(scale), given.seed)
+        return Problem(tokens_of[source].scaled(scale), options.seed)
 
     @lru_cache(maxsize=1)
     def independent(source: str, scale: float, estimator: str) -> Independent:
@@ -143,47 +66,98 @@ def sweep(data: str | None = None, **settings: Any) -> Sweep:
         return {"dataset": exact.tokens.name, "description": exact.tokens.description, **exact.facts}
 
     def keep(cell: Cell) -> bool:
-        tokens, estimator = sources[cell["source"]], cell["estimator"]
-        if is_own(estimator) and cell["projection"] != given.projections[0]:
+        tokens, estimator = tokens_of[cell["source"]], cell["estimator"]
+        if is_own(estimator) and cell["projection"] != first:
             return False
-        return tokens.digest == cell["tokens"] and measured_at(estimator, tokens.q.shape[1], cell["m"])
+        return tokens.digest == cell["tokens"] and has_size(estimator, tokens.q.shape[1], cell["m"])
 
-    for estimator in own:
-        _try(estimator, given, sources.values())
+    for estimator in filter(is_own, chosen["estimator"]):
+        _try(estimator, chosen["m"], first, tokens_of.values())
     return Sweep(
         name="attention",
         axes={
-            "source": tuple(sources),
-            "tokens": tuple(dict.fromkeys(tokens.digest for tokens in sources.values())),
-            "scale": given.scales,
-            "estimator": given.estimators,
-            "projection": given.projections,
-            "m": given.num_features,
+            "source": tuple(tokens_of),
+            "tokens": tuple(dict.fromkeys(tokens.digest for tokens in tokens_of.values())),
+            **{axis: chosen[axis] for axis in ("scale", "estimator", "projection", "m")},
         },
         keep=keep,
         facts=facts,
         trial=lambda cell, rng: task(cell).trial(rng),
         reduce=lambda cell, draws, facts: task(cell).numbers(draws),
         paired=("tokens", "estimator", "projection"),
-        stop=Stop(given.draws, given.precision, of="attention_mse"),
+        stop=options.stop(32, of="attention_mse"),
         version=4,
-        seed=given.seed,
+        seed=options.seed,
         prepare=preparation(float64=("features", "key_state", "attend")),
     )
 
 
-def _try(estimator: str, given: AttentionSettings, sources: Iterable[Tokens]) -> None:
+OLD_AXES = {"source": "sources", "scale": "scales", "estimator": "estimators", "projection": "projections"}
+OLD_AXES |= {"m": "num_features", "queries": "queries", "keys": "keys"}
+
+
+def read_options(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings as the fields of `Options`: folders of kernattn 0.2 hold a field for each axis."""
+    if "num_features" not in settings:
+        return dict(settings)
+    given = {axis: settings[old] for axis, old in OLD_AXES.items() if settings[old] != []}
+    axes = {axis: values if isinstance(values, list | tuple) else [values] for axis, values in given.items()}
+    if settings["data"] is not None:
+        del axes["keys"]
+    return {"axes": axes} | {name: settings[name] for name in ("seed", "precision", "draws", "data")}
+
+
+def _chosen(options: Options) -> dict[str, Any]:
+    """Return the values of all axes, checked."""
+    given = options.axes or {}
+    own = [check_own(name) for name in given.get("estimator", ()) if is_own(name)]
+    full, small, allowed = dict(FULL), dict(SMALL), {"estimator": (*estimators(Softmax()), *own), "source": SOURCES}
+    if options.data is not None:
+        if {"source", "keys"} & set(given):
+            raise ParameterError("source and keys are those of the file given as data")
+        full["scale"] = small["scale"] = (1.0,)
+    chosen = options.choose_axes(full, small, allowed)
+    if odd := [m for m in chosen["m"] if m % 2]:
+        raise ParameterError(f"m must be even, for pairs count two features; got {odd[0]}")
+    for axis in ("queries", "keys"):
+        if len(chosen[axis]) > 1:
+            raise ParameterError(f"{axis} takes one value; got {', '.join(map(str, chosen[axis]))}")
+    if options.draws is not None:
+        integer("draws", options.draws, 6)  # the fewest that bound a median with 95% confidence
+    return chosen
+
+
+def _read_tokens(options: Options, chosen: Mapping[str, Any]) -> list[Tokens]:
+    (queries,), (keys,) = chosen["queries"], chosen["keys"]
+    if options.data is not None:
+        return [own_tokens(Path(options.data), queries, options.seed)]
+    return [shipped_tokens(source, queries, keys, options.seed) for source in chosen["source"]]
+
+
+def _try(estimator: str, counts: Sequence[int], projection: str, sources: Iterable[Tokens]) -> None:
     """Try a map of one's own before any work."""
     for tokens in sources:
         dim = tokens.q.shape[1]
-        sizes = [m for m in given.num_features if measured_at(estimator, dim, m)]
+        sizes = [m for m in counts if has_size(estimator, dim, m)]
         if not sizes:
-            raise ParameterError(f"{estimator} makes {named(estimator).num_features_of(dim)} features: name them as m")
+            raise ParameterError(
+                f"{estimator} makes {load_named(estimator).num_features_of(dim)} features: name them as m"
+            )
         for m in sizes:
-            map_of(Softmax(), np.concatenate([tokens.q, tokens.k]), m, estimator, given.projections[0])
+            make_map(Softmax(), np.concatenate([tokens.q, tokens.k]), m, estimator, projection)
 
 
-def _sources(settings: AttentionSettings, data: Path | None) -> list[Tokens]:
-    if data is not None:
-        return [own_tokens(data, settings.queries, settings.seed)]
-    return [shipped_tokens(source, settings.queries, settings.keys, settings.seed) for source in settings.sources]
+ATTENTION = Preset(
+    title="Random features against exact attention, on real tokens",
+    claim="Random features approximate softmax attention on real inputs at a linear cost (Choromanski et al. 2021; "
+    "Peng et al. 2021). Neither paper asks how far attending to all keys alike would be from it.",
+    cost="quick 11, full 97 CPU seconds, after the first run has compiled",
+    sweep="kernattn.studies._presets.attention.study:sweep",
+    verdicts=verdicts,
+    figures=FIGURES,
+    formula=r"\hat{A} = \frac{\phi(q)^T \sum_j \phi(k_j) v_j^T}{\phi(q)^T \sum_j \phi(k_j)} \approx "
+    r"\frac{\sum_j \exp(q^T k_j / \sqrt{d}) v_j^T}{\sum_j \exp(q^T k_j / \sqrt{d})}",
+    expected={"variance_ratio": 1.0},
+    data=True,
+    page=summary,
+)

@@ -51,12 +51,12 @@ def _digest(*arrays: np.ndarray) -> str:
 
 
 def _photograph(name: str, count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
-    """Colour patches (count, 192) with levels up to 1, in raster order, and their places (count, 2)."""
+    """Return colour patches (count, 192) with levels up to 1, in raster order, and their places (count, 2)."""
     return raster(photograph(name) / 255, count, rng)
 
 
 def _digits(count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
-    """Images (count, 64), and which digit each is: one-hot (count, 10)."""
+    """Return images (count, 64), and which digit each is: one-hot (count, 10)."""
     images, labels = digits()
     picked = rng.choice(len(images), size=count, replace=False)
     return images[picked], labels[picked]
@@ -70,7 +70,7 @@ SOURCES = {
 
 
 def _whiten(raw: Float64) -> Float64:
-    """(n, D) -> (n, d): coordinates on the d leading principal axes, each of mean 0 and variance 1."""
+    """Map (n, D) to (n, d): coordinates on the d leading principal axes, each of mean 0 and variance 1."""
     centred = raw - raw.mean(axis=0)
     _, _, axes = np.linalg.svd(centred, full_matrices=False)
     axes = axes[:DIM]
@@ -81,7 +81,7 @@ def _whiten(raw: Float64) -> Float64:
 
 
 def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
-    """Tokens of one of the SOURCES: q = k = whitened patches brought to |x| = sqrt(d), values as the source says.
+    """Return tokens of one of the SOURCES: q = k = whitened patches of norm sqrt(d), values as the source says.
 
     Queries are keys at equal steps, so each of them sees itself. There are no learned projections.
     """
@@ -101,7 +101,7 @@ def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
 
 
 def own_tokens(path: Path, queries: int, seed: int) -> Tokens:
-    """Tokens of a user's .npz with q (n, d), k (l, d) and v (l, e): all keys, and at most `queries` of the queries."""
+    """Return tokens of a user's .npz with q (n, d), k (l, d), v (l, e): all keys, at most `queries` of the queries."""
     arrays = _read(path)
     q, k, v = (_checked(path, name, array) for name, array in arrays.items())
     digest = _digest(*arrays.values(), np.asarray(queries))

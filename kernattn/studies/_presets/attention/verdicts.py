@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from math import exp
 
+from kernattn.studies._presets.verdict import Verdict
 from kernattn.studies._records import ENDS, Record, names, select
 
 
@@ -40,61 +42,53 @@ def number(value: float | None) -> str:
     return f"{value:.0f}" if abs(value) >= 10 else f"{value:.2g}"
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Say of every dataset whether random features beat uniform attention, and which do.
 
     A cell is better where the whole 95% interval of its median squared error over the redraws lies below the error of
     uniform attention, worse where it lies above, and open where it holds it.
     """
-    return [_verdict(select(records, dataset=dataset)) for dataset in names(records, "dataset")]
+    return [_judge(select(records, dataset=dataset)) for dataset in names(records, "dataset")]
 
 
-def _verdict(records: list[Record]) -> str:
+def _judge(records: list[Record]) -> Verdict:
     first, ms = records[0], sorted(names(records, "m"))
-    largest = select(records, m=ms[-1])
-    leader = best(largest)
-    head = f"{first['dataset']}: "
+    largest, at = select(records, m=ms[-1]), f"at m = {ms[-1]}"
+    leader, level = best(largest), first["uniform_attention_mse"]
+    tell = partial(Verdict, where=str(first["dataset"]))
     if leader is None:
-        return head + "no attention output stayed finite."
-    level = first["uniform_attention_mse"]
+        return tell("no attention output stayed finite")
     if level is None:
-        return head + "the error of uniform attention is beyond float64: there is nothing to compare with."
+        return tell("the error of uniform attention is beyond float64: there is nothing to compare with")
+    error = leader["attention_mse"]
     if level == 0:
-        return f"{head}uniform attention is exact here, so no approximation is better. {_nearest(leader)}"
+        nearest = f"{at} the nearest, {_label(leader)}, has a squared error of {number(error)}"
+        return tell("uniform attention is exact here, so no approximation is better", nearest)
     hopeless = [m for m in ms if not any(map(beats_uniform, select(records, m=m)))]
     losers = [record for record in largest if worse_than_uniform(record)]
     unsure = [record for record in largest if not beats_uniform(record) and record not in losers]
+    nothing = f"is shown to be better than uniform attention at m = {', '.join(map(str, hopeless))}"
     if hopeless == ms:
         lost = all(map(worse_than_uniform, records))
-        advice = ": use exact attention here" if lost else f"; open at m = {ms[-1]}: {_group(unsure)}" if unsure else ""
+        advice = ": use exact attention here" if lost else f"; open {at}: {_group(unsure)}" if unsure else ""
         times, low, high = (number(leader[f"attention_mse{end}"] / level) for end in ENDS)
-        return (
-            f"{head}no approximation is shown to be better than uniform attention at m = {_list(ms)}{advice}. "
-            f"At m = {ms[-1]} the least bad, {_label(leader)}, has {times} times the error of uniform "
-            f"attention, or {low} to {high} times by its 95% interval. The relative variance of positive features, "
-            f"about e^(v²)/m, is {_spread(first, ms[-1])} at the median pair."
+        return tell(
+            f"no approximation {nothing}{advice}",
+            f"{at} the least bad, {_label(leader)}, has {times} times the error of uniform attention, or {low} to "
+            f"{high} times by its 95% interval",
+            "the relative variance of positive features, about e^(v²)/m, is "
+            f"{_spread(first, ms[-1])} at the median pair",
         )
-    less = "no error" if leader["attention_mse"] == 0 else f"{number(level / leader['attention_mse'])} times less error"
-    text = f"{head}at m = {ms[-1]} {_label(leader)} is best, with {less} than uniform attention"
-    ties = [record for record in largest if record is not leader and _ties(record, leader)]
-    text += f"; {_group(ties)} cannot be told from it." if ties else "."
-    if hopeless:
-        text += f" Nothing is shown to be better than uniform attention at m = {_list(hopeless)}."
-    if losers:
-        text += f" No better than uniform attention at m = {ms[-1]}: {_group(losers)}."
-    if unsure:
-        text += f" Open at m = {ms[-1]}, where the interval holds its error: {_group(unsure)}."
-    return text
-
-
-def _nearest(leader: Record) -> str:
-    error = number(leader["attention_mse"])
-    return f"At m = {leader['m']} the nearest, {_label(leader)}, has a squared error of {error}."
-
-
-def _ties(record: Record, leader: Record) -> bool:
-    low = record["attention_mse_low"]
-    return beats_uniform(record) and low is not None and low <= leader["attention_mse_high"]
+    less = "no error" if error == 0 else f"{number(level / error)} times less error"
+    better = [record for record in largest if beats_uniform(record)]
+    ties = [r for r in better if r is not leader and r["attention_mse_low"] <= leader["attention_mse_high"]]
+    tied = f"; {_group(ties)} cannot be told from it" if ties else ""
+    return tell(
+        f"{at} {_label(leader)} is best, with {less} than uniform attention{tied}",
+        f"nothing {nothing}" if hopeless else "",
+        f"no better than uniform attention {at}: {_group(losers)}" if losers else "",
+        f"open {at}, where the interval holds its error: {_group(unsure)}" if unsure else "",
+    )
 
 
 def _spread(record: Record, m: int) -> str:
@@ -112,7 +106,3 @@ def _group(records: Sequence[Record]) -> str:
         f"{estimator} ({' and '.join(names(select(records, estimator=estimator), 'projection'))})"
         for estimator in names(records, "estimator")
     )
-
-
-def _list(ms: Sequence[int]) -> str:
-    return ", ".join(map(str, ms))

@@ -17,11 +17,11 @@ from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.metrics import attention_mse, mean_and_ci, median_and_ci
 from kernattn.metrics._settled import settled
 from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens
-from kernattn.studies._presets.preset import designed
-from kernattn.studies._presets.signs import signed
-from kernattn.studies._records import with_ends
+from kernattn.studies._presets.preset import Options
+from kernattn.studies._presets.signs import is_signed
+from kernattn.studies._records import with_ends, with_intervals
 from kernattn.studies._seeds import stream
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._sweep import Cell, Sweep
 
 QUERIES, KEYS, VALUES = 64, 256, 8
 
@@ -31,7 +31,7 @@ def _normal(rng: np.random.Generator) -> tuple[Float64, Float64]:
 
 
 def _anisotropic(rng: np.random.Generator) -> tuple[Float64, Float64]:
-    """Queries and keys that vary along different axes, and keys that share a mean."""
+    """Return queries and keys that vary along different axes, and keys that share a mean."""
     (q, k), sizes = _normal(rng), np.geomspace(2.0, 0.2, DIM)
     return q * sizes, k * sizes[::-1] + 0.5 * rng.standard_normal(DIM)
 
@@ -56,10 +56,9 @@ class Problem(NamedTuple):
     exact: Float64
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: one number of features for all, rows of four kinds, and the temperature of the weights."""
+    options = Options(**asked)
     served = estimators(Softmax())
     full = {
         "kernel": ("softmax", "gaussian"),
@@ -70,13 +69,13 @@ def sweep(
         "m": (64,),
     }
     small = {"source": ("anisotropic", "digits"), "temperature": (64.0, 1.0), "projection": ("iid",)}
-    stop = Stop(12 if quick else 32, precision, of="over_uniform")
+    stop = options.stop(32, 12, of="over_uniform")
     allowed = {"kernel": KERNELS, "source": (*MADE, *SOURCES), "estimator": served}
-    chosen = designed(full, small if quick else None, axes, allowed)
+    chosen = options.choose_axes(full, small, allowed)
 
     @lru_cache(maxsize=32)
     def problem(name: str, source: str, temperature: float) -> Problem:
-        q, k, v = _rows(source, seed)
+        q, k, v = _rows(source, options.seed)
         entries = np.asarray(KERNELS[name](temperature)(q, k))
         return Problem(q, k, v, entries, entries @ v / entries.sum(axis=1, keepdims=True))
 
@@ -94,7 +93,7 @@ def sweep(
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
         x, y = given.q[:, None], given.k[None]
         # the square of an exponential term is the term of rows twice as long
-        seen = np.asarray(signed(phi(cell)) | settled(phi(cell), 2 * x, 2 * y, stop.draws))
+        seen = np.asarray(is_signed(phi(cell)) | settled(phi(cell), 2 * x, 2 * y, stop.draws))
         try:
             return np.asarray(phi(cell).variance(x, y)), seen
         except NoClosedForm:
@@ -143,7 +142,7 @@ def sweep(
         facts,
         paired=("kernel", "source", "temperature", "estimator", "projection", "m"),
         stop=stop,
-        seed=seed,
+        seed=options.seed,
         reduce=_reduced,
         prepare=preparation(float64=("features", "scales", "kernel")),
     )
@@ -164,12 +163,13 @@ def _told(variance: Float64, seen: NDArray[np.bool_], entries: Float64) -> NDArr
 
 
 def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Means of the kernel's error, medians of attention's: a ratio whose normaliser comes near 0 has no mean."""
+    """Return means of the kernel's error, medians of attention's: a ratio whose normaliser comes near 0 has no mean."""
     del cell
     error = mean_and_ci(draws["error"])
     return {
         **with_ends("error", error if facts["error_settled"] else (error.value, np.nan, np.nan)),
         **with_ends("ratio", mean_and_ci(draws["ratio"]) if "ratio" in draws else (np.nan,) * 3),
-        **with_ends("attention", median_and_ci(draws["attention"])),
-        **with_ends("over_uniform", median_and_ci(draws["attention"] / facts["uniform"])),
+        **with_intervals(
+            median_and_ci, attention=draws["attention"], over_uniform=draws["attention"] / facts["uniform"]
+        ),
     }

@@ -6,11 +6,22 @@ from collections.abc import Sequence
 from itertools import product
 from typing import NamedTuple
 
-from kernattn.studies._presets.preset import coverage, judged, per_cent, word
-from kernattn.studies._records import Record, names, select, spoken
+from kernattn.studies._presets.verdict import (
+    Estimate,
+    Ratio,
+    Tally,
+    Verdict,
+    check_coverage,
+    compare,
+    count_lower,
+    name_ties,
+    pair,
+)
+from kernattn.studies._records import Record, names, select, spell
 
 AT = 1.0  # the temperature at which the order is told
 ROUNDING = 1e-6  # of numbers in records
+SETTING = ("source", "temperature", "projection", "m")
 
 
 class Claim(NamedTuple):
@@ -32,72 +43,58 @@ CLAIMS = (
 )
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say of each claimed order where it holds, by closed form and as attention measures it."""
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge each claimed order by closed form and as attention measures it, and say which estimator errs least."""
     found = []
     for kernel, claim in product(names(records, "kernel"), CLAIMS):
-        if pairs := _pairs(select(records, kernel=kernel), claim.low, claim.high):
+        if pairs := pair(select(records, kernel=kernel), "estimator", claim.low, claim.high, SETTING):
             found.append(_ordered(claim, kernel, pairs))
     for kernel, source in product(names(records, "kernel"), names(records, "source")):
         if here := select(records, kernel=kernel, source=source, temperature=AT):
             found.append(_least(here))
-    inside, total = coverage(records, "ratio", "ratio_predicted")
-    found.append(
-        f"At pairs that redraws settle, the 95% interval of measured over closed-form variance holds 1 in "
-        f"{per_cent(inside, total)} cells."
-    )
-    return found
+    what = "cells, for measured over closed-form variance at the pairs that redraws settle"
+    return [*found, check_coverage(records, "ratio", "ratio_predicted", what)]
 
 
-def _pairs(records: Sequence[Record], low: str, high: str) -> list[tuple[Record, Record]]:
-    """Return the records of both estimators in each setting."""
-    key = ("source", "temperature", "projection", "m")
-    others = {tuple(r[axis] for axis in key): r for r in select(records, estimator=high)}
-    mine = ((r, others.get(tuple(r[axis] for axis in key))) for r in select(records, estimator=low))
-    return [(one, other) for one, other in mine if other is not None]
-
-
-def _ordered(claim: Claim, kernel: str, pairs: Sequence[tuple[Record, Record]]) -> str:
-    """Return the verdict on one claim: by closed form if it is about the kernel, and by attention in any case."""
+def _ordered(claim: Claim, kernel: str, pairs: Sequence[tuple[Record, Record]]) -> Verdict:
+    """Judge one claim: by closed form if it is about the kernel, and by attention in any case."""
     closed = [(a, b) for a, b in pairs if a["error_predicted"] is not None and b["error_predicted"] is not None]
     squares, typical = (
-        [(a, b) for a, b in closed if a[field] <= (1 + ROUNDING) * b[field]] for field in ("error_predicted", "typical")
+        sum(a[field] <= (1 + ROUNDING) * b[field] for a, b in closed) for field in ("error_predicted", "typical")
     )
-    less = [(a, b) for a, b in pairs if a["over_uniform_high"] < b["over_uniform_low"]]
-    more = [(a, b) for a, b in pairs if a["over_uniform_low"] > b["over_uniform_high"]]
-    won, lost = len(less), len(more)
-    if claim.of == "kernel":
-        won += len(squares)
-        lost += 2 * len(closed) - len(squares) - len(typical)
-    begins = word(won, lost, 0)
-    where = ", ".join(dict.fromkeys(f"{a['source']} at temperature {a['temperature']:g}" for a, b in more[:3]))
+    seen = count_lower(pairs, "over_uniform")
+    of_kernel = claim.of == "kernel"
+    lost = seen.against + of_kernel * (2 * len(closed) - squares - typical)
+    more = [a for a, b in pairs if compare(a, b, "over_uniform") > 0]
+    where = ", ".join(dict.fromkeys(f"{r['source']} at temperature {r['temperature']:g}" for r in more[:3]))
     theory = (
-        f"By closed form the kernel's squared error is no larger in {len(squares)} of {len(closed)} settings, and the "
-        f"typical second moment in {len(typical)}. "
+        f"by closed form the kernel's squared error is no larger in {squares} of {len(closed)} settings, and the "
+        f"typical second moment in {typical}"
     )
-    called = kernel.replace("gaussian", "Gaussian")
-    what = f"{spoken(claim.low)} features err no more than {spoken(claim.high)} ones"
-    return (
-        f"{judged(f'{begins} for the {called} kernel', what)} ({claim.source}). {theory if closed else ''}Measured, "
-        f"the error of attention is surely smaller in {len(less)} of {len(pairs)} settings, surely larger in "
-        f"{len(more)}{f' (as on {where})' if where else ''}, and open in {len(pairs) - len(less) - len(more)}."
+    return Verdict(
+        f"{spell(claim.low)} features err no more than {spell(claim.high)} ones",
+        theory if closed else "",
+        f"by the measured error of attention, {seen}" + (f" (against it on {where})" if where else ""),
+        where=f"for the {kernel.replace('gaussian', 'Gaussian')} kernel",
+        source=claim.source,
+        decided=Tally(seen.holding + of_kernel * squares, lost).word,
     )
 
 
-def _least(records: Sequence[Record]) -> str:
+def _least(records: Sequence[Record]) -> Verdict:
     """Name the least error of attention for one kernel and source, and what cannot be told from it."""
-    least = min(records, key=lambda r: r["over_uniform"])
-    ties = [r for r in records if r is not least and r["over_uniform_low"] <= least["over_uniform_high"]]
-    below = [r for r in records if r["over_uniform_high"] < 1]
-    return (
-        f"{least['kernel'].capitalize()} kernel on {least['source']} at temperature {least['temperature']:g} and m = "
-        f"{least['m']}: the least error of attention is that of {_name(least)}, {least['over_uniform']:.2g} times "
-        f"uniform attention's ({least['over_uniform_low']:.2g} to {least['over_uniform_high']:.2g})"
-        + (f", which cannot be told from {' or '.join(map(_name, ties[:3]))}" if ties else "")
-        + (f" or {len(ties) - 3} others" if len(ties) > 3 else "")
-        + f"; better than uniform attention: {len(below)} of {len(records)} maps."
+    least = min(records, key=lambda r: float(r["over_uniform"]))
+    ties = name_ties(records, least, "over_uniform", _name)
+    told = f", which cannot be told from {' or '.join(ties[:3])}" if ties else ""
+    told += f" or {len(ties) - 3} others" if len(ties) > 3 else ""
+    below = sum(r["over_uniform_high"] < 1 for r in records)
+    return Verdict(
+        f"the least error of attention is that of {_name(least)}{told}",
+        f"{below} of {len(records)} maps are better than uniform attention",
+        where=f"{least['kernel'].capitalize()} kernel on {least['source']} at temperature {AT:g} and m = {least['m']}",
+        ratio=Ratio("its ratio to uniform attention's", [Estimate.of(least, "over_uniform")]),
     )
 
 
 def _name(record: Record) -> str:
-    return f"{spoken(record['estimator'])} ({record['projection']})"
+    return f"{spell(record['estimator'])} ({record['projection']})"

@@ -44,14 +44,14 @@ def _window(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Genera
 
 
 def _bigbird(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:
-    """Blocks of which a row sees five and RANDOM others; the dense rows cost two blocks a row more."""
+    """Return blocks of which a row sees five and RANDOM others; the dense rows cost two blocks a row more."""
     del k, e
     block = max(1, round(budget * len(q) / (5 + RANDOM + 2)))
     return _pattern(bigbird(block, RANDOM, rng=rng), q)
 
 
 def _lsh(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:
-    """Hashes decide who meets, softmax of the scores as they are what that weighs."""
+    """Let hashes decide who meets, and the softmax of the scores weigh that."""
     n, d = q.shape
     chunk = max(1, round(0.75 * budget * n / (2 * ROUNDS)))
     half = min(n / chunk / 2, budget / 4 * n * (d + e) / (ROUNDS * d))  # of the buckets, for a quarter of the flops
@@ -60,7 +60,7 @@ def _lsh(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator
 
 
 def _routing(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:
-    """Centroids by a few steps of k-means from random keys, which are not counted: a model keeps them.
+    """Return centroids by a few steps of k-means from random keys, which are not counted: a model keeps them.
 
     As few as fit the budget, where each takes its share of the tokens; near n^(1/2), the least flops, where none fit.
     """
@@ -82,7 +82,7 @@ def _routing(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Gener
 
 
 def _pooling(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:
-    """Means of segments: Linformer's pooling, or memory-compressed attention by means."""
+    """Return means of segments: Linformer's pooling, or memory-compressed attention by means."""
     return _projected("pooling", max(1, round(budget * len(k))), q, rng, 0.0)
 
 
@@ -115,7 +115,7 @@ def _favor(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generat
 
 
 def _scatterbrain(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:
-    """Half for features, half for a window, which pays for exact weights and for those of features to take off."""
+    """Give half to features, half to a window, which pays for exact weights and for those of features to take off."""
     n, d = q.shape
     m = max(1, round(budget * n / 4))
     phi = random_features(Softmax(), d, m, "positive", rng=rng)

@@ -16,9 +16,11 @@ from kernattn.errors import ParameterError
 from kernattn.metrics import median_and_ci
 from kernattn.studies._presets.mechanisms.budgets import DRAWN, MECHANISMS, Mechanism
 from kernattn.studies._presets.mechanisms.sources import MOST, SOURCES, read, tokens_of
-from kernattn.studies._presets.preset import designed
-from kernattn.studies._records import with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._presets.preset import Options
+from kernattn.studies._records import with_intervals
+from kernattn.studies._sweep import Cell, Sweep
+
+FIELDS = ("error", "error_without_self", "mass", "flops")  # of a record, with intervals over redraws
 
 
 class Problem(NamedTuple):
@@ -34,14 +36,9 @@ class Problem(NamedTuple):
     uniform_apart: float
 
 
-def sweep(
-    quick: bool = False,
-    seed: int = 0,
-    precision: float | None = None,
-    axes: Mapping[str, Any] | None = None,
-    data: str | None = None,
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: mechanisms at equal flops, over sources and temperatures; redraws of what is random."""
+    options = Options(**asked)
     full = {
         "source": SOURCES,
         "length": (1024,),
@@ -50,14 +47,14 @@ def sweep(
         "mechanism": tuple(MECHANISMS),
     }
     small = {"source": ("photographs",), "length": (256,), "temperature": (4.0, 0.25), "budget": (1 / 16, 1 / 4)}
-    own = None if data is None else read(data, seed)
+    own = None if options.data is None else read(options.data, options.seed)
     if own is not None:
-        if set(axes or {}) & {"source", "length"}:
+        if set(options.axes or {}) & {"source", "length"}:
             raise ParameterError("source and length are those of the file given as data")
         small |= {"source": (own.source,), "length": (len(own.k),)}
         full |= {"source": (own.source,), "length": (len(own.k),)}
     allowed: dict[str, Any] = {"mechanism": MECHANISMS, "source": full["source"]}
-    found = designed(full, small if quick else None, axes, allowed)
+    found = options.choose_axes(full, small, allowed)
     if max(found["length"]) > MOST:
         raise ParameterError(f"length must be at most {MOST}; got {max(found['length'])}")
     if max(found["budget"]) > 1:
@@ -65,7 +62,7 @@ def sweep(
 
     @lru_cache(maxsize=2)
     def problem(source: str, length: int, temperature: float) -> Problem:
-        tokens = tokens_of(source, length, seed) if own is None else own
+        tokens = tokens_of(source, length, options.seed) if own is None else own
         q, k, v = tokens.q / temperature**0.5, tokens.k / temperature**0.5, tokens.v
         weights = softmax_attention(q, k, np.eye(len(k)))
         out, apart, alike = weights @ v, _apart(weights) @ v, np.full_like(weights, 1 / len(k))
@@ -102,12 +99,11 @@ def sweep(
         variance = np.mean(np.var(outputs, axis=0, ddof=1)) / given.uniform
         off = _square(np.mean(outputs, axis=0) - given.out) / given.uniform
         return {
-            **{name: value for each in ("error", "error_without_self", "mass", "flops")
-               for name, value in with_ends(each, median_and_ci(draws[each])).items()},
+            **with_intervals(median_and_ci, **{name: draws[name] for name in FIELDS}),
             "squared_bias": float(off - variance / len(outputs)),
             "variance": float(variance),
             "apply_seconds": float(np.median(draws["apply_seconds"])),
-        }  # fmt: skip
+        }
 
     extra = {} if own is None else {"tokens": (own.digest,)}
     return Sweep(
@@ -116,8 +112,8 @@ def sweep(
         trial,
         facts,
         paired=("temperature", "budget", "mechanism"),
-        stop=Stop(8, precision, of="error"),
-        seed=seed,
+        stop=options.stop(8, of="error"),
+        seed=options.seed,
         reduce=reduce,
         prepare=preparation(float64=("key_state", "attend", "softmax")),
     )

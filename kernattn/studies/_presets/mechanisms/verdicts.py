@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import combinations, permutations
+from itertools import combinations
 
-from kernattn.studies._presets.preset import judged, two_digits, word
+from kernattn.studies._presets.verdict import Tally, Verdict, compare, two_digits
 from kernattn.studies._records import Record, names, select
 
 NAMES = {"bigbird": "BigBird", "lsh": "LSH", "favor": "FAVOR+", "scatterbrain": "ScatterBrain", "nystrom": "Nystrom"}
 NAMES |= {"linformer": "untrained Linformer"}
+TOLD = ("local", "favor", "scatterbrain")  # whose errors at both ends are told
 
 
-def spoken(mechanism: str) -> str:
+def spell(mechanism: str) -> str:
     """Return the name of a mechanism as a sentence has it."""
     return NAMES.get(mechanism, mechanism)
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say for each source whether mechanisms change places between temperatures, and what a row's own key does."""
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge for each source whether mechanisms keep their places at all temperatures; say what a row's own key does."""
     found = []
     most = max(names(records, "budget"))
     for source, length in dict.fromkeys((r["source"], r["length"]) for r in records):
@@ -32,55 +33,58 @@ def verdicts(records: Sequence[Record]) -> list[str]:
     return found
 
 
-def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> str:
+def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> Verdict:
     """Count the pairs of mechanisms that change places between two temperatures, over redraws, on this sequence."""
     pairs = list(combinations(names(settings[0], "mechanism"), 2))
-    orders = [{pair: _order(setting, pair) for pair in pairs} for setting in settings]
-    turned = [p for p in pairs if any(a[p] * b[p] < 0 for a, b in permutations(orders, 2))]
-    others = [{pair: _order(setting, pair, "error_without_self") for pair in pairs} for setting in settings]
-    also = [p for p in turned if any(a[p] * b[p] < 0 for a, b in permutations(others, 2))]
-    stays = [p for p in pairs if len({order[p] for order in orders}) == 1 and orders[0][p] != 0]
-    begins = word(0 if turned else len(stays), len(turned), len(pairs) - len(stays))  # one turned pair is against it
-    text = judged(f"{begins} {where}", "one ranking of mechanisms serves at every temperature.")
-    hot, cold = settings[0], settings[-1]
-    text += (
-        f" At a budget of {budget:g}, {len(turned)} of {len(pairs)} pairs change places on this sequence, "
-        f"whatever is drawn, and {len(stays)} do not; of the {len(turned)}, {len(also)} also do so where each row's "
-        f"own key is taken out. The least error is that of {_least(hot)} at {_keys(hot)} and of {_least(cold)} at "
-        f"{_keys(cold)}"
+    orders, apart = (
+        [{two: _order(setting, two, field) for two in pairs} for setting in settings]
+        for field in ("error", "error_without_self")
     )
-    for mechanism in ("local", "favor", "scatterbrain"):
-        ends = [r["error"] for setting in (hot, cold) for r in select(setting, mechanism=mechanism)]
-        if len(ends) == 2:
-            text += f"; {spoken(mechanism)} goes from {two_digits(ends[0])} to {two_digits(ends[1])}"
-    return f"{text} times the error of uniform attention."
+    turned = [p for p in pairs if any(a[p] * b[p] < 0 for a, b in combinations(orders, 2))]
+    also = [p for p in turned if any(a[p] * b[p] < 0 for a, b in combinations(apart, 2))]
+    stays = [p for p in pairs if len({order[p] for order in orders}) == 1 and orders[0][p] != 0]
+    hot, cold = settings[0], settings[-1]
+    ends = {name: [r["error"] for each in (hot, cold) for r in select(each, mechanism=name)] for name in TOLD}
+    goes = (
+        f"{spell(name)} goes from {two_digits(two[0])} to {two_digits(two[1])}"
+        for name, two in ends.items()
+        if len(two) == 2
+    )
+    return Verdict(
+        "one ranking of mechanisms serves at every temperature",
+        f"at a budget of {budget:g}, {len(turned)} of {len(pairs)} pairs change places on this sequence, whatever "
+        f"is drawn, and {len(stays)} do not; of the {len(turned)}, {len(also)} also do so where each row's own "
+        "key is taken out",
+        f"the least error, over that of uniform attention, is that of {_least(hot)} at {_keys(hot)} and of "
+        f"{_least(cold)} at {_keys(cold)}",
+        f"from the one to the other, {'; '.join(goes)}",
+        where=where,
+        decided=Tally(0 if turned else len(stays), len(turned), len(pairs) - len(stays)).word,
+    )
 
 
-def _order(setting: Sequence[Record], pair: tuple[str, str], measure: str = "error") -> int:
+def _order(setting: Sequence[Record], two: tuple[str, str], field: str) -> int:
     """Return -1 where the first errs less, 1 where it errs more, and 0 where intervals over redraws overlap."""
-    a, b = (select(setting, mechanism=mechanism)[0] for mechanism in pair)
-    low, high = (f"{measure}_{end}" if f"{measure}_{end}" in a else measure for end in ("low", "high"))
-    if a[high] < b[low]:
-        return -1
-    return int(a[low] > b[high])
+    a, b = (select(setting, mechanism=mechanism)[0] for mechanism in two)
+    return compare(a, b, field)
 
 
-def _own_keys(where: str, setting: Sequence[Record]) -> str:
+def _own_keys(where: str, setting: Sequence[Record]) -> Verdict:
     """Say what stays of the winner's lead where each row's own key is taken out, from both sides."""
-    first = min(setting, key=lambda r: r["error"])
-    apart = min(setting, key=lambda r: r["error_without_self"])
-    return (
-        f"{where[0].upper()}{where[1:]}, at {_keys(setting)}, a row's own key has {first['self_weight']:.0%} of its "
-        f"weight. Without it, exact and approximate weights both summing to 1 over the others, the error of "
-        f"{spoken(first['mechanism'])} is {two_digits(first['error_without_self'])} in place of "
+    first, apart = (min(setting, key=lambda r: float(r[field])) for field in ("error", "error_without_self"))
+    return Verdict(
+        f"a row's own key has {first['self_weight']:.0%} of its weight",
+        "without it, exact and approximate weights both summing to 1 over the others, the error of "
+        f"{spell(first['mechanism'])} is {two_digits(first['error_without_self'])} in place of "
         f"{two_digits(first['error'])} times that of uniform attention, and the least is that of "
-        f"{spoken(apart['mechanism'])}, {two_digits(apart['error_without_self'])}."
+        f"{spell(apart['mechanism'])}, {two_digits(apart['error_without_self'])}",
+        where=f"{where[0].upper()}{where[1:]}, at {_keys(setting)}",
     )
 
 
 def _least(setting: Sequence[Record]) -> str:
-    first = min(setting, key=lambda r: r["error"])
-    return f"{spoken(first['mechanism'])} ({two_digits(first['error'])})"
+    first = min(setting, key=lambda r: float(r["error"]))
+    return f"{spell(first['mechanism'])} ({two_digits(first['error'])})"
 
 
 def _keys(setting: Sequence[Record]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
@@ -14,8 +13,8 @@ from kernattn.features import ESTIMATORS, FeatureMap, random_features
 from kernattn.kernels import Polynomial
 from kernattn.studies._images import real_rows
 from kernattn.studies._presets.polynomial_sketch.settled import collisions_settled, squares_settled
-from kernattn.studies._presets.preset import designed
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._presets.preset import Options
+from kernattn.studies._sweep import Cell, Sweep
 
 COSINES = (0.0, 0.25, 0.5, 0.75, 1.0)
 DIM, FEW = 32, 4  # coordinates of made rows, and how many of them sparse rows use
@@ -24,16 +23,15 @@ POOL = 400  # digits out of which pairs are picked
 BASES = {"tensor_sketch": 3, "tensor_srht": 3, "rademacher_sketch": 3, "gaussian_sketch": 3, "complex_to_real": 2}
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: pairs of unit rows under a cosine, sketches of m features of (x.y)^p."""
+    options = Options(**asked)
     full = {"inputs": INPUTS, "degree": (2, 3, 5), "m": (16, 128, 1024), "estimator": tuple(BASES)}
     small = {"inputs": ("spread", "digits"), "degree": (2, 3), "m": (256,)}
-    chosen = designed(full, small if quick else None, axes, {"inputs": INPUTS, "estimator": BASES})
+    chosen = options.choose_axes(full, small, {"inputs": INPUTS, "estimator": BASES})
     if odd := [m for m in chosen["m"] if m % 2 and "complex_to_real" in chosen["estimator"]]:
         raise ParameterError(f"m must be even, for complex_to_real has two features a product; got {odd[0]}")
-    stop = Stop(200 if quick else 1000, precision, of="variance")
+    stop = options.stop(1000, 200, of="variance")
 
     @lru_cache(maxsize=1)
     def phi(cell: Cell) -> FeatureMap:
@@ -71,7 +69,7 @@ def sweep(
         paired=("estimator",),
         along={"cosine": COSINES},
         stop=stop,
-        seed=seed,
+        seed=options.seed,
     )
 
 

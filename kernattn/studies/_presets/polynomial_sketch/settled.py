@@ -13,7 +13,7 @@ SKEWNESS = 0.4  # of a mean, as `kernattn.metrics.settled` has it
 
 
 def squares_settled(degree: int, cosine: Float64, terms: int, redraws: int, paired: bool) -> NDArray[np.bool_]:
-    r"""Does Student's interval hold for the mean of R squared errors? Where :math:`\gamma^2 \leq 0.4^2 R`.
+    r"""Return whether Student's interval holds for the mean of R squared errors: :math:`\gamma^2 \leq 0.4^2 R`.
 
     The error is a mean of D independent products :math:`P = \prod_{i=1}^p t_i`, less its expectation, and
     :math:`\gamma` the skewness of its square. Moments of a factor t are those of Gaussian weights on unit rows of
@@ -34,7 +34,7 @@ def squares_settled(degree: int, cosine: Float64, terms: int, redraws: int, pair
 
 
 def collisions_settled(degree: int, rows: Float64, buckets: int, redraws: int) -> NDArray[np.bool_]:
-    r"""Do redraws see enough collisions of a count sketch? Of a row of k coordinates each has p k (k - 1) / (2 m).
+    r"""Return whether redraws see enough collisions of a count sketch: of k coordinates each has p k (k - 1) / (2 m).
 
     Rows without a collision are sketched without an error, so errors are rare where k is small: the mean of R counts of
     rate q has the skewness :math:`(R q)^{-1/2}`. Coordinates count by :math:`k = 1 / \sum_i x_i^4`, for unit rows.

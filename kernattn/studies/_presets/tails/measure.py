@@ -13,9 +13,9 @@ from kernattn._warmup import preparation
 from kernattn.features import ESTIMATORS, random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import proportion_and_ci
-from kernattn.studies._presets.preset import designed
+from kernattn.studies._presets.preset import Options
 from kernattn.studies._records import with_ends
-from kernattn.studies._sweep import Cell, Stop, Sweep
+from kernattn.studies._sweep import Cell, Sweep
 
 KERNEL = Softmax(1.0)
 LENGTHS = (0.5, 1.0, 1.5)
@@ -24,10 +24,9 @@ FREQUENCIES = 16384  # of one redraw, cut into as many estimates as they make
 COMPARED = ("trigonometric", "positive", "hyperbolic")  # terms of which the law is known here
 
 
-def sweep(
-    quick: bool = False, seed: int = 0, precision: float | None = None, axes: Mapping[str, Any] | None = None
-) -> Sweep:
+def sweep(**asked: Any) -> Sweep:
     """Return the design: a pair at a right angle for each length, and whole sets of estimates at each redraw."""
+    options = Options(**asked)
     full = {"estimator": COMPARED, "projection": ("iid", "orthogonal"), "d": (16,), "m": (16, 32, 64, 128, 256)}
 
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
@@ -48,7 +47,7 @@ def sweep(
             **bounds,
         }
 
-    chosen = designed(full, {"m": (16, 64)} if quick else None, axes, {"estimator": COMPARED})
+    chosen = options.choose_axes(full, {"m": (16, 64)}, {"estimator": COMPARED})
     return Sweep(
         "tails",
         chosen,
@@ -56,8 +55,8 @@ def sweep(
         facts,
         paired=("estimator", "projection", "m"),
         along={"length": LENGTHS, "epsilon": EPSILONS},
-        stop=Stop(16 if quick else 256, precision, of="either"),
-        seed=seed,
+        stop=options.stop(256, 16, of="either"),
+        seed=options.seed,
         reduce=_shares,
         prepare=preparation(float64=("features",)),
     )
@@ -93,7 +92,7 @@ def _errors(cell: Cell, rng: np.random.Generator) -> Float64:
 
 
 def _shares(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Shares of the estimates above, below and either, with the intervals of Clopper and Pearson."""
+    """Return the shares of estimates above, below and either, with the intervals of Clopper and Pearson."""
     del cell
     hits = {side: np.sum(draws[side], axis=0) for side in ("upper", "lower")}
     hits["either"] = hits["upper"] + hits["lower"]

@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from kernattn.studies._presets.preset import judged, two_digits
+from kernattn.studies._presets.verdict import Tally, Verdict, two_digits
 from kernattn.studies._records import Record, names, select
 
 CLEAR = 4  # ends of an interval over each other, up to which a share is known: seven hits
 
 
-def verdicts(records: Sequence[Record]) -> list[str]:
-    """Say where orthogonal tails are smaller, whether the bounds hold, and what has no exponential bound."""
+def verdicts(records: Sequence[Record]) -> list[Verdict]:
+    """Judge where orthogonal tails are smaller, whether the bounds hold, and whether there is an exponential one."""
     found = []
     for where in names(records, "where"):
         mine = select(records, where=where)
@@ -27,25 +27,23 @@ def verdicts(records: Sequence[Record]) -> list[str]:
     return found
 
 
-def _smaller(where: str, records: Sequence[Record]) -> list[str]:
-    """Orthogonal against independent features, at every m, length, error and side."""
+def _smaller(where: str, records: Sequence[Record]) -> list[Verdict]:
+    """Judge orthogonal against independent features, at every m, length, error and side."""
     places: dict[str, list[tuple[str, str, str]]] = {"smaller": [], "larger": [], "open": [], "seldom": []}
     for m in sorted(names(records, "m")):
         pair = {r["projection"]: r for r in select(records, m=m)}
         for side in ("upper", "lower"):
             _place(places, pair["orthogonal"], pair["iid"], side)
     less, more = places["smaller"], places["larger"]
-    total = sum(map(len, places.values()))
-    word = "Does not hold" if more else "Open"
-    if less:
-        word = "Holds in part" if more or places["open"] else "Holds"
-    text = (
-        f"{judged(f'{word} for {where}', 'orthogonal frequencies have smaller tails')}. Of {total} places "
-        f"(side, length, m, ε) they are surely smaller in {len(less)}, surely larger in {len(more)}, not told apart in "
-        f"{len(places['open'])}, and seen too seldom to tell in {len(places['seldom'])}."
+    tally = Tally(len(less), len(more), len(places["open"]), of="places (side, length, m, ε)")
+    verdict = Verdict(
+        "orthogonal frequencies have smaller tails",
+        f"at {len(places['seldom'])} more places large errors are seen too seldom to tell",
+        where=f"for {where}",
+        tally=tally,
     )
     said = (("Smaller", less), ("Larger", more))
-    return [text, *(f"{name}, {where}, ε in brackets: {_few(found)}." for name, found in said if found)]
+    return [verdict, *(Verdict(_few(at), where=f"{name}, {where}, ε in brackets") for name, at in said if at)]
 
 
 def _place(places: dict[str, list[tuple[str, str, str]]], mine: Record, other: Record, side: str) -> None:
@@ -83,35 +81,39 @@ BOUNDS = {  # field: the side of which it speaks, and its name
 }
 
 
-def _bounds(where: str, alone: Sequence[Record]) -> str:
-    """Whether shares obey the bounds, and how many times these are above them where they say something."""
+def _bounds(where: str, alone: Sequence[Record]) -> Verdict:
+    """Judge whether shares obey the bounds; say how many times these are above them where they say something."""
     broken = total = 0
     told = []
-    for name, (side, spoken) in BOUNDS.items():
+    for name, (side, spell) in BOUNDS.items():
         if alone[0][name] is None:
             continue
         bound, value, low = (np.array([r[each] for r in alone], float) for each in (name, side, f"{side}_low"))
         broken, total = broken + int(np.sum(low > bound)), total + low.size
         telling = (bound < 1) & (value > 0)
         slack = bound[telling] / value[telling]
-        told.append(
-            f"{spoken} {two_digits(slack.min())} to {two_digits(slack.max())}" if slack.size else f"{spoken} unknown"
-        )
-    return (
-        f"{'Does not hold' if broken else 'Holds'} for {where}, independent frequencies: {broken} of {total} measured "
-        f"shares break a bound. Bound over share, where the bound is below 1 and the share above 0: {'; '.join(told)}."
+        times = f"{two_digits(slack.min())} to {two_digits(slack.max())}" if slack.size else "unknown"
+        told.append(f"{spell} {times}")
+    return Verdict(
+        "no measured share breaks a bound",
+        f"{broken} of {total} do",
+        f"bound over share, where the bound is below 1 and the share above 0: {'; '.join(told)}",
+        where=f"for {where}, independent frequencies",
+        decided="Does not hold" if broken else "Holds",
     )
 
 
-def _jump(where: str, alone: Sequence[Record]) -> str:
-    """Upwards there is no exponential bound: one term alone is enough."""
+def _jump(where: str, alone: Sequence[Record]) -> Verdict:
+    """Judge whether there is an exponential bound upwards: there is none, for one term alone is enough."""
     least, value, high = (np.array([r[each] for r in alone]) for each in ("upper_jump", "upper", "upper_high"))
     below = int(np.sum(high < least))
     share = np.max(least[value > 0] / value[value > 0], initial=0.0)
-    word = "Open" if below else "Does not hold"
-    return (
-        f"{judged(f'{word} upwards for {where}', 'tails have an exponential bound')}. A term's moment "
-        f"generating function, which is finite for the regularised kernel, is infinite for the softmax kernel, so the "
-        f"exponential bound is 1 at every m. One term alone accounts for up to {share:.0%} of a share, and {below} of "
-        f"{value.size} shares are below what it accounts for."
+    return Verdict(
+        "tails have an exponential bound",
+        "a term's moment generating function, which is finite for the regularised kernel, is infinite for the "
+        "softmax kernel, so the exponential bound is 1 at every m",
+        f"one term alone accounts for up to {share:.0%} of a share, and {below} of {value.size} shares are below "
+        "what it accounts for",
+        where=f"upwards for {where}",
+        decided="Open" if below else "Does not hold",
     )
