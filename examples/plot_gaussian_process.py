@@ -24,7 +24,7 @@ def run(quick: bool = False) -> None:
     grid = np.linspace(-9, 9, 400)[:, None]
     kernel = ka.kernels.Gaussian(lengthscale=0.7)
     maps = {
-        "Nystrom landmarks": ka.features.nystrom(kernel, x, features, rng=0),
+        "Nystrom landmarks": ka.features.nystrom(x, kernel, features, rng=0),
         "random features": ka.random_features(kernel, 1, features, rng=0),
     }
     figure, axes = plt.subplots(2, 1, figsize=(8, 5.4), sharex=True, sharey=True, layout="constrained")

@@ -61,13 +61,13 @@ def ratios(x: np.ndarray, times: float, m: int, draws: int) -> dict[str, tuple[f
         lambda seed: RBFSampler(gamma=gamma, n_components=m, random_state=seed).fit(others).transform,
         draws,
     )
-    predicted = closed(few, ka.random_features(kernel, DIM, m, "phase", "iid"))
+    predicted = closed(few, ka.random_features(kernel, DIM, m, "phase", "iid", rng=0))
     found: dict[str, tuple[float | None, float]] = {}
     for name in PROJECTIONS:
-        phi = ka.random_features(kernel, DIM, m, "trigonometric", name)
+        phi = ka.random_features(kernel, DIM, m, "trigonometric", name, rng=0)
         ours = measured(rows, exact, phi.redraw, draws)
         found[name] = None if name == "hadamard" else predicted / closed(few, phi), theirs / ours
-    landmarks = measured(rows, exact, lambda seed: ka.features.nystrom(kernel, others, m, rng=seed), draws)
+    landmarks = measured(rows, exact, lambda seed: ka.features.nystrom(others, kernel, m, rng=seed), draws)
     found["Nystrom"] = None, theirs / landmarks
     return found
 

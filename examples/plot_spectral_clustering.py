@@ -32,7 +32,7 @@ def run(quick: bool = False) -> None:
     _, axes = plt.subplots(2, 2, figsize=(8, 6), height_ratios=(3, 1), layout="constrained")
     for (top, bottom), shape, k, lengthscale in zip(axes.T, (moons, rings), (2, 3), (0.12, 0.17), strict=True):
         x = shape(n, rng)
-        phi = ka.features.nystrom(ka.kernels.Gaussian(lengthscale), x, landmarks, rng=0)
+        phi = ka.features.nystrom(x, ka.kernels.Gaussian(lengthscale), landmarks, rng=0)
         found = ka.solvers.spectral_clustering(x, phi, k, rng=0)
         low, high = x.min(axis=0) - 0.3, x.max(axis=0) + 0.3
         lines = np.linspace(low, high, 40 if quick else 150)

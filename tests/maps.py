@@ -34,9 +34,9 @@ OTHERS = {  # families whose laws a few cases show
     "tensor_sketch": lambda: random(ka.kernels.Polynomial(3, coef0=1.0)),
     "complex_to_real": lambda: random(ka.kernels.Polynomial(2, coef0=1.0), "complex_to_real"),
     "multiple": lambda: random(2 * ka.kernels.Softmax()),
-    "sum": lambda: ka.features.concatenate(make("positive-softmax"), make("elu1")),
-    "product": lambda: ka.features.tensor(make("positive-ard"), make("elu1")),
-    "nystrom": lambda: ka.features.nystrom(ka.kernels.Gaussian(2.0), *arrays(5, (20, DIM), dtype="float64"), 6),
+    "sum": lambda: make("positive-softmax") + make("elu1"),
+    "product": lambda: make("positive-ard") * make("elu1"),
+    "nystrom": lambda: ka.features.nystrom(*arrays(5, (20, DIM), dtype="float64"), ka.kernels.Gaussian(2.0), 6, rng=0),
     "additive chi2": lambda: random(ka.kernels.AdditiveChi2(), number=3 * DIM),
     "skewed chi2": lambda: random(ka.kernels.SkewedChi2(), projection="iid"),
 }

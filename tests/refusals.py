@@ -8,7 +8,7 @@ import pytest
 import kernattn as ka
 
 PHI = ka.features.elu1()
-DRAWN = ka.random_features(ka.kernels.Softmax(), 4, 8)
+DRAWN = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0)
 F32 = np.float32
 
 

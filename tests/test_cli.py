@@ -346,7 +346,7 @@ def test_features_of_a_file(tmp_path, capsys):
 def test_features_that_are_refused(options, message, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     np.save("rows.npy", np.ones((5, 3)))
-    ka.random_features(ka.kernels.Gaussian(), 3, 4).save("map.npz")
+    ka.random_features(ka.kernels.Gaussian(), 3, 4, rng=0).save("map.npz")
     assert main(["features", "rows.npy", "out.npy", *options]) == 2
     assert message in one_line(capsys)
     assert not list(tmp_path.glob("out*"))

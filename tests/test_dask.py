@@ -75,7 +75,7 @@ def test_rows_of_unknown_number():
 
 def test_asymmetric_and_deterministic_maps():
     data = RNG.standard_normal((20, 3))
-    for phi in (ka.features.elu1(), ka.random_features(GAUSSIAN, 3, 8, "favor_sharp_asymmetric", data=data)):
+    for phi in (ka.features.elu1(), ka.random_features(GAUSSIAN, 3, 8, "favor_sharp_asymmetric", data=data, rng=0)):
         np.testing.assert_array_equal(ka.dask.features(chunked(X, 30, -1), phi).compute(), phi(X))
 
 
@@ -130,7 +130,7 @@ def test_tasks_hold_a_recipe_and_not_frequencies(columns):
 
 
 def test_a_map_is_one_key_of_the_graph():
-    phi = ka.random_features(ka.kernels.Gaussian(), 64, 1024)
+    phi = ka.random_features(ka.kernels.Gaussian(), 64, 1024, rng=0)
     x = da.zeros((1000, 64), chunks=(10, -1))
     for collection in (ka.dask.features(x, phi), ka.dask.moments(phi, x), ka.dask.linear_attention(x, x, x, phi)):
         sizes = tasks(collection)

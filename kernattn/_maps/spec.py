@@ -18,7 +18,7 @@ from kernattn.errors import DTypeError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class RowForm:
+class QuadraticForm:
     r"""A quadratic form in a row beside a linear one: :math:`l^T x - \frac12 |F (x - c)|^2`.
 
     Attributes
@@ -74,7 +74,7 @@ class MapSpec:
         Phases of "cos", log offsets of "exp" and "exp_pair".
     amplitude : float
         Multiplies every feature; positive.
-    row_form : RowForm or None
+    row_form : QuadraticForm or None
         What else the row's log scale has, where its squares are not those of single entries.
     """
 
@@ -83,7 +83,7 @@ class MapSpec:
     row_weights: Float64 | None = None
     offset: Float64 | None = None
     amplitude: float = 1.0
-    row_form: RowForm | None = None
+    row_form: QuadraticForm | None = None
     of_arrays: ClassVar[bool] = False  # True where numbers are arrays of a framework, which no loop reads
 
     def __post_init__(self) -> None:
@@ -118,7 +118,7 @@ class MapSpec:
         if self.offset is not None and KINDS[self.kind].offset != "none":
             host_form("offset", self.offset, (features,))
         if self.row_form is not None:
-            instance_of("row_form", self.row_form, RowForm)
+            instance_of("row_form", self.row_form, QuadraticForm)
             host_form("factor", self.row_form.factor, ("r", dim))
 
     @lazy

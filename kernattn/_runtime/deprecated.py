@@ -12,22 +12,56 @@ from warnings import warn
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def old_names(module: str, names: Mapping[str, str], calls: Mapping[str, str] | None = None) -> Callable[[str], Any]:
-    """Return a module's `__getattr__` for attributes that are found elsewhere now.
+def old_names(
+    module: str, names: Mapping[str, str | tuple[str, Any]], calls: Mapping[str, str] | None = None
+) -> Callable[[str], Any]:
+    """Return a module's `__getattr__` for attributes that have another name now, or none.
 
-    `names` maps each old name to the dotted path of what takes its place, such as "kernattn.solvers.kernel_ridge".
-    Where that takes its arguments in another order, the path is of a function that keeps the old one, and `calls` has
-    the new call for the warning.
+    `names` maps each old name to the dotted path of what takes its place, such as "kernattn.solvers.kernel_ridge"; or,
+    where that is no name, to what users write now and to the old object: ("phi1 + phi2", concatenate).
+    `calls` has, by name, what to write where the path is of a function that keeps an old order.
     """
 
     def __getattr__(name: str) -> Any:
         if name not in names:
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
-        warn(f"{module}.{name} is now {(calls or {}).get(name, names[name])}", DeprecationWarning, stacklevel=2)
-        home, _, attribute = names[name].rpartition(".")
+        new = names[name]
+        text, *old = (new,) if isinstance(new, str) else new
+        warn(f"{module}.{name} is now {(calls or {}).get(name, text)}", DeprecationWarning, stacklevel=2)
+        if old:
+            return old[0]
+        home, _, attribute = text.rpartition(".")
         return getattr(import_module(home), attribute)
 
     return __getattr__
+
+
+def old_order(kind: type | tuple[type, ...], name: str) -> Callable[[F], F]:
+    """Let a function take the argument `name`, of a class `kind`, in first place, where it stood before."""
+
+    def decorate(function: F) -> F:
+        place = list(signature(function).parameters).index(name)
+
+        @wraps(function)
+        def reordered(*args: Any, **kwargs: Any) -> Any:
+            if args and isinstance(args[0], kind):
+                order = ", ".join(list(signature(function).parameters)[: place + 1])
+                warn(
+                    f"{function.__name__}({name}, ...) is now {function.__name__}({order}, ...)",
+                    DeprecationWarning,
+                    stacklevel=2,
+                )
+                first, *rest = args
+                if len(rest) < place:
+                    kwargs[name] = first
+                else:
+                    rest.insert(place, first)
+                args = tuple(rest)
+            return function(*args, **kwargs)
+
+        return reordered  # type: ignore[return-value]
+
+    return decorate
 
 
 def old_arguments(**names: str) -> Callable[[F], F]:
@@ -64,26 +98,6 @@ def old_positions(*names: str) -> Callable[[F], F]:
             listed = ", ".join(f"{name}=" for name in options)
             warn(f"{function.__name__}() takes {listed} by keyword only", DeprecationWarning, stacklevel=2)
             return function(*args[:count], **options, **kwargs)
-
-        return translated  # type: ignore[return-value]
-
-    return decorate
-
-
-def old_order(kind: type, place: int) -> Callable[[F], F]:
-    """Let a function take its argument of that kind first, which stands at `place` now, behind arrays."""
-
-    def decorate(function: F) -> F:
-        @wraps(function)
-        def translated(*args: Any, **kwargs: Any) -> Any:
-            if args and isinstance(args[0], kind):
-                name = list(signature(function).parameters)[place]
-                warn(f"{function.__name__}() takes arrays first, and then {name}", DeprecationWarning, stacklevel=2)
-                if len(args) > place:
-                    args = (*args[1 : place + 1], args[0], *args[place + 1 :])
-                else:
-                    args, kwargs = args[1:], {name: args[0], **kwargs}
-            return function(*args, **kwargs)
 
         return translated  # type: ignore[return-value]
 

@@ -55,7 +55,7 @@ def _write_features(options: argparse.Namespace) -> None:
         _refuse_if(differs, f"{options.map} holds another map, {kept!r}; leave out {', '.join(given)} to take it")
     elif options.map is not None:
         phi.save(options.map)
-    rows = transform_file(phi, options.source, options.out, member=options.member, dtype=options.dtype, progress=None)
+    rows = transform_file(options.source, options.out, phi, member=options.member, dtype=options.dtype, progress=None)
     print(f"{rows} rows are in {options.out}, made by {phi!r}")
 
 

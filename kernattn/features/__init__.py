@@ -1,6 +1,7 @@
 """Feature maps: what they are, random ones for a kernel, and deterministic ones."""
 
-from kernattn._maps.spec import MapSpec, RowForm, ScaledFeatures
+from kernattn._maps.spec import MapSpec, QuadraticForm, ScaledFeatures
+from kernattn._runtime.deprecated import old_names
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.combinations import Combination, combinations
 from kernattn.features._choose.estimator import Estimator
@@ -8,23 +9,23 @@ from kernattn.features._choose.factory import random_features
 from kernattn.features._choose.families import estimators
 from kernattn.features._choose.recommend import Choice, Recommendation, recommend
 from kernattn.features._choose.table import ESTIMATORS
-from kernattn.features._composite.multiples import Multiple, multiple
-from kernattn.features._composite.products import Tensor, tensor
-from kernattn.features._composite.sums import Concatenated, concatenate
+from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
 from kernattn.features._deterministic.additive_chi2 import AdditiveChi2Features
 from kernattn.features._deterministic.cosformer import Cosformer, cosformer
 from kernattn.features._deterministic.elementwise import Elementwise, elu1, exp, relu
 from kernattn.features._deterministic.quadrature import RULES, Quadrature, quadrature
+from kernattn.features._exponential import tilts as _tilts
 from kernattn.features._exponential.asymmetric import AsymmetricExponential
-from kernattn.features._exponential.dense import DenseExponential, optimal_tilts
-from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive, optimal_tilt
+from kernattn.features._exponential.dense import DenseExponential
+from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive
 from kernattn.features._files import load
 from kernattn.features._learnt import LearntMap, with_numbers
 from kernattn.features._neurons.arccosine import ArcCosineFeatures
 from kernattn.features._neurons.generalized import FUNCTIONS, ROW_FACTORS, Generalized, generalized
 from kernattn.features._neurons.own import FromFunction, from_function
-from kernattn.features._nystrom import LANDMARKS, Nystrom, nystrom
-from kernattn.features._polynomial.monomials import Polynomial, polynomial
+from kernattn.features._nystrom.choose import LANDMARKS, nystrom
+from kernattn.features._nystrom.map import Nystrom
+from kernattn.features._polynomial.monomials import Monomials, polynomial
 from kernattn.features._polynomial.sketches import (
     ComplexToReal,
     GaussianSketch,
@@ -63,27 +64,26 @@ __all__ = [
     "Hyperbolic",
     "LearntMap",
     "MapSpec",
-    "Multiple",
+    "Monomials",
     "Nystrom",
     "OptimalPositive",
     "Phase",
-    "Polynomial",
     "PolynomialSketch",
     "Positive",
+    "QuadraticForm",
     "Quadrature",
     "RademacherSketch",
     "RandomFeatureMap",
     "Recommendation",
-    "RowForm",
     "ScaledFeatures",
+    "ScaledMap",
     "SkewedChi2Features",
     "Taylor2",
-    "Tensor",
+    "TensorProduct",
     "TensorSRHT",
     "TensorSketch",
     "Trigonometric",
     "combinations",
-    "concatenate",
     "cosformer",
     "elu1",
     "estimators",
@@ -91,20 +91,35 @@ __all__ = [
     "from_function",
     "generalized",
     "load",
-    "multiple",
     "nystrom",
-    "optimal_tilt",
-    "optimal_tilts",
     "polynomial",
     "quadrature",
     "random_features",
     "recommend",
     "relu",
     "taylor2",
-    "tensor",
     "transform_file",
     "with_numbers",
 ]
+
+
+__getattr__ = old_names(
+    __name__,
+    {
+        "Multiple": f"{__name__}.ScaledMap",
+        "Polynomial": f"{__name__}.Monomials",
+        "RowForm": f"{__name__}.QuadraticForm",
+        "Tensor": f"{__name__}.TensorProduct",
+        "concatenate": ("phi1 + phi2", lambda *maps: Concatenated(maps)),
+        "multiple": ("c * phi", ScaledMap),
+        "optimal_tilt": ("what random_features(kernel, ..., 'optimal_positive', data=) takes", _tilts.best_tilt),
+        "optimal_tilts": (
+            "what random_features(kernel, ..., 'favor_sharp', data=) takes",
+            lambda rows, keys=None: _tilts.best_tilts(rows, rows if keys is None else keys),
+        ),
+        "tensor": ("phi1 * phi2", lambda *maps: TensorProduct(maps)),
+    },
+)
 
 
 def __dir__() -> list[str]:

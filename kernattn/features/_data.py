@@ -36,7 +36,7 @@ def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Flo
     return sample
 
 
-def checked(data: Array | tuple[Array, Array], dim: int | None = None) -> Data:
+def check_inputs(data: Array | tuple[Array, Array], dim: int | None = None) -> Data:
     """Return rows (n, d), or a pair (queries, keys) of such; an array that is no pair stands for both."""
     if not isinstance(data, tuple):
         rows = checked_data(data, dim)
@@ -62,11 +62,11 @@ def check_size(rows: Float64, scale: Float64) -> None:
         )
 
 
-def sampled_pairs(queries: Float64, keys: Float64) -> tuple[Float64, Float64]:
+def sample_pairs(queries: Float64, keys: Float64) -> tuple[Float64, Float64]:
     """Return pairs of rows (n, d) and (l, d), each with each: (s, 1, d) and (1, t, d), rows evenly spaced."""
-    return _spaced(queries)[:, None, :], _spaced(keys)[None, :, :]
+    return _space_rows(queries)[:, None, :], _space_rows(keys)[None, :, :]
 
 
-def _spaced(rows: Float64) -> Float64:
+def _space_rows(rows: Float64) -> Float64:
     spaced: Float64 = rows[np.linspace(0, len(rows) - 1, min(len(rows), SAMPLE)).astype(int)]
     return spaced

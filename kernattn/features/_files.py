@@ -8,14 +8,12 @@ from kernattn._maps.chains import Chains
 from kernattn.errors import FileFormatError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.table import ESTIMATORS
-from kernattn.features._composite.multiples import Multiple
-from kernattn.features._composite.products import Tensor
-from kernattn.features._composite.sums import Concatenated
+from kernattn.features._composite import Concatenated, ScaledMap, TensorProduct
 from kernattn.features._deterministic.cosformer import Cosformer
 from kernattn.features._deterministic.elementwise import Elementwise
 from kernattn.features._deterministic.quadrature import Quadrature
 from kernattn.features._neurons.generalized import Generalized
-from kernattn.features._nystrom import Nystrom
+from kernattn.features._nystrom.map import Nystrom
 from kernattn.features._polynomial.taylor import Taylor2
 from kernattn.features._record import read, type_name
 from kernattn.features._spectral.skewed_chi2 import SkewedChi2Features
@@ -27,17 +25,17 @@ MAPS: tuple[type, ...] = (  # besides those of `ESTIMATORS`
     Cosformer,
     Elementwise,
     Generalized,
-    Multiple,
     Nystrom,
     Quadrature,
+    ScaledMap,
     SkewedChi2Features,
     Taylor2,
-    Tensor,
+    TensorProduct,
 )
 
 
-def types() -> dict[str, type]:
-    """Return what a file may hold, by `type_name`."""
+def known_types() -> dict[str, type]:
+    """Return the classes that a file may hold, by `type_name`."""
     drawn = (row.cls for row in ESTIMATORS.values())
     parts = (cls for table in (ALGEBRA, KERNELS, PROJECTIONS) for cls in table.values())
     return {type_name(cls): cls for cls in (Chains, *MAPS, *drawn, *parts)}
@@ -67,13 +65,13 @@ def load(path: str | PathLike[str]) -> FeatureMap:
     --------
     >>> import tempfile, pathlib
     >>> import kernattn as ka
-    >>> phi = ka.random_features(ka.kernels.Softmax(), dim=4, num_features=8)
+    >>> phi = ka.random_features(ka.kernels.Softmax(), dim=4, num_features=8, rng=0)
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     phi.save(pathlib.Path(folder) / "map.npz")
     ...     ka.load(pathlib.Path(folder) / "map.npz").fingerprint == phi.fingerprint
     True
     """
-    value = read(path, types())
+    value = read(path, known_types())
     if not isinstance(value, FeatureMap):
         raise FileFormatError(f"{path} holds a {type(value).__name__}, not a feature map")
     return value

@@ -21,6 +21,11 @@ from kernattn._runtime.archive import Archive, open_archive, save_archive
 from kernattn.errors import FileFormatError, KernattnError, ParameterError
 
 FORMAT = "kernattn map 1"
+RENAMED = {  # classes that keep the name of 0.1 in files and fingerprints
+    "features.Monomials": "features.Polynomial",
+    "features.ScaledMap": "features.Multiple",
+    "features.TensorProduct": "features.Tensor",
+}
 DEPTH = 32  # maps and kernels inside of each other, at most
 
 
@@ -45,9 +50,10 @@ OLD_ROOMS = {"_maps": "ops"}
 
 
 def type_name(cls: type) -> str:
-    """Return a name that tells a kernel, a projection and a map called the same apart: "kernels.Polynomial"."""
+    """Return the name of a class in files and fingerprints, with its room: "kernels.Polynomial"."""
     room = cls.__module__.split(".")[1:2]
-    return ".".join((*(OLD_ROOMS.get(name, name) for name in room), cls.__name__))
+    name = ".".join((*(OLD_ROOMS.get(each, each) for each in room), cls.__name__))
+    return RENAMED.get(name, name)
 
 
 _turns = count()
@@ -55,7 +61,7 @@ _alive: dict[int, tuple[ref[Any], int]] = {}
 
 
 def _turn(foreign: Any) -> int:
-    """Return what tells an object from one that is gone and had the same address; -1 where Python cannot say."""
+    """Return a number that no object before had at the same address; -1 where Python cannot say."""
     address = id(foreign)
     known = _alive.get(address)
     if known is not None and known[0]() is foreign:
@@ -152,7 +158,7 @@ def _later(cls: type) -> set[str]:
 
 
 def _fits(value: Any, hint: Any) -> bool:
-    """Is a value of the type that a field is declared with?"""
+    """Say whether a value is of the type that a field is declared with."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         return any(_fits(value, part) for part in parts)

@@ -45,7 +45,7 @@ def table(path: Path, member: str | None = None) -> Table:
 
 
 @contextmanager
-def _opened(path: Path, mode: str = "rb", encoding: str | None = None) -> Iterator[IO[Any]]:
+def _open(path: Path, mode: str = "rb", encoding: str | None = None) -> Iterator[IO[Any]]:
     """Yield a file; whatever is wrong with what it holds is a FileFormatError."""
     with path.open(mode, encoding=encoding) as file:
         try:
@@ -57,10 +57,10 @@ def _opened(path: Path, mode: str = "rb", encoding: str | None = None) -> Iterat
 
 
 def _array(path: Path) -> Table:
-    with _opened(path) as file:
+    with _open(path) as file:
         shape, fortran, dtype = _header(file)
         start = file.tell()
-    rows, columns = _checked(path, shape, dtype)
+    rows, columns = _check_table(path, shape, dtype)
     if path.stat().st_size < start + rows * columns * dtype.itemsize:
         raise FileFormatError(f"{path} ends too soon: {shape} numbers of {dtype} need more bytes")
     if fortran:
@@ -68,14 +68,14 @@ def _array(path: Path) -> Table:
         return Table(rows, columns, dtype, lambda first, size: (whole[i : i + size] for i in range(first, rows, size)))
 
     def blocks(first: int, size: int) -> Iterator[NDArray[Any]]:
-        with _opened(path) as file:
+        with _open(path) as file:
             yield from _read(file, start, (rows, columns), dtype, first, size)
 
     return Table(rows, columns, dtype, blocks)
 
 
 def _packed(path: Path, member: str | None) -> Table:
-    with _opened(path) as whole, ZipFile(whole) as archive:
+    with _open(path) as whole, ZipFile(whole) as archive:
         names = [name.removesuffix(".npy") for name in archive.namelist() if name.endswith(".npy")]
         if member is None and len(names) != 1:
             raise ParameterError(f"member must say which array of {path} is meant, one of {', '.join(names)}")
@@ -86,14 +86,14 @@ def _packed(path: Path, member: str | None) -> Table:
             shape, fortran, dtype = _header(file)
             start = file.tell()
         size = archive.getinfo(f"{name}.npy").file_size
-    rows, columns = _checked(path, shape, dtype)
+    rows, columns = _check_table(path, shape, dtype)
     if size < start + rows * columns * dtype.itemsize:
         raise FileFormatError(f"{name} in {path} ends too soon: {shape} numbers of {dtype} need more bytes")
     if fortran:
         raise ParameterError(f"{name} in {path} lies column by column: save np.ascontiguousarray of it")
 
     def blocks(first: int, size: int) -> Iterator[NDArray[Any]]:
-        with _opened(path) as whole, ZipFile(whole) as archive, archive.open(f"{name}.npy") as file:
+        with _open(path) as whole, ZipFile(whole) as archive, archive.open(f"{name}.npy") as file:
             yield from _read(file, start, (rows, columns), dtype, first, size)
 
     return Table(rows, columns, dtype, blocks)
@@ -108,7 +108,7 @@ def _header(file: IO[bytes]) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     return shape, fortran, dtype
 
 
-def _checked(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, int]:
+def _check_table(path: Path, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[int, int]:
     """Return n and d."""
     if dtype.kind not in "fiu":
         raise DTypeError(f"source must hold real numbers; {path} holds {dtype}")
@@ -133,7 +133,7 @@ def _read(
 
 def _text(path: Path, delimiter: str) -> Table:
     """Return a table of one row a line; a first line without a number is a header."""
-    with _opened(path, "r", "utf-8-sig") as file:
+    with _open(path, "r", "utf-8-sig") as file:
         top = next((line for line in file if line.strip()), "")
         rest = sum(1 for line in file if line.strip())
         names = next(csv.reader([top], delimiter=delimiter))
@@ -143,7 +143,7 @@ def _text(path: Path, delimiter: str) -> Table:
     rows = rest + (not header)
 
     def blocks(first: int, size: int) -> Iterator[NDArray[Any]]:
-        with _opened(path, "r", "utf-8-sig") as file:
+        with _open(path, "r", "utf-8-sig") as file:
             lines = islice((line for line in file if line.strip()), first + header, None)
             for i in range(first, rows, size):
                 yield _numbers(path, list(islice(lines, size)), delimiter, len(names), i)

@@ -26,6 +26,7 @@ from kernattn._runtime.checks import (
     positive_number,
     shown,
 )
+from kernattn._runtime.deprecated import old_order
 from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.files import lock, replace_text, replacing
 from kernattn.errors import FileFormatError, ParameterError, ShapeError, StateMismatchError
@@ -35,10 +36,11 @@ from kernattn.features._tables import DELIMITERS, SUFFIXES, Table, table
 DTYPES = "float32", "float64"
 
 
+@old_order(FeatureMap, "phi")
 def transform_file(
-    phi: FeatureMap,
     source: str | PathLike[str],
     out: str | PathLike[str],
+    phi: FeatureMap,
     *,
     member: str | None = None,
     dtype: str | None = None,
@@ -56,12 +58,12 @@ def transform_file(
 
     Parameters
     ----------
-    phi : FeatureMap
-        The map; of an asymmetric one, the queries' features.
     source : str or PathLike
         Rows (n, d) of finite real numbers.
     out : str or PathLike
         Where to, (n, M); in an .npz file the array is called "features". A file of that name is replaced at the end.
+    phi : FeatureMap
+        The map; of an asymmetric one, the queries' features.
     member : str, optional
         Which array of an .npz file with several.
     dtype : {None, "float32", "float64"}
@@ -102,7 +104,7 @@ def transform_file(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     rows, out = pathlib.Path(folder) / "rows.csv", pathlib.Path(folder) / "features.npy"
     ...     np.savetxt(rows, np.eye(3), delimiter=",")
-    ...     ka.features.transform_file(phi, rows, out), np.load(out).shape
+    ...     ka.features.transform_file(rows, out, phi), np.load(out).shape
     (3, (3, 16))
     """
     instance_of("phi", phi, FeatureMap)
@@ -113,7 +115,7 @@ def transform_file(
     given = table(place, member)
     if phi.dim not in (None, given.columns):
         raise ShapeError(f"source must have d = {phi.dim} columns; {place} has {given.columns}")
-    wanted = np.dtype(_usual(given.dtype) if dtype is None else one_of("dtype", dtype, DTYPES))
+    wanted = np.dtype(_usual_dtype(given.dtype) if dtype is None else one_of("dtype", dtype, DTYPES))
     about = {
         "map": phi.fingerprint,
         "source": _identity(place, member),
@@ -123,10 +125,11 @@ def transform_file(
     }
     work = _Work(target.with_name(f"{target.name}.partial"), about)
     with work.opened() as file:
-        for features in _computed(phi, given, wanted, work.done, block, progress, backend):
+        for features in _compute(phi, given, wanted, work.done, block, progress, backend):
             work.append(file, features, every)
         work.flush(file)
-        _check_unchanged(place, member, about)
+        if _identity(place, member) != about["source"]:
+            raise StateMismatchError(f"{place} changed while it was read; features of it are in no file")
         _deliver(work.path, target, given.rows)
         work.record.unlink()
     return given.rows
@@ -147,12 +150,7 @@ def _identity(path: Path, member: str | None) -> list[Any]:
     return [str(path.resolve()), found.st_size, found.st_mtime_ns, member]
 
 
-def _check_unchanged(path: Path, member: str | None, about: dict[str, Any]) -> None:
-    if _identity(path, member) != about["source"]:
-        raise StateMismatchError(f"{path} changed while it was read; features of it are in no file")
-
-
-def _usual(dtype: np.dtype[Any]) -> str:
+def _usual_dtype(dtype: np.dtype[Any]) -> str:
     return "float32" if dtype.newbyteorder("=") == np.float32 else "float64"
 
 
@@ -166,7 +164,7 @@ class _Work:
     @contextmanager
     def opened(self) -> Iterator[BinaryIO]:
         """Yield the file at the end of what is done; no other process writes it at the same time."""
-        with open(self.path, "r+b", opener=_made) as file:
+        with open(self.path, "r+b", opener=_open_or_make) as file:
             if not lock(file.fileno()) or not _is_at(self.path, file):
                 raise StateMismatchError(f"another process is writing to {self.path}")
             size = os.fstat(file.fileno()).st_size
@@ -220,17 +218,17 @@ class _Work:
         self._saved = monotonic()
 
 
-def _made(path: str, flags: int) -> int:
+def _open_or_make(path: str, flags: int) -> int:
     """Open a file, and make it where there is none; what another process writes to it stays."""
     return os.open(path, flags | os.O_CREAT, 0o666)
 
 
 def _is_at(path: Path, file: BinaryIO) -> bool:
-    """Whether the file has its name still: a process that had it before may have put it into place."""
+    """Say whether the file still has its name: a process that had it before may have put it into place."""
     return path.exists() and os.path.samestat(path.stat(), os.fstat(file.fileno()))
 
 
-def _computed(
+def _compute(
     phi: FeatureMap,
     given: Table,
     dtype: np.dtype[Any],

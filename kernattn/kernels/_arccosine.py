@@ -51,7 +51,6 @@ class ArcCosine(Kernel):
     order: int = 1
 
     def __post_init__(self) -> None:
-        """Check the order."""
         given: object = self.order
         if isinstance(given, bool) or not isinstance(given, Integral) or int(given) not in (0, 1, 2):
             raise ParameterError(f"order must be 0, 1 or 2; got {shown(given)}")

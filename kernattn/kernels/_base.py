@@ -61,7 +61,6 @@ class Combined(Kernel):
     kernels: tuple[Kernel, ...]
 
     def __post_init__(self) -> None:
-        """Check the members."""
         _check_kernels(self.kernels)
 
     @property
@@ -71,7 +70,6 @@ class Combined(Kernel):
 
     @final
     def check_domain(self, name: str, x: Array) -> None:
-        """Raise where a value of x lies outside of the domain of a member; see `Kernel.check_domain`."""
         for kernel in self.kernels:
             kernel.check_domain(name, x)
 
@@ -121,15 +119,7 @@ class Sum(Combined):
 class Product(Combined):
     r"""Product of kernels, :math:`k(x, y) = \prod_i k_i(x, y)`; written ``k1 * k2``.
 
-    Parameters
-    ----------
-    kernels : tuple of Kernel
-        The factors, at least one.
-
-    Raises
-    ------
-    ParameterError
-        If kernels is no tuple of kernels, or empty.
+    Parameters and errors are those of :class:`Sum`.
 
     Examples
     --------
@@ -181,7 +171,6 @@ class Scaled(Kernel):
     kernel: Kernel
 
     def __post_init__(self) -> None:
-        """Check the factor."""
         object.__setattr__(self, "factor", moderate_number("the factor of a kernel", self.factor))
         _check_kernels((self.kernel,))
 
@@ -205,7 +194,6 @@ class Scaled(Kernel):
         return self.factor * values, unit
 
     def check_domain(self, name: str, x: Array) -> None:
-        """Raise where a value of x lies outside of the kernel's domain; see `Kernel.check_domain`."""
         self.kernel.check_domain(name, x)
 
 

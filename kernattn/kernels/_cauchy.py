@@ -18,15 +18,7 @@ class Cauchy(Stationary):
     Rahimi and Recht (2007), figure 1 (there with a factor of 2 for each axis): its frequencies are independent Laplace
     variables, an axis each.
 
-    Parameters
-    ----------
-    lengthscale : float or (d,) array_like
-        The lengthscale :math:`\ell`, positive: one number, or one for each axis.
-
-    Raises
-    ------
-    ParameterError
-        If the lengthscale is not a positive finite number or a vector of them.
+    Parameters and errors are those of :class:`Gaussian`.
 
     Examples
     --------

@@ -10,7 +10,7 @@ from kernattn._arrays.namespaces import Array, anywhere
 from kernattn._runtime.checks import moderate_number
 from kernattn.errors import ParameterError
 from kernattn.kernels._base import Kernel
-from kernattn.kernels._rows import Rows, checked_rows
+from kernattn.kernels._rows import Rows, check_rows
 from kernattn.kernels._stationary import Lengthscale, Stationary
 
 
@@ -84,12 +84,11 @@ class SkewedChi2(Kernel):
     skewedness: float = 1.0
 
     def __post_init__(self) -> None:
-        """Check the skewedness."""
         object.__setattr__(self, "skewedness", moderate_number("skewedness", self.skewedness))
 
     def check_domain(self, name: str, x: Array) -> None:
         """Raise where a value of x is not above -skewedness; see `Kernel.check_domain`."""
-        wide = checked_rows(x, x, cross=False).x  # -c may be no number of 16 bits
+        wide = check_rows(x, x, cross=False).x  # -c may be no number of 16 bits
         if anywhere(wide <= -self.skewedness):
             raise ParameterError(f"{name} must be above -skewedness = {-self.skewedness}; it holds a smaller value")
 
@@ -126,15 +125,7 @@ class Sech(Stationary):
     The skewed chi-squared kernel of :math:`e^x - c` and :math:`e^y - c` (Li, Ionescu and Sminchisescu 2010); its
     frequencies have the density :math:`\mathrm{sech}(\pi\omega)`, an axis each.
 
-    Parameters
-    ----------
-    lengthscale : float or (d,) array_like
-        The lengthscale :math:`\ell`, positive: one number, or one for each axis.
-
-    Raises
-    ------
-    ParameterError
-        If the lengthscale is not a positive finite number or a vector of them.
+    Parameters and errors are those of :class:`Gaussian`.
 
     Examples
     --------

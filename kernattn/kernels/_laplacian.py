@@ -19,15 +19,7 @@ class Laplacian(Stationary):
     Rahimi and Recht (2007), figure 1: its frequencies are independent Cauchy variables, an axis each. scikit-learn's
     `laplacian_kernel` is the one with :math:`\ell = 1 / \gamma`.
 
-    Parameters
-    ----------
-    lengthscale : float or (d,) array_like
-        The lengthscale :math:`\ell`, positive: one number, or one for each axis.
-
-    Raises
-    ------
-    ParameterError
-        If the lengthscale is not a positive finite number or a vector of them.
+    Parameters and errors are those of :class:`Gaussian`.
 
     Examples
     --------

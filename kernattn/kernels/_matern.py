@@ -57,7 +57,6 @@ class Matern(Stationary):
     lengthscale: Lengthscale = 1.0
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "nu", moderate_number("nu", self.nu))
         super().__post_init__()
 
@@ -67,7 +66,8 @@ class Matern(Stationary):
         return self.nu in (0.5, 1.5, 2.5)
 
     def _evaluate(self, rows: Rows) -> Array:
-        if self._in_one_pass and not rows.far and (self.nu > 1 or rows.exact):
+        of_squares = rows.compiled or not rows.cross  # are squared distances sums of squares?
+        if self._in_one_pass and not rows.far and (self.nu > 1 or of_squares):
             return rows.of(Form(SQUARED, MATERN, 2 * self.nu, int(self.nu)))
         # below 1 the kernel is too steep at 0 for distances that come out of a cancellation, or whose squares vanish
         z = rows.distance() if self.nu < 1 or rows.far else rows.xp.sqrt(rows.squared_distance())
@@ -115,7 +115,7 @@ def _by_bessel(nu: float, s: Float64) -> Float64:
 
 
 def _of_large_order(nu: float, s: Float64) -> Float64:
-    """Return it by Debye's expansion of K_nu (DLMF 10.41.4) over Stirling's of Gamma, whose large terms cancel."""
+    """Return the kernel by Debye's expansion of K_nu (DLMF 10.41.4) over Stirling's of Gamma: large terms cancel."""
     z2 = np.minimum(s / nu, 1e3) ** 2  # beyond which the kernel is 0
     root = np.sqrt(1 + z2)
     rise = z2 / (1 + root)  # root - 1

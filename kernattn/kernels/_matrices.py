@@ -11,7 +11,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, placement
 
 
-def joined(xp: ModuleType, parts: Iterator[Array], n: int) -> Array:
+def join_blocks(xp: ModuleType, parts: Iterator[Array], n: int) -> Array:
     """Return the matrix (..., n, k) of blocks of its rows."""
     first = next(parts)
     if first.shape[-2] == n:
@@ -25,7 +25,7 @@ def joined(xp: ModuleType, parts: Iterator[Array], n: int) -> Array:
     return matrix
 
 
-def with_diagonal(xp: ModuleType, matrix: Array, entries: Array, begin: int = 0) -> Array:
+def set_diagonal(xp: ModuleType, matrix: Array, entries: Array, begin: int = 0) -> Array:
     """Return a matrix (..., n, k) with the entries (..., n) on its diagonal that begins at column `begin`."""
     n, k = matrix.shape[-2:]
     if isinstance(matrix, np.ndarray):

@@ -11,8 +11,8 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace
 from kernattn._runtime.checks import positive_integer
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
-from kernattn.kernels._matrices import joined, with_diagonal
-from kernattn.kernels._rows import Rows, checked_rows
+from kernattn.kernels._matrices import join_blocks, set_diagonal
+from kernattn.kernels._rows import Rows, check_rows
 
 BLOCK = 2**18  # entries of a kernel matrix that are computed at a time: they stay in a cache
 COLUMNS = 2**10  # of a block of a matrix that is only multiplied
@@ -22,18 +22,7 @@ class Pairwise(ABC):
     """A function of two rows, which are scaled by `input_scale` first."""
 
     def input_scale(self, d: int) -> Float64:
-        """Return the vector c, float64 of shape (d,), that scales the inputs: x' = c x.
-
-        Parameters
-        ----------
-        d : int
-            Input dimension.
-
-        Returns
-        -------
-        (d,) numpy.ndarray
-            The scale, positive; ones for a kernel that takes its inputs as they are.
-        """
+        """Return the positive vector c (d,), float64, that scales inputs, x' = c x: ones unless a kernel has one."""
         return np.ones(positive_integer("d", d))
 
     @abstractmethod
@@ -50,21 +39,9 @@ class Pairwise(ABC):
         return False
 
     def check_domain(self, name: str, x: Array) -> None:  # noqa: B027
-        """Raise where a value of x lies outside of the kernel's domain; most kernels take every number.
+        """Raise ParameterError, which calls x by the name, where a value lies outside of the kernel's domain.
 
-        Values of traced arrays cannot be looked at.
-
-        Parameters
-        ----------
-        name : str
-            What the error calls x.
-        x : (..., d) array
-            Rows.
-
-        Raises
-        ------
-        ParameterError
-            If a value lies outside.
+        Most kernels take every number. Values of traced arrays cannot be looked at.
         """
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
@@ -92,7 +69,7 @@ class Pairwise(ABC):
 
     @final
     def _rows(self, x: Array, y: Array | None, cross: bool) -> Rows:
-        rows = checked_rows(x, x if y is None else y, cross)
+        rows = check_rows(x, x if y is None else y, cross)
         self.check_domain("x", x)
         if y is not None:
             self.check_domain("y", y)
@@ -128,7 +105,7 @@ class Pairwise(ABC):
         """
         rows = self._rows(x, y, cross=True)
         matrix = self._matrix(rows, x.dtype)
-        return matrix if y is not None else with_diagonal(rows.xp, matrix, self._diagonal(rows, x.dtype))
+        return matrix if y is not None else set_diagonal(rows.xp, matrix, self._diagonal(rows, x.dtype))
 
     @final
     def _matrix(self, rows: Rows, dtype: Any) -> Array:
@@ -138,7 +115,7 @@ class Pairwise(ABC):
         if near is not None:
             return self._evaluate(near)
         parts = (xp.astype(self._of(block), dtype, copy=False) for block in rows.blocks(BLOCK))
-        return joined(xp, parts, rows.x.shape[-2])
+        return join_blocks(xp, parts, rows.x.shape[-2])
 
     @final
     def _diagonal(self, rows: Rows, dtype: Any) -> Array:
@@ -204,42 +181,23 @@ class Pairwise(ABC):
             for some, values, j in columns:
                 matrix = self._of(some.block(here))
                 if diagonal is not None:
-                    matrix = with_diagonal(xp, matrix, diagonal[here], i - j)
+                    matrix = set_diagonal(xp, matrix, diagonal[here], i - j)
                 part = part + xp.matmul(matrix, values)
             parts.append(part)
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
 
     @final
     def pairs(self, x: Array, y: Array) -> Array:
-        """Return k(x_i, y_i), the kernel of rowwise pairs; the errors are those of the matrix.
+        """Return k(x_i, y_i) of rowwise pairs, (..., d), (..., d) -> (...), of the kind, device and dtype of x.
 
-        Parameters
-        ----------
-        x, y : (..., d) array
-            Rows, of one library and one real floating dtype; leading axes broadcast.
-
-        Returns
-        -------
-        (...) array
-            The entries, of the kind, device and dtype of x.
+        Leading axes broadcast; the errors are those of the matrix.
         """
         rows = self._rows(x, y, cross=False)
         return rows.xp.astype(rows.xp.asarray(self._of(rows)), x.dtype, copy=False)
 
     @final
     def diag(self, x: Array) -> Array:
-        """Return k(x_i, x_i), the diagonal of the kernel matrix; the errors are those of the matrix.
-
-        Parameters
-        ----------
-        x : (..., n, d) array
-            Rows, of a real floating dtype.
-
-        Returns
-        -------
-        (..., n) array
-            The diagonal, of the kind, device and dtype of x.
-        """
+        """Return k(x_i, x_i), the matrix's diagonal, (..., n, d) -> (..., n); the errors are those of the matrix."""
         return self._diagonal(self._rows(x, None, cross=True), x.dtype)
 
 

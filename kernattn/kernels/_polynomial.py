@@ -53,7 +53,6 @@ class Polynomial(Kernel):
     _in_one_pass = True
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "degree", positive_integer("degree", self.degree))
         object.__setattr__(self, "gamma", moderate_number("gamma", self.gamma))
         object.__setattr__(self, "coef0", moderate_number("coef0", self.coef0, zero=True))

@@ -49,7 +49,6 @@ class RationalQuadratic(Stationary):
     lengthscale: Lengthscale = 1.0
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         object.__setattr__(self, "alpha", moderate_number("alpha", self.alpha))
         super().__post_init__()
 

@@ -83,7 +83,7 @@ class Rows:
         return (self.block(slice(i, min(i + step, n))) for i in range(0, n, step))
 
     def _once(self, name: Any, make: Callable[[], Any]) -> Any:
-        """Return what is made of y, once for all blocks of rows."""
+        """Make an array of y once for all blocks of rows, and return it."""
         key = name, id(self.y)  # which no other array can have while it is kept
         if key not in self.kept:
             if len(self.kept) >= KEPT:
@@ -166,11 +166,6 @@ class Rows:
     def compiled(self) -> bool:
         """Is there a compiled loop for these rows?"""
         return OP.choose(self.x) != "reference"
-
-    @property
-    def exact(self) -> bool:
-        """Are squared distances sums of squares?"""
-        return self.compiled or not self.cross
 
     def dot(self) -> Array:
         """Return x.y, (..., n, k) or rowwise (...): infinite where it is beyond the dtype."""
@@ -271,7 +266,7 @@ def _columns(xp: ModuleType, y: Array) -> Array:
     return np.ascontiguousarray(y.swapaxes(-1, -2)) if isinstance(y, np.ndarray) else xp.matrix_transpose(y)
 
 
-def checked_rows(x: Array, y: Array, cross: bool) -> Rows:
+def check_rows(x: Array, y: Array, cross: bool) -> Rows:
     """Check x and y against each other, and take them into the accumulation dtype."""
     xp = namespace(x=x, y=y)
     dtypes = check_floating("x", x), check_floating("y", y)

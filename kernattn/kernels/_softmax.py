@@ -49,7 +49,6 @@ class Softmax(Kernel):
     _in_one_pass = True
 
     def __post_init__(self) -> None:
-        """Check the scale."""
         if self.scale is not None:
             object.__setattr__(self, "scale", moderate_number("scale", self.scale))
 

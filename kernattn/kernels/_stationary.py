@@ -23,26 +23,10 @@ class Stationary(Kernel):
 
     def __post_init__(self) -> None:
         """Check the lengthscale, and keep it as plain numbers."""
-        object.__setattr__(self, "lengthscale", _moderate_numbers("lengthscale", self.lengthscale))
+        object.__setattr__(self, "lengthscale", _check_numbers("lengthscale", self.lengthscale))
 
     def input_scale(self, d: int) -> Float64:
-        """Return c = 1 / lengthscale: the kernel is a fixed function of x' - y' with x' = c x.
-
-        Parameters
-        ----------
-        d : int
-            Input dimension; the length of the lengthscale if that is a vector.
-
-        Returns
-        -------
-        (d,) numpy.ndarray
-            The scale.
-
-        Raises
-        ------
-        ShapeError
-            If there are lengthscales for another number of axes.
-        """
+        """Return c = 1 / lengthscale, (d,); raise ShapeError if there are lengthscales for another number of axes."""
         lengthscale = np.asarray(self.lengthscale, dtype=np.float64)
         if lengthscale.shape not in ((), (positive_integer("d", d),)):
             raise ShapeError(
@@ -54,7 +38,7 @@ class Stationary(Kernel):
         return rows.moved(self.input_scale(rows.dim))
 
 
-def _moderate_numbers(name: str, values: Any) -> float | tuple[float, ...]:
+def _check_numbers(name: str, values: Any) -> float | tuple[float, ...]:
     """Return a positive number as a float, a vector of them as a tuple; float32 must hold them, and their inverses."""
     try:
         given = np.asarray(values)

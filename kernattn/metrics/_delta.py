@@ -71,7 +71,7 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
     >>> import numpy as np
     >>> import kernattn as ka
     >>> q, k = np.array([[0.5, 0.0]]), np.array([[0.5, 0.5], [-0.5, 0.0]])
-    >>> phi = ka.random_features(ka.kernels.Softmax(), 2, 100, "positive", "iid")
+    >>> phi = ka.random_features(ka.kernels.Softmax(), 2, 100, "positive", "iid", rng=0)
     >>> prediction = ka.metrics.attention_delta_method(q, k, np.array([[1.0], [0.0]]), phi)
     >>> print(prediction.bias.round(5), prediction.variance.round(5))
     [[-0.00202]] [[0.00083]]

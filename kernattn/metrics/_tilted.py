@@ -50,7 +50,7 @@ def tilted_moment(
     >>> import kernattn as ka
     >>> from kernattn.metrics._tilted import tilted_moment
     >>> x = np.array([[2.0, 0.0]])  # |x + y|^2 = 16: no number of redraws that anybody can afford reaches it
-    >>> phi = ka.random_features(ka.kernels.Softmax(1.0), 2, 64, "positive", "iid")
+    >>> phi = ka.random_features(ka.kernels.Softmax(1.0), 2, 64, "positive", "iid", rng=0)
     >>> print(tilted_moment(phi, x, x).value / np.exp(4.0))
     [1.]
     """

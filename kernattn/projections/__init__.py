@@ -1,28 +1,34 @@
-"""Frequencies of random features, m rows in d dimensions: by function, by name or by spec."""
+"""Projections: laws of the frequencies of random features, by name or as specs whose `draw` gives (m, d) arrays."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import instance_of, one_of
-from kernattn.projections._antithetic import Antithetic, antithetic
-from kernattn.projections._base import Directed, Projection
-from kernattn.projections._fastfood import Fastfood, fastfood
-from kernattn.projections._hadamard import Hadamard, hadamard
-from kernattn.projections._iid import Iid, iid
-from kernattn.projections._kac import Kac, kac
-from kernattn.projections._moment_matched import MomentMatched, moment_matched
+from kernattn._runtime.deprecated import old_names
+from kernattn._runtime.random import RNG
+from kernattn.projections._antithetic import Antithetic
+from kernattn.projections._base import DirectionalProjection, Projection
+from kernattn.projections._fastfood import Fastfood
+from kernattn.projections._hadamard import Hadamard
+from kernattn.projections._iid import Iid
+from kernattn.projections._kac import Kac
+from kernattn.projections._moment_matched import MomentMatched
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
-from kernattn.projections._orthogonal import Orthogonal, orthogonal
+from kernattn.projections._orthogonal import Orthogonal
 from kernattn.projections._orthogonalize import orthogonalize
 from kernattn.projections._pairs import Pair
-from kernattn.projections._quasi import Halton, Sobol, halton, sobol
-from kernattn.projections._simplex import Simplex, simplex
+from kernattn.projections._quasi import Halton, Sobol
+from kernattn.projections._simplex import Simplex
 
 __all__ = [
     "NORM_LAWS",
     "PROJECTIONS",
     "Antithetic",
-    "Directed",
+    "DirectionalProjection",
     "Fastfood",
     "Hadamard",
     "Halton",
@@ -35,18 +41,8 @@ __all__ = [
     "Projection",
     "Simplex",
     "Sobol",
-    "antithetic",
-    "fastfood",
-    "hadamard",
-    "halton",
-    "iid",
-    "kac",
-    "moment_matched",
-    "orthogonal",
     "orthogonalize",
     "resolve",
-    "simplex",
-    "sobol",
 ]
 
 PROJECTIONS: dict[str, type[Projection]] = {
@@ -93,6 +89,22 @@ def resolve(projection: str | Projection) -> Projection:
         return PROJECTIONS[one_of("projection", projection, PROJECTIONS)]()
     instance_of("projection", projection, Projection, "or the name of one")
     return projection
+
+
+def _old_function(spec: type[Projection]) -> Callable[..., Float64]:
+    """Return the function that drew with `spec` in 0.1: (m, d, rng=None, and the fields of the spec)."""
+
+    def draw(m: int, d: int, rng: RNG = None, *args: Any, **kwargs: Any) -> Float64:
+        return spec(*args, **kwargs).draw(m, d, rng)
+
+    return draw
+
+
+__getattr__ = old_names(
+    __name__,
+    {"Directed": "kernattn.projections.DirectionalProjection"}
+    | {name: (f"{__name__}.{spec.__name__}().draw", _old_function(spec)) for name, spec in PROJECTIONS.items()},
+)
 
 
 def __dir__() -> list[str]:

@@ -10,7 +10,6 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import instance_of, positive_integer, shown
-from kernattn._runtime.random import RNG
 from kernattn.errors import ParameterError
 from kernattn.projections._base import Projection
 from kernattn.projections._norm_law import NormLaw
@@ -51,7 +50,6 @@ class Antithetic(Projection):
     base: Projection = Orthogonal()  # noqa: RUF009
 
     def __post_init__(self) -> None:
-        """Check the base."""
         base: object = self.base
         instance_of("base", base, Projection)
         if isinstance(base, Antithetic):
@@ -84,17 +82,3 @@ class Antithetic(Projection):
     def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         half = self.base._draw(m // 2, d, law, generator)
         return np.stack([half, -half], axis=1).reshape(m, d)
-
-
-def antithetic(m: int, d: int, rng: RNG = None, base: Projection = Orthogonal()) -> Float64:  # noqa: B008
-    r"""Draw frequencies in pairs :math:`\omega, -\omega`, next to each other: ``Antithetic(base).draw(m, d, rng)``.
-
-    The parameters are those of :class:`Antithetic` and of `Projection.draw`.
-
-    Examples
-    --------
-    >>> import kernattn as ka
-    >>> float(ka.projections.antithetic(10, 4, rng=0).sum())
-    0.0
-    """
-    return Antithetic(base=base).draw(m, d, rng)

@@ -9,10 +9,10 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._maps.chains import Chains
-from kernattn._runtime.checks import check_room, positive_integer
+from kernattn._runtime.checks import check_room, one_of, positive_integer
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm
-from kernattn.projections._coupling import coupled, law_named
+from kernattn.projections._coupling import couple_norms, law_named
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
 from kernattn.projections._pairs import Pair
@@ -26,82 +26,36 @@ class Projection(ABC):
     """
 
     @abstractmethod
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+    def blocks(self, m: int, d: int, /) -> tuple[int, ...]:
         """Return the sizes of the sets of rows that depend on each other, in order; they add up to m.
 
-        Parameters
-        ----------
-        m : int
-            Number of rows.
-        d : int
-            Dimension.
-
-        Returns
-        -------
-        tuple of int
-            The sizes; rows of different blocks are independent.
-
-        Raises
-        ------
-        ParameterError
-            If m or d is no size that the projection has.
+        Rows of different blocks are independent. Raise ParameterError if (m, d) is no shape that the projection has.
         """
 
     @abstractmethod
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
-        """Return how many ordered pairs of rows that depend on each other there are of each kind.
+    def pairs(self, m: int, d: int, /) -> dict[Pair, int]:
+        """Return the number of ordered pairs of each kind among m rows; pairs of a kind left out are independent.
 
-        The parameters are those of `blocks`.
-
-        Returns
-        -------
-        dict of Pair to int
-            The numbers; pairs left out are independent.
-
-        Raises
-        ------
-        NoClosedForm
-            If rows depend on each other in a way that no closed form is known for.
+        Raise NoClosedForm if rows depend on each other in a way that no closed form is known for.
         """
 
     @abstractmethod
     def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
-        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian.
-
-        Parameters
-        ----------
-        own : NormLaw
-            The kernel's own law.
-
-        Returns
-        -------
-        NormLaw
-            The law.
-        """
+        """Return the law of one row's norm; "chi" stands for a kernel's `own` law, which is chi for the Gaussian."""
 
     @abstractmethod
     def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         """Return m rows, (m, d)."""
 
-    def sphere(self, m: int, d: int) -> int:
+    def sphere(self, m: int, d: int, /) -> int:
         """Return p, where each row is the first d entries of a uniform direction in p dimensions times a norm of `law`.
 
-        The parameters are those of `blocks`.
-
-        Returns
-        -------
-        int
-            The dimension p; d itself where nothing is padded.
-
-        Raises
-        ------
-        NoClosedForm
-            If the directions are uniform only nearly.
+        It is d where nothing is padded. Raise NoClosedForm if the directions are uniform only nearly.
         """
         return positive_integer("d", d)
 
     @final
-    def draw(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Float64:
+    def draw(self, m: int, d: int, /, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Float64:
         """Draw the frequencies omega.
 
         Parameters
@@ -132,23 +86,19 @@ class Projection(ABC):
         omega.setflags(write=False)
         return omega
 
-    def factors(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Float64 | Chains:
-        """Draw the same frequencies as `draw`, as factors where the projection has some that are faster to apply.
-
-        Parameters and errors are those of `draw`.
-
-        Returns
-        -------
-        (m, d) numpy.ndarray or Chains
-            The frequencies.
-        """
+    def factors(self, m: int, d: int, /, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Float64 | Chains:
+        """Draw the frequencies of `draw`, as Chains where the projection has factors that are faster to apply."""
         return self.draw(m, d, rng, own)
 
 
-class Directed(Projection):
+class DirectionalProjection(Projection):
     """A projection that draws directions first and norms, of the law named `norms`, apart from them."""
 
     norms: str
+    _norm_names: ClassVar[tuple[str, ...]] = tuple(NORM_LAWS)
+
+    def __post_init__(self) -> None:
+        one_of("norms", self.norms, self._norm_names)
 
     @abstractmethod
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
@@ -157,7 +107,7 @@ class Directed(Projection):
     def _padded(self, d: int) -> int:
         return d
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+    def blocks(self, m: int, d: int, /) -> tuple[int, ...]:
         """Return p, p, ... and what is left of m, p the dimension of `_padded`."""
         full, rest = divmod(positive_integer("m", m), p := self._padded(positive_integer("d", d)))
         return (p,) * full + (rest,) * (rest > 0)
@@ -176,15 +126,15 @@ class Directed(Projection):
     def _lengths(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:
         """Return the norms of m rows, (m,)."""
         norms = law.sample(m, self._padded(d), generator)
-        return coupled(norms, self.blocks(m, d), d) if self.norms == "coupled" else norms
+        return couple_norms(norms, self.blocks(m, d), d) if self.norms == "coupled" else norms
 
 
-class Structured(Directed):
+class Structured(DirectionalProjection):
     """A projection of which rows of a block depend on each other as no closed form says."""
 
     _why: ClassVar[str]  # the rows, and why nothing is known of two of them: the end of a sentence
 
     @final
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+    def pairs(self, m: int, d: int, /) -> dict[Pair, int]:
         """Raise NoClosedForm."""
         raise NoClosedForm(f"no closed form is known for the variance with {self._why}")

@@ -37,7 +37,7 @@ def partners(norms: Float64, d: int) -> Float64:
     return np.sqrt(2 * squares)
 
 
-def coupled(norms: Float64, blocks: tuple[int, ...], d: int) -> Float64:
+def couple_norms(norms: Float64, blocks: tuple[int, ...], d: int) -> Float64:
     """Return norms whose second, fourth, ... of each block are the partners of the first, third, ...; the rest stays.
 
     Reid et al. (2025).

@@ -9,10 +9,8 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._maps.walsh import padded, walsh_hadamard
-from kernattn._runtime.checks import one_of, positive_integer
-from kernattn._runtime.random import RNG
+from kernattn._runtime.checks import positive_integer
 from kernattn.projections._base import Structured
-from kernattn.projections._norms import NORM_LAWS
 
 
 @final
@@ -49,10 +47,6 @@ class Fastfood(Structured):
 
     norms: str = "chi"
 
-    def __post_init__(self) -> None:
-        """Check the name."""
-        one_of("norms", self.norms, NORM_LAWS)
-
     _why = (
         "Fastfood: rows of a block share the numbers of G, and what "
         "two of them have in common depends on the permutation"
@@ -76,17 +70,3 @@ class Fastfood(Structured):
         shuffled = np.take_along_axis(transforms, order[:, :, None], axis=1)[..., :d]
         rows = np.sqrt(p) * walsh_hadamard(unit * shuffled)  # (count, p, d)
         return np.asarray(rows.reshape(-1, d)[:m])
-
-
-def fastfood(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Float64:
-    r"""Draw frequencies :math:`\Omega = S H G \Pi H B`: ``Fastfood(norms).draw(m, d, rng)``.
-
-    The parameters are those of :class:`Fastfood` and of `Projection.draw`.
-
-    Examples
-    --------
-    >>> import kernattn as ka
-    >>> ka.projections.fastfood(10, 6, rng=0).shape
-    (10, 6)
-    """
-    return Fastfood(norms=norms).draw(m, d, rng)

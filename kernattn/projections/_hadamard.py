@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Float64, frozen
 from kernattn._maps.chains import Chains
 from kernattn._maps.walsh import padded
-from kernattn._runtime.checks import check_room, one_of, positive_integer
+from kernattn._runtime.checks import check_room, positive_integer
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm
 from kernattn.projections._base import Structured
@@ -74,9 +74,8 @@ class Hadamard(Structured):
     norms: str = "chi"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         positive_integer("chains", self.chains)
-        one_of("norms", self.norms, NORM_LAWS)
+        super().__post_init__()
 
     _why = (
         "Hadamard chains: rows of a block depend on each other "
@@ -106,20 +105,3 @@ class Hadamard(Structured):
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         return Chains(self._signs(m, d, generator), np.ones(m), d).dense
-
-
-def hadamard(m: int, d: int, rng: RNG = None, chains: int = 3, norms: str = "chi") -> Float64:
-    r"""Draw frequencies :math:`\Omega = R\, H D_k \cdots H D_1`: ``Hadamard(chains, norms).draw(m, d, rng)``.
-
-    The parameters are those of :class:`Hadamard` and of `Projection.draw`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import kernattn as ka
-    >>> omega = ka.projections.hadamard(8, 8, rng=0)
-    >>> gram = omega @ omega.T
-    >>> bool(np.allclose(gram, np.diag(np.diag(gram))))
-    True
-    """
-    return Hadamard(chains=chains, norms=norms).draw(m, d, rng)

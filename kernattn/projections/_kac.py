@@ -9,11 +9,9 @@ from typing import final
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
-from kernattn._runtime.checks import one_of, positive_integer
-from kernattn._runtime.random import RNG
+from kernattn._runtime.checks import positive_integer
 from kernattn.errors import NoClosedForm
 from kernattn.projections._base import Structured
-from kernattn.projections._norms import NORM_LAWS
 
 
 @final
@@ -65,10 +63,9 @@ class Kac(Structured):
     norms: str = "chi"
 
     def __post_init__(self) -> None:
-        """Check the parameters."""
         if self.steps is not None:
             positive_integer("steps", self.steps)
-        one_of("norms", self.norms, NORM_LAWS)
+        super().__post_init__()
 
     _why = "Kac's walk: after finitely many rotations two rows are orthogonal, but their frame is not uniform"
 
@@ -92,20 +89,3 @@ class Kac(Structured):
             frames[each, i] = cosine * first - sine * second
             frames[each, j] = sine * first + cosine * second
         return np.asarray(frames.reshape(-1, d)[:m])
-
-
-def kac(m: int, d: int, rng: RNG = None, steps: int | None = None, norms: str = "chi") -> Float64:
-    r"""Draw frequencies :math:`\Omega = R\, G_T \cdots G_1 P`: ``Kac(steps, norms).draw(m, d, rng)``.
-
-    The parameters are those of :class:`Kac` and of `Projection.draw`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import kernattn as ka
-    >>> omega = ka.projections.kac(3, 3, rng=0)
-    >>> gram = omega @ omega.T
-    >>> bool(np.allclose(gram, np.diag(np.diag(gram))))
-    True
-    """
-    return Kac(steps=steps, norms=norms).draw(m, d, rng)

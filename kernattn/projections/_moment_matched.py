@@ -9,7 +9,6 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import positive_integer
-from kernattn._runtime.random import RNG
 from kernattn.errors import ParameterError
 from kernattn.projections._base import Projection
 from kernattn.projections._norm_law import NormLaw
@@ -55,7 +54,7 @@ class MomentMatched(Projection):
 
     >>> x, errors = np.outer([0.25, 0.5, 1.0, 2.0], np.eye(16)[0]), {}
     >>> for projection in ("iid", "orthogonal", "moment_matched"):
-    ...     phi = ka.random_features(ka.kernels.Gaussian(), 16, 128, "trigonometric", projection)
+    ...     phi = ka.random_features(ka.kernels.Gaussian(), 16, 128, "trigonometric", projection, rng=0)
     ...     errors[projection] = phi.variance(x, 0 * x) + phi.bias(x, 0 * x) ** 2
     >>> (errors["moment_matched"] / errors["iid"]).round(4)
     array([3.000e-04, 4.300e-03, 7.110e-02, 7.046e-01])
@@ -96,17 +95,3 @@ class MomentMatched(Projection):
         left, _, right = np.linalg.svd(rows - np.mean(rows, axis=0), full_matrices=False)
         omega = np.sqrt(m) * (left @ right)
         return np.asarray(omega - np.mean(omega, axis=0))  # what rounding left where a singular value is small
-
-
-def moment_matched(m: int, d: int, rng: RNG = None) -> Float64:
-    r"""Draw frequencies :math:`\Omega = (W - \bar W)\, S^{-1/2}`: ``MomentMatched().draw(m, d, rng)``.
-
-    The parameters are those of :class:`MomentMatched` and of `Projection.draw`.
-
-    Examples
-    --------
-    >>> import kernattn as ka
-    >>> ka.projections.moment_matched(10, 4, rng=0).shape
-    (10, 4)
-    """
-    return MomentMatched().draw(m, d, rng)

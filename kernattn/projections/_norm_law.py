@@ -27,63 +27,18 @@ class NormLaw(ABC):
 
     @abstractmethod
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Float64:
-        """Return norms of m frequencies in d dimensions.
-
-        Parameters
-        ----------
-        m : int
-            Number of norms.
-        d : int
-            Dimension of the frequencies.
-        generator : numpy.random.Generator
-            Source of randomness.
-
-        Returns
-        -------
-        (m,) numpy.ndarray
-            The norms, float64.
-        """
+        """Draw norms of m frequencies in d dimensions, (m,)."""
 
     @abstractmethod
     def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:
-        """Return norms of this law made of norms of N(0, I_d) and uniform numbers, smoothly in both.
-
-        Parameters
-        ----------
-        norms : (m,) numpy.ndarray
-            Norms of standard normal vectors.
-        d : int
-            Dimension of the vectors.
-        u : (m,) numpy.ndarray
-            Numbers uniform on (0, 1), independent of the norms.
-
-        Returns
-        -------
-        (m,) numpy.ndarray
-            The norms, float64.
-        """
+        """Return norms of this law, a smooth function of norms of N(0, I_d) and of independent uniform u, (m,) each."""
 
     @abstractmethod
     def sines(self, d: int) -> tuple[Float64, Float64]:
-        r"""Return nodes and log weights for :math:`2 R R' / (R^2 + R'^2)` of independent norms.
+        r"""Return nodes (k,) and log weights (k,) for :math:`2 R R' / (R^2 + R'^2)` of independent norms.
 
-        It must be independent of :math:`R^2 + R'^2`, as it is for constant norms and, of all others, for squares of
-        Gamma law alone (Lukacs 1955).
-
-        Parameters
-        ----------
-        d : int
-            Dimension of the frequencies.
-
-        Returns
-        -------
-        (k,) numpy.ndarray, (k,) numpy.ndarray
-            Values of the quotient, and the logarithms of their weights, which add up to 1.
-
-        Raises
-        ------
-        NoClosedForm
-            If the two are not independent.
+        Raise NoClosedForm unless that is independent of :math:`R^2 + R'^2`, as it is for constant norms and, of all
+        others, for squares of Gamma law alone (Lukacs 1955).
         """
 
     @final
@@ -125,7 +80,7 @@ class NormLaw(ABC):
         >>> NORM_LAWS["chi"].moment(8, [-1.0, 0.0, 1.0]).round(6)  # exp(t2 / 2)
         array([0.606531, 1.      , 1.648721])
         """
-        d, values, tilt, rows = _checked(d, t2, tilt, rows)
+        d, values, tilt, rows = _check_arguments(d, t2, tilt, rows)
         result = np.full(values.shape, np.nan)
         plus, minus = np.isfinite(values) & (values >= 0.0), np.isfinite(values) & (values < 0.0)
         with np.errstate(over="ignore"):
@@ -137,27 +92,8 @@ class NormLaw(ABC):
     def log_moment(self, d: int, t2: ArrayLike, *, tilt: float = 0.0, rows: int = 1) -> Float64:
         r"""Return the logarithm of `moment` for :math:`t^2 \ge 0`; it does not overflow.
 
-        Parameters
-        ----------
-        d : int
-            Dimension of the frequencies.
-        t2 : array_like
-            Values of :math:`t^2`, none of them negative, in any shape.
-        tilt : float
-            The factor a in :math:`e^{a \rho^2}`.
-        rows : int
-            Number of orthogonal frequencies.
-
-        Returns
-        -------
-        numpy.ndarray
-            The logarithms, float64, in the shape of t2: NaN where t2 is not finite, otherwise right to about 2e-14 of
-            their size.
-
-        Raises
-        ------
-        ParameterError
-            If t2 is negative somewhere, d or rows is no positive integer, or the tilt makes the expectation infinite.
+        Parameters and errors are those of `moment`, of which no t2 may be negative. The logarithms are right to about
+        2e-14 of their size, and NaN where t2 is not finite.
 
         Examples
         --------
@@ -165,7 +101,7 @@ class NormLaw(ABC):
         >>> NORM_LAWS["sqrt_d"].log_moment(8, [0.0, 1e4]).round(3)
         array([  0.   , 266.022])
         """
-        d, values, tilt, rows = _checked(d, t2, tilt, rows)
+        d, values, tilt, rows = _check_arguments(d, t2, tilt, rows)
         if np.any(values < 0.0):
             raise ParameterError(f"t2 must not be negative where the logarithm is asked for; got {np.nanmin(values)}")
         result = np.full(values.shape, np.nan)
@@ -182,6 +118,6 @@ class NormLaw(ABC):
         """Return the moment at t2 = -y, finite y > 0, (p,)."""
 
 
-def _checked(d: int, t2: ArrayLike, tilt: float, rows: int) -> tuple[int, Float64, float, int]:
+def _check_arguments(d: int, t2: ArrayLike, tilt: float, rows: int) -> tuple[int, Float64, float, int]:
     values = np.asarray(t2, dtype=np.float64)
     return positive_integer("d", d), values, finite_number("tilt", tilt), positive_integer("rows", rows)

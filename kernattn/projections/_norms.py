@@ -27,7 +27,6 @@ class Chi(NormLaw):
     """
 
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Float64:
-        """Return norms of m frequencies in d dimensions, independent."""
         return np.sqrt(generator.chisquare(d, m))
 
     def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:
@@ -63,7 +62,6 @@ class SqrtD(NormLaw):
     """
 
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Float64:
-        """Return norms of m frequencies in d dimensions, all equal."""
         return np.full(m, np.sqrt(d))
 
     def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:

@@ -63,26 +63,10 @@ class Pair:
         return Pair(-self.cosine, self.norms)
 
     def moment(self, law: NormLaw, d: int, t2: ArrayLike) -> Float64:
-        r"""Return :math:`E\,{}_0F_1(; d/2; t^2 \rho^2 / 4)` for values of :math:`t^2 \le 0`.
+        r"""Return :math:`E\,{}_0F_1(; d/2; t^2 \rho^2 / 4)` for frequencies in d dimensions, of norms of that law.
 
-        Parameters
-        ----------
-        law : NormLaw
-            The law of each norm.
-        d : int
-            Dimension of the frequencies.
-        t2 : array_like
-            Values of :math:`t^2`, none of them positive, in any shape.
-
-        Returns
-        -------
-        numpy.ndarray
-            The moments, float64, in the shape of t2.
-
-        Raises
-        ------
-        NoClosedForm
-            If the law says nothing about norms at that angle.
+        Values of :math:`t^2 \le 0` may have any shape. Raise NoClosedForm where the law says nothing of norms at that
+        angle.
         """
         mix = self._mixture(law, d, 0.0)
 
@@ -92,30 +76,10 @@ class Pair:
         return _by_chunks(average, t2, len(mix.factors))
 
     def log_moment(self, law: NormLaw, d: int, t2: ArrayLike, tilt: float = 0.0) -> Float64:
-        r"""Return :math:`\log E[e^{a(r^2 + r'^2)}\, {}_0F_1(; d/2; t^2 \rho^2 / 4)]` for values of :math:`t^2 \ge 0`.
+        r"""Return :math:`\log E[e^{a(r^2 + r'^2)}\, {}_0F_1(; d/2; t^2 \rho^2 / 4)]`, a the tilt, as `moment`.
 
-        Parameters
-        ----------
-        law : NormLaw
-            The law of each norm.
-        d : int
-            Dimension of the frequencies.
-        t2 : array_like
-            Values of :math:`t^2`, none of them negative, in any shape.
-        tilt : float
-            The factor a.
-
-        Returns
-        -------
-        numpy.ndarray
-            The logarithms, float64, in the shape of t2.
-
-        Raises
-        ------
-        NoClosedForm
-            If the law says nothing about norms at that angle.
-        ParameterError
-            If t2 is negative somewhere, or the tilt makes the expectation infinite.
+        Values of :math:`t^2 \ge 0` may have any shape. Raise ParameterError for a negative one, or where the tilt makes
+        the expectation infinite.
         """
         mix = self._mixture(law, d, tilt)
 
@@ -139,7 +103,7 @@ class Pair:
         return _Mixture(law, 2, tilt, 1 + self.cosine * sines, log_weights)
 
 
-def within_blocks(blocks: tuple[int, ...], cosine: float, norms: str) -> dict[Pair, int]:
+def count_pairs(blocks: tuple[int, ...], cosine: float, norms: str) -> dict[Pair, int]:
     """Return the number of ordered pairs of rows of one block, whose rows are all at one angle."""
     together = sum(b // 2 * 2 for b in blocks) if norms == "coupled" else 0
     counts = Counter({Pair(cosine): sum(b * (b - 1) for b in blocks) - together, Pair(cosine, "coupled"): together})

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import one_of, positive_integer
 from kernattn._runtime.lazy_scipy import special
-from kernattn._runtime.random import RNG
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.projections._base import Projection
 from kernattn.projections._coupling import law_named
@@ -32,7 +31,6 @@ class _Quasi(Projection):
     norms: str = "chi"
 
     def __post_init__(self) -> None:
-        """Check the name."""
         one_of("norms", self.norms, NORM_LAWS)
 
     @abstractmethod
@@ -56,7 +54,6 @@ class _Quasi(Projection):
 
     @final
     def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
-        """Return the law of one row's norm; norms "chi" stand for a kernel's own law, which is chi for the Gaussian."""
         return law_named(self.norms, own)
 
     @final
@@ -98,13 +95,12 @@ class Sobol(_Quasi):
     """
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
-        """Return m: all points belong to one net."""
         if positive_integer("d", d) >= SOBOL_DIMENSIONS:
             raise ParameterError(f"d must be below {SOBOL_DIMENSIONS} for Sobol points; got {d}")
         return super().blocks(m, d)
 
     def _points(self, m: int, d: int, generator: np.random.Generator) -> Float64:
-        numbers = _scrambled(_direction_numbers(d, (m - 1).bit_length()), generator)
+        numbers = _scramble(_direction_numbers(d, (m - 1).bit_length()), generator)
         points = generator.integers(2**BITS, size=(1, d), dtype=np.uint64)  # the digital shift
         for column in numbers.T:
             points = np.concatenate([points, points[::-1] ^ column])  # in the order of a Gray code
@@ -123,7 +119,7 @@ def _direction_numbers(d: int, count: int) -> NDArray[np.uint64]:
     return numbers
 
 
-def _scrambled(numbers: NDArray[np.uint64], generator: np.random.Generator) -> NDArray[np.uint64]:
+def _scramble(numbers: NDArray[np.uint64], generator: np.random.Generator) -> NDArray[np.uint64]:
     """Return L v of every coordinate's numbers v, L lower triangular in GF(2) with a diagonal of 1, drawn anew.
 
     The first k numbers have no digits but the k leading ones, so the first k columns of L are all that is needed.
@@ -147,16 +143,7 @@ class Halton(_Quasi):
     other as no closed form says: `variance` has none. Beyond a few dozen dimensions, where the bases of the digits
     outgrow m, little is gained over independent rows.
 
-    Parameters
-    ----------
-    norms : str
-        Law of the norms, a name in `kernattn.projections.NORM_LAWS`: "chi", or "sqrt_d", which stretches every row to
-        :math:`\sqrt{d}`. The scales of a kernel's own law are quantiles at one more coordinate of the points.
-
-    Raises
-    ------
-    ParameterError
-        If norms is no such name.
+    Parameters and errors are those of :class:`Sobol`.
 
     Examples
     --------
@@ -172,31 +159,3 @@ class Halton(_Quasi):
 
         points: Float64 = qmc.Halton(d, scramble=True, seed=generator).random(m)
         return np.clip(points, 2.0**-54, 1 - 2.0**-53)
-
-
-def sobol(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Float64:
-    r"""Draw :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Sobol points p: ``Sobol(norms).draw(m, d, rng)``.
-
-    The parameters are those of :class:`Sobol` and of `Projection.draw`.
-
-    Examples
-    --------
-    >>> import kernattn as ka
-    >>> ka.projections.sobol(10, 4, rng=0).shape
-    (10, 4)
-    """
-    return Sobol(norms=norms).draw(m, d, rng)
-
-
-def halton(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Float64:
-    r"""Draw :math:`\omega_i = \Phi^{-1}(p_i)` of scrambled Halton points p: ``Halton(norms).draw(m, d, rng)``.
-
-    The parameters are those of :class:`Halton` and of `Projection.draw`.
-
-    Examples
-    --------
-    >>> import kernattn as ka
-    >>> ka.projections.halton(10, 4, rng=0).shape
-    (10, 4)
-    """
-    return Halton(norms=norms).draw(m, d, rng)

@@ -58,7 +58,6 @@ class ScaleMixture(NormLaw):
 
     @final
     def sample(self, m: int, d: int, generator: np.random.Generator) -> Float64:
-        """Return norms of m frequencies in d dimensions, independent."""
         chi2 = generator.chisquare(d, m)
         return np.asarray(np.sqrt(chi2 * self._squared_scale(generator.standard_gamma(self.shape, m))))
 
@@ -123,12 +122,10 @@ class MaternNorms(ScaleMixture):
     nu: float
 
     def __post_init__(self) -> None:
-        """Check the smoothness."""
         object.__setattr__(self, "nu", positive_number("nu", self.nu))
 
     @property
     def shape(self) -> float:
-        """The shape of G."""
         return self.nu
 
     def _squared_scale(self, g: Float64) -> Float64:
@@ -154,12 +151,10 @@ class RationalQuadraticNorms(ScaleMixture):
     alpha: float
 
     def __post_init__(self) -> None:
-        """Check the shape."""
         object.__setattr__(self, "alpha", positive_number("alpha", self.alpha))
 
     @property
     def shape(self) -> float:
-        """The shape of G."""
         return self.alpha
 
     def _squared_scale(self, g: Float64) -> Float64:

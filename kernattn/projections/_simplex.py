@@ -8,18 +8,17 @@ from typing import final
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
-from kernattn._runtime.checks import one_of, positive_integer
-from kernattn._runtime.random import RNG
+from kernattn._runtime.checks import positive_integer
 from kernattn.errors import ParameterError
-from kernattn.projections._base import Directed
+from kernattn.projections._base import DirectionalProjection
 from kernattn.projections._coupling import COUPLED_NORMS
-from kernattn.projections._orthogonal import haar
-from kernattn.projections._pairs import Pair, within_blocks
+from kernattn.projections._orthogonal import draw_frames
+from kernattn.projections._pairs import Pair, count_pairs
 
 
 @final
 @dataclass(frozen=True)
-class Simplex(Directed):
+class Simplex(DirectionalProjection):
     r"""Frequencies in blocks of d rows at cosines :math:`-1/(d - 1)`; with norms "chi" each row is :math:`N(0, I_d)`.
 
     Reid et al. (2023): directions point to the corners of a regular simplex of d corners, turned by a Haar rotation.
@@ -54,7 +53,7 @@ class Simplex(Directed):
     >>> x, kernel = np.outer([0.25, 0.5, 1.0], np.eye(16)[0]), ka.kernels.Gaussian()
     >>> for estimator, m, y in (("positive", 16, x), ("trigonometric", 32, -x)):
     ...     simplex, orthogonal = (
-    ...         ka.random_features(kernel, 16, m, estimator, p).variance(x, y) for p in ("simplex", "orthogonal")
+    ...         ka.random_features(kernel, 16, m, estimator, p, rng=0).variance(x, y) for p in ("simplex", "orthogonal")
     ...     )
     ...     print((simplex / orthogonal).round(3))
     [0.084 0.35  0.956]
@@ -62,10 +61,7 @@ class Simplex(Directed):
     """
 
     norms: str = "chi"
-
-    def __post_init__(self) -> None:
-        """Check the name."""
-        one_of("norms", self.norms, COUPLED_NORMS)
+    _norm_names = COUPLED_NORMS
 
     def blocks(self, m: int, d: int) -> tuple[int, ...]:
         """Return d, d, ... and what is left of m: how many corners of each simplex are taken."""
@@ -75,24 +71,9 @@ class Simplex(Directed):
 
     def pairs(self, m: int, d: int) -> dict[Pair, int]:
         """Return the numbers of ordered pairs of corners of one simplex, with independent and with coupled norms."""
-        return within_blocks(self.blocks(m, d), -1 / (d - 1), self.norms)
+        return count_pairs(self.blocks(m, d), -1 / (d - 1), self.norms)
 
     def _directions(self, m: int, d: int, generator: np.random.Generator) -> Float64:
-        frames = haar(generator, -(-m // d), d)
+        frames = draw_frames(generator, -(-m // d), d)
         corners = (frames - np.mean(frames, axis=1, keepdims=True)) * np.sqrt(d / (d - 1))
         return np.asarray(corners.reshape(-1, d)[:m])
-
-
-def simplex(m: int, d: int, rng: RNG = None, norms: str = "chi") -> Float64:
-    r"""Draw frequencies :math:`\omega_i = r_i u_i` with :math:`u_i^T u_j = -1/(d - 1)` inside each block of d rows:
-    ``Simplex(norms).draw(m, d, rng)``.
-
-    The parameters are those of :class:`Simplex` and of `Projection.draw`.
-
-    Examples
-    --------
-    >>> import kernattn as ka
-    >>> ka.projections.simplex(10, 4, rng=0).shape
-    (10, 4)
-    """
-    return Simplex(norms=norms).draw(m, d, rng)

@@ -45,7 +45,7 @@ def make_kernel(kernel: Any, lengthscale: Any, x: Array, weights: Array | None) 
 def nystrom_map(kernel: Kernel, estimator: Any, method: str, x: Array) -> FeatureMap:
     """Return the Nystrom map of landmarks among the rows, of as many as there are at most."""
     number = min(positive_integer("num_features", estimator.num_features), x.shape[0])
-    return nystrom(kernel, x, number, method, rng=seed_of(estimator.random_state))
+    return nystrom(x, kernel, number, method=method, rng=seed_of(estimator.random_state))
 
 
 def draw_map(estimator: Any, x: Array, weights: Array | None = None) -> FeatureMap:

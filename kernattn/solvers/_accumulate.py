@@ -24,7 +24,7 @@ from kernattn.solvers._moments import Moments, add_to
 from kernattn.solvers._sums import PRODUCTS, Rows, check_rows, sum_rows
 
 
-@old_order(FeatureMap, 1)
+@old_order(FeatureMap, "phi")
 def accumulate(
     blocks: Iterable[Array | tuple[Array, ...]],
     phi: FeatureMap,

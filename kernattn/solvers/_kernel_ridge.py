@@ -219,10 +219,10 @@ def _make_map(
     if landmarks is not None:
         if not getattr(landmarks, "ndim", 0):
             raise DTypeError(f"landmarks must be points (m, d) or indices (m,); got {shown(landmarks)}")
-        return nystrom(kernel, rows, landmarks=landmarks)
+        return nystrom(rows, kernel, landmarks=landmarks)
     if positive_integer("num_landmarks", num_landmarks) > len(rows):
         raise ParameterError(f"num_landmarks must be at most the {len(rows)} rows; got {shown(num_landmarks)}")
-    return nystrom(kernel, rows, num_landmarks, method, rng=rng)
+    return nystrom(rows, kernel, num_landmarks, method=method, rng=rng)
 
 
 def _solve_on_landmarks(

@@ -91,7 +91,7 @@ class Logistic:
         return labels
 
 
-@old_order(FeatureMap, 1)
+@old_order(FeatureMap, "phi")
 @old_positions("y")
 @old_arguments(ridge="penalty")
 def logistic(

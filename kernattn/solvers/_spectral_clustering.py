@@ -72,7 +72,7 @@ class SpectralClusters:
         return _normalise_rows(project(self.phi, x, self.directions, np.zeros(len(self.centres)), backend))
 
 
-@old_order(FeatureMap, 1)
+@old_order(FeatureMap, "phi")
 @old_arguments(k="num_clusters")
 def spectral_clustering(
     x: Array, phi: FeatureMap, num_clusters: int, *, rng: RNG = None, backend: str | None = None
@@ -112,7 +112,7 @@ def spectral_clustering(
     >>> angle = rng.uniform(0, 2 * np.pi, 1000)
     >>> ring = np.arange(1000) % 2
     >>> x = (1 + 2 * ring)[:, None] * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    >>> phi = ka.features.nystrom(ka.kernels.Gaussian(0.3), x, 100, rng=0)
+    >>> phi = ka.features.nystrom(x, ka.kernels.Gaussian(0.3), 100, rng=0)
     >>> clusters = ka.solvers.spectral_clustering(x, phi, 2, rng=0)
     >>> bool(np.all((clusters.labels == clusters.labels[0]) == (ring == ring[0])))
     True

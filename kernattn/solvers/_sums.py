@@ -19,7 +19,7 @@ from kernattn.solvers._moments import Moments
 PRODUCTS = "float64", "float32"
 
 
-@old_order(FeatureMap, 1)
+@old_order(FeatureMap, "phi")
 @old_positions("y")
 def moments(
     x: Array,

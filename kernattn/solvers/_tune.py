@@ -78,7 +78,7 @@ class Tuned:
         return len(self.trace)
 
 
-@old_order(FeatureMap, 2)
+@old_order(FeatureMap, "phi")
 def tune(
     x: Array,
     y: Array,

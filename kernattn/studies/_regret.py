@@ -155,7 +155,7 @@ def _regret(name: str, m: int, objective: str, draws: int, seed: int) -> dict[st
         "errors": errors,
     }
     if objective == "attention":
-        record["hopeless"] = recommend(kernel, data, m, ["orthogonal"], rng=source).hopeless
+        record["hopeless"] = recommend(data, kernel, m, ["orthogonal"], rng=source).hopeless
     return record
 
 

@@ -189,7 +189,7 @@ class FavorAttention(LinearAttention):
         redraw_interval: int | None = None,
         seed: int = 0,
     ) -> None:
-        design = random_features(kernel, dim, num_features, estimator, projection)
+        design = random_features(kernel, dim, num_features, estimator, projection, rng=0)
         spec = design.spec
         if spec is None or spec.omega is None or isinstance(spec.omega, Chains):
             raise ParameterError(f"the map must have frequencies that are a matrix; got {shown(design)}")

@@ -16,6 +16,12 @@ def test_an_old_name_warns_and_is_the_new_thing():
         look("other")
 
 
+def test_an_old_name_without_a_new_one_says_what_to_write():
+    look = old_names("kernattn.features", {"join": ("phi1 + phi2", max)})
+    with pytest.warns(DeprecationWarning, match=r"kernattn\.features\.join is now phi1 \+ phi2"):
+        assert look("join") is max
+
+
 def test_an_old_keyword_warns_and_is_the_new_one():
     @old_arguments(k="num_components")
     def fit(x, *, num_components):
@@ -50,11 +56,11 @@ def test_an_old_position_warns_and_is_the_keyword():
 
 
 def test_an_old_order_warns_and_is_the_new_one():
-    @old_order(str, 2)
+    @old_order(str, "name")
     def fit(x, y, name):
         return x, y, name
 
     assert fit(1, 2, "a") == (1, 2, "a")
     for call in (lambda: fit("a", 1, 2), lambda: fit("a", 1, y=2), lambda: fit("a", x=1, y=2)):
-        with pytest.warns(DeprecationWarning, match=r"fit\(\) takes arrays first, and then name"):
+        with pytest.warns(DeprecationWarning, match=r"fit\(name, ...\) is now fit\(x, y, name, ...\)"):
             assert call() == (1, 2, "a")

@@ -22,7 +22,7 @@ CALLS = {
         X, X[:, 0], ka.kernels.Gaussian(), num_landmarks=5, penalty=0.1, progress=progress, rng=0
     ),
     "logistic": lambda progress: ka.solvers.logistic(blocks, PHI, penalty=1.0, progress=progress),
-    "transform_file": lambda progress: ka.features.transform_file(PHI, "none.npy", "none.csv", progress=progress),
+    "transform_file": lambda progress: ka.features.transform_file("none.npy", "none.csv", PHI, progress=progress),
     "tune": lambda progress: ka.solvers.tune(X, X[:, 0], DRAWN, progress=progress),
 }
 

@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn._maps.spec import MapSpec, RowForm
+from kernattn._maps.spec import MapSpec, QuadraticForm
 from kernattn._runtime.parallel import VARIABLE
 from kernattn._sums.row_scale import row_scale
 from kernattn.ops.features.sides import given_scales
@@ -15,7 +15,7 @@ from kernattn.ops.features.sides import given_scales
 
 def spec_of(rank, d, weighted):
     rng = np.random.default_rng(rank)
-    form = RowForm(rng.standard_normal((rank, d)) * d**-0.5, *rng.standard_normal((2, d)))
+    form = QuadraticForm(rng.standard_normal((rank, d)) * d**-0.5, *rng.standard_normal((2, d)))
     return MapSpec("exp", rng.standard_normal((8, d)), rng.uniform(-1, 1, d) if weighted else None, row_form=form)
 
 

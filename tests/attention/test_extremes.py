@@ -126,17 +126,17 @@ RANGE = {
 
 COMPUTED = {
     **{name: lambda name=name: maps.make(name) for name in ("polynomial", "generalized-sigmoid", *maps.OTHERS)},
-    "square": lambda: ka.features.generalized("square", maps.DIM, maps.FEATURES),
+    "square": lambda: ka.features.generalized("square", maps.DIM, maps.FEATURES, rng=0),
     "nystrom softmax": lambda: nystrom(ka.kernels.Softmax()),
     "nystrom polynomial": lambda: nystrom(ka.kernels.Polynomial(3, coef0=1.0)),
     "nystrom composite": lambda: nystrom(2 * ka.kernels.Softmax() * ka.kernels.ArcCosine(2) + ka.kernels.Gaussian()),
     "quadrature": lambda: ka.features.quadrature(ka.kernels.Softmax(), maps.DIM, 2, "smolyak"),
-    "products": lambda: ka.features.tensor(maps.make("polynomial"), maps.make("relu"), ka.features.taylor2()),
+    "products": lambda: maps.make("polynomial") * maps.make("relu") * ka.features.taylor2(),
 }
 
 
 def nystrom(kernel):
-    return ka.features.nystrom(kernel, *laws.arrays(5, (20, maps.DIM), dtype="float64"), 6)
+    return ka.features.nystrom(*laws.arrays(5, (20, maps.DIM), dtype="float64"), kernel, 6, rng=0)
 
 
 def every_form(phi, q, k, v, backend):

@@ -10,17 +10,17 @@ from kernattn.ops.features import OP
 D, M = 5, 12
 DATA = np.random.default_rng(1).standard_normal((20, D))
 HOMOGENEOUS = {
-    "relu": ka.features.generalized("relu", D, M),
-    "square": ka.features.generalized("square", D, M),
-    "steps": ka.random_features(ka.kernels.ArcCosine(0), D, M),
-    "squared relu": ka.random_features(ka.kernels.ArcCosine(2), D, M),
-    "nystrom cubes": ka.features.nystrom(ka.kernels.Polynomial(3), DATA, 6),
-    "nystrom neurons": ka.features.nystrom(ka.kernels.ArcCosine(2), DATA, 6),
-    "tiny landmarks": ka.features.nystrom(ka.kernels.ArcCosine(2), 1e-25 * DATA, 6),
+    "relu": ka.features.generalized("relu", D, M, rng=0),
+    "square": ka.features.generalized("square", D, M, rng=0),
+    "steps": ka.random_features(ka.kernels.ArcCosine(0), D, M, rng=0),
+    "squared relu": ka.random_features(ka.kernels.ArcCosine(2), D, M, rng=0),
+    "nystrom cubes": ka.features.nystrom(DATA, ka.kernels.Polynomial(3), 6, rng=0),
+    "nystrom neurons": ka.features.nystrom(DATA, ka.kernels.ArcCosine(2), 6, rng=0),
+    "tiny landmarks": ka.features.nystrom(1e-25 * DATA, ka.kernels.ArcCosine(2), 6, rng=0),
     "monomials": ka.features.polynomial(3),
-    "small multiple": ka.features.multiple(1e-6, ka.features.generalized("relu", D, M)),
-    "tiny multiple": ka.features.multiple(1e-30, ka.features.relu()),
-    "huge multiple": ka.features.multiple(1e30, ka.features.multiple(1e30, ka.features.relu())),
+    "small multiple": 1e-6 * ka.features.generalized("relu", D, M, rng=0),
+    "tiny multiple": 1e-30 * ka.features.relu(),
+    "huge multiple": 1e30 * (1e30 * ka.features.relu()),
 }
 
 
@@ -49,7 +49,7 @@ def test_sizes_cancel(name, backend):
 def test_multiples_near_the_largest_float(name, factor, backend):
     if backend == "cpu":
         pytest.importorskip("numba")
-    phi = ka.features.multiple(factor, getattr(ka.features, name)())
+    phi = factor * getattr(ka.features, name)()
     x = np.outer([1.0, 3e38, 1e-38, 3.4e38, -3e38], np.ones(4)).astype(np.float32)
     v = np.arange(5, dtype=np.float32)[:, None]
     found, causal = attention(x, x, v, phi, backend)

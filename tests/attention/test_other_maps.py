@@ -40,7 +40,7 @@ def test_both_sides_are_the_features(name):
 
 def test_signed_features_beside_exponential_ones(backend):
     """Their logarithms are per feature and have no sign: only the reference takes them, the others say what to do."""
-    phi, (q, k, v) = ka.features.concatenate(maps.make("positive-softmax"), maps.make("trigonometric-ard")), inputs()
+    phi, (q, k, v) = maps.make("positive-softmax") + maps.make("trigonometric-ard"), inputs()
     if backend.name == "reference":
         laws.oracle_agrees(phi, q, k, v, backend)
         return

@@ -9,7 +9,7 @@ import kernattn as ka
 import laws
 import maps
 from kernattn import errors
-from kernattn.features import FeatureMap, MapSpec, RowForm, ScaledFeatures
+from kernattn.features import FeatureMap, MapSpec, QuadraticForm, ScaledFeatures
 from kernattn.ops.features import scaled
 
 RNG = np.random.default_rng(0)
@@ -55,7 +55,7 @@ class Sides(FeatureMap):
 
 def spec(kind, d, frequencies=12, seed=0):
     rng = np.random.default_rng(seed)
-    form = RowForm(0.3 * rng.standard_normal((2, d)), rng.standard_normal(d), 0.3 * rng.standard_normal(d))
+    form = QuadraticForm(0.3 * rng.standard_normal((2, d)), rng.standard_normal(d), 0.3 * rng.standard_normal(d))
     signed = kind in ("cos", "sincos", "exp", "exp_pair")
     return MapSpec(
         kind, rng.standard_normal((frequencies, d)) / d, np.full(d, -0.2) if signed else None, amplitude=0.5,

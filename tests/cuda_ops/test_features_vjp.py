@@ -7,7 +7,7 @@ import pytest
 
 from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, wide
-from kernattn._maps.spec import RowForm
+from kernattn._maps.spec import QuadraticForm
 from kernattn.ops.features_vjp import reference
 
 
@@ -33,7 +33,7 @@ def test_a_quadratic_form(cupy):
     from kernattn.ops.features_vjp.gpu import features_vjp
 
     rng = np.random.default_rng(2)
-    form = RowForm(rng.normal(size=(3, 5)), rng.normal(size=5), rng.normal(size=5))
+    form = QuadraticForm(rng.normal(size=(3, 5)), rng.normal(size=5), rng.normal(size=5))
     spec = replace(specs(rng, "exp", 5, 20), row_form=form)
     x, g = (array(cupy, 0.5 * rng.normal(size=(40, c)), "float32") for c in (5, 20))
     agree(features_vjp(x, spec, g, True), reference.features_vjp(wide(x), spec, wide(g), True), "float32")

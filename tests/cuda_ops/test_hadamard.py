@@ -63,7 +63,7 @@ def test_tensor_srht(cupy, monkeypatch, dtype):
     from kernattn.features._polynomial.sketches import tensor_srht
 
     monkeypatch.setattr(tensor_srht, "FASTER_ABOVE", {"gpu": 0})
-    phi = ka.random_features(ka.kernels.Polynomial(3, coef0=0.5), 5, 20, "tensor_srht")
+    phi = ka.random_features(ka.kernels.Polynomial(3, coef0=0.5), 5, 20, "tensor_srht", rng=0)
     x = array(cupy, np.random.default_rng(0).normal(size=(2, 7, 5)), dtype)
     out = phi(x)
     assert isinstance(out, cupy.ndarray)

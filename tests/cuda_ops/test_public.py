@@ -17,10 +17,10 @@ from xp import Backend, Kind, numpy_dtype
 GPU = Backend("gpu", Kind("cupy"))
 SOFTMAX = ka.kernels.Softmax()
 MAPS = {
-    "positive": ka.random_features(SOFTMAX, 6, 40, estimator="positive"),
-    "hyperbolic": ka.random_features(SOFTMAX, 6, 40, estimator="hyperbolic"),
-    "trigonometric": ka.random_features(SOFTMAX, 6, 40, estimator="trigonometric"),
-    "phase": ka.random_features(SOFTMAX, 6, 40, estimator="phase"),
+    "positive": ka.random_features(SOFTMAX, 6, 40, estimator="positive", rng=0),
+    "hyperbolic": ka.random_features(SOFTMAX, 6, 40, estimator="hyperbolic", rng=0),
+    "trigonometric": ka.random_features(SOFTMAX, 6, 40, estimator="trigonometric", rng=0),
+    "phase": ka.random_features(SOFTMAX, 6, 40, estimator="phase", rng=0),
     "elu1": ka.features.elu1(),
     "relu": ka.features.relu(),
     "polynomial": ka.features.polynomial(2),
@@ -121,7 +121,7 @@ def test_features(cupy):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
 def test_maps_of_chains(cupy, monkeypatch, estimator, dtype):
     monkeypatch.setitem(FASTER_ABOVE, "gpu", 0)
-    phi = ka.random_features(SOFTMAX, 6, 40, estimator, "hadamard")
+    phi = ka.random_features(SOFTMAX, 6, 40, estimator, "hadamard", rng=0)
     dense = replace(phi, omega=np.asarray(phi.omega))
     (x,) = laws.arrays(7, (2, 9, 6), dtype="float64")
     x = cupy.asarray(x.astype(numpy_dtype(dtype)))
@@ -135,7 +135,7 @@ def test_maps_of_chains(cupy, monkeypatch, estimator, dtype):
 
 
 def test_attention_with_chains(cupy):
-    phi = ka.random_features(SOFTMAX, 6, 40, "positive", "hadamard")
+    phi = ka.random_features(SOFTMAX, 6, 40, "positive", "hadamard", rng=0)
     q, k, v, keep = problem(8, 20)
     laws.oracle_agrees(phi, q, k, v, GPU, key_mask=keep)
 

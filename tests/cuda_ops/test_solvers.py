@@ -12,7 +12,7 @@ X, Y, W = RNG.standard_normal((40, 3)), RNG.standard_normal((40, 2)), RNG.random
 SUMS = ("weight", "s", "gram", "cross", "y_sum", "y_gram")
 MAPS = {
     "spec": ka.random_features(ka.kernels.Gaussian(), dim=3, num_features=12, rng=0),
-    "computed": ka.features.nystrom(ka.kernels.Gaussian(), X, 6, rng=0),
+    "computed": ka.features.nystrom(X, ka.kernels.Gaussian(), 6, rng=0),
 }
 
 

@@ -13,7 +13,7 @@ from kernattn.ops._cuda import runtime
 from kernattn.ops.step import gpu
 from xp import Backend, Kind
 
-PHI = ka.random_features(ka.kernels.Softmax(), 6, 40)
+PHI = ka.random_features(ka.kernels.Softmax(), 6, 40, rng=0)
 GPU = Backend("gpu", Kind("cupy"))
 
 

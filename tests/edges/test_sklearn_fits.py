@@ -22,7 +22,7 @@ from kernattn.sklearn import (
 
 def test_to_the_bit():
     np.testing.assert_array_equal(RandomFeatures(**GIVEN).fit_transform(X), PHI(X))
-    phi = ka.features.nystrom(KERNEL, X, 32, "rpcholesky", rng=3)
+    phi = ka.features.nystrom(X, KERNEL, 32, method="rpcholesky", rng=3)
     np.testing.assert_array_equal(NystromFeatures(**GIVEN).fit_transform(X), phi(X))
     np.testing.assert_array_equal(RandomFeatures(estimator="rpcholesky", **GIVEN).fit_transform(X), phi(X))
     phi = ka.random_features(ka.kernels.Polynomial(3, 0.5, 1.0), 3, 32, rng=3)

@@ -16,11 +16,11 @@ from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._choose import table
 from kernattn.features._choose.families import FAMILIES, Family, by_rows
-from kernattn.features._exponential.positive import _exponential_moments
+from kernattn.features._exponential import positive
 from kernattn.features._spectral.spectra import ISOTROPIC, PRODUCT, has_normal_frequencies
 from kernattn.kernels import KERNELS
 from kernattn.kernels._stationary import Stationary
-from kernattn.projections import NORM_LAWS, PROJECTIONS, Directed, Pair
+from kernattn.projections import NORM_LAWS, PROJECTIONS, DirectionalProjection, Pair
 from laws import arrays
 
 ROOT, PACKAGE = Path(__file__).parents[2], Path(ka.__file__).parent
@@ -30,15 +30,12 @@ REDRAWS = 600
 
 
 @dataclass(frozen=True, eq=False)
-class Mirrored(ka.features.RandomFeatureMap):
+class Mirrored(positive.Exponential):
     r""":math:`m^{-1/2} \exp(-\Omega x - (1 - c)|x|^2)`: positive features of the opposite frequencies."""
 
     @property
     def spec(self):
         return MapSpec("exp", omega=self._folded(-1.0), **self._row_logs(), amplitude=len(self.omega) ** -0.5)
-
-    def _moments(self, x, y):
-        return _exponential_moments(self, x, y, tilt=0.0)
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,7 @@ class Negated(Itself):
 
 
 @dataclass(frozen=True)
-class Opposite(Directed):
+class Opposite(DirectionalProjection):
     """Rows in pairs of opposite directions, each with a norm of its own."""
 
     norms: str = "chi"
@@ -202,7 +199,7 @@ def test_a_map(kernel, mirrored, tmp_path):
 
 def test_a_map_is_chosen_like_others(mirrored):
     kernel = K.Softmax()
-    found = ka.features.recommend(kernel, ROWS, 12)
+    found = ka.features.recommend(ROWS, kernel, 12, rng=0)
     rows = {choice.estimator: choice for choice in found.choices if choice.projection == ka.projections.Iid()}
     assert rows["mirrored"].predicted == rows["positive"].predicted
     assert rows["mirrored"].reason == "as positive"
@@ -215,7 +212,7 @@ def test_a_new_map_changes_nobody_elses_draw(monkeypatch):
     def found():
         rng = np.random.default_rng(3)
         chosen = [ka.random_features(kernel, D, 12, data=ROWS, rng=rng) for kernel in (K.Gaussian(), K.Softmax())]
-        table = ka.features.recommend(K.Gaussian(), ROWS, 12, rng=rng)
+        table = ka.features.recommend(ROWS, K.Gaussian(), 12, rng=rng)
         return [phi(ROWS) for phi in chosen], table.choices, rng.random()
 
     features, choices, after = found()
@@ -233,18 +230,18 @@ def test_a_map_serves_its_kernels_alone(mirrored):
     for kernel in (K.Laplacian(), K.Matern(), K.Polynomial(), K.ArcCosine(), K.Gaussian() * K.Matern()):
         assert "mirrored" not in ka.features.estimators(kernel)
         with pytest.raises(ParameterError, match="mirrored"):
-            ka.random_features(kernel, D, 12, "mirrored", "iid")
+            ka.random_features(kernel, D, 12, "mirrored", "iid", rng=0)
     assert {cell.estimator for cell in ka.features.combinations([K.Softmax()], ["iid"])} >= {"mirrored", "positive"}
 
 
 def test_a_map_in_pairs(monkeypatch):
     row = ka.features.Estimator(ka.features.Hyperbolic, has_normal_frequencies, paired=True)
     monkeypatch.setitem(ka.features.ESTIMATORS, "twice", row)
-    phi = ka.random_features(K.Softmax(), D, 12, "twice")
+    phi = ka.random_features(K.Softmax(), D, 12, "twice", rng=0)
     assert phi.num_features == 12
     with pytest.raises(ParameterError, match="'twice' makes features in pairs: num_features must be even; got 13"):
-        ka.random_features(K.Softmax(), D, 13, "twice")
-    odd = ka.features.recommend(K.Softmax(), ROWS, 13, ["iid"])
+        ka.random_features(K.Softmax(), D, 13, "twice", rng=0)
+    odd = ka.features.recommend(ROWS, K.Softmax(), 13, ["iid"], rng=0)
     assert "twice" not in {choice.estimator for choice in odd.choices}
 
 
@@ -257,34 +254,34 @@ def test_a_kernel_with_a_spectral_measure(kernel, projection, kernels, tmp_path)
         np.testing.assert_allclose(phi.bias(ROWS, ROWS[::-1]), 0, atol=1e-7)
         check_moments(phi)
         check_use(phi, tmp_path)
-    assert ka.features.recommend(kernel, ROWS, 12, [projection]).best.error > 0
-    assert ka.random_features(kernel, D, 12, data=ROWS, projection=projection).kernel == kernel
-    assert ka.random_features(2 * kernel + kernel, D, 24, projection=projection).num_features == 24
+    assert ka.features.recommend(ROWS, kernel, 12, [projection], rng=0).best.error > 0
+    assert ka.random_features(kernel, D, 12, data=ROWS, projection=projection, rng=0).kernel == kernel
+    assert ka.random_features(2 * kernel + kernel, D, 24, projection=projection, rng=0).num_features == 24
 
 
 def test_a_kernel_of_attention_is_treated_as_softmax(kernels):
     same = K.Softmax(scale=2.0)
     assert ka.features.estimators(Weights()) == ka.features.estimators(same)
     for name in ka.features.estimators(same):
-        phi, usual = (ka.random_features(kernel, D, 12, name, data=ROWS) for kernel in (Weights(), same))
+        phi, usual = (ka.random_features(kernel, D, 12, name, data=ROWS, rng=0) for kernel in (Weights(), same))
         np.testing.assert_allclose(phi.query(ROWS), usual.query(ROWS), rtol=1e-12, atol=1e-300)
-    ours, known = (ka.features.recommend(kernel, ROWS, 12) for kernel in (Weights(), same))
+    ours, known = (ka.features.recommend(ROWS, kernel, 12, rng=0) for kernel in (Weights(), same))
     assert ours.uniform == pytest.approx(known.uniform)
     for row, usual in zip(ours.choices, known.choices, strict=True):
         assert (row.estimator, row.reason) == (usual.estimator, usual.reason)
     with pytest.raises(ParameterError, match="spectral measure"):  # a product with it has no frequencies that add
-        ka.features.recommend(Weights() * K.Gaussian(), ROWS, 12)
+        ka.features.recommend(ROWS, Weights() * K.Gaussian(), 12, rng=0)
 
 
 def test_a_kernel_with_a_map_of_its_own(kernels, tmp_path):
-    phi = ka.random_features(Dot(), D, D)
+    phi = ka.random_features(Dot(), D, D, rng=0)
     assert ka.features.estimators(Dot()) == ("itself", "opposite")
     np.testing.assert_array_equal(phi(ROWS), ROWS)
-    np.testing.assert_array_equal(ka.random_features(Dot(), D, D, "opposite")(ROWS), -ROWS)
+    np.testing.assert_array_equal(ka.random_features(Dot(), D, D, "opposite", rng=0)(ROWS), -ROWS)
     with pytest.raises(ParameterError, match="must be dim; got 5"):
-        ka.random_features(Dot(), D, 5)
+        ka.random_features(Dot(), D, 5, rng=0)
     with pytest.raises(ParameterError, match="projection"):
-        ka.random_features(Dot(), D, D, projection="iid")
+        ka.random_features(Dot(), D, D, projection="iid", rng=0)
     x = np.abs(ROWS)
     phi.save(tmp_path / "map.npz")
     laws.forms_agree(ka.load(tmp_path / "map.npz"), x, x, x, cut=7)
@@ -292,7 +289,7 @@ def test_a_kernel_with_a_map_of_its_own(kernels, tmp_path):
 
 def test_a_kernel_without_either():
     with pytest.raises(ParameterError, match="spectral measure; got Sinc"):
-        ka.random_features(Sinc(), D, 12)
+        ka.random_features(Sinc(), D, 12, rng=0)
     with pytest.raises(ParameterError, match="spectral measure; got Sinc"):
         ka.features.estimators(Sinc())
 
@@ -309,16 +306,16 @@ def test_a_projection(estimator, norms, opposite, tmp_path):
 
 
 def test_a_projection_by_name(opposite):
-    omega = ka.random_features(K.Matern(), D, 8, "phase", "opposite").omega
+    omega = ka.random_features(K.Matern(), D, 8, "phase", "opposite", rng=0).omega
     first, second = omega[::2], omega[1::2]
     cosines = np.sum(first * second, axis=-1) / prod(np.linalg.norm(rows, axis=-1) for rows in (first, second))
     np.testing.assert_allclose(cosines, -1)
-    table = ka.features.recommend(K.Softmax(), ROWS, 12, ["iid", "opposite"])
+    table = ka.features.recommend(ROWS, K.Softmax(), 12, ["iid", "opposite"], rng=0)
     assert Opposite() in {choice.projection for choice in table.choices}
     with pytest.raises(ParameterError, match="m must be even; got 7"):
-        ka.random_features(K.Gaussian(), D, 7, "positive", "opposite")
+        ka.random_features(K.Gaussian(), D, 7, "positive", "opposite", rng=0)
     with pytest.raises(ParameterError, match=r"one of .*opposite.*; got 'opposed'"):
-        ka.random_features(K.Gaussian(), D, 8, projection="opposed")
+        ka.random_features(K.Gaussian(), D, 8, projection="opposed", rng=0)
 
 
 def found(name):

@@ -27,7 +27,7 @@ def pairs():
 @pytest.mark.parametrize("order", [0, 1, 2])
 def test_mean_and_variance(order, projection):
     kernel, (x, y) = K.ArcCosine(order), pairs()
-    phi = ka.random_features(kernel, D, M, projection=projection)
+    phi = ka.random_features(kernel, D, M, projection=projection, rng=0)
     mean = phi.mean(x, y)
     np.testing.assert_allclose(phi.bias(x, y), mean - kernel.pairs(x, y), atol=1e-12)
     if "sqrt_d" not in str(projection) or order < 2:
@@ -65,7 +65,7 @@ def test_features_are_neurons(order, xp):
 
 def test_a_row_of_zeros_has_no_features():
     for order in (0, 1, 2):
-        phi = ka.random_features(K.ArcCosine(order), D, M)
+        phi = ka.random_features(K.ArcCosine(order), D, M, rng=0)
         assert (phi(np.zeros((1, D))) == 0).all()
         np.testing.assert_array_equal(phi.mean(np.zeros(D), np.ones(D)), 0)
 
@@ -81,4 +81,4 @@ def test_redraw_and_files(tmp_path):
 def test_estimators_of_other_kernels_are_refused():
     for estimator in ("trigonometric", "positive", "exact"):
         with pytest.raises(ParameterError, match="one of arccosine for ArcCosine"):
-            ka.random_features(K.ArcCosine(), D, M, estimator)
+            ka.random_features(K.ArcCosine(), D, M, estimator, rng=0)

@@ -8,7 +8,7 @@ import pytest
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.features._data import checked
+from kernattn.features._data import check_inputs
 from kernattn.features._exponential.asymmetric import balance
 from laws import arrays
 from saved import reloaded
@@ -28,7 +28,7 @@ def keys(rows=400):
 
 def sharp(kernel=None, projection="iid", number=12, data=None):
     data = (queries(), keys()) if data is None else data
-    return ka.random_features(kernel or K.Softmax(scale=1.0), D, number, NAME, projection, data=data)
+    return ka.random_features(kernel or K.Softmax(scale=1.0), D, number, NAME, projection, data=data, rng=0)
 
 
 @pytest.mark.parametrize("kernel", [K.Softmax(), K.Gaussian((0.5, 1.0, 2.0, 3.0))], ids=["softmax", "ard"])
@@ -55,7 +55,7 @@ def test_the_formula_as_written(kernel):
 def test_mean_and_variance(kernel):
     phi, draws = sharp(kernel), 40_000
     x, y = 0.5 * queries(4), 0.5 * keys(4)
-    one = replace(phi, inner=replace(phi.inner, omega=P.iid(12 * draws, D, rng=5)))
+    one = replace(phi, inner=replace(phi.inner, omega=P.Iid().draw(12 * draws, D, rng=5)))
     products = (one.query(x) * one.key(y)).reshape(4, draws, 12).sum(axis=-1) * draws  # M = 12, that many times
     np.testing.assert_allclose(phi.mean(x, y), kernel.pairs(x, y), rtol=1e-12)
     np.testing.assert_allclose(phi.bias(x, y), 0.0, atol=1e-12)
@@ -118,7 +118,7 @@ def test_less_variance_than_the_symmetric_one_where_queries_and_keys_differ():
     x, y = queries(200), keys(200)
     for kernel in (K.Softmax(scale=1.0), K.Gaussian()):
         ours = sharp(kernel)
-        symmetric = ka.random_features(kernel, D, 12, "favor_sharp", "iid", data=(queries(), keys()))
+        symmetric = ka.random_features(kernel, D, 12, "favor_sharp", "iid", data=(queries(), keys()), rng=0)
         assert np.mean(relative(ours, x, y)) < np.mean(relative(symmetric, x, y)) - 0.5
         assert np.median(ours.variance(x[:, None], y[None])) < np.median(symmetric.variance(x[:, None], y[None]))
 
@@ -128,7 +128,7 @@ def test_a_shared_mean_costs_nothing():
     rows = np.random.default_rng(3).standard_normal((400, D)) * 0.5
     still, moved = sharp(data=(rows, rows)), sharp(data=(rows, rows + 2.0))
     np.testing.assert_allclose(relative(moved, rows, rows + 2.0), relative(still, rows, rows), rtol=1e-7)
-    symmetric = ka.random_features(K.Softmax(scale=1.0), D, 12, "favor_sharp", "iid", data=(rows, rows + 2.0))
+    symmetric = ka.random_features(K.Softmax(scale=1.0), D, 12, "favor_sharp", "iid", data=(rows, rows + 2.0), rng=0)
     assert np.mean(relative(symmetric, rows, rows + 2.0)) > np.mean(relative(moved, rows, rows + 2.0)) + 1.0
 
 
@@ -136,27 +136,32 @@ def test_no_gain_where_queries_and_keys_are_alike():
     """Of one law and mean 0 the two constructions are one, up to the row that shrinks covariances."""
     rows = np.concatenate([queries(4000), -queries(4000)])
     ours = sharp(data=rows)
-    symmetric = ka.random_features(K.Softmax(scale=1.0), D, 12, "favor_sharp", "iid", data=rows)
+    symmetric = ka.random_features(K.Softmax(scale=1.0), D, 12, "favor_sharp", "iid", data=rows, rng=0)
     x, y = rows[:30], rows[-30:]
     np.testing.assert_allclose(ours.variance(x, y), symmetric.variance(x, y), rtol=0.02)
     np.testing.assert_allclose(np.sort(ours.inner.tilt), np.sort(symmetric.tilt), rtol=5e-3)
 
 
+def best_tilt(p):
+    """FAVOR++, Likhosherstov et al. (2022): the tilt of the least variance at p, the mean of (x + y)^2."""
+    return (1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16
+
+
 def test_other_estimators_are_shaped_by_pairs_of_a_query_and_a_key():
     q, k = queries() + 0.5, keys(300)
     sums = (q[:, None] + k).reshape(-1, q.shape[1]) * D**-0.25
-    positive = ka.random_features(K.Softmax(), D, 12, "optimal_positive", data=(q, k))
-    assert positive.tilt == pytest.approx(ka.features.optimal_tilt(np.mean(sums**2)))
-    sharp = ka.random_features(K.Softmax(), D, 12, "favor_sharp", data=(q, k))
+    positive = ka.random_features(K.Softmax(), D, 12, "optimal_positive", data=(q, k), rng=0)
+    assert positive.tilt == pytest.approx(best_tilt(np.mean(sums**2)))
+    sharp = ka.random_features(K.Softmax(), D, 12, "favor_sharp", data=(q, k), rng=0)
     p, basis = np.linalg.eigh(sums.T @ sums / len(sums))
-    np.testing.assert_allclose(sharp.tilt, [ka.features.optimal_tilt(each) for each in p])
+    np.testing.assert_allclose(sharp.tilt, best_tilt(p))
     np.testing.assert_allclose(np.abs(np.sum(sharp.basis * basis, axis=0)), 1)
-    assert NAME not in {choice.estimator for choice in ka.features.recommend(K.Softmax(), (q, k), 12).choices}
+    assert NAME not in {choice.estimator for choice in ka.features.recommend((q, k), K.Softmax(), 12, rng=0).choices}
 
 
 def test_rows_that_are_no_pair_stand_for_both():
     rows = queries()
-    for part in checked(rows):
+    for part in check_inputs(rows):
         np.testing.assert_array_equal(part, rows)
 
 
@@ -193,9 +198,9 @@ def test_how_many_features():
     """The inner map's number, for its errors times the row factors."""
     phi, (x, y) = sharp(), (0.3 * queries(1), 0.3 * keys(1))
     number = phi.num_features_for(x, y, error=0.2, probability=0.9)
-    large = ka.random_features(K.Softmax(scale=1.0), D, number, NAME, "iid", data=(queries(), keys()))
+    large = ka.random_features(K.Softmax(scale=1.0), D, number, NAME, "iid", data=(queries(), keys()), rng=0)
     assert large.variance(x, y)[0] / 0.2**2 <= 0.1 * (1 + 1e-9)
-    less = ka.random_features(K.Softmax(scale=1.0), D, number - 1, NAME, "iid", data=(queries(), keys()))
+    less = ka.random_features(K.Softmax(scale=1.0), D, number - 1, NAME, "iid", data=(queries(), keys()), rng=0)
     assert less.variance(x, y)[0] / 0.2**2 > 0.1
 
 
@@ -228,7 +233,7 @@ def test_refusals_before_any_draw():
     with refused(errors.ParameterError, "queries of data must be finite"):
         make(K.Softmax(), data=(queries() * np.nan, keys()))
     with refused(errors.ShapeError, "as many columns", "(400, 3)"):
-        ka.features.recommend(K.Softmax(), (queries(), keys()[:, :3]), 12)
+        ka.features.recommend((queries(), keys()[:, :3]), K.Softmax(), 12, rng=0)
     with refused(errors.EmptyInputError, "keys of data must have rows"):
         make(K.Softmax(), data=(queries(), keys()[:0]))
     assert source.bit_generator.state == before

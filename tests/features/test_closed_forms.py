@@ -65,7 +65,7 @@ def terms(estimator, omega, x, y, *, softmax):
 
 def drawn_map(estimator, kernel, projection, m):
     paired = estimator in ("trigonometric", "hyperbolic")
-    phi = ka.random_features(kernel, D, 2 * m if paired else m, estimator, PROJECTIONS[projection])
+    phi = ka.random_features(kernel, D, 2 * m if paired else m, estimator, PROJECTIONS[projection], rng=0)
     if estimator == "optimal_positive":
         from dataclasses import replace
 
@@ -111,7 +111,7 @@ def test_redraws_are_unbiased_in_any_direction(estimator, projection, kernel):
     c = kernel.input_scale(d)
     pairs = [(0.6 * u / c, 0.3 * u / c), (0.5 * u / c, 0.4 * np.roll(u, 1, axis=0) / c)]
     x, y = (np.concatenate(side) for side in zip(*pairs, strict=True))
-    phi = ka.random_features(kernel, d, 20, estimator, projection)  # more than one block where not paired
+    phi = ka.random_features(kernel, d, 20, estimator, projection, rng=0)  # more than one block where not paired
     rng = np.random.default_rng(11)
     estimates = np.stack([np.sum(each(x) * each(y), axis=-1) for each in (phi.redraw(rng) for _ in range(draws))])
     z = (estimates.mean(axis=0) - kernel.pairs(x, y)) / (estimates.std(axis=0) / np.sqrt(draws))
@@ -127,7 +127,7 @@ def test_known_special_cases():
     m = 10
 
     def variance(kernel, estimator, number, tilt=None):
-        phi = ka.random_features(kernel, D, number, estimator, "iid")
+        phi = ka.random_features(kernel, D, number, estimator, "iid", rng=0)
         if tilt is not None:
             from dataclasses import replace
 
@@ -156,14 +156,14 @@ def test_orthogonal_is_not_always_better():
     y[:, 0] = [0.5, 1.0, 1.5, 2.0, 3.0]
     kernel = ka.kernels.Gaussian()
     orthogonal, iid = (
-        ka.random_features(kernel, 8, 32, "trigonometric", p).variance(x, y) for p in ("orthogonal", "iid")
+        ka.random_features(kernel, 8, 32, "trigonometric", p, rng=0).variance(x, y) for p in ("orthogonal", "iid")
     )
     np.testing.assert_allclose(orthogonal / iid, [0.27, 0.24, 0.34, 0.64, 1.002], atol=6e-3)
 
 
 def test_closed_forms_keep_kind_and_shape(xp):
     kernel = ka.kernels.Gaussian(2.0)
-    phi = ka.random_features(kernel, D, 12, "positive")
+    phi = ka.random_features(kernel, D, 12, "positive", rng=0)
     x, y = arrays(2, (3, 4, D), (3, 4, D))
     from xp import dtype_name, to_numpy
 
@@ -186,6 +186,6 @@ def test_exact_maps_have_no_error():
 
 @pytest.mark.parametrize("method", ["mean", "bias", "variance"])
 def test_no_closed_form(method):
-    phi = ka.features.generalized("sigmoid", D, 8)
+    phi = ka.features.generalized("sigmoid", D, 8, rng=0)
     with pytest.raises(ka.errors.NoClosedForm, match=f"{method} of Generalized"):
         getattr(phi, method)(np.ones((2, D)), np.ones((2, D)))

@@ -1,5 +1,7 @@
 """Maps of sums, products and multiples: joined features, moments by independence, attention on every backend."""
 
+import operator
+
 import numpy as np
 import pytest
 
@@ -16,19 +18,17 @@ PER_FEATURE = lambda seed: ka.random_features(K.Softmax(), D, 3, "positive", rng
 PLAIN = lambda seed: ka.random_features(K.ArcCosine(2), D, 4, "arccosine", "iid", rng=seed)  # noqa: E731
 ONE = lambda seed: ka.random_features(K.Softmax(), D, 1, "positive", rng=seed)  # noqa: E731
 COMPOSITES = {
-    "rows": lambda: F.concatenate(PER_ROW(1), PER_ROW(2), PLAIN(3)),
-    "features": lambda: F.concatenate(PER_FEATURE(1), PER_FEATURE(2)),
-    "mixed": lambda: F.concatenate(PER_FEATURE(1), F.elu1(), PLAIN(2)),
-    "tensor-rows": lambda: F.tensor(PER_ROW(1), PLAIN(2)),
-    "tensor-features": lambda: F.tensor(PER_FEATURE(1), PER_FEATURE(2)),
-    "tensor-mixed": lambda: F.tensor(PER_FEATURE(1), F.relu(), PER_FEATURE(2)),
-    "tensor-of-mixed": lambda: F.tensor(F.concatenate(F.elu1(), PER_FEATURE(1)), PLAIN(2)),
-    "tensor-of-one": lambda: F.tensor(F.concatenate(F.elu1(), PER_FEATURE(1)), ONE(2), PER_ROW(3)),
-    "multiple-fused": lambda: F.multiple(3.0, PER_FEATURE(1)),
-    "multiple-plain": lambda: F.multiple(3.0, PLAIN(1)),
-    "nested": lambda: F.multiple(
-        0.5, F.concatenate(F.tensor(PER_FEATURE(1), F.relu()), F.multiple(2.0, PER_FEATURE(3)))
-    ),
+    "rows": lambda: PER_ROW(1) + PER_ROW(2) + PLAIN(3),
+    "features": lambda: PER_FEATURE(1) + PER_FEATURE(2),
+    "mixed": lambda: PER_FEATURE(1) + F.elu1() + PLAIN(2),
+    "tensor-rows": lambda: PER_ROW(1) * PLAIN(2),
+    "tensor-features": lambda: PER_FEATURE(1) * PER_FEATURE(2),
+    "tensor-mixed": lambda: PER_FEATURE(1) * F.relu() * PER_FEATURE(2),
+    "tensor-of-mixed": lambda: (F.elu1() + PER_FEATURE(1)) * PLAIN(2),
+    "tensor-of-one": lambda: (F.elu1() + PER_FEATURE(1)) * ONE(2) * PER_ROW(3),
+    "multiple-fused": lambda: 3.0 * PER_FEATURE(1),
+    "multiple-plain": lambda: 3.0 * PLAIN(1),
+    "nested": lambda: 0.5 * (PER_FEATURE(1) * F.relu() + 2.0 * PER_FEATURE(3)),
 }
 POSITIVE = ["features", "mixed", "tensor-features", "tensor-mixed", "multiple-fused", "multiple-plain", "nested"]
 
@@ -37,12 +37,12 @@ def joined(phi, x):
     """The features as the members' own numbers say."""
     if isinstance(phi, F.Concatenated):
         return np.concatenate([joined(member, x) for member in phi.maps], axis=-1)
-    if isinstance(phi, F.Tensor):
+    if isinstance(phi, F.TensorProduct):
         result = np.ones((*x.shape[:-1], 1))
         for member in phi.maps:
             result = (result[..., :, None] * joined(member, x)[..., None, :]).reshape(*x.shape[:-1], -1)
         return result
-    return np.sqrt(phi.factor) * joined(phi.inner, x) if isinstance(phi, F.Multiple) else phi(x)
+    return np.sqrt(phi.factor) * joined(phi.inner, x) if isinstance(phi, F.ScaledMap) else phi(x)
 
 
 @pytest.mark.parametrize("name", COMPOSITES)
@@ -100,7 +100,7 @@ def test_norms_that_overflow_apart_from_their_scales():
 )
 def test_mean_and_variance(kernel):
     draws = 1500
-    phi = ka.random_features(kernel, D, 16, projection="iid")
+    phi = ka.random_features(kernel, D, 16, projection="iid", rng=0)
     x, y = (a / 2 for a in arrays(4, (4, D), (4, D), dtype="float64"))
     mean, variance = phi.mean(x, y), phi.variance(x, y)
     np.testing.assert_allclose(mean, kernel.pairs(x, y), rtol=1e-9)
@@ -114,11 +114,11 @@ def test_mean_and_variance(kernel):
 
 def test_moments_by_independence():
     a, b = (
-        ka.random_features(K.Matern(), D, 8),
-        ka.random_features(K.Softmax(), D, 6, projection=ka.projections.Iid("sqrt_d")),
+        ka.random_features(K.Matern(), D, 8, rng=0),
+        ka.random_features(K.Softmax(), D, 6, projection=ka.projections.Iid("sqrt_d"), rng=0),
     )
     x, y = (c / 2 for c in arrays(6, (4, D), (4, D), dtype="float64"))
-    both, product, multiple = F.concatenate(a, b), F.tensor(a, b), F.multiple(3.0, b)
+    both, product, multiple = a + b, a * b, 3.0 * b
     np.testing.assert_allclose(both.variance(x, y), a.variance(x, y) + b.variance(x, y), rtol=1e-12)
     np.testing.assert_allclose(both.bias(x, y), a.bias(x, y) + b.bias(x, y), rtol=1e-9, atol=1e-14)
     means = a.mean(x, y), b.mean(x, y)
@@ -131,26 +131,26 @@ def test_moments_by_independence():
 
 
 def test_a_product_of_kernels_of_differences_needs_no_tensor():
-    phi = ka.random_features(K.Matern() * K.Gaussian(), D, 16)
+    phi = ka.random_features(K.Matern() * K.Gaussian(), D, 16, rng=0)
     assert type(phi) is F.Trigonometric
     x, step = arrays(7, (6, D), (6, D), dtype="float64")
-    tensor = F.tensor(ka.random_features(K.Matern(), D, 4), ka.random_features(K.Gaussian(), D, 4))
+    tensor = ka.random_features(K.Matern(), D, 4, rng=0) * ka.random_features(K.Gaussian(), D, 4, rng=0)
     y = x + step / 3
     np.testing.assert_allclose(phi.mean(x, y), tensor.mean(x, y), rtol=1e-12)
     assert (phi.variance(x, y) < tensor.variance(x, y) / 2).all(), "at equal numbers of features"
 
 
 def test_sizes():
-    phi = ka.random_features(K.ArcCosine() * K.Softmax(), D, 24)
+    phi = ka.random_features(K.ArcCosine() * K.Softmax(), D, 24, rng=0)
     assert sorted(member.num_features for member in phi.maps) == [4, 6]
-    phi = ka.random_features(K.ArcCosine() * K.Softmax() * K.Polynomial(2), D, 64)
+    phi = ka.random_features(K.ArcCosine() * K.Softmax() * K.Polynomial(2), D, 64, rng=0)
     assert [member.num_features for member in phi.maps] == [4, 4, 4]
-    phi = ka.random_features(K.ArcCosine() + K.Gaussian() + K.Polynomial(2), D, 24)
+    phi = ka.random_features(K.ArcCosine() + K.Gaussian() + K.Polynomial(2), D, 24, rng=0)
     assert [member.num_features for member in phi.maps] == [8, 8, 8]
     with pytest.raises(ParameterError, match="multiple of the 2 terms of the sum; got 25"):
-        ka.random_features(K.ArcCosine() + K.Gaussian(), D, 25)
+        ka.random_features(K.ArcCosine() + K.Gaussian(), D, 25, rng=0)
     with pytest.raises(ParameterError, match=r"product of 2 numbers above 1, .*; got 7"):
-        ka.random_features(K.ArcCosine() * K.Gaussian(), D, 7)
+        ka.random_features(K.ArcCosine() * K.Gaussian(), D, 7, rng=0)
 
 
 # ---- values ----
@@ -175,22 +175,62 @@ def test_members_are_drawn_apart():
 
 
 def test_refusals():
-    for join in (F.concatenate, F.tensor):
+    for kind in (F.Concatenated, F.TensorProduct):
         with pytest.raises(ParameterError, match="at least one; got"):
-            join()
+            kind(())
         with pytest.raises(DTypeError, match="must be a FeatureMap; got 3"):
-            join(F.relu(), 3)
+            kind((F.relu(), 3))
+    for op in (operator.add, operator.mul):
         with pytest.raises(ShapeError, match=r"one input dimension; got \[3, 5\]"):
-            join(PER_ROW(1), F.elu1(), ka.random_features(K.Gaussian(), 3, 4))
+            op(op(PER_ROW(1), F.elu1()), ka.random_features(K.Gaussian(), 3, 4, rng=0))
+    for add in (lambda: F.relu() + 3, lambda: 3 + F.relu(), lambda: F.relu() + K.Gaussian()):
+        with pytest.raises(DTypeError, match="must be a FeatureMap; got"):
+            add()
     for factor in (0, -1.0, np.inf, "2"):
         with pytest.raises(ParameterError, match="factor must be a"):
-            F.multiple(factor, F.relu())
-    with pytest.raises(DTypeError, match="phi must be a FeatureMap; got 'relu'"):
-        F.multiple(2.0, "relu")
+            factor * F.relu()
+        with pytest.raises(ParameterError, match="factor must be a"):
+            F.relu() * factor
+    with pytest.raises(DTypeError, match="inner must be a FeatureMap; got 'relu'"):
+        F.ScaledMap(2.0, "relu")
+
+
+def test_operators_join_members():
+    a, b, c = PER_FEATURE(1), F.relu(), PLAIN(2)
+    for phi in (a + b + c, a + (b + c), sum([a, b, c])):
+        assert type(phi) is F.Concatenated
+        assert phi.maps == (a, b, c)
+    for phi in (a * b * c, a * (b * c)):
+        assert type(phi) is F.TensorProduct
+        assert phi.maps == (a, b, c)
+    assert (a + b * c).maps[0] is a
+    for phi in (2 * a, a * 2, np.float64(2) * a):
+        assert type(phi) is F.ScaledMap
+        assert phi.inner is a
+    x = np.ones((4, D))
+    np.testing.assert_allclose((2 * a)(x) @ (2 * a)(x).T, 2 * (a(x) @ a(x).T))
+
+
+def test_old_names():
+    a, b = PER_FEATURE(1), F.relu()
+    for name, new in (("Multiple", F.ScaledMap), ("Polynomial", F.Monomials), ("Tensor", F.TensorProduct)):
+        with pytest.warns(DeprecationWarning, match=f"features.{name} is now kernattn.features.{new.__name__}"):
+            assert getattr(F, name) is new
+    for name in ("optimal_tilt", "optimal_tilts"):
+        with pytest.warns(DeprecationWarning, match="random_features"):
+            assert callable(getattr(F, name))
+    for name, arguments, new in (
+        ("concatenate", (a, b), a + b),
+        ("tensor", (a, b), a * b),
+        ("multiple", (2.0, a), 2 * a),
+    ):
+        with pytest.warns(DeprecationWarning, match=rf"features\.{name} is now"):
+            old = getattr(F, name)
+        assert old(*arguments).fingerprint == new.fingerprint
 
 
 def test_maps_of_any_dimension():
-    phi = F.concatenate(F.elu1(), F.polynomial(2))
+    phi = F.elu1() + F.polynomial(2)
     assert phi.dim is None
     assert phi.num_features is None
     for d in (2, 3):

@@ -17,7 +17,7 @@ def test_csr_rows(name, coef0, monkeypatch):
     x = np.random.default_rng(2).standard_normal((200, D)).astype(np.float32)
     x[np.abs(x) < 0.8] = 0
     x[3] = 0
-    phi = ka.random_features(ka.kernels.Polynomial(2, 0.5, coef0), D, 32, name)
+    phi = ka.random_features(ka.kernels.Polynomial(2, 0.5, coef0), D, 32, name, rng=0)
     for dtype in (np.float32, np.float64):
         rows = x.astype(dtype)
         expected = phi(rows)
@@ -34,7 +34,7 @@ def test_csr_rows(name, coef0, monkeypatch):
 
 
 def test_csr_rows_that_are_refused():
-    phi = ka.random_features(ka.kernels.Polynomial(3, gamma=0.7, coef0=0.5), D, 8)
+    phi = ka.random_features(ka.kernels.Polynomial(3, gamma=0.7, coef0=0.5), D, 8, rng=0)
     rows = sparse.csr_array(np.ones((3, D)))
     with pytest.raises(errors.DTypeError, match=r"coo.*tocsr"):
         phi(rows.tocoo())
@@ -51,7 +51,7 @@ def test_moments_and_fits_of_csr_rows(monkeypatch, tmp_path):
     x = rng.standard_normal((300, D))
     x[np.abs(x) < 0.8] = 0
     y, weights = x[:, 0] * x[:, 1], rng.random(300)
-    phi = ka.random_features(ka.kernels.Polynomial(2, 0.5, 0.5), D, 32)
+    phi = ka.random_features(ka.kernels.Polynomial(2, 0.5, 0.5), D, 32, rng=0)
     csr = sparse.csr_array(x)
     for cls in (sparse.csr_array, sparse.csr_matrix):
         for method in ("toarray", "todense"):
@@ -79,4 +79,4 @@ def test_moments_and_fits_of_csr_rows(monkeypatch, tmp_path):
     with pytest.raises(errors.ParameterError, match=f"x must be finite; NaN or infinity in row {row}$"):
         ka.solvers.moments(csr, phi, y=y)
     with pytest.raises(errors.DTypeError, match="sketches of polynomials take CSR"):
-        ka.solvers.moments(csr, ka.random_features(ka.kernels.Gaussian(), D, 32), y=y)
+        ka.solvers.moments(csr, ka.random_features(ka.kernels.Gaussian(), D, 32, rng=0), y=y)

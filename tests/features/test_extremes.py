@@ -71,7 +71,7 @@ NYSTROM = {
 @pytest.mark.parametrize("name", NYSTROM)
 def test_far_rows_do_not_move_the_others_of_nystrom(name):
     data, x = np.random.default_rng(1).standard_normal((2, 40, 5))
-    phi = ka.features.nystrom(NYSTROM[name], data, 6)
+    phi = ka.features.nystrom(data, NYSTROM[name], 6, rng=0)
     wanted = phi(x)
     for size in (1e20, 1e200):
         far = x.copy()
@@ -87,16 +87,16 @@ def test_far_rows_do_not_move_the_others_of_nystrom(name):
 def test_nystrom_of_any_kernel_that_float64_holds(dtype, far):
     """Kernels of 1e111 and 1e293: more than the other numbers of a map may be, and than float32 holds."""
     kernel, data = ka.kernels.Softmax(scale=1.0), np.array([[far, 0.0], [0.0, far]])
-    phi = ka.features.nystrom(kernel, data, landmarks=np.array([0, 1]))
+    phi = ka.features.nystrom(data, kernel, landmarks=np.array([0, 1]), rng=0)
     assert phi.eigenvalues[-1] > 1e100
     wanted = kernel(data)
     np.testing.assert_allclose(phi(data) @ phi(data).T, wanted, rtol=1e-9, atol=1e-9 * np.max(wanted))
     x, v = data.astype(dtype), np.array([[1.0], [5.0]], dtype)
     np.testing.assert_allclose(ka.linear_attention(x, x, v, phi), v, rtol=1e-5)
     with pytest.raises(ParameterError, match="on the data it is inf"):
-        ka.features.nystrom(kernel, 2 * data, 2)
+        ka.features.nystrom(2 * data, kernel, 2, rng=0)
     with pytest.raises(ParameterError, match="landmarks must have a kernel matrix that float64 holds"):
-        ka.features.nystrom(kernel, data, landmarks=2 * data)
+        ka.features.nystrom(data, kernel, landmarks=2 * data, rng=0)
 
 
 @pytest.mark.parametrize("entry", [14.0, 1e3, 1e300])
@@ -151,6 +151,6 @@ def test_maps_beyond_float32_take_float64_rows(backend):
     for name, call in calls.items():
         with pytest.raises(ka.errors.DTypeError, match=f"^{name} must be float64 for a map whose numbers, up to .*e"):
             call()
-    both = ka.features.concatenate(phi, phi)
+    both = phi + phi
     with pytest.raises(ka.errors.DTypeError, match="must be float64 for a map"):
         ka.linear_attention(low, low, low, both, backend=backend.name)

@@ -11,7 +11,7 @@ import pytest
 import forge
 import kernattn as ka
 import saved
-from kernattn.features._files import types
+from kernattn.features._files import known_types
 from refusals import refused
 
 SAVED = Path(__file__).parent / "saved_by_0_1"
@@ -38,7 +38,7 @@ def test_every_type_is_tried():
             yield from named(item)
 
     found = {each for name in saved.MAKERS for each in named(forge.unpacked(SAVED / f"{name}.npz")[0])}
-    assert found == set(types())
+    assert found == set(known_types())
 
 
 @pytest.mark.parametrize("kind", forge.KINDS)
@@ -116,6 +116,6 @@ def test_pipes_are_not_waited_for(tmp_path):
 def test_maps_inside_of_maps_have_a_bound(tmp_path):
     phi = ka.features.elu1()
     for _ in range(40):
-        phi = ka.features.multiple(2.0, phi)
+        phi = 2.0 * phi
     with refused(ka.errors.ParameterError, "deep"):
         phi.save(tmp_path / "map.npz")

@@ -64,7 +64,7 @@ def test_functions_stand_side_by_side_on_one_draw():
 
 
 def test_saved_where_all_is_named(tmp_path):
-    phi = generalized(("sin", "exp_minus"), D, M, "inverse_gaussian", scale=0.5)
+    phi = generalized(("sin", "exp_minus"), D, M, "inverse_gaussian", scale=0.5, rng=0)
     reloaded(phi, tmp_path, X)
     for mine in (replace(phi, h=half_square), replace(phi, function=("sin", np.cos)), from_function(np.abs)):
         with pytest.raises(ParameterError, match="cannot be saved: only functions that have a name"):
@@ -73,21 +73,21 @@ def test_saved_where_all_is_named(tmp_path):
 
 def test_generalized_refuses():
     with pytest.raises(ParameterError, match="multiple of 2, the number of functions; got 7"):
-        generalized(("cos", "sin"), D, 7)
+        generalized(("cos", "sin"), D, 7, rng=0)
     with pytest.raises(ParameterError, match="f must be callable or one of abs"):
-        generalized(("cos", "sine"), D, 8)
+        generalized(("cos", "sine"), D, 8, rng=0)
     with pytest.raises(ParameterError, match="f must be callable"):
-        generalized((), D, 8)
+        generalized((), D, 8, rng=0)
     with pytest.raises(ParameterError, match="h must be callable, None or one of gaussian"):
-        generalized("cos", D, 8, "normal")
+        generalized("cos", D, 8, "normal", rng=0)
     with pytest.raises(ShapeError, match="h must give a number for each row"):
-        generalized("cos", D, 8, lambda x: x)(X)
+        generalized("cos", D, 8, lambda x: x, rng=0)(X)
     with pytest.raises(ParameterError, match="h must give finite numbers"):
-        generalized("cos", D, 8, lambda x: 1 / (0 * np.sum(x, axis=-1)))(X)
+        generalized("cos", D, 8, lambda x: 1 / (0 * np.sum(x, axis=-1)), rng=0)(X)
 
 
 def positive(rng):
-    omega = ka.projections.iid(16, D, rng)
+    omega = ka.projections.Iid().draw(16, D, rng)
     return lambda x: np.exp(x @ omega.T - np.sum(x**2, axis=-1, keepdims=True) / 2) / 4
 
 
@@ -121,11 +121,11 @@ def test_from_function_refuses():
     with pytest.raises(ParameterError, match="exactly one of function and factory"):
         from_function()
     with pytest.raises(ParameterError, match="exactly one"):
-        from_function(np.abs, factory=positive)
+        from_function(np.abs, factory=positive, rng=0)
     with pytest.raises(ParameterError, match="function must be callable; got 3"):
         from_function(3)
     with pytest.raises(ParameterError, match="factory must return a function"):
-        from_function(factory=lambda rng: 3)
+        from_function(factory=lambda rng: 3, rng=0)
     with pytest.raises(DTypeError, match="kernel must be a Kernel"):
         from_function(np.abs, kernel="softmax")
     with pytest.raises(ShapeError, match="features of the shape"):

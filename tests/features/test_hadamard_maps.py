@@ -171,7 +171,7 @@ def test_a_draw_does_not_write_the_matrix():
         each.scaled(rows(300, n=1))
         assert not is_made(each.omega)
     assert phi.fingerprint == make(300, 700, "positive", "softmax").fingerprint != again.fingerprint
-    np.testing.assert_array_equal(np.asarray(phi.omega), ka.projections.hadamard(700, 300, 3))
+    np.testing.assert_array_equal(np.asarray(phi.omega), ka.projections.Hadamard().draw(700, 300, 3))
 
 
 @pytest.mark.parametrize("estimator", ["trigonometric", "optimal_positive"])
@@ -207,7 +207,7 @@ def test_composites_and_sharp_ones():
     kernel = 2 * ka.kernels.Gaussian() + ka.kernels.Matern(1.5) * ka.kernels.Gaussian(3.0)
     phi = ka.random_features(kernel, 40, 4000, projection="hadamard", rng=1)
     np.testing.assert_allclose(phi(x[0]) @ phi(x[0]).T, kernel(x[0]), atol=0.25)
-    sharp = ka.random_features(ka.kernels.Gaussian(4.0), 40, 256, "favor_sharp", "hadamard", data=x[0])
+    sharp = ka.random_features(ka.kernels.Gaussian(4.0), 40, 256, "favor_sharp", "hadamard", data=x[0], rng=0)
     np.testing.assert_allclose(sharp(x), dense(sharp)(x), rtol=1e-12)
 
 
@@ -238,7 +238,7 @@ def test_neurons_by_chains(always, name, tmp_path):
 
 
 def test_neurons_have_the_frequencies_that_they_had():
-    omega = ka.projections.hadamard(300, 100, 3)
+    omega = ka.projections.Hadamard().draw(300, 100, 3)
     np.testing.assert_array_equal(np.asarray(neurons("order 1").omega), omega)
     np.testing.assert_allclose(np.asarray(neurons("tanh").omega), 0.5 * omega, rtol=1e-14)
 
@@ -270,7 +270,7 @@ def chains():
 
 def test_chains_stand_for_their_matrix():
     omega, x = chains(), RNG.standard_normal((4, 5))
-    matrix = ka.projections.hadamard(20, 5, 1)
+    matrix = ka.projections.Hadamard().draw(20, 5, 1)
     for got, wanted in [
         (np.asarray(omega), matrix),
         (np.asarray(omega, dtype="f4"), matrix.astype("f4")),
@@ -307,4 +307,4 @@ def test_factors_are_checked_as_draws_are():
         with pytest.raises(ka.errors.ParameterError):
             ka.projections.Hadamard().factors(m, d, rng)
     omega = ka.projections.Orthogonal().factors(4, 3, 0)
-    np.testing.assert_array_equal(omega, ka.projections.orthogonal(4, 3, 0))
+    np.testing.assert_array_equal(omega, ka.projections.Orthogonal().draw(4, 3, 0))

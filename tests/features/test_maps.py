@@ -125,12 +125,12 @@ def test_draws_are_told_apart_by_content():
         ka.features.exp().fingerprint,
         ka.features.polynomial(2).fingerprint,
         ka.features.polynomial(3).fingerprint,
-        ka.features.generalized("relu", 5, 8).fingerprint,
-        ka.features.generalized("abs", 5, 8).fingerprint,
-        ka.features.generalized(np.abs, 5, 8).fingerprint,
+        ka.features.generalized("relu", 5, 8, rng=0).fingerprint,
+        ka.features.generalized("abs", 5, 8, rng=0).fingerprint,
+        ka.features.generalized(np.abs, 5, 8, rng=0).fingerprint,
     ]
     assert len(set(different)) == len(different)
-    phi = ka.random_features(kernel, 5, 8, "optimal_positive")
+    phi = ka.random_features(kernel, 5, 8, "optimal_positive", rng=0)
     assert replace(phi, tilt=0.9 * phi.tilt).fingerprint != phi.fingerprint
 
 
@@ -149,12 +149,12 @@ def test_rng():
 
 def test_auto():
     softmax, gaussian = ka.kernels.Softmax(), ka.kernels.Gaussian()
-    assert isinstance(ka.random_features(softmax, 4, 8), ka.features.Positive)
-    assert isinstance(ka.random_features(gaussian, 4, 8), ka.features.Trigonometric)
+    assert isinstance(ka.random_features(softmax, 4, 8, rng=0), ka.features.Positive)
+    assert isinstance(ka.random_features(gaussian, 4, 8, rng=0), ka.features.Trigonometric)
     (x,) = arrays(1, (50, 4), dtype="float64")
     for kernel in (softmax, gaussian):
         for size in (0.1, 1.0, 3.0):
-            chosen = ka.random_features(kernel, 4, 8, data=size * x, objective="kernel")
+            chosen = ka.random_features(kernel, 4, 8, data=size * x, objective="kernel", rng=0)
             pairs = np.broadcast_arrays(size * x[:, None], size * x[None])
             weights = np.ones((50, 50))
             if kernel is softmax:  # whose rows attention normalises
@@ -163,7 +163,7 @@ def test_auto():
             names = set(ka.features.estimators(kernel)) - {"favor_sharp_asymmetric"}  # which is never taken
             by = dict.fromkeys(names, "orthogonal") | {"favor_sharp": "iid"}  # of these it is known
             error = {
-                name: np.sum(weights * ka.random_features(kernel, 4, 8, name, p, data=size * x).variance(*pairs))
+                name: np.sum(weights * ka.random_features(kernel, 4, 8, name, p, data=size * x, rng=0).variance(*pairs))
                 for name, p in by.items()
             }
             own = error[next(n for n in names if ka.features.ESTIMATORS[n].cls is type(chosen))]
@@ -220,7 +220,7 @@ def test_a_map_of_ones_own():
 
 
 def test_phases_are_uniform_on_a_full_turn():
-    phase = ka.random_features(ka.kernels.Gaussian(), 4, 4000, "phase").phase / (2 * np.pi)
+    phase = ka.random_features(ka.kernels.Gaussian(), 4, 4000, "phase", rng=0).phase / (2 * np.pi)
     assert (phase >= 0).all()
     assert (phase < 1).all()
     counts, _ = np.histogram(phase, bins=20, range=(0, 1))

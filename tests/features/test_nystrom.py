@@ -48,7 +48,7 @@ def trace_error(k, approximation):
 @pytest.mark.parametrize("name", NAMES)
 def test_against_the_formula(name):
     x = clustered()
-    phi = ka.features.nystrom(GAUSSIAN, x, 25, name, rng=1)
+    phi = ka.features.nystrom(x, GAUSSIAN, 25, method=name, rng=1)
     landmarks = phi.landmarks
     assert landmarks.shape == (25, 4)
     if name in CENTRES:
@@ -79,7 +79,7 @@ def test_rpcholesky_and_leverage_beat_uniform_on_clusters():
     x = clustered()
 
     def mean_error(name):
-        return np.mean([ka.features.nystrom(GAUSSIAN, x, 30, name, rng=r).trace_residual(x) for r in range(10)])
+        return np.mean([ka.features.nystrom(x, GAUSSIAN, 30, method=name, rng=r).trace_residual(x) for r in range(10)])
 
     uniform = mean_error("uniform")
     assert mean_error("rpcholesky") < 0.5 * uniform
@@ -113,7 +113,7 @@ def test_rpcholesky_has_the_law_of_one_pivot_at_a_time():
 def test_greedy_takes_the_largest_residual():
     x = clustered()
     k = matrix(GAUSSIAN, x) * (1 + np.linspace(0, 0.1, len(x)))[:, None] * (1 + np.linspace(0, 0.1, len(x)))
-    phi = ka.features.nystrom("precomputed", k, 12, "greedy")
+    phi = ka.features.nystrom(k, "precomputed", 12, method="greedy", rng=0)
     left = k.copy()
     for i in phi.indices:
         np.testing.assert_allclose(left[i, i], np.max(np.diag(left)), rtol=1e-9)
@@ -124,7 +124,7 @@ def test_leverage_finds_rare_directions():
     """Two rows that nothing else stands in for."""
     rng = np.random.default_rng(0)
     x = np.concatenate([0.1 * rng.standard_normal((500, 3)), [[9.0, 0, 0], [0, 9.0, 0]]])
-    found = [set(ka.features.nystrom(GAUSSIAN, x, 20, "leverage", rng=r).indices) for r in range(20)]
+    found = [set(ka.features.nystrom(x, GAUSSIAN, 20, method="leverage", rng=r).indices) for r in range(20)]
     assert np.mean([{500, 501} <= indices for indices in found]) > 0.9
 
 
@@ -132,11 +132,11 @@ def test_leverage_finds_rare_directions():
 def test_kmeans_finds_every_cluster():
     """Thirty clusters far apart, sixty centres that begin as k-means++ draws them: none is without a centre."""
     x = clustered()
-    phi = ka.features.nystrom(GAUSSIAN, x, 60, "kmeans", rng=0)
+    phi = ka.features.nystrom(x, GAUSSIAN, 60, method="kmeans", rng=0)
     assert phi.trace_residual(x) < 0.1
     distance = np.min(np.sum((x[:, None] - phi.landmarks) ** 2, axis=-1), axis=1)
     assert np.max(distance) < 4
-    again = ka.features.nystrom(GAUSSIAN, np.repeat(x[:2], 9, axis=0), 5, "kmeans")
+    again = ka.features.nystrom(np.repeat(x[:2], 9, axis=0), GAUSSIAN, 5, method="kmeans", rng=0)
     np.testing.assert_allclose(again.trace_residual(x[:2]), 0, atol=1e-9)
 
 
@@ -147,13 +147,13 @@ def test_minibatch_kmeans():
     x = clustered(3000)
 
     def make(data=x, m=30, rng=1):
-        return ka.features.nystrom(GAUSSIAN, data, m, "minibatch_kmeans", rng=rng)
+        return ka.features.nystrom(data, GAUSSIAN, m, method="minibatch_kmeans", rng=rng)
 
     phi = make()
     np.random.seed(5)  # noqa: NPY002
     np.testing.assert_array_equal(make().landmarks, phi.landmarks)
     assert make(rng=2).fingerprint != phi.fingerprint
-    uniform = [ka.features.nystrom(GAUSSIAN, x, 30, rng=r).trace_residual(x) for r in range(5)]
+    uniform = [ka.features.nystrom(x, GAUSSIAN, 30, rng=r).trace_residual(x) for r in range(5)]
     assert np.mean([make(rng=r).trace_residual(x) for r in range(5)]) < np.mean(uniform)
     same = make(np.ones((7, 3)), 4)
     np.testing.assert_allclose(same(np.ones((2, 3))) @ same(np.ones((2, 3))).T, 1, atol=1e-12)
@@ -166,20 +166,20 @@ def test_minibatch_kmeans_without_sklearn(monkeypatch):
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state
     with pytest.raises(errors.MissingExtra, match="pip install scikit-learn"):
-        ka.features.nystrom(GAUSSIAN, np.ones((9, 2)), 5, "minibatch_kmeans", rng=rng)
+        ka.features.nystrom(np.ones((9, 2)), GAUSSIAN, 5, method="minibatch_kmeans", rng=rng)
     assert rng.bit_generator.state == before
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_target(name):
     x = clustered()
-    phi = ka.features.nystrom(GAUSSIAN, x, 200, name, target=0.1, rng=2)
+    phi = ka.features.nystrom(x, GAUSSIAN, 200, method=name, target=0.1, rng=2)
     assert 1 < phi.num_features < 200
     assert phi.residual <= 0.1
     np.testing.assert_allclose(phi.trace_residual(x), phi.residual, atol=1e-5)
-    fewer = ka.features.nystrom(GAUSSIAN, x, None, phi.landmarks[:-1])
+    fewer = ka.features.nystrom(x, GAUSSIAN, landmarks=phi.landmarks[:-1], rng=0)
     assert fewer.trace_residual(x) > 0.1 - 1e-5
-    unreached = ka.features.nystrom(GAUSSIAN, x, 5, name, target=1e-9, rng=2)
+    unreached = ka.features.nystrom(x, GAUSSIAN, 5, method=name, target=1e-9, rng=2)
     assert unreached.num_features == 5
     np.testing.assert_allclose(unreached.trace_residual(x), unreached.residual, atol=1e-8)
 
@@ -187,7 +187,7 @@ def test_target(name):
 @pytest.mark.parametrize("name", ["greedy", "rpcholesky"])
 def test_pivots_stop_at_the_rank(name):
     (x,) = arrays(2, (60, 3), dtype="float64")
-    phi = ka.features.nystrom(ka.kernels.Polynomial(1), x, 20, name)
+    phi = ka.features.nystrom(x, ka.kernels.Polynomial(1), 20, method=name, rng=0)
     assert phi.num_features == 3
     np.testing.assert_allclose(phi(x) @ phi(x).T, x @ x.T, rtol=1e-9, atol=1e-9)
 
@@ -195,7 +195,7 @@ def test_pivots_stop_at_the_rank(name):
 @pytest.mark.parametrize("name", NAMES)
 def test_all_rows_are_landmarks(name):
     (x,) = arrays(2, (12, 2), dtype="float64")
-    phi = ka.features.nystrom(ka.kernels.Gaussian(0.5), x, 12, name)
+    phi = ka.features.nystrom(x, ka.kernels.Gaussian(0.5), 12, method=name, rng=0)
     if name not in CENTRES:
         np.testing.assert_allclose(phi(x) @ phi(x).T, matrix(ka.kernels.Gaussian(0.5), x), atol=1e-8)
 
@@ -205,13 +205,13 @@ def test_precomputed(name):
     x = clustered(200)
     new = x[::3] + 0.1
     k, rows = matrix(GAUSSIAN, x), matrix(GAUSSIAN, new, x)
-    given = ka.features.nystrom("precomputed", k, 15, name, rng=4)
-    computed = ka.features.nystrom(GAUSSIAN, x, 15, name, rng=4)
+    given = ka.features.nystrom(k, "precomputed", 15, method=name, rng=4)
+    computed = ka.features.nystrom(x, GAUSSIAN, 15, method=name, rng=4)
     np.testing.assert_array_equal(given.indices, computed.indices)
     np.testing.assert_allclose(given(rows), computed(new), atol=1e-7)
     np.testing.assert_allclose(given(rows[:, given.indices]), given(rows), atol=1e-9)
     np.testing.assert_allclose(given.trace_residual(k), computed.trace_residual(x), atol=1e-9)
-    every = ka.features.nystrom("precomputed", k, len(k), name, cutoff=1e-10)
+    every = ka.features.nystrom(k, "precomputed", len(k), method=name, cutoff=1e-10, rng=0)
     if every.num_features == len(k):
         np.testing.assert_allclose(every(rows) @ every(k).T, rows, atol=1e-4)
     with pytest.raises(errors.ShapeError, match=r"15 landmarks.*rows"):
@@ -223,35 +223,35 @@ def test_precomputed(name):
 def test_landmarks_of_ones_own():
     x = clustered(200)
     indices = np.array([5, 0, 100, 7])
-    by_index = ka.features.nystrom(GAUSSIAN, x, landmarks=indices)
-    by_point = ka.features.nystrom(GAUSSIAN, x, 4, landmarks=x[indices])
+    by_index = ka.features.nystrom(x, GAUSSIAN, landmarks=indices, rng=0)
+    by_point = ka.features.nystrom(x, GAUSSIAN, 4, landmarks=x[indices], rng=0)
     np.testing.assert_array_equal(by_index(x), by_point(x))
     np.testing.assert_array_equal(by_index.indices, indices)
     assert by_point.indices is None
-    elsewhere = ka.features.nystrom(GAUSSIAN, x, landmarks=np.zeros((1, 4)))
+    elsewhere = ka.features.nystrom(x, GAUSSIAN, landmarks=np.zeros((1, 4)), rng=0)
     np.testing.assert_allclose(elsewhere(x)[:, 0], matrix(GAUSSIAN, x, np.zeros((1, 4)))[:, 0], rtol=1e-9)
 
 
 def test_singular_matrices_make_no_noise():
     """Landmarks twice, and a kernel so wide that its matrix has rank 1 to every digit."""
     x = clustered(200)
-    twice = ka.features.nystrom(GAUSSIAN, x, landmarks=np.concatenate([x[:9], x[:9]]))
-    once = ka.features.nystrom(GAUSSIAN, x, landmarks=x[:9])
+    twice = ka.features.nystrom(x, GAUSSIAN, landmarks=np.concatenate([x[:9], x[:9]]), rng=0)
+    once = ka.features.nystrom(x, GAUSSIAN, landmarks=x[:9], rng=0)
     np.testing.assert_allclose(twice(x) @ twice(x).T, once(x) @ once(x).T, atol=1e-9)
-    smooth = ka.features.nystrom(ka.kernels.Gaussian(300.0), x, 60)
+    smooth = ka.features.nystrom(x, ka.kernels.Gaussian(300.0), 60, rng=0)
     assert np.linalg.cond(matrix(ka.kernels.Gaussian(300.0), smooth.landmarks)) > 1e12
     for dtype, tolerance in (("float64", 1e-9), ("float32", 1e-4)):
         features = smooth(x.astype(dtype)).astype(np.float64)
         np.testing.assert_allclose(features @ features.T, matrix(ka.kernels.Gaussian(300.0), x), atol=tolerance)
-    cut = ka.features.nystrom(GAUSSIAN, x, 60, cutoff=0.5)
+    cut = ka.features.nystrom(x, GAUSSIAN, 60, cutoff=0.5, rng=0)
     assert np.linalg.matrix_rank(cut(x)) < 30
 
 
 def test_kinds_and_dtypes(xp):
     x = clustered(100).astype(np.float32)
     for phi, rows in (
-        (ka.features.nystrom(GAUSSIAN, x, 8), x[None, :5]),
-        (ka.features.nystrom("precomputed", matrix(GAUSSIAN, x), 8), matrix(GAUSSIAN, x)[None, :5]),
+        (ka.features.nystrom(x, GAUSSIAN, 8, rng=0), x[None, :5]),
+        (ka.features.nystrom(matrix(GAUSSIAN, x), "precomputed", 8, rng=0), matrix(GAUSSIAN, x)[None, :5]),
     ):
         for dtype in xp.dtypes:
             with xp.wide():
@@ -263,20 +263,20 @@ def test_kinds_and_dtypes(xp):
                 np.testing.assert_allclose(to_numpy(got), phi(to_numpy(given)), atol=tolerance)
     with xp.wide():
         data = xp.asarray(x, "float64")
-        phi = ka.features.nystrom(GAUSSIAN, data, 8, landmarks=data[:8, :])
+        phi = ka.features.nystrom(data, GAUSSIAN, 8, landmarks=data[:8, :], rng=0)
         np.testing.assert_array_equal(phi.landmarks, x[:8])
 
 
 def test_values_and_files(tmp_path):
     x = clustered(100)
     for kernel, data in ((GAUSSIAN, x), ("precomputed", matrix(GAUSSIAN, x))):
-        phi = ka.features.nystrom(kernel, data, 8, rng=1)
-        assert phi.fingerprint == ka.features.nystrom(kernel, data, 8, rng=1).fingerprint
-        assert phi.fingerprint != ka.features.nystrom(kernel, data, 8, rng=2).fingerprint
+        phi = ka.features.nystrom(data, kernel, 8, rng=1)
+        assert phi.fingerprint == ka.features.nystrom(data, kernel, 8, rng=1).fingerprint
+        assert phi.fingerprint != ka.features.nystrom(data, kernel, 8, rng=2).fingerprint
         assert phi.redraw(3) is phi
         phi(data)
         reloaded(phi, tmp_path, data)
-    out = ka.linear_attention(x, x, x, ka.features.nystrom(GAUSSIAN, x, 8), backend="reference")
+    out = ka.linear_attention(x, x, x, ka.features.nystrom(x, GAUSSIAN, 8, rng=0), backend="reference")
     assert out.shape == x.shape
 
 
@@ -286,7 +286,7 @@ def test_rows_of_zeros(name):
     x = np.zeros((400, 3))
     x[:3] = np.eye(3)
     for seed in range(3):
-        phi = ka.features.nystrom(ka.kernels.Polynomial(1), x, 20, name, rng=seed)
+        phi = ka.features.nystrom(x, ka.kernels.Polynomial(1), 20, method=name, rng=seed)
         assert np.isfinite(phi(x)).all()
         assert -1e-12 < phi.trace_residual(x) <= 1
         if name not in (*CENTRES, "uniform"):
@@ -296,10 +296,10 @@ def test_rows_of_zeros(name):
 def test_what_a_residual_is_of():
     x = clustered(100)
     k = matrix(GAUSSIAN, x)
-    phi = ka.features.nystrom("precomputed", k, 8)
+    phi = ka.features.nystrom(k, "precomputed", 8, rng=0)
     with pytest.raises(errors.ShapeError, match=r"\(80, 80\).*\(7, 80\)"):
         phi.trace_residual(k[:7])
-    linear = ka.features.nystrom(ka.kernels.Polynomial(1), x, 4)
+    linear = ka.features.nystrom(x, ka.kernels.Polynomial(1), 4, rng=0)
     with pytest.raises(errors.ShapeError, match=r"n, d = 4"):
         linear.trace_residual(x[None])
     with pytest.raises(errors.ParameterError, match="trace"):
@@ -312,7 +312,7 @@ def test_what_a_residual_is_of():
 
 def test_closed_forms():
     x, y = clustered(100)[:6], clustered(100)[50:56]
-    phi = ka.features.nystrom(GAUSSIAN, clustered(100), 8)
+    phi = ka.features.nystrom(clustered(100), GAUSSIAN, 8, rng=0)
     exact = np.exp(-0.5 * np.sum((x - y) ** 2, axis=-1) / 1.5**2)
     np.testing.assert_allclose(phi.bias(x, y), np.sum(phi(x) * phi(y), axis=-1) - exact, atol=1e-12)
     for method in (phi.mean, phi.variance):
@@ -324,10 +324,10 @@ def test_closed_forms():
 def test_memory_is_linear_in_n(name):
     n, m = 6000, 20
     x = np.random.default_rng(0).standard_normal((n, 3))
-    ka.features.nystrom(GAUSSIAN, x[:100], m, name)
+    ka.features.nystrom(x[:100], GAUSSIAN, m, method=name, rng=0)
     tracemalloc.start()
     try:
-        phi = ka.features.nystrom(GAUSSIAN, x, m, name, target=1e-6)
+        phi = ka.features.nystrom(x, GAUSSIAN, m, method=name, target=1e-6, rng=0)
         phi(x)
         _, peak = tracemalloc.get_traced_memory()
     finally:
@@ -339,10 +339,11 @@ def test_memory_is_linear_in_n(name):
     ("change", "error", "words"),
     [
         ({"kernel": "gaussian"}, errors.DTypeError, "precomputed"),
-        ({"landmarks": "best"}, errors.ParameterError, "rpcholesky"),
-        ({"num_features": 0}, errors.ParameterError, "num_features"),
-        ({"num_features": None}, errors.ParameterError, "num_features"),
-        ({"num_features": 51}, errors.ParameterError, "50 rows"),
+        ({"method": "best"}, errors.ParameterError, "rpcholesky"),
+        ({"landmarks": np.ones((10, 2)), "method": "greedy"}, errors.ParameterError, "left out"),
+        ({"num_landmarks": 0}, errors.ParameterError, "num_landmarks"),
+        ({"num_landmarks": None}, errors.ParameterError, "num_landmarks"),
+        ({"num_landmarks": 51}, errors.ParameterError, "50 rows"),
         ({"target": 0.0}, errors.ParameterError, "target"),
         ({"target": 1.0}, errors.ParameterError, "target"),
         ({"cutoff": -0.1}, errors.ParameterError, "cutoff"),
@@ -352,13 +353,13 @@ def test_memory_is_linear_in_n(name):
         ({"data": np.ones((50, 0))}, errors.EmptyInputError, r"\(50, 0\)"),
         ({"data": np.ones((50, 2), int)}, errors.DTypeError, "int64"),
         ({"data": [[1.0]]}, errors.DTypeError, "list"),
-        ({"landmarks": np.ones((3, 5))}, errors.ParameterError, "num_features"),
+        ({"landmarks": np.ones((3, 5))}, errors.ParameterError, "num_landmarks"),
         ({"landmarks": np.ones((10, 5))}, errors.ShapeError, "d = 2"),
         ({"landmarks": np.full(10, 50)}, errors.ParameterError, "50 rows"),
         ({"landmarks": np.full(10, -1)}, errors.ParameterError, "50 rows"),
         ({"kernel": "precomputed"}, errors.ShapeError, r"\(n, n\)"),
-        ({"kernel": "precomputed", "landmarks": "kmeans"}, errors.ParameterError, "kmeans"),
-        ({"kernel": "precomputed", "landmarks": "minibatch_kmeans"}, errors.ParameterError, "minibatch_kmeans"),
+        ({"kernel": "precomputed", "method": "kmeans"}, errors.ParameterError, "kmeans"),
+        ({"kernel": "precomputed", "method": "minibatch_kmeans"}, errors.ParameterError, "minibatch_kmeans"),
         ({"kernel": "precomputed", "data": np.triu(np.ones((50, 50)))}, errors.ParameterError, "symmetric"),
         (
             {"kernel": "precomputed", "data": np.eye(50), "landmarks": np.ones((10, 50))},
@@ -373,7 +374,21 @@ def test_memory_is_linear_in_n(name):
 def test_refused_before_any_draw(change, error, words):
     rng = np.random.default_rng(0)
     before = rng.bit_generator.state
-    arguments = {"kernel": GAUSSIAN, "data": np.ones((50, 2)), "num_features": 10, "rng": rng} | change
+    arguments = {"kernel": GAUSSIAN, "data": np.ones((50, 2)), "num_landmarks": 10, "rng": rng} | change
     with pytest.raises(error, match=words):
         ka.features.nystrom(**arguments)
     assert rng.bit_generator.state == before
+
+
+def test_old_calls():
+    x = clustered(100)
+    new = ka.features.nystrom(x, GAUSSIAN, 8, method="greedy")
+    for old in (
+        lambda: ka.features.nystrom(GAUSSIAN, x, 8, "greedy"),
+        lambda: ka.features.nystrom(GAUSSIAN, x, num_features=8, landmarks="greedy"),
+        lambda: ka.features.nystrom(GAUSSIAN, data=x, num_features=8, landmarks="greedy"),
+        lambda: ka.features.nystrom(GAUSSIAN, x, None, new.indices),
+        lambda: ka.features.nystrom("precomputed", matrix(GAUSSIAN, x), 8, "greedy"),
+    ):
+        with pytest.warns(DeprecationWarning, match="nystrom"):
+            np.testing.assert_array_equal(old().indices, new.indices)

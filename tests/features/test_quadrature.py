@@ -9,7 +9,7 @@ from scipy.optimize import nnls
 
 import kernattn as ka
 from kernattn import errors
-from kernattn.features._deterministic.fit import nonnegative
+from kernattn.features._deterministic.fit import solve_nonnegative
 from laws import arrays
 from saved import reloaded
 from xp import KINDS, to_numpy
@@ -111,7 +111,7 @@ def test_fewer_features_than_random_ones_in_few_dimensions(d, rule, level):
     """At equal number the root mean square error is far below that of orthogonal frequencies, as it is in the mean."""
     x, kernel = inputs(100, d), K.Gaussian(0.5 * (d + 1))
     phi = quadrature(d, level, rule, kernel)
-    random = ka.random_features(kernel, d, 2 * (phi.num_features // 2), "trigonometric", "orthogonal")
+    random = ka.random_features(kernel, d, 2 * (phi.num_features // 2), "trigonometric", "orthogonal", rng=0)
     predicted = np.mean(random.variance(x[:, None], x[None]))
     assert np.mean((estimate(phi, x) - kernel(x)) ** 2) < predicted / 4
 
@@ -159,7 +159,7 @@ def test_weights_fitted_to_data(rule, level):
     assert (fitted.weights > 0).all()
     assert fitted.num_features <= own.num_features
     np.testing.assert_array_equal(fitted(y), fitted.key(y))
-    random = ka.random_features(GAUSSIAN, 4, 2 * (fitted.num_features // 2), "trigonometric", "orthogonal")
+    random = ka.random_features(GAUSSIAN, 4, 2 * (fitted.num_features // 2), "trigonometric", "orthogonal", rng=0)
     error = np.mean((estimate(fitted, y) - gaussian(y, y)) ** 2)
     assert error < np.mean(random.variance(y[:, None], y[None])) / 4
     rows = x[np.linspace(0, 199, 64).astype(int)]
@@ -174,7 +174,7 @@ def test_nonnegative_least_squares():
     rng = np.random.default_rng(1)
     for shape in ((30, 8), (50, 40), (8, 20)):
         a, b = rng.standard_normal(shape), rng.standard_normal(shape[0])
-        w = nonnegative(a, b)
+        w = solve_nonnegative(a, b)
         assert (w >= 0).all()
         np.testing.assert_allclose(np.linalg.norm(a @ w - b), nnls(a, b)[1], rtol=1e-6, atol=1e-3)
     x = inputs(12, 2)

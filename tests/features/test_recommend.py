@@ -8,8 +8,8 @@ import pytest
 import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import recommend
-from kernattn.features._choose.sample import REDRAWS, drawn_sample
-from kernattn.features._data import checked
+from kernattn.features._choose.sample import REDRAWS, draw_sample
+from kernattn.features._data import check_inputs
 from laws import arrays
 
 K, P = ka.kernels, ka.projections
@@ -40,14 +40,14 @@ def pair(size=1.0):
 def test_predicted_errors_of_the_kernel_are_those_that_maps_make(kernel):
     q, k = pair(0.3)
     exact, w = weights(kernel, q, k)
-    table = recommend(kernel, (q, k), 12, objective="kernel")
+    table = recommend((q, k), kernel, 12, objective="kernel", rng=0)
     assert [choice.error for choice in table.choices] == sorted(choice.predicted for choice in table.choices)
     assert {choice.estimator for choice in table.choices} == SYMMETRIC
     assert table.uniform is None
     for choice in table.choices:
         if "iid frequencies" in choice.reason:
             continue
-        phi = ka.random_features(kernel, D, 12, choice.estimator, choice.projection, data=(q, k))
+        phi = ka.random_features(kernel, D, 12, choice.estimator, choice.projection, data=(q, k), rng=0)
         rng = np.random.default_rng(3)
         drawn = (f(q) @ f(k).T for f in (phi.redraw(rng) for _ in range(300)))
         squares = np.array([np.sum(w * (estimate - exact) ** 2) for estimate in drawn])
@@ -72,7 +72,7 @@ def test_measured_errors_of_attention_are_those_that_maps_make(given, causal):
     seen /= np.sum(seen, axis=1, keepdims=True)
     v = arrays(4, (len(k), 3), dtype="float64")[0] if given else np.eye(len(k))  # E |A v|^2 = |A|^2 of white values
     kinds = [v] if given else [v, k]
-    table = recommend(K.Softmax(), (q, k), 16, ["iid"], values=v if given else None, causal=causal)
+    table = recommend((q, k), K.Softmax(), 16, ["iid"], values=v if given else None, causal=causal, rng=0)
     exact = [attention(q, k, each, None, causal) for each in kinds]
 
     def log_error(outs):
@@ -85,7 +85,7 @@ def test_measured_errors_of_attention_are_those_that_maps_make(given, causal):
     for choice in table.choices:
         if choice.estimator in {"trigonometric", "phase"}:  # their errors have no expectation
             continue
-        phi = ka.random_features(kernel, D, 16, choice.estimator, "iid", data=(q, k))
+        phi = ka.random_features(kernel, D, 16, choice.estimator, "iid", data=(q, k), rng=0)
         rng = np.random.default_rng(3)
         drawn = [phi.redraw(rng) for _ in range(100)]
         logs = [log_error(attention(q, k, v, each, causal) for v in kinds) for each in drawn]
@@ -98,7 +98,7 @@ def test_prediction_of_attention_is_that_of_small_errors():
     """To first order: with many features of iid frequencies and values far from what the rows have in common."""
     q, k = pair(0.5)
     v = np.random.default_rng(0).standard_normal((len(k), 50))
-    for row in recommend(K.Softmax(), (q, k), 4000, ["iid"], values=v).choices:
+    for row in recommend((q, k), K.Softmax(), 4000, ["iid"], values=v, rng=0).choices:
         assert 0.3 < row.measured / row.predicted < 1.3, row
         assert row.predicted < 0.3
 
@@ -113,20 +113,22 @@ def opposed():
 def test_queries_do_not_meet_queries():
     """Pairs of a query and a key alone: what a pooled choice took for the best has many times the error."""
     q, k, values = opposed()
-    table = recommend(K.Softmax(), (q, k), 64, ["orthogonal"])
+    table = recommend((q, k), K.Softmax(), 64, ["orthogonal"], rng=0)
     error = {choice.estimator: choice.measured for choice in table.choices}
     assert table.best.estimator not in {"trigonometric", "phase"}
     assert error["trigonometric"] > 30 * table.best.measured
-    auto = ka.random_features(K.Softmax(), 32, 64, data=(q, k))
+    auto = ka.random_features(K.Softmax(), 32, 64, data=(q, k), rng=0)
     assert type(auto) is ka.features.ESTIMATORS[table.best.estimator].cls
-    assert recommend(K.Softmax(), (q, k), 64, ["orthogonal"], values=values).hopeless  # all but uniform, and noise
-    assert not recommend(K.Softmax(), (q, k), 64, ["orthogonal"]).hopeless  # with keys as values maps come near
+    assert recommend(
+        (q, k), K.Softmax(), 64, ["orthogonal"], values=values, rng=0
+    ).hopeless  # all but uniform, and noise
+    assert not recommend((q, k), K.Softmax(), 64, ["orthogonal"], rng=0).hopeless  # with keys as values maps come near
 
 
 def test_rows_stand_for_queries_and_keys():
     x = data()
     for kernel in K.Softmax(), K.Gaussian():
-        assert recommend(kernel, x, 12) == recommend(kernel, (x, x.copy()), 12)
+        assert recommend(x, kernel, 12, rng=0) == recommend((x, x.copy()), kernel, 12, rng=0)
 
 
 def test_the_work_is_bounded():
@@ -134,7 +136,7 @@ def test_the_work_is_bounded():
     rng = np.random.default_rng(0)
     q, k, x = rng.standard_normal((3, 2000, D))
     for given, causal in ((x, False), ((q, k), True), ((q, k), False)):
-        sample = drawn_sample(checked(given), np.random.default_rng(0), causal=causal)
+        sample = draw_sample(check_inputs(given), np.random.default_rng(0), causal=causal)
         assert (sample.queries.shape, sample.keys.shape) == ((64, D), (512, D))
         if given is x:
             assert all((sample.keys == row).all(axis=1).any() for row in sample.queries)
@@ -148,9 +150,9 @@ def test_the_work_is_bounded():
 def test_a_seed_decides():
     x = data()
     rng = np.random.default_rng(5)
-    first = recommend(K.Softmax(), x, 12, rng=rng)
-    assert recommend(K.Softmax(), x, 12, rng=rng) == first
-    other = recommend(K.Softmax(), x, 12, rng=6)
+    first = recommend(x, K.Softmax(), 12, rng=rng)
+    assert recommend(x, K.Softmax(), 12, rng=rng) == first
+    other = recommend(x, K.Softmax(), 12, rng=6)
     assert {row.measured for row in other.choices}.isdisjoint(row.measured for row in first.choices)
 
 
@@ -160,7 +162,7 @@ def test_rows_of_every_size(causal):
     rng = np.random.default_rng(0)
     q, k = rng.standard_normal((2, N, D))
     k *= np.geomspace(1e-3, 1e3, N)[:, None]
-    table = recommend(K.Softmax(), (q, k), 12, causal=causal)
+    table = recommend((q, k), K.Softmax(), 12, causal=causal, rng=0)
     assert 0 < table.uniform < 10
     for choice in table.choices:
         if choice.estimator not in {"trigonometric", "phase"}:
@@ -172,18 +174,18 @@ def test_rows_of_every_size(causal):
 @pytest.mark.parametrize("kernel", [K.Gaussian(), K.Softmax(), K.Matern(1.5)], ids=lambda k: type(k).__name__)
 def test_auto_takes_the_first_row(kernel, number, projection):
     for size in (0.2, 1.0):
-        best = recommend(kernel, data(size), number, [projection]).best
-        auto = ka.random_features(kernel, D, number, projection=projection, data=data(size))
+        best = recommend(data(size), kernel, number, [projection], rng=0).best
+        auto = ka.random_features(kernel, D, number, projection=projection, data=data(size), rng=0)
         assert type(auto) is ka.features.ESTIMATORS[best.estimator].cls
-        by_name = ka.random_features(kernel, D, number, best.estimator, projection, data(size))
+        by_name = ka.random_features(kernel, D, number, best.estimator, projection, data(size), rng=0)
         np.testing.assert_array_equal(auto.omega, by_name.omega)
 
 
 @pytest.mark.parametrize("objective", ["kernel", "attention"])
 def test_auto_takes_the_first_row_of_the_objective(objective):
     for kernel in K.Gaussian(), K.Softmax():
-        best = recommend(kernel, pair(), 12, ["orthogonal"], objective=objective).best
-        auto = ka.random_features(kernel, D, 12, data=pair(), objective=objective)
+        best = recommend(pair(), kernel, 12, ["orthogonal"], objective=objective, rng=0).best
+        auto = ka.random_features(kernel, D, 12, data=pair(), objective=objective, rng=0)
         assert type(auto) is ka.features.ESTIMATORS[best.estimator].cls
 
 
@@ -191,22 +193,22 @@ def test_uniform_attention():
     """Where it is beaten and where it is not, the table says so; nobody loses where all keys are alike."""
     kernel = K.Softmax()
     *far, values = opposed()
-    near, far = recommend(kernel, data(0.5), 256), recommend(kernel, tuple(far), 64, values=values)
+    near, far = recommend(data(0.5), kernel, 256, rng=0), recommend(tuple(far), kernel, 64, values=values, rng=0)
     assert near.best.high < near.uniform
     assert not near.hopeless
     assert far.best.low > far.uniform
     assert far.hopeless
     assert "No map is better" not in str(near)
     assert "No map is better than uniform attention" in str(far)
-    same = recommend(kernel, (data(), np.ones((N, D))), 16)
+    same = recommend((data(), np.ones((N, D))), kernel, 16, rng=0)
     assert same.uniform == same.best.measured == 0
     assert not same.hopeless
-    assert recommend(K.Gaussian(), data(), 16).uniform is None
+    assert recommend(data(), K.Gaussian(), 16, rng=0).uniform is None
 
 
 def test_hopeless_is_said_of_whole_intervals():
     *rows, values = opposed()
-    table = recommend(K.Softmax(), tuple(rows), 64, values=values)
+    table = recommend(tuple(rows), K.Softmax(), 64, values=values, rng=0)
     assert table.hopeless
     rows = list(table.choices)
     for row in rows:
@@ -216,7 +218,7 @@ def test_hopeless_is_said_of_whole_intervals():
 
 
 def test_printed():
-    table = recommend(K.Softmax(), data(), 16, ("iid", P.Orthogonal(), P.Orthogonal(norms="sqrt_d")))
+    table = recommend(data(), K.Softmax(), 16, ("iid", P.Orthogonal(), P.Orthogonal(norms="sqrt_d")), rng=0)
     lines = str(table).splitlines()
     assert lines[0].startswith("attention: 16 features, 40 queries and 40 keys; medians |x + y|^2")
     names = {P.Iid(): "iid", P.Orthogonal(): "orthogonal"}
@@ -234,42 +236,42 @@ def test_printed():
 
 
 def test_what_a_kernel_cannot_take_is_left_out():
-    assert {choice.projection for choice in recommend(K.Laplacian(), data(), 8).choices} == {P.Iid()}
+    assert {choice.projection for choice in recommend(data(), K.Laplacian(), 8, rng=0).choices} == {P.Iid()}
     with pytest.raises(ParameterError, match="axis by axis"):
-        recommend(K.Laplacian(), data(), 8, ["orthogonal"])
-    walk = recommend(K.Gaussian(), data(), 8, ["kac"])
+        recommend(data(), K.Laplacian(), 8, ["orthogonal"], rng=0)
+    walk = recommend(data(), K.Gaussian(), 8, ["kac"], rng=0)
     assert all("predicted for iid frequencies" in choice.reason for choice in walk.choices)
 
 
 def test_refusals():
     with pytest.raises(ParameterError, match="kernel must be one of"):
-        recommend(K.Polynomial(2), data(), 8)
+        recommend(data(), K.Polynomial(2), 8, rng=0)
     for one in ("orthogonal", P.Iid()):
         with pytest.raises(ParameterError, match="projections must be a tuple or list"):
-            recommend(K.Gaussian(), data(), 8, one)
+            recommend(data(), K.Gaussian(), 8, one, rng=0)
     with pytest.raises(ParameterError, match="at least one"):
-        recommend(K.Gaussian(), data(), 8, [])
+        recommend(data(), K.Gaussian(), 8, [], rng=0)
     with pytest.raises(ShapeError, match="data"):
-        recommend(K.Gaussian(), np.ones(3), 8)
+        recommend(np.ones(3), K.Gaussian(), 8, rng=0)
     with pytest.raises(ParameterError, match="num_features"):
-        recommend(K.Gaussian(), data(), 0)
+        recommend(data(), K.Gaussian(), 0, rng=0)
     with pytest.raises(ParameterError, match="objective must be one of kernel, attention; got 'errors'"):
-        recommend(K.Gaussian(), data(), 8, objective="errors")
+        recommend(data(), K.Gaussian(), 8, objective="errors", rng=0)
     for given in ({"values": data()}, {"causal": True}):
         with pytest.raises(ParameterError, match="values and causal are for objective 'attention'"):
-            recommend(K.Gaussian(), data(), 8, **given)
+            recommend(data(), K.Gaussian(), 8, **given, rng=0)
     with pytest.raises(ShapeError, match="a row for each of the 40 keys"):
-        recommend(K.Softmax(), data(), 8, values=np.ones((3, 2)))
+        recommend(data(), K.Softmax(), 8, values=np.ones((3, 2)), rng=0)
     with pytest.raises(ParameterError, match="must not all be 0"):
-        recommend(K.Softmax(), data(), 8, values=np.zeros((N, 2)))
+        recommend(data(), K.Softmax(), 8, values=np.zeros((N, 2)), rng=0)
     with pytest.raises(ShapeError, match="as many queries as keys; got 40 queries and 30 keys"):
-        recommend(K.Softmax(), pair(), 8, causal=True)
+        recommend(pair(), K.Softmax(), 8, causal=True, rng=0)
     for estimator, rows in (("positive", data()), ("auto", None)):
         with pytest.raises(ParameterError, match="are what estimator 'auto' chooses by on data"):
-            ka.random_features(K.Softmax(), D, 8, estimator, data=rows, objective="kernel")
+            ka.random_features(K.Softmax(), D, 8, estimator, data=rows, objective="kernel", rng=0)
     for kernel in K.Polynomial(2), K.Gaussian() + K.Softmax():
         with pytest.raises(ParameterError, match="'attention' is for kernels that have a spectral measure"):
-            ka.random_features(kernel, D, 8, data=data(), objective="attention")
+            ka.random_features(kernel, D, 8, data=data(), objective="attention", rng=0)
 
 
 def test_a_map_of_unknown_variance_is_ranked_last(monkeypatch):
@@ -280,7 +282,7 @@ def test_a_map_of_unknown_variance_is_ranked_last(monkeypatch):
     row = ka.features.ESTIMATORS["trigonometric"]
     monkeypatch.setitem(ka.features.ESTIMATORS, "unknown", replace(row, cls=Unknown))
     x = np.random.default_rng(2).standard_normal((20, 4))
-    table = ka.features.recommend(ka.kernels.Gaussian(), x, 64)
+    table = ka.features.recommend(x, ka.kernels.Gaussian(), 64, rng=0)
     assert table.choices[-1].estimator == "unknown"
     assert table.choices[-1].error == np.inf
-    assert not isinstance(ka.random_features(ka.kernels.Gaussian(), 4, 64, data=x), Unknown)
+    assert not isinstance(ka.random_features(ka.kernels.Gaussian(), 4, 64, data=x, rng=0), Unknown)

@@ -61,7 +61,7 @@ def test_mean_and_variance(name, m, degree, coef0):
     draws = 1500
     estimator, options, _ = DESIGNS[name]
     kernel = ka.kernels.Polynomial(degree, 0.7, coef0)
-    phi = ka.random_features(kernel, D, m, estimator, **options)
+    phi = ka.random_features(kernel, D, m, estimator, **options, rng=0)
     x, y = pairs()
     found = estimates(phi, x, y, draws)
     np.testing.assert_allclose(phi.mean(x, y), kernel.pairs(x, y), rtol=1e-12, atol=1e-14)
@@ -91,7 +91,7 @@ def test_published_errors(estimator, num_features, degree, published):
     seeds, published_seeds = 250, 1000
     kernel, x = ka.kernels.Polynomial(degree), np.full((1, 32), 32**-0.5)
     options = {"projection": "iid"} if estimator == "gaussian_sketch" else {}
-    phi = ka.random_features(kernel, 32, num_features, estimator, **options)
+    phi = ka.random_features(kernel, 32, num_features, estimator, **options, rng=0)
     found = (estimates(phi, x, x, seeds)[:, 0] - 1) ** 2
     standard_error = found.std() * np.sqrt(1 / seeds + 1 / published_seeds)
     assert abs(found.mean() - published) < 3 * standard_error
@@ -108,7 +108,7 @@ def test_variances_as_published():
         kernel = ka.kernels.Polynomial(p)
 
         def variance(name, m=16, kernel=kernel, **options):
-            return ka.random_features(kernel, D, m, name, **options).variance(x, y)
+            return ka.random_features(kernel, D, m, name, **options, rng=0).variance(x, y)
 
         gaussian = variance("gaussian_sketch", projection="iid")
         np.testing.assert_allclose(gaussian, ((n + 2 * a) ** p - a**p) / 16, rtol=1e-10)
@@ -126,7 +126,7 @@ def test_variances_as_published():
 
 def test_tensor_srht_of_degree_one_is_a_rotation():
     x, y = arrays(4, (3, D), (4, D), dtype="float64")
-    phi = ka.random_features(ka.kernels.Polynomial(1), D, 16, "tensor_srht")  # two whole blocks of 8
+    phi = ka.random_features(ka.kernels.Polynomial(1), D, 16, "tensor_srht", rng=0)  # two whole blocks of 8
     np.testing.assert_allclose(phi(x) @ phi(y).T, x @ y.T, rtol=1e-12, atol=1e-12)
     np.testing.assert_allclose(phi.variance(x, y[:3]), 0, atol=1e-12)
 
@@ -161,7 +161,7 @@ def test_tensor_sketch_variance_over_all_draws(degree, buckets):
     into = np.sum(np.take_along_axis(hashes, terms.T[None], axis=2), axis=1) % buckets
     products = np.prod(x[terms], axis=1)[:, None] * np.prod(y[terms], axis=1)
     found = [np.sum((signs @ ((b[:, None] == b) * products)) * signs, axis=1) for b in into]
-    phi = ka.random_features(ka.kernels.Polynomial(degree), 2, buckets, "tensor_sketch")
+    phi = ka.random_features(ka.kernels.Polynomial(degree), 2, buckets, "tensor_sketch", rng=0)
     np.testing.assert_allclose(np.mean(found), phi.mean(x, y), rtol=1e-9)
     np.testing.assert_allclose(np.var(found), phi.variance(x, y), rtol=1e-9)
 
@@ -186,7 +186,7 @@ def test_complex_to_real_keeps_both_parts():
 @pytest.mark.parametrize("name", ["exact", *SKETCHES])
 def test_kinds_and_dtypes(name, xp):
     (x,) = arrays(8, (2, 3, D))
-    phi = ka.random_features(KERNEL, D, 56 if name == "exact" else 14, name)
+    phi = ka.random_features(KERNEL, D, 56 if name == "exact" else 14, name, rng=0)
     for dtype in xp.dtypes:
         with xp.wide():
             rows = xp.asarray(x, dtype)
@@ -207,7 +207,7 @@ def test_kinds_and_dtypes(name, xp):
 def test_many_rows_are_the_same_rows(name):
     """Blocks and threads change nothing."""
     x = np.random.default_rng(2).standard_normal((2, 1500, D)).astype(np.float32)
-    phi = ka.random_features(KERNEL, D, 32, name)
+    phi = ka.random_features(KERNEL, D, 32, name, rng=0)
     few = np.concatenate([phi(x[:, i : i + 7]) for i in range(0, 70, 7)], axis=1)
     np.testing.assert_allclose(phi(x)[:, :70], few, rtol=1e-4, atol=1e-4)
     np.testing.assert_allclose(phi(x)[:, -1:], phi(x[:, -1:]), rtol=1e-4, atol=1e-4)
@@ -229,7 +229,7 @@ def test_redraws_and_files(name, tmp_path):
 
 @pytest.mark.parametrize("name", ["exact", *SKETCHES])
 def test_no_norm_overflows_attention(name):
-    phi = ka.random_features(ka.kernels.Polynomial(4, coef0=1.0), 3, 35 if name == "exact" else 36, name)
+    phi = ka.random_features(ka.kernels.Polynomial(4, coef0=1.0), 3, 35 if name == "exact" else 36, name, rng=0)
     q, k, v = arrays(2, (9, 3), (9, 3), (9, 2))
     for size in (1e15, 1e-15):
         scaled = phi.scaled(size * q)
@@ -243,7 +243,7 @@ def test_no_norm_overflows_attention(name):
 
 def test_forms_of_attention_agree():
     q, k, v = arrays(4, (2, 40, D), (2, 40, D), (2, 40, 2), dtype="float64")
-    phi = ka.random_features(ka.kernels.Polynomial(2, coef0=3.0), D, 512)
+    phi = ka.random_features(ka.kernels.Polynomial(2, coef0=3.0), D, 512, rng=0)
     for map_ in (phi, ka.features.taylor2(), ka.features.polynomial(2, coef0=1.0)):
         laws.forms_agree(map_, 0.3 * q, 0.3 * k, v, cut=7)
 
@@ -254,10 +254,10 @@ def test_exact_maps(degree, gamma, coef0):
     kernel = ka.kernels.Polynomial(degree, gamma, coef0)
     phi = ka.features.polynomial(degree, gamma, coef0)
     np.testing.assert_allclose(phi(x) @ phi(y).T, kernel(x, y), rtol=1e-12, atol=1e-12)
-    same = ka.random_features(kernel, 3, phi.num_features_of(3), "exact")
+    same = ka.random_features(kernel, 3, phi.num_features_of(3), "exact", rng=0)
     assert same.fingerprint == phi.fingerprint
     with pytest.raises(errors.ParameterError, match=rf"{phi.num_features_of(3)} features"):
-        ka.random_features(kernel, 3, phi.num_features_of(3) + 1, "exact")
+        ka.random_features(kernel, 3, phi.num_features_of(3) + 1, "exact", rng=0)
 
 
 def test_taylor2(xp):
@@ -276,17 +276,17 @@ def test_taylor2(xp):
 
 def test_auto():
     x = np.random.default_rng(0).standard_normal((40, D))
-    assert isinstance(ka.random_features(KERNEL, D, 64), ka.features.TensorSketch)
-    assert isinstance(ka.random_features(KERNEL, D, 56, data=x), ka.features.Polynomial)
+    assert isinstance(ka.random_features(KERNEL, D, 64, rng=0), ka.features.TensorSketch)
+    assert isinstance(ka.random_features(KERNEL, D, 56, data=x, rng=0), ka.features.Monomials)
     for rows in (x, np.abs(x), np.eye(D)):
-        chosen = ka.random_features(KERNEL, D, 64, data=rows)
-        every = (ka.random_features(KERNEL, D, 64, name) for name in SKETCHES)
+        chosen = ka.random_features(KERNEL, D, 64, data=rows, rng=0)
+        every = (ka.random_features(KERNEL, D, 64, name, rng=0) for name in SKETCHES)
         least = min(np.sum(phi.variance(rows[:, None], rows[None])) for phi in every)
         assert np.sum(chosen.variance(rows[:, None], rows[None])) <= least * (1 + 1e-9)
-        assert chosen.fingerprint in [ka.random_features(KERNEL, D, 64, name).fingerprint for name in SKETCHES]
+        assert chosen.fingerprint in [ka.random_features(KERNEL, D, 64, name, rng=0).fingerprint for name in SKETCHES]
     with pytest.raises(errors.ParameterError, match="Hadamard"):
-        ka.random_features(KERNEL, D, 64, projection="hadamard", data=x)
-    assert ka.random_features(KERNEL, D, 63, data=x).num_features == 63
+        ka.random_features(KERNEL, D, 64, projection="hadamard", data=x, rng=0)
+    assert ka.random_features(KERNEL, D, 63, data=x, rng=0).num_features == 63
 
 
 @pytest.mark.parametrize(
@@ -313,7 +313,7 @@ def test_refused_before_any_draw(change, words):
 
 
 def test_refused_pairs():
-    phi = ka.random_features(KERNEL, D, 8)
+    phi = ka.random_features(KERNEL, D, 8, rng=0)
     with pytest.raises(errors.ShapeError, match=f"y must be .*d = {D}"):
         phi.variance(np.ones(D), np.ones(D + 1))
     with pytest.raises(errors.ShapeError, match=r"broadcast.*\(3, 5\)"):
@@ -326,10 +326,10 @@ def test_refused_pairs():
 def test_num_features_for(name):
     kernel = ka.kernels.Polynomial(2, 1.0, 0.2)
     x, y = (rows / np.linalg.norm(rows, axis=1, keepdims=True) for rows in pairs())
-    phi = ka.random_features(kernel, D, 2, name)
+    phi = ka.random_features(kernel, D, 2, name, rng=0)
     asked = {"error": 0.8, "probability": 0.8}
     m = phi.num_features_for(x, y, **asked)
-    enough = ka.random_features(kernel, D, m, name)
+    enough = ka.random_features(kernel, D, m, name, rng=0)
     assert np.sum(enough.variance(x, y)) / 0.8**2 <= 0.2 or name in (
         "rademacher_sketch",
         "tensor_srht",
@@ -341,7 +341,7 @@ def test_num_features_for(name):
     assert phi.num_features_for(x, y, error=0.8, probability=0.9) > m
     step = 2 if "complex" in name else 1
     if name in ("complex_to_real_gaussian", "tensor_sketch"):  # Chebyshev alone, in every number of features
-        fewer = ka.random_features(kernel, D, m - step, name)
+        fewer = ka.random_features(kernel, D, m - step, name, rng=0)
         assert np.sum(fewer.variance(x, y)) / 0.8**2 > 0.2
     with pytest.raises(errors.ParameterError, match="probability"):
         phi.num_features_for(x, y, error=0.8, probability=1.0)
@@ -356,7 +356,7 @@ def test_bounded_products_have_exponential_bounds():
     x = np.full((1, D), D**-0.5)
     for name, other in (("rademacher_sketch", "gaussian_sketch"), ("complex_to_real", "complex_to_real_gaussian")):
         few, many = (
-            ka.random_features(ka.kernels.Polynomial(2), D, 2, n).num_features_for(
+            ka.random_features(ka.kernels.Polynomial(2), D, 2, n, rng=0).num_features_for(
                 x, x, error=0.1, probability=1 - 1e-9
             )
             for n in (name, other)

@@ -67,7 +67,7 @@ def check_moments(estimates, mean, variance):
 def test_mean_and_variance(name, projection):
     kernel, (x, y) = KERNELS[name], pairs()
     for estimator in ("trigonometric", "phase"):
-        phi = ka.random_features(kernel, D, 2 * M if estimator == "trigonometric" else M, estimator, projection)
+        phi = ka.random_features(kernel, D, 2 * M if estimator == "trigonometric" else M, estimator, projection, rng=0)
         mean, variance = phi.mean(x, y), phi.variance(x, y)
         np.testing.assert_allclose(mean, kernel.pairs(x, y), rtol=1e-12)
         np.testing.assert_allclose(phi.bias(x, y), 0, atol=1e-12)
@@ -85,7 +85,9 @@ def test_mean_and_variance(name, projection):
 def test_iid_variance_from_the_kernel_at_twice_the_difference(name):
     kernel, (x, y) = KERNELS[name], pairs()
     k, double = kernel.pairs(x, y), kernel.pairs(2 * x, 2 * y)
-    variance = {e: ka.random_features(kernel, D, 12, e, "iid").variance(x, y) for e in ("trigonometric", "phase")}
+    variance = {
+        e: ka.random_features(kernel, D, 12, e, "iid", rng=0).variance(x, y) for e in ("trigonometric", "phase")
+    }
     np.testing.assert_allclose(variance["trigonometric"], ((1 + double) / 2 - k**2) / 6, rtol=1e-9, atol=1e-15)
     np.testing.assert_allclose(variance["phase"], (1 + double / 2 - k**2) / 12, rtol=1e-9)
 
@@ -117,7 +119,7 @@ def test_redraw_and_files(name, tmp_path):
 def test_constant_norms_estimate_another_kernel(name):
     """E cos w.(x - y) over the sphere of radius sqrt(3) is a sine cardinal, whatever the kernel was."""
     kernel, (x, y) = KERNELS[name], pairs()
-    phi = ka.random_features(kernel, D, 12, "trigonometric", P.Orthogonal(norms="sqrt_d"))
+    phi = ka.random_features(kernel, D, 12, "trigonometric", P.Orthogonal(norms="sqrt_d"), rng=0)
     z = np.linalg.norm((x - y) * kernel.input_scale(D), axis=-1)
     wanted = np.sinc(np.sqrt(3) * z / np.pi)
     np.testing.assert_allclose(phi.mean(x, y), wanted, atol=1e-12)
@@ -127,7 +129,7 @@ def test_constant_norms_estimate_another_kernel(name):
 
 @pytest.mark.parametrize("name", ["matern-3/2", "rational_quadratic"])
 def test_orthogonal_frequencies_are_orthogonal_with_the_kernels_norms(name):
-    phi = ka.random_features(KERNELS[name], D, 12, "trigonometric")
+    phi = ka.random_features(KERNELS[name], D, 12, "trigonometric", rng=0)
     gram = phi.omega[:D] @ phi.omega[:D].T
     np.testing.assert_allclose(gram - np.diag(np.diag(gram)), 0, atol=1e-12 * np.trace(gram))
 
@@ -136,7 +138,7 @@ def test_orthogonal_frequencies_are_orthogonal_with_the_kernels_norms(name):
 @pytest.mark.parametrize("projection", ["orthogonal", P.Iid(norms="sqrt_d")], ids=str)
 def test_axes_drawn_one_by_one_take_no_other_arrangement(kernel, projection):
     with pytest.raises(ParameterError, match=r"projection must be 'iid' .* axis by axis"):
-        ka.random_features(kernel, D, 8, projection=projection)
+        ka.random_features(kernel, D, 8, projection=projection, rng=0)
 
 
 @pytest.mark.parametrize(
@@ -145,19 +147,19 @@ def test_axes_drawn_one_by_one_take_no_other_arrangement(kernel, projection):
 @pytest.mark.parametrize("estimator", ["positive", "hyperbolic", "optimal_positive", "arccosine", "exact"])
 def test_estimators_of_other_kernels_are_refused(kernel, estimator):
     with pytest.raises(ParameterError, match=r"estimator must be 'auto' or one of trigonometric, phase for .*; got "):
-        ka.random_features(kernel, D, 8, estimator, "iid")
+        ka.random_features(kernel, D, 8, estimator, "iid", rng=0)
 
 
 def test_auto():
     for kernel in (K.Matern(), K.RationalQuadratic(), K.Matern() * K.Gaussian()):
-        assert type(ka.random_features(kernel, D, 8)) is ka.features.Trigonometric
-        assert type(ka.random_features(kernel, D, 9)) is ka.features.Phase
+        assert type(ka.random_features(kernel, D, 8, rng=0)) is ka.features.Trigonometric
+        assert type(ka.random_features(kernel, D, 9, rng=0)) is ka.features.Phase
         data = np.random.default_rng(0).standard_normal((20, D))
-        assert type(ka.random_features(kernel, D, 8, data=data)) is ka.features.Trigonometric
+        assert type(ka.random_features(kernel, D, 8, data=data, rng=0)) is ka.features.Trigonometric
         with pytest.raises(ParameterError, match="even; got 9"):
-            ka.random_features(kernel, D, 9, "trigonometric")
+            ka.random_features(kernel, D, 9, "trigonometric", rng=0)
 
 
 def test_lengthscales_of_another_dimension_are_refused():
     with pytest.raises(ShapeError, match="3 entries"):
-        ka.random_features(K.Matern(1.5, ELL), 4, 8)
+        ka.random_features(K.Matern(1.5, ELL), 4, 8, rng=0)

@@ -50,7 +50,7 @@ def test_features_of_every_form(source, out, x, tmp_path):
         path.write_bytes(write(tmp_path / "other.npy", np.asfortranarray(x)).read_bytes())
     else:
         write(path, x, "a,b,c")
-    assert ka.features.transform_file(PHI, path, tmp_path / out, block=10) == ROWS
+    assert ka.features.transform_file(path, tmp_path / out, PHI, block=10) == ROWS
     np.testing.assert_allclose(read(tmp_path / out), PHI(x), rtol=0, atol=1e-15)
     assert not list(tmp_path.glob("*.partial*"))
 
@@ -59,7 +59,7 @@ def test_features_of_every_form(source, out, x, tmp_path):
 @pytest.mark.parametrize("asked", [None, "float32", "float64"])
 def test_dtypes(given, asked, x, tmp_path):
     rows = (3 * x).astype(given)
-    ka.features.transform_file(PHI, write(tmp_path / "in.npy", rows), tmp_path / "out.npy", dtype=asked)
+    ka.features.transform_file(write(tmp_path / "in.npy", rows), tmp_path / "out.npy", PHI, dtype=asked)
     got, wanted = np.load(tmp_path / "out.npy"), asked or ("float32" if given in ("float32", ">f4") else "float64")
     assert got.dtype == wanted
     np.testing.assert_array_equal(got, PHI(rows.astype(wanted)))
@@ -67,11 +67,11 @@ def test_dtypes(given, asked, x, tmp_path):
 
 def test_a_member_of_several(x, tmp_path):
     np.savez(tmp_path / "in.npz", one=x, two=-x)
-    ka.features.transform_file(PHI, tmp_path / "in.npz", tmp_path / "out.npy", member="two")
+    ka.features.transform_file(tmp_path / "in.npz", tmp_path / "out.npy", PHI, member="two")
     np.testing.assert_allclose(np.load(tmp_path / "out.npy"), PHI(-x))
     for member, message in ((None, "one, two"), ("three", "got 'three'")):
         with pytest.raises(errors.ParameterError, match=message):
-            ka.features.transform_file(PHI, tmp_path / "in.npz", tmp_path / "new.npy", member=member)
+            ka.features.transform_file(tmp_path / "in.npz", tmp_path / "new.npy", PHI, member=member)
 
 
 KILLED = """
@@ -99,9 +99,9 @@ def test_a_killed_run_goes_on_to_the_same_bytes(source, x, tmp_path, monkeypatch
     assert subprocess.run(words, check=False).returncode == -signal.SIGKILL
     assert not out.exists()
     monkeypatch.setattr(type(PHI), "__call__", counted := Counted(type(PHI).__call__))
-    ka.features.transform_file(PHI, path, out, block=10)
+    ka.features.transform_file(path, out, PHI, block=10)
     assert counted.rows == ROWS - 60  # 60 were on the disk; those written after that are made again
-    ka.features.transform_file(PHI, path, tmp_path / "whole.npy", block=10)
+    ka.features.transform_file(path, tmp_path / "whole.npy", PHI, block=10)
     assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
@@ -124,7 +124,7 @@ def stopped(tmp_path, x):
     bad[-1] = np.nan
     np.save(path, bad)
     with pytest.raises(errors.ParameterError, match="NaN or infinity in row 102"):
-        ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10, every=1e-9)
+        ka.features.transform_file(path, tmp_path / "out.npy", PHI, block=10, every=1e-9)
     return path
 
 
@@ -132,12 +132,12 @@ def test_what_was_done_is_of_one_map_and_one_source(x, tmp_path):
     path = stopped(tmp_path, x)
     for phi, how in ((PHI.redraw(1), {}), (PHI, {"block": 20}), (PHI, {"dtype": "float32"})):
         with pytest.raises(errors.StateMismatchError, match=r"out\.npy\.partial holds features of another"):
-            ka.features.transform_file(phi, path, tmp_path / "out.npy", **{"block": 10, **how})
+            ka.features.transform_file(path, tmp_path / "out.npy", phi, **{"block": 10, **how})
     np.save(path, x)
     with pytest.raises(errors.StateMismatchError, match="another map, source"):
-        ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10)
+        ka.features.transform_file(path, tmp_path / "out.npy", PHI, block=10)
     (tmp_path / "out.npy.partial").unlink()
-    ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10)
+    ka.features.transform_file(path, tmp_path / "out.npy", PHI, block=10)
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy")[-1:], PHI(x[-1:]))
 
 
@@ -146,28 +146,28 @@ def test_a_damaged_record_is_named(x, tmp_path):
     for content in (b"{", b"[]", b'{"done": "7"}', b'{"a":' * 100_000):
         (tmp_path / "out.npy.partial.json").write_bytes(content)
         with pytest.raises(errors.KernattnError, match="to begin anew"):
-            ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10)
+            ka.features.transform_file(path, tmp_path / "out.npy", PHI, block=10)
 
 
 def test_what_lies_behind_the_rows_that_are_done_is_cut_off(x, tmp_path):
     path, out = write(tmp_path / "in.npy", x), tmp_path / "out.npy"
-    ka.features.transform_file(PHI, path, tmp_path / "whole.npy", block=10)
+    ka.features.transform_file(path, tmp_path / "whole.npy", PHI, block=10)
     (tmp_path / "out.npy.partial").write_bytes(bytes(10 * ROWS * M * 8))
-    ka.features.transform_file(PHI, path, out, block=10)
+    ka.features.transform_file(path, out, PHI, block=10)
     assert out.read_bytes() == (tmp_path / "whole.npy").read_bytes()
 
 
 def test_a_source_that_changes_is_refused(x, tmp_path, monkeypatch):
-    path, out, computed = write(tmp_path / "in.npy", x), tmp_path / "out.npy", _transform_file._computed
+    path, out, computed = write(tmp_path / "in.npy", x), tmp_path / "out.npy", _transform_file._compute
 
     def changing(*given):
         for features in computed(*given):
             os.utime(path, (0, 0))
             yield features
 
-    monkeypatch.setattr(_transform_file, "_computed", changing)
+    monkeypatch.setattr(_transform_file, "_compute", changing)
     with pytest.raises(errors.StateMismatchError, match="changed while it was read"):
-        ka.features.transform_file(PHI, path, out, block=10)
+        ka.features.transform_file(path, out, PHI, block=10)
     assert not out.exists()
 
 
@@ -176,7 +176,7 @@ def test_two_do_not_write_one_file(x, tmp_path):
     with (tmp_path / "out.npy.partial").open("r+b") as other:
         assert lock(other.fileno())
         with pytest.raises(errors.StateMismatchError, match="another process is writing"):
-            ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10)
+            ka.features.transform_file(path, tmp_path / "out.npy", PHI, block=10)
 
 
 def test_one_that_comes_when_another_ends_leaves_its_file(x, tmp_path, monkeypatch):
@@ -184,12 +184,12 @@ def test_one_that_comes_when_another_ends_leaves_its_file(x, tmp_path, monkeypat
 
     def late(descriptor):
         monkeypatch.undo()
-        ka.features.transform_file(PHI, path, out)  # the other process, between the opening of the file and its lock
+        ka.features.transform_file(path, out, PHI)  # the other process, between the opening of the file and its lock
         return lock(descriptor)
 
     monkeypatch.setattr(_transform_file, "lock", late)
     with pytest.raises(errors.StateMismatchError, match="another process is writing"):
-        ka.features.transform_file(PHI, path, out, block=10)
+        ka.features.transform_file(path, out, PHI, block=10)
     np.testing.assert_array_equal(np.load(out), PHI(x))
     assert sorted(each.name for each in tmp_path.iterdir()) == ["in.npy", "out.npy"]
 
@@ -213,13 +213,13 @@ def test_one_that_comes_when_another_ends_leaves_its_file(x, tmp_path, monkeypat
 def test_text_that_is_refused(content, message, tmp_path):
     (tmp_path / "in.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
     with pytest.raises(errors.KernattnError, match=message):
-        ka.features.transform_file(PHI, tmp_path / "in.csv", tmp_path / "out.npy")
+        ka.features.transform_file(tmp_path / "in.csv", tmp_path / "out.npy", PHI)
     assert not (tmp_path / "out.npy").exists()
 
 
 def test_a_header_in_quotes_may_hold_delimiters(tmp_path):
     (tmp_path / "in.csv").write_text('"a, of b",c,d\n1,2,3\n')
-    assert ka.features.transform_file(PHI, tmp_path / "in.csv", tmp_path / "out.npy") == 1
+    assert ka.features.transform_file(tmp_path / "in.csv", tmp_path / "out.npy", PHI) == 1
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), PHI(np.array([[1.0, 2.0, 3.0]])))
 
 
@@ -243,7 +243,7 @@ def test_forged_headers_are_refused(header, suffix, tmp_path):
         with ZipFile(path, "w") as archive:
             archive.writestr("x.npy", content)
     with pytest.raises(errors.FileFormatError):
-        ka.features.transform_file(PHI, path, tmp_path / "out.npy")
+        ka.features.transform_file(path, tmp_path / "out.npy", PHI)
     assert list(tmp_path.iterdir()) == [path]
 
 
@@ -254,24 +254,24 @@ def test_a_damaged_stream_is_a_format_error(x, tmp_path):
     content[400:420] = bytes(20)
     path.write_bytes(content)
     with pytest.raises(errors.FileFormatError, match="damaged"):
-        ka.features.transform_file(PHI, path, tmp_path / "out.npy")
+        ka.features.transform_file(path, tmp_path / "out.npy", PHI)
 
 
 def test_numbers_beyond_the_dtype_are_named(x, tmp_path):
     x[7] *= 1e39
     with pytest.raises(errors.ParameterError, match="finite in float32; NaN or infinity in row 7"):
-        ka.features.transform_file(PHI, write(tmp_path / "in.npy", x), tmp_path / "out.npy", dtype="float32")
+        ka.features.transform_file(write(tmp_path / "in.npy", x), tmp_path / "out.npy", PHI, dtype="float32")
 
 
 def test_text_keeps_every_bit(x, tmp_path):
-    ka.features.transform_file(PHI, write(tmp_path / "in.npy", x), tmp_path / "out.csv")
+    ka.features.transform_file(write(tmp_path / "in.npy", x), tmp_path / "out.csv", PHI)
     np.testing.assert_array_equal(read(tmp_path / "out.csv"), PHI(x))
 
 
 def test_archives_hold_no_time_of_day(x, tmp_path):
     path = write(tmp_path / "in.npy", x)
     for out in ("one.npz", "two.npz"):
-        ka.features.transform_file(PHI, path, tmp_path / out)
+        ka.features.transform_file(path, tmp_path / out, PHI)
         os.utime(path, (0, path.stat().st_mtime + 100))
     assert (tmp_path / "one.npz").read_bytes() == (tmp_path / "two.npz").read_bytes()
     with ZipFile(tmp_path / "one.npz") as archive:
@@ -284,10 +284,10 @@ def test_a_record_without_its_rows_counts_none(x, tmp_path):
     with partial.open("r+b") as file:
         file.truncate(1000)
     with pytest.raises(errors.FileFormatError, match="fewer rows"):
-        ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10)
+        ka.features.transform_file(path, tmp_path / "out.npy", PHI, block=10)
     partial.unlink()
     with pytest.raises(errors.ParameterError, match="row 102"):
-        ka.features.transform_file(PHI, path, tmp_path / "out.npy", block=10, every=1e9)
+        ka.features.transform_file(path, tmp_path / "out.npy", PHI, block=10, every=1e9)
     assert not (tmp_path / "out.npy.partial.json").exists()  # it spoke of rows that are gone
 
 
@@ -302,7 +302,7 @@ def test_a_record_without_its_rows_counts_none(x, tmp_path):
 )
 def test_arrays_that_are_refused(array, message, tmp_path):
     with pytest.raises(errors.KernattnError, match=message):
-        ka.features.transform_file(PHI, write(tmp_path / "in.npy", array), tmp_path / "out.npy")
+        ka.features.transform_file(write(tmp_path / "in.npy", array), tmp_path / "out.npy", PHI)
     assert len(list(tmp_path.iterdir())) == 1
 
 
@@ -310,20 +310,20 @@ def test_arguments_that_are_refused(x, tmp_path):
     path = write(tmp_path / "in.npy", x)
     (tmp_path / "folder.npy").mkdir()
     with pytest.raises(errors.ParameterError, match=r"source must be a file; .* is a directory"):
-        ka.features.transform_file(PHI, tmp_path / "folder.npy", tmp_path / "out.npy")
+        ka.features.transform_file(tmp_path / "folder.npy", tmp_path / "out.npy", PHI)
     with pytest.raises(errors.ParameterError, match="got the directory"):
-        ka.features.transform_file(PHI, path, tmp_path / "folder.npy")
+        ka.features.transform_file(path, tmp_path / "folder.npy", PHI)
     for out, message in (("out.txt", r"\.npy, \.npz, \.csv, \.tsv"), ("in.npy", "another file than source")):
         with pytest.raises(errors.ParameterError, match=message):
-            ka.features.transform_file(PHI, path, tmp_path / out)
+            ka.features.transform_file(path, tmp_path / out, PHI)
     with pytest.raises(FileNotFoundError, match="no directory"):
-        ka.features.transform_file(PHI, path, tmp_path / "none" / "out.npy")
+        ka.features.transform_file(path, tmp_path / "none" / "out.npy", PHI)
     for how in ({"block": 0}, {"every": 0}, {"dtype": "float16"}, {"member": "x"}):
         with pytest.raises(errors.ParameterError):
-            ka.features.transform_file(PHI, path, tmp_path / "out.npy", **how)
+            ka.features.transform_file(path, tmp_path / "out.npy", PHI, **how)
     path.write_bytes(path.read_bytes()[:-8])
     with pytest.raises(errors.FileFormatError, match="ends too soon"):
-        ka.features.transform_file(PHI, path, tmp_path / "out.npy")
+        ka.features.transform_file(path, tmp_path / "out.npy", PHI)
     path.write_bytes(b"no array")
     with pytest.raises(errors.FileFormatError, match="damaged"):
-        ka.features.transform_file(PHI, path, tmp_path / "out.npy")
+        ka.features.transform_file(path, tmp_path / "out.npy", PHI)

@@ -200,7 +200,13 @@ def _junk():
 
 
 GOOD = np.ones((5, 4), np.float32)
-PHI = ka.random_features(ka.kernels.Softmax(), 4, 8)
+PHI = ka.random_features(ka.kernels.Softmax(), 4, 8, rng=0)
+
+
+def _drawn(spec):
+    return lambda m, d, rng, **fields: spec(**fields).draw(m, d, rng)
+
+
 STATE = ka.key_state(GOOD, GOOD, PHI, backend="reference")  # made by every worker: nothing to compile
 ARRAYS = {"q": GOOD, "k": GOOD, "v": GOOD, "phi": PHI}
 CALLS = {
@@ -241,8 +247,8 @@ CALLS = {
     "nystrom": (
         ka.features.nystrom,
         {
-            "kernel": ka.kernels.Gaussian(), "data": GOOD + np.eye(5, 4, dtype=np.float32), "num_features": 3,
-            "landmarks": "uniform", "target": None, "cutoff": 0.0, "rng": 0,
+            "kernel": ka.kernels.Gaussian(), "data": GOOD + np.eye(5, 4, dtype=np.float32), "num_landmarks": 3,
+            "method": "uniform", "landmarks": None, "target": None, "cutoff": 0.0, "rng": 0,
         },
     ),
     "quadrature": (
@@ -250,10 +256,10 @@ CALLS = {
         {"kernel": ka.kernels.Gaussian(), "dim": 2, "level": 2, "rule": "tensor", "data": None},
     ),
     "generalized": (ka.features.generalized, {"f": "relu", "dim": 4, "num_features": 8, "scale": 1.0}),
-    "multiple": (ka.features.multiple, {"factor": 2.0, "phi": PHI}),
-    "orthogonal": (ka.projections.orthogonal, {"m": 6, "d": 4, "rng": 0, "method": "qr", "norms": "chi"}),
-    "hadamard": (ka.projections.hadamard, {"m": 6, "d": 4, "rng": 0, "chains": 3, "norms": "chi"}),
-    "antithetic": (ka.projections.antithetic, {"m": 6, "d": 4, "rng": 0, "base": ka.projections.Iid()}),
+    "ScaledMap": (ka.features.ScaledMap, {"factor": 2.0, "inner": PHI}),
+    "Orthogonal": (_drawn(ka.projections.Orthogonal), {"m": 6, "d": 4, "rng": 0, "method": "qr", "norms": "chi"}),
+    "Hadamard": (_drawn(ka.projections.Hadamard), {"m": 6, "d": 4, "rng": 0, "chains": 3, "norms": "chi"}),
+    "Antithetic": (_drawn(ka.projections.Antithetic), {"m": 6, "d": 4, "rng": 0, "base": ka.projections.Iid()}),
     "load": (ka.load, {"path": "nothing"}),
 }  # fmt: skip
 MISSING = (FileNotFoundError,)  # of a path that is fine, but for the file

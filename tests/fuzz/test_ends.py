@@ -67,7 +67,7 @@ def drawn(rng):
 
 def _map(case):
     if case.kind.startswith("multiple "):
-        return ka.features.multiple(case.factor, maps.make(MULTIPLES[case.kind.removeprefix("multiple ")]))
+        return case.factor * maps.make(MULTIPLES[case.kind.removeprefix("multiple ")])
     return maps.make(case.kind)
 
 

@@ -220,7 +220,7 @@ def test_parameters_that_float32_cannot_hold_are_refused(value):
         lambda: K.Gaussian(value), lambda: K.Laplacian([1.0, value]), lambda: K.Matern(nu=value),
         lambda: K.RationalQuadratic(alpha=value), lambda: K.SkewedChi2(value), lambda: K.Softmax(scale=value),
         lambda: K.Polynomial(2, gamma=value), lambda: value * K.Cauchy(),
-        lambda: ka.features.multiple(value, ka.features.elu1()),
+        lambda: value * ka.features.elu1(),
     )  # fmt: skip
     for make in made:
         with pytest.raises(ka.errors.ParameterError, match=r"must be a .*number"):

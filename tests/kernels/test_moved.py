@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.kernels._rows import checked_rows
+from kernattn.kernels._rows import check_rows
 from xp import KINDS, to_numpy
 
 L = (0.7, 3.0, 0.9)
@@ -50,13 +50,13 @@ def test_every_kind_of_array(kind):
 
 def test_rows_are_moved_only_where_that_is_exact():
     y = np.array([[1.0, -3.0, -1.0, 5.0, 1e300, 2.0], [2.0, -2.0, 1.0, 11.0, 1.5e300, np.inf]])
-    moved = checked_rows(y, y, True).moved(np.full(6, 0.7))
+    moved = check_rows(y, y, True).moved(np.full(6, 0.7))
     assert moved.x is moved.y
     wanted = y - np.array([1.0, -3.0, 0.0, 0.0, 0.0, 0.0])
     np.testing.assert_array_equal(moved.y, wanted)
-    np.testing.assert_array_equal(checked_rows(y + 0.0, y, True).moved(np.full(6, 0.7)).x, wanted)
+    np.testing.assert_array_equal(check_rows(y + 0.0, y, True).moved(np.full(6, 0.7)).x, wanted)
     for scale, given in ((1.0, y), (0.7, y[:, 2:3])):
-        kept = checked_rows(given, given, True)
+        kept = check_rows(given, given, True)
         assert kept.moved(np.full(given.shape[1], scale)) is kept
 
 

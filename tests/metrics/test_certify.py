@@ -19,7 +19,7 @@ D = 4
 
 
 @dataclass(frozen=True)
-class UnsignedQR(P.Directed):
+class UnsignedQR(P.DirectionalProjection):
     """Directions from LAPACK's QR as it comes: not Haar, a mistake of much public code."""
 
     norms: str = "chi"
@@ -65,13 +65,13 @@ class Own(ka.features.FeatureMap):
 
     def redraw(self, rng=None):
         if self.norm is not None:
-            return replace(self, omega=P.orthogonal(*self.omega.shape, rng, norms="sqrt_d"))
+            return replace(self, omega=P.Orthogonal(norms="sqrt_d").draw(*self.omega.shape, rng))
         return replace(self, omega=np.random.default_rng(rng).standard_normal(self.omega.shape))
 
 
 @pytest.mark.parametrize("d", [4, 16, pytest.param(64, marks=pytest.mark.slow)])
 def test_the_published_qr_bug_is_caught(d):
-    wrong = ka.random_features(K.Softmax(), d, d, "positive", UnsignedQR())
+    wrong = ka.random_features(K.Softmax(), d, d, "positive", UnsignedQR(), rng=0)
     certificate = certify(wrong, rng=0)
     assert not certificate.passed
     assert abs(certificate.z_scores["diagonal"]) > certificate.threshold
@@ -95,7 +95,7 @@ ESTIMATORS = ["trigonometric", "positive", "optimal_positive", "phase", "hyperbo
 @pytest.mark.parametrize(("projection", "estimator"), turns(SPECS, ESTIMATORS))
 def test_maps_are_what_they_claim(projection, estimator):
     kernel = K.Gaussian((0.5, 1.0, 2.0, 3.0)) if estimator in ("trigonometric", "hyperbolic") else K.Softmax()
-    phi = ka.random_features(kernel, D, 8, estimator, SPECS[projection])
+    phi = ka.random_features(kernel, D, 8, estimator, SPECS[projection], rng=0)
     points = 0.5 * np.eye(D) / kernel.input_scale(D)
     claim = np.max(np.abs(phi.bias(points, np.roll(points, 1, axis=0))))
     certificate = certify(phi, redraws=200 if claim < 1e-10 else 2000, rng=0)
@@ -118,7 +118,7 @@ def test_maps_are_what_they_claim(projection, estimator):
 )
 def test_maps_of_other_kernels_pass(kernel, number, estimator):
     projection = "iid" if isinstance(kernel, K.SkewedChi2) else "orthogonal"
-    phi = ka.random_features(kernel, D, number, estimator, projection)
+    phi = ka.random_features(kernel, D, number, estimator, projection, rng=0)
     certificate = certify(phi, kernel, rng=0)
     assert certificate.passed, str(certificate)
 
@@ -134,7 +134,7 @@ def test_ones_own_map():
 def test_deterministic_maps_are_compared():
     assert certify(ka.features.polynomial(2), K.Polynomial(2, gamma=1.0), dim=3, redraws=2, rng=0).passed
     assert not certify(ka.features.taylor2(), K.Softmax(scale=1.0), dim=3, redraws=2, rng=0).passed
-    phi = ka.random_features(K.AdditiveChi2(), D, 3 * D)
+    phi = ka.random_features(K.AdditiveChi2(), D, 3 * D, rng=0)
     assert not certify(phi, K.AdditiveChi2(), dim=D, rng=0).passed
 
 
@@ -142,7 +142,7 @@ def test_deterministic_maps_are_compared():
 @pytest.mark.parametrize("kernel", [K.Gaussian(), K.Softmax()], ids=["trigonometric", "positive"])
 def test_few_false_alarms(kernel, seeds):
     """At a level of 5 %: as many alarms as that, or fewer, as Bonferroni bounds them, in spite of long tails."""
-    phi = ka.random_features(kernel, D, 8, projection="iid")
+    phi = ka.random_features(kernel, D, 8, projection="iid", rng=0)
     failed = sum(not certify(phi, redraws=60, significance=0.05, rng=seed).passed for seed in range(seeds))
     assert failed <= (seeds * 0.05 if seeds > 100 else 3 + 4.5 * np.sqrt(60 * 0.05 * 0.95))
 
@@ -151,7 +151,7 @@ def test_few_false_alarms(kernel, seeds):
     ("d", "m", "projection"), turns([(16, 16), (64, 64), (64, 256), (256, 1024)], [P.Iid, P.Orthogonal])
 )
 def test_the_regularised_kernel_is_another_one_at_every_size(d, m, projection):
-    phi = ka.random_features(K.Softmax(), d, m, "positive", projection(norms="sqrt_d"))
+    phi = ka.random_features(K.Softmax(), d, m, "positive", projection(norms="sqrt_d"), rng=0)
     certificate = certify(phi, redraws=2, rng=0)
     assert not certificate.passed
     assert certificate.bias["random"] < 0
@@ -247,13 +247,13 @@ def test_a_known_bias_is_one_above_rounding(sign):
 
 
 def test_seeds():
-    phi = ka.random_features(K.Softmax(), D, 8)
+    phi = ka.random_features(K.Softmax(), D, 8, rng=0)
     assert certify(phi, redraws=20, rng=3).z_scores == certify(phi, redraws=20, rng=3).z_scores
     assert certify(phi, redraws=20, rng=3).z_scores != certify(phi, redraws=20, rng=4).z_scores
 
 
 def test_refusals():
-    phi = ka.random_features(K.Softmax(), D, 8)
+    phi = ka.random_features(K.Softmax(), D, 8, rng=0)
     with pytest.raises(DTypeError, match="FeatureMap"):
         certify(np.eye(3), rng=0)
     with pytest.raises(ParameterError, match="kernel must say what Elementwise is to estimate"):
@@ -273,12 +273,12 @@ def test_refusals():
 def test_a_dimension_that_is_none():
     for dim in (np.ones(2), True, "2"):
         with pytest.raises(ParameterError, match="dim must be a positive integer"):
-            certify(ka.random_features(ka.kernels.Softmax(), 2, 4), dim=dim, redraws=2, rng=0)
+            certify(ka.random_features(ka.kernels.Softmax(), 2, 4, rng=0), dim=dim, redraws=2, rng=0)
 
 
 def test_few_features_or_redraws_raise_no_alarm():
     """Exactly unbiased maps of long tails: their closed form passes them, and redraws alone say that they are few."""
-    phi = ka.random_features(K.Softmax(), 8, 2, "positive", "iid")
+    phi = ka.random_features(K.Softmax(), 8, 2, "positive", "iid", rng=0)
     found = [certify(phi, redraws=r, significance=0.05, rng=seed) for r in (5, 20) for seed in range(60)]
     assert sum(not each.passed for each in found) <= 8
     unknown = certify(Own(np.ones((2, D))), K.Softmax(), redraws=59, rng=0)
@@ -287,14 +287,14 @@ def test_few_features_or_redraws_raise_no_alarm():
 
 
 def test_skewed_estimates_are_seen_with_the_power_stated():
-    right = ka.random_features(K.Gaussian(), 6, 16, "trigonometric", "iid")
+    right = ka.random_features(K.Gaussian(), 6, 16, "trigonometric", "iid", rng=0)
 
     def biased(b):
         def draw(rng):
             phi = right.redraw(rng)
             return lambda x: np.concatenate([phi(x), np.full((*x.shape[:-1], 1), b**0.5)], axis=-1)
 
-        return ka.features.from_function(factory=draw, dim=6, kernel=K.Gaussian())
+        return ka.features.from_function(factory=draw, dim=6, kernel=K.Gaussian(), rng=0)
 
     b = np.median([certify(right, redraws=60, rng=100 + i).detectable_common["all"] for i in range(9)])
     found = [certify(biased(b), redraws=60, rng=i) for i in range(40)]

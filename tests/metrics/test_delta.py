@@ -39,7 +39,9 @@ def test_closed_form_against_redraws(estimator, projection, kernel):
     if (estimator, projection) == ("favor_sharp", "orthogonal"):
         pytest.skip("no closed form with tilts that differ")
     number = M * (2 if estimator in ("hyperbolic", "trigonometric") else 1)
-    phi = ka.random_features(kernel, D, number, estimator, projection, data=np.concatenate([Q, KEYS]) * [2.0, 1.0, 0.5])
+    phi = ka.random_features(
+        kernel, D, number, estimator, projection, data=np.concatenate([Q, KEYS]) * [2.0, 1.0, 0.5], rng=0
+    )
     predicted = attention_delta_method(Q, KEYS, V, phi)
     n, z = sampled(phi)
     exact = kernel(Q, KEYS)
@@ -91,7 +93,7 @@ def test_where_it_is_trusted_it_is_right(estimator, m, scale):
     q, k, v = arrays(3, (6, d), (keys, d), (keys, 3), dtype="float64")
     q, k = 0.7 * scale * q, 0.7 * scale * k
     kernel = ka.kernels.Softmax(1.0)
-    phi = ka.random_features(kernel, d, m, estimator, "iid")
+    phi = ka.random_features(kernel, d, m, estimator, "iid", rng=0)
     predicted = attention_delta_method(q, k, v, phi)
     trusted = predicted.trusted
     exact = ka.softmax_attention(q, k, v, scale=1.0)
@@ -104,7 +106,7 @@ def test_where_it_is_trusted_it_is_right(estimator, m, scale):
 
 
 def test_one_key_has_no_error():
-    phi = ka.random_features(ka.kernels.Softmax(), D, M, "positive", "iid")
+    phi = ka.random_features(ka.kernels.Softmax(), D, M, "positive", "iid", rng=0)
     out = attention_delta_method(Q, KEYS[:1], V[:1], phi)
     np.testing.assert_allclose(out.bias, 0, atol=1e-15)
     np.testing.assert_allclose(out.variance, 0, atol=1e-15)
@@ -114,13 +116,13 @@ def test_one_key_has_no_error():
     ("estimator", "projection"), [("positive", "simplex"), ("phase", "iid"), ("favor_sharp", "orthogonal")]
 )
 def test_no_closed_form(estimator, projection):
-    phi = ka.random_features(ka.kernels.Softmax(), D, M, estimator, projection, data=KEYS * [2.0, 1.0, 0.5])
+    phi = ka.random_features(ka.kernels.Softmax(), D, M, estimator, projection, data=KEYS * [2.0, 1.0, 0.5], rng=0)
     with pytest.raises(NoClosedForm, match="covariance of two estimates is"):
         attention_delta_method(Q, KEYS, V, phi)
 
 
 def test_shapes():
-    phi = ka.random_features(ka.kernels.Softmax(), D, M, "positive", "iid")
+    phi = ka.random_features(ka.kernels.Softmax(), D, M, "positive", "iid", rng=0)
     with pytest.raises(ShapeError, match="matrix"):
         attention_delta_method(Q[0], KEYS, V, phi)
     with pytest.raises(ShapeError, match="got"):

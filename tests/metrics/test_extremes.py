@@ -81,7 +81,7 @@ def test_a_ratio_gives_columns_of_every_size_one_weight():
 
 
 def test_no_prediction_from_moments_beyond_the_floats():
-    phi = ka.random_features(ka.kernels.Softmax(), 3, 16, "positive", "iid")
+    phi = ka.random_features(ka.kernels.Softmax(), 3, 16, "positive", "iid", rng=0)
     with pytest.raises(ka.errors.ParameterError, match="their largest numbers are"):
         M.attention_delta_method(np.full((1, 3), 1e37), np.ones((2, 3)), np.ones((2, 1)), phi)
 

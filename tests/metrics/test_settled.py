@@ -32,7 +32,7 @@ def by_quadrature(term, v, w):
 def test_skewness_against_quadrature(estimator, v, w):
     x, y = np.zeros((1, 3)), np.zeros((1, 3))
     x[0, :2], y[0, :2] = (v / 2, w / 2), (v / 2, -w / 2)  # |x + y| = v, |x - y| = w
-    phi = ka.random_features(K.Softmax(1.0), 3, 8, estimator, "iid")
+    phi = ka.random_features(K.Softmax(1.0), 3, 8, estimator, "iid", rng=0)
     want = by_quadrature(TERMS[estimator], v, w)
     np.testing.assert_allclose(phi._tails(x, y).squared_skewness, want, rtol=1e-6)
 
@@ -63,7 +63,7 @@ def test_printed_intervals_cover(estimator, projection):
     x, y = sizes * u, sizes * (0.6 * u + 0.4 * w)
     kernel = K.Softmax(1.0)
     rng = np.random.default_rng(1)
-    phi = ka.random_features(kernel, d, m, estimator, projection)
+    phi = ka.random_features(kernel, d, m, estimator, projection, rng=0)
     known, exact = settled(phi, x, y, redraws), kernel.pairs(x, y)
     # the draws of all studies at once: blocks of a large map are those of small ones
     many = ka.random_features(kernel, d, m * redraws * studies, estimator, projection, rng=rng)
@@ -89,17 +89,17 @@ def test_every_map_answers_or_says_that_nothing_is_known():
     for estimator, projection in product(ka.features.estimators(K.Softmax()), ka.projections.PROJECTIONS):
         if (estimator, projection) in {("favor_sharp", "moment_matched"), ("favor_sharp_asymmetric", "moment_matched")}:
             continue
-        phi = ka.random_features(K.Softmax(), 4, 16, estimator, projection, data=x[:, 0])
+        phi = ka.random_features(K.Softmax(), 4, 16, estimator, projection, data=x[:, 0], rng=0)
         found = settled(phi, x, y, 1000)
         assert found.shape == (5, 3)
         assert found.all()
     assert settled(ka.features.taylor2(), x, y, 1).all()
     with pytest.raises(NoClosedForm, match="nothing is known of the tails of TensorSketch"):
-        settled(ka.random_features(K.Polynomial(2), 4, 16), x, y, 8)
+        settled(ka.random_features(K.Polynomial(2), 4, 16, rng=0), x, y, 8)
 
 
 def test_refusals():
-    phi = ka.random_features(K.Softmax(), 4, 8)
+    phi = ka.random_features(K.Softmax(), 4, 8, rng=0)
     with pytest.raises(DTypeError, match="FeatureMap"):
         settled("positive", np.ones((1, 4)), np.ones((1, 4)), 8)
     with pytest.raises(ShapeError, match="d = 4"):
@@ -115,7 +115,7 @@ def test_tilted_frequencies_reach_the_tail(estimator, projection):
     """At |x + y|^2 up to 36, where redraws see nothing, the map's own terms have the moments of the closed form."""
     x = np.array([[0.5, 0.2, 0.0], [1.5, -0.5, 1.0], [2.0, 2.0, 1.0]])
     y = np.array([[0.4, 0.0, 0.1], [1.0, 0.5, 1.0], [2.0, 2.0, 1.0]])
-    phi = ka.random_features(K.Softmax(1.0), 3, 32, estimator, projection)
+    phi = ka.random_features(K.Softmax(1.0), 3, 32, estimator, projection, rng=0)
     assert not settled(phi, x, y, 100)[1:].all()
     moments = phi._moments(x, y)
     for power, want in ((1, moments.mean), (2, moments.second)):
@@ -123,11 +123,11 @@ def test_tilted_frequencies_reach_the_tail(estimator, projection):
         assert ((low <= want * (1 + 1e-6)) & (want * (1 - 1e-6) <= high)).all()
         np.testing.assert_allclose(value, want, rtol=0.15)
     with pytest.raises(NoClosedForm, match="no mode is known"):
-        tilted_moment(ka.random_features(K.Softmax(1.0), 3, 32, "trigonometric"), x, y)
+        tilted_moment(ka.random_features(K.Softmax(1.0), 3, 32, "trigonometric", rng=0), x, y)
 
 
 def test_tilted_frequencies_come_from_the_generator_that_is_given():
-    phi = ka.random_features(K.Softmax(1.0), 3, 32, "hyperbolic", "iid")
+    phi = ka.random_features(K.Softmax(1.0), 3, 32, "hyperbolic", "iid", rng=0)
     x, y = np.full((2, 1, 3), 0.5)
     first, again, other = (tilted_moment(phi, x, y, power=2, samples=64, rng=seed).low for seed in (1, 1, 2))
     assert first == again != other
@@ -138,7 +138,7 @@ def test_tilted_frequencies_come_from_the_generator_that_is_given():
 def test_tilted_frequencies_follow_the_width_too(d, power):
     """The p-th power of a tilted exponential is a normal density of another width: its samples have no spread left."""
     x = np.eye(d)[:1]
-    phi = ka.random_features(K.Softmax(1.0), d, 2 * d, "optimal_positive", "iid")
+    phi = ka.random_features(K.Softmax(1.0), d, 2 * d, "optimal_positive", "iid", rng=0)
     moments = phi._moments(x, x)
     value, low, high = tilted_moment(phi, x, x, power=power, samples=64)
     np.testing.assert_allclose(value, (moments.mean, moments.second)[power - 1], rtol=1e-9)
@@ -156,19 +156,19 @@ def test_infinite_moments_are_refused():
 @pytest.mark.parametrize(
     "phi",
     [
-        ka.random_features(K.Softmax(), 4, 16, "positive"),
-        ka.random_features(K.Gaussian(), 4, 16, "trigonometric"),
+        ka.random_features(K.Softmax(), 4, 16, "positive", rng=0),
+        ka.random_features(K.Gaussian(), 4, 16, "trigonometric", rng=0),
     ],
     ids=["positive", "trigonometric"],
 )
 def test_a_factor_leaves_tails_as_they_are(phi):
     x, y = np.random.default_rng(0).standard_normal((2, 9, 4))
-    assert np.array_equal(settled(ka.features.multiple(2.0, phi), x, y, 8), settled(phi, x, y, 8))
-    assert settled(ka.random_features(2 * K.Softmax(), 4, 16), 0.1 * x, 0.1 * y, 50).all()
+    assert np.array_equal(settled(2.0 * phi, x, y, 8), settled(phi, x, y, 8))
+    assert settled(ka.random_features(2 * K.Softmax(), 4, 16, rng=0), 0.1 * x, 0.1 * y, 50).all()
 
 
 def test_features_of_logarithms_have_the_tails_of_features():
-    phi = ka.random_features(K.SkewedChi2(), 4, 16, projection="iid")
+    phi = ka.random_features(K.SkewedChi2(), 4, 16, projection="iid", rng=0)
     x, y = np.exp(np.random.default_rng(0).standard_normal((2, 9, 4)))
     c = phi.kernel.skewedness
     assert np.array_equal(settled(phi, x, y, 2), settled(phi.inner, np.log(x + c), np.log(y + c), 2))

@@ -30,17 +30,17 @@ def test_antithetic_positive_features_are_hyperbolic(base):
 @pytest.mark.parametrize("kernel", [ka.kernels.Gaussian(0.8), ka.kernels.Matern(1.5)], ids=repr)
 def test_antithetic_cosines_are_copies(kernel):
     x, y = np.random.default_rng(2).standard_normal((2, 7, 6))
-    twice = ka.random_features(kernel, 6, 16, "trigonometric", "antithetic").variance(x, y)
-    once = ka.random_features(kernel, 6, 8, "trigonometric", "orthogonal").variance(x, y)
+    twice = ka.random_features(kernel, 6, 16, "trigonometric", "antithetic", rng=0).variance(x, y)
+    once = ka.random_features(kernel, 6, 8, "trigonometric", "orthogonal", rng=0).variance(x, y)
     np.testing.assert_allclose(twice, once, rtol=1e-9)
 
 
 def test_refusals():
     with pytest.raises(errors.ParameterError, match=r"m must be even for antithetic pairs.*7"):
-        P.antithetic(7, 4)
+        P.Antithetic().draw(7, 4)
     with pytest.raises(errors.ParameterError, match="m must be even"):
-        ka.random_features(ka.kernels.Softmax(), 4, 7, "positive", "antithetic")
+        ka.random_features(ka.kernels.Softmax(), 4, 7, "positive", "antithetic", rng=0)
     with pytest.raises(errors.ParameterError, match=r"base must be a projection that is not antithetic.*Antithetic"):
         P.Antithetic(P.Antithetic())
     with pytest.raises(errors.DTypeError, match="base must be a Projection; got 'iid'"):
-        P.antithetic(4, 4, base="iid")
+        P.Antithetic(base="iid")

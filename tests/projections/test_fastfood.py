@@ -14,7 +14,7 @@ P = ka.projections
 def test_padding_with_constant_norms(estimator):
     """Rows are cut from a sphere in p = 8 dimensions: the mean is that of p, not of d = 5."""
     kernel = ka.kernels.Gaussian()
-    phi = ka.random_features(kernel, 5, 16, estimator, P.Fastfood(norms="sqrt_d"))
+    phi = ka.random_features(kernel, 5, 16, estimator, P.Fastfood(norms="sqrt_d"), rng=0)
     x, y = np.full((1, 5), 0.3), np.full((1, 5), -0.4 if estimator == "trigonometric" else 0.2)
     rng = np.random.default_rng(3)
     maps = (phi.redraw(rng) for _ in range(1000))

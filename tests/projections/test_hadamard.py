@@ -22,4 +22,4 @@ def test_one_chain_is_rows_of_signs():
 @pytest.mark.parametrize("number", [0, 1.0, "9", None], ids=repr)
 def test_chains_are_counted(number):
     with pytest.raises(errors.ParameterError, match=f"chains must be a positive integer.*{number!r}"):
-        P.hadamard(4, 4, chains=number)
+        P.Hadamard(chains=number)

@@ -11,4 +11,4 @@ P = ka.projections
 @pytest.mark.parametrize("number", [0, 1.0, "9"], ids=repr)
 def test_steps_are_counted(number):
     with pytest.raises(errors.ParameterError, match=f"steps must be a positive integer.*{number!r}"):
-        P.kac(4, 4, steps=number)
+        P.Kac(steps=number)

@@ -17,7 +17,7 @@ WITH_CHI = ["iid-chi", "qr-chi", "gram_schmidt-chi"]
 @pytest.mark.parametrize(("m", "d"), SHAPES)
 def test_gram_schmidt_is_the_signed_qr(m, d, norms):
     """One Gaussian block has one frame with a positive diagonal of R."""
-    qr, by_rows = (ka.projections.orthogonal(m, d, 3, method, norms) for method in ("qr", "gram_schmidt"))
+    qr, by_rows = (ka.projections.Orthogonal(method, norms).draw(m, d, 3) for method in ("qr", "gram_schmidt"))
     np.testing.assert_allclose(qr, by_rows, rtol=0, atol=1e-10 * np.sqrt(d))
 
 
@@ -41,7 +41,7 @@ def test_rows_of_a_block_are_orthogonal(name, m, d):
 
 @pytest.mark.parametrize("method", ["qr", "gram_schmidt"])
 def test_a_frame_is_that_of_the_seeds_normals(method):
-    omega = ka.projections.orthogonal(20, 6, 3, method)
+    omega = ka.projections.Orthogonal(method).draw(20, 6, 3)
     normals = np.random.default_rng(3).standard_normal((20, 6))
     for rows in (slice(0, 6), slice(6, 12), slice(12, 18), slice(18, 20)):
         unit = omega[rows] / np.linalg.norm(omega[rows], axis=-1, keepdims=True)

@@ -60,22 +60,23 @@ def test_specs_are_values(spec):
     assert P.resolve(spec) is spec
 
 
-def test_functions_are_the_specs():
-    for got, spec in [
-        (P.antithetic(8, 3, 1, P.Iid()), P.Antithetic(P.Iid())),
-        (P.fastfood(8, 3, 1, "sqrt_d"), P.Fastfood("sqrt_d")),
-        (P.hadamard(8, 3, 1, 2, "sqrt_d"), P.Hadamard(2, "sqrt_d")),
-        (P.halton(8, 3, 1, "sqrt_d"), P.Halton("sqrt_d")),
-        (P.iid(8, 3, 1), P.Iid()),
-        (P.iid(8, 3, 1, "sqrt_d"), P.Iid("sqrt_d")),
-        (P.kac(8, 3, 1, 4, "sqrt_d"), P.Kac(4, "sqrt_d")),
-        (P.orthogonal(8, 3, 1), P.Orthogonal()),
-        (P.orthogonal(8, 3, rng=1, method="qr"), P.Orthogonal("qr", "chi")),
-        (P.orthogonal(8, 3, rng=1, method="gram_schmidt"), P.Orthogonal("gram_schmidt", "chi")),
-        (P.simplex(8, 3, 1, "coupled"), P.Simplex("coupled")),
-        (P.sobol(8, 3, 1, "sqrt_d"), P.Sobol("sqrt_d")),
+def test_old_functions_still_draw():
+    for name, fields, spec in [
+        ("antithetic", (P.Iid(),), P.Antithetic(P.Iid())),
+        ("hadamard", (2, "sqrt_d"), P.Hadamard(2, "sqrt_d")),
+        ("kac", (4, "sqrt_d"), P.Kac(4, "sqrt_d")),
+        ("moment_matched", (), P.MomentMatched()),
+        ("orthogonal", ("gram_schmidt",), P.Orthogonal("gram_schmidt", "chi")),
+        *(
+            (name, ("sqrt_d",), P.PROJECTIONS[name]("sqrt_d"))
+            for name in ("fastfood", "halton", "iid", "simplex", "sobol")
+        ),
     ]:
-        np.testing.assert_array_equal(got, spec.draw(8, 3, 1))
+        with pytest.warns(DeprecationWarning, match=rf"projections\.{name} is now .*{type(spec).__name__}\(\)\.draw"):
+            draw = getattr(P, name)
+        np.testing.assert_array_equal(draw(8, 3, 1, *fields), spec.draw(8, 3, 1))
+    with pytest.warns(DeprecationWarning, match="DirectionalProjection"):
+        assert P.Directed is P.DirectionalProjection
 
 
 def test_norms(spec):
@@ -96,7 +97,7 @@ def test_resolve():
 @pytest.mark.parametrize("number", [0, -2, 2.0, True, "3", None, np.float64(3)], ids=repr)
 def test_sizes(number):
     calls = [call for spec in ALL.values() for call in (spec.draw, spec.blocks)]
-    for call in (*calls, P.iid, P.orthogonal):
+    for call in calls:
         with refused("m must be a positive integer", repr(number)):
             call(number, 4)
         with refused("d must be a positive integer", repr(number)):
@@ -120,9 +121,7 @@ def test_names(name):
         with refused("norms must be one of", "chi", "sqrt_d", f"got {name!r}"):
             make(norms=name)
     with refused("method must be one of", "gram_schmidt", "qr", f"got {name!r}"):
-        P.orthogonal(3, 4, method=name)
-    with refused("norms must be one of", f"got {name!r}"):
-        P.iid(3, 4, norms=name)
+        P.Orthogonal(method=name)
     if isinstance(name, str):
         with refused("projection must be one of", "iid", "orthogonal", f"got {name!r}"):
             P.resolve(name)

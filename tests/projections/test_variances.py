@@ -35,7 +35,7 @@ def check_moments(estimator, name, omega):
     """Mean and variance against draws, along an axis, the diagonal, and any direction."""
     paired, cosines = estimator in ("trigonometric", "hyperbolic"), estimator in ("trigonometric", "phase")
     kernel = ka.kernels.Gaussian() if cosines else ka.kernels.Softmax(scale=1.0)
-    phi = ka.random_features(kernel, SMALL, omega.shape[1] * (1 + paired), estimator, SPECS[name])
+    phi = ka.random_features(kernel, SMALL, omega.shape[1] * (1 + paired), estimator, SPECS[name], rng=0)
     if estimator == "optimal_positive":
         phi = replace(phi, tilt=TILT)
     for u in unit(np.stack([np.eye(SMALL)[0], np.ones(SMALL), np.arange(1.0, SMALL + 1)])):
@@ -67,7 +67,9 @@ def test_order_of_geometries():
     y[:, 1] = [0.3, 0.7, 1.0, 1.5]
 
     def variance(projection):
-        return ka.random_features(ka.kernels.Softmax(scale=1.0), 16, 32, "positive", projection).variance(0 * y, y)
+        return ka.random_features(ka.kernels.Softmax(scale=1.0), 16, 32, "positive", projection, rng=0).variance(
+            0 * y, y
+        )
 
     order = [variance(p) for p in ("antithetic", "simplex", P.Orthogonal(norms="coupled"), "orthogonal", "iid")]
     assert (np.diff(order, axis=0) > 0).all()
@@ -78,7 +80,7 @@ def test_order_of_geometries():
 def test_frequencies_that_add(name):
     """Of a product of kernels: moments of w + w' multiply, those of cos w.s cos w'.s do not."""
     kernel = ka.kernels.Gaussian() * ka.kernels.Gaussian(0.8)
-    phi = ka.random_features(kernel, 3, 6, "trigonometric", name)
+    phi = ka.random_features(kernel, 3, 6, "trigonometric", name, rng=0)
     x, y = np.zeros((2, 3)), np.array([[0.8, 0.0, 0.1], [0.5, 0.5, -0.4]])
     rng = np.random.default_rng(3)
     maps = (phi.redraw(rng) for _ in range(2000))

@@ -87,7 +87,7 @@ def test_variance_far_away():
 
 
 def test_variance_at_landmarks_is_not_negative():
-    phi = ka.features.nystrom(ka.kernels.Gaussian(2.0), X, 20, rng=0)
+    phi = ka.features.nystrom(X, ka.kernels.Gaussian(2.0), 20, rng=0)
     process = ka.solvers.gp(ka.solvers.moments(X, phi, y=Y[:, 0]), noise=1e-4, amplitude=1.0)
     assert np.min(process.variance(phi.landmarks.astype("f4"))) >= 0
 
@@ -130,7 +130,7 @@ def test_refusals():
     with pytest.raises(DTypeError, match="moments must be a Moments"):
         ka.solvers.gp(None)
     gaussian = ka.kernels.Gaussian()
-    own = ka.features.nystrom("precomputed", gaussian(X), 8, "uniform", rng=0)
+    own = ka.features.nystrom(gaussian(X), "precomputed", 8, method="uniform", rng=0)
     process = ka.solvers.gp(ka.solvers.moments(gaussian(X), own, y=Y), noise=0.3, amplitude=1.0)
     with pytest.raises(NoClosedForm, match="precomputed"):
         process.variance(gaussian(X))

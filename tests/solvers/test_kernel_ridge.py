@@ -29,7 +29,7 @@ def test_landmarks_are_ridge_on_nystrom_features(method, ridge, sampled, monkeyp
     if sampled:
         monkeypatch.setattr("kernattn.solvers._kernel_ridge.FEW", 0)
     fit = kernel_ridge(X, Y, KERNEL, num_landmarks=40, penalty=ridge, method=method, **TIGHT)
-    phi = ka.features.nystrom(KERNEL, X, landmarks=fit.landmarks)
+    phi = ka.features.nystrom(X, KERNEL, landmarks=fit.landmarks)
     wanted = ka.solvers.ridge(ka.solvers.moments(X, phi, y=Y), ridge, intercept=False)
     assert fit.converged
     assert (fit.iterations > 3) == sampled
@@ -128,7 +128,7 @@ def test_columns_of_targets_are_fits_of_their_own():
 
 def test_landmarks_as_points_as_a_map_and_by_a_seed():
     by_seed = kernel_ridge(X, Y, KERNEL, num_landmarks=30, penalty=0.1, rng=3)
-    phi = ka.features.nystrom(KERNEL, X, 30, rng=3)
+    phi = ka.features.nystrom(X, KERNEL, 30, rng=3)
     for given in ({"phi": phi}, {"landmarks": phi.indices}, {"landmarks": phi.landmarks}):
         fit = kernel_ridge(X, Y, KERNEL, **given, penalty=0.1)
         np.testing.assert_array_equal(fit.landmarks, by_seed.landmarks)
@@ -190,9 +190,9 @@ def test_errors():
     with pytest.raises(DTypeError, match="landmarks must be points"):
         kernel_ridge(X, Y, KERNEL, landmarks="uniform", penalty=0.1)
     with pytest.raises(ParameterError, match="phi must be a map of"):
-        kernel_ridge(X, Y, KERNEL, phi=ka.features.nystrom(ka.kernels.Gaussian(), X, 5), penalty=0.1)
+        kernel_ridge(X, Y, KERNEL, phi=ka.features.nystrom(X, ka.kernels.Gaussian(), 5), penalty=0.1)
     with pytest.raises(ParameterError, match=r"phi must be a map of .* for d = 2"):
-        kernel_ridge(X, Y, KERNEL, phi=ka.features.nystrom(KERNEL, X[:, :1], 5), penalty=0.1)
+        kernel_ridge(X, Y, KERNEL, phi=ka.features.nystrom(X[:, :1], KERNEL, 5), penalty=0.1)
     with pytest.raises(ShapeError, match=r"y must be \(300,\) or \(300, c\)"):
         kernel_ridge(X, Y[:10], KERNEL, num_landmarks=10, penalty=0.1)
     with pytest.raises(EmptyInputError):

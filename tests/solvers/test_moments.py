@@ -25,7 +25,7 @@ X, Y, W = RNG.standard_normal((90, 3)), RNG.standard_normal((90, 2)), RNG.intege
 PHI = ka.random_features(ka.kernels.Gaussian(), dim=3, num_features=12, rng=0)
 MAPS = {
     "spec": PHI,
-    "computed": ka.features.nystrom(ka.kernels.Gaussian(), X, 8, rng=0),
+    "computed": ka.features.nystrom(X, ka.kernels.Gaussian(), 8, rng=0),
     "any dimension": ka.features.elu1(),
 }
 

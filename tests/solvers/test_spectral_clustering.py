@@ -24,7 +24,7 @@ def moons(n=600, seed=0):
 
 
 def nystrom(x, lengthscale, m=120):
-    return ka.features.nystrom(ka.kernels.Gaussian(lengthscale), x, m, rng=0)
+    return ka.features.nystrom(x, ka.kernels.Gaussian(lengthscale), m, rng=0)
 
 
 def agreement(found, truth):

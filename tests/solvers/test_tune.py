@@ -115,7 +115,7 @@ def test_one_factor_keeps_the_proportions_of_lengthscales(rng):
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_a_nystrom_map_keeps_its_landmarks(objective, rng):
     x, y = data(rng, 200, 2)
-    phi = ka.features.nystrom(ka.kernels.Gaussian(0.5), x, 25, "greedy", rng=0)
+    phi = ka.features.nystrom(x, ka.kernels.Gaussian(0.5), 25, method="greedy", rng=0)
     found = ka.solvers.tune(x, y[:, 0], phi, ard=True, objective=objective)
     assert np.array_equal(found.phi.landmarks, phi.landmarks)
     assert phi.residual is not None

@@ -118,7 +118,9 @@ def test_delta_method_of_the_study(estimator):
     rng = np.random.default_rng(7)
     outputs, normalisers = 0.01 * rng.standard_normal((8, 20, 4)), 20 + 0.1 * rng.standard_normal((8, 20))
     data = np.concatenate([q, k])
-    iid, orthogonal = (random_features(Softmax(), 4, 256, estimator, p, data=data) for p in ("iid", "orthogonal"))
+    iid, orthogonal = (
+        random_features(Softmax(), 4, 256, estimator, p, data=data, rng=0) for p in ("iid", "orthogonal")
+    )
     found = delta_fields(problem, iid, independent, outputs, normalisers)
     expected = attention_delta_method(q[independent.rows], k, v, iid)
     assert found["delta_rows"] == expected.trusted.mean() > 0
@@ -136,7 +138,7 @@ def test_delta_method_trusts_no_unseen_tail():
     q, k, v = np.random.default_rng(8).standard_normal((3, 20, 4))
     problem = Problem(Tokens("t", "", 4 * q, 4 * k, v), seed=0)
     outputs, normalisers = np.zeros((8, 20, 4)), 1 + 1e-3 * np.random.default_rng(9).standard_normal((8, 20))
-    phi = random_features(Softmax(), 4, 64, "positive", "orthogonal")
+    phi = random_features(Softmax(), 4, 64, "positive", "orthogonal", rng=0)
     found = delta_fields(problem, phi, Independent.of(problem, "positive"), outputs, normalisers)
     assert found == {"delta_moments": "redraws", "delta_queries": 16, "delta_rows": 0.0}
 

@@ -26,7 +26,7 @@ def test_errors_are_those_of_plain_linear_algebra():
     k = np.exp(-squares / (2 * lengthscale**2))
     singular = np.linalg.svd(k, compute_uv=False)
     for what, landmarks in (("error", "rpcholesky"), ("uniform", "uniform")):
-        at = nystrom(Gaussian(lengthscale), x, 16, landmarks, rng=draw).indices
+        at = nystrom(x, Gaussian(lengthscale), 16, method=landmarks, rng=draw).indices
         left = np.linalg.svd(k - k[:, at] @ np.linalg.solve(k[np.ix_(at, at)], k[at]), compute_uv=False)
         assert found[f"trace_{what}"] == pytest.approx(left.sum() / 256, rel=1e-8)
         assert found[f"frobenius_{what}"] == pytest.approx(np.linalg.norm(left) / np.linalg.norm(singular), rel=1e-8)

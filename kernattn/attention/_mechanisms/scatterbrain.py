@@ -83,7 +83,7 @@ def scatterbrain_attention(
     >>> import numpy as np
     >>> import kernattn as ka
     >>> q, k, v = np.random.default_rng(0).standard_normal((3, 64, 4))
-    >>> phi = ka.random_features(ka.kernels.Softmax(), dim=4, num_features=32)
+    >>> phi = ka.random_features(ka.kernels.Softmax(), dim=4, num_features=32, rng=0)
     >>> exact, near = ka.softmax_attention(q, k, v), ka.patterns.local(8)
     >>> both = ka.attention.scatterbrain_attention(q, k, v, phi, near)
     >>> apart = ka.linear_attention(q, k, v, phi), ka.softmax_attention(q, k, v, pattern=near)

@@ -20,6 +20,10 @@ from kernattn.features._moments.tails import Tails
 class DeterministicMap(FeatureMap):
     """A map without random numbers."""
 
+    @property
+    def dim(self) -> int | None:
+        return None
+
     @final
     def mean(self, x: Array, y: Array) -> Array:
         """Return phi(x).phi(y) for rowwise pairs: (..., d), (..., d) -> (...)."""
@@ -40,7 +44,6 @@ class DeterministicMap(FeatureMap):
         return _zeros(x, y)
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
-        """Return what is known of the estimates of pairs x, y (P, d): the bias alone, at the number of features."""
         bias, features = self.bias(x, y), self.num_features_of(x.shape[-1])
         zeros = np.zeros_like(bias)
         return Terms(1, lambda n: features, self.mean(x, y) - bias, lambda n: bias, lambda n: zeros)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from os import PathLike
-from typing import Any, Self, final
+from typing import Any, ClassVar, NamedTuple, Self, final
 
 from kernattn._arrays import graphs as _graphs
 from kernattn._arrays.bridge import admitted
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import in_a_graph, traced_as
 from kernattn._arrays.hooks import edge
-from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, without_flags
+from kernattn._arrays.namespaces import Array, Float64, check_floating, like, namespace, without_flags
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import MOST, positive_integer, summary
 from kernattn._runtime.lazy import lazy, without_lazy
@@ -19,10 +20,18 @@ from kernattn._runtime.random import RNG
 from kernattn._sums.units import multiplied
 from kernattn.errors import DTypeError, EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._moments.bounds import Terms, certified_number, check_request
-from kernattn.features._moments.pairs import beyond, flat_pairs
+from kernattn.features._moments.pairs import beyond, flat_pairs, host_pairs
 from kernattn.features._moments.tails import Tails
 from kernattn.features._record import fingerprint, save
 from kernattn.ops.features import OP, scaled
+
+
+class Algebra(NamedTuple):
+    """What operators make of maps; `kernattn.features._composite` says it."""
+
+    sum: Callable[..., FeatureMap]
+    product: Callable[..., FeatureMap]
+    scaled: Callable[[float, FeatureMap], FeatureMap]
 
 
 class FeatureMap(ABC):
@@ -31,14 +40,39 @@ class FeatureMap(ABC):
     A map is a frozen value: it is drawn once, evaluated purely, and redrawn into a new map. To bring one of your own,
     derive a frozen dataclass from this class and give it the abstract members; every form of attention then takes it.
 
+    Maps add and multiply as their kernels do. ``phi1 + phi2`` has the features of both side by side,
+    :math:`\phi_1(x)^T \phi_1(y) + \phi_2(x)^T \phi_2(y)`; ``phi1 * phi2`` all products of two,
+    :math:`\phi_1(x)^T \phi_1(y)\, \phi_2(x)^T \phi_2(y)`; ``c * phi``, with a positive number c, the features
+    :math:`c^{1/2} \phi(x)` of c times the kernel.
+
     Examples
     --------
     >>> import kernattn as ka
-    >>> ka.random_features(ka.kernels.Softmax(), dim=64, num_features=256)
+    >>> ka.random_features(ka.kernels.Softmax(), dim=64, num_features=256, rng=0)
     Positive(kernel=Softmax(scale=None), projection=Orthogonal(method='qr', norms='chi'), omega=<float64 (256, 64)>)
     """
 
+    _algebra: ClassVar[Algebra]
+    __array_ufunc__ = None  # a NumPy scalar times a map is left to the map
     __getstate__ = without_lazy
+
+    @final
+    def __add__(self, other: Any) -> FeatureMap:
+        return self._algebra.sum(self, other)
+
+    @final
+    def __radd__(self, other: Any) -> FeatureMap:
+        return self if type(other) is int and other == 0 else self._algebra.sum(other, self)  # `sum` starts from 0
+
+    @final
+    def __mul__(self, other: Any) -> FeatureMap:
+        return (
+            self._algebra.product(self, other) if isinstance(other, FeatureMap) else self._algebra.scaled(other, self)
+        )
+
+    @final
+    def __rmul__(self, other: Any) -> FeatureMap:
+        return self._algebra.scaled(other, self)
 
     def __repr__(self) -> str:
         """Return the map in a line: its kernel and design, and the shapes of its random numbers."""
@@ -73,14 +107,14 @@ class FeatureMap(ABC):
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of queries x (..., n, d), log scale apart, in the accumulation dtype."""
 
-    @abstractmethod
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of keys x (..., n, d), log scale apart, in the accumulation dtype."""
+        """Return the features of keys x (..., n, d), log scale apart: those of queries unless a map says otherwise."""
+        return self.scaled_query(x)
 
     @property
-    @abstractmethod
     def spec(self) -> MapSpec | None:
-        """The map as plain numbers for the fused ops; None where there are two, or features are computed."""
+        """The map as plain numbers for the fused ops; None where there are two, or the ops take computed features."""
+        return None
 
     @property
     def query_spec(self) -> MapSpec | None:
@@ -193,24 +227,37 @@ class FeatureMap(ABC):
     def _computed(self, x: Array, key: bool) -> Array:
         return multiplied(self.scaled_key(x) if key else self.scaled_query(x), x)
 
+    @beyond
     def mean(self, x: Array, y: Array) -> Array:
         """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        raise NoClosedForm(f"no closed form is known for the mean of {type(self).__name__}")
+        return like(self._mean(*host_pairs(self.dim, x, y)), x)
 
+    @beyond
     def bias(self, x: Array, y: Array) -> Array:
         """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
-        raise NoClosedForm(f"no closed form is known for the bias of {type(self).__name__}")
+        return like(self._bias(*host_pairs(self.dim, x, y)), x)
 
+    @beyond
     def variance(self, x: Array, y: Array) -> Array:
         """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+        return like(self._variance(*host_pairs(self.dim, x, y)), x)
+
+    def _mean(self, x: Float64, y: Float64) -> Float64:
+        """Return the mean of pairs x, y (..., d); a map overrides this and its two siblings, or the public methods."""
+        raise NoClosedForm(f"no closed form is known for the mean of {type(self).__name__}")
+
+    def _bias(self, x: Float64, y: Float64) -> Float64:
+        raise NoClosedForm(f"no closed form is known for the bias of {type(self).__name__}")
+
+    def _variance(self, x: Float64, y: Float64) -> Float64:
         raise NoClosedForm(f"no closed form is known for the variance of {type(self).__name__}")
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
-        """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
+        """Return moments and bounds of the estimates of pairs x, y (P, d) at any number of features."""
         raise NoClosedForm(f"no bound on the errors of {type(self).__name__} is known")
 
     def _tails(self, x: Float64, y: Float64) -> Tails:
-        """Return how far from normal a term of the estimates of pairs x, y (P, d) is."""
+        """Return the squared skewness of a term of the estimates of pairs x, y (P, d), and the number of terms."""
         raise NoClosedForm(f"nothing is known of the tails of {type(self).__name__}")
 
     @final
@@ -248,7 +295,7 @@ class FeatureMap(ABC):
         --------
         >>> import numpy as np
         >>> import kernattn as ka
-        >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=4, num_features=2, projection="iid")
+        >>> phi = ka.random_features(ka.kernels.Gaussian(), dim=4, num_features=2, projection="iid", rng=0)
         >>> x = np.ones((1, 4))
         >>> phi.num_features_for(x, -x, error=0.1, probability=0.99)
         1132
@@ -288,20 +335,12 @@ class SpecMap(FeatureMap):
     @final
     @property
     def dim(self) -> int | None:
-        """Input dimension d; None where any is taken."""
         return self.spec.dim
 
     @final
     def num_features_of(self, dim: int) -> int:
-        """Return M, the number of features of an input of dimension `dim`."""
         return self.spec.num_features_of(positive_integer("dim", dim))
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
         return scaled(x, self.spec)
-
-    @final
-    def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
-        return self.scaled_query(x)

@@ -136,7 +136,7 @@ def _ask(kernel: Kernel, spec: Projection, name: str, dim: int) -> Combination:
     refusals: list[str] = []
     for number in range(4 * dim, 8 * dim + 1):  # some maps exist with even, odd or few numbers of features only
         try:
-            phi = random_features(kernel, dim, number, name, spec, rows)
+            phi = random_features(kernel, dim, number, name, spec, rows, rng=0)
         except ParameterError as error:
             refusals.append(str(error))
             if refusals[-2:-1] == refusals[-1:]:

@@ -9,9 +9,9 @@ from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel, make
-from kernattn.features._choose.sample import checked_values
+from kernattn.features._choose.sample import check_values
 from kernattn.features._choose.spectral import objective_of
-from kernattn.features._data import checked
+from kernattn.features._data import check_inputs
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection, resolve
 
@@ -23,7 +23,7 @@ def random_features(
     estimator: str = "auto",
     projection: str | Projection = "orthogonal",
     data: Array | tuple[Array, Array] | None = None,
-    rng: RNG = 0,
+    rng: RNG = None,
     *,
     objective: str | None = None,
     values: Array | None = None,
@@ -62,8 +62,8 @@ def random_features(
         cannot do without, and set the parameter of "optimal_positive", which without data is the best one for standard
         normal inputs.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
-        Source of the draw, in float64 on the host: every backend gets the same frequencies. The rows and redraws by
-        which "auto" chooses follow from it too.
+        Source of the draw (SPEC 7), in float64 on the host: every backend gets the same frequencies. The rows and
+        redraws by which "auto" chooses follow from it too.
     objective : {"attention", "kernel"}, optional
         What "auto" chooses by on data: the error of attention, measured on redraws, or the expected one of the kernel,
         in closed form. By default attention's where the kernel serves attention, as Softmax does, and the kernel's
@@ -118,7 +118,7 @@ def random_features(
     given: object = estimator
     if not isinstance(given, str):
         raise ParameterError(f"estimator must be a name; got {shown(given)}")
-    sample = None if data is None else checked(data, dim)
+    sample = None if data is None else check_inputs(data, dim)
     request = Request(kernel, dim, num_features, estimator, spec, sample, generator(rng))
     if objective is None and values is None and not boolean("causal", causal):
         return make(request)
@@ -128,5 +128,5 @@ def random_features(
             f"got estimator {shown(estimator)}{'' if sample else ' without data'}"
         )
     goal = objective_of(kernel, objective, values is not None or causal)
-    rows = checked_values(values, sample, causal)
+    rows = check_values(values, sample, causal)
     return make(request._replace(objective=goal, values=rows, causal=causal))

@@ -10,9 +10,9 @@ from kernattn._runtime.random import generator
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
-from kernattn.features._data import Data, sampled_pairs
+from kernattn.features._data import Data, sample_pairs
 from kernattn.features._polynomial.inputs import pair_sums
-from kernattn.features._polynomial.monomials import Polynomial
+from kernattn.features._polynomial.monomials import Monomials
 from kernattn.projections import resolve
 
 
@@ -26,7 +26,7 @@ def polynomial_features(request: Request) -> FeatureMap:
         return draw(request, request.estimator)
     if request.data is None:
         return draw(request, rows_of(request.kernel)[0])
-    if request.num_features == Polynomial(request.kernel).num_features_of(request.dim):
+    if request.num_features == Monomials(request.kernel).num_features_of(request.dim):
         return _draw(request, "exact")
     return _draw(request, _least_variance(request, request.data))
 
@@ -38,7 +38,7 @@ def _draw(request: Request, name: str) -> FeatureMap:
 
 def _least_variance(request: Request, data: Data) -> str:
     """Return the best sketch, as told by maps of two features that know their law."""
-    pairs, octaves = pair_sums(request.kernel, request.dim, *sampled_pairs(data.queries, data.keys))
+    pairs, octaves = pair_sums(request.kernel, *sample_pairs(data.queries, data.keys))
     m, sizes = request.num_features, 2.0 ** (2 * request.kernel.degree * (octaves - np.max(octaves)))
 
     def predicted(name: str) -> float:

@@ -10,17 +10,18 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import boolean, positive_integer, shown
+from kernattn._runtime.deprecated import old_order
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel
 from kernattn.features._choose.prediction import predict
 from kernattn.features._choose.ranking import measure
-from kernattn.features._choose.sample import REDRAWS, Sample, checked_values, drawn_sample, redraw_seeds
+from kernattn.features._choose.sample import REDRAWS, Sample, check_values, draw_sample, redraw_seeds
 from kernattn.features._choose.spectral import candidates, objective_of
 from kernattn.features._choose.table import ESTIMATORS
 from kernattn.features._choose.targets import TARGETS
-from kernattn.features._data import check_size, checked
+from kernattn.features._data import check_inputs, check_size
 from kernattn.features._moments.pairs import beyond
 from kernattn.features._spectral.spectra import check_spectrum
 from kernattn.kernels import Kernel
@@ -140,12 +141,13 @@ class Recommendation:
         return "\n".join(lines)
 
 
+@old_order(Kernel, "kernel")
 def recommend(
-    kernel: Kernel,
     data: Array | tuple[Array, Array],
+    kernel: Kernel,
     num_features: int,
     projections: Sequence[str | Projection] = ("iid", "orthogonal"),
-    rng: RNG = 0,
+    rng: RNG = None,
     *,
     objective: str | None = None,
     values: Array | None = None,
@@ -172,11 +174,11 @@ def recommend(
 
     Parameters
     ----------
-    kernel : Kernel
-        A kernel that has a spectral measure: Softmax, Gaussian, Matern and others, see `kernattn.random_features`.
     data : (n, d) array or pair of such
         Inputs as they will come: a tuple (queries, keys), whose pairs of a query and a key count, or rows that stand
         for both, each with each and with itself.
+    kernel : Kernel
+        A kernel that has a spectral measure: Softmax, Gaussian, Matern and others, see `kernattn.random_features`.
     num_features : int
         Number M of features; where it is odd, estimators that make pairs are left out.
     projections : sequence of str or Projection
@@ -210,10 +212,10 @@ def recommend(
     >>> import numpy as np
     >>> import kernattn as ka
     >>> x = np.random.default_rng(0).standard_normal((50, 8))
-    >>> table = ka.features.recommend(ka.kernels.Gaussian(lengthscale=4.0), x, num_features=32)
+    >>> table = ka.features.recommend(x, ka.kernels.Gaussian(lengthscale=4.0), num_features=32, rng=0)
     >>> table.best.estimator, table.best.projection
     ('trigonometric', Orthogonal(method='qr', norms='chi'))
-    >>> table = ka.features.recommend(ka.kernels.Softmax(), (x, x[::-1]), num_features=64, values=x)
+    >>> table = ka.features.recommend((x, x[::-1]), ka.kernels.Softmax(), num_features=64, values=x, rng=0)
     >>> table.best.measured < table.uniform, table.hopeless
     (True, False)
     """
@@ -222,11 +224,11 @@ def recommend(
     specs: object = projections
     if not isinstance(specs, list | tuple):
         raise ParameterError(f"projections must be a tuple or list of names or specs; got {shown(specs)}")
-    given, number, source = checked(data), positive_integer("num_features", num_features), generator(rng)
+    given, number, source = check_inputs(data), positive_integer("num_features", num_features), generator(rng)
     goal = objective_of(kernel, objective, values is not None or boolean("causal", causal))
-    rows_of_values, dim = checked_values(values, given, causal), given.queries.shape[1]
+    rows_of_values, dim = check_values(values, given, causal), given.queries.shape[1]
     check_size(given.rows, kernel.input_scale(dim))
-    sample, seeds = drawn_sample(given, source, rows_of_values, causal), redraw_seeds(source)
+    sample, seeds = draw_sample(given, source, rows_of_values, causal), redraw_seeds(source)
     target, (v2, z2) = TARGETS[goal](kernel, sample), _medians(kernel, sample)
     choices, refusal = [], ParameterError(f"projections must hold at least one; got {shown(projections)}")
     for spec in map(resolve, projections):

@@ -32,7 +32,7 @@ class Sample(NamedTuple):
             yield self.queries[low : low + step, None], self.keys[None]
 
 
-def checked_values(values: Array | None, data: Data, causal: bool) -> Float64 | None:
+def check_values(values: Array | None, data: Data, causal: bool) -> Float64 | None:
     """Return values as float64 rows (l, e), one for each key; causal rows must be as many queries as keys."""
     if causal and len(data.queries) != len(data.keys):
         raise ShapeError(
@@ -48,7 +48,7 @@ def checked_values(values: Array | None, data: Data, causal: bool) -> Float64 | 
     return rows
 
 
-def drawn_sample(data: Data, rng: np.random.Generator, values: Float64 | None = None, causal: bool = False) -> Sample:
+def draw_sample(data: Data, rng: np.random.Generator, values: Float64 | None = None, causal: bool = False) -> Sample:
     """Return up to 64 queries and 512 keys. Rows that attend to themselves, or causally, are among their keys.
 
     The generator stays as it was.

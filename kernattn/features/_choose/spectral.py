@@ -11,7 +11,7 @@ from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.prediction import predict
 from kernattn.features._choose.ranking import measure
-from kernattn.features._choose.sample import drawn_sample, redraw_seeds
+from kernattn.features._choose.sample import draw_sample, redraw_seeds
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
 from kernattn.features._choose.targets import TARGETS
 from kernattn.features._spectral.spectra import spectrum
@@ -40,7 +40,7 @@ def spectral_features(request: Request) -> FeatureMap:
 
 
 def objective_of(kernel: Kernel, given: str | None, of_attention: bool = False) -> str:
-    """Return what errors are counted by: attention's where it divides the kernel's rows, unless a user says.
+    """Return whose errors count: attention's where it divides the kernel's rows, unless a user says.
 
     Raise where it is the kernel's and something was given that only attention has.
     """
@@ -55,7 +55,7 @@ def _best(request: Request) -> str:
     """Return the name of the first row of `recommend` for this projection."""
     assert request.data is not None
     maps, objective = candidates(request), objective_of(request.kernel, request.objective)
-    target = TARGETS[objective](request.kernel, drawn_sample(request.data, request.rng, request.values, request.causal))
+    target = TARGETS[objective](request.kernel, draw_sample(request.data, request.rng, request.values, request.causal))
     if objective == "kernel":
         return min(maps, key=lambda name: predict(maps[name], target).error)
     seeds = redraw_seeds(request.rng)

@@ -13,10 +13,11 @@ from kernattn.features._choose.estimator import Estimator, Request
 from kernattn.features._data import Data
 from kernattn.features._deterministic.additive_chi2 import AdditiveChi2Features
 from kernattn.features._exponential.asymmetric import AsymmetricExponential, balance
-from kernattn.features._exponential.dense import DenseExponential, optimal_tilts
-from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive, optimal_tilt
+from kernattn.features._exponential.dense import DenseExponential
+from kernattn.features._exponential.positive import Hyperbolic, OptimalPositive, Positive
+from kernattn.features._exponential.tilts import best_tilt, best_tilts
 from kernattn.features._neurons.arccosine import ArcCosineFeatures
-from kernattn.features._polynomial.monomials import Polynomial
+from kernattn.features._polynomial.monomials import Monomials
 from kernattn.features._polynomial.sketches import (
     ComplexToReal,
     GaussianSketch,
@@ -26,8 +27,7 @@ from kernattn.features._polynomial.sketches import (
 )
 from kernattn.features._spectral.spectra import has_normal_frequencies, has_spectrum
 from kernattn.features._spectral.trigonometric import Phase, Trigonometric
-from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel
-from kernattn.kernels import Polynomial as PolynomialKernel
+from kernattn.kernels import AdditiveChi2, ArcCosine, Kernel, Polynomial
 
 
 def _only(kind: type[Kernel]) -> Callable[[Kernel], bool]:
@@ -38,15 +38,15 @@ def _tilt(request: Request) -> dict[str, Any]:
     """Return the best tilt at E|q' + k'|^2 / d over independent queries and keys, or over standard normal rows."""
     scale = request.kernel.input_scale(request.dim)
     if request.data is None:
-        return {"tilt": optimal_tilt(2 * float(np.mean(scale**2)))}
+        return {"tilt": float(best_tilt(2 * np.mean(scale**2)))}
     q, k = request.data.queries * scale, request.data.keys * scale
     means = np.mean(q, axis=0) * np.mean(k, axis=0)
-    return {"tilt": optimal_tilt(float(np.mean(q**2) + np.mean(k**2) + 2 * np.mean(means)))}
+    return {"tilt": float(best_tilt(np.maximum(np.mean(q**2) + np.mean(k**2) + 2 * np.mean(means), 0.0)))}
 
 
 def _tilts(request: Request) -> dict[str, Any]:
     data, scale = _data(request), request.kernel.input_scale(request.dim)
-    tilt, basis = optimal_tilts(data.queries * scale, data.keys * scale)
+    tilt, basis = best_tilts(data.queries * scale, data.keys * scale)
     return {"tilt": tilt, "basis": basis}
 
 
@@ -102,25 +102,25 @@ ESTIMATORS: dict[str, Estimator] = {
     "phase": Estimator(Phase, has_spectrum, reason=_bounded(", a random phase adds noise")),
     "arccosine": Estimator(ArcCosineFeatures, _only(ArcCosine)),
     "sampled": Estimator(AdditiveChi2Features, _only(AdditiveChi2), projected=False),
-    "tensor_sketch": Estimator(TensorSketch, _only(PolynomialKernel), projected=False),
-    "tensor_srht": Estimator(TensorSRHT, _only(PolynomialKernel), projected=False),
+    "tensor_sketch": Estimator(TensorSketch, _only(Polynomial), projected=False),
+    "tensor_srht": Estimator(TensorSRHT, _only(Polynomial), projected=False),
     "complex_to_real": Estimator(
         ComplexToReal,
-        _only(PolynomialKernel),
+        _only(Polynomial),
         paired=True,
         projected=False,
         parameters=lambda request: {"law": "rademacher"},
     ),
     "complex_to_real_gaussian": Estimator(
         ComplexToReal,
-        _only(PolynomialKernel),
+        _only(Polynomial),
         paired=True,
         projected=False,
         parameters=lambda request: {"law": "gaussian"},
     ),
-    "rademacher_sketch": Estimator(RademacherSketch, _only(PolynomialKernel), projected=False),
-    "gaussian_sketch": Estimator(GaussianSketch, _only(PolynomialKernel)),
-    "exact": Estimator(Polynomial, _only(PolynomialKernel), projected=False),
+    "rademacher_sketch": Estimator(RademacherSketch, _only(Polynomial), projected=False),
+    "gaussian_sketch": Estimator(GaussianSketch, _only(Polynomial)),
+    "exact": Estimator(Monomials, _only(Polynomial), projected=False),
 }
 
 

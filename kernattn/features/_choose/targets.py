@@ -76,13 +76,11 @@ class KernelTarget(Target):
     @lazy
     @beyond
     def weights(self) -> Float64:
-        """What the squared error of each entry of the kernel counts for, (s, t)."""
         values, log = self._exact
         return (np.exp(-2 * log) / self._sizes + 0 * values)[None]
 
     @beyond
     def measured(self, phi: FeatureMap) -> Measured:
-        """Return the relative squared error of one draw; infinite where it is not finite."""
         (values, log), (estimate, unit) = self._exact, _entries(*_features(phi, self.sample))
         return Measured(_clean(np.sum((estimate * np.exp(unit - log) - values) ** 2 / self._sizes)))
 
@@ -140,7 +138,6 @@ class AttentionTarget(Target):
     @lazy
     @beyond
     def weights(self) -> Float64:
-        """What the squared error of each entry of the kernel counts for, for each kind of values (.., s, t)."""
         exact, log = self._exact
         kinds = []
         for v, size in zip(self._kinds, self._sizes, strict=True):
@@ -157,12 +154,10 @@ class AttentionTarget(Target):
     @lazy
     @beyond
     def uniform(self) -> float:
-        """The relative squared error of attention to every key alike."""
         return geometric_mean(self._of_uniform / self._sizes)
 
     @beyond
     def measured(self, phi: FeatureMap) -> Measured:
-        """Return the relative squared error of one draw; infinite where it is not finite."""
         queries, keys = _features(phi, self.sample)
         rows, visible = _entries(queries, keys)[0], self.sample.visible
         if visible is not None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from itertools import chain
 from types import ModuleType
 from typing import Any, Self, final
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, namespace
-from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn._sums.units import balanced
@@ -45,16 +46,17 @@ class Composite(FeatureMap):
             check_number(self, self.dim)
 
     @final
+    @classmethod
+    def _of(cls, *parts: FeatureMap) -> Self:
+        """Return the composite of some maps, with the members of those that are such a composite themselves."""
+        members = (part.maps if isinstance(part, cls) else (part,) for part in parts)
+        return cls(tuple(chain.from_iterable(members)))
+
+    @final
     @property
     def dim(self) -> int | None:
         """Input dimension d; None where all members take any."""
         return next((phi.dim for phi in self.maps if phi.dim is not None), None)
-
-    @final
-    @property
-    def spec(self) -> MapSpec | None:
-        """None: the ops take the map as computed features."""
-        return None
 
     @abstractmethod
     def _reduce(self, parts: Iterable[Any]) -> Any:
@@ -66,7 +68,7 @@ class Composite(FeatureMap):
 
     @final
     def _terms(self, x: Float64, y: Float64) -> Terms:
-        """Return what is known of the estimates of pairs x, y (P, d) at n times the members' numbers of terms."""
+        # at n times the members' own numbers of terms
         members = [phi._terms(x, y) for phi in self.maps]
         kernel = self._reduce(member.kernel for member in members)
 
@@ -91,12 +93,10 @@ class Composite(FeatureMap):
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of queries x (..., n, d), log scale apart."""
         return self._join(namespace(x=x), [balanced(phi.scaled_query(x)) for phi in self.maps])
 
     @final
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of keys x (..., n, d), log scale apart."""
         return self._join(namespace(x=x), [balanced(phi.scaled_key(x)) for phi in self.maps])
 
     @final
@@ -107,7 +107,7 @@ class Composite(FeatureMap):
 
 
 def is_per_feature(part: ScaledFeatures) -> bool:
-    """Is it log features beside values of ones?"""
+    """Say whether the features are logarithms beside values of one."""
     return bool(part.values.shape[-1] == 1 < part.log_scale.shape[-1])
 
 

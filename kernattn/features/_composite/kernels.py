@@ -9,8 +9,8 @@ import numpy as np
 
 from kernattn.errors import KernattnError, ParameterError
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._composite.multiples import Multiple
-from kernattn.features._composite.products import Tensor
+from kernattn.features._composite.multiples import ScaledMap
+from kernattn.features._composite.products import TensorProduct
 from kernattn.features._composite.sums import Concatenated
 from kernattn.kernels import Kernel, Product, Scaled, Sum
 
@@ -20,40 +20,35 @@ def composite_features(
     num_features: int,
     rng: np.random.Generator,
     make: Callable[[Kernel, int], FeatureMap],
-) -> Concatenated | Tensor | Multiple:
+) -> FeatureMap:
     """Return the map of a composite kernel, its members' maps made by `make` of a kernel and a number of features.
 
     Terms of a sum get equal shares of the features, and factors of a product numbers as equal as can be. Where a member
     is refused after another was drawn, the generator that `make` draws from is left as it was.
     """
-    before = rng.bit_generator.state
-    try:
-        return _composite_features(kernel, num_features, make)
-    except KernattnError:
-        rng.bit_generator.state = before
-        raise
-
-
-def _composite_features(
-    kernel: Sum | Product | Scaled, num_features: int, make: Callable[[Kernel, int], FeatureMap]
-) -> Concatenated | Tensor | Multiple:
     if isinstance(kernel, Scaled):
-        return Multiple(kernel.factor, make(kernel.kernel, num_features))
-    members = len(kernel.kernels)
+        return ScaledMap(kernel.factor, make(kernel.kernel, num_features))
+    members, before = len(kernel.kernels), rng.bit_generator.state
     if isinstance(kernel, Sum):
         if num_features % members:
             raise ParameterError(
                 f"num_features must be a multiple of the {members} terms of the sum; got {num_features} "
-                "(kernattn.features.concatenate joins maps of any sizes)"
+                "(phi1 + phi2 joins maps of any sizes)"
             )
-        return Concatenated(tuple(make(member, num_features // members) for member in kernel.kernels))
-    sizes = _sizes(num_features, members, 2) or _sizes(num_features, members, 1)
-    if min(sizes) == 1 < members:
-        raise ParameterError(
-            f"num_features must be a product of {members} numbers above 1, one for each factor of the kernel; "
-            f"got {num_features} (kernattn.features.tensor multiplies maps of any sizes)"
-        )
-    return Tensor(tuple(make(member, size) for member, size in zip(kernel.kernels, sizes, strict=True)))
+        sizes = (num_features // members,) * members
+    else:
+        sizes = _sizes(num_features, members, 2) or _sizes(num_features, members, 1)
+        if min(sizes) == 1 < members:
+            raise ParameterError(
+                f"num_features must be a product of {members} numbers above 1, one for each factor of the kernel; "
+                f"got {num_features} (phi1 * phi2 multiplies maps of any sizes)"
+            )
+    try:
+        maps = tuple(make(member, size) for member, size in zip(kernel.kernels, sizes, strict=True))
+    except KernattnError:
+        rng.bit_generator.state = before
+        raise
+    return Concatenated(maps) if isinstance(kernel, Sum) else TensorProduct(maps)
 
 
 def _sizes(total: int, members: int, step: int) -> tuple[int, ...]:

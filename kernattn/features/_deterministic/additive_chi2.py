@@ -8,13 +8,13 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, like, namespace, zeros
-from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, namespace, zeros
+from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import finite_number, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.features._moments.bounds import Terms
-from kernattn.features._moments.pairs import beyond, gap, host_pairs
+from kernattn.features._moments.pairs import gap
 from kernattn.kernels import AdditiveChi2
 
 INTERVALS = {1: 0.8, 2: 0.5, 3: 0.4}  # Vedaldi and Zisserman, section 5
@@ -36,7 +36,6 @@ class AdditiveChi2Features(DeterministicMap):
     interval: float
 
     def __post_init__(self) -> None:
-        """Check the samples."""
         if positive_integer("samples", self.samples) > LARGEST or not 0 < finite_number("interval", self.interval) <= 1:
             raise ParameterError(
                 f"samples must be at most {LARGEST}, and interval in (0, 1]; got {self.samples} and {self.interval}"
@@ -57,19 +56,8 @@ class AdditiveChi2Features(DeterministicMap):
         r"""Return the map with :math:`L = (2n)^{-1/2}` beyond the three n that the paper gives."""
         return cls(samples, INTERVALS.get(samples, (2 * samples) ** -0.5))
 
-    @property
-    def dim(self) -> None:
-        """Any input dimension is taken."""
-        return None
-
     def num_features_of(self, dim: int) -> int:
-        """Return M, the number of features of an input of dimension `dim`."""
         return positive_integer("dim", dim) * (2 * self.samples - 1)
-
-    @property
-    def spec(self) -> MapSpec | None:
-        """None: the ops take the map as computed features."""
-        return None
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), none of it negative, with a log scale of 0."""
@@ -85,18 +73,10 @@ class AdditiveChi2Features(DeterministicMap):
             parts += [weighted * xp.cos(j * self.interval * log), weighted * xp.sin(j * self.interval * log)]
         return ScaledFeatures(xp.concat(parts, axis=-1), zeros(xp, (*x.shape[:-1], 1), dtype, x))
 
-    def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), none of it negative, with a log scale of 0."""
-        return self.scaled_query(x)
-
-    @beyond
-    def bias(self, x: Array, y: Array) -> Array:
-        """Return phi(x).phi(y) less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair = host_pairs(None, x, y)
-        return like(gap(self.mean(*pair), AdditiveChi2().pairs(*pair)), x)
+    def _bias(self, x: Float64, y: Float64) -> Float64:
+        return gap(self.mean(x, y), AdditiveChi2().pairs(x, y))
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
-        """Return what is known of the estimates of pairs x, y (P, d): the bias at any number of samples."""
         kernel, dim = AdditiveChi2().pairs(x, y), x.shape[-1]
 
         @cache

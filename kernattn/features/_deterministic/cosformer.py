@@ -7,7 +7,7 @@ from math import pi
 from typing import final
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros
-from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import positive_integer
 from kernattn.errors import ShapeError
 from kernattn.features._base.deterministic import ExactMap
@@ -21,18 +21,7 @@ class Cosformer(ExactMap):
     length: int
 
     def __post_init__(self) -> None:
-        """Check the length."""
         positive_integer("length", self.length)
-
-    @property
-    def dim(self) -> None:
-        """Any input dimension from 2 on is taken."""
-        return None
-
-    @property
-    def spec(self) -> MapSpec | None:
-        """None: the ops take the map as computed features."""
-        return None
 
     def num_features_of(self, dim: int) -> int:
         """Return M = 2 (d - 1), of which each coordinate but the position gives two."""
@@ -51,10 +40,6 @@ class Cosformer(ExactMap):
         kept = xp.where(u > 0, u, xp.where(xp.isnan(u), u, xp.zeros_like(u)))
         values = xp.concat([kept * xp.cos(angle), kept * xp.sin(angle)], axis=-1)
         return ScaledFeatures(values, zeros(xp, (*x.shape[:-1], 1), dtype, x))
-
-    def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), whose last column is the position, with a log scale of 0."""
-        return self.scaled_query(x)
 
 
 def cosformer(length: int) -> Cosformer:

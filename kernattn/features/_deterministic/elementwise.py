@@ -22,7 +22,6 @@ class Elementwise(SpecMap, ExactMap):
     function: str  # "elu1" | "relu" | "exp"
 
     def __post_init__(self) -> None:
-        """Check the name."""
         one_of("function", self.function, FUNCTIONS)
 
     @lazy

@@ -6,25 +6,25 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.lazy_scipy import linalg
-from kernattn.features._data import sampled_pairs
+from kernattn.features._data import sample_pairs
 
 ROUNDING = 1e-13  # of the largest weight
 RIDGE, GAIN = 1e-12, 1e-9  # of the squared length of the values to fit
 
 
-def fitted(omega: Float64, data: Float64) -> tuple[Float64, Float64]:
+def fit_weights(omega: Float64, data: Float64) -> tuple[Float64, Float64]:
     """Return the nodes that get weights, and these: nonnegative, best on pairs of rows of data, each with each."""
-    x, y = sampled_pairs(data, data)
+    x, y = sample_pairs(data, data)
     above = np.triu_indices(len(x), 1)
     delta = np.concatenate([np.zeros((1, data.shape[1])), (x - y)[above]])
     counts = np.sqrt(np.concatenate([[len(x)], np.full(len(above[0]), 2.0)]))
     target = np.exp(-np.sum(delta**2, axis=-1) / 2)
-    weights = nonnegative(np.cos(delta @ omega.T) * counts[:, None], target * counts)
+    weights = solve_nonnegative(np.cos(delta @ omega.T) * counts[:, None], target * counts)
     kept = weights > 0
     return omega[kept], weights[kept]
 
 
-def nonnegative(a: Float64, b: Float64) -> Float64:
+def solve_nonnegative(a: Float64, b: Float64) -> Float64:
     """Return w >= 0 with the least |a w - b|^2, up to what is small beside |b|^2.
 
     Lawson and Hanson (1974), an entry at a time. It stops where no other entry helps noticeably: with columns that all

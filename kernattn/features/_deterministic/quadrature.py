@@ -7,16 +7,16 @@ from typing import final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, frozen, like, namespace
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, frozen, namespace
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import host_array, instance_of, one_of, positive_integer, shown
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import DeterministicMap
 from kernattn.features._data import check_size, checked_data
-from kernattn.features._deterministic.fit import fitted
-from kernattn.features._deterministic.rules import BY_NAME, NODES, folded
-from kernattn.features._moments.pairs import beyond, gap, host_pairs
+from kernattn.features._deterministic.fit import fit_weights
+from kernattn.features._deterministic.rules import BY_NAME, NODES, fold_opposites
+from kernattn.features._moments.pairs import gap
 from kernattn.features._spectral.spectra import has_normal_frequencies
 from kernattn.kernels import Kernel
 from kernattn.ops.features.reference import scaled
@@ -49,18 +49,11 @@ class Quadrature(DeterministicMap):
 
     @property
     def dim(self) -> int:
-        """Input dimension d."""
         return int(self.omega.shape[1])
 
     def num_features_of(self, dim: int) -> int:
-        """Return M, the number of features."""
         positive_integer("dim", dim)
         return 2 * len(self.omega) - self._zeros
-
-    @property
-    def spec(self) -> MapSpec | None:
-        """None: the ops take the map as computed features."""
-        return None
 
     @property
     def _zeros(self) -> int:
@@ -73,11 +66,9 @@ class Quadrature(DeterministicMap):
         return MapSpec("sincos", self.omega * scale, exponent * scale**2 if exponent else None)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of queries x (..., n, d), log scale apart."""
         return self._weighted(x, np.sqrt(np.abs(self.weights)))
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of keys x (..., n, d), log scale apart."""
         return self._weighted(x, np.sign(self.weights) * np.sqrt(np.abs(self.weights)))
 
     def _weighted(self, x: Array, factors: Float64) -> ScaledFeatures:
@@ -87,11 +78,8 @@ class Quadrature(DeterministicMap):
         factors = np.concatenate([factors, factors[self._zeros :]])
         return ScaledFeatures(values * constant(xp, factors, accumulation_dtype(xp, x), x), log_scale)
 
-    @beyond
-    def bias(self, x: Array, y: Array) -> Array:
-        """Return phi(x).phi(y) less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair = host_pairs(self.dim, x, y)
-        return like(gap(self.mean(*pair), self.kernel.pairs(*pair)), x)
+    def _bias(self, x: Float64, y: Float64) -> Float64:
+        return gap(self.mean(x, y), self.kernel.pairs(x, y))
 
 
 def quadrature(kernel: Kernel, dim: int, level: int, rule: str = "tensor", data: Array | None = None) -> Quadrature:
@@ -164,9 +152,9 @@ def quadrature(kernel: Kernel, dim: int, level: int, rule: str = "tensor", data:
     sample, scale = None if data is None else checked_data(data, dim), kernel.input_scale(dim)
     if sample is not None:
         check_size(sample, scale)
-    omega, weights = folded(make(level, dim))
+    omega, weights = fold_opposites(make(level, dim))
     if sample is not None:
-        omega, weights = fitted(omega, sample * scale)
+        omega, weights = fit_weights(omega, sample * scale)
     return Quadrature(kernel, frozen(omega), frozen(weights))
 
 

@@ -46,8 +46,8 @@ def _smolyak_rule(level: int, d: int) -> Rule:
                 old, new = np.repeat(part.nodes, len(step.nodes), axis=0), np.tile(step.nodes, len(part.nodes))
                 weights = np.outer(part.weights, step.weights).ravel()
                 grown.setdefault(spent + cost, []).append(Rule(np.column_stack([old, new]), weights))
-        parts = {spent: _merged(pieces) for spent, pieces in grown.items()}
-    return _merged(list(parts.values()))
+        parts = {spent: _merge(pieces) for spent, pieces in grown.items()}
+    return _merge(list(parts.values()))
 
 
 def _tensor_size(level: int, d: int) -> int:
@@ -72,7 +72,7 @@ def _gauss_hermite(n: int) -> tuple[Float64, Float64]:
     return x, w / np.sum(w)
 
 
-def _merged(pieces: list[Rule]) -> Rule:
+def _merge(pieces: list[Rule]) -> Rule:
     """Return the sum of rules, a node that occurs more than once with the sum of its weights."""
     rows = np.concatenate([piece.nodes for piece in pieces])
     nodes, index = np.unique(rows, axis=0, return_inverse=True)
@@ -81,7 +81,7 @@ def _merged(pieces: list[Rule]) -> Rule:
     return Rule(nodes[kept], weights[kept])
 
 
-def folded(rule: Rule) -> tuple[Float64, Float64]:
+def fold_opposites(rule: Rule) -> tuple[Float64, Float64]:
     """Return one of each two opposite nodes, with the weights of both; 0 comes first."""
     nodes, weights = rule
     first = nodes[np.arange(len(nodes)), np.argmax(nodes != 0, axis=-1)]  # entry that is not 0

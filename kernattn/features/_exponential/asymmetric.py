@@ -7,16 +7,18 @@ from typing import NamedTuple, Self, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, frozen, like
-from kernattn._maps.spec import MapSpec, RowForm, ScaledFeatures
+from kernattn._arrays.namespaces import Array, Float64, frozen
+from kernattn._maps.spec import MapSpec, QuadraticForm, ScaledFeatures
 from kernattn._runtime.checks import host_array, instance_of, shown
 from kernattn._runtime.lazy import lazy
 from kernattn._runtime.random import RNG
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._exponential.dense import DenseExponential, tilts
+from kernattn.features._exponential.dense import DenseExponential
+from kernattn.features._exponential.tilts import best_tilt
 from kernattn.features._moments.bounds import Terms, of_frequencies
-from kernattn.features._moments.pairs import beyond, gap, host_pairs, together
+from kernattn.features._moments.moments import Moments
+from kernattn.features._moments.pairs import beyond, bring_together, gap
 from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.map import IMMENSE, check_exponential
 from kernattn.kernels import Kernel, Softmax
@@ -97,13 +99,12 @@ class AsymmetricExponential(FeatureMap):
     ) -> Self:
         """Draw a map for queries and keys that were balanced."""
         g, h, a, b, variances = balanced
-        parameters = {"tilt": frozen(tilts(2 * variances)), "basis": frozen(np.eye(dim))}
+        parameters = {"tilt": frozen(best_tilt(2 * variances)), "basis": frozen(np.eye(dim))}
         inner = DenseExponential._sample(Softmax(scale=1.0), frequencies, dim, rng, projection, **parameters)
         return cls(kernel, inner, frozen(g), frozen(h), frozen(a), frozen(b))
 
     @property
     def dim(self) -> int:
-        """Input dimension d."""
         return int(self.inner.omega.shape[1])
 
     @property
@@ -112,13 +113,7 @@ class AsymmetricExponential(FeatureMap):
         return self.inner.projection
 
     def num_features_of(self, dim: int) -> int:
-        """Return M, the number of features."""
         return self.inner.num_features_of(dim)
-
-    @property
-    def spec(self) -> MapSpec | None:
-        """None: queries and keys have a map each."""
-        return None
 
     @lazy
     def query_spec(self) -> MapSpec:
@@ -142,55 +137,45 @@ class AsymmetricExponential(FeatureMap):
             omega=omega * scale,
             row_weights=squares * scale**2 if squares else None,
             offset=offset - omega @ mean - mean @ other / 2,
-            row_form=RowForm(np.sqrt(-2 * weights)[:, None] * transform * scale, mean / scale, other * scale),
+            row_form=QuadraticForm(np.sqrt(-2 * weights)[:, None] * transform * scale, mean / scale, other * scale),
         )
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of queries x (..., n, d), log scale apart."""
         return scaled(x, self.query_spec)
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of keys x (..., n, d), log scale apart."""
         return scaled(x, self.key_spec)
 
     def redraw(self, rng: RNG = None) -> Self:
-        """Return a new map of the same design with fresh frequencies."""
         return replace(self, inner=self.inner.redraw(rng))
 
-    @beyond
-    def mean(self, x: Array, y: Array) -> Array:
-        """Return the expectation of phi.query(x).phi.key(y) over redraws for rowwise pairs: (..., d) -> (...)."""
-        return like(self.inner._moments_times(*self._transformed(x, y)).mean, x)
+    def _mean(self, x: Float64, y: Float64) -> Float64:
+        return self._moments(x, y).mean
 
-    @beyond
-    def bias(self, x: Array, y: Array) -> Array:
-        """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair = host_pairs(self.dim, x, y)
-        return like(gap(self.mean(*pair), self.kernel.pairs(*pair)), x)
+    def _bias(self, x: Float64, y: Float64) -> Float64:
+        return gap(self._mean(x, y), self.kernel.pairs(x, y))
 
-    @beyond
-    def variance(self, x: Array, y: Array) -> Array:
-        """Return the variance of phi.query(x).phi.key(y) over redraws for rowwise pairs: (..., d) -> (...)."""
-        return like(self.inner._variance_of(self.inner._moments_times(*self._transformed(x, y))), x)
+    def _variance(self, x: Float64, y: Float64) -> Float64:
+        return self.inner._variance_of(self._moments(x, y))
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
-        """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
-        moments = self.inner._moments_times(*self._transformed(x, y))
-        shape = self.inner.omega.shape
-        return of_frequencies(self.projection, shape, 1, moments, self.bias(x, y), None)
+        return of_frequencies(self.projection, self.inner.omega.shape, 1, self._moments(x, y), self.bias(x, y), None)
+
+    def _moments(self, x: Float64, y: Float64) -> Moments:
+        """Return the moments of one frequency's term for queries x and keys y (..., d)."""
+        return self.inner._moments_times(*self._transformed(x, y))
 
     @beyond
     def _tails(self, x: Float64, y: Float64) -> Tails:
-        """Return how far from normal a term of the estimates of pairs x, y (P, d) is: as one of the inner map's."""
         left, right, _ = self._transformed(x, y)
         return Tails(self.inner._squared_skewness(left, right), len(self.inner.omega))
 
-    def _transformed(self, x: Array, y: Array) -> tuple[Float64, Float64, Float64]:
+    def _transformed(self, x: Float64, y: Float64) -> tuple[Float64, Float64, Float64]:
         """Return G(x - a), H(y - b), and the logarithm of what the kernel of x and y is of theirs."""
         scale, a, b = self.kernel.input_scale(self.dim), self.query_mean, self.key_mean
         sizes = (scale, a, b, self.query_transform, self.key_transform)
         most = max(1.0, *(float(np.max(np.abs(each))) for each in sizes))
-        x, y = (rows * scale for rows in together(*host_pairs(self.dim, x, y), IMMENSE / most))
+        x, y = (rows * scale for rows in bring_together(x, y, IMMENSE / most))
         rows = (self.kernel.row_exponent - 0.5) * (np.sum(x**2, axis=-1) + np.sum(y**2, axis=-1))
         log = x @ b + y @ a - a @ b + rows
         return (x - a) @ self.query_transform.T, (y - b) @ self.key_transform.T, log

@@ -7,12 +7,11 @@ from typing import final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._arrays.namespaces import Float64
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import host_array, shown
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
-from kernattn.features._data import check_size, checked_data
 from kernattn.features._moments.moments import Moments
 from kernattn.features._moments.sums import exponential_products
 from kernattn.features._moments.tails import squared_skewness_of_logs
@@ -39,7 +38,7 @@ class DenseExponential(RandomFeatureMap):
     .. math:: \prod_i \frac{1 - 4A_i}{\sqrt{1 - 8A_i}} \exp\left(\frac{2 (1 - 4A_i)}{1 - 8A_i} (Q^T s)_i^2\right)
 
     times the row factors, is a product of those of :class:`OptimalPositive` in one dimension, and so is its optimum:
-    see :func:`optimal_tilts`.
+    `kernattn.random_features` takes the one for the data, along the axes of :math:`E (x + y)(x + y)^T`.
 
     `variance` is closed where terms are independent, and where rows come in opposite pairs. Of rows that depend on each
     other otherwise, as orthogonal ones, it is closed where all tilts are one number a: :math:`\omega^T A \omega` is
@@ -76,7 +75,6 @@ class DenseExponential(RandomFeatureMap):
         )
 
     def _moments(self, x: Float64, y: Float64) -> Moments:
-        """Return the moments of one frequency's term for scaled rows x, y (..., d)."""
         return self._moments_times(x, y, np.zeros(()))
 
     def _moments_times(self, x: Float64, y: Float64, log: Float64) -> Moments:
@@ -106,12 +104,11 @@ class DenseExponential(RandomFeatureMap):
         )
 
     def _products(self, q: Float64, k: Float64) -> tuple[Float64, Float64]:
-        """Return E t(q, k_j) t(q, k_l), (l, l), and the third central moment of sum_j t(q, k_j), of scaled rows."""
         row = (self.kernel.row_exponent - 1) * np.sum(q**2 + k**2, axis=-1)
         return exponential_products((q + k) @ self.basis, row, self.tilt)
 
     def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
-        r"""Return that of one frequency's term for scaled rows x, y (..., d).
+        r"""Return the squared skewness of one frequency's term for scaled rows x, y (..., d).
 
         Up to the row factors, :math:`E\,t^k` is the product over the axes of
         :math:`(1 - 4A_i)^{k/2} (1 - 4kA_i)^{-1/2} \exp(k^2 (1 - 4A_i) s_i^2 / (2 (1 - 4kA_i)))`.
@@ -125,53 +122,3 @@ class DenseExponential(RandomFeatureMap):
             return np.asarray(s2 @ (k**2 * (1 - 4 * a) / (1 - 4 * k * a)) / 2 + constant)
 
         return squared_skewness_of_logs(log_power)
-
-
-def tilts(p: Float64) -> Float64:
-    """Return the best tilt of every axis at p, the mean of (x + y)^2 along it."""
-    return np.asarray((1 - 2 * p - np.sqrt((2 * p + 1) ** 2 + 8 * p)) / 16)
-
-
-def optimal_tilts(rows: Float64, keys: Float64 | None = None) -> tuple[Float64, Float64]:
-    r"""Return the diagonal of A and the basis Q that minimise a term's second moment, for x of `rows`, y of `keys`.
-
-    With :math:`M = E (x + y)(x + y)^T` for independent x and y, the expected logarithm of the second moment is, up to a
-    constant,
-
-    .. math:: \sum_i \log(1 - 4A_i) - \frac12 \log(1 - 8A_i) + \frac{2 (1 - 4A_i)}{1 - 8A_i} (Q^T M Q)_{ii}.
-
-    Each term is least at :math:`A_i = (1 - 2p - \sqrt{(2p + 1)^2 + 8p}) / 16` with
-    :math:`p = (Q^T M Q)_{ii}`. That minimum is concave in p, so the sum over i is least for the most unequal diagonal,
-    which is that of the eigenvectors of M.
-
-    Parameters
-    ----------
-    rows : (n, d) numpy.ndarray
-        Scaled inputs x' = c x: queries, or queries and keys alike.
-    keys : (l, d) numpy.ndarray, optional
-        Scaled keys, where they are other rows.
-
-    Returns
-    -------
-    (d,) numpy.ndarray, (d, d) numpy.ndarray
-        The diagonal of A, and Q with eigenvectors as columns.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from kernattn.features import optimal_tilt, optimal_tilts
-    >>> rows = np.array([[2.0, 0.0], [-2.0, 0.0], [0.0, 0.5], [0.0, -0.5]])  # E (x + y)^2 = 4 and 1/4
-    >>> tilt, basis = optimal_tilts(rows)
-    >>> bool(np.allclose(tilt, [optimal_tilt(0.25), optimal_tilt(4.0)]))
-    True
-    """
-    rows = checked_data(rows, name="rows")
-    keys = rows if keys is None else checked_data(keys, rows.shape[1], "keys")
-    moment, means = np.zeros((rows.shape[1], rows.shape[1])), []
-    for part in rows, keys:
-        check_size(part, np.ones(part.shape[1]))
-        moment += part.T @ part / len(part)
-        means.append(np.mean(part, axis=0))
-    product = np.outer(*means)
-    p, basis = np.linalg.eigh(moment + (product + product.T))
-    return frozen(tilts(np.maximum(p, 0.0))), frozen(basis)

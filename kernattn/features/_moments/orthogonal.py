@@ -12,7 +12,10 @@ TERMS, DEPTH = 96, 32
 
 
 def orthogonal_cross(a2: Float64, b2: Float64, ab: Float64, d: int, sign: int) -> Float64:
-    r"""Return :math:`E\,e^{\omega^T a + \omega'^T b}` of orthogonal rows with norms "chi"; of cosines with sign = -1.
+    r"""Return :math:`E\,e^{\omega^T a + \omega'^T b}` of orthogonal rows with norms "chi", (P,), d at least 2.
+
+    It takes :math:`|a|^2`, :math:`|b|^2` and :math:`a^T b` of P pairs. The sign is 1 for exponentials and hyperbolic
+    cosines, -1 for cosines.
 
     The mean of :math:`e^{\mathrm{tr}\, A^T U}` over orthonormal U (d x 2) is the hypergeometric function
     :math:`{}_0F_1(; d/2; A^T A / 4)` of a matrix argument (James 1964; Muirhead 1982, theorem 7.4.1), for two columns
@@ -27,20 +30,6 @@ def orthogonal_cross(a2: Float64, b2: Float64, ab: Float64, d: int, sign: int) -
 
     For a = b it is :math:`{}_1F_1(d; d/2; |a|^2/2)`. The product :math:`\cos \omega^T a \cos \omega'^T b` has the lower
     sign, for :math:`E \sin \sin` is 0: turning one row around changes no law.
-
-    Parameters
-    ----------
-    a2, b2, ab : array (P,)
-        :math:`|a|^2`, :math:`|b|^2` and :math:`a^T b`.
-    d : int
-        Dimension, at least 2.
-    sign : {1, -1}
-        1 for exponentials and hyperbolic cosines, -1 for cosines.
-
-    Returns
-    -------
-    array (P,)
-        The moments.
     """
     c, n = d / 2, np.arange(float(TERMS))
     x, y = (np.power.outer(sign * each / 2, n) for each in (a2, b2))  # (P, TERMS)

@@ -38,7 +38,7 @@ def flat_pairs(dim: int | None, x: Array, y: Array) -> tuple[Float64, Float64]:
     return x.reshape(-1, x.shape[-1]), y.reshape(-1, x.shape[-1])
 
 
-def together(x: Float64, y: Float64, limit: float) -> tuple[Float64, Float64]:
+def bring_together(x: Float64, y: Float64, limit: float) -> tuple[Float64, Float64]:
     """Return rowwise pairs of which those beyond the limit are brought back to it by one power of two for both rows."""
     size = np.maximum(*(np.max(np.abs(rows), axis=-1, keepdims=True) for rows in (x, y)))
     far = np.isfinite(size) & (size > limit)

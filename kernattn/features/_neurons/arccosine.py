@@ -9,7 +9,7 @@ from typing import Self, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, like, namespace
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, namespace
 from kernattn._maps.chains import Chains
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.checks import instance_of, positive_integer
@@ -19,11 +19,11 @@ from kernattn._sums.units import nearer
 from kernattn.errors import NoClosedForm
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
-from kernattn.features._moments.pairs import beyond, gap, host_pairs, spread
+from kernattn.features._moments.pairs import gap, spread
 from kernattn.features._spectral.map import check_frequencies
 from kernattn.kernels import ArcCosine
 from kernattn.kernels._arccosine import arccosine
-from kernattn.kernels._rows import checked_rows
+from kernattn.kernels._rows import check_rows
 from kernattn.ops.features import projected, scaled
 from kernattn.projections import NORM_LAWS, Pair, Projection
 
@@ -60,7 +60,6 @@ class ArcCosineFeatures(FeatureMap):
 
     @property
     def dim(self) -> int:
-        """Input dimension d."""
         return int(self.omega.shape[1])
 
     def num_features_of(self, dim: int) -> int:
@@ -75,7 +74,6 @@ class ArcCosineFeatures(FeatureMap):
         return MapSpec("relu", omega=self.omega, amplitude=amplitude) if self.kernel.order == 1 else None
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         if self.spec is not None:
             return scaled(x, self.spec)
         xp, order = namespace(x=x), self.kernel.order
@@ -84,37 +82,23 @@ class ArcCosineFeatures(FeatureMap):
         values = xp.where(u > 0, u**order, xp.zeros_like(u)) * (2 / len(self.omega)) ** 0.5
         return ScaledFeatures(values, order * log(2) * octaves)
 
-    def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
-        return self.scaled_query(x)
-
     def redraw(self, rng: RNG = None) -> Self:
-        """Return a new map of the same design with fresh weights."""
         m, d = self.omega.shape
         return replace(self, omega=self.projection.factors(m, d, generator(rng)))
 
-    @beyond
-    def mean(self, x: Array, y: Array) -> Array:
-        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        return like(self._term(*host_pairs(self.dim, x, y), self.kernel.order), x)
+    def _mean(self, x: Float64, y: Float64) -> Float64:
+        return self._term(x, y, self.kernel.order)
 
-    @beyond
-    def bias(self, x: Array, y: Array) -> Array:
-        """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair = host_pairs(self.dim, x, y)
-        return like(gap(self._term(*pair, self.kernel.order), self.kernel.pairs(*pair)), x)
+    def _bias(self, x: Float64, y: Float64) -> Float64:
+        return gap(self._mean(x, y), self.kernel.pairs(x, y))
 
-    @beyond
-    def variance(self, x: Array, y: Array) -> Array:
-        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair, m = host_pairs(self.dim, x, y), len(self.omega)
-        if self.projection.pairs(m, self.dim):
+    def _variance(self, x: Float64, y: Float64) -> Float64:
+        if self.projection.pairs(*self.omega.shape):
             raise self._no_variance()
-        mean, second, _ = self._moments(*pair)
-        return like(spread(second - mean**2, mean) / m, x)
+        mean, second, _ = self._moments(x, y)
+        return spread(second - mean**2, mean) / len(self.omega)
 
     def _terms(self, x: Float64, y: Float64) -> Terms:
-        """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
         size = np.full(len(x), 2.0) if self.kernel.order == 0 else None
         return of_frequencies(self.projection, self.omega.shape, 1, self._moments(x, y), self.bias(x, y), size)
 
@@ -122,7 +106,7 @@ class ArcCosineFeatures(FeatureMap):
         def cross(pair: Pair) -> Float64:
             raise self._no_variance()
 
-        return self._term(x, y, self.kernel.order), 2 * self._term(x, y, 2 * self.kernel.order), cross
+        return self._mean(x, y), 2 * self._term(x, y, 2 * self.kernel.order), cross
 
     def _no_variance(self) -> NoClosedForm:
         return NoClosedForm(
@@ -135,6 +119,6 @@ class ArcCosineFeatures(FeatureMap):
         p, law = self.projection.sphere(*self.omega.shape), self.projection.law()
         if law not in (NORM_LAWS["chi"], NORM_LAWS["sqrt_d"]):
             raise NoClosedForm(f"no closed form is known for {type(self).__name__} with norms of {law!r}")
-        kernel: Float64 = arccosine(checked_rows(x, y, cross=False), order)
+        kernel: Float64 = arccosine(check_rows(x, y, cross=False), order)
         # both are homogeneous in the norms, and E chi^(2 order) = p (p + 2) ... (p + 2 order - 2)
         return kernel if law == NORM_LAWS["chi"] else kernel * np.prod(p / (p + 2.0 * np.arange(order)))

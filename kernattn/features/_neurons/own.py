@@ -32,13 +32,7 @@ class FromFunction(FeatureMap):
 
     @property
     def dim(self) -> int | None:
-        """Input dimension d; None where any is taken."""
         return self.columns
-
-    @property
-    def spec(self) -> None:
-        """None: the ops take computed features."""
-        return
 
     def num_features_of(self, dim: int) -> int:
         """Return M, the number of features: what was given, or what a row of zeros in NumPy has."""
@@ -57,7 +51,6 @@ class FromFunction(FeatureMap):
         return int(shape[-1])
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with log scales of 0."""
         xp = namespace(x=x)
         rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)
         with np.errstate(all="ignore"):
@@ -76,15 +69,11 @@ class FromFunction(FeatureMap):
         values = xp.astype(values, rows.dtype, copy=False)
         return ScaledFeatures(values, xp.zeros_like(values[..., :1]))
 
-    def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with log scales of 0."""
-        return self.scaled_query(x)
-
     def redraw(self, rng: RNG = None) -> Self:
         """Return a map of the factory's next function; without a factory the map itself."""
         if self.factory is None:
             return self
-        return replace(self, function=_drawn(self.factory, rng))
+        return replace(self, function=_draw_function(self.factory, rng))
 
 
 def from_function(
@@ -94,7 +83,7 @@ def from_function(
     *,
     factory: Callable[[np.random.Generator], Function] | None = None,
     kernel: Kernel | None = None,
-    rng: RNG = 0,
+    rng: RNG = None,
 ) -> FromFunction:
     r"""Return :math:`\phi(x) = f(x)`, any function of rows as a feature map.
 
@@ -143,7 +132,7 @@ def from_function(
     >>> def cosines(rng):
     ...     omega, b = rng.standard_normal((64, 4)), rng.uniform(0, 2 * np.pi, 64)
     ...     return lambda x: np.sqrt(2 / 64) * np.cos(x @ omega.T + b)
-    >>> phi = ka.features.from_function(dim=4, factory=cosines)
+    >>> phi = ka.features.from_function(dim=4, factory=cosines, rng=0)
     >>> ka.metrics.certify(phi, ka.kernels.Gaussian(), rng=0).passed
     True
     """
@@ -158,11 +147,11 @@ def from_function(
         None if value is None else positive_integer(name, value)
         for name, value in (("dim", dim), ("num_features", num_features))
     )
-    first: Any = function if factory is None else _drawn(factory, rng)
+    first: Any = function if factory is None else _draw_function(factory, rng)
     return FromFunction(first, columns, number, factory, kernel)
 
 
-def _drawn(factory: Callable[[np.random.Generator], Function], rng: RNG) -> Function:
+def _draw_function(factory: Callable[[np.random.Generator], Function], rng: RNG) -> Function:
     function = factory(generator(rng))
     if not callable(function):
         raise ParameterError(f"factory must return a function of rows; got {shown(function)}")

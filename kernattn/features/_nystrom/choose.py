@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import wraps
 from importlib.util import find_spec
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
-from kernattn._runtime.checks import finite_number, instance_of, positive_integer, shown
+from kernattn._runtime.checks import finite_number, instance_of, one_of, positive_integer, shown
+from kernattn._runtime.deprecated import old_arguments, old_order
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
 from kernattn.features._data import checked_data
@@ -19,6 +22,8 @@ from kernattn.features._nystrom.landmarks import kmeans, leverage, minibatch_kme
 from kernattn.features._nystrom.map import Nystrom
 from kernattn.features._nystrom.pivots import Pivots, greedy, rpcholesky
 from kernattn.kernels import Kernel
+
+F = TypeVar("F", bound=Callable[..., Any])
 
 _CENTRES: dict[str, Callable[[Float64, int, np.random.Generator], Float64]] = {
     "kmeans": kmeans,
@@ -32,28 +37,48 @@ LANDMARKS = ("greedy", "kmeans", "leverage", "minibatch_kmeans", "rpcholesky", "
 """How landmarks can be chosen."""
 
 
+def _as_before(function: F) -> F:
+    """Let `nystrom` be called as in 0.1: (kernel, data, num_features, landmarks), landmarks a method or an array."""
+
+    @old_order((Kernel, str), "kernel")
+    @old_arguments(num_features="num_landmarks")
+    @wraps(function)
+    def nystrom(*args: Any, **kwargs: Any) -> Nystrom:
+        if len(args) == 4:
+            *args, kwargs["landmarks"] = args  # type: ignore[assignment]
+            warn("landmarks are given to nystrom by keyword now: method=, landmarks=", DeprecationWarning, stacklevel=4)
+        if isinstance(kwargs.get("landmarks"), str):
+            kwargs["method"] = kwargs.pop("landmarks")
+            warn("nystrom(landmarks=) of a name is now method=", DeprecationWarning, stacklevel=4)
+        found: Nystrom = function(*args, **kwargs)
+        return found
+
+    return nystrom  # type: ignore[return-value]
+
+
 class _Choice(NamedTuple):
-    """Landmarks in order: indices into the data, or points; and the residual's relative trace where it is known."""
+    """Landmarks in order, indices (m,) or points (m, d), and the residual's relative trace where it is known."""
 
-    indices: NDArray[np.int64] | None
-    points: Float64 | None
-    residual: float | None
+    landmarks: NDArray[Any]
+    residual: float | None = None
 
 
+@_as_before
 def nystrom(
-    kernel: Kernel | Literal["precomputed"],
     data: Array,
-    num_features: int | None = None,
-    landmarks: str | Array = "uniform",
+    kernel: Kernel | Literal["precomputed"],
+    num_landmarks: int | None = None,
     *,
+    method: str = "uniform",
+    landmarks: Array | None = None,
     target: float | None = None,
     cutoff: float = 0.0,
-    rng: RNG = 0,
+    rng: RNG = None,
 ) -> Nystrom:
-    r"""Return the map :math:`\phi(x) = K_{LL}^{-1/2} k(L, x)` of m landmarks L chosen from data.
+    r"""Return the map :math:`\phi(x) = K_{LL}^{-1/2} k(L, x)` of m landmarks L, chosen from data or given.
 
     Its kernel :math:`K' = K_{XL} K_{LL}^{+} K_{LX}` is the Nystrom approximation (Williams and Seeger 2001), exact at
-    the landmarks, and never above K on the diagonal. Landmarks are
+    the landmarks, and never above K on the diagonal. The method says what landmarks are:
 
     ================  =============================================================================================
     uniform           rows, all sets of them alike
@@ -71,16 +96,18 @@ def nystrom(
 
     Parameters
     ----------
+    data : (n, d) array, or (n, n) where precomputed
+        Rows from which landmarks are chosen.
     kernel : Kernel or "precomputed"
         The kernel, or the word "precomputed": data is then the kernel matrix, and x holds rows of kernel values with
         all rows of the data; phi(x) also takes those with the landmarks alone.
-    data : (n, d) array, or (n, n) where precomputed
-        Rows from which landmarks are chosen.
-    num_features : int, optional
+    num_landmarks : int, optional
         The number m of landmarks, at most n; it may be left out where landmarks are given. "greedy" and "rpcholesky"
         stop before at the numerical rank of K.
-    landmarks : str or array
-        A name in `LANDMARKS`; or your own: points (m, d), or indices of rows (m,).
+    method : str
+        How landmarks are chosen, a name in `kernattn.features.LANDMARKS`; to be left out where they are given.
+    landmarks : (m, d) or (m,) array, optional
+        Landmarks of your own: points, or indices of rows of data.
     target : float, optional
         Take only the first landmarks that bring the relative trace error tr(K - K') / tr K down to this; all of them
         where none does. In (0, 1).
@@ -104,7 +131,7 @@ def nystrom(
     DTypeError
         If data or landmarks are no arrays of a floating dtype (integer for indices).
     MissingExtra
-        If landmarks are "minibatch_kmeans" and scikit-learn is not installed.
+        If the method is "minibatch_kmeans" and scikit-learn is not installed.
 
     Examples
     --------
@@ -112,27 +139,25 @@ def nystrom(
     >>> import kernattn as ka
     >>> x = np.random.default_rng(0).standard_normal((200, 2))
     >>> kernel = ka.kernels.Gaussian(lengthscale=2.0)
-    >>> phi = ka.features.nystrom(kernel, x, 40, landmarks="rpcholesky")
+    >>> phi = ka.features.nystrom(x, kernel, 40, method="rpcholesky", rng=0)
     >>> phi(x).shape, bool(np.max(np.abs(phi(x) @ phi(x).T - kernel(x))) < 1e-3)
     ((200, 40), True)
-    >>> ka.features.nystrom(kernel, x, 40, landmarks="rpcholesky", target=0.05).num_features < 10
+    >>> ka.features.nystrom(x, kernel, 40, method="rpcholesky", target=0.05, rng=0).num_features < 10
     True
     """
     function = kernel if isinstance(kernel, Kernel) else None
     if function is None and not (isinstance(kernel, str) and kernel == "precomputed"):
         instance_of("kernel", kernel, Kernel, "or 'precomputed'")
-    if isinstance(landmarks, str):
-        if landmarks not in LANDMARKS:
-            raise ParameterError(f"landmarks must be an array or one of {', '.join(LANDMARKS)}; got {shown(landmarks)}")
-        if function is None and landmarks in _CENTRES:
-            raise ParameterError(
-                f"landmarks {shown(landmarks)} are means of inputs, which a precomputed kernel does not show"
-            )
-        if landmarks == "minibatch_kmeans" and find_spec("sklearn") is None:
-            raise MissingExtra(
-                "landmarks 'minibatch_kmeans' need scikit-learn, which is not installed: pip install scikit-learn"
-            )
-    m = None if num_features is None else positive_integer("num_features", num_features)
+    one_of("method", method, LANDMARKS)
+    if landmarks is not None and method != "uniform":
+        raise ParameterError(f"method must be left out where landmarks are given; got {method!r}")
+    if function is None and method in _CENTRES:
+        raise ParameterError(f"method {method!r} takes means of inputs, which a precomputed kernel does not show")
+    if method == "minibatch_kmeans" and find_spec("sklearn") is None:
+        raise MissingExtra(
+            "method 'minibatch_kmeans' needs scikit-learn, which is not installed: pip install scikit-learn"
+        )
+    m = None if num_landmarks is None else positive_integer("num_landmarks", num_landmarks)
     if target is not None and not 0 < finite_number("target", target) < 1:
         raise ParameterError(f"target must lie strictly between 0 and 1; got {target!r}")
     if not 0 <= finite_number("cutoff", cutoff) < 1:
@@ -145,83 +170,73 @@ def nystrom(
     if not 0 < trace < np.inf:
         raise ParameterError(f"the trace of the kernel matrix must be positive and finite; on the data it is {trace}")
     source = generator(rng)
-    if isinstance(landmarks, str):
-        if m is None or m > len(gram):
-            raise ParameterError(
-                f"num_features must be at most the {len(gram)} rows of data; got {shown(num_features)}"
-            )
-        choice = _chosen(landmarks, gram, m, source, target)
+    if landmarks is not None:
+        choice = _take(gram, landmarks, m, target)
+    elif m is None or m > len(gram):
+        raise ParameterError(f"num_landmarks must be at most the {len(gram)} rows of data; got {shown(num_landmarks)}")
     else:
-        choice = _given(gram, landmarks, m, target)
-    return _map(gram, choice, float(cutoff))
+        choice = _choose(method, gram, m, source, target)
+    return _make_map(gram, choice, float(cutoff))
 
 
-def _chosen(name: str, gram: Gram, m: int, rng: np.random.Generator, target: float | None) -> _Choice:
+def _choose(name: str, gram: Gram, m: int, rng: np.random.Generator, target: float | None) -> _Choice:
     if name in _PIVOTED:
         pivots = _PIVOTED[name](gram, m, rng, target or 0.0)
-        return _Choice(pivots.indices, None, float(pivots.residuals[-1]))
+        return _Choice(pivots.indices, float(pivots.residuals[-1]))
     if name in _CENTRES:
-        return _shortest(gram, _Choice(None, _CENTRES[name](gram.data, m, rng), None), target)
-    indices = uniform(gram, m, rng) if name == "uniform" else leverage(gram, m, rng)
-    return _shortest(gram, _Choice(indices, None, None), target)
+        return _shorten(gram, _CENTRES[name](gram.data, m, rng), target)
+    return _shorten(gram, uniform(gram, m, rng) if name == "uniform" else leverage(gram, m, rng), target)
 
 
-def _given(gram: Gram, landmarks: Array, m: int | None, target: float | None) -> _Choice:
+def _take(gram: Gram, landmarks: Array, m: int | None, target: float | None) -> _Choice:
     namespace(landmarks=landmarks)
     if m not in (None, landmarks.shape[0] if landmarks.ndim else 0):
         raise ParameterError(
-            f"num_features must be left out or be the number of landmarks; got {m} for shape {tuple(landmarks.shape)}"
+            f"num_landmarks must be left out or be the number of landmarks; got {m} for shape {tuple(landmarks.shape)}"
         )
     if landmarks.ndim == 1 and "int" in dtype_name(landmarks):
         indices = to_numpy64(landmarks).astype(np.int64)
         if len(indices) == 0 or indices.min() < 0 or indices.max() >= len(gram):
             raise ParameterError(f"landmarks must be indices of the {len(gram)} rows of data; got {shown(landmarks)}")
-        return _shortest(gram, _Choice(indices, None, None), target)
+        return _shorten(gram, indices, target)
     check_floating("landmarks", landmarks)
     if gram.kernel is None:
         raise ParameterError("landmarks of a precomputed kernel must be indices of its rows; got points")
-    return _shortest(gram, _Choice(None, checked_data(landmarks, gram.data.shape[1], "landmarks"), None), target)
+    return _shorten(gram, checked_data(landmarks, gram.data.shape[1], "landmarks"), target)
 
 
-def _shortest(gram: Gram, choice: _Choice, target: float | None) -> _Choice:
-    """Return the first landmarks that reach the target, or all of them."""
+def _shorten(gram: Gram, landmarks: NDArray[Any], target: float | None) -> _Choice:
+    """Choose the first landmarks that reach the target, or all of them."""
     if target is None:
-        return choice
-    landmarks = _landmarks(choice)
-    residuals = prefix_residuals(gram, landmarks, _inner(gram, choice))
+        return _Choice(landmarks)
+    residuals = prefix_residuals(gram, landmarks, _among(gram, landmarks))
     enough = np.flatnonzero(residuals <= target)
     count = int(enough[0]) + 1 if len(enough) else len(landmarks)
-    indices = None if choice.indices is None else choice.indices[:count]
-    points = None if choice.points is None else choice.points[:count]
-    return _Choice(indices, points, float(residuals[count - 1]))
+    return _Choice(landmarks[:count], float(residuals[count - 1]))
 
 
-def _landmarks(choice: _Choice) -> Any:
-    return choice.points if choice.indices is None else choice.indices
-
-
-def _inner(gram: Gram, choice: _Choice) -> Float64:
-    """Return the landmarks' own matrix."""
-    if choice.indices is not None:
-        return gram.entries(choice.indices, choice.indices)
+def _among(gram: Gram, landmarks: NDArray[Any]) -> Float64:
+    """Return the landmarks' own matrix, (m, m)."""
+    if landmarks.ndim == 1:
+        return gram.entries(landmarks, landmarks)
     assert gram.kernel is not None
-    matrix: Float64 = gram.kernel(choice.points)
+    matrix: Float64 = gram.kernel(landmarks)
     if not np.isfinite(matrix).all():
         raise ParameterError("landmarks must have a kernel matrix that float64 holds; it has infinite entries, or NaN")
     return matrix
 
 
-def _map(gram: Gram, choice: _Choice, cutoff: float) -> Nystrom:
-    if gram.kernel is None and choice.indices is not None and len(choice.indices) == len(gram):
-        choice = choice._replace(indices=np.arange(len(gram)))  # rows with the landmarks are rows with all of the data
-    values, vectors = np.linalg.eigh(_inner(gram, choice))
-    points = choice.points
-    if choice.indices is not None:
-        choice.indices.setflags(write=False)
-        points = None if gram.kernel is None else gram.data[choice.indices]
-    points = None if points is None else frozen(points)
-    kept = frozen(values), frozen(vectors)
-    return Nystrom(gram.kernel, points, choice.indices, len(gram), *kept, cutoff, choice.residual)
+def _make_map(gram: Gram, choice: _Choice, cutoff: float) -> Nystrom:
+    landmarks, indices, points = choice.landmarks, None, None
+    if gram.kernel is None and len(landmarks) == len(gram):
+        landmarks = np.arange(len(gram))  # rows with the landmarks are rows with all of the data
+    values, vectors = np.linalg.eigh(_among(gram, landmarks))
+    if landmarks.ndim == 1:
+        indices = landmarks
+        indices.setflags(write=False)
+    if gram.kernel is not None:
+        points = frozen(landmarks if indices is None else gram.data[indices])
+    return Nystrom(gram.kernel, points, indices, len(gram), frozen(values), frozen(vectors), cutoff, choice.residual)
 
 
 def _check_matrix(matrix: Float64) -> None:

@@ -16,20 +16,19 @@ from kernattn._arrays.namespaces import (
     check_floating,
     constant,
     dtype_name,
-    like,
     namespace,
     placement,
     to_numpy64,
     zeros,
 )
-from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import finite_number, host_array, host_form, instance_of, positive_integer
 from kernattn._runtime.lazy import lazy
 from kernattn._runtime.random import RNG
 from kernattn._sums.units import balanced, multiplied
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features._base.map import FeatureMap
-from kernattn.features._moments.pairs import beyond, gap, host_pairs
+from kernattn.features._moments.pairs import gap
 from kernattn.features._nystrom.gram import BLOCK
 from kernattn.kernels import Kernel
 from kernattn.ops.features import OP
@@ -99,39 +98,16 @@ class Nystrom(FeatureMap):
         positive_integer("dim", dim)
         return len(self.eigenvalues)
 
-    @property
-    def spec(self) -> MapSpec | None:
-        """None: the ops take the map as computed features."""
-        return None
-
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale per row that takes up a kernel beyond the dtype."""
         xp = namespace(x=x)
         return self._product(xp.astype(x, accumulation_dtype(xp, x), copy=False))
 
-    def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale per row that takes up a kernel beyond the dtype."""
-        return self.scaled_query(x)
-
     def trace_residual(self, data: Array) -> float:
         r"""Return the relative trace error :math:`\sum_i [k(x_i, x_i) - |\phi(x_i)|^2] / \sum_i k(x_i, x_i)`.
 
-        Parameters
-        ----------
-        data : (n, d) array
-            Rows; the square kernel matrix of the data where the map was made from one.
-
-        Returns
-        -------
-        float
-            The error: 0 where the features lose nothing of these rows, 1 where they lose all.
-
-        Raises
-        ------
-        ShapeError
-            If data has another shape.
-        ParameterError
-            If the kernel is 0 on all of the data.
+        It is 0 where the features lose nothing of the rows (n, d) of data, 1 where they lose all. A map that was made
+        from a kernel matrix takes the matrix. Raise ParameterError if the kernel is 0 on all of the data.
         """
         self._check(data, "data")
         if data.ndim != 2 or (self.kernel is None and data.shape[0] != self.rows):
@@ -144,23 +120,19 @@ class Nystrom(FeatureMap):
         energy = sum(float(np.sum(self(values[i : i + BLOCK]) ** 2)) for i in range(0, len(values), BLOCK))
         return 1.0 - energy / trace
 
-    def mean(self, x: Array, y: Array) -> Array:
-        """Raise: the map is what its landmarks make it, and over draws of landmarks nothing closed is known."""
+    def _mean(self, x: Float64, y: Float64) -> Float64:
         raise NoClosedForm(_WHY.format("mean"))
 
-    @beyond
-    def bias(self, x: Array, y: Array) -> Array:
-        """Return phi(x).phi(y) - k(x, y) of these very landmarks for rowwise pairs: (..., d), (..., d) -> (...)."""
+    def _bias(self, x: Float64, y: Float64) -> Float64:
+        """Return phi(x).phi(y) - k(x, y) of these very landmarks."""
         if self.kernel is None:
             raise NoClosedForm("a map of a precomputed kernel knows no k(x, y) to subtract")
-        left, right = host_pairs(self.dim, x, y)
-        one, other = (self._product(rows[..., None, :]) for rows in (left, right))
+        one, other = (self._product(rows[..., None, :]) for rows in (x, y))
         product = np.sum(one.values * other.values, axis=-1, keepdims=True)
-        mean = multiplied(ScaledFeatures(product, one.log_scale + other.log_scale), left)[..., 0, 0]
-        return like(gap(mean, self.kernel.pairs(left, right)), x)
+        mean = multiplied(ScaledFeatures(product, one.log_scale + other.log_scale), x)[..., 0, 0]
+        return gap(mean, self.kernel.pairs(x, y))
 
-    def variance(self, x: Array, y: Array) -> Array:
-        """Raise: the map is what its landmarks make it, and over draws of landmarks nothing closed is known."""
+    def _variance(self, x: Float64, y: Float64) -> Float64:
         raise NoClosedForm(_WHY.format("variance"))
 
     def redraw(self, rng: RNG = None) -> Self:

@@ -12,7 +12,6 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace
 from kernattn._runtime.lazy_scipy import sparse
 from kernattn._sums.units import in_units, nearer
-from kernattn.features._moments.pairs import host_pairs
 from kernattn.kernels import Polynomial
 
 
@@ -21,7 +20,7 @@ def width(kernel: Polynomial, dim: int) -> int:
     return dim + (kernel.coef0 > 0)
 
 
-def augmented(kernel: Polynomial, x: Array, octaves: Array | float = 0.0) -> Array:
+def augment(kernel: Polynomial, x: Array, octaves: Array | float = 0.0) -> Array:
     """Return rows (..., n, d) scaled and with the constant appended, in their dtype, for 2^octaves times x over it."""
     xp = namespace(x=x)
     x = x * constant(xp, kernel.input_scale(x.shape[-1]), x.dtype, x)
@@ -30,7 +29,7 @@ def augmented(kernel: Polynomial, x: Array, octaves: Array | float = 0.0) -> Arr
     return x
 
 
-def augmented_csr(kernel: Polynomial, x: Any) -> Any:
+def augment_csr(kernel: Polynomial, x: Any) -> Any:
     """Return the rows of a CSR matrix scaled and with the constant appended, as CSR in their dtype."""
     scale = kernel.input_scale(x.shape[1]).astype(x.dtype)
     x = sparse.csr_array((x.data * scale[x.indices], x.indices, x.indptr), shape=x.shape)
@@ -44,7 +43,7 @@ def unit_rows(kernel: Polynomial, x: Array) -> tuple[Array, Array]:
     """Return augmented rows over their largest magnitude, and its logarithm (..., n, 1); 0 for a row of zeros."""
     xp = namespace(x=x)
     x, octaves = nearer(xp, xp.astype(x, accumulation_dtype(xp, x), copy=False))
-    x = augmented(kernel, x, octaves)
+    x = augment(kernel, x, octaves)
     size = xp.max(xp.abs(x), axis=-1, keepdims=True)
     size = xp.where(xp.isfinite(size) & (size > 0), size, xp.ones_like(size))
     return x / size, xp.log(size) + log(2) * octaves
@@ -60,12 +59,12 @@ class PairSums(NamedTuple):
     largest: Float64  # |x|_1 |y|_1
 
 
-def pair_sums(kernel: Polynomial, dim: int, x: Array, y: Array) -> tuple[PairSums, Float64]:
-    """Return the sums of rowwise pairs (..., d) over powers of two of their sizes, in float64, and the octaves.
+def pair_sums(kernel: Polynomial, x: Float64, y: Float64) -> tuple[PairSums, Float64]:
+    """Return the sums of rowwise pairs (..., d) over powers of two of their sizes, and the octaves.
 
     A sum of degree p in the rows is that of the pair 2^(p octaves) times.
     """
-    (left, a), (right, b) = (_sized(kernel, rows) for rows in host_pairs(dim, x, y))
+    (left, a), (right, b) = (_scale_rows(kernel, rows) for rows in (x, y))
     dot = np.sum(left * right, axis=-1)
     norms = np.sum(left**2, axis=-1) * np.sum(right**2, axis=-1)
     shared = np.sum((left * right) ** 2, axis=-1)
@@ -73,8 +72,8 @@ def pair_sums(kernel: Polynomial, dim: int, x: Array, y: Array) -> tuple[PairSum
     return PairSums(dot, dot**2, norms, shared, largest), (a + b)[..., 0]
 
 
-def _sized(kernel: Polynomial, x: Float64) -> tuple[Float64, Float64]:
+def _scale_rows(kernel: Polynomial, x: Float64) -> tuple[Float64, Float64]:
     """Return augmented rows over a power of two of their size, and the octaves (..., 1)."""
     x, octaves = nearer(np, x)
-    x, more = in_units(np, augmented(kernel, x, octaves))
+    x, more = in_units(np, augment(kernel, x, octaves))
     return x, octaves + more

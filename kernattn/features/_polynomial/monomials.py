@@ -12,27 +12,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, constant, namespace, placement
-from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of, positive_integer, shown
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._polynomial.inputs import unit_rows, width
-from kernattn.kernels import Polynomial as PolynomialKernel
+from kernattn.kernels import Polynomial
 
 
 @final
 @dataclass(frozen=True, eq=False, repr=False)
-class Polynomial(ExactMap):
+class Monomials(ExactMap):
     r"""All monomials of one degree, each once, weighted so that :math:`\phi(x)^T \phi(y) = (\gamma x^T y + c_0)^p`."""
 
-    kernel: PolynomialKernel
+    kernel: Polynomial
 
     def __post_init__(self) -> None:
-        """Check the type."""
-        instance_of("kernel", self.kernel, PolynomialKernel)
+        instance_of("kernel", self.kernel, Polynomial)
 
     @classmethod
-    def _sample(cls, kernel: PolynomialKernel, number: int, dim: int, rng: np.random.Generator) -> Self:
+    def _sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
         """Return the map, which must have so many features; nothing is drawn."""
         phi = cls(kernel)
         if number != phi.num_features_of(dim):
@@ -42,28 +41,13 @@ class Polynomial(ExactMap):
             )
         return phi
 
-    @property
-    def dim(self) -> None:
-        """Any input dimension is taken."""
-        return None
-
-    @property
-    def spec(self) -> MapSpec | None:
-        """None: the ops take the map as computed features."""
-        return None
-
     def num_features_of(self, dim: int) -> int:
         """Return M, the number of monomials in `dim` variables, and the constant where there is one."""
         return comb(width(self.kernel, positive_integer("dim", dim)) + self.kernel.degree - 1, self.kernel.degree)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         rows, log_size = unit_rows(self.kernel, x)
         return ScaledFeatures(monomials(rows, self.kernel.degree), self.kernel.degree * log_size)
-
-    def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
-        return self.scaled_query(x)
 
 
 def monomials(x: Array, degree: int) -> Array:
@@ -89,31 +73,19 @@ def _table(dim: int, degree: int) -> tuple[NDArray[np.int64], Float64]:
     return factors, np.sqrt(factorial(degree) / divisor)
 
 
-def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 0.0) -> Polynomial:
+def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 0.0) -> Monomials:
     r"""Return the exact map of :math:`k(x, y) = (\gamma x^T y + c_0)^p`.
 
     Its features are :math:`\sqrt{p! / \prod_i a_i!} \prod_i x_i^{a_i}` over the multi-indices with
     :math:`\sum_i a_i = p`: the symmetric half of the p-fold outer product, :math:`M = \binom{d + p - 1}{p}` instead of
     :math:`d^p`. A constant counts as one more variable, of value :math:`c_0^{1/2}`, beside :math:`\gamma^{1/2} x`.
 
-    Parameters
-    ----------
-    degree : int
-        The power p, at least 1.
-    gamma : float
-        The factor :math:`\gamma`, positive.
-    coef0 : float
-        The constant :math:`c_0`, not negative.
+    Parameters and errors are those of `kernattn.kernels.Polynomial`.
 
     Returns
     -------
-    Polynomial
+    Monomials
         The map; it takes any dimension d.
-
-    Raises
-    ------
-    ParameterError
-        If degree is no positive integer, gamma no positive number, or coef0 negative.
 
     Examples
     --------
@@ -124,4 +96,4 @@ def polynomial(degree: int = 2, gamma: float = 1.0, coef0: float = 0.0) -> Polyn
     >>> phi(x).shape, (phi(x) @ phi(y).T).round(12), (x @ y.T) ** 2
     ((1, 3), array([[1.]]), array([[1.]]))
     """
-    return Polynomial(PolynomialKernel(degree, gamma, coef0))
+    return Monomials(Polynomial(degree, gamma, coef0))

@@ -7,7 +7,7 @@ from math import comb
 from typing import final
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace
-from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of, positive_integer
 from kernattn._sums.units import nearer, restored
 from kernattn.features._base.deterministic import ExactMap
@@ -23,25 +23,13 @@ class Taylor2(ExactMap):
     softmax: Softmax
 
     def __post_init__(self) -> None:
-        """Check the type."""
         instance_of("softmax", self.softmax, Softmax)
-
-    @property
-    def dim(self) -> None:
-        """Any input dimension is taken."""
-        return None
-
-    @property
-    def spec(self) -> MapSpec | None:
-        """None: the ops take the map as computed features."""
-        return None
 
     def num_features_of(self, dim: int) -> int:
         """Return M = 1 + d + d (d + 1) / 2."""
         return comb(positive_integer("dim", dim) + 2, 2)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         xp = namespace(x=x)
         dtype = accumulation_dtype(xp, x)
         x, octaves = nearer(xp, xp.astype(x, dtype, copy=False))
@@ -50,10 +38,6 @@ class Taylor2(ExactMap):
         unit = x / size
         values = xp.concat([(1 / size) ** 2, unit / size, 0.5**0.5 * monomials(unit, 2)], axis=-1)
         return ScaledFeatures(values, 2 * xp.log(size))
-
-    def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
-        return self.scaled_query(x)
 
 
 def taylor2(scale: float | None = None) -> Taylor2:

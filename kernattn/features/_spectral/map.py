@@ -8,16 +8,16 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, like, to_numpy64
+from kernattn._arrays.namespaces import Float64
 from kernattn._maps.chains import Chains
-from kernattn._maps.spec import RowForm
+from kernattn._maps.spec import QuadraticForm
 from kernattn._runtime.checks import MODERATE, host_array, instance_of, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError
 from kernattn.features._base.map import SpecMap
 from kernattn.features._moments.bounds import Terms, of_frequencies
 from kernattn.features._moments.moments import Moments
-from kernattn.features._moments.pairs import beyond, gap, host_pairs, spread, together
+from kernattn.features._moments.pairs import beyond, bring_together, gap, spread
 from kernattn.features._moments.tails import Tails
 from kernattn.features._spectral.spectra import Spectrum, has_normal_frequencies, spectrum
 from kernattn.kernels import Kernel
@@ -66,7 +66,7 @@ class RandomFeatureMap(SpecMap):
         raise NoClosedForm(f"the covariance of two estimates is not known for {type(self).__name__}")
 
     def _squared_skewness(self, x: Float64, y: Float64) -> Float64:
-        """Return that of one frequency's term for scaled rows x, y (..., d)."""
+        """Return the squared skewness of one frequency's term for scaled rows x, y (..., d)."""
         raise NoClosedForm(f"nothing is known of the tails of {type(self).__name__}")
 
     def _sizes(self, x: Float64, y: Float64) -> Float64 | None:
@@ -94,7 +94,7 @@ class RandomFeatureMap(SpecMap):
         if low <= -np.max(weights) and -np.min(weights) <= high:
             return {"row_weights": weights}
         nothing = np.zeros_like(scale)
-        return {"row_form": RowForm(np.diag(np.sqrt(2 - 2 * self.kernel.row_exponent) * scale), nothing, nothing)}
+        return {"row_form": QuadraticForm(np.diag(np.sqrt(2 - 2 * self.kernel.row_exponent) * scale), nothing, nothing)}
 
     @property
     def _spectrum(self) -> Spectrum:
@@ -103,7 +103,6 @@ class RandomFeatureMap(SpecMap):
 
     @final
     def redraw(self, rng: RNG = None) -> Self:
-        """Return a new map of the same design with fresh random numbers."""
         frequencies, dim = self.omega.shape
         return replace(self, **self._draws(self._spectrum, frequencies, dim, generator(rng)))
 
@@ -127,24 +126,17 @@ class RandomFeatureMap(SpecMap):
         return {"omega": law.draw(frequencies, dim, rng)}
 
     @final
-    @beyond
-    def mean(self, x: Array, y: Array) -> Array:
-        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        return like(self._moments(*self._scaled_pairs(x, y)).mean, x)
+    def _mean(self, x: Float64, y: Float64) -> Float64:
+        return self._moments(*self._scaled_pairs(x, y)).mean
 
     @final
-    @beyond
-    def bias(self, x: Array, y: Array) -> Array:
-        """Return the mean less the kernel for rowwise pairs: (..., d), (..., d) -> (...)."""
-        mean = self._moments(*self._scaled_pairs(x, y)).mean
-        return like(gap(mean, self.kernel.pairs(to_numpy64(x), to_numpy64(y))), x)
+    def _bias(self, x: Float64, y: Float64) -> Float64:
+        return gap(self._mean(x, y), self.kernel.pairs(x, y))
 
     @final
-    @beyond
-    def variance(self, x: Array, y: Array) -> Array:
-        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
+    def _variance(self, x: Float64, y: Float64) -> Float64:
         self.projection.pairs(*self.omega.shape)  # raises where the variance has no closed form
-        return like(self._variance_of(self._moments(*self._scaled_pairs(x, y))), x)
+        return self._variance_of(self._moments(*self._scaled_pairs(x, y)))
 
     @final
     def _variance_of(self, moments: Moments) -> Float64:
@@ -158,7 +150,6 @@ class RandomFeatureMap(SpecMap):
 
     @final
     def _terms(self, x: Float64, y: Float64) -> Terms:
-        """Return what is known of the estimates of pairs x, y (P, d) at any number of frequencies."""
         scaled, features = self._scaled_pairs(x, y), self.num_features_of(self.omega.shape[1]) // len(self.omega)
         moments, size = self._moments(*scaled), self._sizes(*scaled)
         return of_frequencies(self.projection, self.omega.shape, features, moments, self.bias(x, y), size)
@@ -166,7 +157,6 @@ class RandomFeatureMap(SpecMap):
     @final
     @beyond
     def _tails(self, x: Float64, y: Float64) -> Tails:
-        """Return how far from normal a term of the estimates of pairs x, y (P, d) is."""
         pair = self._scaled_pairs(x, y)
         try:
             squared_skewness = self._squared_skewness(*pair)
@@ -175,7 +165,8 @@ class RandomFeatureMap(SpecMap):
             squared_skewness = replace(self, projection=Iid(norms))._squared_skewness(*pair)
         return Tails(squared_skewness, len(self.omega))
 
-    def _scaled_pairs(self, x: Array, y: Array) -> tuple[Float64, Float64]:
+    def _scaled_pairs(self, x: Float64, y: Float64) -> tuple[Float64, Float64]:
+        """Return pairs (..., d) in the kernel's own scale, brought back to a size whose squares are floats."""
         scale = self._input_scale
-        x, y = together(*host_pairs(self.omega.shape[1], x, y), IMMENSE / max(1.0, float(np.max(scale))))
+        x, y = bring_together(x, y, IMMENSE / max(1.0, float(np.max(scale))))
         return x * scale, y * scale

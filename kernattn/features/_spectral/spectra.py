@@ -48,17 +48,14 @@ class Isotropic(Spectrum):
     own: NormLaw
 
     def draw(self, m: int, d: int, rng: np.random.Generator) -> Float64 | Chains:
-        """Return m frequencies, (m, d)."""
         return self.projection.factors(m, d, rng, self.own)
 
     def cosine(self, delta: Float64, m: int, pair: Pair | None = None) -> Float64:
-        """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
         law, t2 = self.projection.law(self.own), -np.sum(delta**2, axis=-1)
         d = self.projection.sphere(m, delta.shape[-1])
         return law.moment(d, t2) if pair is None else pair.moment(law, d, t2)
 
     def log_cosine(self, delta: Float64, m: int) -> Float64 | None:
-        """Return log E cos w.delta of one of m, where its law is normal; None of other laws, whose sign may change."""
         self.projection.sphere(m, delta.shape[-1])  # raises where directions are uniform only nearly
         normal = self.projection.law(self.own) == NORM_LAWS["chi"]
         return -np.sum(delta**2, axis=-1) / 2 if normal else None
@@ -73,7 +70,6 @@ class ProductMeasure(Spectrum):
     entries: Callable[[np.random.Generator, tuple[int, int]], Float64]
 
     def draw(self, m: int, d: int, rng: np.random.Generator) -> Float64:
-        """Return m frequencies, (m, d)."""
         return frozen(self.entries(rng, (m, d)))
 
     def cosine(self, delta: Float64, m: int, pair: Pair | None = None) -> Float64:
@@ -90,11 +86,9 @@ class Convolution(Spectrum):
     members: tuple[tuple[Kernel, Spectrum], ...]
 
     def draw(self, m: int, d: int, rng: np.random.Generator) -> Float64:
-        """Return m frequencies, (m, d)."""
         return frozen(np.sum([kernel.input_scale(d) * law.draw(m, d, rng) for kernel, law in self.members], axis=0))
 
     def cosine(self, delta: Float64, m: int, pair: Pair | None = None) -> Float64:
-        """Return E cos w.delta of one of m, of a pair E cos (w + w').delta, for scaled differences delta (..., d)."""
         d = delta.shape[-1]
         return np.asarray(prod(law.cosine(kernel.input_scale(d) * delta, m, pair) for kernel, law in self.members))
 
@@ -118,12 +112,12 @@ PRODUCT: dict[type[Kernel], Callable[[np.random.Generator, tuple[int, int]], Flo
 
 
 def has_spectrum(kernel: Kernel) -> bool:
-    """Has the kernel a spectral measure? A product of kernels of x - y has one: their frequencies add."""
+    """Say whether the kernel has a spectral measure. A product of kernels of x - y has one: their frequencies add."""
     return type(kernel) in ISOTROPIC or type(kernel) in PRODUCT or is_convolution(kernel)
 
 
 def has_normal_frequencies(kernel: Kernel) -> bool:
-    """Are the kernel's frequencies N(0, I)?"""
+    """Say whether the kernel's frequencies are N(0, I)."""
     law = ISOTROPIC.get(type(kernel))
     return law is not None and law(kernel) == NORM_LAWS["chi"]
 
@@ -158,7 +152,7 @@ def check_spectrum(kernel: Kernel) -> None:
 
 
 def is_convolution(kernel: Kernel) -> TypeGuard[Product]:
-    """Is it a product of kernels of x - y, whose characteristic functions multiply as frequencies add?"""
+    """Say whether it is a product of kernels of x - y, whose characteristic functions multiply as frequencies add."""
     return isinstance(kernel, Product) and all(
         not k.row_exponent and (type(k) in ISOTROPIC or type(k) in PRODUCT) for k in kernel.kernels
     )

@@ -15,7 +15,7 @@ from kernattn.errors import NoClosedForm
 from kernattn.features import ESTIMATORS, FeatureMap, random_features
 from kernattn.kernels import Gaussian
 from kernattn.metrics._settled import settled
-from kernattn.projections import Directed, Orthogonal, Pair, Projection, resolve
+from kernattn.projections import DirectionalProjection, Orthogonal, Pair, Projection, resolve
 from kernattn.studies._palette import UNIFORM, arrangement
 from kernattn.studies._panels import draw_bars, set_logarithmic
 from kernattn.studies._presets.preset import Figure, Options, Preset
@@ -30,7 +30,7 @@ NEAR = 0.5  # the distance at which it looks at the formula for large d
 
 
 @dataclass(frozen=True)
-class RawQR(Directed):
+class RawQR(DirectionalProjection):
     """The frames that LAPACK's QR gives, transposed, as public code of Performers draws them: not Haar distributed.
 
     The signs of R's diagonal are left as they are, so a row is not uniform on the sphere: it leans to one side.

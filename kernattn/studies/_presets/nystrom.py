@@ -100,7 +100,7 @@ def _residual(given: Problem, name: str, m: int, draw: int) -> Float64:
     if name in FEATURES:
         phi = random_features(given.kernel, given.x.shape[1], m, "trigonometric", name, rng=draw)
     else:
-        phi = nystrom(given.kernel, given.x, m, name, rng=draw)
+        phi = nystrom(given.x, given.kernel, m, method=name, rng=draw)
     features = phi(given.x, backend="reference")
     residual: Float64 = given.matrix - features @ features.T
     return residual

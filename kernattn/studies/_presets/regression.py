@@ -141,7 +141,7 @@ def _fit(given: Problem, m: float, name: str, draw: int) -> tuple[float, float]:
     if name in ARRANGED:
         phi = random_features(given.kernel, given.x.shape[1], int(m), "trigonometric", name, rng=draw)
     else:
-        phi = nystrom(given.kernel, given.x, int(m), name, rng=draw)
+        phi = nystrom(given.x, given.kernel, int(m), method=name, rng=draw)
     z, test_z = (phi(rows, backend="reference") for rows in (given.x, given.test_x))
     model: Any = require("sklearn.linear_model", "scikit-learn", "the regression study").RidgeCV(
         alphas=RIDGES, fit_intercept=False

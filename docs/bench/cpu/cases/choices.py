@@ -16,7 +16,7 @@ from bench.sizes import Sizes
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn.bench import Work
 from kernattn.features import random_features
-from kernattn.features._polynomial.sketches.weights import products
+from kernattn.features._polynomial.sketches.weights import multiply_projections
 from kernattn.kernels import Gaussian, Polynomial
 from kernattn.ops.hadamard.reference import hadamard
 from kernattn.projections import orthogonalize
@@ -112,7 +112,7 @@ def tensor_srht(o: Sizes) -> Race:
         "ours": partial(phi, x),
         "transforms by Numba": partial(_in_blocks, partial(_transformed, phi, by_numba), phi, x),
         "transforms by the reference": partial(_in_blocks, partial(_transformed, phi, hadamard), phi, x),
-        "products with the weights": partial(_in_blocks, lambda rows: products(rows, phi.omega), phi, x),
+        "products with the weights": partial(_in_blocks, lambda rows: multiply_projections(rows, phi.omega), phi, x),
     }
     blocks = -(-m // o.dim)
     written = o.n * m * float(x.itemsize)

@@ -123,7 +123,7 @@ def _draw_and_apply(o: Sizes, x: Float64) -> Race:
     if m > 2 * d:
         makers["ours, moment-matched"] = random("moment_matched")
     if m <= len(others):
-        makers["ours, Nystrom"] = lambda data, seed: nystrom(kernel, data, m, rng=seed)
+        makers["ours, Nystrom"] = lambda data, seed: nystrom(data, kernel, m, rng=seed)
         landmarks = _Sampler("Nystroem", {"gamma": 0.5 / scale**2, "n_components": m})
         makers["scikit-learn's Nystroem"] = lambda data, seed: landmarks.fit(data, seed).transform
     makers["scikit-learn's RBFSampler"] = lambda data, seed: sampler.fit(data, seed).transform

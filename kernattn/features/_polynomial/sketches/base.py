@@ -8,8 +8,8 @@ from typing import Any, ClassVar, Self, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, anywhere, dtype_name, like, namespace
-from kernattn._maps.spec import MapSpec, ScaledFeatures
+from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, anywhere, dtype_name, namespace
+from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of
 from kernattn._runtime.lazy_scipy import sparse
 from kernattn._runtime.random import RNG, generator
@@ -18,8 +18,7 @@ from kernattn._sums.units import multiplied, shifted
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._moments.bounds import Terms
-from kernattn.features._moments.pairs import beyond
-from kernattn.features._polynomial.inputs import PairSums, augmented, augmented_csr, pair_sums, unit_rows
+from kernattn.features._polynomial.inputs import PairSums, augment, augment_csr, pair_sums, unit_rows
 from kernattn.kernels import Polynomial
 from kernattn.ops.dispatch import Op
 from kernattn.ops.features import OP
@@ -64,14 +63,14 @@ class PolynomialSketch(FeatureMap):
         """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
 
     @property
-    @abstractmethod
     def _block(self) -> int:
         """Size of a whole set of features that depend on each other, beyond which more features are always better."""
+        return 1
 
     @property
-    @abstractmethod
     def _bounded(self) -> bool:
         """Whether no factor of a feature exceeds the sum of the row's magnitudes, and blocks are independent."""
+        return False
 
     @classmethod
     @abstractmethod
@@ -79,31 +78,22 @@ class PolynomialSketch(FeatureMap):
         """Draw a map of so many products."""
 
     @property
-    @abstractmethod
     def _design(self) -> dict[str, Any]:
         """What `_sample` takes beyond the kernel and the sizes."""
+        return {}
 
     @final
     @property
     def dim(self) -> int:
-        """Input dimension d."""
         return self._width - (self.kernel.coef0 > 0)
 
     @final
-    @property
-    def spec(self) -> MapSpec | None:
-        """None: the ops take the map as computed features."""
-        return None
-
-    @final
     def redraw(self, rng: RNG = None) -> Self:
-        """Return a new map of the same design with fresh random numbers."""
         number = self.num_features_of(self.dim) // self._step
         return self._sample(self.kernel, number, self.dim, generator(rng), **self._design)
 
     @final
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
         return self._scaled(x, None)
 
     def _scaled(self, x: Array, backend: str | None) -> ScaledFeatures:
@@ -111,36 +101,26 @@ class PolynomialSketch(FeatureMap):
         return ScaledFeatures(self._product(rows, backend), self.kernel.degree * log_size)
 
     @final
-    def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), with a log scale per row that takes up its size."""
-        return self.scaled_query(x)
+    def _mean(self, x: Float64, y: Float64) -> Float64:
+        pair, octaves = pair_sums(self.kernel, x, y)
+        mean: Float64 = shifted(np, pair.dot**self.kernel.degree, self.kernel.degree * octaves)
+        return mean
 
     @final
-    @beyond
-    def mean(self, x: Array, y: Array) -> Array:
-        """Return the expectation of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair, octaves = pair_sums(self.kernel, self.dim, x, y)
-        return like(shifted(np, pair.dot**self.kernel.degree, self.kernel.degree * octaves), x)
+    def _bias(self, x: Float64, y: Float64) -> Float64:
+        """Return zeros: sketches are unbiased."""
+        return np.zeros_like(pair_sums(self.kernel, x, y)[0].dot)
 
     @final
-    @beyond
-    def bias(self, x: Array, y: Array) -> Array:
-        """Return 0, the mean less the kernel, for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair, _ = pair_sums(self.kernel, self.dim, x, y)
-        return like(np.zeros_like(pair.dot), x)
-
-    @final
-    @beyond
-    def variance(self, x: Array, y: Array) -> Array:
-        """Return the variance of phi(x).phi(y) over redraws for rowwise pairs: (..., d), (..., d) -> (...)."""
-        pair, octaves = pair_sums(self.kernel, self.dim, x, y)
+    def _variance(self, x: Float64, y: Float64) -> Float64:
+        pair, octaves = pair_sums(self.kernel, x, y)
         variance = np.maximum(self._pair_variance(pair, self.num_features_of(self.dim)), 0.0)
-        return like(shifted(np, variance, 2 * self.kernel.degree * octaves), x)
+        moved: Float64 = shifted(np, variance, 2 * self.kernel.degree * octaves)
+        return moved
 
     @final
     def _terms(self, x: Float64, y: Float64) -> Terms:
-        """Return what is known of the estimates of pairs x, y (P, d) at any number of features."""
-        (pair, octaves), p = pair_sums(self.kernel, self.dim, x, y), self.kernel.degree
+        (pair, octaves), p = pair_sums(self.kernel, x, y), self.kernel.degree
         return Terms(
             number=self.num_features_of(self.dim),
             features=lambda m: m,
@@ -175,13 +155,13 @@ class PolynomialSketch(FeatureMap):
 
     def _of_rows(self, x: Any, backend: str | None) -> Array:
         if sparse.issparse(x):
-            return self._product(augmented_csr(self.kernel, x), backend)
+            return self._product(augment_csr(self.kernel, x), backend)
         xp = namespace(x=x)
         rows = xp.astype(x, accumulation_dtype(xp, x), copy=False)
         limit = ENDS[dtype_name(rows)].held ** (1 / self.kernel.degree) / self._width
         if anywhere(xp.isfinite(rows) & (xp.abs(rows) > limit / max(1.0, self.kernel.gamma))):
             return multiplied(self._scaled(x, backend), x)
-        return xp.astype(self._product(augmented(self.kernel, rows), backend), x.dtype, copy=False)
+        return xp.astype(self._product(augment(self.kernel, rows), backend), x.dtype, copy=False)
 
 
 def _check_csr(x: Any, dim: int) -> None:

@@ -13,7 +13,7 @@ from kernattn._runtime.checks import check_room, host_array, one_of, positive_in
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
-from kernattn.features._polynomial.sketches.weights import projected
+from kernattn.features._polynomial.sketches.weights import project
 from kernattn.kernels import Polynomial
 
 _DTYPES = {"gaussian": "float64", "rademacher": "int8"}
@@ -36,6 +36,7 @@ class ComplexToReal(PolynomialSketch):
     imag: NDArray[Any]  # (p, D, width)
 
     _step: ClassVar[int] = 2
+    _block = 2  # the parts of one complex feature
 
     def _check_draw(self) -> None:
         """Raise unless both parts are weights of that law."""
@@ -47,7 +48,6 @@ class ComplexToReal(PolynomialSketch):
 
     @property
     def _width(self) -> int:
-        """Length of a row with the kernel's constant appended."""
         return int(self.real.shape[2])
 
     @property
@@ -59,7 +59,6 @@ class ComplexToReal(PolynomialSketch):
     def _sample(
         cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator, law: str = "rademacher"
     ) -> Self:
-        """Draw a map."""
         shape = (kernel.degree, number, width(kernel, dim))
         check_room("the weights", shape, 16 if law == "gaussian" else 2)
         if law == "gaussian":
@@ -77,16 +76,14 @@ class ComplexToReal(PolynomialSketch):
         return 2 * int(self.real.shape[1])
 
     def _product(self, x: Any, backend: str | None) -> Array:
-        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         amplitude = self.real.shape[1] ** -0.5
-        real, imag = projected(x, self.real[0]) * amplitude, projected(x, self.imag[0]) * amplitude
+        real, imag = project(x, self.real[0]) * amplitude, project(x, self.imag[0]) * amplitude
         for weights in zip(self.real[1:], self.imag[1:], strict=True):
-            a, b = (projected(x, part) for part in weights)
+            a, b = (project(x, part) for part in weights)
             real, imag = real * a - imag * b, real * b + imag * a
         return namespace(real=real).concat([real, imag], axis=-1)
 
     def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
-        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         p = self.kernel.degree
         shared = pair.shared if self.law == "rademacher" else 0.0
         second = ((pair.norms + pair.square - shared) ** p + (2 * pair.square - shared) ** p) / 2
@@ -97,8 +94,3 @@ class ComplexToReal(PolynomialSketch):
     def _bounded(self) -> bool:
         """True for weights that are roots of unity."""
         return self.law == "rademacher"
-
-    @property
-    def _block(self) -> int:
-        """2: the parts of one complex feature."""
-        return 2

@@ -14,7 +14,7 @@ from kernattn._runtime.checks import host_array, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
-from kernattn.features._polynomial.sketches.weights import check_signs, products, random_signs
+from kernattn.features._polynomial.sketches.weights import check_signs, multiply_projections, random_signs
 from kernattn.kernels import Polynomial
 from kernattn.projections import Iid, Orthogonal, Projection
 
@@ -28,23 +28,19 @@ class ProductSketch(PolynomialSketch):
     @final
     @property
     def _width(self) -> int:
-        """Length of a row with the kernel's constant appended."""
         return int(self.omega.shape[2])
 
     @final
     def num_features_of(self, dim: int) -> int:
-        """Return M."""
         positive_integer("dim", dim)
         return int(self.omega.shape[1])
 
     @final
     def _product(self, x: Any, backend: str | None) -> Array:
-        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
-        return products(x, self.omega)
+        return multiply_projections(x, self.omega)
 
     @final
     def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
-        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         return product_variance(self.kernel.degree, pair.square, *self._factor_moments(pair), num_features, self._block)
 
     @abstractmethod
@@ -107,15 +103,9 @@ class GaussianSketch(ProductSketch):
         rng: np.random.Generator,
         projection: Projection = Iid(),  # noqa: B008
     ) -> Self:
-        """Draw a map."""
         _check_projection(projection)
         factors = [projection.draw(number, width(kernel, dim), rng) for _ in range(kernel.degree)]
         return cls(kernel, frozen(np.stack(factors)), projection)  # type: ignore[arg-type]
-
-    @property
-    def _bounded(self) -> bool:
-        """False: the weights are Gaussian, or entries of long rows."""
-        return False
 
     @property
     def _block(self) -> int:
@@ -123,7 +113,6 @@ class GaussianSketch(ProductSketch):
         return 1 if isinstance(self.projection, Iid) else self._width
 
     def _factor_moments(self, pair: PairSums) -> tuple[Float64, Float64]:
-        """Return E t^2 and E t t' of t = (w.x)(w.y), for two rows w, w' of one block."""
         d = self._width
         second = pair.norms + 2 * pair.square
         if self.projection.norms == "sqrt_d":
@@ -140,29 +129,15 @@ class RademacherSketch(ProductSketch):
     :math:`s = \sum_i \tilde x_i^2 \tilde y_i^2` (Wacker, Kanagawa and Filippone 2022): never above the Gaussian one.
     """
 
+    _bounded = True
+
     def _check_draw(self) -> None:
         """Raise unless the weights are signs."""
         check_signs("omega", self.omega, (self.kernel.degree, "M", "width"))
 
-    @property
-    def _design(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
     @classmethod
     def _sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
-        """Draw a map."""
         return cls(kernel, random_signs(rng, kernel.degree, number, width(kernel, dim)))
-
-    @property
-    def _bounded(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def _block(self) -> int:
-        """1: the features are independent."""
-        return 1
 
     def _factor_moments(self, pair: PairSums) -> tuple[Float64, Float64]:
         """Return E t^2 and E t t' of t = (w.x)(w.y), for independent rows w, w'."""

@@ -44,6 +44,7 @@ class TensorSketch(PolynomialSketch):
 
     _op: ClassVar[Op] = OP
     _block_rows: ClassVar[int | None] = None
+    _block = 2  # more buckets are better among even numbers, and among odd ones
 
     def _check_draw(self) -> None:
         """Raise unless every coordinate has a bucket and a sign."""
@@ -55,7 +56,6 @@ class TensorSketch(PolynomialSketch):
 
     @property
     def _width(self) -> int:
-        """Length of a row with the kernel's constant appended."""
         return int(self.index.shape[1])
 
     @lazy
@@ -63,45 +63,26 @@ class TensorSketch(PolynomialSketch):
         """The signs in float64: one array for all calls, of which devices keep what they made."""
         return frozen(self.sign.astype(np.float64))
 
-    @property
-    def _design(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
     @classmethod
     def _sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
-        """Draw a map."""
         shape = (kernel.degree, width(kernel, dim))
         index = rng.integers(number, size=shape)
         index.setflags(write=False)
         return cls(kernel, index, random_signs(rng, *shape), number)
 
     def num_features_of(self, dim: int) -> int:
-        """Return M."""
         positive_integer("dim", dim)
         return self.buckets
 
     def _product(self, x: Any, backend: str | None) -> Array:
-        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         sketch = OP.implementation(x.data if sparse.issparse(x) else x, backend)
         phi: Array = sketch(x, self.index, self._weight, self.buckets)
         return phi
 
     def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
-        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         p, m = self.kernel.degree, num_features
         square, cross = pair.square**p, (pair.norms + pair.square - pair.shared) ** p
         swapped = (2 * pair.square - pair.shared) ** p
         both = (pair.norms + 2 * (pair.square - pair.shared)) ** p
         variance: Float64 = (cross + swapped - 2 * square) / m + (both - cross - swapped + square) * (gcd(2, m) / m**2)
         return variance
-
-    @property
-    def _bounded(self) -> bool:
-        """False: all buckets depend on each other."""
-        return False
-
-    @property
-    def _block(self) -> int:
-        """2: more buckets are better among even numbers, and among odd ones."""
-        return 2

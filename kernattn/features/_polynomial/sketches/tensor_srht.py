@@ -18,7 +18,7 @@ from kernattn.errors import ParameterError
 from kernattn.features._polynomial.inputs import PairSums, width
 from kernattn.features._polynomial.sketches.base import PolynomialSketch
 from kernattn.features._polynomial.sketches.product_sketch import product_variance
-from kernattn.features._polynomial.sketches.weights import check_signs, products, random_signs
+from kernattn.features._polynomial.sketches.weights import check_signs, multiply_projections, random_signs
 from kernattn.kernels import Polynomial
 from kernattn.ops.dispatch import Op
 from kernattn.ops.hadamard import OP
@@ -55,6 +55,7 @@ class TensorSRHT(PolynomialSketch):
 
     _op: ClassVar[Op] = OP
     _block_rows: ClassVar[int | None] = 128
+    _bounded = True
 
     def _check_draw(self) -> None:
         """Raise unless every block has its signs, and every feature a row of its block's own."""
@@ -69,11 +70,9 @@ class TensorSRHT(PolynomialSketch):
 
     @property
     def _width(self) -> int:
-        """Length of a row with the kernel's constant appended."""
         return int(self.signs.shape[2])
 
     def num_features_of(self, dim: int) -> int:
-        """Return M."""
         positive_integer("dim", dim)
         return int(self.rows.shape[1])
 
@@ -98,14 +97,8 @@ class TensorSRHT(PolynomialSketch):
             factors.append((Chains(frozen(diagonals[:, None]), frozen(norms), self._width), first + rows))
         return factors
 
-    @property
-    def _design(self) -> dict[str, Any]:
-        """Nothing."""
-        return {}
-
     @classmethod
     def _sample(cls, kernel: Polynomial, number: int, dim: int, rng: np.random.Generator) -> Self:
-        """Draw a map."""
         columns = width(kernel, dim)
         n = padded(columns)
         blocks = -(-number // n)
@@ -121,10 +114,9 @@ class TensorSRHT(PolynomialSketch):
         return cls(kernel, signs, rows)
 
     def _product(self, x: Any, backend: str | None) -> Array:
-        """Return the features of augmented rows (..., n, width), dense or CSR, in their dtype."""
         backend = OP.choose(x.data if sparse.issparse(x) else x, backend)
         if self._width <= FASTER_ABOVE[backend]:
-            return products(x, self.omega)
+            return multiply_projections(x, self.omega)
         if sparse.issparse(x):
             few = max(16, ROOM // self._block)  # 16 rows go through the transform at once
             blocks = (x[start : start + few].toarray() for start in range(0, x.shape[0], few))
@@ -137,15 +129,9 @@ class TensorSRHT(PolynomialSketch):
         return phi
 
     def _pair_variance(self, pair: PairSums, num_features: int) -> Float64:
-        """Return the variance of the estimate of such a map of so many features, for pairs with these sums."""
         second = pair.norms + 2 * (pair.square - pair.shared)
         cross = pair.square - (second - pair.square) / max(self._block - 1, 1)
         return product_variance(self.kernel.degree, pair.square, second, cross, num_features, self._block)
-
-    @property
-    def _bounded(self) -> bool:
-        """True."""
-        return True
 
     @property
     def _block(self) -> int:

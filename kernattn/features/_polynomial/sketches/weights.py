@@ -13,7 +13,7 @@ from kernattn._runtime.lazy_scipy import sparse
 from kernattn.errors import ParameterError
 
 
-def projected(x: Any, weights: NDArray[Any]) -> Array:
+def project(x: Any, weights: NDArray[Any]) -> Array:
     """Return x W^T (..., n, D) of rows, dense or CSR, in their dtype."""
     if sparse.issparse(x):
         return x @ np.ascontiguousarray(weights.T, dtype=x.dtype)
@@ -21,11 +21,11 @@ def projected(x: Any, weights: NDArray[Any]) -> Array:
     return xp.matmul(x, constant(xp, weights.T, x.dtype, x))
 
 
-def products(x: Any, omega: NDArray[Any]) -> Array:
+def multiply_projections(x: Any, omega: NDArray[Any]) -> Array:
     """Return M^(-1/2) times the products over i of x W_i^T (..., n, M), for weights W (p, M, d)."""
-    phi = projected(x, omega[0]) * omega.shape[1] ** -0.5
+    phi = project(x, omega[0]) * omega.shape[1] ** -0.5
     for weights in omega[1:]:
-        phi = phi * projected(x, weights)
+        phi = phi * project(x, weights)
     return phi
 
 
