@@ -74,8 +74,7 @@ def describe() -> str:
     lines += [
         "",
         "Host memory is NumPy's, and that of PyTorch's CPU tensors and JAX's CPU arrays; CUDA memory is that of",
-        "CuPy's arrays and PyTorch's CUDA tensors. Tensors that are differentiated or traced go to kernattn.torch;",
-        "what JAX traces takes the reference, but in kernattn.jax.",
+        "CuPy's arrays and PyTorch's CUDA tensors. What PyTorch or JAX differentiates or traces runs there, too.",
     ]
     return "\n".join(lines)
 

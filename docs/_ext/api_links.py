@@ -11,7 +11,7 @@ from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.nodes import make_refnode
 
 NAME = re.compile(r"([\w.]+)(\(.*\))?")
-LONG = {"ka": "kernattn", "kt": "kernattn.torch", "metrics": "kernattn.metrics", "phi": "kernattn.features.FeatureMap"}
+LONG = {"ka": "kernattn", "metrics": "kernattn.metrics", "phi": "kernattn.features.FeatureMap"}
 
 
 def candidates(text: str) -> list[str]:

@@ -15,7 +15,6 @@ from sound import MELS
 from torch import Tensor
 
 import kernattn as ka
-import kernattn.torch as kt
 from kernattn.transformer import Config, forward, initial_params
 
 METHODS = "softmax", "linear", "lsh-4", "bi-lstm"
@@ -95,7 +94,7 @@ class Recogniser:
     def hashed(self, q: Tensor, k: Tensor, v: Tensor, *, causal: bool, key_mask: Tensor) -> Tensor:
         """Return Reformer's attention of four rounds, with new rotations at every call: queries are the keys."""
         rotations = self.rng.standard_normal((4, q.shape[-1], max(1, round(q.shape[-2] / CHUNK / 2))))
-        return kt.lsh_attention(
+        return ka.attention.lsh_attention(
             q, v, rotations=rotations.astype(np.float32), chunk=CHUNK, causal=causal, key_mask=key_mask
         )
 
