@@ -338,6 +338,7 @@ def test_the_page_names_files_that_exist():
         "KINDS",
         "OPS",
         "PROJECTIONS",
+        "RECORDS",
         "TABLE",
     }
     for entry, name in entries:
