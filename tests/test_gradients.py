@@ -327,3 +327,12 @@ def test_the_old_spelling_of_what_is_learnt_works_and_warns():
         pytest.raises(ka.errors.ParameterError, match="which has no map"),
     ):
         ka.vjp(ka.softmax_attention, q, k, v, learn=("scale",))
+
+
+def test_a_scale_that_is_an_array_is_learnt():
+    q, k, v, *_ = inputs()
+    out, back = ka.vjp(ka.softmax_attention, q, k, v, scale=0.3)
+    same, array = ka.vjp(ka.softmax_attention, q, k, v, scale=np.asarray(0.3))
+    np.testing.assert_allclose(same, out, rtol=1e-12)
+    for x, y in zip(array(out)[:4], back(out)[:4], strict=True):
+        np.testing.assert_allclose(x, y, rtol=1e-9, atol=1e-12)

@@ -262,6 +262,7 @@ class Jax(Library):
         self.kinds: set[type] = set()  # those that are no tracers
         self.put = getattr(import_module("jax._src.lib").xla_client, "batched_device_put", None)  # no public name
         self.form = lru_cache(jax.core.ShapedArray)
+        self._edge = edge(self.edge)  # which tells JAX that a state is a tree
 
     def unwatched(self) -> None:
         """Nothing: what JAX watches is a tracer."""

@@ -79,7 +79,7 @@ def map_gradients(phi: FeatureMap, *sides: tuple[Array, MapCotangent]) -> MapGra
                 total = total * xp.astype(folded, wide, copy=False) ** (1 if name == "omega" else 2)
             gradients[name] = total
             continue
-        total = sum(_products(row, cotangent) for row, cotangent in sides)
+        total = sum(sum_products(row, cotangent) for row, cotangent in sides)
         if name == "scale":
             gradients[name] = xp.sum(total) / (2 * number)
         else:
@@ -88,7 +88,7 @@ def map_gradients(phi: FeatureMap, *sides: tuple[Array, MapCotangent]) -> MapGra
     return MapGradients(**gradients)
 
 
-def _products(x: Array, cotangent: MapCotangent) -> Array:
+def sum_products(x: Array, cotangent: MapCotangent) -> Array:
     """Return sum x_i dx_i over rows, (d,); what has no cotangent may be anything."""
     xp = namespace(x=x)
     x, dx = (xp.astype(y, accumulation_dtype(xp, x), copy=False) for y in (x, cotangent.x))

@@ -5,17 +5,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import numpy as np
+from array_api_compat import is_array_api_obj as is_array
+
 from kernattn import attention
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
-from kernattn._gradients.maps import MapGradients, check_differentiable, learns, map_gradients, rows_cotangent
+from kernattn._gradients.maps import (
+    MapGradients,
+    check_differentiable,
+    learns,
+    map_gradients,
+    rows_cotangent,
+    sum_products,
+)
 from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import shown
+from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.attention._check import check_arrays
 from kernattn.attention._check_states import linear_state
 from kernattn.attention._linear import check_causal
 from kernattn.attention._lowering import lowered, state_of, sums_of
-from kernattn.attention._softmax import softmax_arguments
+from kernattn.attention._softmax import scaled_queries, softmax_arguments
 from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
@@ -192,7 +203,7 @@ def _softmax_with_lse(
     q: Array,
     k: Array,
     v: Array,
-    scale: float | None,
+    scale: float | Array | None,
     causal: bool,
     key_mask: Array | None,
     key_bias: Array | None,
@@ -206,7 +217,12 @@ def _softmax_with_lse(
         g, of_lse = _pair(cotangents, "the log normalisers")
         g = _like("the cotangent of the outputs", g, out)
         of_lse = None if of_lse is None else _like("the cotangent of the log normalisers", of_lse, lse)
-        return SoftmaxGradients(**pulled(g, of_lse))
+        cotangents = pulled(g, of_lse)
+        if is_array(scale) and not isinstance(scale, np.generic):  # the op saw the product of both
+            of_product = MapCotangent(cotangents["q"])
+            cotangents["scale"] = namespace(q=q).sum(sum_products(q, of_product))
+            cotangents["q"] = scaled_queries(cotangents["q"], scale)
+        return SoftmaxGradients(**cotangents)
 
     return (out, lse), pullback
 

@@ -50,6 +50,7 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     >>> state.s.shape, state.z.shape, state.s.dtype
     ((8, 16, 4), (8, 16), dtype('float32'))
     """
+    (like,) = admitted(like)
     xp = namespace(like=like)
     check_floating("like", like)
     if like.ndim < 1:

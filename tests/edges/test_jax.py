@@ -342,6 +342,21 @@ def test_refusals(monkeypatch):
     assert "callback" not in text
 
 
+def test_a_state_is_a_tree_from_the_first_call():
+    run = subprocess.run([sys.executable, "-c", FIRST], capture_output=True, text=True, check=False)
+    assert run.stdout == "(3, 1)\n", run.stderr
+
+
+FIRST = """
+import jax, jax.numpy as jnp
+import kernattn as ka
+phi, x = ka.features.elu1(), jnp.zeros((3, 2))
+state = ka.initial_state(phi, (), value_dim=1, like=x[0])
+step = lambda state, x: ka.linear_attention_step(state, x, x, x[:1], phi)[::-1]
+print(jax.jit(lambda state, x: jax.lax.scan(step, state, x))(state, x)[1].shape)
+"""
+
+
 def test_old_names_work_and_warn():
     (q, k, v, *_), _, _ = inputs(dtype="float32")
     phi, old = maps.make("positive-softmax"), import_module("kernattn.jax")
