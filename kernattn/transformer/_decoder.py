@@ -18,13 +18,11 @@ from kernattn.transformer._checks import check_indices, check_remembered, check_
 from kernattn.transformer._config import Config
 from kernattn.transformer._ends import embed
 from kernattn.transformer._model import State, prefill
+from kernattn.transformer._order import weights_in_order
 from kernattn.transformer._params import check_params
 from kernattn.transformer._parts import Params
 from kernattn.transformer._positions import limit, rotations
 
-FIRST_ROOM = 256  # tokens that exact attention has room for at first; it doubles
-FEWEST = 16  # sequences that a thread is handed: it reads all weights for them
-SECONDS_PER_WEIGHT = 2.5e-11  # and for each sequence; decides when to share
 NOTHING = np.zeros(0, np.float32)
 
 
@@ -95,18 +93,18 @@ class Decoder:
         check_steps(config, self._how)
         if (reason := unfit(params, config, attention)) is not None:
             raise ParameterError(f"a Decoder cannot take the steps of this model: {reason}; step can")
-        from kernattn.transformer._decoding import packing
+        from kernattn.ops._decode.stack import Stack
 
         self._params, self._config, self._attention = dict(params), config, attention
-        specs = [(how.phi.query_spec, how.phi.key_spec) if isinstance(how, Linear) else None for how in self._how]
-        self._maps = packing.packed_maps(specs, config.head_width)  # type: ignore[arg-type]
-        self._weights = packing.packed_weights(params, config)
-        self._sizes = packing.sizes(config)
+        specs: list[Any] = [
+            (how.phi.query_spec, how.phi.key_spec) if isinstance(how, Linear) else None for how in self._how
+        ]
+        self._stack = Stack(_sizes(config), config.eps, weights_in_order(params, config), specs)
         self._lead: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
         """Return the sizes."""
-        return f"Decoder({self._weights.size} weights, {self._config!r})"
+        return f"Decoder({self._stack.weights.size} weights, {self._config!r})"
 
     @property
     def nbytes(self) -> int:
@@ -147,8 +145,6 @@ class Decoder:
         DTypeError, StateMismatchError
             If it is none, or of another model or draw.
         """
-        from kernattn.transformer._decoding.memories import Memories
-
         instance_of("state", state, State)
         lead = tuple(state.positions.shape)
         check_remembered("state", self._config, self._how, state.layers, lead)
@@ -159,16 +155,13 @@ class Decoder:
         lengths = np.zeros(count, np.int64) if not exact else exact[0][2].astype(np.int64)
         if not all(np.array_equal(each[2], lengths) for each in exact):
             raise StateMismatchError("layers of exact attention must have seen equally many tokens")
-        room, longest = FIRST_ROOM, int(lengths.max())
-        while exact and room <= longest:
-            room *= 2
-        heads, d = count * self._config.key_heads, self._config.head_width
-        memories = Memories(self._maps, heads, d, room if exact else 0)
+        longest = int(lengths.max())
+        memories = self._stack.memories(count, longest)
         for layer, each in enumerate(kept):
             if isinstance(each, LinearState):
-                memories.keep_sums(layer, each)
+                memories.keep_sums(layer, each.s, each.z, each.peak)
             else:
-                memories.keep(layer, *(part[:, :room] for part in each[:2]))
+                memories.keep_tokens(layer, *each[:2])
         self._lead, self._positions, self._lengths, self._memories = lead, positions, lengths, memories
         self._furthest, self._longest = int(positions.max()), longest
 
@@ -208,9 +201,6 @@ class Decoder:
         DTypeError, ShapeError, ParameterError
             Before any work, if an argument does not fit, or no prompt was taken.
         """
-        from kernattn.ops._numba.helper_threads import crew
-        from kernattn.transformer._decoding.loops import decode
-
         c = self._config
         if self._lead is None:
             raise ParameterError("a prompt must come before steps: call prefill or begin")
@@ -232,18 +222,21 @@ class Decoder:
             raise ShapeError(f"types must be {self._lead}; got {np.shape(types)}")
         rows = embed(self._params, c, given, at, None if types is None else np.asarray(types).reshape(count, 1))
         by = rotations(c, at, rows)
-        turned = NOTHING if by is None else np.concatenate([by.cos, by.sin], axis=-1).reshape(-1)
-        if self._memories.room and self._longest >= self._memories.room:
-            self._memories = self._memories.grown()
-        columns = int(self._sizes[9])
-        out = np.empty((count, columns), np.float32)
-        decode(
-            self._sizes, np.float32(c.eps), self._weights, self._maps[:3], self._memories.room, self._memories.flat,
-            self._memories.places, self._lengths, turned, rows.reshape(-1), out.reshape(-1),
-            *crew(max(1, count // FEWEST), self._weights.size * count * SECONDS_PER_WEIGHT),
-        )  # fmt: skip
+        turned = NOTHING if by is None else np.concatenate([by.cos, by.sin], axis=-1)
+        self._memories = self._memories.with_room(self._longest)
+        out = self._stack.step(self._memories, self._lengths, turned, rows)
         self._positions = self._positions + 1
         self._lengths = self._lengths + 1
         self._furthest += 1
         self._longest += 1
-        return out.reshape(*self._lead, columns)
+        return out.reshape(*self._lead, -1)
+
+
+def _sizes(config: Config) -> dict[str, Any]:
+    """Return the sizes and choices that a `Stack` takes."""
+    c = config
+    return {
+        "layers": c.layers, "dim": c.dim, "heads": c.heads, "key_heads": c.key_heads, "head_width": c.head_width,
+        "hidden": c.hidden_width, "activation": c.activation, "centred": c.norm == "layer", "norm_first": c.norm_first,
+        "columns": c.dim if c.output is None else c.vocab, "projected": c.output is not None,
+    }  # fmt: skip

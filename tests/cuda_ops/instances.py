@@ -22,7 +22,7 @@ from kernattn.ops.features_vjp.pulled import pulled_code
 from kernattn.ops.gram import gpu as gram
 from kernattn.ops.hadamard import gpu as hadamard
 from kernattn.ops.key_state import gpu as key_state
-from kernattn.ops.key_state_vjp.back import back_code, walking
+from kernattn.ops.key_state_vjp.back import back_code, walk_code
 from kernattn.ops.key_state_vjp.back import launch as back_launch
 from kernattn.ops.orthogonalize import gpu as orthogonalize
 from kernattn.ops.step import gpu as step
@@ -124,7 +124,7 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                         read = back_launch(64, 4096, way, True, limits)
                         add("key_state_vjp", dtype, name, way.defines, read.shared_bytes)
                         for count in (1, 2):
-                            walk = causal_vjp.launch(64, 4096, e, 256, walking(way, count, limits), True, limits)
+                            walk = causal_vjp.launch(64, 4096, e, 256, walk_code(way, count, limits), True, limits)
                             add("causal_vjp", dtype, name, walk.code.defines, walk.shared_bytes)
                 for m in (64, 128, 256):
                     for count in (1,) if name in ("values", "logs") else (1, 2):

@@ -78,7 +78,7 @@ def planned(arch: int, dtype: str) -> Iterator[Planned]:
         yield plan("features", "features", code, code.defines, rows.shared_bytes, moved, row * (1 + m / D))
 
 
-def summarised(how: key_state.Launch, row: int, m: int) -> float:
+def summarised(how: key_state.SummaryLaunch, row: int, m: int) -> float:
     """Return the bytes of keys and values that `summarise` reads."""
     share = min(1.0, how.summarised * how.slabs.rows / N)
     linear = how.code.linear

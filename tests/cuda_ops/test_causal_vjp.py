@@ -14,7 +14,7 @@ from kernattn.ops.causal.gpu import causal
 from kernattn.ops.causal_vjp import reference
 from kernattn.ops.causal_vjp.gpu import causal_vjp, launch
 from kernattn.ops.key_state.gpu import key_state
-from kernattn.ops.key_state_vjp.back import back_code, walking
+from kernattn.ops.key_state_vjp.back import back_code, walk_code
 
 pytestmark = pytest.mark.slow  # every pullback has a usual test in test_gradients.py
 
@@ -77,7 +77,7 @@ def test_sums_outside_shared_memory(cupy, monkeypatch, kind):
     spec = specs(np.random.default_rng(0), kind, 40, 300)
     given = problem(cupy, spec, "float32", (3,), (3,), 100, 40, 40, masked=True, segments=0, resumed=True, scale=0.2)
     code = back_code(map_code("float32", spec, spec.per_feature, 40, limits), 40, "float32", 40, "float", True, limits)
-    how = launch(3, 100, 40, 300, walking(code, 1, limits), True, limits)
+    how = launch(3, 100, 40, 300, walk_code(code, 1, limits), True, limits)
     assert how.room > 0
     assert how.shared_bytes <= 99_000
     assert how.grid == (1,), "one block does the work of three"

@@ -5,7 +5,7 @@ import pytest
 
 import oracles
 from cuda_ops.cases import CASES, array, assert_close, specs, to64
-from kernattn.ops._cuda.linear import empty_state
+from kernattn._sums.peaked import PeakedSum
 
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
@@ -43,9 +43,8 @@ def test_an_empty_state_and_wild_norms(cupy):
     size = np.array([1.0, 30.0, 0.1, 300.0, 1.0])[:, None]
     q, k, v = (array(cupy, rng.normal(size=(2, 5, c)), "float32") for c in (5, 5, 4))
     k = k * cupy.asarray(size.astype(np.float32))
-    state = empty_state((2,), 20, 20, 4, "float")
-    for part, fill in zip(state, (0.0, 0.0, -np.inf), strict=True):
-        part[...] = fill
+    state = PeakedSum(*(cupy.zeros((2, *shape), dtype="float32") for shape in ((20, 4), (20,), (20,))))
+    state.peak[...] = -np.inf
     out, after = step(state, q[:, 0], k[:, 0], v[:, 0], spec, spec, cupy.asarray(np.array([True, False])), False)
     np.testing.assert_allclose(to64(out[0]), to64(v[0, 0]), rtol=1e-6)
     assert (out[1] == 0).all()

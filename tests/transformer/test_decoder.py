@@ -86,7 +86,7 @@ def test_prompts_of_unequal_length(kind):
 
 
 def test_exact_attention_makes_room(monkeypatch):
-    monkeypatch.setattr("kernattn.transformer._decoder.FIRST_ROOM", 32)
+    monkeypatch.setattr("kernattn.ops._decode.memories.FIRST_ROOM", 32)
     config, params = model(length=150)
     x = tokens(2, 150)
     wanted = forward(params, config, x, attention=KINDS["mixed"])

@@ -25,7 +25,7 @@ class MapInput:
     dtype: str
 
     def broadcast(self, lead: tuple[int, ...]) -> MapInput:
-        """Return the same rows, their leading axes broadcast to `lead`."""
+        """Return the rows with their leading axes broadcast to `lead`."""
         import cupy
 
         def spread(x: Array, inner: int) -> Array:

@@ -12,7 +12,7 @@ from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput, map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_code
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, power_of_two, row_length
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, power_of_two, row_length
 
 WIDEST = {"bf16_t": 128, "tf32_t": 128, "float": 64, "double": 32}  # columns of v whose sums fit the registers
 WIDEST_IN_LITTLE = {"bf16_t": 128, "tf32_t": 64, "float": 64, "double": 32}  # and where shared memory is scarce
@@ -30,7 +30,7 @@ class LinearCode:
     @property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
-        return (*self.map.defines, f"-DVALUE={self.value}", f"-DEB={self.eb}")
+        return (*self.map.defines, *options(VALUE=self.value, EB=self.eb))
 
     @property
     def v_row(self) -> int:
@@ -140,13 +140,10 @@ def pointers(parts: tuple[Array, ...] | None, count: int) -> tuple[Any, ...]:
     return (NULL,) * count if parts is None else tuple(parts)
 
 
-def empty_state(lead: tuple[int, ...], features: int, peaks: int, e: int, accumulator: str) -> PeakedSum:
-    """Return room for a state."""
+def empty_state(lead: tuple[int, ...], code: MapCode, frequencies: int, e: int) -> PeakedSum:
+    """Return room for a state (*lead, M, e) of a map of `frequencies`."""
     import cupy
 
-    real = cupy.float64 if accumulator == "double" else cupy.float32
-    return PeakedSum(
-        cupy.empty((*lead, features, e), dtype=real),
-        cupy.empty((*lead, features), dtype=real),
-        cupy.empty((*lead, peaks), dtype=real),
-    )
+    features, real = frequencies * code.parts, cupy.float64 if code.accumulator == "double" else cupy.float32
+    shapes = (features, e), (features,), (features if code.per_feature else 1,)
+    return PeakedSum(*(cupy.empty((*lead, *shape), dtype=real) for shape in shapes))

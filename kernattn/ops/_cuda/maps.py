@@ -12,7 +12,7 @@ from kernattn._maps.kinds import LOGS, TABLE, VALUES
 from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda.constants import NULL, of_map
 from kernattn.ops._cuda.runtime import Limits
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two, row_length
 
 FB = 32  # frequencies of a tile
 NAMED = {kind.name: kind for kind in TABLE}
@@ -63,17 +63,10 @@ class MapCode:
     @property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
-        return (
-            f"-DINPUT={self.input}",
-            f"-DOPERAND={self.operand}",
-            f"-DKIND={self.kind}",
-            f"-DPROJECT={int(self.project)}",
-            f"-DSPLIT={int(self.split)}",
-            f"-DFB={FB}",
-            f"-DDB={self.db}",
-            f"-DWARPS={self.warps}",
-            f"-DGROUPS={self.groups}",
-        )
+        return options(
+            INPUT=self.input, OPERAND=self.operand, KIND=self.kind, PROJECT=self.project, SPLIT=self.split, FB=FB,
+            DB=self.db, WARPS=self.warps, GROUPS=self.groups,
+        )  # fmt: skip
 
 
 def operand(dtype: str, capability: int) -> str:

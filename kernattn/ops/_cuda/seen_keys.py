@@ -7,7 +7,7 @@ from kernattn._sums.cotangents import onto
 from kernattn.ops._cuda.axes import broadcast
 
 
-def told(
+def mask_of_seen_keys(
     asks: Array,
     length: int,
     key_lead: tuple[int, ...],

@@ -1,9 +1,14 @@
-"""Sizes: C types of arrays, tiles of shared memory, whole numbers of blocks."""
+"""Sizes: C types of arrays, tiles of shared memory, whole numbers of blocks; and how a compiler is told of them."""
 
 from __future__ import annotations
 
 C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}
 BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}
+
+
+def options(**values: str | int) -> tuple[str, ...]:
+    """Return the compiler's options that define macros; a bool is 0 or 1."""
+    return tuple(f"-D{name}={int(x) if isinstance(x, bool) else x}" for name, x in values.items())
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -52,13 +52,13 @@ def _atomic(change):
     return act
 
 
-def _stored(builder, at, value):
+def _store(builder, at, value):
     builder.store_atomic(value, at, _ORDER, 8)
     return value
 
 
 _get = _atomic(lambda builder, at, _: builder.load_atomic(at, _ORDER, 8))
-_put = _atomic(_stored)
+_put = _atomic(_store)
 _add = _atomic(lambda builder, at, value: builder.atomic_rmw("add", at, value, _ORDER))
 _swap = _atomic(lambda builder, at, value: builder.atomic_rmw("xchg", at, value, _ORDER))
 
@@ -129,7 +129,7 @@ def _work(board, helps):
 
 
 @inner
-def taken(board):
+def take(board):
     """Take a board, or say that another thread has it."""
     return _swap(board, OWNER, 1) == 1
 

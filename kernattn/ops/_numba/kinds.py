@@ -122,7 +122,7 @@ def _values(kind, x, other, shift, factor):
 
 
 @inner
-def _negated(tile, at, count, other):
+def _negate(tile, at, count, other):
     """Write -x at `other`: the second half of a pair."""
     x, y = window(tile, at, count), window(tile, other, count)
     for i in range(count):
@@ -144,7 +144,7 @@ def row_logs(phi, tile, rows, row, count):
     """Turn projections (C, count) into the logs of their features, offsets apart."""
     if phi.features > phi.frequencies:
         for j in range(rows):
-            _negated(tile, j * row, count, j * row + count)
+            _negate(tile, j * row, count, j * row + count)
 
 
 @inner
@@ -164,7 +164,7 @@ def column_logs(phi, tile, row):
     """Turn projections, features-major (D, C), into the logs of features (M, C), offsets apart."""
     count = phi.frequencies * row
     if phi.features > phi.frequencies:
-        _negated(tile, 0, count, count)
+        _negate(tile, 0, count, count)
 
 
 @inner

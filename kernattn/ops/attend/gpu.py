@@ -19,7 +19,7 @@ from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces
 
 
 @dataclass(frozen=True)
-class Launch:
+class AttendLaunch:
     """One launch of the kernel `attend`."""
 
     code: LinearCode
@@ -27,7 +27,7 @@ class Launch:
     shared_bytes: int
 
 
-def launch(entries: int, n: int, e: int, code: LinearCode) -> Launch:
+def launch(entries: int, n: int, e: int, code: LinearCode) -> AttendLaunch:
     """Return the launch for outputs (entries, n, e)."""
     accumulator, operand = code.map.accumulator, code.map.operand
     weights = code.map.rows * code.phi_row if BYTES[operand] > 2 else 0  # pairs of 16 bits stay in registers
@@ -37,7 +37,7 @@ def launch(entries: int, n: int, e: int, code: LinearCode) -> Launch:
         *[(FB, accumulator)] * 2,
         (code.map.rows, accumulator),
     )
-    return Launch(code, (entries * ceil_div(n, code.map.rows), ceil_div(e, code.eb)), shared_bytes)
+    return AttendLaunch(code, (entries * ceil_div(n, code.map.rows), ceil_div(e, code.eb)), shared_bytes)
 
 
 def attend(

@@ -8,10 +8,13 @@ from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.codegen.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.far.negligible import raise_queries
 from kernattn.ops._numba.tiles.chunk import query_features
-from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.outputs import normalisers, write
 from kernattn.ops._numba.tiles.products import FULL, product
 from kernattn.ops._numba.tiles.sums import Sums, load_sums, load_units
+
+QUERY, STATE, OUT = range(3)
+"""Columns of reads: heads of q, of the state and of out."""
 
 
 @inner
@@ -27,10 +30,9 @@ def _may_be_positive(z):
 def answer(phi, e, q, scales, given, reads, n, answers, chunk, low, high):
     """Answer blocks low to high of `chunk` queries, numbered read by read.
 
-    scales: log scales of q that are given; given: s, z and peak of all heads; reads (R, 3): head of q, of the state, of
-    out; answers: as in `recur`.
+    scales are log scales of q, where they are given; `given` is s, z and peak of all heads; answers are as in `recur`.
     """
-    phi, q, scales = unpacked(phi), whole(q), whole(scales)
+    phi, q, scales = unpack(phi), whole(q), whole(scales)
     out, peaks, z = answers
     features, per_feature = phi.features, phi.per_feature
     row_e = tile_rows(e, q)
@@ -50,7 +52,7 @@ def answer(phi, e, q, scales, given, reads, n, answers, chunk, low, high):
     loaded, positive, s = -1, False, no_keys
     for b in range(low, high):
         r, t = b // blocks, b % blocks * chunk
-        head = reads[r, 1]
+        head = reads[r, STATE]
         if head != loaded:
             loaded = head
             s = window(given[0], head * features * e, features * e)
@@ -59,25 +61,14 @@ def answer(phi, e, q, scales, given, reads, n, answers, chunk, low, high):
                 s = whole(sums.s)
             positive = phi.positive and _may_be_positive(window(sums.z, 0, features))
         rows = min(chunk, n - t)
+        at_q, at_out = reads[r, QUERY] * n + t, reads[r, OUT] * n + t
         query_features(
-            phi,
-            q,
-            (reads[r, 0] * n + t) * phi.dim,
-            rows,
-            sums.units,
-            sums.z,
-            packed,
-            queries,
-            size,
-            highest,
-            own,
-            den,
-            spare,
-        )
+            phi, q, at_q * phi.dim, rows, sums.units, sums.z, packed, queries, size, highest, own, den, spare
+        )  # fmt: skip
         if positive:
             raise_queries(queries, size, rows, features, sums.z, no_keys, 0, no_keys, False, den, inside, highest)
         product(queries, 0, 1, size, s, 0, row_e, num, 0, row_e, rows, e, features, False, FULL)
-        write(num, row_e, rows, e, den, out, (reads[r, 2] * n + t) * e)
+        write(num, row_e, rows, e, den, out, at_out * e)
         if peaks.size > 0:
             unit = q.dtype.type(0) if per_feature else sums.units[0]
-            normalisers(phi, den, unit, highest, own, rows, scales, reads[r, 0] * n + t, peaks, z, reads[r, 2] * n + t)
+            normalisers(phi, den, unit, highest, own, rows, scales, at_q, peaks, z, at_out)

@@ -15,10 +15,10 @@ from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
-from kernattn.ops._cuda.linear import LinearCode, Side, empty_state, linear_code, side
+from kernattn.ops._cuda.linear import LinearCode, Side, linear_code, side
 from kernattn.ops._cuda.sizes import ceil_div
 from kernattn.ops.features_vjp.pulled import pulled_room, result_type
-from kernattn.ops.key_state import gpu as summaries
+from kernattn.ops.key_state.gpu import summary
 from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
 
 
@@ -29,17 +29,22 @@ def attend_vjp(
     device, dtype = runtime.limits(), dtype_name(g)
     lead, (n, e) = tuple(g.shape[:-2]), g.shape[-2:]
     queries, map_code = side(q, q_spec, dtype, device)
-    tokens = asked(queries, q_spec, linear_code(map_code, dtype, e, device), out, normaliser, g)
+    linear = linear_code(map_code, dtype, e, device)
+    tokens = over_normalisers(queries, q_spec, linear, out, normaliser, g)
     result = result_type(q, q_spec, lead, map_code.accumulator)
     code = back_code(map_code, q.shape[-1], dtype, e, result, False, device)
     how = launch(math.prod(lead), n, code, learn, device)
     room = pulled_room(q, q_spec, lead, code.linear.map, result, how.grid[0], learn)
     read_back(how, tokens, state, room, NULL)
-    sums = summarised(tokens, linear_code(map_code, dtype, e, device), queries.frequencies, device)
+    sums = summary(
+        rows_of(tokens), tokens.v, tokens.arguments, tokens.mask, linear, queries.frequencies, tokens.h
+    )  # fmt: skip
     return onto_sums(namespace(q=q), sums._replace(peak=-sums.peak), state), room.cotangent(q, q_spec, False, learn)
 
 
-def asked(queries: Side, spec: MapSpec, code: LinearCode, out: Array, normaliser: Normaliser, g: Array) -> Tokens:
+def over_normalisers(
+    queries: Side, spec: MapSpec, code: LinearCode, out: Array, normaliser: Normaliser, g: Array
+) -> Tokens:
     """Return queries over their normalisers with [g, -g.o]."""
     import cupy
 
@@ -59,22 +64,7 @@ def asked(queries: Side, spec: MapSpec, code: LinearCode, out: Array, normaliser
     return Tokens(queries.rows, queries.arguments, g if signed is NULL else signed, scale, h, mask)
 
 
-def summarised(tokens: Tokens, code: LinearCode, frequencies: int, device: runtime.Limits) -> PeakedSum:
-    """Return the sums that tokens write, a sum for each entry."""
-    lead, (n, e) = tuple(tokens.v.shape[:-2]), tokens.v.shape[-2:]
-    rows = written(tokens)
-    how = summaries.launch(math.prod(lead), n, e, frequencies, code, None, device)
-    features, peaks = frequencies * code.map.parts, frequencies * code.map.parts if code.map.per_feature else 1
-    total = empty_state(lead, features, peaks, e, code.map.accumulator)
-    several = how.slabs.count > 1
-    parts = empty_state((*lead, how.slabs.count), features, peaks, e, code.map.accumulator) if several else total
-    summaries.summarise(how, rows, tokens.v, tokens.arguments, tokens.mask, NULL, parts, tokens.h)
-    if several:
-        summaries.scan(how, parts, NULL, None, total, NULL, n)
-    return total
-
-
-def written(tokens: Tokens) -> MapInput:
+def rows_of(tokens: Tokens) -> MapInput:
     """Return the rows of queries with what their features are multiplied by, for every entry of the outputs."""
     rows = tokens.rows.broadcast(tuple(tokens.v.shape[:-2]))
     return MapInput(rows.x, tokens.scale, rows.per_feature, rows.dtype)

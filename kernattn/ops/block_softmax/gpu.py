@@ -14,11 +14,11 @@ from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, me
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.plans import Level, levels
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two, row_length
 
 
 @dataclass(frozen=True)
-class Launch:
+class SoftmaxLaunch:
     """How the kernel `block_softmax` is compiled and launched: a block answers a tile of rows, and columns of v."""
 
     defines: tuple[str, ...]
@@ -29,7 +29,9 @@ class Launch:
     shared_bytes: int
 
 
-def launch(d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, biased: bool, joined: bool) -> Launch:
+def launch(
+    d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, biased: bool, joined: bool
+) -> SoftmaxLaunch:
     """Return the launch for arrays of `dtype`; answers of several levels are `joined` in wider types."""
     accumulator = "double" if dtype == "float64" else "float"
     kind = C_TYPES[dtype]
@@ -48,20 +50,11 @@ def launch(d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, b
         (2 * rows, "float"),
         (rows * biased, accumulator),
     )
-    defines = (
-        f"-DINPUT={kind}",
-        f"-DVALUE={kind}",
-        f"-DOPERAND={element}",
-        "-DSPLIT=0",
-        f"-DDB={db}",
-        f"-DEB={eb}",
-        f"-DWARPS={warps}",
-        f"-DPARTS={int(parts)}",
-        f"-DBIASED={int(biased)}",
-        f"-DRESULT={accumulator if joined else kind}",
-        f"-DLOG={'double' if joined else accumulator}",
-    )
-    return Launch(defines, accumulator, rows, ceil_div(e, eb), 32 * warps, shared_bytes)
+    flags = options(
+        INPUT=kind, VALUE=kind, OPERAND=element, SPLIT=0, DB=db, EB=eb, WARPS=warps, PARTS=parts, BIASED=biased,
+        RESULT=accumulator if joined else kind, LOG="double" if joined else accumulator,
+    )  # fmt: skip
+    return SoftmaxLaunch(flags, accumulator, rows, ceil_div(e, eb), 32 * warps, shared_bytes)
 
 
 def block_softmax(

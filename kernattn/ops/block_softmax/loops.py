@@ -20,6 +20,13 @@ from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
 from kernattn.ops.block_softmax.far_loops import answer_far_row
 
+TILES, VISITS, READS, JOINS = range(4)
+HEADER = 4
+"""What a table begins with: how many tiles, visits and reads follow, and 1 where a part joins what was answered."""
+
+TILE, VISIT, READ = 4, 3, 5
+"""How many numbers each of these has."""
+
 
 class Scratch(NamedTuple):
     """Where a block of queries is answered; made in compiled code, where it costs nothing."""
@@ -170,13 +177,12 @@ def _begin(scratch, q, at, first, rows, dim, factor, tokens):
 
 @inner
 def _tables(table):
-    """Return what a table holds, and whether its part is merged into what was answered: see `online_softmax`."""
-    tiles, visits, reads = 4 * table[0], 3 * table[1], 5 * table[2]
-    rest = 4 + tiles + visits + reads
-    return (
-        window(table, 4, tiles), window(table, 4 + tiles, visits), window(table, 4 + tiles + visits, reads),
-        window(table, rest, table.size - rest), table[3] > 0,
-    )  # fmt: skip
+    """Return the tiles, visits, reads and queries of a table, and whether its part joins what was answered."""
+    tiles = window(table, HEADER, TILE * table[TILES])
+    visits = window(table, HEADER + tiles.size, VISIT * table[VISITS])
+    reads = window(table, HEADER + tiles.size + visits.size, READ * table[READS])
+    rest = HEADER + tiles.size + visits.size + reads.size
+    return tiles, visits, reads, window(table, rest, table.size - rest), table[JOINS] > 0
 
 
 @inner
@@ -184,11 +190,11 @@ def _tokens_seen(i, visits, low, high, words, side, mask, mask_at):
     """Return the tokens that query i of a tile sees in visits low to high."""
     count, one = 0, np.uint64(1)
     for s in range(low, high):
-        count += visits[3 * s + 1] - visits[3 * s]
+        count += visits[VISIT * s + 1] - visits[VISIT * s]
     seen = np.empty(count, np.int64)
     count = 0
     for s in range(low, high):
-        begin, end, number = visits[3 * s], visits[3 * s + 1], visits[3 * s + 2]
+        begin, end, number = visits[VISIT * s], visits[VISIT * s + 1], visits[VISIT * s + 2]
         for j in range(begin, end):
             there = number < 0 or (words[number * side + j - begin] >> np.uint64(i)) & one != 0
             if there and (mask.size == 0 or mask[mask_at + j]):
@@ -226,26 +232,27 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, out, lse, low, high
     """Answer tiles low to high of a part, the last ones of each read first: causal ones have most to do.
 
     q (heads, n, D), k (heads, L, D) and v (heads, L, e), keys in the order of the part; out and lse are flat. The table
-    holds, one after the other: T, V, R, and 1 for a part that joins what was answered; tiles (T, 4), visits (V, 3),
-    reads (R, 5), and queries, which are none where they stand as they are. Reads are heads of q, of k, of v, of the
-    mask and the bias, of out; the rest, and the words (B, SIDE), are those of `kernattn._plans.parts.Part`.
+    holds, one after the other: its header; tiles, visits and reads; and queries, none where they stand as they are.
+    Reads are heads of q, of k, of v, of the mask and the bias, of out; the rest, and the words (B, SIDE), are those of
+    `kernattn._plans.parts.Part`.
     """
     (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]
     q, k, v, words = whole(q), whole(k), whole(v), whole(words)
     tiles, visits, reads, queries, joins = _tables(table)
-    per_read, key_block = table[0], min(side, length)
+    per_read, key_block = table[TILES], min(side, length)
     scratch = _scratch(dim, e, min(side, n), key_block, queries.size > 0 or joins, q)
     num, peaks, lows, den, row_e = scratch.num, scratch.peaks, scratch.lows, scratch.den, scratch.row
     factor = q.dtype.type(scale)
     coarse = scale != 0 and not np.finfo(q.dtype).tiny <= abs(factor) < np.inf
     for b in range(low, high):
-        read, tile = 5 * (b // per_read), 4 * (per_read - 1 - b % per_read)
+        read, tile = READ * (b // per_read), TILE * (per_read - 1 - b % per_read)
         first, rows, begin, end = tiles[tile], tiles[tile + 1], tiles[tile + 2], tiles[tile + 3]
         at_q, at_k, at_v = reads[read] * n, reads[read + 1] * length, reads[read + 2] * length
         at_m, at_out = reads[read + 3] * length, reads[read + 4] * n
         _begin(scratch, q, at_q, first, rows, dim, factor, queries)
+        # the keys that the tile sees, block by block
         for s in range(begin, end):
-            start, stop, number = visits[3 * s], visits[3 * s + 1], visits[3 * s + 2]
+            start, stop, number = visits[VISIT * s], visits[VISIT * s + 1], visits[VISIT * s + 2]
             seen = window(words, number * side, side)
             for at in range(start, stop, key_block):
                 count = min(key_block, stop - at)
@@ -269,6 +276,7 @@ def online_softmax(q, k, v, mask, bias, scale, table, words, out, lse, low, high
                     _set_aside(values, step, count, e, scores, size, rows, seen, num, row_e, scratch.values, row_e)
                     values, step = whole(scratch.values), row_e
                 product(scores, 0, 1, size, values, 0, step, num, 0, row_e, rows, e, count, True, FULL)
+        # answers: far rows once more, by themselves; each to its row, or beside what other parts answered
         if queries.size > 0 or joins:
             answers, logs, at = whole(scratch.values), whole(scratch.decay), 0
         else:

@@ -55,7 +55,7 @@ def block_softmax_vjp(
     told = nothing(dtype) if g_lse is None else flat(g_lse, dtype)
     count = len(how.states)
     queries, keys, values, of_out = (flat(each, dtype, (-1, *each.shape[-2:])) for each in (q, k, v, g))
-    x = _Problem(
+    x = _Arrays(
         queries, keys, values, of_out, mask, bias, told, float(scale),
         np.empty(lse.size, dtype), np.empty(lse.size, dtype), np.empty(lse.size, np.bool_),
         np.zeros((*how.out_lead, *q.shape[-2:]), dtype), np.zeros((count, length, q.shape[-1]), dtype),
@@ -79,8 +79,8 @@ def block_softmax_vjp(
     return dq, dk, dv, np.asarray(ds, dtype), of_bias
 
 
-class _Problem(NamedTuple):
-    """What the loops read, and what they add to."""
+class _Arrays(NamedTuple):
+    """Arrays that the loops read, and those that they add to."""
 
     q: NDArray[Any]  # (heads, n, d), as k, v and g
     k: NDArray[Any]
@@ -99,7 +99,7 @@ class _Problem(NamedTuple):
     db: NDArray[Any]
 
 
-def _pull(work: _Work, x: _Problem) -> float:
+def _pull(work: _Work, x: _Arrays) -> float:
     """Add what the queries of a part tell, and are told; return the cotangent of the scale."""
     order, dq, ds = work.order, x.dq.reshape(-1), np.zeros(work.pieces)
     keys, found = (x.k, x.v, x.mask, x.bias), [x.dk, x.dv, x.db]
@@ -122,8 +122,8 @@ def _pull(work: _Work, x: _Problem) -> float:
     return float(ds.sum())
 
 
-def _pull_far(head: _Head, x: _Problem) -> float:
-    """Do so for the rows whose scores leave the floats, one by one."""
+def _pull_far(head: _Head, x: _Arrays) -> float:
+    """Add what the rows tell whose scores leave the floats, one by one, and are told; return the scale's cotangent."""
     parts, states, reads = head
     ds = np.zeros(len(states))
     rows = np.flatnonzero(x.far.reshape(-1, x.q.shape[1])[reads[..., 1].reshape(-1)].any(axis=0))

@@ -10,6 +10,7 @@ from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.codegen.memory import whole, window
 from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops.block_softmax.far_loops import far_dot, far_weights
+from kernattn.ops.block_softmax_vjp.rows_loops import OUT, QUERY, STATE, K, V
 
 
 @inner
@@ -40,14 +41,14 @@ def pull_far_rows(
     seen, weights, slopes = np.empty(length, np.int64), np.empty(length), np.empty(length)
     own = np.empty(dim)
     for b in range(low, high):
-        at_m = states[b, 2] * length
+        at_m = states[b, STATE] * length
         k_b, v_b = (
-            window(k, states[b, 0] * length * dim, length * dim),
-            window(v, states[b, 1] * length * e, length * e),
+            window(k, states[b, K] * length * dim, length * dim),
+            window(v, states[b, V] * length * e, length * e),
         )
         for r in range(reads.shape[1]):
             for row in range(rows.size):
-                at = reads[b, r, 1] * n + rows[row]
+                at = reads[b, r, OUT] * n + rows[row]
                 if not far[at]:
                     continue
                 target = window(dq, at * dim, dim)
@@ -56,8 +57,9 @@ def pull_far_rows(
                     target[:] = np.nan
                 if keys <= 0:
                     continue
+                # its weights, and the cotangents of these
                 dot = 0.0
-                x, y = window(q, (reads[b, r, 0] * n + rows[row]) * dim, dim), window(g, at * e, e)
+                x, y = window(q, (reads[b, r, QUERY] * n + rows[row]) * dim, dim), window(g, at * e, e)
                 _, total = far_weights(x, k_b, seen[:keys], bias, at_m, scale, weights[:keys])
                 for s in range(keys):
                     weights[s] /= total
@@ -65,6 +67,7 @@ def pull_far_rows(
                     dot += weights[s] * slopes[s]
                 if told.size > 0:
                     dot -= told[at]
+                # what it tells each of its keys, and they it
                 own[:] = 0
                 for s in range(keys):
                     j, slope = seen[s], weights[s] * (slopes[s] - dot)

@@ -16,13 +16,13 @@ from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.plans import Level, levels
-from kernattn.ops._cuda.seen_keys import told
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
+from kernattn.ops._cuda.seen_keys import mask_of_seen_keys
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two, row_length
 from kernattn.ops.block_softmax_vjp import reference
 
 
 @dataclass(frozen=True)
-class Launch:
+class SoftmaxBackLaunch:
     """One launch of the kernel `back`."""
 
     defines: tuple[str, ...]
@@ -34,7 +34,7 @@ class Launch:
 
 def launch(
     d: int, e: int, dtype: str, keys: bool, whole: bool, limits: runtime.Limits, *, parts: bool, biased: bool
-) -> Launch:
+) -> SoftmaxBackLaunch:
     """Return the launch for the cotangents of queries (..., d), or of keys and values (..., e).
 
     They are `whole` where nothing is added to them: then they are written in their own dtype. Weights and their
@@ -48,21 +48,12 @@ def launch(
     tokens = [(rows * row_length(element, db), element), (rows * row_length(element, eb), element), (rows, "float")]
     shared_bytes = pieces(*tokens, *tokens, (rows * row_length(element, rows), element), *[(rows, accumulator)] * 2)
     shared_bytes += pieces((rows * biased, accumulator), (2 * rows * parts, "float"))
-    defines = (
-        f"-DINPUT={kind}",
-        f"-DVALUE={kind}",
-        f"-DOPERAND={element}",
-        "-DSPLIT=0",
-        f"-DDB={db}",
-        f"-DEB={eb}",
-        f"-DWARPS={warps}",
-        f"-DKEYS={int(keys)}",
-        f"-DPARTS={int(parts)}",
-        f"-DBIASED={int(biased)}",
-        f"-DRESULT={kind if whole else accumulator}",
-    )
+    flags = options(
+        INPUT=kind, VALUE=kind, OPERAND=element, SPLIT=0, DB=db, EB=eb, WARPS=warps, KEYS=keys, PARTS=parts,
+        BIASED=biased, RESULT=kind if whole else accumulator,
+    )  # fmt: skip
     columns = max(ceil_div(d, db), ceil_div(e, eb) if keys else 1)
-    return Launch(defines, rows, columns, warps, shared_bytes)
+    return SoftmaxBackLaunch(flags, rows, columns, warps, shared_bytes)
 
 
 @kept_with_plan
@@ -141,7 +132,7 @@ def block_softmax_vjp(
         known = cupy.all(cupy.isfinite(k_given), axis=-1)
         mask = broadcast(known if key_mask is None else known & key_mask, key_lead, 1).view(cupy.uint8)
     else:
-        mask = told(counts, length, key_lead, key_mask, causal=plan.kind == "causal")
+        mask = mask_of_seen_keys(counts, length, key_lead, key_mask, causal=plan.kind == "causal")
     dq, _, of_scale, _ = run(False, tuple(q.shape[:-2]) == lead)
     dk, dv, _, of_bias = run(True, tuple(k.shape[:-2]) == tuple(v.shape[:-2]) == lead)
     of_bias = None if key_bias is None else like(of_bias, key_bias)

@@ -22,6 +22,13 @@ from kernattn.ops._numba.far.clamped import finite
 from kernattn.ops._numba.tiles.chunk import load_rows
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
 
+TILES, VISITS, STATES, GROUP, SPLITS = range(5)
+HEADER = 5
+"""What a table begins with: how many tiles, visits and states follow, reads of a state, and shares of the queries."""
+
+TILE, VISIT, STATE, READ = 4, 3, 3, 2
+"""How many numbers each of these has."""
+
 
 class Scratch(NamedTuple):
     """Where a tile of keys meets a block of queries; made in compiled code, where it costs nothing."""
@@ -45,6 +52,7 @@ class Scratch(NamedTuple):
 
 @inner
 def _scratch(dim, e, block, like):
+    """Return room for blocks of so many keys or queries."""
     size, row_d, row_e = tile_rows(block, like), tile_rows(dim, like), tile_rows(e, like)
     return Scratch(
         aligned(size * row_d, like), aligned(dim * size, like),
@@ -58,6 +66,7 @@ def _scratch(dim, e, block, like):
 
 @inner
 def _clear(tile):
+    """Write zeros."""
     x = whole(tile)
     for i in range(x.size):
         x[i] = 0
@@ -126,7 +135,7 @@ def _hide(scratch, rows, count, words):
 
 @inner
 def _pair_by_pair(scratch, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at):
-    """Do as `_visit` where something is not finite: query i reads nothing of keys whose bit of word i is 0."""
+    """Add what `_visit` adds where something is not finite: query i reads nothing of keys whose bit of word i is 0."""
     s, one = scratch, np.uint64(1)
     for i in range(rows):
         token = at + _token(tokens, first + i)
@@ -159,6 +168,7 @@ def _pair_by_pair(scratch, tokens, first, rows, count, dim, e, words, bias, at_m
 
 @inner
 def _finite(scratch):
+    """Is everything finite that keys and queries tell each other?"""
     s = scratch
     return finite(whole(s.keys)) and finite(whole(s.values_t)) and finite(whole(s.queries)) and finite(whole(s.g))
 
@@ -216,14 +226,14 @@ def _add_rows(tile, row, rows, width, mask, mask_at, out, at):
 
 @inner
 def _tables(table):
-    """Return what a table holds: see `pull_blocks`."""
-    tiles, visits, states = 4 * table[0], 3 * table[1], 3 * table[2]
-    reads = 2 * table[2] * table[3]
-    rest = 5 + tiles + visits + states + reads
-    return (
-        window(table, 5, tiles), window(table, 5 + tiles, visits), window(table, 5 + tiles + visits, states),
-        window(table, 5 + tiles + visits + states, reads), window(table, rest, table.size - rest),
-    )  # fmt: skip
+    """Return the tiles, visits, states, reads and queries of a table."""
+    tiles = window(table, HEADER, TILE * table[TILES])
+    visits = window(table, HEADER + tiles.size, VISIT * table[VISITS])
+    states = window(table, HEADER + tiles.size + visits.size, STATE * table[STATES])
+    before = HEADER + tiles.size + visits.size + states.size
+    reads = window(table, before, READ * table[STATES] * table[GROUP])
+    rest = before + reads.size
+    return tiles, visits, states, reads, window(table, rest, table.size - rest)
 
 
 @compiled
@@ -233,30 +243,31 @@ def pull_blocks(
     """Add what pieces low to high of a part tell: of state b the s-th share of its tiles, and that of the queries.
 
     q (heads, n, D), k (heads, l, D), v (heads, l, e) and g (heads, n, e), keys in the order of the part; the rest is
-    flat. The table holds, one after the other: T, V, B, G and the number of shares; tiles (T, 4) of keys, visits (V, 3)
-    of queries, states (B, 3), the heads of k, of v, and of dk, dv, db, mask and bias; reads (B, G, 2), the heads of q
-    and of g and dq; and the rows of the queries, none where they stand as they are. Words (W, SIDE) are those of
-    `kernattn._plans.transposed`. The share of the queries is s + phase, so that no two pieces of a phase write to the
-    same rows. ds has a number for each piece.
+    flat. The table holds, one after the other: its header; tiles of keys, visits of queries; states, the heads of k, of
+    v, and of dk, dv, db, mask and bias; reads, the heads of q, and of g and dq; and the rows of the queries, none where
+    they stand as they are. Words (W, SIDE) are those of `kernattn._plans.transposed`. The share of the queries is
+    s + phase, so that no two pieces of a phase write to the same rows. ds has a number for each piece.
     """
     (_, n, dim), (_, length, e), side = q.shape, v.shape, words.shape[1]
     q, k, v, g, words = whole(q), whole(k), whole(v), whole(g), whole(words)
     tiles, visits, states, reads, tokens = _tables(table)
-    count_tiles, group, splits, factor, one = table[0], table[3], table[4], q.dtype.type(scale), q.dtype.type(1)
+    count_tiles, group, splits = table[TILES], table[GROUP], table[SPLITS]
+    factor, one = q.dtype.type(scale), q.dtype.type(1)
     queries = tokens.size if tokens.size > 0 else n
     block = min(side, max(queries, length))
     scratch = _scratch(dim, e, block, q)
     size, row_d, row_e = scratch.size, scratch.row_d, scratch.row_e
     for piece in range(low, high):
         b, s = piece // splits, piece % splits
-        t, total, state = (s + phase) % splits, 0.0, 3 * b
+        t, total, state = (s + phase) % splits, 0.0, STATE * b
         since, until = queries * t // splits, queries * (t + 1) // splits
-        for tile in range(4 * (count_tiles * s // splits), 4 * (count_tiles * (s + 1) // splits), 4):
+        for tile in range(TILE * (count_tiles * s // splits), TILE * (count_tiles * (s + 1) // splits), TILE):
             at, count, begin, end = tiles[tile], tiles[tile + 1], tiles[tile + 2], tiles[tile + 3]
-            if begin == end or visits[3 * begin] >= until or visits[3 * end - 2] <= since:
+            if begin == end or visits[VISIT * begin] >= until or visits[VISIT * end - 2] <= since:
                 continue
             at_k, at_v = states[state] * length + at, states[state + 1] * length + at
             at_m = states[state + 2] * length + at
+            # the tile of keys
             load_rows(k, at_k * dim, count, dim, mask, at_m, scratch.keys, row_d)
             load_rows(v, at_v * e, count, e, mask, at_m, scratch.values, row_e)
             transpose(scratch.keys, 0, row_d, count, dim, scratch.keys_t, 0, size)
@@ -264,9 +275,10 @@ def pull_blocks(
             _clear(scratch.dk)
             _clear(scratch.dv)
             _clear(scratch.db)
-            for read in range(2 * group * b, 2 * group * (b + 1), 2):
+            # every block of queries of this share that sees any of it
+            for read in range(READ * group * b, READ * group * (b + 1), READ):
                 at_q, at_g = reads[read] * n, reads[read + 1] * n
-                for x in range(3 * begin, 3 * end, 3):
+                for x in range(VISIT * begin, VISIT * end, VISIT):
                     start, number = visits[x], visits[x + 2]
                     for first in range(max(start, since), min(visits[x + 1], until), block):
                         rows = min(block, min(visits[x + 1], until) - first)
@@ -277,6 +289,7 @@ def pull_blocks(
                         _load_queries(g, at_g, tokens, first, rows, e, one, shifts, at_g, scratch.g, row_e)
                         _visit(scratch, tokens, first, rows, count, dim, e, seen, bias, at_m, shifts, dots, at_g)
                         total += _add_to_queries(scratch, tokens, first, rows, dim, factor, q, at_q, shifts, dq, at_g)
+            # what they told it
             _add_rows(scratch.dk, row_d, count, dim, mask, at_m, dk, at_m * dim)
             _add_rows(scratch.dv, row_e, count, e, mask, at_m, dv, at_m * e)
             if bias.size > 0:

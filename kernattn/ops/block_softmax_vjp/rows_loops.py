@@ -13,11 +13,18 @@ from kernattn.ops._numba.far.clamped import finite
 KINDS = ("all", "causal", "parts")
 CAUSAL, PARTS = 1, 2
 
+K, V, STATE = range(3)
+"""Columns of states: heads of k and of v, and of the mask, the bias and the cotangents of keys."""
+
+QUERY, OUT = range(2)
+"""Of reads: heads of q, and of outputs, g and dq."""
+
 PRECISE = 2.0**-10  # the relative error of a weight, from the rounding of its log normaliser
 
 
 @inner
 def _largest(x):
+    """Return max_c |x_c|."""
     top = x.dtype.type(0)
     for c in range(x.size):
         top = max(top, abs(x[c]))
@@ -41,10 +48,11 @@ def judge_rows(
     coarse = scale != 0 and not kind.tiny <= abs(factor) < np.inf
     tops, zero, infinity = np.zeros(length, q.dtype), q.dtype.type(0), q.dtype.type(np.inf)
     for b in range(low, high):
+        # how large the keys are that a row may see
         top = more = zero
         for j in range(length):  # the largest number of the keys up to j; infinite where one is not finite
             if mask.size == 0 or mask[b * length + j]:
-                x = window(k, (states[b, 0] * length + j) * dim, dim)
+                x = window(k, (states[b, K] * length + j) * dim, dim)
                 if finite(x):
                     top = max(top, _largest(x))
                 elif kind_of != PARTS:
@@ -52,9 +60,10 @@ def judge_rows(
                 if bias.size > 0:
                     more = max(more, bias[b * length + j])
             tops[j] = top
+        # the rows
         for r in range(reads.shape[1]):
             for i in range(n):
-                at = reads[b, r, 1] * n + i
+                at = reads[b, r, OUT] * n + i
                 x, y = window(g, at * e, e), window(out, at * e, e)
                 shift, dot, some = lse[at], zero, False
                 for c in range(e):
@@ -68,7 +77,7 @@ def judge_rows(
                 if not some or shift == -infinity or last < 0:
                     shift, dot = infinity, zero
                 else:
-                    x, reach = window(q, (reads[b, r, 0] * n + i) * dim, dim), zero
+                    x, reach = window(q, (reads[b, r, QUERY] * n + i) * dim, dim), zero
                     for c in range(dim):
                         reach += abs(x[c] * factor)
                     if (

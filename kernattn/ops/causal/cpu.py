@@ -17,7 +17,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, merge
 from kernattn.ops._numba.tiles.layout import accumulation, narrowed, room
 from kernattn.ops.features.sides import Side, keys, queries
-from kernattn.ops.key_state.recurrence import Work, at, runs_of, shaped, stretches, work_of
+from kernattn.ops.key_state.recurrence import Work, runs_of, select, stretches, with_lead, work_of
 
 CHUNK = 48  # three vectors of float32; fewer tokens load the sums more often, more compute more of the triangle
 
@@ -66,7 +66,7 @@ def _attended(
     cuts = tuple([n * i // (parts * pieces) for i in range(parts * pieces + 1)])
     before = _before_each(work, before, cuts[: (parts - 1) * pieces + 1], pieces)
     after = work.run(runs_of(plan, cuts[::pieces], True), (count, parts), before, out, found)
-    return out, found, shaped(at(after, np.s_[:, -1]), who.lead)
+    return out, found, with_lead(select(after, np.s_[:, -1]), who.lead)
 
 
 def _before_each(work: Work, before: PeakedSum | None, cuts: tuple[int, ...], pieces: int) -> PeakedSum:
@@ -79,7 +79,7 @@ def _before_each(work: Work, before: PeakedSum | None, cuts: tuple[int, ...], pi
     fresh = work.fresh.reshape(count, plan.n) if work.fresh.size else None
     total, parts = before, [before]
     for i in range(stretches):
-        own = at(found, np.s_[:, i])
+        own = select(found, np.s_[:, i])
         both = merge(np, total, own)
         if fresh is not None:
             cut = fresh[:, cuts[i] : cuts[i + 1]].any(axis=1)

@@ -30,7 +30,7 @@ from kernattn.ops._cuda.linear import (
     pointers,
 )
 from kernattn.ops._cuda.maps import FB, map_bytes
-from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces, row_length
+from kernattn.ops._cuda.sizes import BYTES, ceil_div, options, pieces, row_length
 from kernattn.ops.features.reference import computed
 from kernattn.ops.key_state import gpu as summaries
 
@@ -50,12 +50,11 @@ class WalkCode:
     @property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
-        flags = (f"-DHELD={self.held}", f"-DMAPS={self.maps}", f"-DSTREAM={int(self.stream)}")
-        return (*self.linear.defines, *flags)
+        return (*self.linear.defines, *options(HELD=self.held, MAPS=self.maps, STREAM=self.stream))
 
 
 @dataclass(frozen=True)
-class Launch:
+class WalkLaunch:
     """The launch of `walk`, after the slabs' summaries where there is more than one slab."""
 
     code: WalkCode
@@ -66,7 +65,7 @@ class Launch:
     phi_room: int  # operands of device memory for features; 0: in shared memory
 
 
-def launch(entries: int, n: int, e: int, frequencies: int, code: WalkCode, limits: runtime.Limits) -> Launch:
+def launch(entries: int, n: int, e: int, frequencies: int, code: WalkCode, limits: runtime.Limits) -> WalkLaunch:
     """Return the launch for outputs (entries, n, e)."""
     linear = code.linear
     e_blocks = ceil_div(e, linear.eb)
@@ -78,7 +77,7 @@ def launch(entries: int, n: int, e: int, frequencies: int, code: WalkCode, limit
     if not (state_inside and phi_inside):
         workers = min(workers, max(1, room // e_blocks))
     blocks = workers * e_blocks
-    return Launch(
+    return WalkLaunch(
         code, slabs, (blocks,), shared_bytes, 0 if state_inside else blocks * state, 0 if phi_inside else blocks * phi
     )
 
@@ -202,14 +201,12 @@ def causal(
     mask = key_arguments(key_mask, key_lead)
     segments = NULL if segment_ids is None else broadcast(run_numbers(segment_ids), key_lead, 1)
 
-    features = frequencies * map_code.parts
-    peaks = features if map_code.per_feature else 1
-    after = empty_state(key_lead, features, peaks, e, map_code.accumulator)
+    after = empty_state(key_lead, map_code, frequencies, e)
     start = None if state is None else PeakedSum(*(cupy.ascontiguousarray(part) for part in state))
     several = how.slabs.count > 1
     if several:
         summary = summaries.launch(math.prod(key_lead), n, e, frequencies, linear, how.slabs, device)
-        parts = empty_state((*key_lead, how.slabs.count), features, peaks, e, map_code.accumulator)
+        parts = empty_state((*key_lead, how.slabs.count), map_code, frequencies, e)
         before = cupy.empty_like(parts.peak)
         summaries.summarise(summary, rows, v, keys.arguments, mask, segments, parts)
         summaries.scan(summary, parts, before, start, None, segments, n)
@@ -224,13 +221,8 @@ def causal(
     inputs = (queries.rows.x, rows.x, v, queries.rows.scale, rows.scale)
     outputs = (out, *pointers(log_z, 2))
     states = (*pointers(start, 3), np.int32(several), *after, state_room, phi_room)
-    sizes = (
-        np.int64(n),
-        np.int32(e),
-        np.int32(math.prod(lead)),
-        np.int32(how.slabs.count),
-        np.int64(how.slabs.rows),
-    )
+    slabs = (np.int32(math.prod(lead)), np.int32(how.slabs.count), np.int64(how.slabs.rows))
+    sizes = (np.int64(n), np.int32(e), *slabs)
     strides = batch(lead, queries.lead, key_lead)
     sides = (*queries.arguments, *keys.arguments)
     arguments = (*inputs, *outputs, *sides, mask, segments, *states, *sizes, *strides)

@@ -13,8 +13,8 @@ from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops._numba.tiles.layout import accumulation, narrowed
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.causal_vjp import reference
-from kernattn.ops.key_state_vjp.far import told, wide
-from kernattn.ops.key_state_vjp.walks import Side, Walk, fused, keys, onto_state, queries, walked
+from kernattn.ops.key_state_vjp.far import narrow_cotangents, widen
+from kernattn.ops.key_state_vjp.walks import Side, Walk, keys, loops_take, onto_state, queries, walk_tokens
 
 
 def causal_vjp(
@@ -37,22 +37,22 @@ def causal_vjp(
     Maps that the loops do not take, and in float64 what is far from ordinary, are left to array operations.
     """
     dtype = accumulation(v)
-    if fused(q_spec, k_spec):
+    if loops_take(q_spec, k_spec):
         lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
         sides = keys(k, v, k_spec, key_mask, dtype), queries(q, q_spec, out, normaliser, g, dtype)
-        found = _both_ways(*sides, (lead, g.shape[:-2]), state, segment_ids, after, learn)
-        if found is not None:
-            ahead, behind = found
+        walks = _both_ways(*sides, (lead, g.shape[:-2]), state, segment_ids, after, learn)
+        if walks is not None:
+            ahead, behind = walks
             before = None if state is None else in_units_of(state, onto_state(state, behind))
             assert behind.read is not None
             dv = narrowed(onto(np, behind.read, v.shape), v.dtype)
-            return ahead.told(q, q_spec), behind.told(k, k_spec), dv, before
+            return ahead.cotangent(q, q_spec), behind.cotangent(k, k_spec), dv, before
         dtype = np.dtype(np.float64)
-    tokens = wide(dtype, q, k, v, q_spec, k_spec, state, key_mask, segment_ids)
-    dq, dk, dv, before = _anew(tokens, wide(dtype, g, after, learn))
+    tokens = widen(dtype, q, k, v, q_spec, k_spec, state, key_mask, segment_ids)
+    dq, dk, dv, before = _anew(tokens, widen(dtype, g, after, learn))
     if state is not None and before is not None:
         before = PeakedSum(*(narrowed(x, y.dtype) for x, y in zip(before, state, strict=True)))
-    return told(dq, q), told(dk, k), narrowed(dv, v.dtype), before
+    return narrow_cotangents(dq, q), narrow_cotangents(dk, k), narrowed(dv, v.dtype), before
 
 
 def _both_ways(
@@ -64,18 +64,18 @@ def _both_ways(
     after: PeakedSum | None,
     learn: bool,
 ) -> tuple[Walk, Walk] | None:
-    """Return what both walks find, None where a number is too large or too small for the loops."""
+    """Return the results of both walks, None where a number is too large or too small for the loops."""
     fresh = back = None
     if segment_ids is not None:
         change = np.broadcast_to(segment_ids[..., 1:] != segment_ids[..., :-1], (*leads[0], segment_ids.shape[-1] - 1))
         none = np.zeros((*leads[0], 1), bool)
         fresh, back = np.concatenate([none, change], axis=-1), np.concatenate([none, change[..., ::-1]], axis=-1)
-    ahead = walked(of_keys, of_queries, *leads, state, fresh, learn=learn)
+    ahead = walk_tokens(of_keys, of_queries, *leads, state, fresh, learn=learn)
     if ahead is None:
         return None
     end = None if after is None else PeakedSum(after.s, after.z, -finite(np, after.peak))
-    behind = walked(
-        of_queries.again(), of_keys, *leads, end, back,
+    behind = walk_tokens(
+        of_queries.without_outputs(), of_keys, *leads, end, back,
         reverse=True, wants=True, keeps=state is not None, once=True, checks=False, learn=learn,
     )  # fmt: skip
     return None if behind is None else (ahead, behind)
@@ -83,7 +83,7 @@ def _both_ways(
 
 @without_flags
 def _anew(tokens: list[Any], rest: list[Any]) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
-    """Return the same by array operations, outputs and normalisers included."""
+    """Return the cotangents by array operations, from outputs and normalisers that are computed once more."""
     forward: list[Any] = [*tokens, True]
     given: list[Any] = [*tokens, *causal(*forward)[:2], *rest]
     return reference.causal_vjp(*given)

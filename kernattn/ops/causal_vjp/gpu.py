@@ -18,29 +18,20 @@ from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
-from kernattn.ops._cuda.linear import (
-    LinearCode,
-    Slabs,
-    alike,
-    both_sides,
-    cut,
-    empty_state,
-    linear_code,
-    pointers,
-)
-from kernattn.ops._cuda.seen_keys import told
+from kernattn.ops._cuda.linear import LinearCode, Slabs, alike, both_sides, cut, empty_state, linear_code, pointers
+from kernattn.ops._cuda.seen_keys import mask_of_seen_keys
 from kernattn.ops._cuda.sizes import pieces
-from kernattn.ops.attend_vjp.gpu import asked, written
+from kernattn.ops.attend_vjp.gpu import over_normalisers, rows_of
 from kernattn.ops.causal.gpu import resident, run_numbers, slabs_for
 from kernattn.ops.causal_vjp import reference
 from kernattn.ops.features_vjp.pulled import Pulled, pulled_room, result_type
 from kernattn.ops.key_state import gpu as summaries
-from kernattn.ops.key_state_vjp.back import BackCode, Tokens, back_code, walking
+from kernattn.ops.key_state_vjp.back import BackCode, Tokens, back_code, walk_code
 from kernattn.ops.key_state_vjp.gpu import values_like
 
 
 @dataclass(frozen=True)
-class Launch:
+class WalkBackLaunch:
     """The launch of `walk_back`, after the slabs' summaries where there is more than one slab."""
 
     code: BackCode
@@ -52,7 +43,7 @@ class Launch:
 
 def launch(
     entries: int, n: int, e: int, frequencies: int, code: BackCode, learn: bool, limits: runtime.Limits
-) -> Launch:
+) -> WalkBackLaunch:
     """Return the launch for tokens (entries, n, d) with values (entries, n, e)."""
     m = code.linear.map
     sums = frequencies * m.parts * (e + 3)
@@ -64,7 +55,7 @@ def launch(
     blocks = entries * slabs.count
     if learn or not inside:
         blocks = min(blocks, together)
-    return Launch(code, slabs, (blocks,), shared_bytes, 0 if inside else blocks * sums)
+    return WalkBackLaunch(code, slabs, (blocks,), shared_bytes, 0 if inside else blocks * sums)
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,25 +70,24 @@ class Walks:
     linear: LinearCode  # of summaries
     frequencies: int
 
-    def starts(self, how: Launch, start: PeakedSum | None, reverse: bool) -> PeakedSum | None:
+    def starts(self, how: WalkBackLaunch, start: PeakedSum | None, reverse: bool) -> PeakedSum | None:
         """Return what each slab finds before it, in the order of the walk."""
         import cupy
 
         if how.slabs.count == 1:
             return start
         tokens, lead = (self.queries, self.lead) if reverse else (self.keys, self.key_lead)
-        (n, e), m = tokens.v.shape[-2:], self.linear.map
+        n, e = tokens.v.shape[-2:]
         plan = summaries.launch(math.prod(lead), n, e, self.frequencies, self.linear, how.slabs, runtime.limits())
-        features = self.frequencies * m.parts
-        parts = empty_state((*lead, how.slabs.count), features, features if m.per_feature else 1, e, m.accumulator)
+        parts = empty_state((*lead, how.slabs.count), self.linear.map, self.frequencies, e)
         segments = self.segments if self.segments is NULL else broadcast(self.segments, lead, 1)
         before = cupy.empty_like(parts.peak)
-        rows = written(tokens) if reverse else tokens.rows
+        rows = rows_of(tokens) if reverse else tokens.rows
         summaries.summarise(plan, rows, tokens.v, tokens.arguments, tokens.mask, segments, parts, tokens.h, reverse)
         summaries.scan(plan, parts, before, start, None, segments, n, reverse)
         return parts._replace(peak=before)
 
-    def run(self, how: Launch, start: PeakedSum | None, room: Pulled, read: Any, end: PeakedSum | None) -> None:
+    def run(self, how: WalkBackLaunch, start: PeakedSum | None, room: Pulled, read: Any, end: PeakedSum | None) -> None:
         """Launch a walk."""
         import cupy
 
@@ -145,35 +135,26 @@ def causal_vjp(
     key_lead = merged_lead(keys.lead, v.shape[:-2], *(lead_of(x, 1) for x in (key_mask, segment_ids)))
     linear, frequencies = linear_code(map_code, dtype, e, device), keys.frequencies
     rows = keys.rows.broadcast(key_lead)
-    tokens = asked(queries, q_spec, linear, out, normaliser, g)
+    tokens = over_normalisers(queries, q_spec, linear, out, normaliser, g)
     runs = None if segment_ids is None else broadcast(run_numbers(segment_ids), key_lead, 1)
-    mask = told(tokens.mask, n, key_lead, key_mask, causal=True, runs=runs, end=after is not None)
-    walks = Walks(
-        tokens,
-        Tokens(rows, keys.arguments, broadcast(v, key_lead, 2), rows.scale, mask=mask),
-        NULL if runs is None else runs,
-        lead,
-        key_lead,
-        linear,
-        frequencies,
-    )
+    mask = mask_of_seen_keys(tokens.mask, n, key_lead, key_mask, causal=True, runs=runs, end=after is not None)
+    of_k = Tokens(rows, keys.arguments, broadcast(v, key_lead, 2), rows.scale, mask=mask)
+    walks = Walks(tokens, of_k, NULL if runs is None else runs, lead, key_lead, linear, frequencies)
     d, accumulator = max(q.shape[-1], k.shape[-1]), map_code.accumulator
 
-    def planned(x: Array, like: Array, spec: MapSpec, of_keys: bool) -> tuple[Launch, Pulled]:
+    def prepare(x: Array, like: Array, spec: MapSpec, of_keys: bool) -> tuple[WalkBackLaunch, Pulled]:
         result = result_type(like, spec, lead, accumulator)
         maps = 1 if q_spec.omega is k_spec.omega else 2
-        code = walking(back_code(map_code, d, dtype, e, result, of_keys, device), maps, device)
+        code = walk_code(back_code(map_code, d, dtype, e, result, of_keys, device), maps, device)
         how = launch(math.prod(lead), n, e, frequencies, code, learn, device)
         return how, pulled_room(x, spec, lead, code.linear.map, result, how.grid[0], learn)
 
-    how, of_queries = planned(q, q, q_spec, False)
+    how, of_queries = prepare(q, q, q_spec, False)
     start = None if state is None else PeakedSum(*(cupy.ascontiguousarray(part) for part in state))
     walks.run(how, start, of_queries, NULL, None)
 
-    how, of_keys = planned(k, v if k.shape[:-2] == lead else k, k_spec, True)
-    features = frequencies * map_code.parts
-    peaks = features if map_code.per_feature else 1
-    end = None if state is None else empty_state(lead, features, peaks, e, accumulator)
+    how, of_keys = prepare(k, v if k.shape[:-2] == lead else k, k_spec, True)
+    end = None if state is None else empty_state(lead, map_code, frequencies, e)
     read = cupy.empty((*lead, n, e), dtype=of_keys.dx.dtype)
     walks.run(how, shared_out(after, lead, key_lead), of_keys, read, end)
     before = None

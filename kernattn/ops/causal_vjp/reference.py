@@ -145,7 +145,7 @@ def _met(xp: ModuleType, tokens: Tokens, half: int, n: int) -> Cotangents:
 def _pairs(
     xp: ModuleType, queries: ScaledFeatures, ghat: Array, keys: ScaledFeatures, v: Array, seen: Array, sees: Array
 ) -> Cotangents:
-    """Return the same with every pair's weight (..., h, h) written out."""
+    """Return the cotangents, with every pair's weight (..., h, h) written out."""
     asks = (sees & _asks(xp, queries))[..., None]  # (..., h, 1)
     seen = seen[..., None]
     k_log, *rows = (xp.where(seen, x, fill) for x, fill in ((keys.log_scale, -xp.inf), (keys.values, 0.0), (v, 0.0)))

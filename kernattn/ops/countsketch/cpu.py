@@ -22,20 +22,20 @@ def countsketch(
     """Return p sketches of each row, (n, p, num_buckets)."""
     given = x.data if sparse.issparse(x) else x
     dtype = accumulation(given)
-    hashes = _fixed(index, np.int64), _fixed(weight, dtype)
+    hashes = fixed(index, np.int64), fixed(weight, dtype)
     if out is None:
         out = np.empty((*x.shape[:-1], len(index), num_buckets), dtype)
     flat = out.reshape(-1, len(index), num_buckets)
     if sparse.issparse(x):
-        entries = _fixed(x.data, dtype), _fixed(x.indices, x.indices.dtype), _fixed(x.indptr, x.indptr.dtype)
+        entries = fixed(x.data, dtype), fixed(x.indices, x.indices.dtype), fixed(x.indptr, x.indptr.dtype)
         share(lambda low, high: sketch_csr(*entries, *hashes, flat, low, high), len(flat), SECONDS * len(index) * x.nnz)
     else:
-        rows = _fixed(x, dtype).reshape(-1, x.shape[-1])
+        rows = fixed(x, dtype).reshape(-1, x.shape[-1])
         share(lambda low, high: sketch_dense(rows, *hashes, flat, low, high), len(flat), SECONDS * len(index) * x.size)
     return out
 
 
-def _fixed(array: Any, dtype: Any) -> NDArray[Any]:
+def fixed(array: Any, dtype: Any) -> NDArray[Any]:
     """Return the array contiguous, in dtype and not writeable: the loops are compiled for such arrays only."""
     result = np.ascontiguousarray(array, dtype=dtype).view()
     result.flags.writeable = False

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, dtype_name
 from kernattn.ops._cuda import runtime
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options
 from kernattn.ops._cuda.sketches import Staging, lists, staging
 
 WARPS = 8
@@ -18,7 +18,7 @@ LINE = 2048  # buckets of a block, where a row has fewer
 
 
 @dataclass(frozen=True)
-class Launch:
+class SketchLaunch:
     """One launch of the kernel `countsketch`."""
 
     defines: tuple[str, ...]
@@ -32,12 +32,12 @@ class Launch:
         return self.rows.shared_bytes
 
 
-def launch(rows: int, d: int, sketch: int, dtype: str, limits: runtime.Limits) -> Launch:
+def launch(rows: int, d: int, sketch: int, dtype: str, limits: runtime.Limits) -> SketchLaunch:
     """Return the launch for sketches of so many numbers of each of `rows` rows (d,)."""
     accumulator = "double" if dtype == "float64" else "float"
     own = staging(rows, d, max(1, LINE // sketch), accumulator, limits.shared_bytes)
-    defines = (f"-DINPUT={C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={WARPS}")
-    return Launch(defines, accumulator, ceil_div(rows, own.group), own)
+    flags = options(INPUT=C_TYPES[dtype], OPERAND=accumulator, SPLIT=0, WARPS=WARPS)
+    return SketchLaunch(flags, accumulator, ceil_div(rows, own.group), own)
 
 
 def countsketch(

@@ -18,7 +18,7 @@ from kernattn.ops.hadamard.gpu import chain_features
 
 
 @dataclass(frozen=True)
-class Launch:
+class FeaturesLaunch:
     """One launch of the kernel `features`."""
 
     code: MapCode
@@ -26,7 +26,7 @@ class Launch:
     shared_bytes: int
 
 
-def launch(rows: int, d: int, frequencies: int, code: MapCode, limits: runtime.Limits) -> Launch:
+def launch(rows: int, d: int, frequencies: int, code: MapCode, limits: runtime.Limits) -> FeaturesLaunch:
     """Return the launch for x (rows, d) and a map of `frequencies`."""
     tiles = ceil_div(rows, code.rows)
     blocks = ceil_div(frequencies, FB)
@@ -34,7 +34,7 @@ def launch(rows: int, d: int, frequencies: int, code: MapCode, limits: runtime.L
     shared_bytes = map_bytes(code, 1) + pieces(
         (code.rows * row_length(code.input, FB), code.input), (code.rows, code.accumulator)
     )
-    return Launch(code, (tiles, spread), shared_bytes)
+    return FeaturesLaunch(code, (tiles, spread), shared_bytes)
 
 
 def features(x: Array, spec: MapSpec) -> Array:

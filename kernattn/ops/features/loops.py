@@ -10,7 +10,7 @@ from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.far.clamped import far_form, far_scale, finite, largest_log, project_far, within
 from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
 from kernattn.ops._numba.tiles.finish import far_scales, finish_features, finish_numbers, limit_of
-from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import panel_product
 
 
@@ -60,7 +60,7 @@ def span_row(span, like):
 @compiled
 def write_features(arrays, x, given, n, out, no_mask, chunk, span, low, high):
     """Write the features of blocks low to high of `chunk` rows of x, flat (n, d), to out, flat (n, M)."""
-    phi, x, given = unpacked(arrays), whole(x), whole(given)
+    phi, x, given = unpack(arrays), whole(x), whole(given)
     dim, features = phi.dim, phi.features
     row, size = span_row(span, x), tile_rows(chunk, x)
     tile, packed, scales = aligned(size * row, x), aligned(size * dim, x), aligned(size, x)

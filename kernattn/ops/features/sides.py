@@ -43,7 +43,7 @@ def keys(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
 
 
 def queries(x: Any, spec: MapSpec | None, dtype: np.dtype[Any], scaled: bool) -> Side:
-    """Return the same of queries, whose log scales per row cancel unless `scaled`: then all of them are given."""
+    """Return queries (..., n, d), whose log scales per row cancel unless `scaled`: then all of them are given."""
     if spec is None:
         return _computed(x, dtype)
     given = _scales(x, spec, dtype) if scaled and spec.unscaled is not spec else nothing(dtype)
@@ -74,7 +74,7 @@ def _by_chains(spec: MapSpec) -> bool:
 
 
 def _projected(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpec]:
-    """Return what the loops read of rows, and the map of it."""
+    """Return rows as the loops read them, projected by chains where these are faster, and the map of these."""
     chains = fast(spec.omega, FUSED_ABOVE)
     if chains is None:
         return x, spec

@@ -13,12 +13,12 @@ from kernattn._sums.cotangents import MapCotangent
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.inputs import map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
-from kernattn.ops._cuda.sizes import ceil_div, pieces, row_length
+from kernattn.ops._cuda.sizes import ceil_div, options, pieces, row_length
 from kernattn.ops.features_vjp.pulled import pulled_code, pulled_room, result_type, workers
 
 
 @dataclass(frozen=True)
-class Launch:
+class FeaturesBackLaunch:
     """One launch of the kernel `features_vjp`."""
 
     defines: tuple[str, ...]
@@ -26,7 +26,7 @@ class Launch:
     shared_bytes: int
 
 
-def launch(rows: int, d: int, code: MapCode, result: str, learn: bool, limits: runtime.Limits) -> Launch:
+def launch(rows: int, d: int, code: MapCode, result: str, learn: bool, limits: runtime.Limits) -> FeaturesBackLaunch:
     """Return the launch for x (rows, d)."""
     shared_bytes = map_bytes(code, 1) + pieces(
         (code.rows * row_length(code.operand, FB), code.operand),
@@ -35,7 +35,7 @@ def launch(rows: int, d: int, code: MapCode, result: str, learn: bool, limits: r
     )
     blocks = workers(ceil_div(rows, code.rows), learn, limits)
     columns = ceil_div(d, code.db) if code.project else 1
-    return Launch((*code.defines, f"-DRESULT={result}"), (blocks, columns), shared_bytes)
+    return FeaturesBackLaunch((*code.defines, *options(RESULT=result)), (blocks, columns), shared_bytes)
 
 
 def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:

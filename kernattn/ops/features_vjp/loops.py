@@ -14,7 +14,7 @@ from kernattn.ops._numba.codegen.registers import LINE, lanes
 from kernattn.ops._numba.far.clamped import within
 from kernattn.ops._numba.kinds import angular, row_pull
 from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
-from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import FULL, panel_product, product
 
 STEEP = 70.0  # e^70, and with it an amplitude of 2^16, is a float32
@@ -84,7 +84,7 @@ def pull_features(arrays, x, given, g, n, dx, slopes, numbers, far, no_mask, of_
     of the offset and of the row weights. slopes (n,) or nothing become the cotangents of the rows' log scales, which
     then do not count in dx. far_j says that the cotangents of row j are for others to find.
     """
-    phi, x, given, g, dx = unpacked(arrays), whole(x), whole(given), whole(g), whole(dx)
+    phi, x, given, g, dx = unpack(arrays), whole(x), whole(given), whole(g), whole(dx)
     dim, frequencies, features = phi.dim, phi.frequencies, phi.features
     s, blocks, zero = _scratch(dim, chunk, span, x), (n + chunk - 1) // chunk, x.dtype.type(0)
     learnt = numbers.size > 0

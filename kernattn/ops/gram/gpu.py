@@ -17,7 +17,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast, merged_lead
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
-from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces, row_length
+from kernattn.ops._cuda.sizes import BYTES, ceil_div, options, pieces, row_length
 from kernattn.ops.features.gpu import features as written
 from kernattn.ops.features.reference import features as composed
 
@@ -26,7 +26,7 @@ COLLECT_THREADS = 256
 
 
 @dataclass(frozen=True)
-class Launch:
+class GramLaunch:
     """The launches of `slab_features` and `outer` for every slab, and of `collect` over several parts."""
 
     code: MapCode
@@ -43,7 +43,7 @@ class Launch:
     @property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
-        return (*self.code.defines, f"-DSIDE={self.side}")
+        return (*self.code.defines, *options(SIDE=self.side))
 
     @property
     def shared_bytes(self) -> int:
@@ -51,7 +51,7 @@ class Launch:
         return max(self.features_bytes, self.outer_bytes)
 
 
-def launch(entries: int, n: int, frequencies: int, columns: int, code: MapCode, limits: runtime.Limits) -> Launch:
+def launch(entries: int, n: int, frequencies: int, columns: int, code: MapCode, limits: runtime.Limits) -> GramLaunch:
     """Return the launches for x (entries, n, d) and y (entries, n, columns)."""
     side, depth = _tile(code, limits)
     slots = code.tiles(frequencies) * FB
@@ -65,7 +65,7 @@ def launch(entries: int, n: int, frequencies: int, columns: int, code: MapCode, 
     parts = ceil_div(slab_rows, part_rows)
     row_tiles = entries * ceil_div(slab_rows, code.rows)
     tile = (code.rows * row_length(code.operand, FB), code.operand)
-    return Launch(
+    return GramLaunch(
         code,
         side,
         slots,
@@ -131,7 +131,7 @@ def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, A
     return (_collected(outer, how), _collected(moment, how)) if several else (outer, moment)
 
 
-def _collected(parts: Array, how: Launch) -> Array:
+def _collected(parts: Array, how: GramLaunch) -> Array:
     """Return the sum over the first axis."""
     import cupy
 

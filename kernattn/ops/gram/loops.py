@@ -8,7 +8,7 @@ from kernattn.ops._numba.codegen.compile import compiled
 from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.tiles.chunk import load_rows
-from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import FULL, UPPER, product
 from kernattn.ops.features.loops import block_features, span_row
 
@@ -19,7 +19,7 @@ def add_outer(arrays, x, given, y, n, columns, runs, no_mask, gram, cross, chunk
 
     runs (R, 4): head of x, head of y, first row, and the one after the last.
     """
-    phi = unpacked(arrays)
+    phi = unpack(arrays)
     dim, features = phi.dim, phi.features
     x, given, y = whole(x), whole(given), whole(y)
     row, size, wide = span_row(span, x), tile_rows(chunk, x), tile_rows(features, x)

@@ -20,7 +20,7 @@ LINE = 2048  # numbers that a block holds, where a row has fewer
 
 
 @dataclass(frozen=True)
-class Launch:
+class HadamardLaunch:
     """One launch of the kernel `hadamard`."""
 
     code: MapCode
@@ -30,15 +30,15 @@ class Launch:
     room: int  # numbers of device memory; 0: the rows are in shared memory
 
 
-def launch(rows: int, p: int, blocks: int, code: MapCode, limits: runtime.Limits) -> Launch:
+def launch(rows: int, p: int, blocks: int, code: MapCode, limits: runtime.Limits) -> HadamardLaunch:
     """Return the launch for `rows` rows of p numbers."""
     group = min(rows, max(1, LINE // p))
     blocks *= ceil_div(rows, group)
     logs, lines = (group, code.accumulator), (group * p, code.accumulator)
     inside = pieces(logs, lines)
     if inside <= limits.shared_bytes:
-        return Launch(code, group, blocks, inside, 0)
-    return Launch(code, group, blocks, pieces(logs), blocks * group * p)
+        return HadamardLaunch(code, group, blocks, inside, 0)
+    return HadamardLaunch(code, group, blocks, pieces(logs), blocks * group * p)
 
 
 def hadamard(x: Array, chains: Chains) -> Array:

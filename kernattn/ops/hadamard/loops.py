@@ -13,7 +13,7 @@ from kernattn.ops._numba.codegen.registers import Block, lanes
 from kernattn.ops._numba.far.clamped import lower_far, raise_far, within
 from kernattn.ops._numba.tiles.chunk import load_rows, row_scales
 from kernattn.ops._numba.tiles.finish import far_scales, finish_features, limit_of
-from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import transpose
 
 
@@ -91,7 +91,7 @@ def _transform(tile, p, weights, weights_at):
 @compiled
 def write_chains(arrays, dim, diagonals, links, p, norms, x, n, out, no_mask, low, high):
     """Write the features of groups low to high of `lanes` rows of x, flat (n, d), to out, flat (n, M)."""
-    phi, diagonals, norms, x = unpacked(arrays), whole(diagonals), whole(norms), whole(x)
+    phi, diagonals, norms, x = unpack(arrays), whole(diagonals), whole(norms), whole(x)
     frequencies, features = phi.frequencies, phi.features
     width = lanes(x)
     row = 2 * p + width

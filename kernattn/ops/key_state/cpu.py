@@ -7,11 +7,11 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops._numba.tiles.layout import accumulation
 from kernattn.ops.features.sides import keys
-from kernattn.ops.key_state.recurrence import summarised
+from kernattn.ops.key_state.recurrence import sum_keys
 
 CHUNK = 64
 
 
 def key_state(k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
     """Return the sum over all keys that key_mask admits."""
-    return summarised(keys(k, k_spec, accumulation(v)), v, key_mask, min(CHUNK, v.shape[-2]))
+    return sum_keys(keys(k, k_spec, accumulation(v)), v, key_mask, min(CHUNK, v.shape[-2]))

@@ -17,7 +17,7 @@ from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
 from kernattn.ops._cuda.linear import LinearCode, Slabs, cut, empty_state, linear_code, pointers, side
 from kernattn.ops._cuda.maps import FB, map_bytes
-from kernattn.ops._cuda.sizes import ceil_div, pieces
+from kernattn.ops._cuda.sizes import ceil_div, options, pieces
 
 SCAN_THREADS = 256
 REGISTERS = 128  # of a thread, for sums
@@ -33,7 +33,7 @@ class SummaryCode:
     @property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
-        return (*self.linear.defines, f"-DHELD={self.held}")
+        return (*self.linear.defines, *options(HELD=self.held))
 
     @property
     def span(self) -> int:
@@ -67,7 +67,7 @@ def summary_code(code: LinearCode, frequencies: int, limits: runtime.Limits) -> 
 
 
 @dataclass(frozen=True)
-class Launch:
+class SummaryLaunch:
     """The launches of `summarise` and, over more than one slab, of `scan`."""
 
     code: SummaryCode
@@ -87,7 +87,7 @@ def launch(
     code: LinearCode,
     slabs: Slabs | None,
     limits: runtime.Limits,
-) -> Launch:
+) -> SummaryLaunch:
     """Return the launches for k (entries, n, d), v (entries, n, e); the last of slabs that are given is left out."""
     how = summary_code(code, frequencies, limits)
     summarised = 0 if slabs is None else slabs.count - 1
@@ -97,11 +97,13 @@ def launch(
         summarised = slabs.count
     features = frequencies * code.map.parts
     scan_blocks = ceil_div(features * (e + 1), SCAN_THREADS)
-    return Launch(how, slabs, summarised, (entries * summarised * blocks,), how.shared_bytes, scan_blocks, entries)
+    return SummaryLaunch(
+        how, slabs, summarised, (entries * summarised * blocks,), how.shared_bytes, scan_blocks, entries
+    )
 
 
 def summarise(
-    how: Launch,
+    how: SummaryLaunch,
     rows: MapInput,
     v: Array,
     arguments: tuple[Any, ...],
@@ -126,7 +128,7 @@ def summarise(
 
 
 def scan(
-    how: Launch,
+    how: SummaryLaunch,
     parts: PeakedSum,
     before: Any,
     start: PeakedSum | None,
@@ -152,23 +154,27 @@ def scan(
     runtime.start(function, (blocks,), SCAN_THREADS, 0, (*parts, before, *states, segments, *sizes, *shape))
 
 
+def summary(
+    rows: MapInput, v: Array, arguments: tuple[Any, ...], mask: Any, code: LinearCode, frequencies: int, h: Any = NULL
+) -> PeakedSum:
+    """Return the sums that rows with values (*lead, n, e) write, those of features times h (*lead, n) among them."""
+    lead, (n, e) = tuple(v.shape[:-2]), v.shape[-2:]
+    how = launch(math.prod(lead), n, e, frequencies, code, None, runtime.limits())
+    total = empty_state(lead, code.map, frequencies, e)
+    several = how.slabs.count > 1
+    parts = empty_state((*lead, how.slabs.count), code.map, frequencies, e) if several else total
+    summarise(how, rows, v, arguments, mask, NULL, parts, h)
+    if several:
+        scan(how, parts, NULL, None, total, NULL, n)
+    return total
+
+
 def key_state(k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
     """Return the sum over all keys that key_mask admits."""
     device = runtime.limits()
     dtype = dtype_name(v)
     keys, map_code = side(k, k_spec, dtype, device)
-    n, e, frequencies = keys.rows.x.shape[-2], v.shape[-1], keys.frequencies
     lead = merged_lead(keys.lead, v.shape[:-2], lead_of(key_mask, 1))
     rows, v = keys.rows.broadcast(lead), broadcast(v, lead, 2)
-    code = linear_code(map_code, dtype, e, device)
-    how = launch(math.prod(lead), n, e, frequencies, code, None, device)
-
-    features = frequencies * map_code.parts
-    peaks = features if map_code.per_feature else 1
-    state = empty_state(lead, features, peaks, e, map_code.accumulator)
-    several = how.slabs.count > 1
-    parts = empty_state((*lead, how.slabs.count), features, peaks, e, map_code.accumulator) if several else state
-    summarise(how, rows, v, keys.arguments, key_arguments(key_mask, lead), NULL, parts)
-    if several:
-        scan(how, parts, NULL, None, state, NULL, n)
-    return state
+    code = linear_code(map_code, dtype, v.shape[-1], device)
+    return summary(rows, v, keys.arguments, key_arguments(key_mask, lead), code, keys.frequencies)

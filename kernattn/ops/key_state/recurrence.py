@@ -22,7 +22,7 @@ from kernattn.ops._numba.tiles.layout import (
     unwritten,
 )
 from kernattn.ops.features.sides import Side
-from kernattn.ops.key_state.loops import recur
+from kernattn.ops.key_state.loops import BEFORE, END, FIRST, MASK, RUN_COLUMNS, K, V, recur
 
 Leads = tuple[tuple[int, ...] | None, tuple[int, ...], tuple[int, ...]]
 """Leading axes of q, None without queries, of k and of v."""
@@ -44,7 +44,7 @@ class Plan(NamedTuple):
 class Runs(NamedTuple):
     """Stretches of tokens, one after the other for each head."""
 
-    table: NDArray[np.int64]  # (R, 6), as `recur` takes it
+    table: NDArray[np.int64]  # (R, RUN_COLUMNS), as `recur` takes it
     reads: NDArray[np.int64]  # (R, G, 2) who reads each
     tokens: int  # of all
 
@@ -158,12 +158,11 @@ def runs_of(plan: Plan, cuts: tuple[int, ...], begun: bool) -> Runs:
 def _runs(who: Leads, cuts: tuple[int, ...], begun: bool) -> Runs:
     found, stretches = heads(*who), len(cuts) - 1
     count = len(found.k)
-    runs = np.empty((count, stretches, 6), np.int64)
-    runs[..., 0], runs[..., 1] = found.k[:, None], found.v[:, None]
-    runs[..., 2] = np.arange(count)[:, None]
-    runs[..., 3] = np.arange(count * stretches).reshape(count, stretches) if begun else -1
-    runs[..., 4], runs[..., 5] = cuts[:-1], cuts[1:]
-    return Runs(runs.reshape(-1, 6), np.repeat(found.reads, stretches, axis=0), count * (cuts[-1] - cuts[0]))
+    runs = np.empty((count, stretches, RUN_COLUMNS), np.int64)
+    runs[..., K], runs[..., V], runs[..., MASK] = found.k[:, None], found.v[:, None], np.arange(count)[:, None]
+    runs[..., BEFORE] = np.arange(count * stretches).reshape(count, stretches) if begun else -1
+    runs[..., FIRST], runs[..., END] = cuts[:-1], cuts[1:]
+    return Runs(runs.reshape(-1, RUN_COLUMNS), np.repeat(found.reads, stretches, axis=0), count * (cuts[-1] - cuts[0]))
 
 
 def stretches(plan: Plan) -> int:
@@ -173,17 +172,17 @@ def stretches(plan: Plan) -> int:
     return max(1, threads() // len(plan.heads.k))
 
 
-def shaped(sums: PeakedSum, lead: tuple[int, ...]) -> PeakedSum:
-    """Return the same sums with other leading axes."""
+def with_lead(sums: PeakedSum, lead: tuple[int, ...]) -> PeakedSum:
+    """Return the sums, their leading axis reshaped to `lead`."""
     return PeakedSum(*(x.reshape(*lead, *x.shape[1:]) for x in sums))
 
 
-def at(sums: PeakedSum, index: Any) -> PeakedSum:
-    """Return some of the sums."""
+def select(sums: PeakedSum, index: Any) -> PeakedSum:
+    """Return the sums at an index."""
     return PeakedSum(*(x[index] for x in sums))
 
 
-def summarised(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> PeakedSum:
+def sum_keys(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> PeakedSum:
     """Return the sums over all keys."""
     work = work_of(None, keys, v, key_mask, None, chunk)
     plan = work.plan
@@ -192,7 +191,7 @@ def summarised(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> Peak
         return work.run(runs_of(plan, (0, n), False), lead, None)
     cuts = tuple([n * i // parts for i in range(parts + 1)])
     sums = work.run(runs_of(plan, cuts, False), (len(plan.heads.k), parts), None)
-    total = at(sums, np.s_[:, 0])
+    total = select(sums, np.s_[:, 0])
     for part in range(1, parts):
-        total = merge(np, total, at(sums, np.s_[:, part]))
-    return shaped(total, lead)
+        total = merge(np, total, select(sums, np.s_[:, part]))
+    return with_lead(total, lead)

@@ -16,7 +16,7 @@ from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
 from kernattn.ops._cuda.linear import LinearCode
 from kernattn.ops._cuda.maps import FB, MapCode, map_bytes
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two, row_length
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two, row_length
 from kernattn.ops.features_vjp.pulled import Pulled, pulled_code, workers
 
 
@@ -33,8 +33,8 @@ class BackCode:
     @property
     def defines(self) -> tuple[str, ...]:
         """The compiler's options."""
-        flags = (f"-DKEYS={int(self.keys)}", f"-DWALK={int(self.walk)}", f"-DMAPS={self.maps}")
-        return (*self.linear.defines, f"-DRESULT={self.result}", *flags)
+        own = options(RESULT=self.result, KEYS=self.keys, WALK=self.walk, MAPS=self.maps)
+        return (*self.linear.defines, *own)
 
     @property
     def shared_bytes(self) -> int:
@@ -57,7 +57,7 @@ def back_code(code: MapCode, d: int, dtype: str, e: int, result: str, keys: bool
 
 
 @dataclass(frozen=True)
-class Launch:
+class ReadBackLaunch:
     """One launch of the kernel `read_back`."""
 
     code: BackCode
@@ -65,10 +65,10 @@ class Launch:
     shared_bytes: int
 
 
-def launch(entries: int, n: int, code: BackCode, learn: bool, limits: runtime.Limits) -> Launch:
+def launch(entries: int, n: int, code: BackCode, learn: bool, limits: runtime.Limits) -> ReadBackLaunch:
     """Return the launch for readers (entries, n, d)."""
     tiles = entries * ceil_div(n, code.linear.map.rows)
-    return Launch(code, (workers(tiles, learn, limits),), code.shared_bytes)
+    return ReadBackLaunch(code, (workers(tiles, learn, limits),), code.shared_bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,7 +83,7 @@ class Tokens:
     mask: Any = NULL  # (*lead, n) bytes, or a null pointer
 
 
-def read_back(how: Launch, tokens: Tokens, sums: PeakedSum, room: Pulled, read: Any) -> None:
+def read_back(how: ReadBackLaunch, tokens: Tokens, sums: PeakedSum, room: Pulled, read: Any) -> None:
     """Launch `read_back`: into `room` the cotangents of the rows, into `read` what keys read."""
     import cupy
 
@@ -97,8 +97,8 @@ def read_back(how: Launch, tokens: Tokens, sums: PeakedSum, room: Pulled, read: 
     runtime.start(function, how.grid, how.code.linear.map.threads, how.shared_bytes, arguments)
 
 
-def walking(code: BackCode, maps: int, limits: runtime.Limits) -> BackCode:
-    """Return the same code of a walk, with as many maps; of 32 rows a tile where more leave no room."""
+def walk_code(code: BackCode, maps: int, limits: runtime.Limits) -> BackCode:
+    """Return how a walk with `maps` maps is compiled: as `code`, but of 32 rows a tile where more leave no room."""
     walk, m = replace(code, walk=True, maps=maps), code.linear.map
     if walk.shared_bytes <= limits.shared_bytes or m.rows == 32:
         return walk

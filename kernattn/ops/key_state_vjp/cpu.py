@@ -10,8 +10,8 @@ from kernattn._sums.cotangents import MapCotangent, onto
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops._numba.tiles.layout import accumulation, narrowed
 from kernattn.ops.key_state_vjp import reference
-from kernattn.ops.key_state_vjp.far import told, wide
-from kernattn.ops.key_state_vjp.walks import fused, keys, walked
+from kernattn.ops.key_state_vjp.far import narrow_cotangents, widen
+from kernattn.ops.key_state_vjp.walks import keys, loops_take, walk_tokens
 
 
 def key_state_vjp(
@@ -21,15 +21,15 @@ def key_state_vjp(
 
     Maps that the loops do not take, and in float64 what is far from ordinary, are left to array operations.
     """
-    dtype, found = accumulation(v), None
-    if fused(k_spec):
+    dtype, walk = accumulation(v), None
+    if loops_take(k_spec):
         side, lead = keys(k, v, k_spec, key_mask, dtype), sums.s.shape[:-2]
         start = PeakedSum(sums.s, sums.z, -finite(np, sums.peak))
-        found = walked(None, side, lead, lead, start, wants=True, learn=learn)
+        walk = walk_tokens(None, side, lead, lead, start, wants=True, learn=learn)
         dtype = np.dtype(np.float64)
-    if found is None:
-        given = wide(dtype, k, v, k_spec, key_mask, sums, learn)
+    if walk is None:
+        given = widen(dtype, k, v, k_spec, key_mask, sums, learn)
         dk, dv = without_flags(reference.key_state_vjp)(*given)
-        return told(dk, k), narrowed(dv, v.dtype)
-    assert found.read is not None
-    return found.told(k, k_spec), narrowed(onto(np, found.read, v.shape), v.dtype)
+        return narrow_cotangents(dk, k), narrowed(dv, v.dtype)
+    assert walk.read is not None
+    return walk.cotangent(k, k_spec), narrowed(onto(np, walk.read, v.shape), v.dtype)

@@ -11,7 +11,7 @@ from kernattn._sums.cotangents import MapCotangent
 from kernattn.ops._numba.tiles.layout import accumulation, narrowed
 
 
-def wide(dtype: np.dtype[Any], *given: Any) -> list[Any]:
+def widen(dtype: np.dtype[Any], *given: Any) -> list[Any]:
     """Return arrays of floats in a dtype, those in tuples too; all else as it is."""
     return [_wide(dtype, x) for x in given]
 
@@ -22,7 +22,7 @@ def _wide(dtype: np.dtype[Any], x: Any) -> Any:
     return x.astype(dtype, copy=False) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
 
 
-def told(found: MapCotangent, x: Array) -> MapCotangent:
+def narrow_cotangents(found: MapCotangent, x: Array) -> MapCotangent:
     """Return cotangents in the dtypes in which they are told of rows x."""
     dx, *numbers = found
     dtype = accumulation(x)

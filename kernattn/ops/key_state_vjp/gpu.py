@@ -11,7 +11,7 @@ from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast
 from kernattn.ops._cuda.linear import side
-from kernattn.ops._cuda.seen_keys import told
+from kernattn.ops._cuda.seen_keys import mask_of_seen_keys
 from kernattn.ops.features_vjp.pulled import pulled_room, result_type
 from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
 
@@ -30,7 +30,7 @@ def key_state_vjp(
     how = launch(math.prod(lead), n, code, learn, device)
     rows = keys.rows.broadcast(lead)
     some = (cupy.any(sums.s != 0, axis=(-2, -1)) | cupy.any(sums.z != 0, axis=-1))[..., None]
-    mask = told(some.view(cupy.uint8), n, lead, key_mask)
+    mask = mask_of_seen_keys(some.view(cupy.uint8), n, lead, key_mask)
     tokens = Tokens(rows, keys.arguments, broadcast(v, lead, 2), rows.scale, mask=mask)
     room = pulled_room(k, k_spec, lead, code.linear.map, result, how.grid[0], learn)
     read = cupy.empty((*lead, n, e), dtype=room.dx.dtype)

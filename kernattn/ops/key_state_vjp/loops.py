@@ -9,26 +9,36 @@ what it sees of features times v.w + h l.
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact, phase
 from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
 from kernattn.ops._numba.codegen.vectors import load, store, where
 from kernattn.ops._numba.kinds import angular, column_join, column_pull
-from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
 from kernattn.ops._numba.tiles.stream import fetch
 from kernattn.ops._numba.tiles.sums import Sums, clear, load_sums, rescale, store_sums
+from kernattn.ops.key_state.loops import rows_of_one_sequence
 from kernattn.ops.key_state_vjp.features_loops import read_weights, write_features
-from kernattn.ops.key_state_vjp.tokens_loops import described, room_of, source
+from kernattn.ops.key_state_vjp.tokens_loops import describe, empty_tile, source
 
 PIECE = 4 * TALL
 """Rows of a product, between which part of the next chunk is fetched."""
 
+WRITER, READER, BEFORE, RESULT, FIRST, END = 0, 4, 8, 9, 10, 11
+RUN_COLUMNS = 12
+"""Columns of runs, where four heads of a writer begin, and those of a reader."""
+
+X, V, OUTPUTS, MASK = range(4)
+"""Those heads, in this order; also the first parts of tokens."""
+
 
 @inner
-def _multiplied(across, count, row, factor, h, rows):
+def _multiply_factors(across, count, row, factor, h, rows):
     """Multiply columns of rows (e, C), and h, by what their features lack; return whether there is anything."""
     one, some = factor.dtype.type(1), 0
     for i in range(rows):
@@ -75,7 +85,7 @@ def _place(result, at, step, rows, width, tile, row):
 
 
 @inner
-def _copied(y, first, stride, result, at, step, rows, width):
+def _copy_back(y, first, stride, result, at, step, rows, width):
     """Copy rows from the tile, if `_place` was one, to where they belong."""
     if rows % ROWS > 0 or width % lanes(y) > 0:
         for j in range(rows):
@@ -100,7 +110,7 @@ def _results(phi, du, slopes, x, x_at, x_stride, rows, size, tile, row, scaled, 
             )
             for i in range(dim):
                 target[i] += total * phi.weights[i] * z[i]
-    _copied(y, first, stride, dx, at, step, rows, dim)
+    _copy_back(y, first, stride, dx, at, step, rows, dim)
 
 
 @inner
@@ -128,11 +138,202 @@ def _fetch_next(tokens, heads, n, position, step, rows, dim, e, i, some, feature
     x, v, out, _, _, _ = tokens
     first = position + rows if step > 0 else position - 2 * rows + 1
     low, high = dim * rows * i // features, dim * rows * (i + some) // features
-    fetch(x, (heads[0] * n + first) * dim + low, high - low)
+    fetch(x, (heads[X] * n + first) * dim + low, high - low)
     low, high = e * rows * i // features, e * rows * (i + some) // features
-    fetch(v, (heads[1] * n + first) * e + low, high - low)
+    fetch(v, (heads[V] * n + first) * e + low, high - low)
     if out.size > 0:
-        fetch(out, (heads[2] * n + first) * e + low, high - low)
+        fetch(out, (heads[OUTPUTS] * n + first) * e + low, high - low)
+
+
+class Tiles(NamedTuple):
+    """Where a chunk of writers meets one of readers; made in compiled code, where it costs nothing."""
+
+    left: Any  # the writers, and their features `keys`, (C, M)
+    right: Any  # the readers, and their features `weights`, (M, C)
+    keys: Any
+    weights: Any
+    f: Any  # (M, C), cotangents of the readers' features, then of their projections
+    angles: Any  # (D, C), the readers' projections, where `column_join` wants them
+    across: Any  # (e, C), rows of readers
+    pairs: Any  # (C, C), products of writers and readers
+    read: Any  # (C, e), what readers read, where it cannot be written in place
+    packed: Any  # (d, C), rows of readers on their way into a product
+    rows_dx: Any  # (C, d), their cotangents, where they cannot be written in place
+    steep: Any  # (D, d), those of omega
+    slopes: Any  # (C,), those of the readers' log scales
+    base: Any  # units that the sums get with this chunk; `reached` the highest of a writer so far
+    reached: Any
+    totals: Any  # (M,), the sums of the writers' features times h
+    edge: Any  # a vector of zeros, and one of ones
+    size: Any  # numbers of a row of tiles (M, C); the others are those of `keys`, of rows of e, and of d
+    row_k: Any
+    row_e: Any
+    row_dx: Any
+
+
+@inner
+def _tiles(phi_w, phi_r, e, chunk, learns, like):
+    """Return room for chunks of so many tokens."""
+    size, row_e = tile_rows(chunk, like), tile_rows(e, like)
+    wide = tile_rows(max(phi_r.features, phi_w.frequencies, phi_r.frequencies), like)
+    row_k, row_dx = pad(wide, lanes(like)) + lanes(like), tile_rows(phi_r.dim, like)
+    edge = aligned(2 * lanes(like), like)
+    edge[lanes(like) :] = 1
+    return Tiles(
+        empty_tile(phi_w.dim, e, size, like), empty_tile(phi_r.dim, e, size, like),
+        aligned(size * row_k, like), aligned(wide * size, like), aligned(wide * size, like),
+        aligned(wide * size if angular(phi_r.kind) else 0, like), aligned(row_e * size, like),
+        aligned(size * size, like), aligned(size * row_e, like), aligned(size * phi_r.dim, like),
+        aligned(size * row_dx, like), aligned(tile_rows(phi_r.frequencies, like) * row_dx if learns else 0, like),
+        aligned(size, like), aligned(wide, like), aligned(wide, like), aligned(wide, like), edge,
+        size, row_k, row_e, row_dx,
+    )  # fmt: skip
+
+
+@phase
+def _write(phi, writers, e, heads, mask, n, position, step, rows, seen, checks, sums, tiles):
+    """Write the features of writers, and bring the sums to units that suit them.
+
+    Return how many of the rows share these, and how many are too large or too small.
+    """
+    at_m, left, nothing = heads[MASK] * n + position, tiles.left, writers[0].dtype.type(-np.inf)
+    far = describe(phi, writers, e, heads, mask, n, position, step, rows, left, checks)
+    in_place = phi.omega_t.size == 0
+    x, x_at, x_row = source(
+        writers[X], heads[X] * n + position, step, rows, phi.dim, mask, at_m, left.x, phi.dim, in_place
+    )  # fmt: skip
+    source(writers[V], heads[V] * n + position, step, rows, e, mask, at_m, left.v, tiles.row_e, False)
+    rows = write_features(
+        phi, x, x_at, x_row, left, rows, tiles.keys, tiles.row_k, sums, tiles.base, tiles.reached, tiles.totals
+    )  # fmt: skip
+    if seen:
+        rescale(sums, tiles.base, nothing)
+    else:
+        copy(tiles.base, 0, sums.tops, sums.units, 0)
+        for a in range(sums.features):
+            sums.z[a] = 0
+    return rows, far
+
+
+@phase
+def _project_readers(phi, x, at, stride, rows, units, tiles):
+    """Write the features of readers, and their projections where these are wanted later."""
+    weights, size = tiles.weights, tiles.size
+    if phi.omega.size > 0:
+        transpose(x, at, stride, rows, phi.dim, tiles.packed, 0, size)
+        product(
+            phi.omega, 0, phi.dim, 1, tiles.packed, 0, size, weights, 0, size,
+            phi.frequencies, rows, phi.dim, False, FULL,
+        )  # fmt: skip
+    else:
+        transpose(x, at, stride, rows, phi.dim, weights, 0, size)
+    copy(weights, 0, tiles.angles.size, tiles.angles, 0)
+    read_weights(phi, weights, size, tiles.right, rows, units)
+
+
+@phase
+def _read_sums(readers, heads, n, position, step, rows, dim, seen, writes, sums, tiles):
+    """Set f to what readers find in the sums of earlier chunks, while the next chunk is fetched."""
+    features, e, row_e, size, f = sums.features, sums.e, sums.row, tiles.size, tiles.f
+    for i in range(0, features, PIECE):
+        some, to = min(PIECE, features - i), i * size
+        _fetch_next(readers, heads, n, position, step, rows, dim, e, i, some, features)
+        if seen:
+            product(sums.s, i * row_e, row_e, 1, tiles.across, 0, size, f, to, size, some, rows, e, False, FULL)
+        elif not writes:
+            for c in range(to, to + some * size):
+                f[c] = 0
+
+
+@phase
+def _read_chunk(rows, seen, wants, num, num_at, num_row, sums, tiles):
+    """Add to f, and where it is wanted to num, what readers find in this chunk: writers up to themselves."""
+    features, e, row_e, size, row_k = sums.features, sums.e, sums.row, tiles.size, tiles.row_k
+    pairs, f, width = tiles.pairs, tiles.f, lanes(tiles.f)
+    product(tiles.left.v, 0, row_e, 1, tiles.across, 0, size, pairs, 0, size, rows, rows, e, False, UPPER)
+    _cut(pairs, rows, size, tiles.left.h, tiles.right.h, tiles.edge)
+    for i in range(0, rows, width):  # readers i see writers up to i
+        some = min(width, rows - i)
+        depth = min(rows, i + some)
+        product(tiles.keys, 0, 1, row_k, pairs, i, size, f, i, size, features, some, depth, seen, FULL)
+    if wants:
+        product(tiles.keys, 0, row_k, 1, tiles.weights, 0, size, pairs, 0, size, rows, rows, features, False, UPPER)
+        _zeros_below(pairs, rows, size, tiles.edge)
+        product(pairs, 0, 1, size, tiles.left.v, 0, row_e, num, num_at, num_row, rows, e, rows, seen, LOWER)
+
+
+@phase
+def _pull(phi, x, x_at, x_row, rows, scaled, z, numbers, tiles):
+    """Turn f into cotangents of projections, and add what the numbers of the map are told."""
+    f, weights, size, slopes = tiles.f, tiles.weights, tiles.size, tiles.slopes
+    features, dim, learns = phi.features, phi.dim, numbers.size > 0
+    dim_all = phi.frequencies * dim
+    column_pull(phi, f, weights, z, tiles.right.h, size, slopes)
+    if learns and not phi.phase:
+        _add_offsets(f, features, size, rows, numbers, dim_all)
+    column_join(phi, f, weights, tiles.angles, size)
+    if learns:
+        if phi.phase:
+            _add_offsets(f, features, size, rows, numbers, dim_all)
+        if scaled and phi.weights.size > 0:
+            _add_weights(x, x_at, x_row, rows, slopes, window(numbers, dim_all + features, dim))
+        if phi.omega.size > 0:
+            product(
+                f, 0, size, 1, x, x_at, x_row, tiles.steep, 0, tiles.row_dx, phi.frequencies, dim, rows, True, FULL
+            )  # fmt: skip
+
+
+@phase
+def _read(phi, readers, e, heads, head_out, mask, n, position, step, rows, seen, modes, sums, results, tiles):
+    """Write the cotangents of readers, and what they read; return how many are too large or too small."""
+    (dx, read, numbers), (writes, _, wants, scaled, checks) = results, modes
+    right, size, row_e, at_m = tiles.right, tiles.size, tiles.row_e, heads[MASK] * n + position
+    # features, and rows of values
+    far = describe(phi, readers, e, heads, mask, n, position, step, rows, right, checks)
+    in_place = numbers.size == 0  # else a product reads them by vectors
+    x, x_at, x_row = source(
+        readers[X], heads[X] * n + position, step, rows, phi.dim, mask, at_m, right.x, phi.dim, in_place
+    )  # fmt: skip
+    _project_readers(phi, x, x_at, x_row, rows, sums.units, tiles)
+    v, v_at, v_row = source(readers[V], heads[V] * n + position, step, rows, e, mask, at_m, right.v, row_e, True)
+    transpose(v, v_at, v_row, rows, e, tiles.across, 0, size)
+    factors = _multiply_factors(tiles.across, e, size, right.factor, right.h, rows)
+    # what they find in the sums, and in this chunk
+    at = head_out * n + position
+    num, num_at, num_row = whole(tiles.read), 0, row_e
+    if wants:
+        num, num_at, num_row = _place(read, at, step, rows, e, tiles.read, row_e)
+    _read_sums(readers, heads, n, position, step, rows, phi.dim, seen, writes, sums, tiles)
+    if wants and seen:
+        product(
+            tiles.weights, 0, 1, size, sums.s, 0, row_e, num, num_at, num_row, rows, e, phi.features, False, FULL
+        )  # fmt: skip
+    if writes:
+        _read_chunk(rows, seen, wants, num, num_at, num_row, sums, tiles)
+    # back through the features
+    _pull(phi, x, x_at, x_row, rows, scaled, sums.z, numbers, tiles)
+    _results(
+        phi, tiles.f, tiles.slopes, x, x_at, x_row, rows, size, tiles.rows_dx, tiles.row_dx, scaled, dx, at, step
+    )  # fmt: skip
+    if wants:
+        for j in range(rows if factors else 0):
+            y, factor = window(num, num_at + num_row * j, e), right.factor[j]
+            for c in range(e):
+                y[c] *= factor
+        _copy_back(num, num_at, num_row, read, at, step, rows, e)
+    return far
+
+
+@phase
+def _add_writers(writers, heads, n, position, step, rows, dim, seen, sums, tiles):
+    """Add the features of writers, and these times their rows, to the sums, while the next chunk is fetched."""
+    features, e, row_e = sums.features, sums.e, sums.row
+    for a in range(features):
+        sums.z[a] += tiles.totals[a]
+    for i in range(0, features, PIECE):
+        some, to = min(PIECE, features - i), i * row_e
+        _fetch_next(writers, heads, n, position, step, rows, dim, e, i, some, features)
+        product(tiles.keys, i, 1, tiles.row_k, tiles.left.v, 0, row_e, sums.s, to, row_e, some, e, rows, seen, FULL)
 
 
 @compiled
@@ -142,44 +343,26 @@ def walk(
     """Take runs low to high, each of them tokens of one head, the last one first where step is -1.
 
     writers and readers are x, v, outputs, h, and z and peaks of normalisers, all flat. Without normalisers there is no
-    h and the row is [v, 1], else it is [v, h]; where there are outputs o, h becomes -v.o. runs (R, 12): of a writer the
-    heads of x, of v, of outputs, and of the mask; the same of a reader; the heads of what came before, or -1, and of
-    the results; first token in the order of the walk, and the one after the last. masks are those of writers and
-    readers, and where sequences begin in the order of the walk. results are the cotangents of a reader's x, of what it
-    reads, and of omega, offset and row_weights of its map, one after the other. modes: are there writers? readers? Is
-    what they read wanted? Does a reader's log scale count? Are sizes looked at? far_r becomes how many rows of a run
+    h and the row is [v, 1], else it is [v, h]; where there are outputs o, h becomes -v.o. runs (R, RUN_COLUMNS): of a
+    writer the heads of x, of v, of outputs, and of the mask; the same of a reader; the heads of what came before, or
+    -1, and of the results; first token in the order of the walk, and the one after the last. masks are those of writers
+    and readers, and where sequences begin in the order of the walk. results are the cotangents of a reader's x, of what
+    it reads, and of omega, offset and row_weights of its map, one after the other. modes: are there writers? readers?
+    Is what they read wanted? Does a reader's log scale count? Are sizes looked at? far_r becomes how many rows of a run
     were too large or too small.
     """
-    phi_w, phi_r = unpacked(phi_w), unpacked(phi_r)
-    (mask_w, mask_r, fresh), (dx, read, numbers) = masks, results
-    writes, reads, wants, scaled, checks = modes
-    like, features = whole(writers[0]), phi_r.features
-    nothing = like.dtype.type(-np.inf)
-    size, row_e = tile_rows(chunk, like), tile_rows(e, like)
-    wide = tile_rows(max(features, phi_w.frequencies, phi_r.frequencies), like)
-    row_k, row_dx = pad(wide, lanes(like)) + lanes(like), tile_rows(phi_r.dim, like)
-    tops = features if phi_r.per_feature else 1
+    phi_w, phi_r = unpack(phi_w), unpack(phi_r)
+    (mask_w, mask_r, fresh), (_, _, numbers), (writes, reads, _, _, checks) = masks, results, modes
+    like, features = whole(writers[X]), phi_r.features
+    tiles = _tiles(phi_w, phi_r, e, chunk, numbers.size > 0, like)
+    wide = tiles.totals.size
     sums = Sums(
-        aligned(wide * row_e, like), aligned(wide, like), aligned(wide, like), aligned(wide, like),
-        features, e, row_e, tops,
+        aligned(wide * tiles.row_e, like), aligned(wide, like), aligned(wide, like), aligned(wide, like),
+        features, e, tiles.row_e, features if phi_r.per_feature else 1,
     )  # fmt: skip
-    base, reached, totals = aligned(wide, like), aligned(wide, like), aligned(wide, like)
-    left, right = room_of(phi_w.dim, e, size, like), room_of(phi_r.dim, e, size, like)
-    keys, weights, f = aligned(size * row_k, like), aligned(wide * size, like), aligned(wide * size, like)
-    packed, across = aligned(size * phi_r.dim, like), aligned(row_e * size, like)
-    pairs, spare, rows_dx = aligned(size * size, like), aligned(size * row_e, like), aligned(size * row_dx, like)
-    angles = aligned(wide * size if angular(phi_r.kind) else 0, like)
-    slopes, frequencies = aligned(size, like), phi_r.frequencies
-    dim_all = frequencies * phi_r.dim
-    steep = aligned(tile_rows(frequencies, like) * row_dx if numbers.size > 0 else 0, like)
-    whole_rows = numbers.size == 0  # else a product reads them by vectors
-    width, edge = lanes(like), aligned(2 * lanes(like), like)
-    edge[width:] = 1
-    in_place_w = phi_w.omega_t.size == 0
-    left_v = left.v
-    num, num_at, num_row = whole(spare), 0, row_e
     for r in range(low, high):
-        start, t, end, count = runs[r, 8], runs[r, 10], runs[r, 11], 0
+        start, t, end, count = runs[r, BEFORE], runs[r, FIRST], runs[r, END], 0
+        writer, reader = window(runs[r], WRITER, 4), window(runs[r], READER, 4)
         clear(sums)
         if start >= 0:
             load_sums(sums, before, start)
@@ -188,109 +371,27 @@ def walk(
             rows, position = min(chunk, end - t), t if step > 0 else n - 1 - t
             if writes:
                 if fresh.size > 0:
-                    at = runs[r, 3] * n + t
+                    at = writer[MASK] * n + t
                     if fresh[at]:
                         clear(sums)
                         seen = False
-                    for j in range(1, rows):
-                        if fresh[at + j]:
-                            rows = j
-                            break
-                heads = window(runs[r], 0, 4)
-                at_m = heads[3] * n + position
-                count += described(phi_w, writers, e, heads, mask_w, n, position, step, rows, left, checks)
-                x, x_at, x_row = source(
-                    writers[0], heads[0] * n + position, step, rows, phi_w.dim, mask_w, at_m, left.x, phi_w.dim,
-                    in_place_w,
+                    rows = rows_of_one_sequence(fresh, at, rows)
+                rows, some = _write(
+                    phi_w, writers, e, writer, mask_w, n, position, step, rows, seen, checks, sums, tiles
                 )  # fmt: skip
-                source(writers[1], heads[1] * n + position, step, rows, e, mask_w, at_m, left_v, row_e, False)
-                rows = write_features(phi_w, x, x_at, x_row, left, rows, keys, row_k, sums, base, reached, totals)
-                if seen:
-                    rescale(sums, base, nothing)
-                else:
-                    copy(base, 0, tops, sums.units, 0)
-                    for a in range(features):
-                        sums.z[a] = 0
+                count += some
             if reads:
-                heads = window(runs[r], 4, 4)
-                at_m = heads[3] * n + position
-                count += described(phi_r, readers, e, heads, mask_r, n, position, step, rows, right, checks)
-                x, x_at, x_row = source(
-                    readers[0], heads[0] * n + position, step, rows, phi_r.dim, mask_r, at_m, right.x, phi_r.dim,
-                    whole_rows,
+                count += _read(
+                    phi_r, readers, e, reader, runs[r, RESULT], mask_r, n, position, step, rows, seen, modes, sums,
+                    results, tiles,
                 )  # fmt: skip
-                if phi_r.omega.size > 0:
-                    transpose(x, x_at, x_row, rows, phi_r.dim, packed, 0, size)
-                    product(
-                        phi_r.omega, 0, phi_r.dim, 1, packed, 0, size, weights, 0, size,
-                        phi_r.frequencies, rows, phi_r.dim, False, FULL,
-                    )  # fmt: skip
-                else:
-                    transpose(x, x_at, x_row, rows, phi_r.dim, weights, 0, size)
-                copy(weights, 0, angles.size, angles, 0)
-                read_weights(phi_r, weights, size, right, rows, sums.units)
-                v, v_at, v_row = source(
-                    readers[1], heads[1] * n + position, step, rows, e, mask_r, at_m, right.v, row_e, True
-                )
-                transpose(v, v_at, v_row, rows, e, across, 0, size)
-                at = runs[r, 9] * n + position
-                if wants:
-                    num, num_at, num_row = _place(read, at, step, rows, e, spare, row_e)
-                factors = _multiplied(across, e, size, right.factor, right.h, rows)
-                for i in range(0, features, PIECE):
-                    some, to = min(PIECE, features - i), i * size
-                    _fetch_next(readers, heads, n, position, step, rows, phi_r.dim, e, i, some, features)
-                    if seen:
-                        product(sums.s, i * row_e, row_e, 1, across, 0, size, f, to, size, some, rows, e, False, FULL)
-                    elif not writes:
-                        for c in range(to, to + some * size):
-                            f[c] = 0
-                if wants and seen:
-                    product(weights, 0, 1, size, sums.s, 0, row_e, num, num_at, num_row, rows, e, features, False, FULL)
-                if writes:
-                    product(left_v, 0, row_e, 1, across, 0, size, pairs, 0, size, rows, rows, e, False, UPPER)
-                    _cut(pairs, rows, size, left.h, right.h, edge)
-                    for i in range(0, rows, width):  # readers i see writers up to i
-                        some = min(width, rows - i)
-                        depth = min(rows, i + some)
-                        product(keys, 0, 1, row_k, pairs, i, size, f, i, size, features, some, depth, seen, FULL)
-                if wants and writes:
-                    product(keys, 0, row_k, 1, weights, 0, size, pairs, 0, size, rows, rows, features, False, UPPER)
-                    _zeros_below(pairs, rows, size, edge)
-                    product(pairs, 0, 1, size, left_v, 0, row_e, num, num_at, num_row, rows, e, rows, seen, LOWER)
-                column_pull(phi_r, f, weights, sums.z, right.h, size, slopes)
-                if numbers.size > 0 and not phi_r.phase:
-                    _add_offsets(f, features, size, rows, numbers, dim_all)
-                column_join(phi_r, f, weights, angles, size)
-                if numbers.size > 0:
-                    if phi_r.phase:
-                        _add_offsets(f, features, size, rows, numbers, dim_all)
-                    if scaled and phi_r.weights.size > 0:
-                        _add_weights(x, x_at, x_row, rows, slopes, window(numbers, dim_all + features, phi_r.dim))
-                    if phi_r.omega.size > 0:
-                        product(
-                            f, 0, size, 1, x, x_at, x_row, steep, 0, row_dx, frequencies, phi_r.dim, rows, True, FULL
-                        )
-                _results(phi_r, f, slopes, x, x_at, x_row, rows, size, rows_dx, row_dx, scaled, dx, at, step)
-                if wants:
-                    for j in range(rows if factors else 0):
-                        y, factor = window(num, num_at + num_row * j, e), right.factor[j]
-                        for c in range(e):
-                            y[c] *= factor
-                    _copied(num, num_at, num_row, read, at, step, rows, e)
             if writes:
-                for a in range(features):
-                    sums.z[a] += totals[a]
-                heads = window(runs[r], 0, 4)
-                for i in range(0, features, PIECE):
-                    some, to = min(PIECE, features - i), i * row_e
-                    _fetch_next(writers, heads, n, position, step, rows, phi_w.dim, e, i, some, features)
-                    product(keys, i, 1, row_k, left_v, 0, row_e, sums.s, to, row_e, some, e, rows, seen, FULL)
+                _add_writers(writers, writer, n, position, step, rows, phi_w.dim, seen, sums, tiles)
                 seen = True
             t += rows
         far[r] = count
         if after[0].size > 0:
-            store_sums(sums, after, r, nothing)
+            store_sums(sums, after, r, like.dtype.type(-np.inf))
     if numbers.size > 0:
-        for a in range(frequencies):
-            copy(steep, a * row_dx, phi_r.dim, numbers, a * phi_r.dim)
+        for a in range(phi_r.frequencies):
+            copy(tiles.steep, a * tiles.row_dx, phi_r.dim, numbers, a * phi_r.dim)

@@ -36,7 +36,7 @@ class Tile(NamedTuple):
 
 
 @inner
-def room_of(dim, e, size, like):
+def empty_tile(dim, e, size, like):
     """Return an empty tile."""
     row, more = tile_rows(e, like), LINE // like.itemsize
     return Tile(
@@ -74,7 +74,7 @@ def _far(x, at, step, rows, width, mask, mask_at, reach):
 
 
 @inner
-def _told(v, out, h, e, at_v, at_out, step, rows):
+def _set_h(v, out, h, e, at_v, at_out, step, rows):
     """Set h to -v.o."""
     for j in range(rows):
         x, y = window(v, (at_v + step * j) * e, e), window(out, (at_out + step * j) * e, e)
@@ -85,7 +85,7 @@ def _told(v, out, h, e, at_v, at_out, step, rows):
 
 
 @inner
-def described(phi, tokens, e, heads, mask, n, position, step, rows, tile, checks):
+def describe(phi, tokens, e, heads, mask, n, position, step, rows, tile, checks):
     """Set what is said of each token but its rows; return how many of them are not ordinary, where it `checks`."""
     x, v, out, h, z, peaks = tokens
     dim, zero, one, nothing = phi.dim, x.dtype.type(0), x.dtype.type(1), x.dtype.type(-np.inf)
@@ -97,7 +97,7 @@ def described(phi, tokens, e, heads, mask, n, position, step, rows, tile, checks
         far += _far(x, at_x, step, rows, dim, mask, at_m, reach)
         far += _far(v, at_v, step, rows, e, mask, at_m, x.dtype.type(1 / ends(x).large))
     if out.size > 0:
-        _told(v, out, h, e, at_v, at_out, step, rows)
+        _set_h(v, out, h, e, at_v, at_out, step, rows)
     if h.size == 0:
         for j in range(rows):
             tile.h[j] = tile.rest[j] = one

@@ -25,7 +25,7 @@ from kernattn.ops._numba.tiles.layout import (
 )
 from kernattn.ops._numba.tiles.packing import PackedMap, packed_map
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
-from kernattn.ops.key_state_vjp.loops import walk
+from kernattn.ops.key_state_vjp.loops import BEFORE, END, FIRST, MASK, READER, RESULT, RUN_COLUMNS, WRITER, walk
 
 CHUNK = 48  # as in `causal`
 SHORT = 16  # where tokens see each other: a third of the pairs, and tiles that stay near the core
@@ -39,21 +39,21 @@ class Side(NamedTuple):
     leads: tuple[tuple[int, ...], ...]  # of x, of v, of the four others, and of the mask
     mask: NDArray[np.bool_]
 
-    def again(self) -> Side:
-        """Return the side of a second walk, which finds what the first one made of the outputs."""
+    def without_outputs(self) -> Side:
+        """Return the side for a second walk: the first one has made h of the outputs."""
         x, v, out, *rest = self.parts
         return self._replace(parts=(x, v, nothing(out.dtype), *rest))
 
 
 class Walk(NamedTuple):
-    """What a walk found, for every head of the outputs."""
+    """The results of a walk, for every head of the outputs."""
 
     dx: NDArray[Any] | None  # (..., n, d)
     read: NDArray[Any] | None  # (..., n, e)
     sums: PeakedSum | None  # (parts, ..., M, e): heads are cut where there are fewer than threads
     numbers: NDArray[Any]  # of the readers' map: omega, offset and row_weights, if they are learnt
 
-    def told(self, x: Array, spec: MapSpec) -> MapCotangent:
+    def cotangent(self, x: Array, spec: MapSpec) -> MapCotangent:
         """Return the cotangents of readers x and of the numbers of their map."""
         assert self.dx is not None
         dx = narrowed(onto(np, self.dx, x.shape), x.dtype)
@@ -69,7 +69,7 @@ class Walk(NamedTuple):
         )
 
 
-def fused(*specs: MapSpec) -> bool:
+def loops_take(*specs: MapSpec) -> bool:
     """Do the loops take these maps? Quadratic forms and fast chains are left to array operations."""
     return all(spec.row_form is None and fast(spec.omega, FUSED_ABOVE) is None for spec in specs)
 
@@ -91,7 +91,7 @@ def queries(q: Array, spec: MapSpec, out: Array, normaliser: Normaliser, g: Arra
     return Side(packed_map(spec, dtype, q.shape[-1]), parts, (q.shape[:-2], lead, lead, ()), NO_MASK)
 
 
-def walked(
+def walk_tokens(
     writers: Side | None,
     readers: Side | None,
     state: tuple[int, ...],
@@ -106,7 +106,7 @@ def walked(
     checks: bool = True,
     learn: bool = False,
 ) -> Walk | None:
-    """Return what a walk finds, None where a number is too large or too small for it.
+    """Return the results of a walk, None where a number is too large or too small for it.
 
     `state` and `out` are leading axes of states, and of the outputs; `fresh` says where sequences begin in the order of
     the walk. What came `before` is given to all heads that share a state, or to one of them, `once`. What is read is
@@ -116,36 +116,21 @@ def walked(
     side = readers or writers
     assert side is not None
     w, r, phi = writers or side, readers or side, side.phi
-    dtype, lead_v = side.parts[0].dtype, side.leads[1]
-    n = side.parts[0].size // phi.dim // prod(side.leads[0])
-    e, count = side.parts[1].size // n // prod(lead_v), prod(out)
+    dtype, n = side.parts[0].dtype, side.parts[0].size // phi.dim // prod(side.leads[0])
+    e, count = side.parts[1].size // n // prod(side.leads[1]), prod(out)
     modes = writers is not None, readers is not None, wants, readers is not None and not readers.parts[4].size, checks
     alone = writers is None or readers is None  # tokens do not see each other
     chunk = chunk_of(alone, learn)
     seconds = count * n * _seconds(w.phi, r.phi, e, chunk, modes) * dtype.itemsize / 4
     parts = max(1, threads() // count) if alone and seconds > 5 * WORTH_SHARING and n > 24 * CHUNK else 1
-    runs: NDArray[np.int64] = np.empty((count, parts, 12), np.int64)
-    of_state = _numbered(state, out)[:, None]
-    for at, each in ((0, writers), (4, readers)):
-        for i, lead in enumerate((each or side).leads):
-            runs[..., at + i] = _numbered(lead, out)[:, None]
-    runs[..., 3], runs[..., 7] = of_state, of_state
-    runs[..., 8], runs[..., 9] = -1 if before is None else of_state, np.arange(count)[:, None]
-    cuts = np.arange(parts + 1) * n // parts
-    runs[..., 10], runs[..., 11] = cuts[:-1], cuts[1:]
-    if once and before is not None:
-        others = np.ones(count, bool)
-        others[np.unique(of_state, return_index=True)[1]] = False
-        runs[others, :, 8] = -1
-    runs = runs.reshape(-1, 12)
-    runs.setflags(write=False)
-    none, unwanted = nothing(dtype), unwritten(dtype)
+    runs = _runs((w.leads, r.leads), state, out, np.arange(parts + 1) * n // parts, before is not None, once)
     dx = None if readers is None else room((*out, n, phi.dim), dtype)
     read = room((*out, n, e), dtype) if wants else None
     sums, tops = None, phi.features if phi.kind.per_feature else 1
     if keeps:
         shapes = (phi.features, e), (phi.features,), (tops,)
         sums = PeakedSum(*(np.empty((len(runs), *shape), dtype) for shape in shapes))
+    none, unwanted = nothing(dtype), unwritten(dtype)
     old = (none,) * 3 if before is None else tuple(flat(x, dtype) for x in before)
     new = (unwanted,) * 3 if sums is None else tuple(x.reshape(-1) for x in sums)
     results = tuple(unwanted if x is None else x.reshape(-1) for x in (dx, read))
@@ -169,20 +154,50 @@ def walked(
     return Walk(dx, read, sums, np.sum([numbers[low] for low in sorted(numbers)], axis=0))
 
 
+def _runs(
+    leads: tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]],
+    state: tuple[int, ...],
+    out: tuple[int, ...],
+    cuts: NDArray[np.int64],
+    begun: bool,
+    once: bool,
+) -> NDArray[np.int64]:
+    """Return a run for each head and each stretch between cuts, as `walk` takes them.
+
+    `leads` are those of writers and of readers; something came before where the walk has `begun`.
+    """
+    runs: NDArray[np.int64] = np.empty((prod(out), len(cuts) - 1, RUN_COLUMNS), np.int64)
+    of_state = _heads_met(state, out)
+    for at, each in zip((WRITER, READER), leads, strict=True):
+        for i, lead in enumerate(each):
+            runs[..., at + i] = _heads_met(lead, out)[:, None]
+        runs[..., at + MASK] = of_state[:, None]
+    runs[..., BEFORE] = of_state[:, None] if begun else -1
+    if once and begun:
+        others = np.ones(len(runs), bool)
+        others[np.unique(of_state, return_index=True)[1]] = False
+        runs[others, :, BEFORE] = -1
+    runs[..., RESULT] = np.arange(len(runs))[:, None]
+    runs[..., FIRST], runs[..., END] = cuts[:-1], cuts[1:]
+    runs = runs.reshape(-1, RUN_COLUMNS)
+    runs.setflags(write=False)
+    return runs
+
+
 def chunk_of(alone: bool, learn: bool) -> int:
     """Return how many tokens a walk takes at once: the cotangents of omega, if wanted, are added to once a chunk."""
     return CHUNK if alone or learn else SHORT
 
 
-def onto_state(state: PeakedSum, found: Walk) -> PeakedSum:
+def onto_state(state: PeakedSum, written: Walk) -> PeakedSum:
     """Return the cotangents of a state's sums from what queries have written for each of their heads."""
-    assert found.sums is not None
-    s, z, peak = found.sums
+    assert written.sums is not None
+    s, z, peak = written.sums
     return onto_sums(np, PeakedSum(s, z, -peak), state)
 
 
 def _seconds(writer: PackedMap, reader: PackedMap, e: int, chunk: int, modes: tuple[bool, ...]) -> float:
-    """Return what a token costs one core."""
+    """Return the seconds that a token takes one core, in float32."""
     writes, reads, wants, _, _ = modes
     flops = 2.0 * writes * writer.features * (e + writer.dim * writer.projects)
     flops += 2.0 * reads * reader.features * (e * (1 + wants) + 2 * reader.dim * reader.projects)
@@ -190,6 +205,6 @@ def _seconds(writer: PackedMap, reader: PackedMap, e: int, chunk: int, modes: tu
     return flops / FLOPS_PER_SECOND + (writes + reads) * writer.features * SECONDS_PER_FEATURE
 
 
-def _numbered(lead: tuple[int, ...], out: tuple[int, ...]) -> NDArray[np.int64]:
+def _heads_met(lead: tuple[int, ...], out: tuple[int, ...]) -> NDArray[np.int64]:
     """Return which head of leading axes `lead` each head of `out` meets."""
     return np.broadcast_to(np.arange(prod(lead)).reshape(lead), out).reshape(-1)

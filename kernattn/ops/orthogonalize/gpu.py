@@ -10,14 +10,14 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import NULL
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two
 from kernattn.ops.orthogonalize.reference import by_qr
 
 MOST_WARPS = 16
 
 
 @dataclass(frozen=True)
-class Launch:
+class FrameLaunch:
     """One launch of the kernel `orthogonalize`."""
 
     defines: tuple[str, ...]
@@ -29,7 +29,7 @@ class Launch:
     inside: bool  # is a matrix in shared memory?
 
 
-def launch(rows: int, d: int, dtype: str, limits: runtime.Limits) -> Launch:
+def launch(rows: int, d: int, dtype: str, limits: runtime.Limits) -> FrameLaunch:
     """Return the launch for matrices (rows, d)."""
     accumulator = "double" if dtype == "float64" else "float"
     warps = power_of_two(ceil_div(d, 32), 1, MOST_WARPS)
@@ -37,10 +37,10 @@ def launch(rows: int, d: int, dtype: str, limits: runtime.Limits) -> Launch:
     sums = ((rows, accumulator), (MOST_WARPS, accumulator))
     size = pieces(*sums, (rows * stride, accumulator))
     inside = size <= limits.shared_bytes
-    defines = (f"-DINPUT={C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={MOST_WARPS}")
+    flags = options(INPUT=C_TYPES[dtype], OPERAND=accumulator, SPLIT=0, WARPS=MOST_WARPS)
     if inside:
-        return Launch(defines, accumulator, warps, stride, 4, size, inside)
-    return Launch(defines, accumulator, warps, d, 32, pieces(*sums), inside)
+        return FrameLaunch(flags, accumulator, warps, stride, 4, size, inside)
+    return FrameLaunch(flags, accumulator, warps, d, 32, pieces(*sums), inside)
 
 
 def orthogonalize(blocks: Array, method: str) -> Array:

@@ -10,6 +10,9 @@ from kernattn.ops._numba.codegen.registers import TALL, lanes
 from kernattn.ops._numba.tiles.products import FULL, product, transpose
 from kernattn.ops.pairwise.loops import apply_form, measures
 
+FIRST, LAST, BEGIN, END, MIRRORED = range(5)
+"""Columns of jobs: first row and the one after the last, the same of columns, and 1 for a job and its mirror image."""
+
 
 @inner
 def _add_columns(tile, row, height, i, n, count, j, k, v, c, out, other, mirrored):
@@ -38,6 +41,7 @@ def _add_rows(tile, row, height, i, count, j, v, c, out, other, sums, mirrored):
 
 @inner
 def _add(source, at, count, target, to):
+    """Add `count` numbers of one flat array to another."""
     x, y = window(source, at, count), window(target, to, count)
     for a in range(count):
         y[a] += x[a]
@@ -49,7 +53,7 @@ def add_products(
 ):
     """Add sum_j f(m(x_i, y_j)) v_j to out for jobs low to high, with `columns` of y at a time.
 
-    jobs (J, 5): first and last of `most` rows, first and last column, whether a job stands for its mirror image too.
+    A job has at most `most` rows.
     v is (c, k) and out (c, n) where narrow; else (k, c) and (n, c), c whole vectors.
     """
     x, y, v, out = whole(x), whole(y), whole(v), whole(out)
@@ -58,10 +62,10 @@ def add_products(
     tile, base = aligned(TALL * columns, x), aligned(columns, x)
     sums, other = aligned(TALL * c, x), aligned(columns * c, x)
     for job in range(low, high):
-        first, last, end, mirrored = jobs[job, 0], jobs[job, 1], jobs[job, 3], jobs[job, 4] > 0
+        first, last, end, mirrored = jobs[job, FIRST], jobs[job, LAST], jobs[job, END], jobs[job, MIRRORED] > 0
         for i in range(first, last, TALL):
             transpose(x, i * dim, dim, min(TALL, last - i), dim, packed, (i - first) * dim, TALL)
-        for begin in range(jobs[job, 2], end, columns):
+        for begin in range(jobs[job, BEGIN], end, columns):
             count = min(columns, end - begin)
             for j in range(0, count, wide):
                 transpose(y, (begin + j) * dim, dim, min(wide, count - j), dim, panels, j * dim, wide)

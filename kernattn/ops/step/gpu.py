@@ -24,7 +24,7 @@ COLUMNS = 32  # of the state that a block passes over
 
 
 @dataclass(frozen=True)
-class Launch:
+class StepLaunch:
     """The launches of `prepare` and `stream`."""
 
     code: LinearCode
@@ -34,12 +34,12 @@ class Launch:
     stream_bytes: int
 
 
-def launch(entries: int, e: int, code: LinearCode) -> Launch:
+def launch(entries: int, e: int, code: LinearCode) -> StepLaunch:
     """Return the launches for states (entries, M, e)."""
     accumulator = code.map.accumulator
     wide = 16 // BYTES[accumulator] if e % (16 // BYTES[accumulator]) == 0 else 1
     rows = code.map.threads // (COLUMNS // wide)
-    return Launch(
+    return StepLaunch(
         code,
         (entries,),
         (entries, ceil_div(e, COLUMNS)),

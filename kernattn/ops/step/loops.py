@@ -4,20 +4,22 @@
 
 from __future__ import annotations
 
+from typing import Any, NamedTuple
+
 import numpy as np
 
-from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact
+from kernattn.ops._numba.codegen.compile import compiled, inner, inner_exact, phase
 from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octaves, unit_of, weight
 from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
 from kernattn.ops._numba.codegen.registers import LINE, ROWS, lanes
 from kernattn.ops._numba.far.clamped import hold, within
-from kernattn.ops._numba.far.lifted_keys import absorbed, lift
+from kernattn.ops._numba.far.lifted_keys import absorbed_octaves, lift
 from kernattn.ops._numba.far.negligible import drop_faint, low_normaliser, raise_token
 from kernattn.ops._numba.far.row_units import balance_query, own_values, take_off_largest
-from kernattn.ops._numba.helper_threads import close, offer_of, open_, taken
+from kernattn.ops._numba.helper_threads import close, offer_of, open_, take
 from kernattn.ops._numba.kinds import row_logs, row_values
 from kernattn.ops._numba.tiles.chunk import in_unit, row_scales
-from kernattn.ops._numba.tiles.maps import unpacked
+from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.outputs import write
 from kernattn.ops._numba.tiles.products import panel_product
 from kernattn.ops.step.moderate_loops import moderate_heads, moderates
@@ -57,7 +59,7 @@ def _key_weights(x, scale, offset, raised, units, decay):
         decay[a] = change_of_unit(old, zero, unit)
     if raised > 0:
         for a in range(x.size):
-            hidden = absorbed(units[a], raised)
+            hidden = absorbed_octaves(units[a], raised)
             if hidden > 0 and x[a] != zero:  # else nothing is added to the old sum, and it needs no room
                 x[a] *= weight(zero, zero, hidden)
                 decay[a] *= weight(zero, zero, hidden)
@@ -97,6 +99,117 @@ def _hold(phi, x, tile, at, scales, j):
         hold(phi, x, window(tile, at, phi.frequencies), scales, j)
 
 
+class Scratch(NamedTuple):
+    """Where tokens of some heads are taken, windows of one memory: many pieces cost more than what is done in them."""
+
+    keys: Any  # (ROWS, row), projections of keys, then their weights
+    queries: Any  # (ROWS * groups, row)
+    packed: Any  # rows on their way into a product
+    decay: Any  # (M,), by how much the old sums shrink
+    units: Any  # (M,), those of the new sums where every feature has one
+    largest: Any  # (M,)
+    spare: Any  # (M,)
+    total_z: Any  # (M,), the new sums of features
+    value: Any  # (e,)
+    total: Any  # (e,), what a query reads
+    scales: Any  # (ROWS,), log scales of keys
+    parts: Any  # one vector
+    row: Any
+
+
+@inner
+def _scratch_size(phi_q, phi_k, e, groups, like):
+    """Return (numbers of a row, rows of queries, where windows behind the tiles begin, numbers of such a window)."""
+    line = LINE // like.itemsize
+    row = pad(max(phi_k.features, phi_q.frequencies, phi_k.frequencies), lanes(like)) + lanes(like)
+    readers, wide = pad(ROWS * groups, ROWS), pad(max(phi_k.features, e), line)
+    return row, readers, pad((ROWS + readers) * row + readers * max(phi_q.dim, phi_k.dim), line), wide
+
+
+@phase
+def _windows(memory, row, readers, rows, wide, features, e):
+    """Return a memory's windows."""
+    tiles = (ROWS + readers) * row
+    return Scratch(
+        window(memory, 0, ROWS * row), window(memory, ROWS * row, readers * row), window(memory, tiles, rows - tiles),
+        window(memory, rows, features), window(memory, rows + wide, features),
+        window(memory, rows + 2 * wide, features), window(memory, rows + 3 * wide, features),
+        window(memory, rows + 4 * wide, features), window(memory, rows + 5 * wide, e),
+        window(memory, rows + 6 * wide, e), window(memory, rows + 7 * wide, ROWS),
+        window(memory, rows + 8 * wide, lanes(memory)), row,
+    )  # fmt: skip
+
+
+@phase
+def _project_keys(phi, k, heads, first, count, given, mask, scratch):
+    """Write the projections of keys heads[first : first + count], and their log scales."""
+    dim, row, keys, scales = phi.dim, scratch.row, scratch.keys, scratch.scales
+    _project(phi, k, heads, first, count, mask, scratch.packed, keys, row)
+    inputs, step = (keys, row) if phi.omega_t.size == 0 else (scratch.packed, dim)
+    for j in range(count):
+        x = window(inputs, j * step, dim)
+        row_scales(phi.weights, x, 1, dim, dim, given, heads[first + j], mask, first + j, window(scales, j, 1))
+        _hold(phi, x, keys, j * row, window(scales, 0, 0 if given.size > 0 else count), j)
+
+
+@phase
+def _project_queries(phi, q, heads, first, count, no_mask, scratch):
+    """Write the projections of queries heads[first : first + count]."""
+    _project(phi, q, heads, first, count, no_mask, scratch.packed, scratch.queries, scratch.row)
+    for j in range(count):
+        x = window(q, heads[first + j] * phi.dim, phi.dim)
+        _hold(phi, x, scratch.queries, j * scratch.row, window(scratch.scales, 0, 0), 0)
+
+
+@phase
+def _weigh_by_feature(phi, key, scale, raised, peak, new_peak, b, scratch):
+    """Turn a key's projections into weights, and set decays and new peaks, where every feature has a unit."""
+    features = phi.features
+    row_logs(phi, key, 1, scratch.row, phi.frequencies)
+    for a in range(features):
+        scratch.decay[a] = peak[b * features + a]
+    _key_weights(key, scale, phi.offset, raised, scratch.units, scratch.decay)
+    highest = window(new_peak, b * features, features)
+    for a in range(features):
+        highest[a] = log_of(scratch.units[a])
+
+
+@phase
+def _weigh_by_head(phi, k, at, key, scale, raised, peak, new_peak, z, b, scratch):
+    """Turn a key's projections into weights, and set decays and the new peak, where all features share a unit."""
+    features, nothing, zero = phi.features, key.dtype.type(-np.inf), key.dtype.type(0)
+    own_values(phi, k, at, 1, key, scratch.row, scale, scratch.spare)
+    new = max(octaves(peak[b]), unit_of(scale[0]) + raised)
+    unit = zero if new == nothing else new
+    in_unit(phi, key, 1, scratch.row, scale, unit, raised)
+    hidden = absorbed_octaves(unit, raised)
+    if hidden > 0:
+        added = 0
+        for a in range(features):
+            added += 1 if key[a] != zero else 0
+        hidden = hidden if added > 0 else zero
+    shrink = change_of_unit(peak[b], -unit, hidden)
+    for a in range(features):
+        scratch.decay[a] = shrink
+    new_peak[b] = log_of(new)
+    if phi.positive:
+        drop_faint(scratch.decay, window(z, b * features, features))
+
+
+@phase
+def _weigh_query(phi, per_feature, x, reader, scratch):
+    """Turn a query's projections into weights of sums in their units."""
+    if per_feature:
+        row_logs(phi, reader, 1, scratch.row, phi.frequencies)
+        if phi.precise > 0 and not within(x, phi.precise):
+            take_off_largest(reader, 1, reader.size)
+        _query_weights(reader, phi.offset, scratch.units, scratch.largest, scratch.parts)
+    else:
+        row_values(phi, reader, 0, 0, phi.frequencies, x.dtype.type(1))
+        if phi.positive:
+            balance_query(phi, x, reader, scratch.spare)
+
+
 @inner
 def advance_heads(phi_q, phi_k, tokens, mask, table, before, out, after, low, high):
     """Take a token for heads low to high of the state, whose new sums may lie where the old ones do.
@@ -104,7 +217,7 @@ def advance_heads(phi_q, phi_k, tokens, mask, table, before, out, after, low, hi
     Numbers that are replaced pass through scratch memory: a loop that might read what it wrote is not vectorised.
     """
     (s, z, peak), (new_s, new_z, new_peak) = before, after
-    phi_q, phi_k = unpacked(phi_q), unpacked(phi_k)
+    phi_q, phi_k = unpack(phi_q), unpack(phi_k)
     features = phi_k.features
     heads, e = z.size // features, s.size // z.size
     groups = table.size // (2 * heads) - 1
@@ -113,22 +226,12 @@ def advance_heads(phi_q, phi_k, tokens, mask, table, before, out, after, low, hi
     of_out = window(table, (2 + groups) * heads, groups * heads)
     tokens = (whole(tokens[0]), whole(tokens[1]), whole(tokens[2]), whole(tokens[3]))
     q, k, v, given = tokens
-    row = pad(max(features, phi_q.frequencies, phi_k.frequencies), lanes(v)) + lanes(v)
-    readers, wide = pad(ROWS * groups, ROWS), pad(max(features, e), LINE // v.itemsize)
-    tiles = (ROWS + readers) * row
-    rows = pad(tiles + readers * max(phi_q.dim, phi_k.dim), LINE // v.itemsize)
-    memory = aligned(rows + 9 * wide, v)  # one piece: many cost more than what is done in them
-    keys, queries = window(memory, 0, ROWS * row), window(memory, ROWS * row, readers * row)
-    packed = window(memory, tiles, rows - tiles)
-    decay, units = window(memory, rows, features), window(memory, rows + wide, features)
-    largest, spare = window(memory, rows + 2 * wide, features), window(memory, rows + 3 * wide, features)
-    total_z, value = window(memory, rows + 4 * wide, features), window(memory, rows + 5 * wide, e)
-    total, scales = window(memory, rows + 6 * wide, e), window(memory, rows + 7 * wide, ROWS)
-    parts = window(memory, rows + 8 * wide, lanes(v))
-    nothing, zero, one = v.dtype.type(-np.inf), v.dtype.type(0), v.dtype.type(1)
+    row, readers, rows, wide = _scratch_size(phi_q, phi_k, e, groups, v)
+    memory = aligned(rows + 9 * wide, v)
+    scratch = _windows(memory, row, readers, rows, wide, features, e)
+    decay, total_z, value, total = scratch.decay, scratch.total_z, scratch.value, scratch.total
+    zero, dim, per_feature = v.dtype.type(0), phi_k.dim, phi_k.per_feature
     positive, low_den = phi_q.positive and phi_k.positive, low_normaliser(v)
-    dim, per_feature = phi_k.dim, phi_k.per_feature
-    inputs, step = (keys, row) if phi_k.omega_t.size == 0 else (packed, dim)
     easy = mask.size == 0 and given.size == 0 and e % lanes(v) == 0 and moderates(phi_k, v) and moderates(phi_q, v)
     block = low
     while block < high:
@@ -136,46 +239,20 @@ def advance_heads(phi_q, phi_k, tokens, mask, table, before, out, after, low, hi
             block = moderate_heads(phi_q, phi_k, tokens, table, before, out, after, memory, block, high)
             if block == high:
                 break
+        # projections, of several heads at once: a product of one row is slow
         count = 1 if easy else min(ROWS, high - block)
-        _project(phi_k, k, of_k, block, count, mask, packed, keys, row)
+        _project_keys(phi_k, k, of_k, block, count, given, mask, scratch)
+        _project_queries(phi_q, q, of_q, block * groups, count * groups, mask[:0], scratch)
         for j in range(count):
-            x = window(inputs, j * step, dim)
-            row_scales(phi_k.weights, x, 1, dim, dim, given, of_k[block + j], mask, block + j, window(scales, j, 1))
-            _hold(phi_k, x, keys, j * row, window(scales, 0, 0 if given.size > 0 else count), j)
-        _project(phi_q, q, of_q, block * groups, count * groups, mask[:0], packed, queries, row)
-        for j in range(count * groups):
-            x = window(q, of_q[block * groups + j] * phi_q.dim, phi_q.dim)
-            _hold(phi_q, x, queries, j * row, window(scales, 0, 0), 0)
-        for j in range(count):
+            # the key, in units of the new sums
             b = block + j
-            key, there = window(keys, j * row, features), mask.size == 0 or mask[b]
+            key, there = window(scratch.keys, j * row, features), mask.size == 0 or mask[b]
             raised = lift(window(v, of_v[b] * e, e)) if there else zero
+            scale = window(scratch.scales, j, 1)
             if per_feature:
-                row_logs(phi_k, key, 1, row, phi_k.frequencies)
-                for a in range(features):
-                    decay[a] = peak[b * features + a]
-                _key_weights(key, scales[j], phi_k.offset, raised, units, decay)
-                highest = window(new_peak, b * features, features)
-                for a in range(features):
-                    highest[a] = log_of(units[a])
+                _weigh_by_feature(phi_k, key, scale[0], raised, peak, new_peak, b, scratch)
             else:
-                scale = window(scales, j, 1)
-                own_values(phi_k, k, of_k[b] * dim, 1, key, row, scale, spare)
-                new = max(octaves(peak[b]), unit_of(scales[j]) + raised)
-                unit = zero if new == nothing else new
-                in_unit(phi_k, key, 1, row, scale, unit, raised)
-                hidden = absorbed(unit, raised)
-                if hidden > 0:
-                    added = 0
-                    for a in range(features):
-                        added += 1 if key[a] != zero else 0
-                    hidden = hidden if added > 0 else zero
-                shrink = change_of_unit(peak[b], -unit, hidden)
-                for a in range(features):
-                    decay[a] = shrink
-                new_peak[b] = log_of(new)
-                if phi_k.positive:
-                    drop_faint(decay, window(z, b * features, features))
+                _weigh_by_head(phi_k, k, of_k[b] * dim, key, scale, raised, peak, new_peak, z, b, scratch)
             old_z, new_z_b = window(z, b * features, features), window(new_z, b * features, features)
             for a in range(features):
                 total_z[a] = decay[a] * old_z[a] + key[a]
@@ -183,19 +260,12 @@ def advance_heads(phi_q, phi_k, tokens, mask, table, before, out, after, low, hi
                 new_z_b[a] = total_z[a]
             for c in range(e):
                 value[c] = v[of_v[b] * e + c] if there else zero
+            # queries: the first one reads the sums with values while they are renewed
             sums = window(new_s, b * features * e, features * e)
             for g in range(groups):
-                reader = window(queries, (j * groups + g) * row, features)
+                reader = window(scratch.queries, (j * groups + g) * row, features)
                 x = window(q, of_q[b * groups + g] * phi_q.dim, phi_q.dim)
-                if per_feature:
-                    row_logs(phi_q, reader, 1, row, phi_q.frequencies)
-                    if phi_q.precise > 0 and not within(x, phi_q.precise):
-                        take_off_largest(reader, 1, features)
-                    _query_weights(reader, phi_q.offset, units, largest, parts)
-                else:
-                    row_values(phi_q, reader, 0, 0, phi_q.frequencies, one)
-                    if phi_q.positive:
-                        balance_query(phi_q, x, reader, spare)
+                _weigh_query(phi_q, per_feature, x, reader, scratch)
                 for c in range(e):
                     total[c] = zero
                 if g > 0:
@@ -210,8 +280,8 @@ def advance_heads(phi_q, phi_k, tokens, mask, table, before, out, after, low, hi
                     for c in range(e):
                         total[c] = zero
                     read(sums, reader, total)
-                parts[0] = normaliser
-                write(total, e, 1, e, parts, out, of_out[b * groups + g] * e)
+                scratch.parts[0] = normaliser
+                write(total, e, 1, e, scratch.parts, out, of_out[b * groups + g] * e)
         block += count
 
 
@@ -231,8 +301,8 @@ def advance(phi_q, phi_k, tokens, mask, table, before, out, after, board, slabs)
     table numbers the heads of k and v for each head of the state, then those of q that read it, and of out.
     """
     arguments = (phi_q, phi_k, tokens, mask, table, before, out, after)
-    count = before[1].size // unpacked(phi_k).features
-    if slabs < 2 or taken(board):
+    count = before[1].size // unpack(phi_k).features
+    if slabs < 2 or take(board):
         advance_heads(*(arguments + (0, count)))  # noqa: RUF005
     else:
         _offer(board, arguments)

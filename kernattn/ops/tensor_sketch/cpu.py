@@ -13,7 +13,7 @@ from scipy.fft import rfft
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.tiles.layout import accumulation, flat, room
-from kernattn.ops.countsketch.cpu import countsketch
+from kernattn.ops.countsketch.cpu import countsketch, fixed
 from kernattn.ops.tensor_sketch.loops import mirrors, roots, rows_of_tile, sketch_csr, sketch_rows, turns
 from kernattn.ops.tensor_sketch.reference import amplitudes
 
@@ -40,7 +40,7 @@ def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArray
     count, points = out.shape
     weight = weight.copy()
     weight[0] *= 0.5 ** len(weight) * (2 / points) ** 0.5  # the spectra come doubled
-    tables = _fixed(index, np.int64), _fixed(weight, out.dtype), *_tables(points, out.dtype)
+    tables = fixed(index, np.int64), fixed(weight, out.dtype), *_tables(points, out.dtype)
     if sparse.issparse(rows):
         given = tuple(flat(part, part.dtype) for part in (rows.data, rows.indices, rows.indptr))
         sketch = sketch_csr
@@ -79,15 +79,8 @@ def _by_blocks(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArra
 
 @cache
 def _tables(features: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[np.int64], NDArray[Any], NDArray[Any]]:
-    """Return what the loops need to know about transforms for so many features."""
+    """Return roots of unity, pairs of frequencies, and how these turn, of transforms for so many features."""
     points = features // 2
     pairs, root = mirrors(points), roots(features)
-    turn = _fixed(root[pairs[:, 0]].ravel(), dtype)
-    return _fixed(turns(points), dtype), _fixed(pairs[:, 1:], np.int64), turn, _fixed(root, dtype)
-
-
-def _fixed(array: NDArray[Any], dtype: Any) -> NDArray[Any]:
-    """Return the array contiguous, in dtype and not writeable: the loops are compiled for such arrays only."""
-    result = np.ascontiguousarray(array, dtype=dtype).view()
-    result.flags.writeable = False
-    return result
+    turn = fixed(root[pairs[:, 0]].ravel(), dtype)
+    return fixed(turns(points), dtype), fixed(pairs[:, 1:], np.int64), turn, fixed(root, dtype)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array, Float64, dtype_name, frozen
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import uploaded
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, pieces, power_of_two
+from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two
 from kernattn.ops._cuda.sketches import Staging, lists, staging
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.tensor_sketch.order import order
@@ -27,7 +27,7 @@ BATCH = 1 << 24  # numbers of count sketches that are in memory at a time, outsi
 
 
 @dataclass(frozen=True)
-class Launch:
+class TensorSketchLaunch:
     """One launch of the kernel `tensor_sketch`."""
 
     defines: tuple[str, ...]
@@ -39,7 +39,7 @@ class Launch:
     shared_bytes: int
 
 
-def launch(rows: int, d: int, num_features: int, dtype: str, limits: runtime.Limits) -> Launch | None:
+def launch(rows: int, d: int, num_features: int, dtype: str, limits: runtime.Limits) -> TensorSketchLaunch | None:
     """Return the launch for `rows` rows (d,); None where M is not a power of two above 1, or does not fit."""
     if num_features < 2 or num_features & (num_features - 1):
         return None
@@ -57,9 +57,9 @@ def launch(rows: int, d: int, num_features: int, dtype: str, limits: runtime.Lim
     if shared_bytes > limits.shared_bytes:
         return None
     warps = power_of_two(num_features // 256, 8, 16)
-    defines = (f"-DINPUT={C_TYPES[dtype]}", f"-DOPERAND={accumulator}", "-DSPLIT=0", f"-DWARPS={warps}")
+    flags = options(INPUT=C_TYPES[dtype], OPERAND=accumulator, SPLIT=0, WARPS=warps)
     blocks = ceil_div(rows, own.group)
-    return Launch(defines, accumulator, points.bit_length() - 1, warps, blocks, own, shared_bytes)
+    return TensorSketchLaunch(flags, accumulator, points.bit_length() - 1, warps, blocks, own, shared_bytes)
 
 
 def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:

@@ -17,7 +17,6 @@ from numba.core.caching import FunctionCache
 from numba.core.errors import TypingError
 
 import kernattn.ops
-import kernattn.transformer._decoding
 from kernattn.ops._numba.codegen.compile import _PARTS, compiled, inner
 from kernattn.ops._numba.codegen.memory import aligned, window
 from kernattn.ops._numba.codegen.parts import Part, makes_arrays
@@ -36,10 +35,10 @@ def test_a_compiled_loop_is_out_of_date_when_a_part_of_it_is(monkeypatch):
 
 def test_a_loop_is_out_of_date_when_any_file_changes_whose_code_it_may_hold():
     package = Path(kernattn.__file__).parent
-    marked = re.compile(r"^@(inner|inner_exact|overload|intrinsic)\b", re.MULTILINE)
+    marked = re.compile(r"^@(inner|inner_exact|phase|overload|intrinsic)\b", re.MULTILINE)
     files = [file for file in package.rglob("*.py") if marked.search(file.read_text(encoding="utf-8"))]
     parts = {str(file.relative_to(package)) for file in files}
-    assert {"ops/_numba/tiles/products.py", "transformer/_decoding/rows_loops.py"} <= parts
+    assert {"ops/_numba/tiles/products.py", "ops/_decode/rows_loops.py"} <= parts
     assert parts <= {name for name, *_ in _PARTS}
 
 
@@ -102,8 +101,7 @@ def test_parts_that_make_no_arrays_count_none():
 
 
 def test_every_part_knows_whether_it_makes_arrays_though_a_part_may_stand_below_it():
-    rooms = kernattn.ops, kernattn.transformer._decoding
-    names = [each.name for room in rooms for each in pkgutil.walk_packages(room.__path__, f"{room.__name__}.")]
+    names = [each.name for each in pkgutil.walk_packages(kernattn.ops.__path__, "kernattn.ops.")]
     modules = map(importlib.import_module, [name for name in names if name.endswith("loops") or "_numba" in name])
     parts = [part for module in modules for part in vars(module).values() if isinstance(part, Part)]
     assert len(parts) > 100

@@ -11,7 +11,7 @@ import kernattn as ka
 from kernattn._runtime.parallel import VARIABLE
 from kernattn.ops._numba import helper_threads as module
 from kernattn.ops._numba.codegen.compile import compiled, inner
-from kernattn.ops._numba.helper_threads import close, crew, offer_of, open_, taken
+from kernattn.ops._numba.helper_threads import close, crew, offer_of, open_, take
 from processes import assert_fine
 from sharing import LONG, assert_three_share, at_once
 
@@ -45,7 +45,7 @@ _offer = offer_of(_slab)
 @compiled
 def visit(seen, arrived, met, wanted, board, slabs, count):
     """Count visits of all numbers; those who take slabs wait a while until so many of them were taken."""
-    if taken(board):
+    if take(board):
         return False
     _offer(board, (seen, arrived, met, wanted))
     open_(board, slabs, count)

@@ -30,7 +30,7 @@ EXACT = {"nsz", "contract"}
 OPTIONS: dict[str, Any] = {"nogil": True, "error_model": "numpy"}
 """No interpreter lock, and division by zero as in IEEE 754."""
 
-PARTS = ("ops/_numba/**/*.py", "_sums/limits.py", "_maps/kinds.py", "ops/*/*loops.py", "transformer/*/*loops.py")
+PARTS = "ops/_numba/**/*.py", "_sums/limits.py", "_maps/kinds.py", "ops/*/*loops.py"
 """Where code stands that loops of other files compile, seen from `kernattn`."""
 
 intrinsic: Any = numba.extending.intrinsic
@@ -45,13 +45,21 @@ def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def inner(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a part of a loop, which compiled code alone calls."""
-    return Part(loop, fastmath=FASTMATH, **OPTIONS)
+    """Compile a part of loops, which compiled code alone calls."""
+    return Part(loop, fastmath=FASTMATH, forceinline=False, **OPTIONS)  # else it would inherit that of a phase
+
+
+def phase(loop: Callable[..., Any]) -> Callable[..., Any]:
+    """Compile a phase of one loop, which has a name for its reader: the code stands in the loop, no call is made.
+
+    Handing over some thirty arrays would take as long as some of the products of a chunk.
+    """
+    return Part(loop, fastmath=FASTMATH, forceinline=True, **OPTIONS)
 
 
 def inner_exact(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """Compile a part of a loop whose rounding is designed."""
-    return Part(loop, fastmath=EXACT, **OPTIONS)
+    """Compile a part of loops whose rounding is designed."""
+    return Part(loop, fastmath=EXACT, forceinline=False, **OPTIONS)
 
 
 def _stamp() -> tuple[tuple[str, int, int], ...]:

@@ -65,7 +65,7 @@ def alike_rows(x, at, rows, width, mask, mask_at, size):
 
 
 @inner_exact
-def absorbed(unit, lifted):
+def absorbed_octaves(unit, lifted):
     """Return how much of a lift a unit cannot say: all of it where unit + lifted rounds to the unit, else nothing.
 
     Units are floats, so those of immense features are whole multiples of many octaves. Their weights are multiplied by

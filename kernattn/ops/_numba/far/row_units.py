@@ -16,7 +16,7 @@ from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, unit_of, weight
 from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import finite, largest_log, project_far
-from kernattn.ops._numba.far.lifted_keys import absorbed
+from kernattn.ops._numba.far.lifted_keys import absorbed_octaves
 from kernattn.ops._numba.far.negligible import faint, without_faint
 from kernattn.ops._numba.kinds import moderate, row_values
 
@@ -109,7 +109,7 @@ def to_unit(tile, rows, row, features, scales, unit, lifted):
     for j in range(rows):
         if scales[j] == zero and unit == zero:
             continue
-        factor = zero if scales[j] == nothing else change_of_unit(scales[j], -unit, absorbed(unit, lifted))
+        factor = zero if scales[j] == nothing else change_of_unit(scales[j], -unit, absorbed_octaves(unit, lifted))
         if factor != one:
             values = window(tile, j * row, features)
             for a in range(features):
@@ -131,7 +131,7 @@ def balance_query(phi, x, values, spare):
 
 @inner
 def balance_queries(phi, x, at, rows, tile, row, z, totals, octaves, den, spare):
-    """Do so to rows of x, features-major (M, C), whose `totals` say that they need it, and renew their normalisers.
+    """Divide queries, features-major (M, C), whose `totals` say that they need it; renew their normalisers.
 
     Octaves may lie where totals do.
     """

@@ -16,7 +16,7 @@ from kernattn.ops._numba.codegen.memory import copy, window
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import every, load, store, where
 from kernattn.ops._numba.far.clamped import hold, within
-from kernattn.ops._numba.far.lifted_keys import absorbed
+from kernattn.ops._numba.far.lifted_keys import absorbed_octaves
 from kernattn.ops._numba.far.row_units import balance_queries, own_values, take_off_largest, to_unit
 from kernattn.ops._numba.kinds import column_logs, column_values, row_logs, row_values
 from kernattn.ops._numba.tiles.moderate import moderate_queries
@@ -60,7 +60,11 @@ def in_unit(phi, tile, rows, row, scales, unit, lifted):
     else:
         nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
         for j in range(rows):
-            factor = zero if scales[j] == nothing else phi.amplitude * weight(scales[j], -unit, absorbed(unit, lifted))
+            factor = (
+                zero
+                if scales[j] == nothing
+                else phi.amplitude * weight(scales[j], -unit, absorbed_octaves(unit, lifted))
+            )
             row_values(phi, tile, j * row, 0, phi.frequencies, factor)
 
 
@@ -169,7 +173,7 @@ def _column_weights(tile, rows, row, features, scales, offset, units, lifted, su
         store(total_too, sums, b)
     if lifted > 0:
         for a in range(features):
-            hidden = absorbed(units[a], lifted)
+            hidden = absorbed_octaves(units[a], lifted)
             if hidden > 0:
                 factor = weight(zero, zero, hidden)
                 sums[a] *= factor
@@ -236,7 +240,7 @@ def _query_values(phi, tile, row, rows, z, totals, normalisers):
 
 @inner_exact
 def _last_query_weights(phi, tile, row, i, units, z, highest, normalisers):
-    """Do as `_query_weights` for the one vector of columns from i on."""
+    """Turn logs of the one vector of columns from i on into weights, as `_query_weights` does two at a time."""
     features, offset = phi.features, phi.offset
     nothing, zero = tile.dtype.type(-np.inf), tile.dtype.type(0)
     top = every(load(highest, i), nothing)

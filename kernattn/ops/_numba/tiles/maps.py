@@ -32,29 +32,36 @@ class Map(NamedTuple):
     offset: Any
 
 
+KIND, PER_FEATURE, PHASE, POSITIVE, TAIL, DIM, FREQUENCIES, FEATURES, OMEGA, OMEGA_T, WEIGHTS, OFFSET = range(12)
+"""Where among a map's numbers they stand; the last four are sizes of parts of its constants."""
+
+AMPLITUDE, REACH, PRECISE, MODERATE = range(4)
+"""Where among its constants these do."""
+
+
 @inner
-def unpacked(arrays):
-    """Return the map that the arrays of a `PackedMap` say."""
+def unpack(arrays):
+    """Return the map that lies in the arrays of a `PackedMap`."""
     numbers, constants = arrays
     unit = LINE // constants.itemsize
-    omega_t = unit + pad(numbers[8], unit)
-    weights = omega_t + pad(numbers[9], unit)
-    offset = weights + pad(numbers[10], unit)
+    omega_t = unit + pad(numbers[OMEGA], unit)
+    weights = omega_t + pad(numbers[OMEGA_T], unit)
+    offset = weights + pad(numbers[WEIGHTS], unit)
     return Map(
-        numbers[0],
-        numbers[1] != 0,
-        numbers[2] != 0,
-        numbers[3] != 0,
-        numbers[4] != 0,
-        numbers[5],
-        numbers[6],
-        numbers[7],
-        constants[0],
-        constants[1],
-        constants[2],
-        constants[3],
-        window(constants, unit, numbers[8]),
-        window(constants, omega_t, numbers[9]),
-        window(constants, weights, numbers[10]),
-        window(constants, offset, numbers[11]),
+        numbers[KIND],
+        numbers[PER_FEATURE] != 0,
+        numbers[PHASE] != 0,
+        numbers[POSITIVE] != 0,
+        numbers[TAIL] != 0,
+        numbers[DIM],
+        numbers[FREQUENCIES],
+        numbers[FEATURES],
+        constants[AMPLITUDE],
+        constants[REACH],
+        constants[PRECISE],
+        constants[MODERATE],
+        window(constants, unit, numbers[OMEGA]),
+        window(constants, omega_t, numbers[OMEGA_T]),
+        window(constants, weights, numbers[WEIGHTS]),
+        window(constants, offset, numbers[OFFSET]),
     )

@@ -17,7 +17,7 @@ from kernattn.ops._numba.codegen.registers import LINE, ROWS
 
 
 class PackedMap(NamedTuple):
-    """A map in the dtype of the loops: two arrays, which `maps.unpacked` reads."""
+    """A map in the dtype of the loops: two arrays, which `maps.unpack` reads."""
 
     kind: Kind
     dim: int

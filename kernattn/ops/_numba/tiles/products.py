@@ -20,12 +20,12 @@ from kernattn.ops._numba.codegen.compile import inner, intrinsic
 from kernattn.ops._numba.codegen.registers import LINE, ROWS, TALL, Block, lanes
 
 
-def _multiplied(k, a, b, total):
+def _multiply_add(k, a, b, total):
     """Return total + a b."""
     return k.builder.call(k.multiply_add(), [a, b, total])
 
 
-def register_block(height, vectors, add=_multiplied):
+def register_block(height, vectors, add=_multiply_add):
     """Return the intrinsic that adds height x vectors of a product: c[i, j] (+)= sum_k a[i, k] b[k, j].
 
     `add` returns the code of another sum, total + f(a, b), of vectors.

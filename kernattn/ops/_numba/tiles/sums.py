@@ -11,7 +11,7 @@ import numpy as np
 from kernattn.ops._numba.codegen.compile import inner
 from kernattn.ops._numba.codegen.elementary import change_of_unit, log_of, octaves, weight
 from kernattn.ops._numba.codegen.memory import copy, window
-from kernattn.ops._numba.far.lifted_keys import absorbed
+from kernattn.ops._numba.far.lifted_keys import absorbed_octaves
 
 
 class Sums(NamedTuple):
@@ -101,9 +101,9 @@ def rescale(sums, units, least):
 
 @inner
 def lift_sums(sums, lifted):
-    """Make up for a lift that the units cannot say, as for weights of keys: see `lifts.absorbed`."""
+    """Make up for a lift that the units cannot say, as for weights of keys: see `absorbed_octaves`."""
     zero = sums.z.dtype.type(0)
     for a in range(sums.features):
-        hidden = absorbed(sums.units[a if sums.tops > 1 else 0], lifted)
+        hidden = absorbed_octaves(sums.units[a if sums.tops > 1 else 0], lifted)
         if hidden > 0:
             _scale_row(sums, a, weight(zero, -hidden, zero))

@@ -13,7 +13,8 @@ from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import every, load, store, where
 
 ACTIVATIONS = "relu", "gelu", "gelu_tanh", "swiglu"
-"""In the order of their numbers."""
+RELU, GELU, GELU_TANH, SWIGLU = range(4)
+"""By what numbers the loop knows them."""
 
 NUMERATOR = 1.12837914, 0.193537055, 0.0531006954, 0.00388300667, 0.000284558927, 1.98684705e-06
 DENOMINATOR = 1.0, 0.504850306, 0.115346697, 0.0152065712, 0.00118549085, 3.74204939e-05
@@ -23,6 +24,7 @@ ROOT, CUBIC, TWICE = 0.5**0.5, 0.044715, 2 * 0.7978845608028654
 
 @inner
 def _erf(x, four):
+    """Return the error function of a vector; `four` is 4 in every element, beyond which it is 1."""
     x = where(x < four, where(x > 0 - four, x, 0 - four), four)
     u = x * x
     over = ((((u * NUMERATOR[5] + NUMERATOR[4]) * u + NUMERATOR[3]) * u + NUMERATOR[2]) * u + NUMERATOR[1]) * u
@@ -31,17 +33,17 @@ def _erf(x, four):
 
 
 @inner
-def activated(kind, x, gate, size):
+def activate(kind, x, gate, size):
     """Apply the nonlinearity to `size` numbers of x, whole vectors; "swiglu" multiplies them by that of the gate."""
     width = lanes(x)
     four = every(load(x, 0), 4.0)
     for i in range(0, size, width):
         y = load(x, i)
-        if kind == 0:
+        if kind == RELU:
             y = where(y > 0.0, y, every(y, 0.0))
-        elif kind == 1:
+        elif kind == GELU:
             y = y * 0.5 * (_erf(y * ROOT, four) + 1.0)
-        elif kind == 2:
+        elif kind == GELU_TANH:
             y = y / (exponential((y + y * y * y * CUBIC) * -TWICE) + 1.0)
         else:
             g = load(gate, i)
@@ -51,7 +53,7 @@ def activated(kind, x, gate, size):
 
 @inner
 def exponentials(x, size, parts):
-    """Turn numbers into e^(x - their largest) and return their sum; the rest of x's last pair of vectors gets 0."""
+    """Turn numbers into e^(x - their largest); return their sum. The rest of x's last pair of vectors gets 0."""
     width, zero = lanes(x), x.dtype.type(0)
     end = pad(size, 2 * width)
     for i in range(size, end):
@@ -78,8 +80,8 @@ def exponentials(x, size, parts):
 
 
 @inner
-def added(x, more, size):
-    """Add to `size` numbers of x, whole vectors."""
+def add_rows(x, more, size):
+    """Add `more` to `size` numbers of x, whole vectors."""
     for i in range(0, size, lanes(x)):
         store(load(x, i) + load(more, i), x, i)
 
@@ -105,7 +107,7 @@ def _sum(x, at, size, shift, squared, parts):
 
 
 @inner
-def normed(w, at, x, rows, dim, row, centred, eps, y, parts):
+def normalise(w, at, x, rows, dim, row, centred, eps, y, parts):
     """Write rows of mean 0 (where `centred`) and mean square 1, times a scale, plus a bias; return what is next in w.
 
     Rows are whole vectors: scale and bias are 0 beyond dim.

@@ -1,0 +1,315 @@
+"""A decoding step of all layers: weights are read once, in one sweep, panel by panel.
+
+A panel of WIDE columns is contiguous, inner index by inner index, and panels follow each other. With one row the sweep
+is bound by reading; with many, a panel is used by all rows while it is in cache. Sums run in the order of the
+inner index whatever the rows beside: a sequence has the same bits in every batch.
+"""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn.ops._decode.rows_loops import SWIGLU, activate, add_rows, exponentials, normalise
+from kernattn.ops._numba.codegen.compile import compiled, inner, phase
+from kernattn.ops._numba.codegen.memory import aligned, pad, window
+from kernattn.ops._numba.codegen.registers import LINE, ROWS, VECTOR
+from kernattn.ops._numba.helper_threads import close, offer_of, open_, take
+from kernattn.ops._numba.tiles.products import FULL, product, register_block
+from kernattn.ops.step.loops import advance_heads
+
+WIDE = 64
+"""Columns of a panel of weights."""
+KEYS = 32
+"""Keys of a panel of the cache of exact attention."""
+
+NUMBERS, NUMBERS_SIZE, CONSTANTS, CONSTANTS_SIZE = range(4)
+MAP_COLUMNS = 4
+"""Columns of the table of maps: where the numbers and the constants of one lie, and how many there are of them."""
+
+S, Z, PEAK, FEATURES, PEAKS = range(5)
+CACHE_K, CACHE_V = S, Z
+PLACE_COLUMNS = 5
+"""Columns of places: where the sums of a layer begin, or its keys and values; features and peaks, 0 if it is exact."""
+
+
+class Sizes(NamedTuple):
+    """Sizes and choices of a transformer, in the order of the numbers that `decode` takes."""
+
+    layers: Any
+    dim: Any
+    heads: Any
+    key_heads: Any
+    head_width: Any
+    hidden: Any
+    activation: Any  # its place in `rows_loops.ACTIVATIONS`
+    centred: Any  # do norms take means off?
+    norm_first: Any  # do they stand before their part, and at the end of all layers?
+    columns: Any  # of the output
+    projected: Any  # is the output logits, by a matrix?
+
+
+class Tiles(NamedTuple):
+    """Rows of some sequences on their way through a layer, windows of one memory."""
+
+    parts: Any  # one line, for sums of vectors
+    x: Any  # (rows, width), what layers add to
+    normal: Any  # the same, normalised
+    more: Any  # what is added next
+    qkv: Any  # (rows, across)
+    up: Any  # (rows, up)
+    gate: Any
+    logits: Any  # (rows, last)
+    q: Any  # (rows, heads, d)
+    attended: Any
+    k: Any  # (rows, heads of keys, d)
+    v: Any
+    spare: Any  # the rest
+    width: Any
+    across: Any
+    up_width: Any
+    last: Any
+
+
+_line = register_block(1, 4 * WIDE // VECTOR)
+
+
+@inner
+def _tall(rows):
+    """Return how many rows a product of `rows` rows may write: whole blocks, unless it is one."""
+    return pad(rows, ROWS) if rows > 1 else 1
+
+
+@inner
+def _times(w, at, x, x_row, rows, depth, columns, y, y_row):
+    """Write y = x W + b; return where the weights after these begin."""
+    wide = pad(columns, WIDE)
+    for j in range(0, wide, WIDE):
+        if rows == 1:
+            _line(x, 0, 0, 1, w, at, WIDE, y, j, 0, depth, False)
+        else:
+            product(x, 0, x_row, 1, w, at, WIDE, y, j, y_row, rows, WIDE, depth, False, FULL)
+        at += WIDE * depth
+    bias = window(w, at, wide)
+    for i in range(rows):
+        row = window(y, i * y_row, wide)
+        for j in range(wide):
+            row[j] += bias[j]
+    return at + wide
+
+
+@inner
+def _heads(x, x_row, rows, skip, heads, d, turns, y):
+    """Copy heads (rows, heads, d) out of wide rows, turned by rotary positions where there are some."""
+    half = d // 2
+    for i in range(rows):
+        for h in range(heads):
+            a, b = window(x, i * x_row + skip + h * d, d), window(y, (i * heads + h) * d, d)
+            if turns.size == 0:
+                for j in range(d):
+                    b[j] = a[j]
+            else:
+                cos, sin = window(turns, i * d, half), window(turns, i * d + half, half)
+                for j in range(half):
+                    b[j] = a[j] * cos[j] - a[half + j] * sin[j]
+                    b[half + j] = a[half + j] * cos[j] + a[j] * sin[j]
+
+
+@inner
+def _exact(q, k, v, count, sizes, cache_k, cache_v, capacity, lengths, out, parts, memory):
+    """Attend to all keys of each sequence, after the new one is put beside them."""
+    kv, group, d = sizes.key_heads, sizes.heads // sizes.key_heads, sizes.head_width
+    scale = q.dtype.type(1 / math.sqrt(d))
+    row, wide = capacity, pad(d, KEYS)
+    tall = _tall(group)
+    queries = window(memory, 0, tall * d)
+    total = window(memory, tall * d, tall * wide)
+    scores = window(memory, tall * (d + wide), tall * row)
+    normalisers = window(memory, tall * (d + wide + row), group)
+    for h in range(count * kv):
+        t, begin = lengths[h // kv], h * capacity * d
+        panel = begin + t // KEYS * KEYS * d + t % KEYS
+        for i in range(d):
+            cache_k[panel + i * KEYS] = k[h * d + i]
+            cache_v[begin + t * d + i] = v[h * d + i]
+        for i in range(group * d):
+            queries[i] = q[h * group * d + i] * scale
+        for p in range(0, t + 1, KEYS):
+            product(queries, 0, d, 1, cache_k, begin + p * d, KEYS, scores, p, row, group, KEYS, d, False, FULL)
+        for g in range(group):
+            normalisers[g] = exponentials(window(scores, g * row, row), t + 1, parts)
+        product(scores, 0, row, 1, cache_v, begin, d, total, 0, wide, group, d, t + 1, False, FULL)
+        for g in range(group):
+            for i in range(d):
+                out[(h * group + g) * d + i] = total[g * wide + i] / normalisers[g]
+
+
+@inner
+def _map(maps, layer, side):
+    """Return the map of a layer, for queries (0) or keys (1)."""
+    numbers, constants, table = maps
+    place = window(table, MAP_COLUMNS * (2 * layer + side), MAP_COLUMNS)
+    return (
+        window(numbers, place[NUMBERS], place[NUMBERS_SIZE]),
+        window(constants, place[CONSTANTS], place[CONSTANTS_SIZE]),
+    )
+
+
+@inner
+def _read_sizes(numbers):
+    """Return sizes by their names."""
+    return Sizes(
+        numbers[0], numbers[1], numbers[2], numbers[3], numbers[4], numbers[5], numbers[6], numbers[7], numbers[8],
+        numbers[9], numbers[10],
+    )  # fmt: skip
+
+
+@inner
+def _sequences(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, low, high):
+    """Take a token of sequences low to high through all layers."""
+    sizes = _read_sizes(sizes)
+    heads, kv, d = sizes.heads, sizes.key_heads, sizes.head_width
+    rows, tall = high - low, _tall(high - low)
+    table = np.arange(2 * rows * (kv + heads))  # heads lie in order: of k, v, q and out
+    for i in range(rows * kv):
+        table[rows * kv + i] = i
+    for i in range(rows * heads):
+        table[2 * rows * kv + i] = i
+        table[2 * rows * kv + rows * heads + i] = i
+    across, wide = pad((heads + 2 * kv) * d, WIDE), 3 * pad(sizes.dim, WIDE) + 2 * pad(sizes.hidden, WIDE)
+    scratch = _tall(heads // kv) * (d + pad(d, KEYS) + capacity + 1)
+    wide += across + 2 * (heads + kv) * d + pad(sizes.columns, WIDE)
+    memory = aligned(tall * wide + LINE + scratch, weights)
+    arguments = (sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out)
+    _through(*(arguments + (table, memory, low, high)))  # noqa: RUF005
+
+
+@phase
+def _tiles(sizes, tall, memory):
+    """Return windows for so many rows."""
+    width, across = pad(sizes.dim, WIDE), pad((sizes.heads + 2 * sizes.key_heads) * sizes.head_width, WIDE)
+    up, last = pad(sizes.hidden, WIDE), pad(sizes.columns, WIDE)
+    of_x, of_qkv, of_up = tall * width, tall * across, tall * up
+    of_q, of_k = tall * sizes.heads * sizes.head_width, tall * sizes.key_heads * sizes.head_width
+    x = LINE
+    qkv = x + 3 * of_x
+    wide = qkv + of_qkv
+    logits = wide + 2 * of_up
+    q = logits + tall * last
+    k = q + 2 * of_q
+    spare = k + 2 * of_k
+    return Tiles(
+        window(memory, 0, LINE),
+        window(memory, x, of_x), window(memory, x + of_x, of_x), window(memory, x + 2 * of_x, of_x),
+        window(memory, qkv, of_qkv), window(memory, wide, of_up), window(memory, wide + of_up, of_up),
+        window(memory, logits, tall * last), window(memory, q, of_q), window(memory, q + of_q, of_q),
+        window(memory, k, of_k), window(memory, k + of_k, of_k), window(memory, spare, memory.size - spare),
+        width, across, up, last,
+    )  # fmt: skip
+
+
+@phase
+def _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, table, low, rows):
+    """Take the tokens into what is remembered of theirs, and let them read it."""
+    kv, d, place = sizes.key_heads, sizes.head_width, window(places, PLACE_COLUMNS * layer, PLACE_COLUMNS)
+    q, k, v, out = tiles.q, tiles.k, tiles.v, tiles.attended
+    begin, count, features, peaks = low * kv, rows * kv, place[FEATURES], place[PEAKS]
+    if features > 0:
+        sums = (
+            window(memories, place[S] + begin * features * d, count * features * d),
+            window(memories, place[Z] + begin * features, count * features),
+            window(memories, place[PEAK] + begin * peaks, count * peaks),
+        )
+        tokens = (q, k, v, window(memories, 0, 0))
+        no_mask = np.zeros(0, np.bool_)
+        advance_heads(_map(maps, layer, 0), _map(maps, layer, 1), tokens, no_mask, table, sums, out, sums, 0, count)
+    else:
+        size = capacity * d
+        cache_k = window(memories, place[CACHE_K] + begin * size, count * size)
+        cache_v = window(memories, place[CACHE_V] + begin * size, count * size)
+        lengths = window(lengths, low, rows)
+        _exact(q, k, v, rows, sizes, cache_k, cache_v, capacity, lengths, out, tiles.parts, tiles.spare)
+
+
+@inner
+def _through(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, table, memory, low, high):
+    """Do what `_sequences` does, in memory that outlives its windows."""
+    dim, heads, kv, d, hidden = sizes.dim, sizes.heads, sizes.key_heads, sizes.head_width, sizes.hidden
+    columns, centred, first = sizes.columns, sizes.centred > 0, sizes.norm_first > 0
+    rows = high - low
+    tiles = _tiles(sizes, _tall(rows), memory)
+    rows_x, plain, more, qkv, parts = tiles.x, tiles.normal, tiles.more, tiles.qkv, tiles.parts
+    width, across, up = tiles.width, tiles.across, tiles.up_width
+    turned = window(turns, low * d if turns.size > 0 else 0, rows * d if turns.size > 0 else 0)
+    none = window(weights, 0, 0)
+    for i in range(rows):
+        for j in range(dim):
+            rows_x[i * width + j] = x[(low + i) * dim + j]
+    at = 0  # where the weights that come next begin
+    for layer in range(sizes.layers):
+        # attention
+        source = rows_x
+        if first:
+            at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+            source = plain
+        at = _times(weights, at, source, width, rows, dim, (heads + 2 * kv) * d, qkv, across)
+        _heads(qkv, across, rows, 0, heads, d, turned, tiles.q)
+        _heads(qkv, across, rows, heads * d, kv, d, turned, tiles.k)
+        _heads(qkv, across, rows, (heads + kv) * d, kv, d, none, tiles.v)
+        _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, table, low, rows)
+        at = _times(weights, at, tiles.attended, heads * d, rows, heads * d, dim, more, width)
+        add_rows(rows_x, more, rows * width)
+        at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+        if not first:
+            for i in range(rows * width):
+                rows_x[i] = plain[i]
+        # the feed-forward part
+        if sizes.activation == SWIGLU:
+            at = _times(weights, at, plain, width, rows, dim, hidden, tiles.gate, up)
+        at = _times(weights, at, plain, width, rows, dim, hidden, tiles.up, up)
+        activate(sizes.activation, tiles.up, tiles.gate, rows * up)
+        at = _times(weights, at, tiles.up, up, rows, hidden, dim, more, width)
+        add_rows(rows_x, more, rows * width)
+        if not first:
+            at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+            for i in range(rows * width):
+                rows_x[i] = plain[i]
+    # the output
+    result, stride = rows_x, width
+    if first:
+        at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
+        result = plain
+    if sizes.projected > 0:
+        _times(weights, at, result, width, rows, dim, columns, tiles.logits, tiles.last)
+        result, stride = tiles.logits, tiles.last
+    for i in range(rows):
+        for j in range(columns):
+            out[(low + i) * columns + j] = result[i * stride + j]
+
+
+@inner
+def _slab(arguments, low, high):
+    _sequences(*(arguments + (low, high)))  # noqa: RUF005
+
+
+_offer = offer_of(_slab)
+
+
+@compiled
+def decode(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, board, slabs):
+    """Take a token of every sequence through all layers, and write rows or logits to `out`.
+
+    `sizes` are numbers in the order of `Sizes`. Exact attention has room for `capacity` tokens. `places` (layers,
+    PLACE_COLUMNS) say where in `memories` each layer finds its own. `turns` holds cosines and sines (B, d), or nothing.
+    """
+    arguments = (sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out)
+    if slabs < 2 or take(board):
+        _sequences(*(arguments + (0, lengths.size)))  # noqa: RUF005
+    else:
+        _offer(board, arguments)
+        open_(board, slabs, lengths.size)
+        close(board)

@@ -1,0 +1,75 @@
+"""Weights and maps as the loop reads them: flat arrays, in the order of use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._maps.spec import MapSpec
+from kernattn.ops._decode.loops import MAP_COLUMNS, WIDE
+from kernattn.ops._numba.codegen.registers import LINE
+from kernattn.ops._numba.tiles.packing import packed_map
+
+SINGLE = np.dtype(np.float32)
+UNIT = LINE // SINGLE.itemsize
+"""Numbers of a cache line."""
+
+Pair = tuple[NDArray[np.float32], NDArray[np.float32] | None]
+"""A matrix (rows, columns), or the scale (columns,) of a norm, and its bias (columns,) if there is one."""
+
+
+class Maps(NamedTuple):
+    """The maps of all layers: numbers and constants of all, and where those of each layer lie."""
+
+    numbers: NDArray[np.int64]
+    constants: NDArray[np.float32]
+    table: NDArray[np.int64]  # (layers, queries and keys, MAP_COLUMNS), flat; zeros for exact attention
+    features: list[int]  # of each layer; 0 for exact attention
+    peaks: list[int]
+
+
+def zeros_by_lines(size: int) -> NDArray[np.float32]:
+    """Return `size` zeros that begin at a cache line."""
+    memory = np.zeros(size + UNIT, SINGLE)
+    skip = -memory.ctypes.data % LINE // SINGLE.itemsize
+    return memory[skip : skip + size]
+
+
+def packed_weights(pairs: Iterable[Pair]) -> NDArray[np.float32]:
+    """Return weights as one flat array, in the order in which they come."""
+    parts = [part for weight, bias in pairs for part in _panels(weight, bias)]
+    weights = zeros_by_lines(sum(part.size for part in parts))
+    np.concatenate(parts, out=weights)
+    return weights
+
+
+def _panels(weight: NDArray[Any], bias: NDArray[Any] | None) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    """Return a matrix, or a scale as its one row, in panels of WIDE columns, then its bias; zeros fill the last one."""
+    rows = np.atleast_2d(weight)
+    padding = 0, -rows.shape[1] % WIDE
+    panels = np.pad(rows, ((0, 0), padding)).reshape(len(rows), -1, WIDE).transpose(1, 0, 2)
+    return panels.reshape(-1), np.pad(np.zeros(rows.shape[1], SINGLE) if bias is None else bias, padding)
+
+
+def packed_maps(specs: Sequence[tuple[MapSpec, MapSpec] | None], dim: int) -> Maps:
+    """Return the maps (of queries, of keys) of all layers; None stands for exact attention."""
+    table = np.zeros((len(specs), 2, MAP_COLUMNS), np.int64)
+    numbers: list[NDArray[np.int64]] = [np.zeros(0, np.int64)]
+    constants: list[NDArray[Any]] = [np.zeros(0, SINGLE)]
+    features, peaks = [0] * len(specs), [0] * len(specs)
+    begins = [0, 0]
+    for layer, pair in enumerate(specs):
+        for side, spec in enumerate(pair or ()):
+            phi = packed_map(spec, SINGLE, dim)
+            features[layer] = phi.features
+            peaks[layer] = phi.features if phi.kind.per_feature else 1
+            for which, (array, kept) in enumerate(zip(phi.arrays, (numbers, constants), strict=True)):
+                table[layer, side, 2 * which : 2 * which + 2] = begins[which], array.size
+                kept.append(np.pad(array, (0, -array.size % UNIT)))
+                begins[which] += kept[-1].size
+    flat = zeros_by_lines(begins[1])
+    np.concatenate(constants, out=flat)
+    return Maps(np.concatenate(numbers), flat, table.reshape(-1), features, peaks)

@@ -1,0 +1,55 @@
+"""The layers of a transformer that take a token at a time: weights and maps, copied once, and one call a step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from kernattn._maps.spec import MapSpec
+from kernattn.ops._decode.loops import Sizes, decode
+from kernattn.ops._decode.memories import Memories
+from kernattn.ops._decode.packing import Pair, packed_maps, packed_weights
+from kernattn.ops._decode.rows_loops import ACTIVATIONS
+from kernattn.ops._numba.helper_threads import crew
+
+FEWEST = 16  # sequences that a thread is handed: it reads all weights for them
+SECONDS_PER_WEIGHT = 2.5e-11  # and for each sequence; decides when to share
+
+
+class Stack:
+    """Layers whose weights lie in the order of their use."""
+
+    def __init__(
+        self, sizes: dict[str, Any], eps: float, pairs: Iterable[Pair], maps: Sequence[tuple[MapSpec, MapSpec] | None]
+    ) -> None:
+        """Copy weights (weight, bias) in the order of their use, and the maps (of queries, of keys) of all layers.
+
+        `sizes` are those of `loops.Sizes`, the activation by its name. None among maps is exact attention.
+        """
+        self._sizes = Sizes(**sizes | {"activation": ACTIVATIONS.index(sizes["activation"])})
+        self._numbers, self._eps = np.array(self._sizes, np.int64), np.float32(eps)
+        self._maps = packed_maps(maps, self._sizes.head_width)
+        self.weights = packed_weights(pairs)
+
+    def memories(self, sequences: int, tokens: int) -> Memories:
+        """Return room for what is remembered of so many sequences, with `tokens` tokens or fewer so far."""
+        return Memories(self._maps, sequences * self._sizes.key_heads, self._sizes.head_width, tokens)
+
+    def step(
+        self, memories: Memories, lengths: NDArray[np.int64], turns: NDArray[np.float32], rows: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Take a token (B, dim) of every sequence, B have `lengths`, and return rows or logits (B, columns).
+
+        `turns` are cosines and sines (B, head_width), or nothing.
+        """
+        count = len(lengths)
+        out = np.empty((count, self._sizes.columns), np.float32)
+        decode(
+            self._numbers, self._eps, self.weights, self._maps[:3], memories.room, memories.flat, memories.places,
+            lengths, turns.reshape(-1), rows.reshape(-1), out.reshape(-1),
+            *crew(max(1, count // FEWEST), self.weights.size * count * SECONDS_PER_WEIGHT),
+        )  # fmt: skip
+        return out
