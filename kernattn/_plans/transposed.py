@@ -35,11 +35,11 @@ def dense_from_keys(n: int, length: int, causal: bool) -> Part:
 @kept_with_plan
 def from_keys(plan: Plan) -> Plan:
     """Return a plan of parts whose rows are the keys, and whose keys are the queries."""
-    heads = tuple(tuple(_transposed(part, plan.length) for part in parts) for parts in plan.heads)
+    heads = tuple(tuple(_transpose(part, plan.length) for part in parts) for parts in plan.heads)
     return Plan("parts", plan.length, plan.n, heads)
 
 
-def _transposed(part: Part, length: int) -> Part:
+def _transpose(part: Part, length: int) -> Part:
     length = length if part.keys is None else len(part.keys)
     first = np.arange(0, length, SIDE)
     rows = np.minimum(SIDE, length - first)

@@ -84,11 +84,11 @@ def empty(
 def merge(xp: ModuleType, a: PeakedSum, b: PeakedSum) -> PeakedSum:
     """Return the sum of both: associative, with the empty sum as its neutral element."""
     peak = xp.maximum(a.peak, b.peak)
-    wa, wb = (_lowering(xp, part, finite(xp, peak)) for part in (a, b))  # (..., r)
+    wa, wb = (_factor_to_unit(xp, part, finite(xp, peak)) for part in (a, b))  # (..., r)
     return PeakedSum(wa[..., None] * a.s + wb[..., None] * b.s, wa * a.z + wb * b.z, peak)
 
 
-def _lowering(xp: ModuleType, part: PeakedSum, unit: Array) -> Array:
+def _factor_to_unit(xp: ModuleType, part: PeakedSum, unit: Array) -> Array:
     """Return e^(peak - unit), and 0 in place of factors that would leave a normaliser few digits or none."""
     factor = xp.exp(part.peak - unit)
     faint = xp.abs(factor * part.z) < ENDS[dtype_name(part.z)].faint

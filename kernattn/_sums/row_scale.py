@@ -19,15 +19,15 @@ def row_scale(xp: ModuleType, x: Array, spec: MapSpec, put: Callable[..., Any] =
         return row
     x, octaves = nearer(xp, x)
     if weights is not None:
-        row = _squared(xp, xp.sum(put(xp, weights, dtype, x) * x * x, axis=-1, keepdims=True), octaves)
+        row = _restore_twice(xp, xp.sum(put(xp, weights, dtype, x) * x * x, axis=-1, keepdims=True), octaves)
     if form is not None:
         centre = put(xp, form.centre, dtype, x) * 2.0**-octaves
         y, more = nearer(xp, xp.matmul(x - centre, put(xp, form.factor, dtype, x).T))
         linear = restored(xp, xp.matmul(x, put(xp, form.linear, dtype, x)[:, None]), octaves)
-        row = row + (linear - _squared(xp, xp.sum(y * y, axis=-1, keepdims=True) / 2, octaves + more))
+        row = row + (linear - _restore_twice(xp, xp.sum(y * y, axis=-1, keepdims=True) / 2, octaves + more))
     return row
 
 
-def _squared(xp: ModuleType, y: Array, octaves: Array) -> Array:
+def _restore_twice(xp: ModuleType, y: Array, octaves: Array) -> Array:
     """Return y 4^octaves, held."""
     return restored(xp, restored(xp, y, octaves), octaves)

@@ -12,7 +12,7 @@ from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput, map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_code
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, power_of_two, row_length
+from kernattn.ops._cuda.sizes import C_TYPES, REALS, accumulator_of, ceil_div, options, power_of_two, row_length
 
 WIDEST = {"bf16_t": 128, "tf32_t": 128, "float": 64, "double": 32}  # columns of v whose sums fit the registers
 WIDEST_IN_LITTLE = {"bf16_t": 128, "tf32_t": 64, "float": 64, "double": 32}  # and where shared memory is scarce
@@ -86,7 +86,7 @@ def side(
     x: Array | ScaledFeatures, spec: MapSpec | None, dtype: str, limits: runtime.Limits, whole: bool = True
 ) -> tuple[Side, MapCode]:
     """Return an op's input, and how its map is compiled beside values of `dtype`; see `map_input` for `whole`."""
-    rows = map_input(x, spec, _accumulator(dtype), whole)
+    rows = map_input(x, spec, accumulator_of(dtype), whole)
     code = _map_code(rows, spec, dtype, rows.x.shape[-1], limits)
     return Side(rows, map_arguments(spec, code, rows.x.shape[-1])), code
 
@@ -101,8 +101,8 @@ def both_sides(
     normaliser: bool = False,
 ) -> tuple[Side, Side, MapCode, int]:
     """Return queries, keys, how their maps are compiled, and whether these are 1 or 2; they must be `alike`."""
-    queries = map_input(q, q_spec, _accumulator(dtype), normaliser)
-    keys = map_input(k, k_spec, _accumulator(dtype))
+    queries = map_input(q, q_spec, accumulator_of(dtype), normaliser)
+    keys = map_input(k, k_spec, accumulator_of(dtype))
     d_q, d_k = queries.x.shape[-1], keys.x.shape[-1]
     code = _map_code(keys, k_spec, dtype, max(d_q, d_k), limits)
     return (
@@ -118,10 +118,6 @@ def alike(a: MapSpec | None, b: MapSpec | None) -> bool:
     if a is None or b is None:
         return a is b
     return a.kind == b.kind and (a.omega is None) == (b.omega is None)
-
-
-def _accumulator(dtype: str) -> str:
-    return "double" if dtype == "float64" else "float"
 
 
 def _map_code(rows: MapInput, spec: MapSpec | None, dtype: str, d: int, limits: runtime.Limits) -> MapCode:
@@ -144,6 +140,6 @@ def empty_state(lead: tuple[int, ...], code: MapCode, frequencies: int, e: int) 
     """Return room for a state (*lead, M, e) of a map of `frequencies`."""
     import cupy
 
-    features, real = frequencies * code.parts, cupy.float64 if code.accumulator == "double" else cupy.float32
+    features, real = frequencies * code.parts, REALS[code.accumulator]
     shapes = (features, e), (features,), (features if code.per_feature else 1,)
     return PeakedSum(*(cupy.empty((*lead, *shape), dtype=real) for shape in shapes))

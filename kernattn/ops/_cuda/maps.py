@@ -12,7 +12,7 @@ from kernattn._maps.kinds import LOGS, TABLE, VALUES
 from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda.constants import NULL, of_map
 from kernattn.ops._cuda.runtime import Limits
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two, row_length
+from kernattn.ops._cuda.sizes import C_TYPES, REALS, ceil_div, options, pieces, power_of_two, row_length
 
 FB = 32  # frequencies of a tile
 NAMED = {kind.name: kind for kind in TABLE}
@@ -114,7 +114,7 @@ def map_bytes(code: MapCode, inputs: int) -> int:
 
 def map_arguments(spec: MapSpec | None, code: MapCode, d: int) -> tuple[Any, ...]:
     """Return what Map is made of: omega, its parts, row_weights, offset, amplitude, log_amplitude, frequencies, d."""
-    real = np.float64 if code.accumulator == "double" else np.float32
+    real = REALS[code.accumulator]
     if spec is None:
         return (NULL, NULL, NULL, NULL, real(1), real(0), np.int32(d), np.int32(d))
     arrays = of_map(spec, np.dtype(real).name, code.operand if code.split else "")

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}
+REALS: dict[str, type[np.float32] | type[np.float64]] = {"float": np.float32, "double": np.float64}
 BYTES = {"half_t": 2, "bf16_t": 2, "tf32_t": 4, "float": 4, "double": 8}
 
 
 def options(**values: str | int) -> tuple[str, ...]:
     """Return the compiler's options that define macros; a bool is 0 or 1."""
     return tuple(f"-D{name}={int(x) if isinstance(x, bool) else x}" for name, x in values.items())
+
+
+def accumulator_of(dtype: str) -> str:
+    """Return the C type of sums over arrays of a dtype."""
+    return "double" if dtype == "float64" else "float"
 
 
 def ceil_div(a: int, b: int) -> int:

@@ -27,7 +27,7 @@ def attend(
     s, z, peak = state
     e, wide = s.shape[-1], s.dtype
     phi, x, given, q_lead, n = queries(q, q_spec, wide, normaliser)
-    how = _planned(q_lead, s.shape, n, phi.dim * phi.projects, wide.itemsize)
+    how = _plan_for(q_lead, s.shape, n, phi.dim * phi.projects, wide.itemsize)
     chunk, reads = how.chunk, how.reads
     out = room(how.out, wide)
     answers, found = (out.reshape(-1), unwritten(wide), unwritten(wide)), None
@@ -54,7 +54,7 @@ class _Plan(NamedTuple):
 
 
 @kept_while_small
-def _planned(q: tuple[int, ...], state: tuple[int, ...], n: int, products: int, itemsize: int) -> _Plan:
+def _plan_for(q: tuple[int, ...], state: tuple[int, ...], n: int, products: int, itemsize: int) -> _Plan:
     """Return the plan for n queries of leading axes q, projected in so many products a feature."""
     *lead, features, e = state
     (reads, out_lead), chunk = _reads(q, tuple(lead)), min(CHUNK, n)

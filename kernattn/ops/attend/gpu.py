@@ -32,10 +32,7 @@ def launch(entries: int, n: int, e: int, code: LinearCode) -> AttendLaunch:
     accumulator, operand = code.map.accumulator, code.map.operand
     weights = code.map.rows * code.phi_row if BYTES[operand] > 2 else 0  # pairs of 16 bits stay in registers
     shared_bytes = map_bytes(code.map, 1) + pieces(
-        (weights, operand),
-        (FB * code.v_row, operand),
-        *[(FB, accumulator)] * 2,
-        (code.map.rows, accumulator),
+        (weights, operand), (FB * code.v_row, operand), *[(FB, accumulator)] * 2, (code.map.rows, accumulator)
     )
     return AttendLaunch(code, (entries * ceil_div(n, code.map.rows), ceil_div(e, code.eb)), shared_bytes)
 

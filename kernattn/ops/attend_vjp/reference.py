@@ -13,7 +13,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, beside, onto, onto_sums, weight
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite
 from kernattn.ops.features.reference import relative
-from kernattn.ops.features_vjp.reference import pulled
+from kernattn.ops.features_vjp.reference import pull_back
 
 
 def attend_vjp(
@@ -21,12 +21,12 @@ def attend_vjp(
 ) -> tuple[PeakedSum, MapCotangent]:
     """Return the cotangents of the sums, and of the queries."""
     xp = namespace(q=q)
-    q, weights, ghat = readers(xp, q, q_spec, out, normaliser, g)
-    f, sums = read_back(xp, weights, ghat, state)
-    return onto_sums(xp, sums, state), pulled(q, q_spec, onto(xp, f, (*q.shape[:-1], f.shape[-1])), False, learn)
+    q, weights, ghat = over_normalisers(xp, q, q_spec, out, normaliser, g)
+    f, sums = pull_reading(xp, weights, ghat, state)
+    return onto_sums(xp, sums, state), pull_back(q, q_spec, onto(xp, f, (*q.shape[:-1], f.shape[-1])), False, learn)
 
 
-def readers(
+def over_normalisers(
     xp: ModuleType, q: Array, q_spec: MapSpec, out: Array, normaliser: Normaliser, g: Array
 ) -> tuple[Array, ScaledFeatures, Array]:
     """Return the queries, their features over |Z|, and ghat (..., n, e + 1) with the sign of Z.
@@ -49,7 +49,7 @@ def readers(
     return q, ScaledFeatures(values, log_scale), ghat
 
 
-def read_back(
+def pull_reading(
     xp: ModuleType, queries: ScaledFeatures, ghat: Array, keys: PeakedSum, visible: Array | None = None
 ) -> tuple[Array, PeakedSum]:
     """Return the cotangents of the queries' features, (..., n, M), and of the sums, per reader; see `peaked.read`."""

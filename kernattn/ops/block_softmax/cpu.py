@@ -14,15 +14,9 @@ from kernattn._plans.plan import Plan
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.tiles.form_cache import kept_while_small
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import (
-    FLOPS_PER_SECOND,
-    SECONDS_PER_FEATURE,
-    accumulation,
-    flat,
-    room,
-)
+from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, accumulation, flat, room
 from kernattn.ops.block_softmax.loops import online_softmax
-from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, ordered
+from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, reorder
 
 
 def block_softmax(
@@ -30,7 +24,7 @@ def block_softmax(
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
     dtype = accumulation(q)
-    how = _planned(q.shape, k.shape, v.shape, plan, dtype.itemsize)
+    how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
     mask, bias = mask_and_bias(key_mask, key_bias, how.mask, dtype)
     out, lse = room(how.out, dtype), np.empty(how.lse, dtype)
     if how.cleared:
@@ -40,7 +34,7 @@ def block_softmax(
     for work in how.work:
         own = keys, values, mask, bias
         if work.order is not None:
-            own = ordered(work.order, *own)
+            own = reorder(work.order, *own)
         tiles = partial(online_softmax, queries, *own, factor, work.table, work.words, flat_out, flat_lse)
         share(tiles, work.pieces, work.seconds)
     return (out if q.dtype is dtype else out.astype(q.dtype, copy=False)), lse
@@ -70,7 +64,7 @@ class _Plan(NamedTuple):
 
 
 @kept_while_small
-def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int) -> _Plan:
+def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int) -> _Plan:
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
     reads, lead, out_lead = _reads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
     of_heads = plan.heads if plan.kind == "parts" else ((dense(n, length, plan.kind == "causal"),),)

@@ -14,7 +14,7 @@ from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, me
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.plans import Level, levels
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two, row_length
+from kernattn.ops._cuda.sizes import C_TYPES, REALS, accumulator_of, ceil_div, options, pieces, power_of_two, row_length
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def launch(
     d: int, e: int, dtype: str, limits: runtime.Limits, *, parts: bool, biased: bool, joined: bool
 ) -> SoftmaxLaunch:
     """Return the launch for arrays of `dtype`; answers of several levels are `joined` in wider types."""
-    accumulator = "double" if dtype == "float64" else "float"
+    accumulator = accumulator_of(dtype)
     kind = C_TYPES[dtype]
     element = kind if dtype == "float16" and limits.capability >= 80 else operand(dtype, limits.capability)
     warps = 2 if element == "double" else 4
@@ -71,7 +71,7 @@ def block_softmax(
     bias = NULL if key_bias is None else broadcast(key_bias.astype(q.dtype, copy=False), key_lead, 1)
     parts, joined = plan.kind == "parts", max(map(len, plan.heads), default=0) > 1
     how = launch(d, e, dtype_name(q), runtime.limits(), parts=parts, biased=key_bias is not None, joined=joined)
-    real = np.float64 if how.accumulator == "double" else np.float32
+    real = REALS[how.accumulator]
     out = cupy.empty((*lead, n, e), dtype=real if joined else q.dtype)
     lse = cupy.empty((*lead, n), dtype=np.float64 if joined else real)
     entries, heads = math.prod(lead), max(1, len(plan.heads))

@@ -53,7 +53,7 @@ def order_of(tokens: Tokens, heads: NDArray[np.int64]) -> tuple[Order | None, ND
     return Order(tokens, once, *(x for x, _ in found)), np.stack([at.reshape(-1) for _, at in found], axis=-1)
 
 
-def ordered(order: Order, k: NDArray[Any], v: NDArray[Any], mask: NDArray[np.bool_], bias: NDArray[Any]) -> Inputs:
+def reorder(order: Order, k: NDArray[Any], v: NDArray[Any], mask: NDArray[np.bool_], bias: NDArray[Any]) -> Inputs:
     """Return keys, values and what is said of them, in the order of a part."""
     length = k.shape[1]
     given = [(k, order.k), (v, order.v)]

@@ -25,7 +25,7 @@ from kernattn.ops._numba.tiles.layout import (
     narrowed,
     nothing,
 )
-from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, ordered, put_back
+from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, put_back, reorder
 from kernattn.ops.block_softmax_vjp.far_loops import pull_far_rows
 from kernattn.ops.block_softmax_vjp.loops import pull_blocks
 from kernattn.ops.block_softmax_vjp.rows_loops import KINDS, judge_rows
@@ -50,7 +50,7 @@ def block_softmax_vjp(
 ) -> tuple[Array, Array, Array, Array, Array | None]:
     """Return the cotangents of q, k, v, the scale and the bias."""
     dtype, length = accumulation(q), k.shape[-2]
-    how = _planned(q.shape, k.shape, v.shape, plan, dtype.itemsize)
+    how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
     mask, bias = mask_and_bias(key_mask, key_bias, (*how.lead, length), dtype)
     told = nothing(dtype) if g_lse is None else flat(g_lse, dtype)
     count = len(how.states)
@@ -104,7 +104,7 @@ def _pull(work: _Work, x: _Arrays) -> float:
     order, dq, ds = work.order, x.dq.reshape(-1), np.zeros(work.pieces)
     keys, found = (x.k, x.v, x.mask, x.bias), [x.dk, x.dv, x.db]
     if order is not None:
-        keys = ordered(order, *keys)
+        keys = reorder(order, *keys)
         found = [np.zeros((len(order.rows) if len(y) else 0, len(order.tokens), y.shape[-1]), y.dtype) for y in found]
     sums = [y.reshape(-1) for y in found]
 
@@ -182,7 +182,7 @@ class _Plan(NamedTuple):
 
 
 @kept_while_small
-def _planned(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int) -> _Plan:
+def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int) -> _Plan:
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
     who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
     states = np.stack([who.k, who.v, np.arange(len(who.k))], axis=-1)

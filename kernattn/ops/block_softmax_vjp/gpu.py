@@ -17,7 +17,7 @@ from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
 from kernattn.ops._cuda.plans import Level, levels
 from kernattn.ops._cuda.seen_keys import mask_of_seen_keys
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two, row_length
+from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of, ceil_div, options, pieces, power_of_two, row_length
 from kernattn.ops.block_softmax_vjp import reference
 
 
@@ -41,7 +41,7 @@ def launch(
     cotangents need the exponents of float32, whatever the dtype of the arrays.
     """
     element, kind = operand(dtype, limits.capability), C_TYPES[dtype]
-    accumulator = "double" if dtype == "float64" else "float"
+    accumulator = accumulator_of(dtype)
     warps = 2 if element == "double" else 4
     rows, widest = 16 * warps, 64 if limits.roomy and element != "double" else 32
     db, eb = power_of_two(d, 32, widest), power_of_two(e, 32, widest)

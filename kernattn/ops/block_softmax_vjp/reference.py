@@ -66,7 +66,7 @@ def block_softmax_vjp(
         position = None if before is None else before + low
         scores = xp.matmul(near[rows], xp.matrix_transpose(k))  # (..., b, l)
         scores = hidden(xp, scores if bias is None else scores + bias[..., None, :], 0, position, key_mask)
-        sees = _admitted(xp, plan, low, q) if plan.kind == "parts" else None
+        sees = _seen(xp, plan, low, q) if plan.kind == "parts" else None
         if sees is not None:
             scores = xp.where(sees, scores, -xp.inf)
         seen, dot = (scores != -xp.inf) & alive[rows], dots[rows]
@@ -97,7 +97,7 @@ def block_softmax_vjp(
     return dq, dk, dv, xp.sum(q * of_scores), None if key_bias is None else db
 
 
-def _admitted(xp: ModuleType, plan: Plan, low: int, like: Array) -> Array:
+def _seen(xp: ModuleType, plan: Plan, low: int, like: Array) -> Array:
     """Return what a block of rows from `low` on sees by a plan of parts, (b, l), for each head where they differ."""
     high = min(low + BLOCK, plan.n)
     seen = np.stack([seen_of(parts, low, high, plan.length) for parts in plan.heads])

@@ -36,11 +36,11 @@ def causal(
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     dtype = accumulation(v)
     readers = queries(q, q_spec, dtype, normaliser)
-    out, found, after = _attended(readers, keys(k, k_spec, dtype), v, state, key_mask, segment_ids, normaliser)
+    out, found, after = _attend(readers, keys(k, k_spec, dtype), v, state, key_mask, segment_ids, normaliser)
     return narrowed(out, v.dtype), found, after
 
 
-def _attended(
+def _attend(
     queries: Side,
     keys: Side,
     v: Array,

@@ -31,7 +31,7 @@ from kernattn.ops._cuda.linear import (
 )
 from kernattn.ops._cuda.maps import FB, map_bytes
 from kernattn.ops._cuda.sizes import BYTES, ceil_div, options, pieces, row_length
-from kernattn.ops.features.reference import computed
+from kernattn.ops.features.reference import features_of_side
 from kernattn.ops.key_state import gpu as summaries
 
 GROUPS = 2  # of warps: one makes the features of queries, one those of keys
@@ -188,7 +188,7 @@ def causal(
     device = runtime.limits()
     dtype = dtype_name(v)
     if not alike(q_spec, k_spec):
-        q, k, q_spec, k_spec = computed(q, q_spec), computed(k, k_spec), None, None
+        q, k, q_spec, k_spec = features_of_side(q, q_spec), features_of_side(k, k_spec), None, None
     queries, keys, map_code, maps = both_sides(q, k, q_spec, k_spec, dtype, device, normaliser)
     n, e, frequencies = keys.rows.x.shape[-2], v.shape[-1], keys.frequencies
     leads = (lead_of(x, 1) for x in (key_mask, segment_ids))

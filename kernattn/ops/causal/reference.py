@@ -24,7 +24,7 @@ from kernattn._sums.peaked import (
     row_normaliser,
     summarise,
 )
-from kernattn.ops.features.reference import computed, relative
+from kernattn.ops.features.reference import features_of_side, relative
 
 CHUNK = 64
 
@@ -42,7 +42,7 @@ def causal(
 ) -> tuple[Array, Normaliser | None, PeakedSum]:
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     xp = namespace(v=v)
-    (queries, own), keys = relative(q, q_spec, normaliser), computed(k, k_spec)
+    (queries, own), keys = relative(q, q_spec, normaliser), features_of_side(k, k_spec)
     dtype = accumulation_dtype(xp, v)
     n = v.shape[-2]
     size = min(CHUNK, 1 << (n - 1).bit_length())
@@ -180,9 +180,7 @@ def _left_half(
     z = xp.sum(products, axis=-1) * factor[..., 0]
     peak = xp.broadcast_to(peak[..., 0] + rise[..., 0], z.shape)
     return PeakedSum(
-        _unfold(xp, s, 0.0),
-        _unfold(xp, z[..., None], 0.0)[..., 0],
-        _unfold(xp, peak[..., None], -xp.inf)[..., 0],
+        _unfold(xp, s, 0.0), _unfold(xp, z[..., None], 0.0)[..., 0], _unfold(xp, peak[..., None], -xp.inf)[..., 0]
     )
 
 

@@ -20,7 +20,7 @@ from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.linear import LinearCode, Slabs, alike, both_sides, cut, empty_state, linear_code, pointers
 from kernattn.ops._cuda.seen_keys import mask_of_seen_keys
-from kernattn.ops._cuda.sizes import pieces
+from kernattn.ops._cuda.sizes import REALS, pieces
 from kernattn.ops.attend_vjp.gpu import over_normalisers, rows_of
 from kernattn.ops.causal.gpu import resident, run_numbers, slabs_for
 from kernattn.ops.causal_vjp import reference
@@ -94,7 +94,7 @@ class Walks:
         starts = self.starts(how, start, how.code.keys)
         several, m = how.slabs.count > 1, how.code.linear.map
         (n, e), q, k = self.keys.v.shape[-2:], self.queries, self.keys
-        sums = cupy.empty(how.room, dtype=np.float64 if m.accumulator == "double" else np.float32) if how.room else NULL
+        sums = cupy.empty(how.room, dtype=REALS[m.accumulator]) if how.room else NULL
         inputs = (q.rows.x, k.rows.x, q.v, k.v, q.scale, q.h, q.mask, k.scale, k.mask, self.segments)
         states = (*pointers(starts, 3), np.int32(several), *pointers(end, 3), sums)
         slabs = (np.int32(math.prod(self.lead)), np.int32(how.slabs.count), np.int64(how.slabs.rows))

@@ -15,10 +15,10 @@ from kernattn._arrays.namespaces import Array, namespace, zeros
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, in_units_of, onto, onto_sums, weight
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite, summarise
-from kernattn.ops.attend_vjp.reference import read_back, readers
+from kernattn.ops.attend_vjp.reference import over_normalisers, pull_reading
 from kernattn.ops.causal.reference import count_segments, side_of
-from kernattn.ops.features_vjp.reference import pulled
-from kernattn.ops.key_state_vjp.reference import admitted, onto_keys, summed_back
+from kernattn.ops.features_vjp.reference import pull_back
+from kernattn.ops.key_state_vjp.reference import admit_keys, onto_keys, pull_summary
 
 NEAR = 64  # tokens of a half up to which all pairs are formed: less than a summary
 
@@ -59,29 +59,29 @@ def causal_vjp(
     none = zeros(xp, (n,), xp.int32, v)
     mask = none == 0 if key_mask is None else key_mask
     segment = none if segment_ids is None else count_segments(xp, segment_ids)
-    q, queries, ghat = readers(xp, q, q_spec, out, normaliser, g)
-    k, keys, values = admitted(xp, k, v, k_spec, mask)
+    q, queries, ghat = over_normalisers(xp, q, q_spec, out, normaliser, g)
+    k, keys, values = admit_keys(xp, k, v, k_spec, mask)
 
     found: Cotangents = _own_key(queries, ghat, keys, values, mask)
-    tokens = _padded(xp, Tokens(queries, ghat, keys, values, mask, segment))
+    tokens = _pad(xp, Tokens(queries, ghat, keys, values, mask, segment))
     half = 1
     while half < n:
-        more = _met(xp, tokens, half, n)
+        more = _meet(xp, tokens, half, n)
         found = found[0] + more[0], found[1] + more[1], found[2] + more[2]
         half *= 2
     of_queries, of_keys, dv = found
 
     before = None
     if state is not None:
-        f, sums = read_back(xp, queries, ghat, state, segment == 0)
+        f, sums = pull_reading(xp, queries, ghat, state, segment == 0)
         of_queries, before = of_queries + f, in_units_of(state, onto_sums(xp, sums, state))
     if after is not None:
         last = mask & (segment == segment[..., -1:])
-        f, more = summed_back(xp, keys, values, last, after)
+        f, more = pull_summary(xp, keys, values, last, after)
         of_keys, dv = (onto(xp, x, tuple(y.shape)) + y for x, y in ((of_keys, f), (dv, more)))
         if state is not None and before is not None:
-            before = _passed_on(xp, before, state, after, segment[..., -1] == 0)
-    dq = pulled(q, q_spec, onto(xp, of_queries, (*q.shape[:-1], of_queries.shape[-1])), False, learn)
+            before = _pass_on(xp, before, state, after, segment[..., -1] == 0)
+    dq = pull_back(q, q_spec, onto(xp, of_queries, (*q.shape[:-1], of_queries.shape[-1])), False, learn)
     dv = xp.astype(onto(xp, dv, tuple(v.shape)), v.dtype, copy=False)
     return dq, onto_keys(xp, k, k_spec, of_keys, learn), dv, before
 
@@ -103,7 +103,7 @@ def _asks(xp: ModuleType, queries: ScaledFeatures) -> Array:
     return xp.any(queries.log_scale != -xp.inf, axis=-1)
 
 
-def _padded(xp: ModuleType, tokens: Tokens) -> Tokens:
+def _pad(xp: ModuleType, tokens: Tokens) -> Tokens:
     """Return as many tokens as a power of two, the last of which neither see nor are seen."""
     n = tokens.ghat.shape[-2]
     missing = (1 << (n - 1).bit_length()) - n
@@ -123,7 +123,7 @@ def _padded(xp: ModuleType, tokens: Tokens) -> Tokens:
     )
 
 
-def _met(xp: ModuleType, tokens: Tokens, half: int, n: int) -> Cotangents:
+def _meet(xp: ModuleType, tokens: Tokens, half: int, n: int) -> Cotangents:
     """Return the cotangents from the meetings of each run's right half with its left half, (..., n, c)."""
     queries, keys = (
         ScaledFeatures(*(side_of(xp, x, half, side) for x in pair))
@@ -135,8 +135,8 @@ def _met(xp: ModuleType, tokens: Tokens, half: int, n: int) -> Cotangents:
     seen = side_of(xp, tokens.seen[..., None], half, 0)[..., 0] & (left == crossing)
     sees = right == crossing
     if half > NEAR:
-        f_q, sums = read_back(xp, queries, ghat, summarise(xp, keys, v, seen), sees)
-        f_k, dv = summed_back(xp, keys, v, seen, sums)
+        f_q, sums = pull_reading(xp, queries, ghat, summarise(xp, keys, v, seen), sees)
+        f_k, dv = pull_summary(xp, keys, v, seen, sums)
     else:
         f_q, f_k, dv = _pairs(xp, queries, ghat, keys, v, seen, sees)
     return _unfold(xp, f_q, 1, n), _unfold(xp, f_k, 0, n), _unfold(xp, dv, 0, n)
@@ -166,7 +166,7 @@ def _pairs(
     return of_queries, of_keys, dv
 
 
-def _passed_on(xp: ModuleType, before: PeakedSum, state: PeakedSum, after: PeakedSum, whole: Array) -> PeakedSum:
+def _pass_on(xp: ModuleType, before: PeakedSum, state: PeakedSum, after: PeakedSum, whole: Array) -> PeakedSum:
     """Add what the outgoing state took of the incoming one, where `whole` (...) sequences are one segment."""
     factor = xp.where(whole[..., None], xp.exp(state.peak - finite(xp, after.peak)), xp.zeros_like(state.peak))
     return PeakedSum(before.s + factor[..., None] * after.s, before.z + factor * after.z, before.peak)

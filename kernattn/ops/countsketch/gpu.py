@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, dtype_name
 from kernattn.ops._cuda import runtime
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options
+from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of, ceil_div, options
 from kernattn.ops._cuda.sketches import Staging, lists, staging
 
 WARPS = 8
@@ -34,7 +34,7 @@ class SketchLaunch:
 
 def launch(rows: int, d: int, sketch: int, dtype: str, limits: runtime.Limits) -> SketchLaunch:
     """Return the launch for sketches of so many numbers of each of `rows` rows (d,)."""
-    accumulator = "double" if dtype == "float64" else "float"
+    accumulator = accumulator_of(dtype)
     own = staging(rows, d, max(1, LINE // sketch), accumulator, limits.shared_bytes)
     flags = options(INPUT=C_TYPES[dtype], OPERAND=accumulator, SPLIT=0, WARPS=WARPS)
     return SketchLaunch(flags, accumulator, ceil_div(rows, own.group), own)

@@ -38,9 +38,7 @@ def features(x: Array, spec: MapSpec) -> Array:
 
     flops = 2.0 * phi.frequencies * dim * phi.projects
     share(
-        blocks,
-        -(-n // ROWS),
-        n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4,
+        blocks, -(-n // ROWS), n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
     )
     if out.dtype is x.dtype:
         return out

@@ -20,7 +20,7 @@ def features(x: Array, spec: MapSpec) -> Array:
     return multiplied(scaled(x, spec), x)
 
 
-def computed(x: Array | ScaledFeatures, spec: MapSpec | None) -> ScaledFeatures:
+def features_of_side(x: Array | ScaledFeatures, spec: MapSpec | None) -> ScaledFeatures:
     """Return the features of x (..., n, d), or x where it is features already and spec None."""
     return x if spec is None else scaled(x, spec)
 

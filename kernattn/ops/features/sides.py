@@ -38,14 +38,14 @@ Token = tuple[tuple[NDArray[np.int64], NDArray[Any]], NDArray[Any], tuple[int, .
 def keys(x: Any, spec: MapSpec | None, dtype: np.dtype[Any]) -> Side:
     """Return keys (..., n, d), or computed features where spec is None."""
     if spec is None:
-        return _computed(x, dtype)
+        return _computed_side(x, dtype)
     return _rows(x, spec, nothing(dtype) if spec.direct else _key_scales(x, spec, dtype), dtype)
 
 
 def queries(x: Any, spec: MapSpec | None, dtype: np.dtype[Any], scaled: bool) -> Side:
     """Return queries (..., n, d), whose log scales per row cancel unless `scaled`: then all of them are given."""
     if spec is None:
-        return _computed(x, dtype)
+        return _computed_side(x, dtype)
     given = _scales(x, spec, dtype) if scaled and spec.unscaled is not spec else nothing(dtype)
     return _rows(x, spec, given, dtype)
 
@@ -73,7 +73,7 @@ def _by_chains(spec: MapSpec) -> bool:
     return fast(spec.omega, FUSED_ABOVE) is not None
 
 
-def _projected(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpec]:
+def _project(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpec]:
     """Return rows as the loops read them, projected by chains where these are faster, and the map of these."""
     chains = fast(spec.omega, FUSED_ABOVE)
     if chains is None:
@@ -85,17 +85,17 @@ def _projected(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpe
 
 def _rows(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> Side:
     if not spec.direct:
-        x, spec = _projected(x, spec, dtype)
+        x, spec = _project(x, spec, dtype)
     shape = x.shape
     return Side(packed_map(spec, dtype, shape[-1]), flat(x, dtype), given, shape[:-2], shape[-2])
 
 
 def _token(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> Token:
-    x, spec = _projected(x, spec, dtype)
+    x, spec = _project(x, spec, dtype)
     return packed_map(spec, dtype, x.shape[-1]).arrays, plain(x, dtype), x.shape[:-1]
 
 
-def _computed(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
+def _computed_side(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
     """Return computed features beside a map that leaves them as they are."""
     values, log_scale = x
     per_feature = log_scale.shape[-1] > 1
@@ -108,7 +108,7 @@ def _computed(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
 
 
 def _computed_token(x: ScaledFeatures, dtype: np.dtype[Any]) -> tuple[Token, NDArray[Any]]:
-    side = _computed(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), dtype)
+    side = _computed_side(ScaledFeatures(x.values[..., None, :], x.log_scale[..., None, :]), dtype)
     return (side.phi.arrays, plain(side.x, dtype), side.lead), side.given
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
@@ -14,7 +12,7 @@ from kernattn._sums.cotangents import MapCotangent, onto
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import MapCode
 from kernattn.ops._cuda.runtime import Limits
-from kernattn.ops._cuda.sizes import C_TYPES, power_of_two
+from kernattn.ops._cuda.sizes import C_TYPES, REALS, power_of_two
 from kernattn.ops.features_vjp.reference import slope
 
 
@@ -77,7 +75,7 @@ def pulled_room(
     """Return room for the cotangents of x (..., n, d) whose leading axes are broadcast to `lead`."""
     import cupy
 
-    real = np.float64 if code.accumulator == "double" else np.float32
+    real = REALS[code.accumulator]
     n, d = x.shape[-2:]
     frequencies = d if spec.omega is None else spec.omega.shape[0]
 

@@ -24,10 +24,10 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     features = scaled(x, spec)
     g = xp.astype(g, features.log_scale.dtype, copy=False)
     f = xp.where(g == 0, g, multiplied(features._replace(values=g), g))
-    return pulled(x, spec, f, True, learn)
+    return pull_back(x, spec, f, True, learn)
 
 
-def pulled(x: Array, spec: MapSpec, f: Array, scale: bool, learn: bool) -> MapCotangent:
+def pull_back(x: Array, spec: MapSpec, f: Array, scale: bool, learn: bool) -> MapCotangent:
     """Return cotangents of rows x (..., n, d) from f (..., n, M), those of `scaled`: of its values, or of logs.
 
     Without `scale` the row's log scale counts for nothing: that of a query cancels. Where f is 0, x may be anything.

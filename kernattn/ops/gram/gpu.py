@@ -17,7 +17,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import broadcast, merged_lead
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
-from kernattn.ops._cuda.sizes import BYTES, ceil_div, options, pieces, row_length
+from kernattn.ops._cuda.sizes import BYTES, REALS, ceil_div, options, pieces, row_length
 from kernattn.ops.features.gpu import features as written
 from kernattn.ops.features.reference import features as composed
 
@@ -108,7 +108,7 @@ def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, A
     frequencies = int(constants[-2])
     how = launch(entries, n, frequencies, c, code, device)
     features = frequencies * code.parts
-    real = cupy.float64 if code.accumulator == "double" else cupy.float32
+    real = REALS[code.accumulator]
     several = (how.parts,) if how.parts > 1 else ()
     outer, moment = (cupy.empty((*several, *lead, features, columns), dtype=real) for columns in (features, c))
 
@@ -128,10 +128,10 @@ def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, A
         sizes = (*slab, *rows, np.int32(c), np.int32(entries), np.int32(first > 0))
         arguments = (room, y, outer, moment, np.int32(frequencies), *sizes)
         runtime.start(multiply, (how.outer_blocks,), 2 * how.side, how.outer_bytes, arguments)
-    return (_collected(outer, how), _collected(moment, how)) if several else (outer, moment)
+    return (_collect(outer, how), _collect(moment, how)) if several else (outer, moment)
 
 
-def _collected(parts: Array, how: GramLaunch) -> Array:
+def _collect(parts: Array, how: GramLaunch) -> Array:
     """Return the sum over the first axis."""
     import cupy
 

@@ -13,7 +13,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import NULL, uploaded
 from kernattn.ops._cuda.maps import MapCode, map_arguments, map_code
-from kernattn.ops._cuda.sizes import ceil_div, pieces
+from kernattn.ops._cuda.sizes import REALS, ceil_div, pieces
 
 WARPS = 8
 LINE = 2048  # numbers that a block holds, where a row has fewer
@@ -63,7 +63,7 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     if phi.size == 0:
         return phi
     how = launch(rows, p, ceil_div(frequencies, p), code, device)
-    real = np.float64 if code.accumulator == "double" else np.float32
+    real = REALS[code.accumulator]
     name = np.dtype(real).name
     room = cupy.empty(how.room, dtype=real) if how.room else NULL
     _, _, *constants, _, _ = map_arguments(spec, code, d)

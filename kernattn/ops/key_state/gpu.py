@@ -80,13 +80,7 @@ class SummaryLaunch:
 
 
 def launch(
-    entries: int,
-    n: int,
-    e: int,
-    frequencies: int,
-    code: LinearCode,
-    slabs: Slabs | None,
-    limits: runtime.Limits,
+    entries: int, n: int, e: int, frequencies: int, code: LinearCode, slabs: Slabs | None, limits: runtime.Limits
 ) -> SummaryLaunch:
     """Return the launches for k (entries, n, d), v (entries, n, e); the last of slabs that are given is left out."""
     how = summary_code(code, frequencies, limits)

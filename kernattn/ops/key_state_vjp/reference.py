@@ -13,7 +13,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, beside, onto, weight
 from kernattn._sums.peaked import PeakedSum, finite
 from kernattn.ops.features.reference import scaled
-from kernattn.ops.features_vjp.reference import pulled
+from kernattn.ops.features_vjp.reference import pull_back
 
 
 def key_state_vjp(
@@ -23,12 +23,12 @@ def key_state_vjp(
     xp = namespace(k=k)
     if key_mask is None:
         key_mask = xp.zeros_like(v[..., 0]) == 0
-    k, keys, values = admitted(xp, k, v, k_spec, key_mask)
-    f, dv = summed_back(xp, keys, values, key_mask, sums)
+    k, keys, values = admit_keys(xp, k, v, k_spec, key_mask)
+    f, dv = pull_summary(xp, keys, values, key_mask, sums)
     return onto_keys(xp, k, k_spec, f, learn), xp.astype(onto(xp, dv, tuple(v.shape)), v.dtype, copy=False)
 
 
-def admitted(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array) -> tuple[Array, ScaledFeatures, Array]:
+def admit_keys(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array) -> tuple[Array, ScaledFeatures, Array]:
     """Return keys, their features, and values in the accumulation dtype; what the mask leaves out is 0."""
     some = onto(xp, xp.astype(mask, xp.float32), tuple(k.shape[:-1])) > 0
     k = xp.where(some[..., None], k, xp.zeros_like(k))
@@ -36,7 +36,7 @@ def admitted(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array) -
     return k, scaled(k, k_spec), xp.where(mask[..., None], v, xp.zeros_like(v))
 
 
-def summed_back(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, sums: PeakedSum) -> tuple[Array, Array]:
+def pull_summary(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, sums: PeakedSum) -> tuple[Array, Array]:
     """Return the cotangents of the keys' features, (..., n, M), and of the values; see `peaked.summarise`.
 
     Whatever stands in a key that is masked, or that no sum tells anything, these are 0.
@@ -53,4 +53,4 @@ def summed_back(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, sum
 
 def onto_keys(xp: ModuleType, k: Array, k_spec: MapSpec, f: Array, learn: bool) -> MapCotangent:
     """Return the cotangents of keys from those of their features, whose leading axes may be more."""
-    return pulled(k, k_spec, onto(xp, f, (*k.shape[:-1], f.shape[-1])), True, learn)
+    return pull_back(k, k_spec, onto(xp, f, (*k.shape[:-1], f.shape[-1])), True, learn)

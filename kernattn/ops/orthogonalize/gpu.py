@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import NULL
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two
+from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of, ceil_div, options, pieces, power_of_two
 from kernattn.ops.orthogonalize.reference import by_qr
 
 MOST_WARPS = 16
@@ -31,7 +31,7 @@ class FrameLaunch:
 
 def launch(rows: int, d: int, dtype: str, limits: runtime.Limits) -> FrameLaunch:
     """Return the launch for matrices (rows, d)."""
-    accumulator = "double" if dtype == "float64" else "float"
+    accumulator = accumulator_of(dtype)
     warps = power_of_two(ceil_div(d, 32), 1, MOST_WARPS)
     stride = (d + 3) // 8 * 8 + 4  # at least d, and 4 (mod 8)
     sums = ((rows, accumulator), (MOST_WARPS, accumulator))

@@ -42,7 +42,7 @@ def _power(u: Array, degree: int) -> Array:
 
 def prepared(xp: ModuleType, y: Array, measure: int) -> tuple[Array, ...]:
     """Return what `measured` takes of y."""
-    return _centred(xp, y) if measure == SQUARED else (xp.matrix_transpose(y),)
+    return _centre(xp, y) if measure == SQUARED else (xp.matrix_transpose(y),)
 
 
 def measured(xp: ModuleType, x: Array, y: tuple[Array, ...], measure: int) -> Array:
@@ -60,7 +60,7 @@ def measured(xp: ModuleType, x: Array, y: tuple[Array, ...], measure: int) -> Ar
     return total
 
 
-def _centred(xp: ModuleType, y: Array) -> tuple[Array, Array, Array]:
+def _centre(xp: ModuleType, y: Array) -> tuple[Array, Array, Array]:
     """Return a centre c amid y, (y - c)^T and |y - c|^2, (..., 1, k).
 
     Rows far from the origin would cancel. Medians of some rows: an outlier or a NaN among y would move a mean, and

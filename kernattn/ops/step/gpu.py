@@ -17,7 +17,7 @@ from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.linear import LinearCode, alike, both_sides, linear_code
 from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces
-from kernattn.ops.features.reference import computed
+from kernattn.ops.features.reference import features_of_side
 
 WARPS = 8
 COLUMNS = 32  # of the state that a block passes over
@@ -70,7 +70,7 @@ def step(
     dtype = dtype_name(v)
     q, k = _token(q), _token(k)
     if not alike(q_spec, k_spec):
-        q, k, q_spec, k_spec = computed(q, q_spec), computed(k, k_spec), None, None
+        q, k, q_spec, k_spec = features_of_side(q, q_spec), features_of_side(k, k_spec), None, None
     queries, keys, map_code, _ = both_sides(q, k, q_spec, k_spec, dtype, device)
     e = v.shape[-1]
     key_lead = merged_lead(keys.lead, v.shape[:-1], state.s.shape[:-2], lead_of(key_mask, 0))

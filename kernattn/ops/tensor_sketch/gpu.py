@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array, Float64, dtype_name, frozen
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.constants import uploaded
-from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two
+from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of, ceil_div, options, pieces, power_of_two
 from kernattn.ops._cuda.sketches import Staging, lists, staging
 from kernattn.ops.countsketch.gpu import countsketch
 from kernattn.ops.tensor_sketch.order import order
@@ -43,7 +43,7 @@ def launch(rows: int, d: int, num_features: int, dtype: str, limits: runtime.Lim
     """Return the launch for `rows` rows (d,); None where M is not a power of two above 1, or does not fit."""
     if num_features < 2 or num_features & (num_features - 1):
         return None
-    accumulator = "double" if dtype == "float64" else "float"
+    accumulator = accumulator_of(dtype)
     points = num_features // 2
     line = points + points // 16  # a gap after every 16 points
 
