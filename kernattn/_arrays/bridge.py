@@ -132,7 +132,7 @@ class Torch(Library):
         self.torch = torch = sys.modules["torch"]
         self.kind, self.kinds = torch.Tensor, {torch.Tensor, torch.nn.Parameter}
         self.dtype, self.bfloat16 = torch.dtype, torch.bfloat16
-        self.autocasts = torch._C._is_any_autocast_enabled
+        self.autocasts, self.from_numpy = torch._C._is_any_autocast_enabled, torch.from_numpy
         self.compiling, self.scripted = torch.compiler.is_compiling, torch._C._is_tracing
         self.compiler = torch._C._dynamo.eval_frame.get_eval_frame_callback
         self.modes = torch._C._len_torch_dispatch_stack
@@ -204,9 +204,9 @@ class Torch(Library):
         if not array.flags.carray:
             array = np.array(array, order="C")
         try:
-            return self.torch.from_numpy(array)
+            return self.from_numpy(array)
         except TypeError:  # of bfloat16
-            return self.torch.from_numpy(array.view(np.int16)).view(self.bfloat16)
+            return self.from_numpy(array.view(np.int16)).view(self.bfloat16)
 
 
 def _casts(tensor: Any, torch: Any) -> bool:

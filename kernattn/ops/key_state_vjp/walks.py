@@ -13,6 +13,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import WORTH_SHARING, share, threads
 from kernattn._sums.cotangents import MapCotangent, onto, onto_sums
 from kernattn._sums.peaked import Normaliser, PeakedSum
+from kernattn.ops._numba.tiles.form_cache import kept_while_small
 from kernattn.ops._numba.tiles.layout import (
     FLOPS_PER_SECOND,
     NO_MASK,
@@ -123,7 +124,8 @@ def walk_tokens(
     chunk = chunk_of(alone, learn)
     seconds = count * n * _seconds(w.phi, r.phi, e, chunk, modes) * dtype.itemsize / 4
     parts = max(1, threads() // count) if alone and seconds > 5 * WORTH_SHARING and n > 24 * CHUNK else 1
-    runs = _runs((w.leads, r.leads), state, out, np.arange(parts + 1) * n // parts, before is not None, once)
+    cuts = tuple(part * n // parts for part in range(parts + 1))
+    runs = _runs((w.leads, r.leads), state, out, cuts, before is not None, once)
     dx = None if readers is None else room((*out, n, phi.dim), dtype)
     read = room((*out, n, e), dtype) if wants else None
     sums, tops = None, phi.features if phi.kind.per_feature else 1
@@ -154,11 +156,12 @@ def walk_tokens(
     return Walk(dx, read, sums, np.sum([numbers[low] for low in sorted(numbers)], axis=0))
 
 
+@kept_while_small
 def _runs(
     leads: tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]],
     state: tuple[int, ...],
     out: tuple[int, ...],
-    cuts: NDArray[np.int64],
+    cuts: tuple[int, ...],
     begun: bool,
     once: bool,
 ) -> NDArray[np.int64]:
