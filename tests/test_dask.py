@@ -80,11 +80,17 @@ def test_asymmetric_and_deterministic_maps():
 
 
 def test_the_old_order_warns():
-    x = chunked(X, 30, -1)
+    x, y = chunked(X, 30, -1), chunked(Y, 30, -1)
     for phi in (PHI, RECIPE):
-        with pytest.warns(DeprecationWarning, match=r"is now features\(x, phi\)"):
+        with pytest.warns(DeprecationWarning, match=r"is now features\(x, phi, \.\.\.\)"):
             old = ka.dask.features(phi, x)
         np.testing.assert_array_equal(old.compute(), PHI(X))
+        with (
+            pytest.warns(DeprecationWarning, match=r"is now moments\(x, phi, \.\.\.\)"),
+            pytest.warns(DeprecationWarning, match="takes y= by keyword only"),
+        ):
+            old = ka.dask.moments(phi, x, y)
+        assert_same(old.compute(), ka.solvers.moments(X, PHI, y=Y))
 
 
 # what travels
@@ -122,7 +128,7 @@ def test_tasks_hold_a_recipe_and_not_frequencies(columns):
     q = da.zeros((1000, columns), chunks=(50, -1))
     for collection in (
         ka.dask.features(x, recipe),
-        ka.dask.moments(recipe, x, x[:, 0], fold=8),
+        ka.dask.moments(x, recipe, y=x[:, 0], fold=8),
         ka.dask.linear_attention(q, q, q, recipe),
         ka.dask.causal_linear_attention(q, q, q, recipe)[0],
     ):
@@ -132,7 +138,7 @@ def test_tasks_hold_a_recipe_and_not_frequencies(columns):
 def test_a_map_is_one_key_of_the_graph():
     phi = ka.random_features(ka.kernels.Gaussian(), 64, 1024, rng=0)
     x = da.zeros((1000, 64), chunks=(10, -1))
-    for collection in (ka.dask.features(x, phi), ka.dask.moments(phi, x), ka.dask.linear_attention(x, x, x, phi)):
+    for collection in (ka.dask.features(x, phi), ka.dask.moments(x, phi), ka.dask.linear_attention(x, x, x, phi)):
         sizes = tasks(collection)
         whole = sizes.pop(f"kernattn-map-{phi.fingerprint}")
         assert whole > phi.omega.nbytes
@@ -140,7 +146,7 @@ def test_a_map_is_one_key_of_the_graph():
 
 
 def test_sums_travel_without_the_map():
-    graph = ka.dask.moments(RECIPE, chunked(X, 10, -1), fold=2)
+    graph = ka.dask.moments(chunked(X, 10, -1), RECIPE, fold=2)
     leaves = [(graph.key[0], i) for i in range(5)]
     sums = dask.get(dict(graph.__dask_graph__()), leaves)
     assert {each.fingerprint for each in sums} == {PHI.fingerprint}
@@ -167,18 +173,18 @@ def test_another_draw_on_a_worker_is_refused():
 @pytest.mark.parametrize("rows", [7, 30, 100])
 def test_moments_are_those_of_the_rows(fold, rows):
     x, y, w = chunked(X, rows, 2), chunked(Y, 50, 1), chunked(W, 100)
-    found = ka.dask.moments(RECIPE, x, y, weights=w, fold=fold).compute()
+    found = ka.dask.moments(x, RECIPE, y=y, weights=w, fold=fold).compute()
     assert_same(found, ka.solvers.moments(X, PHI, y=Y, weights=W))
     assert found.phi.fingerprint == PHI.fingerprint
-    assert_same(ka.dask.moments(PHI, x, fold=fold).compute(), ka.solvers.moments(X, PHI))
-    vector = ka.dask.moments(PHI, x, y[:, 0], fold=fold).compute()
+    assert_same(ka.dask.moments(x, PHI, fold=fold).compute(), ka.solvers.moments(X, PHI))
+    vector = ka.dask.moments(x, PHI, y=y[:, 0], fold=fold).compute()
     assert vector.vector
     assert_same(vector, ka.solvers.moments(X, PHI, y=Y[:, 0]))
 
 
 def test_any_schedule_gives_the_same_bits():
     x, y = chunked(X, 3, -1), chunked(Y, 3, -1)
-    found = ka.dask.moments(RECIPE, x, y, fold=2)
+    found = ka.dask.moments(x, RECIPE, y=y, fold=2)
     first = found.compute()
     for _ in range(3):
         assert_same(found.compute(scheduler="threads", num_workers=4), first, exact=True)
@@ -186,7 +192,7 @@ def test_any_schedule_gives_the_same_bits():
 
 def test_folds_at_once():
     x, y = chunked(X, 10, -1), chunked(Y, 10, -1)
-    found = dask.compute(*(ka.dask.moments(RECIPE, x[i::3], y[i::3], fold=2) for i in range(3)))
+    found = dask.compute(*(ka.dask.moments(x[i::3], RECIPE, y=y[i::3], fold=2) for i in range(3)))
     for i, fold in enumerate(found):
         assert_same(fold, ka.solvers.moments(X[i::3], PHI, y=Y[i::3]))
 
@@ -194,9 +200,9 @@ def test_folds_at_once():
 def test_moments_of_rows_of_unknown_number():
     x, y = unknown(X, 30), unknown(Y, 30)
     keep = x[:, 0] > 1.5
-    found = ka.dask.moments(RECIPE, x[keep], y[keep], fold=2).compute()
+    found = ka.dask.moments(x[keep], RECIPE, y=y[keep], fold=2).compute()
     assert_same(found, ka.solvers.moments(X[X[:, 0] > 1.5], PHI, y=Y[X[:, 0] > 1.5]))
-    none = ka.dask.moments(RECIPE, x[x[:, 0] > 9], y[x[:, 0] > 9, 0]).compute()
+    none = ka.dask.moments(x[x[:, 0] > 9], RECIPE, y=y[x[:, 0] > 9, 0]).compute()
     assert_same(none, ka.solvers.initial_moments(PHI, targets=0))
 
 
@@ -204,12 +210,12 @@ def test_a_bad_row_is_named_with_its_chunk():
     x = X.copy()
     x[61, 1] = np.nan
     with pytest.raises(ParameterError, match="x must be finite; NaN or infinity in row 1") as found:
-        ka.dask.moments(RECIPE, chunked(x, 10, -1), fold=4).compute()
+        ka.dask.moments(chunked(x, 10, -1), RECIPE, fold=4).compute()
     assert found.value.__notes__ == ["in chunk 6, counted from 0"]
 
 
 def test_the_sums_given_stay_as_they_are():
-    one = ka.dask.moments(RECIPE, chunked(X, 10, -1), fold=3)
+    one = ka.dask.moments(chunked(X, 10, -1), RECIPE, fold=3)
     first, both = dask.compute(one, dask.delayed(add)(one, one))
     assert both.n == 200
     assert_same(first, ka.solvers.moments(X, PHI))
@@ -218,21 +224,21 @@ def test_the_sums_given_stay_as_they_are():
 def test_refusals_come_at_once():
     x, y = chunked(X, 10, -1), chunked(Y, 10, -1)
     refused = [
-        (DTypeError, "x must be a Dask array", lambda: ka.dask.moments(PHI, X)),
-        (DTypeError, "y must be a Dask array", lambda: ka.dask.moments(PHI, x, Y)),
-        (DTypeError, "phi must be a FeatureMap", lambda: ka.dask.moments(ka.kernels.Gaussian(), x)),
+        (DTypeError, "x must be a Dask array", lambda: ka.dask.moments(X, PHI)),
+        (DTypeError, "y must be a Dask array", lambda: ka.dask.moments(x, PHI, y=Y)),
+        (DTypeError, "phi must be a FeatureMap", lambda: ka.dask.moments(x, ka.kernels.Gaussian())),
         (DTypeError, "x must have one of the dtypes", lambda: ka.dask.features(x.astype(int), PHI)),
-        (DTypeError, "y must have one of the dtypes", lambda: ka.dask.moments(PHI, x, y.astype(int))),
+        (DTypeError, "y must have one of the dtypes", lambda: ka.dask.moments(x, PHI, y=y.astype(int))),
         (ShapeError, "x must have d = 3 columns", lambda: ka.dask.features(x[:, :2], PHI)),
         (EmptyInputError, "x must not be empty", lambda: ka.dask.features(x[:0], PHI)),
-        (ShapeError, r"x must be \(n, d\)", lambda: ka.dask.moments(PHI, x[None])),
-        (ShapeError, r"y must be \(100,\) or \(100, c\)", lambda: ka.dask.moments(PHI, x, y[:90])),
-        (ShapeError, "in 10 chunks", lambda: ka.dask.moments(PHI, x, chunked(Y[:90], 9, -1))),
-        (ShapeError, "in 5 chunks", lambda: ka.dask.moments(PHI, x, unknown(Y, 20))),
-        (EmptyInputError, "y must not be empty", lambda: ka.dask.moments(PHI, x, y[:, :0])),
-        (ShapeError, r"weights must be \(100,\)", lambda: ka.dask.moments(PHI, x, weights=y)),
-        (ParameterError, "fold must be", lambda: ka.dask.moments(PHI, x, fold=0)),
-        (ParameterError, "products must be", lambda: ka.dask.moments(PHI, x, products="float16")),
+        (ShapeError, r"x must be \(n, d\)", lambda: ka.dask.moments(x[None], PHI)),
+        (ShapeError, r"y must be \(100,\) or \(100, c\)", lambda: ka.dask.moments(x, PHI, y=y[:90])),
+        (ShapeError, "in 10 chunks", lambda: ka.dask.moments(x, PHI, y=chunked(Y[:90], 9, -1))),
+        (ShapeError, "in 5 chunks", lambda: ka.dask.moments(x, PHI, y=unknown(Y, 20))),
+        (EmptyInputError, "y must not be empty", lambda: ka.dask.moments(x, PHI, y=y[:, :0])),
+        (ShapeError, r"weights must be \(100,\)", lambda: ka.dask.moments(x, PHI, weights=y)),
+        (ParameterError, "fold must be", lambda: ka.dask.moments(x, PHI, fold=0)),
+        (ParameterError, "products must be", lambda: ka.dask.moments(x, PHI, products="float16")),
     ]
     for error, words, call in refused:
         with pytest.raises(error, match=words):
@@ -242,7 +248,7 @@ def test_refusals_come_at_once():
 def test_a_chunk_is_loaded_once_for_rows_and_targets():
     loaded = []
     x = chunked(X, 10, -1).map_blocks(lambda block: loaded.append(1) or block, dtype=X.dtype, meta=X[:0])
-    ka.dask.moments(RECIPE, x, x[:, :1], weights=abs(x[:, 1])).compute()
+    ka.dask.moments(x, RECIPE, y=x[:, :1], weights=abs(x[:, 1])).compute()
     assert len(loaded) == 10
 
 
@@ -344,7 +350,7 @@ def test_on_a_cluster_of_threads(tmp_path):
     distributed = pytest.importorskip("distributed")
     x, y = chunked(X, 7, -1), chunked(Y, 7, -1)
     q, k, v = attended(13)
-    sums, found = ka.dask.moments(PHI, x, y, fold=3), ka.dask.features(x, RECIPE)
+    sums, found = ka.dask.moments(x, PHI, y=y, fold=3), ka.dask.features(x, RECIPE)
     attention = ka.dask.causal_linear_attention(q, k, v, FAVOR)
     with cluster(tmp_path, processes=False) as workers, distributed.Client(workers):
         there = [dask.compute(work, scheduler="distributed")[0] for work in (sums, found, attention)]
@@ -371,7 +377,7 @@ def test_a_worker_that_is_killed_changes_no_bit(tmp_path):
 
     x = da.from_array(X, chunks=(2, -1)).map_blocks(load, str(tmp_path), dtype=X.dtype, meta=X[:0])
     whole, work = (
-        ka.dask.moments(RECIPE, rows, rows[:, 0], fold=3, backend="reference") for rows in (chunked(X, 2, -1), x)
+        ka.dask.moments(rows, RECIPE, y=rows[:, 0], fold=3, backend="reference") for rows in (chunked(X, 2, -1), x)
     )
     with cluster(tmp_path, processes=True) as workers, distributed.Client(workers):
         found = work.compute(scheduler="distributed")

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from typing import Any
-from warnings import warn
 
 import numpy as np
 
 from kernattn._arrays.namespaces import Array
+from kernattn._runtime.deprecated import old_order
 from kernattn.dask._arrays import check_lazy, whole_rows
 from kernattn.dask._recipe import Recipe, map_on_worker, send_map
 from kernattn.features import FeatureMap
 
 
+@old_order((FeatureMap, Recipe), "phi")
 def features(x: Any, phi: FeatureMap | Recipe, *, backend: str | None = None) -> Any:
     r"""Return features :math:`\phi(x)` of a Dask array, chunk by chunk, lazily.
 
@@ -44,13 +45,10 @@ def features(x: Any, phi: FeatureMap | Recipe, *, backend: str | None = None) ->
     >>> import dask.array as da
     >>> import kernattn as ka
     >>> import kernattn.dask
-    >>> recipe = ka.dask.Recipe(ka.kernels.Gaussian(), dim=3, num_features=64)
+    >>> recipe = ka.dask.Recipe(ka.kernels.Gaussian(), dim=3, num_features=64, rng=0)
     >>> ka.dask.features(da.ones((1000, 3), chunks=(100, -1)), recipe)
     dask.array<_features, shape=(1000, 64), dtype=float64, chunksize=(100, 64), chunktype=numpy.ndarray>
     """
-    if isinstance(x, FeatureMap | Recipe):
-        warn("kernattn.dask.features(phi, x) is now features(x, phi)", DeprecationWarning, stacklevel=2)
-        x, phi = phi, x
     check_lazy("x", x)
     sent = send_map(phi)
     sent.here._check(x)

@@ -11,6 +11,7 @@ from typing import Any, cast
 
 from kernattn._arrays.namespaces import check_floating
 from kernattn._runtime.checks import one_of, positive_integer
+from kernattn._runtime.deprecated import old_order, old_positions
 from kernattn.dask._arrays import check_lazy, whole_rows
 from kernattn.dask._graph import Key, Tasks, key_of
 from kernattn.dask._recipe import Recipe, map_on_worker, send_map
@@ -22,11 +23,13 @@ from kernattn.solvers._moments import add_to
 from kernattn.solvers._sums import PRODUCTS, check_rows, sum_rows
 
 
+@old_order((FeatureMap, Recipe), "phi")
+@old_positions("y")
 def moments(
-    phi: FeatureMap | Recipe,
     x: Any,
-    y: Any = None,
+    phi: FeatureMap | Recipe,
     *,
+    y: Any = None,
     weights: Any = None,
     fold: int = 16,
     products: str = "float64",
@@ -41,10 +44,10 @@ def moments(
 
     Parameters
     ----------
-    phi : FeatureMap or Recipe
-        The map; of an asymmetric one, the queries' features.
     x : (n, d) dask.array.Array
         Rows, of unknown number where need be. Chunks that divide d are put together.
+    phi : FeatureMap or Recipe
+        The map; of an asymmetric one, the queries' features.
     y : (n,) or (n, c) dask.array.Array, optional
         Targets.
     weights : (n,) dask.array.Array, optional
@@ -75,8 +78,8 @@ def moments(
     >>> import kernattn as ka
     >>> import kernattn.dask
     >>> x = da.random.default_rng(0).standard_normal((10_000, 3), chunks=(500, -1))
-    >>> recipe = ka.dask.Recipe(ka.kernels.Gaussian(), dim=3, num_features=64)
-    >>> m = ka.dask.moments(recipe, x, x[:, 0]).compute()
+    >>> recipe = ka.dask.Recipe(ka.kernels.Gaussian(), dim=3, num_features=64, rng=0)
+    >>> m = ka.dask.moments(x, recipe, y=x[:, 0]).compute()
     >>> m.n, ka.solvers.ridge(m).weights.shape
     (10000, (64,))
     """

@@ -1,4 +1,4 @@
-"""How far a Gram matrix is from the exact one for whoever adds a ridge to it."""
+"""How far a Gram matrix is from the exact one for whoever adds a penalty to its diagonal."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64
 from kernattn._runtime.checks import positive_number
+from kernattn._runtime.deprecated import old_arguments
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._moments.pairs import beyond
@@ -14,18 +15,19 @@ from kernattn.metrics._check import check_filled, scale_down
 ROUNDING = 1e-3  # of the size, up to which a matrix counts as symmetric and positive semidefinite
 
 
+@old_arguments(ridge="penalty")
 @beyond
-def effective_dimension(exact: Array, ridge: float) -> float:
+def effective_dimension(exact: Array, penalty: float) -> float:
     r"""Statistical dimension of a kernel matrix, :math:`s_\lambda = \mathrm{tr}\, K (K + \lambda I)^{-1}`.
 
     Source: Zhang (2005); Avron et al. (2017), section 2. It lies between 0 and n, and counts the directions that a
-    ridge leaves standing. Computed on the host in float64 from the eigenvalues, O(n^3).
+    penalty leaves standing. Computed on the host in float64 from the eigenvalues, O(n^3).
 
     Parameters
     ----------
     exact : array (n, n)
         K, symmetric and positive semidefinite up to rounding, of real floating dtype.
-    ridge : float
+    penalty : float
         :math:`\lambda`, above 0.
 
     Returns
@@ -42,25 +44,26 @@ def effective_dimension(exact: Array, ridge: float) -> float:
     --------
     >>> import numpy as np
     >>> from kernattn.metrics import effective_dimension
-    >>> effective_dimension(np.diag([3.0, 1.0, 0.0]), ridge=1.0)
+    >>> effective_dimension(np.diag([3.0, 1.0, 0.0]), penalty=1.0)
     1.25
     """
     namespace(exact=exact)
     _check_square("exact", exact)
-    ridge = positive_number("ridge", ridge)
+    penalty = positive_number("penalty", penalty)
     (k,), octaves = scale_down(np, to_numpy64(exact), axis=(0, 1))
     values = _clip_eigenvalues("exact", np.asarray(np.linalg.eigvalsh(_symmetrise("exact", k)), np.float64))
-    return float(np.sum(values / (values + _scale_ridge(ridge, octaves))))
+    return float(np.sum(values / (values + _scale_penalty(penalty, octaves))))
 
 
+@old_arguments(ridge="penalty")
 @beyond
-def spectral_delta(estimate: Array, exact: Array, ridge: float) -> float:
+def spectral_delta(estimate: Array, exact: Array, penalty: float) -> float:
     r"""Spectral approximation: the least :math:`\Delta` with :math:`(1 - \Delta) A \preceq B \preceq (1 + \Delta) A`.
 
     Here :math:`A = K + \lambda I` and :math:`B = K' + \lambda I`; it is :math:`|A^{-1/2} (K' - K) A^{-1/2}|_2`. Source:
     Avron et al. (2017), definition 1. Below 1 it bounds the risk of ridge regression with K' in place of K, and B
     preconditions A with condition number :math:`(1 + \Delta) / (1 - \Delta)`. Computed on the host in float64 by two
-    decompositions, O(n^3); a ridge near the rounding of the largest eigenvalue, 1e-16 of it, drowns in that.
+    decompositions, O(n^3); a penalty near the rounding of the largest eigenvalue, 1e-16 of it, drowns in that.
 
     Parameters
     ----------
@@ -68,7 +71,7 @@ def spectral_delta(estimate: Array, exact: Array, ridge: float) -> float:
         K', symmetric up to rounding, of real floating dtype.
     exact : array (n, n)
         K, symmetric and positive semidefinite up to rounding.
-    ridge : float
+    penalty : float
         :math:`\lambda`, above 0.
 
     Returns
@@ -85,7 +88,7 @@ def spectral_delta(estimate: Array, exact: Array, ridge: float) -> float:
     --------
     >>> import numpy as np
     >>> from kernattn.metrics import spectral_delta
-    >>> print(f"{spectral_delta(np.diag([3.5, 0.5]), np.diag([3.0, 1.0]), ridge=1.0):.3f}")
+    >>> print(f"{spectral_delta(np.diag([3.5, 0.5]), np.diag([3.0, 1.0]), penalty=1.0):.3f}")
     0.250
     """
     namespace(estimate=estimate, exact=exact)
@@ -95,11 +98,11 @@ def spectral_delta(estimate: Array, exact: Array, ridge: float) -> float:
         raise ShapeError(
             f"estimate and exact must have one shape; got {tuple(estimate.shape)} and {tuple(exact.shape)}"
         )
-    ridge = positive_number("ridge", ridge)
+    penalty = positive_number("penalty", penalty)
     (estimated, k), octaves = scale_down(np, to_numpy64(estimate), to_numpy64(exact), axis=(0, 1))
     difference = _symmetrise("estimate", estimated) - _symmetrise("exact", k)
     values, vectors = np.linalg.eigh(_symmetrise("exact", k))
-    white = vectors / np.sqrt(_clip_eigenvalues("exact", values) + _scale_ridge(ridge, octaves))
+    white = vectors / np.sqrt(_clip_eigenvalues("exact", values) + _scale_penalty(penalty, octaves))
     return float(np.max(np.abs(np.linalg.eigvalsh(white.T @ difference @ white))))
 
 
@@ -129,6 +132,6 @@ def _clip_eigenvalues(name: str, values: Float64) -> Float64:
     return np.maximum(values, 0.0)
 
 
-def _scale_ridge(ridge: float, octaves: Array) -> Float64:
-    """Return the ridge in the units of a matrix, above 0: eigenvalues of 0 stay so."""
-    return np.asarray(np.maximum(shifted(np, np.asarray(ridge), -octaves), np.finfo(np.float64).tiny))
+def _scale_penalty(penalty: float, octaves: Array) -> Float64:
+    """Return the penalty in the units of a matrix, above 0: eigenvalues of 0 stay so."""
+    return np.asarray(np.maximum(shifted(np, np.asarray(penalty), -octaves), np.finfo(np.float64).tiny))

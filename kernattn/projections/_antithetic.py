@@ -55,14 +55,14 @@ class Antithetic(Projection):
         if isinstance(base, Antithetic):
             raise ParameterError(f"base must be a projection that is not antithetic itself; got {shown(base)}")
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+    def blocks(self, m: int, d: int, /) -> tuple[int, ...]:
         """Return twice the sizes of the base's blocks."""
         m, d = positive_integer("m", m), positive_integer("d", d)
         if m % 2:
             raise ParameterError(f"m must be even for antithetic pairs; got {m}")
         return tuple(2 * size for size in self.base.blocks(m // 2, d))
 
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+    def pairs(self, m: int, d: int, /) -> dict[Pair, int]:
         """Return the number of opposite pairs, and for each pair of the base two like it and two turned around."""
         self.blocks(m, d)
         counts = Counter({Pair(-1.0, "equal"): m})
@@ -75,7 +75,7 @@ class Antithetic(Projection):
         """Return the base's law of one row's norm."""
         return self.base.law(own)
 
-    def sphere(self, m: int, d: int) -> int:
+    def sphere(self, m: int, d: int, /) -> int:
         """Return the base's dimension of uniform directions."""
         return self.base.sphere(m // 2, d)
 

@@ -52,7 +52,7 @@ class Fastfood(Structured):
         "two of them have in common depends on the permutation"
     )
 
-    def sphere(self, m: int, d: int) -> int:
+    def sphere(self, m: int, d: int, /) -> int:
         """Return d with norms "chi", for rows cut to d entries are normal again; else what d is padded to."""
         return d if self.norms == "chi" else padded(positive_integer("d", d))
 

@@ -82,7 +82,7 @@ class Hadamard(Structured):
         "through their signs, and are orthogonal only before padding is dropped"
     )
 
-    def sphere(self, m: int, d: int) -> int:
+    def sphere(self, m: int, d: int, /) -> int:
         """Raise NoClosedForm: directions are uniform only as d grows."""
         raise NoClosedForm(
             "no closed form is known for means with Hadamard chains: their directions are uniform only as d grows"
@@ -91,7 +91,7 @@ class Hadamard(Structured):
     def _padded(self, d: int) -> int:
         return padded(d)
 
-    def factors(self, m: int, d: int, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Chains:
+    def factors(self, m: int, d: int, /, rng: RNG = None, own: NormLaw = NORM_LAWS["chi"]) -> Chains:
         """Draw the same frequencies as `draw`, as the diagonals and norms that they are made of."""
         m, d, source = positive_integer("m", m), positive_integer("d", d), generator(rng)
         signs = self._signs(m, d, source)

@@ -41,12 +41,12 @@ class Iid(DirectionalProjection):
 
     norms: str = "chi"
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+    def blocks(self, m: int, d: int, /) -> tuple[int, ...]:
         """Return m ones: no row depends on another."""
         positive_integer("d", d)
         return (1,) * positive_integer("m", m)
 
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+    def pairs(self, m: int, d: int, /) -> dict[Pair, int]:
         """Return nothing: no row depends on another."""
         return {}
 

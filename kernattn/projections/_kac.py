@@ -69,7 +69,7 @@ class Kac(Structured):
 
     _why = "Kac's walk: after finitely many rotations two rows are orthogonal, but their frame is not uniform"
 
-    def sphere(self, m: int, d: int) -> int:
+    def sphere(self, m: int, d: int, /) -> int:
         """Raise NoClosedForm: directions are uniform only as the walk grows long."""
         raise NoClosedForm(
             "no closed form is known for means with Kac's walk: its directions are uniform only as the walk grows long"

@@ -62,7 +62,7 @@ class MomentMatched(Projection):
     array([0.1617, 0.1503, 0.1577, 0.6712])
     """
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+    def blocks(self, m: int, d: int, /) -> tuple[int, ...]:
         """Return m: all rows share the sample's moments."""
         if positive_integer("m", m) <= positive_integer("d", d):
             raise ParameterError(
@@ -71,7 +71,7 @@ class MomentMatched(Projection):
             )
         return (m,)
 
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+    def pairs(self, m: int, d: int, /) -> dict[Pair, int]:
         """Return m (m - 1) at the cosine -1 / (m - 1), in the m - 1 dimensions of `sphere`."""
         self.blocks(m, d)
         return {Pair(-1.0 / (m - 1)): m * (m - 1)}
@@ -85,7 +85,7 @@ class MomentMatched(Projection):
             )
         return NORM_LAWS["sqrt_d"]
 
-    def sphere(self, m: int, d: int) -> int:
+    def sphere(self, m: int, d: int, /) -> int:
         """Return m - 1, the dimension of the simplex that rows are cut from."""
         self.blocks(m, d)
         return m - 1

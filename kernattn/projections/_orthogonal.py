@@ -83,7 +83,7 @@ class Orthogonal(DirectionalProjection):
         one_of("method", self.method, METHODS)
         super().__post_init__()
 
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+    def pairs(self, m: int, d: int, /) -> dict[Pair, int]:
         """Return the numbers of ordered pairs of orthogonal rows, with independent and with coupled norms."""
         return count_pairs(self.blocks(m, d), 0.0, self.norms)
 

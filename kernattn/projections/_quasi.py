@@ -37,13 +37,13 @@ class _Quasi(Projection):
     def _points(self, m: int, d: int, generator: np.random.Generator) -> Float64:
         """Return m points, (m, d), each uniform on the open unit cube."""
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+    def blocks(self, m: int, d: int, /) -> tuple[int, ...]:
         """Return m: all points belong to one net."""
         positive_integer("d", d)
         return (positive_integer("m", m),)
 
     @final
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+    def pairs(self, m: int, d: int, /) -> dict[Pair, int]:
         """Raise NoClosedForm, but for a single row."""
         if self.blocks(m, d) == (1,):
             return {}
@@ -94,7 +94,7 @@ class Sobol(_Quasi):
     True
     """
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+    def blocks(self, m: int, d: int, /) -> tuple[int, ...]:
         if positive_integer("d", d) >= SOBOL_DIMENSIONS:
             raise ParameterError(f"d must be below {SOBOL_DIMENSIONS} for Sobol points; got {d}")
         return super().blocks(m, d)

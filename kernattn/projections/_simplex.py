@@ -63,13 +63,13 @@ class Simplex(DirectionalProjection):
     norms: str = "chi"
     _norm_names = COUPLED_NORMS
 
-    def blocks(self, m: int, d: int) -> tuple[int, ...]:
+    def blocks(self, m: int, d: int, /) -> tuple[int, ...]:
         """Return d, d, ... and what is left of m: how many corners of each simplex are taken."""
         if positive_integer("d", d) == 1:
             raise ParameterError("d must be at least 2 for a simplex: in one dimension it has a single corner; got 1")
         return super().blocks(m, d)
 
-    def pairs(self, m: int, d: int) -> dict[Pair, int]:
+    def pairs(self, m: int, d: int, /) -> dict[Pair, int]:
         """Return the numbers of ordered pairs of corners of one simplex, with independent and with coupled norms."""
         return count_pairs(self.blocks(m, d), -1 / (d - 1), self.norms)
 

@@ -69,7 +69,7 @@ def test_every_kind_of_array(xp):
         (lambda: gram_errors(np.ones((2, 2)), np.zeros((2, 2))), ParameterError, "zero"),
         (lambda: effective_dimension(np.ones((2, 3)), 1.0), ShapeError, r"\(2, 3\)"),
         (lambda: effective_dimension(np.ones((0, 0)), 1.0), EmptyInputError, r"\(0, 0\)"),
-        (lambda: effective_dimension(np.eye(2), 0.0), ParameterError, "ridge"),
+        (lambda: effective_dimension(np.eye(2), 0.0), ParameterError, "penalty"),
         (lambda: effective_dimension(np.diag([1.0, -1.0]), 1.0), ParameterError, "semidefinite"),
         (lambda: effective_dimension(np.array([[1.0, 0.5], [0.0, 1.0]]), 1.0), ParameterError, "symmetric"),
         (lambda: spectral_delta(np.eye(2), np.eye(3), 1.0), ShapeError, r"\(2, 2\) and \(3, 3\)"),

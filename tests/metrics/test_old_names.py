@@ -30,3 +30,11 @@ def test_confidence_is_a_keyword():
             assert call(samples, 0.9) == call(samples, confidence=0.9)
     with pytest.raises(TypeError, match="positional"):
         ka.metrics.mean_and_ci(samples, 0.9, 1)
+
+
+def test_the_penalty_was_a_ridge():
+    gram = np.diag([3.0, 1.0])
+    with pytest.warns(DeprecationWarning, match=r"effective_dimension\(ridge=\) is now penalty="):
+        assert ka.metrics.effective_dimension(gram, ridge=1.0) == ka.metrics.effective_dimension(gram, 1.0)
+    with pytest.warns(DeprecationWarning, match=r"spectral_delta\(ridge=\) is now penalty="):
+        assert ka.metrics.spectral_delta(gram, gram, ridge=1.0) == 0
