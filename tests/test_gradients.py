@@ -307,6 +307,19 @@ def test_what_is_refused_is_named():
         ka.vjp(phi, q, backend="gpu")
 
 
+def test_a_number_is_learnt_by_steps_of_numpy():
+    """A step makes a scalar of an array (); the map takes it."""
+    phi = ka.random_features(ka.kernels.Gaussian(lengthscale=2.0), D, 16, rng=1)
+    q, *_ = inputs()
+    lengthscale = np.asarray(2.0)
+    for _ in range(2):
+        out, back = ka.vjp(ka.with_numbers(phi, lengthscale=lengthscale), q)
+        lengthscale = lengthscale - 1e-3 * back(out).phi.lengthscale
+    assert isinstance(lengthscale, np.generic)
+    with pytest.raises(ka.errors.ParameterError, match="save `base`, and `numbers` beside it"):
+        ka.with_numbers(phi, lengthscale=lengthscale).save("map.npz")
+
+
 def test_the_old_spelling_of_what_is_learnt_works_and_warns():
     q, k, v, *_ = inputs()
     phi = maps.make("positive-softmax")

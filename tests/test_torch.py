@@ -386,3 +386,17 @@ def test_workers_of_a_loader_compute_on_one_thread(monkeypatch):
     for at, (out, count) in enumerate(loader):
         torch.testing.assert_close(out[0], wanted[at])
         assert count == 1
+
+
+def test_old_names_of_the_door_warn_where_they_are_used():
+    import kernattn.torch as door
+
+    phi = maps.make("elu1")
+    q, *_ = inputs(grad=False)
+    for name, new in [("linear_attention", ka.linear_attention), ("softmax_with_lse", ka.attention.softmax_with_lse)]:
+        with pytest.warns(DeprecationWarning, match=rf"kernattn\.torch\.{name} is now kernattn\.") as caught:
+            assert getattr(door, name) is new
+        assert caught[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match=r"phi\(x\), or phi\.key\(x\)") as caught:
+        assert torch.equal(door.features(q, phi, keys=True), phi.key(q))
+    assert caught[0].filename == __file__

@@ -197,9 +197,14 @@ def with_numbers(
     (8, 4)
     """
     named = {"omega": omega, "offset": offset, "row_weights": row_weights, "lengthscale": lengthscale, "scale": scale}
-    given = {name: number for name, number in named.items() if number is not None}
+    given = {name: _as_array(number) for name, number in named.items() if number is not None}
     _check(phi, given)
     return LearntMap(phi, given)
+
+
+def _as_array(number: Array) -> Array:
+    """Return a scalar of NumPy as the array () that it was: NumPy's arithmetic makes scalars of such arrays."""
+    return np.asarray(number) if isinstance(number, np.generic) else number
 
 
 def _check(phi: FeatureMap, given: dict[str, Array]) -> None:

@@ -87,7 +87,10 @@ def save(value: Any, path: str | PathLike[str]) -> None:
     """Write `value` to `path` as npz, whole or not at all."""
 
     def refuse(other: Any) -> Any:
-        raise ParameterError(f"a map with {other!r} cannot be saved: only functions that have a name in kernattn can")
+        raise ParameterError(
+            f"a map with {other!r} cannot be saved: files hold maps as they were drawn, and functions that have a name "
+            "in kernattn. Of a map of with_numbers, save `base`, and `numbers` beside it"
+        )
 
     arrays: dict[str, Float64] = {}
     header = encode(value, arrays, refuse)

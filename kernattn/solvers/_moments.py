@@ -130,7 +130,9 @@ def add_to(total: Moments, part: Moments) -> Moments:
 def _add(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> Moments:
     """Return the moments of both, whose sums `add` makes of two."""
     if a.fingerprint != b.fingerprint or a.s.shape != b.s.shape:
-        raise StateMismatchError(f"moments must be of one draw of the map; got {a!r} and {b!r}")
+        raise StateMismatchError(
+            f"moments must be of one draw of the map: draw it once, or with one seed; got {a!r} and {b!r}"
+        )
     if (a.cross.shape, a.vector) != (b.cross.shape, b.vector):
         raise StateMismatchError(f"moments must be of the same targets; got {_targets(a)} and {_targets(b)}")
     names = "s", "gram", "cross", "y_sum", "y_gram"

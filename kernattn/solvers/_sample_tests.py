@@ -69,7 +69,9 @@ def mmd(a: Moments, b: Moments) -> SampleTest:
     for name, m in (("a", a), ("b", b)):
         _check_sample(name, m)
     if a.fingerprint != b.fingerprint or a.s.shape != b.s.shape:
-        raise StateMismatchError(f"moments must be of one draw of the map; got {a!r} and {b!r}")
+        raise StateMismatchError(
+            f"moments must be of one draw of the map: draw it once, or with one seed; got {a!r} and {b!r}"
+        )
     n, total = a.n + b.n, a.s + b.s
     pooled = _covariance(a.gram + b.gram, total, n)
     products = "float32" if "float32" in (a.products, b.products) else "float64"

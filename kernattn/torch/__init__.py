@@ -1,8 +1,5 @@
 r"""Attention as modules of PyTorch, and reversible layers: plain `kernattn` functions take tensors as they are."""
 
-from typing import Any
-from warnings import warn as _warn
-
 from kernattn._runtime.extras import require as _require
 
 _require("torch", "PyTorch", "kernattn.torch", extra="torch")
@@ -22,19 +19,18 @@ _ATTENTION = (
     "compressed_attention", "linformer_attention", "lsh_attention", "nystrom_attention", "routing_attention",
     "scatterbrain_attention", "softmax_with_lse",
 )  # fmt: skip
-_look = _old_names(
+__getattr__ = _old_names(
     "kernattn.torch",
     {name: f"kernattn.{name}" for name in _CORE}
     | {name: f"kernattn.attention.{name}" for name in _ATTENTION}
-    | {"TensorMap": "kernattn.features.LearntMap"},
+    | {
+        "TensorMap": "kernattn.features.LearntMap",
+        "features": (
+            "phi(x), or phi.key(x)",
+            lambda x, phi, *, keys=False, backend=None: (phi.key if keys else phi.query)(x, backend=backend),
+        ),
+    },
 )
-
-
-def __getattr__(name: str) -> Any:
-    if name == "features":
-        _warn("kernattn.torch.features is now phi(x), or phi.key(x)", DeprecationWarning, stacklevel=2)
-        return lambda x, phi, *, keys=False, backend=None: (phi.key if keys else phi.query)(x, backend=backend)
-    return _look(name)
 
 
 def __dir__() -> list[str]:

@@ -67,7 +67,7 @@ def test_saved_where_all_is_named(tmp_path):
     phi = generalized(("sin", "exp_minus"), D, M, "inverse_gaussian", scale=0.5, rng=0)
     reloaded(phi, tmp_path, X)
     for mine in (replace(phi, h=half_square), replace(phi, function=("sin", np.cos)), from_function(np.abs)):
-        with pytest.raises(ParameterError, match="cannot be saved: only functions that have a name"):
+        with pytest.raises(ParameterError, match="cannot be saved: files hold"):
             mine.save(tmp_path / "mine.npz")
 
 

@@ -38,7 +38,7 @@ class Composite(FeatureMap):
         if not isinstance(given, tuple) or not given:
             raise ParameterError(f"maps must be a tuple of feature maps, at least one; got {shown(given)}")
         for phi in given:
-            instance_of("maps", phi, FeatureMap)
+            instance_of("each of maps", phi, FeatureMap)
         dims = {phi.dim for phi in self.maps if phi.dim is not None}
         if len(dims) > 1:
             raise ShapeError(f"maps must take one input dimension; got {sorted(dims)}")

@@ -172,8 +172,10 @@ def nystrom(
     source = generator(rng)
     if landmarks is not None:
         choice = _take(gram, landmarks, m, target)
-    elif m is None or m > len(gram):
-        raise ParameterError(f"num_landmarks must be at most the {len(gram)} rows of data; got {shown(num_landmarks)}")
+    elif m is None:
+        raise ParameterError("num_landmarks must be given, or landmarks; got neither")
+    elif m > len(gram):
+        raise ParameterError(f"num_landmarks must be at most the {len(gram)} rows of data; got {m}")
     else:
         choice = _choose(method, gram, m, source, target)
     return _make_map(gram, choice, float(cutoff))
