@@ -74,7 +74,7 @@ def old_arguments(**names: str) -> Callable[[F], F]:
                 new = names[old]
                 if new in kwargs:
                     raise TypeError(f"{function.__name__}() got {new!r} twice: {old!r} is its old name")
-                warn(f"{function.__name__}({old}=) is now {new}=", DeprecationWarning, stacklevel=2)
+                warn(f"{_spoken(function)}({old}=) is now {new}=", DeprecationWarning, stacklevel=2)
                 kwargs[new] = kwargs.pop(old)
             return function(*args, **kwargs)
 
@@ -102,6 +102,12 @@ def old_positions(*names: str) -> Callable[[F], F]:
         return translated  # type: ignore[return-value]
 
     return decorate
+
+
+def _spoken(function: Callable[..., Any]) -> str:
+    """Return what users call: a method by its own name, and a constructor by that of its class."""
+    owner, _, name = function.__qualname__.rpartition(".")
+    return owner.rpartition(".")[2] if name == "__init__" else name
 
 
 def old_attribute(old: str, new: str) -> Any:

@@ -150,7 +150,7 @@ def _plain(sweep: Sweep, cell: Cell, name: str, value: Any, shape: tuple[int, ..
     array = np.asarray(value)
     if array.shape not in ((), shape) or array.dtype.kind not in "biuf":
         raise TrialFailed(
-            f"{sweep.name}, cell {cell}: {name} must be a number, or numbers of shape {shape}, that of along; "
+            f"{sweep.name}, cell {cell}: {name} must be a number, or numbers of the shape {shape} that `along` gives; "
             f"got {shown(value)} of shape {array.shape}"
         )
     return _round(array.astype(np.float64)) if array.dtype.kind == "f" else array.tolist()

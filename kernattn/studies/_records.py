@@ -192,7 +192,8 @@ class Records:
         stored = _stored(self._folder)
         if stored is not None and stored.get("study") != config["study"]:
             raise StudyConflict(
-                f"{self._folder} holds the study {stored.get('study')}, not {config['study']}; choose another --out"
+                f"{self._folder} holds the study {stored.get('study')}, not {config['study']}; "
+                "choose another folder (--out)"
             )
         replace_text(self._folder / CONFIG, json.dumps({"format": FORMAT, **config}, indent=2) + "\n")
         found = _parse(self._folder / name for name in (RECORDS, SPARE))
@@ -264,19 +265,19 @@ def _stored(folder: Path) -> dict[str, Any] | None:
     path = folder / CONFIG
     if not path.exists():
         if (folder / RECORDS).exists():
-            raise FileFormatError(f"{folder} holds a {RECORDS} without its {CONFIG}; choose another --out")
+            raise FileFormatError(f"{folder} holds a {RECORDS} without its {CONFIG}; choose another folder (--out)")
         return None
     try:
         stored = json.loads(path.read_bytes())
     except ValueError as error:
-        raise FileFormatError(f"{path} is not the configuration of a study; choose another --out") from error
+        raise FileFormatError(f"{path} is not the configuration of a study; choose another folder (--out)") from error
     if isinstance(stored, dict) and isinstance(stored.get("settings"), dict) and "format" not in stored:
         raise FileFormatError(
             f"{folder} holds a study of kernattn 0.1, whose records have other fields and no checksums; they are lines "
             "of JSON that any reader takes. Choose another --out"
         )
     if not isinstance(stored, dict) or stored.get("format") != FORMAT:
-        raise FileFormatError(f"{path} is not the configuration of a study; choose another --out")
+        raise FileFormatError(f"{path} is not the configuration of a study; choose another folder (--out)")
     return stored
 
 

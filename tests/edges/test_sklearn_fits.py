@@ -159,7 +159,7 @@ def test_all_components():
 
 
 def test_old_names():
-    with pytest.warns(DeprecationWarning, match="landmarks=.* is now method="):
+    with pytest.warns(DeprecationWarning, match=r"NystromFeatures\(landmarks=\) is now method="):
         one = NystromFeatures(landmarks="uniform")
     assert one.get_params()["method"] == "uniform"
     with pytest.warns(DeprecationWarning, match="landmarks=.* is now method="):

@@ -210,7 +210,7 @@ def test_refusals(made, message, tmp_path, monkeypatch):
     [
         (lambda cell, rng: 3, "must return a mapping of fields; got 3"),
         (lambda cell, rng: {}, "must return a mapping of fields"),
-        (lambda cell, rng: {"x": np.ones(3)}, r"x must be a number, or numbers of shape \(\), that of along"),
+        (lambda cell, rng: {"x": np.ones(3)}, r"x must be a number, or numbers of the shape \(\) that `along` gives"),
         (lambda cell, rng: {"seed": 1.0}, "a field must not be called seed"),
         (lambda cell, rng: {"a": 1.0}, "a field must not be called a"),
         (lambda cell, rng: {"x": 1j}, r"must return real numbers by name; got 'x': 1j"),
