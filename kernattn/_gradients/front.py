@@ -5,11 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from typing import Any
-from warnings import warn
 
 from kernattn._gradients.maps import MapGradients, check_differentiable, current_numbers
 from kernattn._gradients.rules import RULES, Rule, of_features
 from kernattn._runtime.checks import one_of, shown
+from kernattn._runtime.deprecated import warn_user
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, with_numbers
 from kernattn.features._learnt import lacks
@@ -80,7 +80,7 @@ def vjp(
 
 def _learning(learn: Any, function: Any, arguments: dict[str, Any]) -> Any:
     """Return the function, and put into its arguments, the map with the numbers of these names given to it."""
-    warn("vjp(learn=) is now kernattn.with_numbers(phi, ...) in place of phi", DeprecationWarning, stacklevel=3)
+    warn_user("vjp(learn=) is now kernattn.with_numbers(phi, ...) in place of phi")
     if isinstance(learn, str) or not isinstance(learn, tuple | list):
         raise ParameterError(f"learn must be a tuple of names; got {shown(learn)}")
     names = tuple(one_of("learn", name, MapGradients._fields) for name in learn)

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
 from inspect import Parameter, signature
+from pathlib import Path
 from typing import Any, TypeVar
 from warnings import warn
 
 F = TypeVar("F", bound=Callable[..., Any])
+PACKAGE = str(Path(__file__).parents[1]) + os.sep
+
+
+def warn_user(message: str) -> None:
+    """Warn of an old name at the line of the caller outside of the package: Python hides such warnings of libraries."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        frame, level = frame.f_back, level + 1
+    warn(message, DeprecationWarning, stacklevel=level)
 
 
 def old_names(
@@ -27,7 +39,7 @@ def old_names(
             raise AttributeError(f"module {module!r} has no attribute {name!r}")
         new = names[name]
         text, *old = (new,) if isinstance(new, str) else new
-        warn(f"{module}.{name} is now {(calls or {}).get(name, text)}", DeprecationWarning, stacklevel=2)
+        warn_user(f"{module}.{name} is now {(calls or {}).get(name, text)}")
         if old:
             return old[0]
         home, _, attribute = text.rpartition(".")
@@ -46,11 +58,7 @@ def old_order(kind: type | tuple[type, ...], name: str) -> Callable[[F], F]:
         def reordered(*args: Any, **kwargs: Any) -> Any:
             if args and isinstance(args[0], kind):
                 order = ", ".join(list(signature(function).parameters)[: place + 1])
-                warn(
-                    f"{function.__name__}({name}, ...) is now {function.__name__}({order}, ...)",
-                    DeprecationWarning,
-                    stacklevel=2,
-                )
+                warn_user(f"{function.__name__}({name}, ...) is now {function.__name__}({order}, ...)")
                 first, *rest = args
                 if len(rest) < place:
                     kwargs[name] = first
@@ -74,7 +82,7 @@ def old_arguments(**names: str) -> Callable[[F], F]:
                 new = names[old]
                 if new in kwargs:
                     raise TypeError(f"{function.__name__}() got {new!r} twice: {old!r} is its old name")
-                warn(f"{_spoken(function)}({old}=) is now {new}=", DeprecationWarning, stacklevel=2)
+                warn_user(f"{_spoken(function)}({old}=) is now {new}=")
                 kwargs[new] = kwargs.pop(old)
             return function(*args, **kwargs)
 
@@ -96,7 +104,7 @@ def old_positions(*names: str) -> Callable[[F], F]:
                 return function(*args, **kwargs)
             options = dict(zip(names, args[count:], strict=False))
             listed = ", ".join(f"{name}=" for name in options)
-            warn(f"{function.__name__}() takes {listed} by keyword only", DeprecationWarning, stacklevel=2)
+            warn_user(f"{function.__name__}() takes {listed} by keyword only")
             return function(*args[:count], **options, **kwargs)
 
         return translated  # type: ignore[return-value]
@@ -117,5 +125,5 @@ def old_attribute(old: str, new: str) -> Any:
 
 def read_old(instance: Any, old: str, new: str) -> Any:
     """Return the attribute `new`, and warn whoever reads it by its old name: for a property of a named tuple."""
-    warn(f"{type(instance).__name__}.{old} is now .{new}", DeprecationWarning, stacklevel=3)
+    warn_user(f"{type(instance).__name__}.{old} is now .{new}")
     return getattr(instance, new)

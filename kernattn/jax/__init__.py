@@ -4,13 +4,13 @@ Under `jit`, `grad`, `vmap` and `scan` they call compiled loops. Numbers of a ma
 """
 
 from typing import Any
-from warnings import warn
 
 from kernattn._runtime.extras import require as _require
 
 _require("jax", "JAX", "kernattn.jax", extra="jax")
 
 from kernattn import attention as _attention  # noqa: E402
+from kernattn._runtime.deprecated import warn_user as _warn_user  # noqa: E402
 from kernattn.features import FeatureMap as _FeatureMap  # noqa: E402
 from kernattn.features import with_numbers as _with_numbers  # noqa: E402
 from kernattn.jax import _edge as _edge  # noqa: E402
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
     if name not in _OLD:
         raise AttributeError(f"module 'kernattn.jax' has no attribute {name!r}")
     new = "phi(x), or phi.key(x)" if name == "features" else f"kernattn.{name}"
-    warn(f"kernattn.jax.{name} is now {new}; learn= is kernattn.with_numbers", DeprecationWarning, stacklevel=2)
+    _warn_user(f"kernattn.jax.{name} is now {new}; learn= is kernattn.with_numbers")
 
     def old(*args: Any, learn: Any = None, keys: bool = False, **options: Any) -> Any:
         if learn:

@@ -1,7 +1,11 @@
 """Old names and old keywords work for one version, and say what to use."""
 
+import warnings
+
+import numpy as np
 import pytest
 
+import kernattn as ka
 from kernattn._runtime.deprecated import old_arguments, old_attribute, old_names, old_order, old_positions
 
 
@@ -9,8 +13,6 @@ def test_an_old_name_warns_and_is_the_new_thing():
     look = old_names("kernattn.solvers", {"old_ridge": "kernattn.solvers.ridge"})
     with pytest.warns(DeprecationWarning, match=r"kernattn\.solvers\.old_ridge is now kernattn\.solvers\.ridge"):
         found = look("old_ridge")
-    import kernattn as ka
-
     assert found is ka.solvers.ridge
     with pytest.raises(AttributeError, match="no attribute 'other'"):
         look("other")
@@ -64,3 +66,16 @@ def test_an_old_order_warns_and_is_the_new_one():
     for call in (lambda: fit("a", 1, 2), lambda: fit("a", 1, y=2), lambda: fit("a", x=1, y=2)):
         with pytest.warns(DeprecationWarning, match=r"fit\(name, ...\) is now fit\(x, y, name, ...\)"):
             assert call() == (1, 2, "a")
+
+
+def test_the_warning_is_at_the_line_of_the_caller():
+    """However many of these wrap a function: by default Python shows no other warning of this kind."""
+    phi = ka.random_features(ka.kernels.Gaussian(), 2, 8, rng=0)
+    x = np.random.default_rng(1).standard_normal((20, 2))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ka.solvers.logistic(phi, x, x[:, 0] > 0, ridge=1.0)
+        ka.features.nystrom(kernel=ka.kernels.Gaussian(), data=x, num_features=5, landmarks="uniform", rng=0)
+        _ = ka.solvers.ridge(ka.solvers.moments(x, phi, y=x)).path(np.ones(2)).ridge
+    assert len(caught) == 6
+    assert {warning.filename for warning in caught} == {__file__}

@@ -15,7 +15,7 @@ def warns(match):
     return pytest.warns(DeprecationWarning, match=match)
 
 
-@pytest.mark.parametrize("landmarks", [7, X[:5], np.arange(5), ka.features.nystrom(KERNEL, X, 6, rng=1)])
+@pytest.mark.parametrize("landmarks", [7, X[:5], np.arange(5), ka.features.nystrom(X, KERNEL, 6, rng=1)])
 def test_cg(landmarks):
     with warns(r"cg is now kernattn\.solvers\.kernel_ridge"):
         found = ka.solvers.cg(KERNEL, X, X[:, 0], landmarks, ridge=0.1)

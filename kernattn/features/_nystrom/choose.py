@@ -6,14 +6,13 @@ from collections.abc import Callable
 from functools import wraps
 from importlib.util import find_spec
 from typing import Any, Literal, NamedTuple, TypeVar
-from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
 from kernattn._runtime.checks import finite_number, instance_of, one_of, positive_integer, shown
-from kernattn._runtime.deprecated import old_arguments, old_order
+from kernattn._runtime.deprecated import old_arguments, old_order, warn_user
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
 from kernattn.features._data import checked_data
@@ -46,10 +45,10 @@ def _as_before(function: F) -> F:
     def nystrom(*args: Any, **kwargs: Any) -> Nystrom:
         if len(args) == 4:
             *args, kwargs["landmarks"] = args  # type: ignore[assignment]
-            warn("landmarks are given to nystrom by keyword now: method=, landmarks=", DeprecationWarning, stacklevel=4)
+            warn_user("landmarks are given to nystrom by keyword now: method=, landmarks=")
         if isinstance(kwargs.get("landmarks"), str):
             kwargs["method"] = kwargs.pop("landmarks")
-            warn("nystrom(landmarks=) of a name is now method=", DeprecationWarning, stacklevel=4)
+            warn_user("nystrom(landmarks=) of a name is now method=")
         found: Nystrom = function(*args, **kwargs)
         return found
 
