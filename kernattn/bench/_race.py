@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 from statistics import median, quantiles
 from typing import Any
 
-from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.checks import positive_integer, shown
 from kernattn.bench._clock import Call, Clock, HostClock
 from kernattn.bench._floors import Gauge, Rates, Work
 from kernattn.bench._turns import take_turns
@@ -68,7 +68,7 @@ def race(
     Raises
     ------
     ParameterError
-        If there is no contestant, or the number of rounds is not positive.
+        If calls are no mapping of names to callables, or the number of rounds is not positive.
     BackendUnavailable
         If the default gauges are needed and Numba is not installed.
 
@@ -82,8 +82,8 @@ def race(
     >>> [row["contestant"] for row in rows], rows[0]["ratio"]
     (['in place', 'new'], 1.0)
     """
-    if not calls:
-        raise ParameterError("a race needs a contestant; got none")
+    if not (calls and isinstance(calls, Mapping) and all(callable(call) for call in calls.values())):
+        raise ParameterError(f"calls must be a mapping of names to callables, at least one; got {shown(calls)}")
     positive_integer("rounds", rounds)
     first, *others = calls
     gauges = {} if work is None or isinstance(rates, Rates) else _core_gauges(work, dtype) if rates is None else rates
@@ -92,8 +92,8 @@ def race(
     times, failed = take_turns(raced, clock, rounds, seconds, others if rivals is None else rivals)
     if gauges:
         # the low quartile: a gauge that something else disturbed would tell of a floor that calls come in under
-        shown = {kind: gauge.amount / _quartiles(times.pop(GAUGE + kind))[0] for kind, gauge in gauges.items()}
-        rates = Rates(**shown)
+        measured = {kind: gauge.amount / _quartiles(times.pop(GAUGE + kind))[0] for kind, gauge in gauges.items()}
+        rates = Rates(**measured)
     rows: list[Row] = []
     for name in (*times, *failed):
         row: Row = {"contestant": name}

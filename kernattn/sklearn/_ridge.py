@@ -33,7 +33,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     moments_ : Moments
         Sums over the rows.
     solution_ : kernattn.solvers.Ridge
-        The fit, with its ridge, its path and leverages.
+        The fit, with its penalty, its path and leverages.
     n_features_in_ : int
         Number d of columns.
 

@@ -170,8 +170,11 @@ def test_gauges_take_turns_and_count_at_their_low_quartile() -> None:
     assert "".join(order).endswith("ga" * 5)
 
 
-@pytest.mark.parametrize(("calls", "rounds", "word"), [({}, 3, "contestant"), ({"a": print}, 0, "rounds")])
-def test_what_is_refused(calls: dict[str, Callable[[], Any]], rounds: int, word: str) -> None:
+@pytest.mark.parametrize(
+    ("calls", "rounds", "word"),
+    [({}, 3, "names to callables"), ([print], 3, "names to"), ({"a": 1}, 3, "names to"), ({"a": print}, 0, "rounds")],
+)
+def test_what_is_refused(calls: Any, rounds: int, word: str) -> None:
     with pytest.raises(ParameterError, match=word):
         race(calls, rounds=rounds)
 
