@@ -271,7 +271,7 @@ def _resolve_kernel(phi: Any, kernel: Any, dim: int | None) -> tuple[Kernel, int
     instance_of("phi", phi, FeatureMap)
     kernel = getattr(phi, "kernel", None) if kernel is None else kernel
     if kernel is None:
-        raise ParameterError(f"kernel must say what {type(phi).__name__} is to estimate; got None")
+        raise ParameterError(f"kernel must be given, to say what {type(phi).__name__} estimates; got None")
     instance_of("kernel", kernel, Kernel)
     d = phi.dim if dim is None else positive_integer("dim", dim)
     if phi.dim not in (None, d):

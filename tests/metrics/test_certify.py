@@ -256,7 +256,7 @@ def test_refusals():
     phi = ka.random_features(K.Softmax(), D, 8, rng=0)
     with pytest.raises(DTypeError, match="FeatureMap"):
         certify(np.eye(3), rng=0)
-    with pytest.raises(ParameterError, match="kernel must say what Elementwise is to estimate"):
+    with pytest.raises(ParameterError, match="kernel must be given, to say what Elementwise estimates"):
         certify(ka.features.elu1(), rng=0)
     with pytest.raises(ParameterError, match="dim must be given"):
         certify(ka.features.elu1(), K.Softmax(), rng=0)
