@@ -82,7 +82,8 @@ def race(
     >>> [row["contestant"] for row in rows], rows[0]["ratio"]
     (['in place', 'new'], 1.0)
     """
-    if not (calls and isinstance(calls, Mapping) and all(callable(call) for call in calls.values())):
+    given: Any = calls
+    if not (isinstance(given, Mapping) and given and all(map(callable, given.values()))):
         raise ParameterError(f"calls must be a mapping of names to callables, at least one; got {shown(calls)}")
     positive_integer("rounds", rounds)
     first, *others = calls
