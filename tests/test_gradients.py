@@ -290,6 +290,9 @@ def test_what_is_refused_is_named():
         (lambda: ka.vjp(ka.linear_attention, q, k, v, maps.make("polynomial")), "a map with a spec"),
         (lambda: ka.with_numbers(phi, offset=q), "a map with one spec that has offset"),
         (lambda: ka.with_numbers(phi, lengthscale=q), "kernel with a lengthscale"),
+        (lambda: ka.with_numbers(phi, scale=np.asarray(-1.0)), "scale must be positive; got -1.0"),
+        (lambda: ka.with_numbers(phi, scale=np.asarray(np.nan)), "scale must be positive; got nan"),
+        (lambda: ka.with_numbers(phi, omega=phi.spec.omega * np.inf), "omega must hold finite numbers"),
         (lambda: ka.vjp(ka.causal_linear_attention, q, k, v, phi)[1](q), "must be a pair"),
     ]:
         with pytest.raises(error, match=words):

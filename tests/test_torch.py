@@ -355,6 +355,68 @@ def test_what_is_refused():
         learnt.redraw()
 
 
+def of_chains():
+    return ka.random_features(ka.kernels.Gaussian(1.5), D, 16, "positive", "hadamard", rng=1)
+
+
+def test_numbers_of_another_library_are_refused_after_the_map_has_passed():
+    phi, chains = (
+        maps.make("positive-softmax"),
+        ka.random_features(ka.kernels.Gaussian(1.5), D, 16, "positive", "hadamard", rng=1),
+    )
+    q, k, v = (x.detach() for x in inputs())
+    given = [x.numpy() for x in (q, k, v)]
+    state = ka.key_state(*given[1:], phi)
+    token = [x[0] for x in given]
+    ka.linear_attention(*given, phi), ka.attend(state, given[0], phi), ka.linear_attention_step(state, *token, phi)
+    learnt = ka.with_numbers(phi, omega=torch.tensor(phi.spec.omega))
+    for call in (
+        lambda: ka.linear_attention(*given, learnt),
+        lambda: ka.attend(state, given[0], learnt),
+        lambda: ka.linear_attention_step(state, *token, learnt),
+        lambda: ka.with_numbers(chains, lengthscale=torch.tensor(2.0))(given[0]),
+    ):
+        with pytest.raises(MixedLibraryError, match="phi of torch"):
+            call()
+    scaled = ka.with_numbers(chains, lengthscale=np.asarray(2.0))  # NumPy's numbers serve every library
+    torch.testing.assert_close(ka.linear_attention(q, k, v, scaled).numpy(), ka.linear_attention(*given, scaled))
+    out, back = ka.vjp(ka.linear_attention, q, k, v, scaled)
+    wanted = ka.vjp(ka.linear_attention, *given, scaled)[1](np.ones_like(given[2]))
+    np.testing.assert_allclose(back(torch.ones_like(out)).phi.lengthscale.numpy(), wanted.phi.lengthscale)
+
+
+def test_a_map_with_a_kernel_number_serves_calls_of_every_mode():
+    phi = maps.make("positive-softmax")
+    scale = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
+    learnt = ka.with_numbers(phi, scale=scale)
+    q, k, v = inputs(grad=False)
+    with torch.inference_mode():
+        ka.linear_attention(q, k, v, learnt)
+    torch.func.grad(lambda q: ka.linear_attention(q, k, v, learnt).sum())(q)
+    grads = [torch.autograd.grad(ka.linear_attention(q, k, v, learnt).sin().sum(), scale)[0] for _ in range(2)]
+    assert grads[0] == grads[1] != 0
+
+
+@pytest.mark.parametrize("shape", [(), (D,)])
+def test_a_lengthscale_over_chains_in_a_graph(shape):
+    phi, lengthscale = (
+        ka.random_features(ka.kernels.Gaussian(1.5), D, 16, "positive", "hadamard", rng=1),
+        torch.full(shape, 0.7, dtype=torch.float64, requires_grad=True),
+    )
+
+    def outputs(q, k, v, lengthscale):
+        learnt = ka.with_numbers(phi, lengthscale=lengthscale)
+        return ka.causal_linear_attention(q, k, v, learnt)[0], ka.linear_attention(q, k, v, learnt), learnt(q)
+
+    compiled = torch.compile(outputs, backend="aot_eager", fullgraph=True)
+    for n in (5, 7):
+        given = [*inputs(n=n), lengthscale]
+        got, wanted = compiled(*given), outputs(*given)
+        grads = [torch.autograd.grad(sum(x.sin().sum() for x in each), given) for each in (got, wanted)]
+        for x, y in zip((*got, *grads[0]), (*wanted, *grads[1]), strict=True):
+            torch.testing.assert_close(x, y)
+
+
 def test_without_torch_it_says_which_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(MissingExtra, match=r"pip install 'kernattn\[torch\]'"):

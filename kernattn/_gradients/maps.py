@@ -13,7 +13,7 @@ from kernattn._runtime.checks import instance_of
 from kernattn._sums.cotangents import MapCotangent
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, LearntMap
-from kernattn.features._learnt import kernel_folds, kernel_ratio
+from kernattn.features._learnt import beside, kernel_folds, kernel_ratio
 
 
 class MapGradients(NamedTuple):
@@ -54,7 +54,7 @@ def rows_cotangent(phi: FeatureMap, x: Array, dx: Array) -> Array:
         return dx
     xp = namespace(x=x)
     wide = accumulation_dtype(xp, x)
-    return xp.astype(xp.astype(dx, wide, copy=False) * xp.astype(kernel_ratio(phi), wide, copy=False), x.dtype)
+    return xp.astype(xp.astype(dx, wide, copy=False) * beside(x, kernel_ratio(phi)), x.dtype)
 
 
 def map_gradients(phi: FeatureMap, *sides: tuple[Array, MapCotangent]) -> MapGradients:
@@ -71,12 +71,12 @@ def map_gradients(phi: FeatureMap, *sides: tuple[Array, MapCotangent]) -> MapGra
     wide = accumulation_dtype(xp, x)
     folded = kernel_ratio(phi) if kernel_folds(phi) else None
     for name, number in phi.numbers.items():
-        number = xp.astype(number, wide, copy=False)
+        number = beside(x, number)
         if name in NUMBERS:
             parts = [part for _, cotangent in sides if (part := getattr(cotangent, name)) is not None]
             total = sum(parts[1:], parts[0]) if parts else zeros(xp, tuple(number.shape), wide, x)
             if folded is not None and name != "offset":
-                total = total * xp.astype(folded, wide, copy=False) ** (1 if name == "omega" else 2)
+                total = total * beside(x, folded) ** (1 if name == "omega" else 2)
             gradients[name] = total
             continue
         total = sum(sum_products(row, cotangent) for row, cotangent in sides)

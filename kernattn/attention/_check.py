@@ -28,7 +28,7 @@ from kernattn.errors import (
     ParameterError,
     ShapeError,
 )
-from kernattn.features import FeatureMap
+from kernattn.features import FeatureMap, LearntMap
 
 _passed = Forms()
 _maps: set[type] = set()
@@ -40,6 +40,13 @@ def feature_map(phi: Any) -> FeatureMap:
         instance_of("phi", phi, FeatureMap, "such as kernattn.features.elu1() or what kernattn.random_features returns")
         _maps.add(type(phi))
     return phi  # type: ignore[no-any-return]
+
+
+def _draw(phi: FeatureMap) -> Any:
+    """Return what tells a map from those that take other arrays: its draw, and the library of numbers given to it."""
+    if type(phi) is LearntMap:
+        return phi.fingerprint, type(next(iter(phi.numbers.values())))
+    return phi.fingerprint
 
 
 def check_arrays(
@@ -56,7 +63,7 @@ def check_arrays(
 
     Tokens that are queries and keys alike are x. They must fit the map, if there is one, and a state that it made.
     """
-    draw = None if phi is None else phi.fingerprint
+    draw = None if phi is None else _draw(phi)
     if state is key_mask is segment_ids is key_bias is None:
         form = form_of((names, draw), *arrays)
     else:
@@ -90,7 +97,7 @@ def check_token(state: LinearState, q: Array, k: Array, v: Array, phi: FeatureMa
     s, z, peak, made_by = state
     form = None
     if key_mask is None and type(made_by) is int:
-        form = form_of((phi.fingerprint, made_by), q, k, v, s, z, peak)
+        form = form_of((_draw(phi), made_by), q, k, v, s, z, peak)
     if form not in _passed:
         check_arrays("qkv", q, k, v, phi=phi, state=state, key_mask=key_mask, tokens=False)
         _passed.add(form)
@@ -155,11 +162,14 @@ def _check_arrays(arrays: dict[str, Array], rows: dict[str, Array | None], token
 def check_map(phi: FeatureMap, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:
     """Raise unless the map is one for queries q, keys k, or keys like an array."""
     for name, array, dim in (("q", q, phi.query_dim), ("k", k, phi.key_dim), ("like", like, phi.key_dim)):
-        if array is not None and (spec := phi.query_spec if name == "q" else phi.key_spec) is not None:
+        if array is None:
+            continue
+        phi._check_library(name, array)
+        if (spec := phi.query_spec if name == "q" else phi.key_spec) is not None:
             spec.check_dtype(name, array)
             if dim is None:
                 spec.check(array.shape[-1])
-        if array is not None and dim is not None and array.shape[-1] != dim:
+        if dim is not None and array.shape[-1] != dim:
             raise ShapeError(f"{name} must have d = {dim} columns, as phi was drawn; got shape {tuple(array.shape)}")
     if q is not None and k is not None and None in (phi.query_dim, phi.key_dim):
         check_one_dim(q, k)

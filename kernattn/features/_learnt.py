@@ -7,7 +7,7 @@ from typing import Any, Self, final
 
 import numpy as np
 
-from kernattn._arrays.graphs import traceable
+from kernattn._arrays.graphs import in_a_graph, traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, constant, namespace
 from kernattn._maps.chains import Chains
 from kernattn._maps.learnt import NUMBERS, LearntSpec
@@ -72,13 +72,24 @@ class LearntMap(FeatureMap):
         """The map of keys as plain numbers and arrays."""
         return self.base.key_spec if self.base.spec is None else self.spec
 
-    @lazy
+    @property
     def spec(self) -> MapSpec | None:
         """The map as plain numbers and arrays; None where queries and keys have two, whose rows are scaled."""
+        number = kernel_number(self)
+        # what a framework computes belongs to the gradient mode, the trace or the graph of the call, and is not kept
+        return self._spec if number is None or isinstance(number, np.ndarray) else self._made()
+
+    @lazy
+    def _spec(self) -> MapSpec | None:
+        return self._made()
+
+    def _made(self) -> MapSpec | None:
         spec = self.base.spec
         if spec is None:
             return None
         given = spec_numbers(self)
+        if not given:
+            return spec
         if all(isinstance(number, np.ndarray) for number in given.values()):
             return replace(spec, **{name: number.astype(np.float64) for name, number in given.items()})
         numbers = {name: getattr(spec, name) for name in NUMBERS} | given
@@ -90,7 +101,13 @@ class LearntMap(FeatureMap):
             return x
         xp = namespace(x=x)
         wide = accumulation_dtype(xp, x)
-        return xp.astype(xp.astype(x, wide, copy=False) * xp.astype(kernel_ratio(self), wide, copy=False), x.dtype)
+        return xp.astype(xp.astype(x, wide, copy=False) * beside(x, kernel_ratio(self)), x.dtype)
+
+    def _check_library(self, name: str, x: Array) -> None:
+        """Raise unless x is of the library of the numbers; those of NumPy serve arrays of every library."""
+        number = next(iter(self.numbers.values()))
+        if not isinstance(number, np.ndarray):
+            namespace(**{name: x}, phi=number)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
@@ -105,6 +122,13 @@ class LearntMap(FeatureMap):
     def redraw(self, rng: RNG = None) -> Self:
         """Raise: what is learnt is not drawn."""
         raise ParameterError("a map with numbers of its own is not redrawn: redraw the map that it was made of")
+
+
+def beside(x: Array, number: Array) -> Array:
+    """Return a number of a map in the dtype in which sums over x run; NumPy's as an array of the library of x."""
+    xp = namespace(x=x)
+    wide = accumulation_dtype(xp, x)
+    return constant(xp, number, wide, x) if isinstance(number, np.ndarray) else xp.astype(number, wide, copy=False)
 
 
 def spec_numbers(phi: LearntMap) -> dict[str, Array]:
@@ -124,16 +148,26 @@ def spec_numbers(phi: LearntMap) -> dict[str, Array]:
     return given
 
 
+def kernel_number(phi: LearntMap) -> Array | None:
+    """Return the lengthscale or the scale that was given, None where neither was."""
+    return phi.numbers.get("lengthscale", phi.numbers.get("scale"))
+
+
 def kernel_folds(phi: LearntMap) -> bool:
     """Whether the kernel's number can be folded into the frequencies; else rows are scaled by it."""
-    spec = phi.base.spec
-    learns = "lengthscale" in phi.numbers or "scale" in phi.numbers
-    return not learns or not (spec is None or isinstance(spec.omega, Chains) or spec.row_form is not None)
+    return kernel_number(phi) is None or can_fold(phi.base)
+
+
+@in_a_graph
+def can_fold(base: FeatureMap) -> bool:
+    """Whether the frequencies of a map are a matrix that takes another scale, and nothing else stands beside it."""
+    spec = base.spec
+    return not (spec is None or isinstance(spec.omega, Chains) or spec.row_form is not None)
 
 
 def kernel_ratio(phi: LearntMap) -> Array | None:
     """Return by how much inputs (d,) are larger than the frequencies were folded for; None where they are not."""
-    number = phi.numbers.get("lengthscale", phi.numbers.get("scale"))
+    number = kernel_number(phi)
     if number is None:
         return None
     xp = namespace(number=number)
@@ -223,6 +257,11 @@ def _check(phi: FeatureMap, given: dict[str, Array]) -> None:
         shapes = [getattr(phi.spec, name).shape] if name in NUMBERS else [()] if name == "scale" else [(), (phi.dim,)]
         if tuple(number.shape) not in shapes:
             raise ShapeError(f"{name} must have shape {' or '.join(map(str, shapes))}; got {tuple(number.shape)}")
+        if isinstance(number, np.ndarray):
+            if name not in NUMBERS and not np.all(number > 0):  # NaN included
+                raise ParameterError(f"{name} must be positive; got {shown(number.tolist())}")
+            if not np.all(np.isfinite(number)):
+                raise ParameterError(f"{name} must hold finite numbers; it holds infinite ones, or NaN")
 
 
 def lacks(phi: FeatureMap, name: str) -> str | None:

@@ -16,6 +16,7 @@ from kernattn._plans.plan import CAUSAL
 from kernattn.attention import LinearState
 from kernattn.errors import StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
+from kernattn.features._learnt import can_fold
 from kernattn.torch._ops import PAIRS, STEP
 from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import map_of
@@ -39,7 +40,11 @@ def admitted(*tensors: Tensor) -> tuple[Tensor, ...]:
 
 def _run(name: str, in_place: bool, phi: FeatureMap, backend: str | None, given: dict[str, Any]) -> Any:
     """Call an op of a map; None where features are computed, or the reference is asked for."""
-    numbers = _numbers(phi) if isinstance(phi, LearntMap) else {}
+    numbers: dict[str, Any] = {}
+    if isinstance(phi, LearntMap):
+        numbers, ratio = _numbers(phi)
+        if ratio is not None:
+            given |= {name: _times(given[name], ratio) for name in ("q", "k", "x") if name in given}
     q_spec, k_spec, _ = _drawn(phi)._content
     specs = {"q_spec": q_spec, "k_spec": k_spec, "spec": given.get("spec")}
     names = [specs[each] for each in SPECS[name]]
@@ -59,20 +64,30 @@ def _drawn(phi: FeatureMap) -> FeatureMap:
     return base
 
 
-def _numbers(phi: LearntMap) -> dict[str, Tensor]:
-    """Return the tensors that stand for numbers of the spec, those of the kernel folded in."""
+def _numbers(phi: LearntMap) -> tuple[dict[str, Any], Tensor | None]:
+    """Return what stands for numbers of the spec, and by how much rows are larger; the kernel's number is in one."""
     given: dict[str, Any] = dict(phi.numbers)
     base: Any = phi.base
     lengthscale, scale = given.pop("lengthscale", None), given.pop("scale", None)
     number = scale if lengthscale is None else lengthscale
-    if number is not None:
-        before = torch.as_tensor(1 / base.kernel.input_scale(base.dim), dtype=number.dtype, device=number.device)
-        ratio = before / number if scale is None else number.sqrt() * before
-        for name, power in (("omega", 1), ("row_weights", 2)):
-            found = given.get(name, getattr(base.spec, name))
-            if found is not None:
-                given[name] = torch.as_tensor(found, dtype=ratio.dtype, device=ratio.device) * ratio**power
-    return given
+    if number is None:
+        return given, None
+    number = torch.as_tensor(number)
+    before = torch.as_tensor(1 / base.kernel.input_scale(base.dim), dtype=number.dtype, device=number.device)
+    ratio = before / number if scale is None else number.sqrt() * before
+    if not can_fold(base):
+        return given, ratio
+    for name, power in (("omega", 1), ("row_weights", 2)):
+        found = given.get(name, getattr(base.spec, name))
+        if found is not None:
+            given[name] = torch.as_tensor(found, dtype=ratio.dtype, device=ratio.device) * ratio**power
+    return given, None
+
+
+def _times(x: Tensor, ratio: Tensor) -> Tensor:
+    """Return rows times a ratio, by way of the dtype in which sums over them run."""
+    wide = torch.float64 if x.dtype == torch.float64 else torch.float32
+    return (x.to(wide) * ratio.to(wide)).to(x.dtype)
 
 
 def _traced_below(

@@ -308,6 +308,14 @@ def test_a_step_of_training():
     assert learnt < 0.8 * fixed
 
 
+def test_a_map_with_a_kernel_number_serves_calls_inside_and_outside_of_jit():
+    phi = maps.make("positive-softmax")
+    learnt = ka.with_numbers(phi, scale=jnp.asarray(0.5))
+    (q, k, v, *_), *_ = inputs(dtype="float32")
+    compiled = jax.jit(lambda q: ka.linear_attention(q, k, v, learnt))(q)
+    close(to_numpy(compiled), to_numpy(ka.linear_attention(q, k, v, learnt)), 1e-6, "outside")
+
+
 def test_refusals(monkeypatch):
     (q, k, v, *_), _, _ = inputs(dtype="float32")
     phi, computed = maps.make("positive-softmax"), maps.make("polynomial")

@@ -172,12 +172,16 @@ class FeatureMap(ABC):
         if dim is not None and x.shape[-1] != dim:
             raise ShapeError(f"{name} must have d = {dim} columns, as the map was drawn; got shape {tuple(x.shape)}")
         spec = self.key_spec if key else self.query_spec
+        self._check_library(name, x)
         if spec is not None:
             spec.check_dtype(name, x)
         if dim is None:
             check_number(self, x.shape[-1])
             if spec is not None:
                 spec.check(x.shape[-1])
+
+    def _check_library(self, name: str, x: Array) -> None:  # noqa: B027 (most maps hold no arrays but NumPy's)
+        """Raise where the map holds arrays of another library than that of rows x."""
 
     def _rows(self, x: Array) -> Array:
         """Return the rows that the specs are for: those given, unless a number that scales them is learnt."""
