@@ -23,6 +23,10 @@ _OLD = (
 )  # fmt: skip
 
 
+def _features(x: Any, phi: _FeatureMap, *, keys: bool, **options: Any) -> Any:
+    return phi.key(x, **options) if keys else phi(x, **options)
+
+
 def __getattr__(name: str) -> Any:
     if name not in _OLD:
         raise AttributeError(f"module 'kernattn.jax' has no attribute {name!r}")
@@ -32,9 +36,10 @@ def __getattr__(name: str) -> Any:
     def old(*args: Any, learn: Any = None, keys: bool = False, **options: Any) -> Any:
         if learn:
             args = tuple(_with_numbers(x, **learn) if isinstance(x, _FeatureMap) else x for x in args)
+            if "phi" in options:
+                options["phi"] = _with_numbers(options["phi"], **learn)
         if name == "features":
-            x, phi = args
-            return phi.key(x, **options) if keys else phi(x, **options)
+            return _features(*args, keys=keys, **options)
         return getattr(_attention, name)(*args, **options)
 
     return old

@@ -374,6 +374,13 @@ def test_old_names_work_and_warn():
     close(found, to_numpy(ka.linear_attention(q, k, v, ka.with_numbers(phi, **numbers))), 1e-6, "linear")
     with pytest.warns(DeprecationWarning, match=r"phi\.key"):
         close(old.features(k, phi, keys=True), to_numpy(phi.key(k)), 1e-6, "features")
+    halved = {"omega": numbers["omega"] / 2}  # learnt of a map by keyword as well
+    with pytest.warns(DeprecationWarning, match=r"kernattn\.linear_attention") as warnings:
+        found = old.linear_attention(q, k, v, phi=phi, learn=halved)
+    close(found, to_numpy(ka.linear_attention(q, k, v, ka.with_numbers(phi, **halved))), 1e-6, "linear")
+    assert warnings[0].filename == __file__
+    with pytest.warns(DeprecationWarning, match="phi"):
+        close(old.features(x=q, phi=phi), to_numpy(phi(q)), 1e-6, "features")
 
 
 def test_without_jax():
