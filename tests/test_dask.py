@@ -145,6 +145,14 @@ def test_a_map_is_one_key_of_the_graph():
         assert max(sizes.values()) < 4000
 
 
+def test_a_map_with_other_numbers_is_another_key():
+    learnt = ka.with_numbers(PHI, omega=2 * PHI.spec.omega)
+    x = chunked(X, (50, 50), 3)
+    found = dask.compute(*(ka.dask.features(x, phi) for phi in (PHI, learnt, 2 * learnt)))
+    for each, phi in zip(found, (PHI, learnt, 2 * learnt), strict=True):
+        np.testing.assert_array_equal(each, phi(X))
+
+
 def test_sums_travel_without_the_map():
     graph = ka.dask.moments(chunked(X, 10, -1), RECIPE, fold=2)
     leaves = [(graph.key[0], i) for i in range(5)]

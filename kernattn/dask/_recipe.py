@@ -14,6 +14,7 @@ from kernattn._runtime.checks import instance_of, positive_integer, whole_number
 from kernattn._runtime.random import generator
 from kernattn.errors import StateMismatchError
 from kernattn.features import FeatureMap, random_features
+from kernattn.features._record import fingerprint
 from kernattn.kernels import Kernel
 from kernattn.projections import Projection
 
@@ -100,7 +101,7 @@ def send_map(phi: FeatureMap | Recipe) -> SentMap:
     if isinstance(phi, Recipe):
         return SentMap(phi.map(), phi, ())
     instance_of("phi", phi, FeatureMap)
-    key = f"kernattn-map-{phi.fingerprint}"
+    key = f"kernattn-map-{fingerprint(phi)}"  # of the content: learnt maps carry the fingerprint of their draw
     return SentMap(phi, key, (delayed(phi, name=key, traverse=False),))
 
 

@@ -76,7 +76,13 @@ def _turn(foreign: Any) -> int:
 def fingerprint(value: Any) -> int:
     """Return a number below 2**31 that tells maps of different content apart; it fits any integer type."""
     arrays: dict[str, Float64] = {}
-    header = encode(value, arrays, lambda other: f"{type(other).__qualname__} {id(other)} {_turn(other)}")
+
+    def content(other: Any) -> Any:
+        if isinstance(other, dict) and all(isinstance(name, str) for name in other):  # the numbers of a learnt map
+            return {name: encode(item, arrays, content) for name, item in other.items()}
+        return f"{type(other).__qualname__} {id(other)} {_turn(other)}"
+
+    header = encode(value, arrays, content)
     digest = blake2b(json.dumps(header).encode(), digest_size=4)
     for array in arrays.values():
         digest.update(np.ascontiguousarray(array).tobytes())
@@ -87,10 +93,19 @@ def save(value: Any, path: str | PathLike[str]) -> None:
     """Write `value` to `path` as npz, whole or not at all."""
 
     def refuse(other: Any) -> Any:
+<<<<<<< HEAD
         raise ParameterError(
             f"a map with {other!r} cannot be saved: files hold maps as they were drawn, and functions that have a name "
             "in kernattn. Of a map of with_numbers, save `base`, and `numbers` beside it"
         )
+=======
+        if isinstance(other, dict) and all(isinstance(name, str) for name in other):
+            raise ParameterError(
+                f"a map with numbers of its own, {', '.join(other)}, cannot be saved: save the map as it was drawn, "
+                "and the arrays beside it"
+            )
+        raise ParameterError(f"a map with {other!r} cannot be saved: only functions that have a name in kernattn can")
+>>>>>>> caec3d3e (Maps with other numbers are other keys of dask's graphs, and do not go on with a file of the map that was drawn; saving one says what cannot be saved)
 
     arrays: dict[str, Float64] = {}
     header = encode(value, arrays, refuse)

@@ -31,6 +31,7 @@ from kernattn._runtime.extras import bar, has_bar
 from kernattn._runtime.files import lock, replace_text, replacing
 from kernattn.errors import FileFormatError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features._base.map import FeatureMap
+from kernattn.features._record import fingerprint
 from kernattn.features._tables import DELIMITERS, SUFFIXES, Table, table
 
 DTYPES = "float32", "float64"
@@ -117,7 +118,7 @@ def transform_file(
         raise ShapeError(f"source must have d = {phi.dim} columns; {place} has {given.columns}")
     wanted = np.dtype(_usual_dtype(given.dtype) if dtype is None else one_of("dtype", dtype, DTYPES))
     about = {
-        "map": phi.fingerprint,
+        "map": fingerprint(phi),  # of the content: learnt maps carry the fingerprint of their draw
         "source": _identity(place, member),
         "shape": [given.rows, phi.num_features_of(given.columns)],
         "dtype": str(wanted),

@@ -130,7 +130,8 @@ def stopped(tmp_path, x):
 
 def test_what_was_done_is_of_one_map_and_one_source(x, tmp_path):
     path = stopped(tmp_path, x)
-    for phi, how in ((PHI.redraw(1), {}), (PHI, {"block": 20}), (PHI, {"dtype": "float32"})):
+    learnt = ka.with_numbers(PHI, omega=2 * PHI.spec.omega)
+    for phi, how in ((PHI.redraw(1), {}), (learnt, {}), (PHI, {"block": 20}), (PHI, {"dtype": "float32"})):
         with pytest.raises(errors.StateMismatchError, match=r"out\.npy\.partial holds features of another"):
             ka.features.transform_file(path, tmp_path / "out.npy", phi, **{"block": 10, **how})
     np.save(path, x)
