@@ -25,18 +25,23 @@ def warn_user(message: str) -> None:
 
 
 def old_names(
-    module: str, names: Mapping[str, str | tuple[str, Any]], calls: Mapping[str, str] | None = None
+    module: str,
+    names: Mapping[str, str | tuple[str, Any]],
+    calls: Mapping[str, str] | None = None,
+    gone: Mapping[str, str] | None = None,
 ) -> Callable[[str], Any]:
     """Return a module's `__getattr__` for attributes that have another name now, or none.
 
     `names` maps each old name to the dotted path of what takes its place, such as "kernattn.solvers.kernel_ridge"; or,
     where that is no name, to what users write now and to the old object: ("phi1 + phi2", concatenate).
-    `calls` has, by name, what to write where the path is of a function that keeps an old order.
+    `calls` has, by name, what to write where the path is of a function that keeps an old order. `gone` says where to
+    find what is no part of the package any more.
     """
 
     def __getattr__(name: str) -> Any:
         if name not in names:
-            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+            where = f"; it is now {gone[name]}" if gone and name in gone else ""
+            raise AttributeError(f"module {module!r} has no attribute {name!r}{where}")
         new = names[name]
         text, *old = (new,) if isinstance(new, str) else new
         warn_user(f"{module}.{name} is now {(calls or {}).get(name, text)}")

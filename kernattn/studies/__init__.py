@@ -49,9 +49,9 @@ def __dir__() -> list[str]:
 
 __getattr__ = old_names(
     __name__,
-    {
-        "look": "kernattn.studies.line_style",
-        "regret_table": "kernattn.studies._regret.regret_table",
-        "regrets": "kernattn.studies._regret.measure_regrets",
+    {"look": "kernattn.studies.line_style"},
+    gone={
+        "regrets": "measure_regrets of examples/plot_regret.py",
+        "regret_table": "a function of examples/plot_regret.py",
     },
 )

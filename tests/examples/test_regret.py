@@ -1,8 +1,15 @@
 """On rows that it did not see "auto" errs little more than the best estimator; what works is not called hopeless."""
 
+import runpy
+from pathlib import Path
+
 import pytest
 
-from kernattn.studies._regret import DATA, geometric_mean, measure_regrets, regret_table
+pytest.importorskip("matplotlib")
+EXAMPLE = runpy.run_path(str(Path(__file__).resolve().parents[2] / "examples" / "plot_regret.py"))
+DATA, geometric_mean, measure_regrets, regret_table = (
+    EXAMPLE[name] for name in ("DATA", "geometric_mean", "measure_regrets", "regret_table")
+)
 
 
 def check(records, objectives):
