@@ -93,19 +93,10 @@ def save(value: Any, path: str | PathLike[str]) -> None:
     """Write `value` to `path` as npz, whole or not at all."""
 
     def refuse(other: Any) -> Any:
-<<<<<<< HEAD
         raise ParameterError(
             f"a map with {other!r} cannot be saved: files hold maps as they were drawn, and functions that have a name "
             "in kernattn. Of a map of with_numbers, save `base`, and `numbers` beside it"
         )
-=======
-        if isinstance(other, dict) and all(isinstance(name, str) for name in other):
-            raise ParameterError(
-                f"a map with numbers of its own, {', '.join(other)}, cannot be saved: save the map as it was drawn, "
-                "and the arrays beside it"
-            )
-        raise ParameterError(f"a map with {other!r} cannot be saved: only functions that have a name in kernattn can")
->>>>>>> caec3d3e (Maps with other numbers are other keys of dask's graphs, and do not go on with a file of the map that was drawn; saving one says what cannot be saved)
 
     arrays: dict[str, Float64] = {}
     header = encode(value, arrays, refuse)

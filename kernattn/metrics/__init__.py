@@ -1,4 +1,8 @@
-"""How far an approximation is from what it approximates: bias, variance, Gram matrices and attention outputs."""
+"""How far an approximation is from what it approximates: bias, variance, Gram matrices and attention outputs.
+
+Arrays come back in the kind and dtype of the first argument; the errors of matrices are floats of the host. Arguments
+that do not fit raise before any work: ShapeError, EmptyInputError, DTypeError, MixedLibraryError or ParameterError.
+"""
 
 from kernattn._runtime.deprecated import old_names
 from kernattn.metrics._attention import DeltaMethod, attention_kl, attention_mse, ratio_delta_method

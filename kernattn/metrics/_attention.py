@@ -44,7 +44,7 @@ class DeltaMethod(NamedTuple):
 @old_arguments(out="estimate")
 @beyond
 def attention_mse(estimate: Array, exact: Array) -> Array:
-    """Mean squared error of attention outputs over rows and values, mean_{i,c} (estimate_ic - exact_ic)^2.
+    """Mean squared error of attention outputs over rows and values, mean_{i,c} (estimate_ic - exact_ic)^2, (...).
 
     Source: the error that Choromanski et al. (2021), figure 4, plot.
 
@@ -54,16 +54,6 @@ def attention_mse(estimate: Array, exact: Array) -> Array:
         Approximate outputs.
     exact : array, broadcastable with `estimate` to (..., n, e)
         Outputs of exact attention.
-
-    Returns
-    -------
-    array (...)
-        In the kind and dtype of the inputs.
-
-    Raises
-    ------
-    ShapeError, EmptyInputError, DTypeError, MixedLibraryError
-        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -93,7 +83,7 @@ def _joint_shape(estimate: tuple[int, ...], exact: tuple[int, ...]) -> tuple[int
 
 @beyond
 def attention_kl(estimate: Array, exact: Array) -> Array:
-    """Kullback-Leibler divergence of attention rows, KL_i = sum_j p_ij log(p_ij / q_ij) with 0 log 0 = 0.
+    """Kullback-Leibler divergence of attention rows, KL_i = sum_j p_ij log(p_ij / q_ij) with 0 log 0 = 0, in nats.
 
     Source: Kullback and Leibler (1951). It is infinite where an estimated weight is 0 or below and the exact one is
     not: signed feature maps do that.
@@ -104,16 +94,6 @@ def attention_kl(estimate: Array, exact: Array) -> Array:
         q, rows of approximate weights, summing to 1.
     exact : array (..., n, l)
         p, rows of exact attention weights: not negative, summing to 1.
-
-    Returns
-    -------
-    array (..., n)
-        In nats; the kind and dtype of the inputs.
-
-    Raises
-    ------
-    ShapeError, EmptyInputError, DTypeError, MixedLibraryError
-        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -164,11 +144,6 @@ def ratio_delta_method(numerators: Array, denominators: Array) -> DeltaMethod:
     DeltaMethod
         bias and variance (..., e), relative_sd and tail (...): infinite where the mean of Z is 0. A tail that the
         redraws did not reach is not in their moments: `attention_delta_method` knows it.
-
-    Raises
-    ------
-    ShapeError, EmptyInputError, DTypeError, MixedLibraryError
-        Before any work, if an argument does not fit.
 
     Examples
     --------

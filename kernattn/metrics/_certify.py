@@ -146,18 +146,6 @@ def certify(
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of the directions and of the redraws.
 
-    Returns
-    -------
-    Certificate
-        The verdict and what it rests on.
-
-    Raises
-    ------
-    DTypeError, ParameterError
-        If phi is no feature map, there is no kernel or no dimension, or a number is out of range.
-    ShapeError
-        If there are fewer than two redraws.
-
     Examples
     --------
     >>> import kernattn as ka

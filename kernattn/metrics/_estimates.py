@@ -48,16 +48,6 @@ def mean_and_ci(samples: Array, *, confidence: float = 0.95) -> Interval:
     confidence : float
         Probability of the interval, in (0, 1).
 
-    Returns
-    -------
-    Interval
-        Arrays (...), in the kind and dtype of `samples`.
-
-    Raises
-    ------
-    ShapeError, EmptyInputError, DTypeError, ParameterError
-        Before any work, if an argument does not fit.
-
     Examples
     --------
     >>> import numpy as np
@@ -82,8 +72,6 @@ def bias_and_ci(estimates: Array, exact: Array, *, confidence: float = 0.95) -> 
     Source: Student (1908), as in `mean_and_ci`. An interval that misses 0 is evidence of bias; by chance alone it does
     so with one minus the confidence, at every look.
 
-    The errors are those of `mean_and_ci`, and a ShapeError or MixedLibraryError where `exact` does not fit.
-
     Parameters
     ----------
     estimates : array (R, ...)
@@ -92,11 +80,6 @@ def bias_and_ci(estimates: Array, exact: Array, *, confidence: float = 0.95) -> 
         What is estimated.
     confidence : float
         Probability of the interval, in (0, 1).
-
-    Returns
-    -------
-    Interval
-        Arrays (...), in the kind and dtype of `estimates`.
 
     Examples
     --------
@@ -121,17 +104,10 @@ def empirical_variance(estimates: Array) -> Array:
 
     Source: the sample variance, with Bessel's correction.
 
-    The errors are those of `mean_and_ci`.
-
     Parameters
     ----------
     estimates : array (R, ...)
         One estimate per redraw, R >= 2.
-
-    Returns
-    -------
-    array (...)
-        In the kind and dtype of `estimates`.
 
     Examples
     --------
@@ -163,16 +139,6 @@ def variance_ratio(estimates: Array, predicted: Array, *, confidence: float = 0.
         Variance of each entry, all above 0.
     confidence : float
         Probability of the interval, in (0, 1).
-
-    Returns
-    -------
-    Interval
-        Arrays (), in the kind and dtype of `estimates`.
-
-    Raises
-    ------
-    ShapeError, EmptyInputError, DTypeError, MixedLibraryError, ParameterError
-        Before any work, if an argument does not fit.
 
     Examples
     --------

@@ -48,16 +48,6 @@ def gram_errors(estimate: Array, exact: Array) -> GramErrors:
     exact : array (n, k)
         K, not zero.
 
-    Returns
-    -------
-    GramErrors
-        Host floats.
-
-    Raises
-    ------
-    ShapeError, EmptyInputError, DTypeError, MixedLibraryError, ParameterError
-        Before any work, if an argument does not fit.
-
     Examples
     --------
     >>> import numpy as np

@@ -23,7 +23,7 @@ def median_and_ci(samples: Array, *, confidence: float = 0.95) -> Interval:
     Source: Thompson (1936). j is the largest with 2 P(Binomial(R, 1/2) < j) <= 1 - confidence. It asks nothing of the
     law of the samples, and holds where they have no mean: the error of a ratio whose denominator comes near 0 has none.
 
-    The parameters, the interval and the errors are those of `quantile_and_ci`; at 95% it takes R >= 6 samples.
+    The parameters and the interval are those of `quantile_and_ci`; at 95% it takes R >= 6 samples.
 
     Examples
     --------
@@ -52,16 +52,6 @@ def quantile_and_ci(samples: Array, probability: float, *, confidence: float = 0
         p of the quantile, in (0, 1). At 95% confidence p = 0.9 takes R >= 36, p = 0.99 R >= 368.
     confidence : float
         Least probability of the interval, in (0, 1).
-
-    Returns
-    -------
-    Interval
-        Arrays (...), in the kind and dtype of `samples`.
-
-    Raises
-    ------
-    ShapeError, EmptyInputError, DTypeError, ParameterError
-        Before any work, if an argument does not fit.
 
     Examples
     --------
@@ -108,16 +98,6 @@ def proportion_and_ci(hits: ArrayLike, trials: int, *, confidence: float = 0.95)
         Number R of independent trials.
     confidence : float
         Least probability of the interval, in (0, 1).
-
-    Returns
-    -------
-    Interval
-        float64 on the host (...).
-
-    Raises
-    ------
-    ParameterError
-        Before any work, if an argument does not fit.
 
     Examples
     --------

@@ -30,19 +30,6 @@ def settled(phi: FeatureMap, x: Array, y: Array, redraws: int) -> NDArray[np.boo
     Frequencies that depend on each other count as if they did not, which is right for tails: those are of one term.
     A deterministic map is settled. Rowwise pairs x and y (..., d) give bools (...) on the host; NoClosedForm is raised
     where nothing is known of the tails.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import kernattn as ka
-    >>> from kernattn.metrics._settled import settled
-    >>> x = np.array([[0.5, 0.0], [2.0, 0.0]])
-    >>> for estimator in ("positive", "optimal_positive", "trigonometric"):
-    ...     phi = ka.random_features(ka.kernels.Softmax(1.0), 2, 64, estimator, rng=0)
-    ...     print(estimator, settled(phi, x, x, redraws=32))
-    positive [ True False]
-    optimal_positive [ True  True]
-    trigonometric [ True  True]
     """
     instance_of("phi", phi, FeatureMap)
     redraws = positive_integer("redraws", redraws)

@@ -30,16 +30,6 @@ def effective_dimension(exact: Array, penalty: float) -> float:
     penalty : float
         :math:`\lambda`, above 0.
 
-    Returns
-    -------
-    float
-        On the host.
-
-    Raises
-    ------
-    ShapeError, EmptyInputError, DTypeError, ParameterError
-        Before any work, if an argument does not fit.
-
     Examples
     --------
     >>> import numpy as np
@@ -73,16 +63,6 @@ def spectral_delta(estimate: Array, exact: Array, penalty: float) -> float:
         K, symmetric and positive semidefinite up to rounding.
     penalty : float
         :math:`\lambda`, above 0.
-
-    Returns
-    -------
-    float
-        On the host.
-
-    Raises
-    ------
-    ShapeError, EmptyInputError, DTypeError, MixedLibraryError, ParameterError
-        Before any work, if an argument does not fit.
 
     Examples
     --------

@@ -43,16 +43,6 @@ def tilted_moment(
     The map is of estimator "positive", "hyperbolic" or "optimal_positive" with normal frequencies, else NoClosedForm is
     raised; x and y are rowwise pairs (..., d), the interval has arrays (...) on the host. A ParameterError is raised
     where the moment is infinite: :math:`4pA \geq 1`.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> import kernattn as ka
-    >>> from kernattn.metrics._tilted import tilted_moment
-    >>> x = np.array([[2.0, 0.0]])  # |x + y|^2 = 16: no number of redraws that anybody can afford reaches it
-    >>> phi = ka.random_features(ka.kernels.Softmax(1.0), 2, 64, "positive", "iid", rng=0)
-    >>> print(tilted_moment(phi, x, x).value / np.exp(4.0))
-    [1.]
     """
     instance_of("phi", phi, FeatureMap)
     power, samples = positive_integer("power", power), positive_integer("samples", samples)

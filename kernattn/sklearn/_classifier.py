@@ -10,7 +10,7 @@ from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import shown
 from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import check_labels
-from kernattn.sklearn._labels import Classifier
+from kernattn.sklearn._maps import Classifier
 from kernattn.sklearn._on_moments import LeastSquares
 
 
@@ -33,16 +33,12 @@ class FeatureClassifier(Classifier, LeastSquares):
 
     Attributes
     ----------
+    feature_map_, n_features_in_, moments_ : object
+        The map, the number d of columns, and sums over the rows.
     classes_ : (K,) numpy.ndarray
         The labels, sorted.
-    feature_map_ : FeatureMap
-        The map.
-    moments_ : Moments
-        Sums over the rows.
     solution_ : kernattn.solvers.Ridge
         The fit, of one target for two classes, else of one for each.
-    n_features_in_ : int
-        Number d of columns.
 
     Examples
     --------
@@ -58,25 +54,10 @@ class FeatureClassifier(Classifier, LeastSquares):
     def partial_fit(  # type: ignore[override]
         self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None
     ) -> Self:
-        """Add rows to those that were given before; the first ones draw the map.
+        """Add rows X (n, d), with labels y (n,), to those that were given before; the first ones draw the map.
 
-        The equations are solved when a prediction is asked for.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : (n,) array_like
-            Labels.
-        classes : (K,) array_like, optional
-            All labels that there will be. The first call may leave them out where its rows hold all of them.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The estimator.
+        `classes` are all labels that there will be. The first call may leave them out where its rows hold all of them.
+        `sample_weight` (n,) says how often each row counts. Equations are solved when a prediction is asked for.
         """
         self._take(X, y, sample_weight, not self._begun, classes=classes)
         return self

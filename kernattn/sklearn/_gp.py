@@ -34,16 +34,14 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
 
     Attributes
     ----------
-    feature_map_ : FeatureMap
-        The map.
+    feature_map_, n_features_in_ : object
+        The map, and the number d of columns.
     y_mean_ : numpy.ndarray
         The prior's mean :math:`\mu`: of the targets that `fit`, or the first `partial_fit`, was given.
     moments_ : Moments
         Sums over the rows, of targets less that mean.
     solution_ : kernattn.solvers.GaussianProcess
         The posterior, with its scales, its evidence and the variance of f.
-    n_features_in_ : int
-        Number d of columns.
 
     Examples
     --------
@@ -63,22 +61,7 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
     _min_rows: ClassVar[int] = 1
 
     def predict(self, X: Any, return_std: bool = False) -> Any:
-        """Return means of new targets, and their standard deviations on request.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        return_std : bool
-            Return standard deviations too, of a new target: the noise is in them.
-
-        Returns
-        -------
-        mean : (n,) or (n, c) array
-            The means.
-        std : (n,) or (n, c) array
-            The standard deviations, if asked for.
-        """
+        """Return means of new targets at rows X (n, d), and on request standard deviations, noise included."""
         x = self._check_new(X)
         process: GaussianProcess = self.solution_
         mean = process.mean(x)

@@ -12,8 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from kernattn._arrays.namespaces import Array, indices, namespace
 from kernattn.sklearn._inputs import array_beside, check_labels
-from kernattn.sklearn._labels import Classifier
-from kernattn.sklearn._maps import RandomMapEstimator, draw_map
+from kernattn.sklearn._maps import Classifier, RandomMapEstimator, draw_map
 from kernattn.solvers import logistic
 
 
@@ -37,16 +36,14 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
 
     Attributes
     ----------
+    feature_map_, n_features_in_ : object
+        The map, and the number d of columns.
     classes_ : (K,) numpy.ndarray
         The labels, sorted, of rows whose weight is not 0.
-    feature_map_ : FeatureMap
-        The map.
     solution_ : kernattn.solvers.Logistic
         The fit.
     n_iter_ : int
         Number of steps, of the class that took the most.
-    n_features_in_ : int
-        Number d of columns.
 
     Examples
     --------
@@ -65,22 +62,7 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
     max_iter: int = 100
 
     def fit(self, X: Any, y: Any, sample_weight: Any = None) -> Self:
-        """Draw the map, and fit.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : (n,) array_like
-            Labels.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The estimator.
-        """
+        """Draw the map, and fit rows X (n, d) with labels y (n,); `sample_weight` (n,) says how often each counts."""
         x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
         if weights is not None and not np.all(weights):
             kept = np.flatnonzero(weights)
@@ -107,17 +89,6 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
         return self.solution_.scores(x)
 
     def predict_proba(self, X: Any) -> Any:
-        """Return the probabilities of the classes.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-
-        Returns
-        -------
-        (n, K) array
-            Probabilities, in the order of `classes_`.
-        """
+        """Return the probabilities (n, K) of the classes, in the order of `classes_`, for rows X (n, d)."""
         x = self._check_new(X)
         return self.solution_.predict_proba(x)

@@ -1,4 +1,4 @@
-"""Feature maps from the plain parameters of estimators."""
+"""Feature maps from the plain parameters of estimators, and what transformers and classifiers do with them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any
 
 from scipy import sparse
-from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.base import BaseEstimator, ClassifierMixin, ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 from kernattn._arrays.namespaces import Array
@@ -16,7 +16,7 @@ from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import LANDMARKS, FeatureMap, nystrom, random_features
 from kernattn.kernels import KERNELS, Cauchy, Kernel, Laplacian, Polynomial, Sech, SkewedChi2, usual_lengthscale
 from kernattn.kernels._stationary import Stationary
-from kernattn.sklearn._inputs import check_rows, seed_of
+from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
 
 BY_AXES = (Cauchy, Laplacian, Sech, SkewedChi2)
 SAMPLE = 2048  # rows that estimators shaped by data look at
@@ -114,6 +114,25 @@ class RandomMapEstimator(MapEstimator):
         return sparse_format(self.kernel, self.estimator)
 
 
+class Classifier(ClassifierMixin, MapEstimator, ABC):
+    """A classifier by scores."""
+
+    classes_: Any
+
+    @abstractmethod
+    def _scores(self, x: Array) -> Array:
+        """Return scores (n,) of the second of two classes, or (n, K) of all."""
+
+    def decision_function(self, X: Any) -> Any:
+        """Return the scores of rows X (n, d): (n, K), or of two classes (n,), positive for the second."""
+        return self._scores(self._check_new(X))
+
+    def predict(self, X: Any) -> Any:
+        """Return the labels (n,) of the largest scores of rows X (n, d)."""
+        scores = self.decision_function(X)  # checks first that there are classes
+        return pick_labels(self.classes_, scores)
+
+
 class MapTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstimator, ABC):
     """An estimator that turns rows into coordinates: float32 of float32, else float64."""
 
@@ -122,18 +141,7 @@ class MapTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, MapEstim
         """Return the coordinates (n, number) of rows that are checked."""
 
     def transform(self, X: Any) -> Any:
-        """Return the features of rows, or their coordinates along components.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-
-        Returns
-        -------
-        (n, M) array
-            The numbers: float32 of float32, else float64.
-        """
+        """Return features of rows X (n, d), or their coordinates along components: float32 of float32, else float64."""
         return self._coordinates(self._check_new(X))
 
     def __sklearn_tags__(self) -> Any:

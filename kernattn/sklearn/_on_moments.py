@@ -32,44 +32,18 @@ class OnMoments(RandomMapEstimator, ABC):
         """Return the fit."""
 
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Draw the map, and fit.
+        """Draw the map, and fit rows X (n, d); `sample_weight` (n,) says how often each counts.
 
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : (n,) or (n, c) array_like
-            Targets of a regressor, labels (n,) of a classifier; a transformer ignores it.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The estimator.
+        A regressor takes targets y (n,) or (n, c), a classifier labels (n,); a transformer ignores them.
         """
         self._take(X, y, sample_weight, True, ensure_min_samples=self._min_rows)
         self.solution_  # noqa: B018
         return self
 
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
-        """Add rows to those that were given before; the first ones draw the map.
+        """Add rows, as `fit` takes them, to those that were given before; the first ones draw the map.
 
         The equations are solved when a prediction, or a coordinate, is asked for.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : (n,) or (n, c) array_like
-            As in `fit`.
-        sample_weight : (n,) array_like, optional
-            How often each row counts.
-
-        Returns
-        -------
-        self
-            The estimator.
         """
         self._take(X, y, sample_weight, not self._begun)
         return self

@@ -33,14 +33,10 @@ class FeaturePCA(MapTransformer, OnMoments):
 
     Attributes
     ----------
-    feature_map_ : FeatureMap
-        The map.
-    moments_ : Moments
-        Sums over the rows.
+    feature_map_, n_features_in_, moments_ : object
+        The map, the number d of columns, and sums over the rows.
     solution_ : kernattn.solvers.Components
         The directions, their variances and shares.
-    n_features_in_ : int
-        Number d of columns.
 
     Examples
     --------

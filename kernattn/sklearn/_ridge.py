@@ -28,14 +28,10 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
 
     Attributes
     ----------
-    feature_map_ : FeatureMap
-        The map.
-    moments_ : Moments
-        Sums over the rows.
+    feature_map_, n_features_in_, moments_ : object
+        The map, the number d of columns, and sums over the rows.
     solution_ : kernattn.solvers.Ridge
         The fit, with its penalty, its path and leverages.
-    n_features_in_ : int
-        Number d of columns.
 
     Examples
     --------
@@ -49,18 +45,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     """
 
     def predict(self, X: Any) -> Any:
-        """Return predictions.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-
-        Returns
-        -------
-        (n,) or (n, c) array
-            The predictions.
-        """
+        """Return predictions (n,) or (n, c) of rows X (n, d)."""
         return self.solution_.predict(self._check_new(X))
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:

@@ -30,38 +30,12 @@ class _Features(MapTransformer):
         """Return the map for rows like these."""
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Draw the map.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        self
-            The transformer.
-        """
+        """Draw the map for rows X (n, d); y is ignored."""
         self.feature_map_ = self._draw(check_rows(self, X))
         return self
 
     def partial_fit(self, X: Any, y: Any = None) -> Self:
-        """Draw the map in the first call; later ones check their rows alone.
-
-        Parameters
-        ----------
-        X : (n, d) array_like
-            Rows.
-        y : None
-            Ignored.
-
-        Returns
-        -------
-        self
-            The transformer.
-        """
+        """Draw the map in the first call, as `fit` does; later ones check their rows alone."""
         if not hasattr(self, "feature_map_"):
             return self.fit(X)
         check_rows(self, X, reset=False)
@@ -99,10 +73,8 @@ class RandomFeatures(RandomMapEstimator, _Features):
 
     Attributes
     ----------
-    feature_map_ : FeatureMap
-        The map.
-    n_features_in_ : int
-        Number d of columns.
+    feature_map_, n_features_in_ : object
+        The map, and the number d of columns.
 
     Examples
     --------
@@ -135,10 +107,8 @@ class NystromFeatures(_Features):
 
     Attributes
     ----------
-    feature_map_ : Nystrom
-        The map.
-    n_features_in_ : int
-        Number d of columns.
+    feature_map_, n_features_in_ : object
+        The map, and the number d of columns.
 
     Examples
     --------
@@ -187,10 +157,8 @@ class PolynomialSketchFeatures(_Features):
 
     Attributes
     ----------
-    feature_map_ : FeatureMap
-        The map.
-    n_features_in_ : int
-        Number d of columns.
+    feature_map_, n_features_in_ : object
+        The map, and the number d of columns.
 
     Examples
     --------
