@@ -1,4 +1,9 @@
-r"""Features, moments and attention of Dask arrays: sums over chunks, :math:`S = \sum_c S_c`, in a fixed order."""
+r"""Features, moments and attention of Dask arrays: sums over chunks, :math:`S = \sum_c S_c`, in a fixed order.
+
+Arguments and chunks that do not fit raise at once: DTypeError, ShapeError, EmptyInputError, ParameterError, or
+StateMismatchError of a state. Computing raises StateMismatchError where a worker draws another map from a recipe, and
+ParameterError where rows of `moments` hold NaN or infinity, with a note that says in which chunk.
+"""
 
 from kernattn._runtime.extras import require as _require
 

@@ -29,7 +29,8 @@ def linear_attention(q: Any, k: Any, v: Any, phi: FeatureMap | Recipe, *, backen
     r"""Return :math:`o_i = \phi(q_i)^T S / \phi(q_i)^T z` of Dask arrays in chunks of tokens, lazily.
 
     Each chunk of keys is summarised where it lies, and the states, M (e + 1) numbers each, are added by a tree of fixed
-    order: :math:`S = \sum_c S_c`. To rounding it is `kernattn.linear_attention`.
+    order: :math:`S = \sum_c S_c`. To rounding it is `kernattn.linear_attention`; outputs (..., n, e) are in the
+    chunks of q that are not empty.
 
     Parameters
     ----------
@@ -43,18 +44,6 @@ def linear_attention(q: Any, k: Any, v: Any, phi: FeatureMap | Recipe, *, backen
         The map.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs on workers; None chooses the fastest for their arrays.
-
-    Returns
-    -------
-    (..., n, e) dask.array.Array
-        Outputs, in the chunks of q that are not empty.
-
-    Raises
-    ------
-    DTypeError, ShapeError, EmptyInputError
-        At once, if an argument or its chunks do not fit.
-    StateMismatchError
-        When it is computed, if a worker draws another map from the recipe.
 
     Examples
     --------
@@ -94,18 +83,12 @@ def causal_linear_attention(
 
     Parameters
     ----------
-    q : (..., n, d) dask.array.Array
-        Queries.
-    k : (..., n, d) dask.array.Array
-        Keys, in the chunks of q along n. Leading axes broadcast against those of q, and have the same chunks.
-    v : (..., n, e) dask.array.Array
-        Values, in the chunks of k.
-    phi : FeatureMap or Recipe
-        The map.
+    q, k, v, phi : object
+        As `linear_attention` takes them, with as many keys as queries in the same chunks.
     state : LinearState, optional
         The state of what came before, of NumPy arrays or of Dask arrays.
     backend : {None, "reference", "cpu", "gpu"}
-        Which implementation runs on workers; None chooses the fastest for their arrays.
+        As `linear_attention` takes it.
 
     Returns
     -------
@@ -113,13 +96,6 @@ def causal_linear_attention(
         Outputs, in the chunks of q that are not empty.
     state : LinearState
         The state after the last token, of Dask arrays: `dask.compute` makes it one of NumPy arrays.
-
-    Raises
-    ------
-    DTypeError, ShapeError, EmptyInputError, StateMismatchError
-        At once, if an argument or its chunks do not fit.
-    StateMismatchError
-        When it is computed, if a worker draws another map from the recipe.
 
     Examples
     --------
@@ -145,7 +121,10 @@ def causal_linear_attention(
     for i in np.ndindex(own):
         parts = _put_states(put, i, k, v, call)
         if given is not None:
-            parts.insert(0, put(LinearState, *(_block(a, i) for a in history), given.fingerprint))
+            parts.insert(
+                0,
+                put(LinearState, *(_block(a, i) for a in history), given.fingerprint),
+            )
         before[i] = [*([None] if given is None else []), *add_prefixes(partial(put, merge_states), parts)]
     states = put.value(before[_first(own)][-1])
     out = Tasks("causal", [*sent.reads, states, q, k, v])

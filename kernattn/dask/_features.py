@@ -15,7 +15,7 @@ from kernattn.features import FeatureMap
 
 @old_order((FeatureMap, Recipe), "phi")
 def features(x: Any, phi: FeatureMap | Recipe, *, backend: str | None = None) -> Any:
-    r"""Return features :math:`\phi(x)` of a Dask array, chunk by chunk, lazily.
+    r"""Return features :math:`\phi(x)` of a Dask array, (..., n, M), chunk by chunk, lazily, in the dtype of x.
 
     A recipe goes to workers in place of the map, and each draws it once; a map itself goes once, as a key of the graph.
 
@@ -27,18 +27,6 @@ def features(x: Any, phi: FeatureMap | Recipe, *, backend: str | None = None) ->
         The map; of an asymmetric one, the queries' features.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs on workers; None chooses the fastest for their arrays.
-
-    Returns
-    -------
-    (..., n, M) dask.array.Array
-        Features, in the dtype of x and its chunks, one along the features.
-
-    Raises
-    ------
-    DTypeError, ShapeError, EmptyInputError, ParameterError
-        At once, if an argument does not fit.
-    StateMismatchError
-        When it is computed, if a worker draws another map from the recipe.
 
     Examples
     --------

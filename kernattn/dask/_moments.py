@@ -13,7 +13,7 @@ from kernattn._arrays.namespaces import check_floating
 from kernattn._runtime.checks import one_of, positive_integer
 from kernattn._runtime.deprecated import old_order, old_positions
 from kernattn.dask._arrays import check_lazy, whole_rows
-from kernattn.dask._graph import Key, Tasks, key_of
+from kernattn.dask._graph import Tasks, key_of
 from kernattn.dask._recipe import Recipe, map_on_worker, send_map
 from kernattn.dask._trees import add_pairs
 from kernattn.errors import EmptyInputError, KernattnError, ShapeError
@@ -64,14 +64,6 @@ def moments(
     dask.delayed.Delayed
         What ``compute()`` makes `kernattn.solvers.Moments` of; several are best computed at once, by `dask.compute`.
 
-    Raises
-    ------
-    DTypeError, ShapeError, EmptyInputError, ParameterError
-        At once, if an argument does not fit; when it is computed, if rows hold NaN or infinity. A note says in which
-        chunk.
-    StateMismatchError
-        When it is computed, if a worker draws another map from the recipe.
-
     Examples
     --------
     >>> import dask.array as da
@@ -94,17 +86,12 @@ def moments(
     rows = [whole_rows("x", x), *(array if array is None else _align(name, array, x) for name, array in given)]
     targets = None if y is None else 0 if y.ndim == 1 else y.shape[1]
     put = Tasks("moments", [*sent.reads, *(a for a in rows if a is not None)], phi, rows, fold, products, backend)
-    chunks = [[None if a is None else _key(a, i) for a in rows] for i in range(x.numblocks[0])]
+    chunks = [[None if a is None else key_of(a, (i, 0)[: a.ndim]) for a in rows] for i in range(x.numblocks[0])]
     sums = [
         put(_fold, *sent.arguments, i, chunks[i : i + fold], targets, x.shape[1], products, backend)
         for i in range(0, len(chunks), fold)
     ]
     return put.value(put(_restore_map, *sent.arguments, add_pairs(partial(put, add), sums)))
-
-
-def _key(array: Any, row: int) -> Key:
-    """Return the key of a chunk of rows."""
-    return key_of(array, (row, 0)[: array.ndim])
 
 
 def _align(name: str, array: Any, x: Any) -> Any:

@@ -34,17 +34,10 @@ class Recipe:
         Input dimension d.
     num_features : int
         Number M of features.
-    estimator : str
+    estimator, projection : object
         As in `kernattn.random_features`. What is chosen by data has no recipe: give the map itself.
-    projection : str or Projection
-        As in `kernattn.random_features`.
     rng : int, optional
         The seed. Without one the recipe takes a fresh seed, and keeps it.
-
-    Raises
-    ------
-    DTypeError, ParameterError
-        If a number does not fit; `map` checks the others.
 
     Examples
     --------

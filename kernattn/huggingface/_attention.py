@@ -44,12 +44,8 @@ class Favor:
 
     Attributes
     ----------
-    num_features : int
-        The number of features.
-    estimator, projection : str
-        Which features, and how their frequencies are arranged.
-    seed : int
-        Seed of all draws.
+    num_features, estimator, projection, seed : object
+        As `register` takes them; the seed is that of all draws.
     draws : int
         How many times all layers were redrawn.
     """

@@ -30,7 +30,8 @@ def register(
     "kernattn_favor" for FAVOR+ (Choromanski et al. 2021). The model is not modified, and any other name swaps back.
     Causal and bidirectional attention are served, masks of padded tokens, grouped queries, the caches that grow, and
     :class:`StateCache`, which does not. Dropout of attention, sliding windows, packed sequences, soft caps, biases of
-    positions, sinks and static caches are refused when a model asks for them.
+    positions, sinks and static caches are refused when a model asks for them. `redraw` of what is returned gives all
+    layers fresh features.
 
     Parameters
     ----------
@@ -46,16 +47,6 @@ def register(
     name : str
         The name of this attention, which begins with ``"kernattn_"``. Models that ask for different names can have
         different numbers of features; a name that is registered again changes for the models that use it.
-
-    Returns
-    -------
-    Favor
-        What was registered; its `redraw` gives all layers fresh features.
-
-    Raises
-    ------
-    ParameterError
-        If an argument does not fit, or the estimator needs data.
 
     Examples
     --------

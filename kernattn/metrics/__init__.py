@@ -43,9 +43,8 @@ def __dir__() -> list[str]:
 __getattr__ = old_names(
     __name__,
     {
-        "row_kl": "kernattn.metrics._attention.row_kl",
+        "row_kl": ("kernattn.metrics.attention_kl(estimate, exact)", lambda p, q: attention_kl(q, p)),  # the old order
         "settled": "kernattn.metrics._settled.settled",
         "tilted_moment": "kernattn.metrics._tilted.tilted_moment",
     },
-    calls={"row_kl": "kernattn.metrics.attention_kl(estimate, exact)"},
 )

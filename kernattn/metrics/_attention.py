@@ -50,10 +50,8 @@ def attention_mse(estimate: Array, exact: Array) -> Array:
 
     Parameters
     ----------
-    estimate : array, broadcastable with `exact` to (..., n, e)
-        Approximate outputs.
-    exact : array, broadcastable with `estimate` to (..., n, e)
-        Outputs of exact attention.
+    estimate, exact : array, which broadcast to (..., n, e)
+        Approximate outputs, and those of exact attention.
 
     Examples
     --------
@@ -118,11 +116,6 @@ def attention_kl(estimate: Array, exact: Array) -> Array:
     log = xp.where(xp.isinf(quotient), xp.log(p) - xp.log(q), xp.log(quotient))
     total = xp.sum(xp.where(seen, p * log, xp.zeros_like(p)), axis=-1)
     return xp.where(xp.any(hidden, axis=-1), xp.full_like(total, xp.inf), total)
-
-
-def row_kl(exact: Array, estimate: Array) -> Array:
-    """Return `attention_kl(estimate, exact)`: the old name keeps the old order."""
-    return attention_kl(estimate, exact)
 
 
 @beyond

@@ -9,12 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64, to_numpy64
-from kernattn._runtime.checks import finite_number, instance_of, positive_integer
+from kernattn._runtime.checks import instance_of, positive_integer
 from kernattn._runtime.lazy_scipy import special
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.kernels import Kernel
+from kernattn.metrics._check import check_share
 
 RESOLUTION = 1e-10  # of |phi(x)| |phi(y)|: the least standard error, for estimates in which nothing is random
 LEAST = 20  # redraws: fewer say nothing of a skewness
@@ -159,9 +160,8 @@ def certify(
     redraws = positive_integer("redraws", redraws)
     if redraws < 2:
         raise ShapeError(f"redraws must be at least 2, to see their spread; got {redraws}")
-    for name, value in (("significance", significance), ("power", power)):
-        if not 0 < finite_number(name, value) < 1:
-            raise ParameterError(f"{name} must lie strictly between 0 and 1; got {value!r}")
+    check_share("significance", significance)
+    check_share("power", power)
     source = generator(rng)
     names, x, y = _draw_pairs(kernel, d, source)
     exact = kernel.pairs(x, y)

@@ -7,8 +7,9 @@ from types import ModuleType
 from typing import Any
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, check_floating
+from kernattn._runtime.checks import finite_number, shown
 from kernattn._sums.units import octaves_of, shifted
-from kernattn.errors import EmptyInputError, ShapeError
+from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 
 def check_broadcasts(name: str, array: Array, shape: tuple[int, ...]) -> None:
@@ -25,6 +26,13 @@ def check_filled(name: str, array: Array) -> None:
     check_floating(name, array)
     if 0 in tuple(array.shape):
         raise EmptyInputError(f"no axis of {name} may have length 0; got shape {tuple(array.shape)}")
+
+
+def check_share(name: str, value: float) -> float:
+    """Return a number that must lie strictly between 0 and 1."""
+    if not 0 < (number := finite_number(name, value)) < 1:
+        raise ParameterError(f"{name} must lie strictly between 0 and 1; got {shown(value)}")
+    return number
 
 
 def count_redraws(name: str, array: Array) -> int:

@@ -46,25 +46,13 @@ def attention_delta_method(q: Array, k: Array, v: Array, phi: FeatureMap) -> Del
         Values.
     phi : FeatureMap
         A map of estimator "trigonometric", "positive", "hyperbolic", "optimal_positive" or "favor_sharp" (of orthogonal
-        rows with one tilt for all axes), with independent or orthogonal frequencies of norms "chi".
+        rows with one tilt for all axes), with independent or orthogonal frequencies of norms "chi"; NoClosedForm is
+        raised for others.
 
     Returns
     -------
     DeltaMethod
         bias and variance (n, e), relative_sd and tail (n,), in the kind and dtype of v. It takes O(n l^3).
-
-    Raises
-    ------
-    NoClosedForm
-        If the map is none of these, or its frequencies depend on each other in another way.
-    ParameterError
-        If moments are beyond float64: q or k is too far from 0.
-    ShapeError
-        If shapes do not fit.
-    EmptyInputError
-        An axis of length 0.
-    DTypeError, MixedLibraryError
-        Not arrays of real floating dtype, or not of one library; phi is no feature map.
 
     Examples
     --------

@@ -10,23 +10,16 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kernattn._arrays.namespaces import Array, check_floating, namespace
-from kernattn._runtime.checks import finite_number
 from kernattn._runtime.deprecated import old_positions
 from kernattn._runtime.lazy_scipy import special
 from kernattn._sums.units import shifted
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._moments.pairs import beyond
-from kernattn.metrics._check import check_broadcasts, count_redraws, scale_back, scale_down
+from kernattn.metrics._check import check_broadcasts, check_share, count_redraws, scale_back, scale_down
 
 
 class Interval(NamedTuple):
-    """An estimate with the two ends of its confidence interval, low <= value <= high.
-
-    Attributes
-    ----------
-    value, low, high : array
-        Of one shape, dtype and device.
-    """
+    """An estimate with the two ends of its confidence interval, low <= value <= high: arrays of one shape and dtype."""
 
     value: Array
     low: Array
@@ -60,7 +53,8 @@ def mean_and_ci(samples: Array, *, confidence: float = 0.95) -> Interval:
     count = count_redraws("samples", samples)
     (units,), octaves = scale_down(xp, samples, axis=0)
     mean = xp.mean(units, axis=0)
-    half = _student_quantile(count, confidence) * xp.std(units, axis=0, correction=1) / count**0.5
+    quantile = float(special.stdtrit(count - 1, (1 + check_share("confidence", confidence)) / 2))
+    half = quantile * xp.std(units, axis=0, correction=1) / count**0.5
     return Interval(*(scale_back(xp, each, octaves, samples) for each in (mean, mean - half, mean + half)))
 
 
@@ -168,15 +162,3 @@ def variance_ratio(estimates: Array, predicted: Array, *, confidence: float = 0.
     per_draw = xp.mean(scores**2, axis=1) * (count / (count - 1))  # (R,)
     ratio = mean_and_ci(per_draw, confidence=confidence)
     return Interval(*(scale_back(xp, each, 2 * octaves, estimates) for each in ratio))
-
-
-def _student_quantile(count: int, confidence: float) -> float:
-    """Return half the width of Student's interval of so many samples, in standard errors."""
-    check_confidence(confidence)
-    return float(special.stdtrit(count - 1, (1 + float(confidence)) / 2))
-
-
-def check_confidence(confidence: float) -> None:
-    """Raise unless it lies strictly between 0 and 1."""
-    if not 0 < finite_number("confidence", confidence) < 1:
-        raise ParameterError(f"confidence must lie strictly between 0 and 1; got {confidence!r}")

@@ -14,19 +14,7 @@ from kernattn.metrics._check import check_filled, scale_down
 
 
 class GramErrors(NamedTuple):
-    """Errors of one estimated kernel matrix, all host floats.
-
-    Attributes
-    ----------
-    mse : float
-        Mean of (K' - K)^2 over the entries.
-    max : float
-        Largest ``|K' - K|``.
-    frobenius : float
-        ``|K' - K|_F / |K|_F``.
-    spectral : float
-        ``|K' - K|_2 / |K|_2``, largest singular values.
-    """
+    """Errors of one estimated kernel matrix as `gram_errors` defines them, all host floats."""
 
     mse: float
     max: float
@@ -43,10 +31,8 @@ def gram_errors(estimate: Array, exact: Array) -> GramErrors:
 
     Parameters
     ----------
-    estimate : array (n, k)
-        K', real floating dtype.
-    exact : array (n, k)
-        K, not zero.
+    estimate, exact : array (n, k)
+        K', and K, which is not zero, of real floating dtype.
 
     Examples
     --------

@@ -8,12 +8,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kernattn._arrays.namespaces import Array, namespace
-from kernattn._runtime.checks import finite_number, positive_integer, shown
+from kernattn._runtime.checks import positive_integer, shown
 from kernattn._runtime.deprecated import old_positions
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError, ShapeError
-from kernattn.metrics._check import count_redraws
-from kernattn.metrics._estimates import Interval, check_confidence
+from kernattn.metrics._check import check_share, count_redraws
+from kernattn.metrics._estimates import Interval
 
 
 @old_positions("confidence")
@@ -63,9 +63,8 @@ def quantile_and_ci(samples: Array, probability: float, *, confidence: float = 0
     """
     xp = namespace(samples=samples)
     count = count_redraws("samples", samples)
-    check_confidence(confidence)
-    if not 0 < finite_number("probability", probability) < 1:
-        raise ParameterError(f"probability must lie strictly between 0 and 1; got {shown(probability)}")
+    check_share("confidence", confidence)
+    check_share("probability", probability)
     ranks, left_out = np.arange(count), (1 - confidence) / 2
     j = int(np.sum(special.bdtr(ranks, count, probability) <= left_out))
     k = count + 1 - int(np.sum(special.bdtrc(ranks, count, probability) <= left_out))
@@ -107,7 +106,7 @@ def proportion_and_ci(hits: ArrayLike, trials: int, *, confidence: float = 0.95)
     0.050 in [0.0013, 0.2487]
     """
     trials = positive_integer("trials", trials)
-    check_confidence(confidence)
+    check_share("confidence", confidence)
     count = np.asarray(hits)
     if count.dtype.kind not in "iu" or np.any(count < 0) or np.any(count > trials):
         raise ParameterError(f"hits must be integers from 0 to trials = {trials}; got {shown(hits)}")

@@ -1,6 +1,13 @@
-"""Least squares on features, from sums over rows that add up: on one machine in constant memory, or on many."""
+"""Least squares on features, from sums over rows that add up: on one machine in constant memory, or on many.
+
+Arguments that do not fit raise before any work: DTypeError, ShapeError, EmptyInputError, MixedLibraryError,
+BackendUnavailable, ParameterError of numbers out of range and of rows that hold NaN or infinity, StateMismatchError of
+moments that are of different draws of a map. A bar of `progress` takes tqdm, else MissingExtra is raised.
+"""
 
 from __future__ import annotations
+
+from operator import add
 
 from kernattn._runtime.deprecated import old_names
 from kernattn.solvers._accumulate import accumulate
@@ -55,6 +62,6 @@ def __dir__() -> list[str]:
 
 __getattr__ = old_names(
     __name__,
-    {"cg": "kernattn.solvers._old.cg", "merge": "kernattn.solvers._old.merge"},
-    calls={"cg": "kernattn.solvers.kernel_ridge(x, y, kernel, penalty=, num_landmarks=)", "merge": "a + b"},
+    {"cg": "kernattn.solvers._old.cg", "merge": ("a + b", add)},
+    calls={"cg": "kernattn.solvers.kernel_ridge(x, y, kernel, penalty=, num_landmarks=)"},
 )

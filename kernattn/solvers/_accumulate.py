@@ -39,7 +39,8 @@ def accumulate(
 
     Blocks are added in their order, one at a time. With `checkpoint`, what was added is written to a file from time to
     time, and once at the end. A call that finds the file passes over the blocks that are in it: given the same blocks
-    it returns the same bits as one that was never interrupted, and no row is counted twice or lost.
+    it returns the same bits as one that was never interrupted, and no row is counted twice or lost. A note of an
+    error says which block it is about; what was added before is in the last checkpoint.
 
     Parameters
     ----------
@@ -61,19 +62,10 @@ def accumulate(
 
     Raises
     ------
-    EmptyInputError
-        If there is no block.
-    DTypeError, ShapeError, ParameterError, MixedLibraryError, BackendUnavailable
-        If an argument or a block does not fit; a note says which block. What was added before is in the last
-        checkpoint.
     StateMismatchError
         If the checkpoint is of another draw of the map, of other products, or of other blocks.
     FileFormatError
         If the checkpoint is damaged, or not one.
-    FileNotFoundError
-        Before any work, if there is no such directory to write the checkpoint into.
-    MissingExtra
-        If progress is asked for and tqdm is not installed.
 
     Examples
     --------

@@ -40,11 +40,6 @@ def save_moments(moments: Moments, path: str | PathLike[str]) -> None:
         The sums.
     path : str or PathLike
         Where to.
-
-    Raises
-    ------
-    DTypeError, ParameterError, FileNotFoundError
-        If an argument does not fit, or there is no such directory.
     """
     instance_of("moments", moments, Moments)
     store(moments, Place(0, 0, "", moments.products), path)
@@ -64,10 +59,6 @@ def load_moments(path: str | PathLike[str], phi: FeatureMap) -> Moments:
     ------
     FileFormatError
         If the file is damaged or not one of moments.
-    StateMismatchError
-        If another draw of the map made them.
-    FileNotFoundError
-        If there is no such file.
 
     Examples
     --------

@@ -59,11 +59,6 @@ def cross_validate(folds: Sequence[Moments], penalties: Array, *, intercept: boo
     intercept : bool
         As in `ridge`.
 
-    Raises
-    ------
-    DTypeError, ParameterError, ShapeError, EmptyInputError, StateMismatchError
-        If an argument does not fit, or a penalty is below the floor of a fold.
-
     Examples
     --------
     >>> import numpy as np

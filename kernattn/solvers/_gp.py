@@ -20,15 +20,7 @@ SCALES = 1e-70, 1e70  # squares of them and of their ratios are numbers of float
 
 
 class EvidenceGradient(NamedTuple):
-    """Derivatives of the log evidence, () or (c,).
-
-    Attributes
-    ----------
-    log_noise : numpy.ndarray
-        By the logarithm of the noise.
-    log_amplitude : numpy.ndarray
-        By the logarithm of the amplitude.
-    """
+    """Derivatives of the log evidence by the logarithms of the noise and of the amplitude, () or (c,)."""
 
     log_noise: Float64
     log_amplitude: Float64
@@ -140,19 +132,12 @@ def gp(
     moments : Moments
         Sums over the rows, with targets.
     noise : float or (c,) array, optional
-        Standard deviation of the noise, in units of y. None takes what makes the evidence largest.
+        Standard deviation of the noise, in units of y. None takes what makes the evidence largest. Given both scales,
+        noise^2 / amplitude^2 must not be below the floor of a penalty in `ridge`.
     amplitude : float or (c,) array, optional
         Standard deviation of f, in units of y, where k(x, x) = 1. None takes what makes the evidence largest.
     lowest : float
         The least noise^2 / amplitude^2 that None may take, 0 or more; none is taken below the rounding of eigenvalues.
-
-    Raises
-    ------
-    DTypeError, EmptyInputError
-        If `moments` is something else, or there are no rows or no targets.
-    ParameterError, ShapeError
-        If a scale is not positive, or of another shape, or noise^2 / amplitude^2 is below the floor of a penalty; or
-        if lowest is negative.
 
     Examples
     --------

@@ -49,8 +49,6 @@ class KernelRidge:
         The landmarks; of an exact fit, those of the preconditioner.
     penalty : float
         The penalty lambda.
-    iterations : int
-        Steps that were taken.
     residuals : (iterations + 1, c) numpy.ndarray
         What is left of the linear system before each step and at the end, relative to its right-hand side.
     converged : bool
@@ -136,7 +134,7 @@ def kernel_ridge(
     kernel : Kernel
         The kernel.
     penalty : float
-        The penalty lambda, positive.
+        The penalty lambda, above the rounding of the sums.
     num_landmarks : int, optional
         The number m of landmarks, chosen by `method`. Exactly one of this, `landmarks` and `phi` is given.
     landmarks : array, optional
@@ -155,14 +153,6 @@ def kernel_ridge(
         Show the iterations on stderr; None shows them on a terminal only.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of landmarks and of the sample.
-
-    Raises
-    ------
-    DTypeError, ShapeError, EmptyInputError, MixedLibraryError, ParameterError
-        Before any work, if an argument does not fit, or rows hold NaN or infinity; or if the penalty is below the
-        rounding of the sums.
-    MissingExtra
-        If progress is asked for and tqdm is not installed.
 
     Examples
     --------

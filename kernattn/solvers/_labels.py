@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import array_api_compat as compat
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
@@ -48,7 +49,7 @@ def walk_labelled(phi: FeatureMap, x: Any, y: Any, weights: Any) -> Blocks:
 def _check_block(phi: FeatureMap, x: Any, y: Any, weights: Any = None) -> tuple[Array, NDArray[Any], Float64 | None]:
     """Return a block with labels and weights on the host."""
     check_map_takes(phi, x)
-    labels = np.asarray(y if isinstance(y, (list, tuple)) or y is None else _on_host(y))
+    labels = np.asarray(y.get() if compat.is_cupy_array(y) else y)
     if len(x.shape) != 2 or labels.shape != (x.shape[0],):
         raise ShapeError(f"x and y must be (n, d) and (n,); got shapes {tuple(x.shape)} and {labels.shape}")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
@@ -63,13 +64,6 @@ def _check_block(phi: FeatureMap, x: Any, y: Any, weights: Any = None) -> tuple[
         if not good.all():
             refuse("weights must be 0 or more", np.flatnonzero(~good), "another number")
     return x, labels, shares
-
-
-def _on_host(y: Any) -> NDArray[Any]:
-    """Return labels on the host; arrays of numbers by their own library."""
-    if isinstance(y, np.ndarray) or not hasattr(y, "dtype"):
-        return np.asarray(y)
-    return np.asarray(y.get() if hasattr(y, "get") else y)
 
 
 def find_classes(blocks: Blocks) -> NDArray[Any]:

@@ -138,13 +138,6 @@ def logistic(
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation makes the features.
 
-    Raises
-    ------
-    DTypeError, ShapeError, EmptyInputError, MixedLibraryError, ParameterError, BackendUnavailable
-        Before any step, if an argument does not fit, rows hold NaN or infinity, or there are fewer than two classes.
-    MissingExtra
-        If progress is asked for and tqdm is not installed.
-
     Examples
     --------
     >>> import numpy as np

@@ -88,16 +88,6 @@ def initial_moments(phi: FeatureMap, *, targets: int | None = None, dim: int | N
     dim : int, optional
         Columns d of the rows, for a map that takes any.
 
-    Returns
-    -------
-    Moments
-        The sums, all 0.
-
-    Raises
-    ------
-    DTypeError, ParameterError
-        If an argument does not fit.
-
     Examples
     --------
     >>> import kernattn as ka

@@ -1,4 +1,4 @@
-"""Calls of the version before, under their old names."""
+"""A call of the version before, under its old name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from kernattn._arrays.namespaces import Array
 from kernattn.features import Nystrom
 from kernattn.kernels import Kernel
 from kernattn.solvers._kernel_ridge import KernelRidge, kernel_ridge
-from kernattn.solvers._moments import Moments
 
 
 def cg(kernel: Kernel, x: Array, y: Array, landmarks: Any, ridge: float, **options: Any) -> KernelRidge:
@@ -16,8 +15,3 @@ def cg(kernel: Kernel, x: Array, y: Array, landmarks: Any, ridge: float, **optio
     points = "landmarks" if getattr(landmarks, "ndim", 0) else "num_landmarks"
     name = "phi" if isinstance(landmarks, Nystrom) else points
     return kernel_ridge(x, y, kernel, penalty=ridge, **{name: landmarks}, **{"rng": 0, **options})
-
-
-def merge(a: Moments, b: Moments) -> Moments:
-    """Return a + b."""
-    return a + b

@@ -67,11 +67,6 @@ def pca(moments: Moments, num_components: int) -> Components:
     num_components : int
         Number of components, up to M.
 
-    Raises
-    ------
-    DTypeError, EmptyInputError, ParameterError
-        If an argument does not fit, there are fewer than two rows, or features are the same in all of them.
-
     Examples
     --------
     >>> import numpy as np
@@ -97,11 +92,6 @@ def whiten(moments: Moments, num_components: int | None = None) -> Components:
         Sums over the rows.
     num_components : int, optional
         Number of components. None takes all whose variance is above rounding: 4 M epsilons of the largest.
-
-    Raises
-    ------
-    DTypeError, EmptyInputError, ParameterError
-        As `pca`; or if a variance is not above rounding.
 
     Examples
     --------

@@ -178,8 +178,8 @@ def ridge(
     moments : Moments
         Sums over the rows, with targets.
     penalty : float or (c,) array, optional
-        The penalty lambda, on the sum over rows and not on their mean. None takes the best by `objective`, for each
-        target its own.
+        The penalty lambda, on the sum over rows and not on their mean, at least 4 times the rounding of the largest
+        eigenvalue. None takes the best by `objective`, for each target its own.
     objective : {"gcv", "evidence"}
         What None makes best. Generalised cross-validation takes all rows for alike; where a few are far from the
         others, it can choose a penalty that fits these exactly and fails beside them. The evidence hardly does.
@@ -187,16 +187,6 @@ def ridge(
         Fit b too; else it is 0.
     lowest : float
         The least penalty that None may take, 0 or more; none is taken below the rounding of eigenvalues.
-
-    Raises
-    ------
-    DTypeError
-        If `moments` is something else.
-    EmptyInputError
-        If there are no rows, or no targets.
-    ParameterError, ShapeError
-        If a penalty is below the floor, which is 4 times the rounding of the largest eigenvalue, or of another shape;
-        or if `objective` is unknown, or `lowest` is negative.
 
     Examples
     --------

@@ -19,15 +19,7 @@ ROUNDING = 1e-12  # of the largest eigenvalue: the others are none
 
 
 class SampleTest(NamedTuple):
-    """The outcome of a test.
-
-    Attributes
-    ----------
-    statistic : float
-        The estimate, of mean 0 where there is nothing to find; it may be negative.
-    p_value : float
-        Probability of one as large where there is nothing to find.
-    """
+    """The estimate, of mean 0 where there is nothing to find, and the probability of one as large in that case."""
 
     statistic: float
     p_value: float
@@ -47,14 +39,7 @@ def mmd(a: Moments, b: Moments) -> SampleTest:
     Parameters
     ----------
     a, b : Moments
-        Of the two samples, by one map, without weights. Targets play no part.
-
-    Raises
-    ------
-    DTypeError, EmptyInputError, ParameterError
-        If an argument does not fit, there are fewer than two rows, or features are the same in all of them.
-    StateMismatchError
-        If the moments are of different draws of the map.
+        Of the two samples, two rows or more each, by one draw of a map, without weights. Targets play no part.
 
     Examples
     --------
@@ -95,12 +80,7 @@ def hsic(moments: Moments) -> SampleTest:
     Parameters
     ----------
     moments : Moments
-        Of features phi(x), with psi(z) as targets, without weights.
-
-    Raises
-    ------
-    DTypeError, EmptyInputError, ParameterError
-        If an argument does not fit, there are no targets, fewer than two rows, or features the same in all of them.
+        Of features phi(x), with psi(z) as targets, of two rows or more, without weights.
 
     Examples
     --------

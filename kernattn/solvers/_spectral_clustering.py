@@ -89,20 +89,13 @@ def spectral_clustering(
     x : (n, d) array
         Rows.
     phi : FeatureMap
-        The map. Affinities may be negative, degrees may not: Nystrom features and positive ones serve best.
+        The map. Affinities may be negative, degrees must be positive: Nystrom features and positive ones serve best.
     num_clusters : int
-        Number k of clusters.
+        Number k of clusters; at most that of eigenvalues above rounding.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         The ten starts of k-means, of which the best is taken.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation makes the features; None chooses the fastest for these arrays.
-
-    Raises
-    ------
-    DTypeError, ShapeError, EmptyInputError, BackendUnavailable
-        Before any work, if an argument does not fit.
-    ParameterError
-        If rows hold NaN or infinity, a degree is 0 or less, or there are fewer than k eigenvalues above rounding.
 
     Examples
     --------

@@ -51,18 +51,6 @@ def moments(
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs; None chooses the fastest for these arrays.
 
-    Returns
-    -------
-    Moments
-        The sums, float64 on the host.
-
-    Raises
-    ------
-    DTypeError, ShapeError, EmptyInputError, MixedLibraryError, BackendUnavailable
-        Before any work, if an argument does not fit.
-    ParameterError
-        Before any work, if rows hold NaN or infinity, or a weight is negative; or if features are beyond their dtype.
-
     Examples
     --------
     >>> import numpy as np

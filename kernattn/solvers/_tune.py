@@ -99,14 +99,15 @@ def tune(
     :math:`L` the objective, derivatives of random features follow from :math:`\partial L / \partial G` and
     :math:`\partial L / \partial B` in a second pass over the rows, by the compiled pullback of the map: an evaluation
     costs O(n M (d + M)) whatever the number of lengthscales, and memory is O(n d + M^2). Those of a Nystrom map are
-    differences, an evaluation for each lengthscale. The search is L-BFGS-B on logarithms; it finds a local optimum.
+    differences, an evaluation for each lengthscale. The search is L-BFGS-B on logarithms; it finds a local optimum, and
+    the best lengthscales that were seen are never worse than the first.
 
     Parameters
     ----------
     x : (n, d) array
         Rows; they are taken in float64 on the host.
     y : (n,) or (n, c) array
-        Targets. The evidence is of a process with the mean 0: subtract theirs.
+        Targets, which must differ. The evidence is of a process with the mean 0: subtract theirs.
     phi : FeatureMap
         Random features or a Nystrom map of a kernel with a lengthscale, from which the search begins.
     objective : {"evidence", "gcv"}
@@ -121,19 +122,6 @@ def tune(
         Most iterations of the search.
     progress : bool or None
         Show the objective on stderr; None shows it on a terminal only.
-
-    Returns
-    -------
-    Tuned
-        The map with the best lengthscales that were seen, which are never worse than the first.
-
-    Raises
-    ------
-    DTypeError, ShapeError, EmptyInputError, MixedLibraryError, ParameterError
-        Before any work, if an argument does not fit, the map is of a kernel without a lengthscale, or targets are the
-        same in all rows; or if features vanish at the first lengthscales.
-    MissingExtra
-        If progress is asked for and tqdm is not installed.
 
     Examples
     --------

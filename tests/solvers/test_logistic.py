@@ -127,6 +127,12 @@ def test_every_kind_of_array(kind):
     np.testing.assert_allclose(to_numpy(chances), wanted.predict_proba(NEW), atol=1e-6)
 
 
+def test_labels_may_be_a_column_of_a_table():
+    labels = pytest.importorskip("pandas").Series(THREE)
+    fit, same = (ka.solvers.logistic(X, PHI, y=y, penalty=1.0) for y in (labels, THREE))
+    np.testing.assert_array_equal(fit.weights, same.weights)
+
+
 def test_more_errors():
     for labels in ([1, "a"], [None, "a"]):
         with pytest.raises(DTypeError, match="y must hold numbers, booleans or strings"):
