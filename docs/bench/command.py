@@ -18,6 +18,39 @@ from kernattn.errors import ParameterError
 Rows = list[dict[str, Any]]
 
 
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add what the command takes where these cases are."""
+    add = parser.add_argument
+    add(
+        "what",
+        nargs="?",
+        choices=("generate",),
+        help="cpu: whole generations by a transformer, --n steps of each (default: 784, 3072 and 12288)",
+    )
+    add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
+    add(
+        "--cases",
+        nargs="+",
+        metavar="NAME",
+        help="cases to race (default: all, or none with --scaling, --start or --stream)",
+    )
+    add("--list", action="store_true", help="say what each case races, and race nothing")
+    add("--n", type=int, nargs="+", metavar="N", help="tokens, one or several (default: 4096; gpu: 2048 to 65536)")
+    add("--batch", type=int, metavar="B", help="gpu: batch (default: 4)")
+    add("--heads", type=int, metavar="H", help="heads (default: 8; gpu: 16)")
+    add("--dim", type=int, metavar="D", help="dimension of queries, keys and values (default: 64; gpu: 128)")
+    add("--features", type=int, default=256, metavar="M", help="features of a map (default: %(default)s)")
+    add("--dtype", help="float32 or float64; gpu: also bfloat16, float16, tf32 (default: float32; gpu: bfloat16)")
+    add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
+    add("--asleep", action="store_true", help="cpu: turns begin after a rest, and are one call each")
+    add("--scaling", action="store_true", help="cpu: time and memory for n from 2^10 to 2^20, and their figure")
+    add("--backward", action="store_true", help="with --scaling: forward and backward, to 2^18, with fitted slopes")
+    add("--stream", action="store_true", help="cpu: moments of a file of rows: rate, peak memory, killed and resumed")
+    add("--rows", type=int, metavar="N", help="with --stream: rows of --dim columns (default: 10000000)")
+    add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
+    add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
+
+
 def run(options: argparse.Namespace) -> None:
     """Do what the options of the command ask for."""
     if options.list:

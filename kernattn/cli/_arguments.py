@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 
 class Parser(argparse.ArgumentParser):
     """A parser whose errors are one line; its commands and the end of its help, which take long, wait until asked for.
 
-    `fill` adds the commands, and `end` returns what its help ends with.
+    `fill` adds the commands, or options, given the words, and `end` returns what its help ends with.
     """
 
-    fill: Callable[[Parser], None] | None = None
+    fill: Callable[[Parser, Sequence[str]], None] | None = None
     end: Callable[[], str] | None = None
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """Parse."""
         if self.fill is not None:
             fill, self.fill = self.fill, None
-            fill(self)
+            fill(self, sys.argv[1:] if args is None else args)
         return super().parse_known_args(args, namespace)
 
     def format_help(self) -> str:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import sys
-from functools import partial
+from collections.abc import Sequence
 from importlib import import_module
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+from kernattn.cli._arguments import Parser
+from kernattn.errors import ParameterError
 
 FOLDER = Path("docs/bench")
 
@@ -24,45 +27,32 @@ def add_bench(commands: Any) -> None:
         "beside the floor measured in the same run. Sizes default to those of the device. Cases are found in a clone "
         "of the repository; kernattn.bench races callables of your own anywhere.",
     )
-    bench.set_defaults(run=partial(_bench, bench))
-    bench.end = _cases
-    add = bench.add_argument
-    add(
-        "what",
-        nargs="?",
-        choices=("generate",),
-        help="cpu: whole generations by a transformer, --n steps of each (default: 784, 3072 and 12288)",
-    )
-    add("--from", type=Path, default=FOLDER, dest="folder", metavar="FOLDER", help="the cases (default: %(default)s)")
-    add("--device", choices=("cpu", "gpu"), default="cpu", help="(default: %(default)s)")
-    add(
-        "--cases",
-        nargs="+",
-        metavar="NAME",
-        help="cases to race (default: all, or none with --scaling, --start or --stream)",
-    )
-    add("--list", action="store_true", help="say what each case races, and race nothing")
-    add("--n", type=int, nargs="+", metavar="N", help="tokens, one or several (default: 4096; gpu: 2048 to 65536)")
-    add("--batch", type=int, metavar="B", help="gpu: batch (default: 4)")
-    add("--heads", type=int, metavar="H", help="heads (default: 8; gpu: 16)")
-    add("--dim", type=int, metavar="D", help="dimension of queries, keys and values (default: 64; gpu: 128)")
-    add("--features", type=int, default=256, metavar="M", help="features of a map (default: %(default)s)")
-    add("--dtype", help="float32 or float64; gpu: also bfloat16, float16, tf32 (default: float32; gpu: bfloat16)")
-    add("--rounds", type=int, default=15, help="turns of every contestant (default: %(default)s)")
-    add("--asleep", action="store_true", help="cpu: turns begin after a rest, and are one call each")
-    add("--scaling", action="store_true", help="cpu: time and memory for n from 2^10 to 2^20, and their figure")
-    add("--backward", action="store_true", help="with --scaling: forward and backward, to 2^18, with fitted slopes")
-    add("--start", action="store_true", help="cpu: what a new process waits for, and the compilation of the loops")
-    add("--stream", action="store_true", help="cpu: moments of a file of rows: rate, peak memory, killed and resumed")
-    add("--rows", type=int, metavar="N", help="with --stream: rows of --dim columns (default: 10000000)")
-    add("--page", type=Path, metavar="FILE.md", help="cpu: make the tables of a page anew, all its runs in one go")
-    add("--out", type=Path, metavar="DIR", help="write the rows as JSON, the tables and the figure there")
+    bench.set_defaults(run=_bench)
+    bench.fill, bench.end = _add_options, _cases
+    bench.add_argument("--start", action="store_true", help="cpu: what a new process waits for, and the compilation")
+    _add_from(bench)
+
+
+def _add_from(parser: argparse.ArgumentParser) -> None:
+    about = "the cases (default: %(default)s)"
+    parser.add_argument("--from", type=Path, default=FOLDER, dest="folder", metavar="FOLDER", help=about)
+
+
+def _add_options(bench: Parser, words: Sequence[str]) -> None:
+    """Add the options of the cases, which stand beside them; without cases only --start and --help work."""
+    found = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    _add_from(found)
+    try:
+        cases = load(found.parse_known_args(words)[0].folder)
+    except ParameterError:
+        if set(words) <= {"--start", "--help", "-h"}:
+            return
+        raise
+    import_module(f"{cases.__name__}.command").add_options(bench)
 
 
 def _cases() -> str:
     """Return the names of the cases, device by device, or where they are to be had."""
-    from kernattn.errors import ParameterError
-
     try:
         bench = load(FOLDER)
     except ParameterError:
@@ -71,15 +61,7 @@ def _cases() -> str:
 
 
 def load(folder: Path) -> ModuleType:
-    """Import a folder as a package of its name; what lies beside it is not on the path.
-
-    Raises
-    ------
-    ParameterError
-        If there is no package of cases in the folder.
-    """
-    from kernattn.errors import ParameterError
-
+    """Import a folder as a package of its name; what lies beside it is not on the path."""
     folder = folder.resolve()
     file, name = folder / "__init__.py", folder.name
     if not (file.is_file() and (folder / "command.py").is_file()):
@@ -97,9 +79,8 @@ def load(folder: Path) -> ModuleType:
     return module
 
 
-def _bench(parser: argparse.ArgumentParser, options: argparse.Namespace) -> None:
-    given = {name for name, value in vars(options).items() if value != parser.get_default(name)}
-    if given == {"start"} and not FOLDER.is_dir():
+def _bench(options: argparse.Namespace) -> None:
+    if options.start and not options.folder.is_dir():
         from kernattn.bench import table
         from kernattn.cli._start import START, time_starts
 

@@ -8,6 +8,8 @@ import re
 from pathlib import Path
 from typing import Any
 
+from kernattn.errors import ParameterError
+
 
 def add_features(commands: Any) -> None:
     """Add ``features``."""
@@ -39,8 +41,8 @@ def _write_features(options: argparse.Namespace) -> None:
     from kernattn.features._transform_file import checked_places
 
     checked_places(options.source, options.out)
-    same = options.map is not None and options.map.resolve() == options.out.resolve()
-    _refuse_if(same, f"--map must be another file than OUT; got {options.out} for both")
+    if options.map is not None and options.map.resolve() == options.out.resolve():
+        raise ParameterError(f"--map must be another file than OUT; got {options.out} for both")
     draw = {name: getattr(options, name) for name in ("kernel", "num_features", "estimator", "projection", "seed")}
     given = [f"--{name.replace('_', '-')}" for name, value in draw.items() if value is not None]
     kept = load(options.map) if options.map is not None and options.map.exists() else None
@@ -48,22 +50,16 @@ def _write_features(options: argparse.Namespace) -> None:
         phi = kept
     else:
         missing = [f"--{name}" for name in ("kernel", "num-features") if f"--{name}" not in given]
-        _refuse_if(bool(missing), f"a map to draw needs {' and '.join(missing)}; or give --map with the file of one")
+        if missing:
+            raise ParameterError(f"a map to draw needs {' and '.join(missing)}; or give --map with the file of one")
         phi = _draw_map(draw, table(options.source, options.member).columns)
     if kept is not None:
-        differs = phi.fingerprint != kept.fingerprint
-        _refuse_if(differs, f"{options.map} holds another map, {kept!r}; leave out {', '.join(given)} to take it")
+        if phi.fingerprint != kept.fingerprint:
+            raise ParameterError(f"{options.map} holds another map, {kept!r}; leave out {', '.join(given)} to take it")
     elif options.map is not None:
         phi.save(options.map)
     rows = transform_file(options.source, options.out, phi, member=options.member, dtype=options.dtype, progress=None)
     print(f"{rows} rows are in {options.out}, made by {phi!r}")
-
-
-def _refuse_if(refused: bool, message: str) -> None:
-    from kernattn.errors import ParameterError
-
-    if refused:
-        raise ParameterError(message)
 
 
 def _draw_map(draw: dict[str, Any], dim: int) -> Any:
@@ -76,7 +72,6 @@ def _draw_map(draw: dict[str, Any], dim: int) -> Any:
 
 def _parse_kernel(text: str) -> Any:
     """Return a kernel by its name, with parameters as keywords in brackets."""
-    from kernattn.errors import ParameterError
     from kernattn.kernels import KERNELS
 
     match = re.fullmatch(r"\s*(\w+)\s*(\(.*\))?\s*", text)

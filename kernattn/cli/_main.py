@@ -51,11 +51,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     argv : sequence of str, optional
         Arguments; default those of the process.
 
-    Returns
-    -------
-    int
-        Exit status.
-
     Examples
     --------
     >>> from kernattn.cli import main

@@ -41,10 +41,11 @@ def add_studies(commands: Any) -> None:
     figures.add_argument("--out", type=Path, metavar="DIR", help="where to (default: the folder)")
 
 
-def _add_each(study: Parser) -> None:
+def _add_each(study: Parser, words: Sequence[str]) -> None:
     """Add a command for each study: the table is read here, for it takes most of a second."""
     from kernattn.studies import PRESETS
 
+    del words
     studies = study.add_subparsers(metavar="study", required=True)
     for name, preset in PRESETS.items():
         _add_preset(studies, name, preset)
@@ -118,8 +119,9 @@ class _List(argparse.Action):
 
 
 def _preset(options: argparse.Namespace) -> None:
+    from kernattn._runtime.parallel import threads
     from kernattn.errors import ParameterError
-    from kernattn.studies import study
+    from kernattn.studies import PRESETS, study
 
     given = [*options.set, *_old_axes(options)]
     axes = dict(given)
@@ -137,10 +139,11 @@ def _preset(options: argparse.Namespace) -> None:
             draws=options.draws,
             axes=axes,
             data=getattr(options, "data", None),
-            workers=_workers(options),
+            workers=threads() if options.workers is None else options.workers,
             progress=None,
         )
-    _tell(options.study, records, options.out)
+    print(*PRESETS[options.study].verdicts(records), sep="\n")
+    print(f"{len(records)} records, summary.md and figures are in {options.out}")
 
 
 def _old_axes(options: argparse.Namespace) -> Iterator[tuple[str, list[Any]]]:
@@ -150,19 +153,6 @@ def _old_axes(options: argparse.Namespace) -> Iterator[tuple[str, list[Any]]]:
             text = f"{name}={','.join(values)}"
             print(f"kernattn: warning: {option} is now --set {text}", file=sys.stderr)
             yield axis(text)
-
-
-def _workers(options: argparse.Namespace) -> int:
-    from kernattn._runtime.parallel import threads
-
-    return threads() if options.workers is None else int(options.workers)
-
-
-def _tell(study: str, records: Sequence[Any], out: Path) -> None:
-    from kernattn.studies import PRESETS
-
-    print(*PRESETS[study].verdicts(records), sep="\n")
-    print(f"{len(records)} records, summary.md and figures are in {out}")
 
 
 def _report(options: argparse.Namespace) -> None:

@@ -6,6 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from kernattn.errors import ParameterError
+
 
 def add_transformer(commands: Any) -> None:
     """Add ``transformer``."""
@@ -35,7 +37,6 @@ def _draw_tokens(options: argparse.Namespace) -> None:
 
     from kernattn._runtime.checks import checked_target
     from kernattn._runtime.files import replacing
-    from kernattn.errors import ParameterError
     from kernattn.features import elu1, load
     from kernattn.transformer import generate, load_checkpoint, load_params
 
