@@ -25,11 +25,8 @@ class FeatureClassifier(Classifier, LeastSquares):
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
         The map and its draw, as `RandomFeatures` takes them.
-    ridge : float, (K,) array_like or None
-        The penalty :math:`\lambda`, on the sum over rows. None takes the one that generalised cross-validation prefers,
-        for each class its own.
-    fit_intercept : bool
-        Whether there is an intercept b, which is not penalised.
+    ridge, fit_intercept : object
+        The penalty :math:`\lambda` and the intercept b, as `FeatureRidge` takes them, for K classes.
 
     Attributes
     ----------

@@ -141,12 +141,8 @@ class PolynomialSketchFeatures(_Features):
 
     Parameters
     ----------
-    degree : int
-        The power p.
-    gamma : float
-        The factor.
-    coef0 : float
-        The constant, 0 or more.
+    degree, gamma, coef0 : int, float, float
+        The power p, the factor, and the constant, 0 or more.
     num_features : int
         Number M of features.
     estimator : str
