@@ -1,8 +1,12 @@
-"""Studies: sweeps over settings, one record a cell, with a summary and figures made from the records alone."""
+"""Studies: sweeps over settings, one record a cell, with a summary and figures made from the records alone.
+
+Arguments that do not fit raise ParameterError, as do folders that cannot be written to, and figures and reports of a
+study that is not measured to its end. A folder that holds no study, or one that another version measured, raises
+FileFormatError, a package that is not installed MissingExtra.
+"""
 
 from kernattn._environment import describe, versions
 from kernattn._runtime.deprecated import old_names
-from kernattn.errors import MissingExtra
 from kernattn.studies._cells import TrialFailed
 from kernattn.studies._images import REAL_ROWS, real_rows
 from kernattn.studies._palette import line_style
@@ -20,7 +24,6 @@ __all__ = [
     "PRESETS",
     "REAL_ROWS",
     "Cell",
-    "MissingExtra",
     "Split",
     "Stop",
     "StudyConflict",
@@ -49,7 +52,7 @@ def __dir__() -> list[str]:
 
 __getattr__ = old_names(
     __name__,
-    {"look": "kernattn.studies.line_style"},
+    {"look": "kernattn.studies.line_style", "MissingExtra": "kernattn.errors.MissingExtra"},
     gone={
         "regrets": "measure_regrets of examples/plot_regret.py",
         "regret_table": "a function of examples/plot_regret.py",

@@ -24,13 +24,7 @@ class TrialFailed(KernattnError, RuntimeError):
 
 
 def measure(sweep: Sweep, cell: Cell) -> Record:
-    """Return the record of one cell.
-
-    Raises
-    ------
-    TrialFailed
-        If a function of the sweep raises, or returns no numbers of the shape of `along`.
-    """
+    """Return the record of one cell; TrialFailed where a function of the sweep raises, or returns no such numbers."""
     started = _read_clock()
     try:
         with np.errstate(all="ignore"):

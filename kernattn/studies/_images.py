@@ -75,18 +75,6 @@ def real_rows(name: str, count: int, rng: RNG = None) -> Float64:
         Rows, at least 2 for "pixels"; of digits there are 1797.
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Which rows, and their order; None takes fresh randomness.
-
-    Returns
-    -------
-    ndarray
-        The rows, float64.
-
-    Raises
-    ------
-    ParameterError
-        If the name is another one, or there are fewer rows than that.
-    MissingExtra
-        If scikit-learn or Pillow is not installed.
     """
     name, count, source = one_of("name", name, REAL_ROWS), positive_integer("count", count), generator(rng)
     least, most = 1 + (name == "pixels"), MOST_DIGITS if name == "digits" else 2 * MOST_PATCHES

@@ -82,16 +82,6 @@ def line_style(estimator: str, projection: str = "orthogonal") -> Look:
     projection : str
         A name in `kernattn.projections.PROJECTIONS`.
 
-    Returns
-    -------
-    dict
-        Keyword arguments.
-
-    Raises
-    ------
-    ParameterError
-        There is no such estimator or projection.
-
     Examples
     --------
     >>> from kernattn.studies import line_style

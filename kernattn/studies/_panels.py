@@ -75,6 +75,13 @@ def set_logarithmic(
         write_numbers(ax.yaxis, yticks)
 
 
+def set_plain(ax: Any, xlabel: str, ylabel: str, xticks: Sequence[float]) -> None:
+    """Make both axes logarithmic, with plain numbers along both, and no small ticks."""
+    set_logarithmic(ax, xlabel, ylabel, xticks)
+    write_numbers(ax.yaxis)
+    ax.yaxis.minorticks_off()
+
+
 def write_numbers(axis: Any, ticks: Sequence[float] | None = None) -> None:
     """Write plain numbers along an axis, at these ticks alone if they are given: logarithmic ones show powers."""
     axis.set_major_formatter(lambda value, _: f"{value:g}")

@@ -44,6 +44,14 @@ def select(records: Iterable[Record], **wanted: Any) -> list[Record]:
     return [record for record in records if all(record[key] == value for key, value in wanted.items())]
 
 
+def group(records: Iterable[Record], *fields: str) -> dict[tuple[Any, ...], list[Record]]:
+    """Return the records by their values of these fields, in the order in which the values first appear."""
+    found: dict[tuple[Any, ...], list[Record]] = {}
+    for record in records:
+        found.setdefault(tuple(record[field] for field in fields), []).append(record)
+    return found
+
+
 def spell(name: str) -> str:
     """Return a name as a sentence has it."""
     return name.replace("_", " ")
@@ -72,20 +80,12 @@ def seal(record: Record) -> Record:
 def read_records(folder: str | PathLike[str]) -> list[Record]:
     """Return the records of a study, one mapping of field to value per cell, in the order of the file.
 
+    Lines that are no records are left out, with a warning that names them; the file stays as it is.
+
     Parameters
     ----------
     folder : str or PathLike
         Of the study.
-
-    Returns
-    -------
-    list of dict
-        The records. Lines that are none are left out, with a warning that names them; the file stays as it is.
-
-    Raises
-    ------
-    FileFormatError
-        If the folder holds no study, or one of kernattn 0.1.
     """
     folder = checked_path("folder", folder)
     if not (folder / RECORDS).is_file():
@@ -162,14 +162,8 @@ def _lines(records: Iterable[Record]) -> bytes:
 class Records:
     """The open folder of one study: a context manager that holds its lock and appends finished cells.
 
-    Parameters
-    ----------
-    folder : Path
-        Created if it is not there. Whether it can be written to shows before any cell is measured.
-    config : mapping
-        Plain JSON values: the study's name, and whatever else a reader should know.
-    cells : sequence of str
-        Names of the cells that are asked for, in canonical order.
+    The folder is created if needed; whether it can be written to shows before any cell is measured. `config` holds
+    plain JSON values, and `cells` the names of those that are asked for, in canonical order.
     """
 
     def __init__(self, folder: Path, config: Mapping[str, Any], cells: Sequence[str]) -> None:
@@ -198,7 +192,9 @@ class Records:
         replace_text(self._folder / CONFIG, json.dumps({"format": FORMAT, **config}, indent=2) + "\n")
         found = _parse(self._folder / name for name in (RECORDS, SPARE))
         if found.bad:
-            _move_aside(self._folder / REJECTED, found.bad)
+            rejected = self._folder / REJECTED
+            before = rejected.read_bytes() if rejected.exists() else b""
+            replace_bytes(rejected, before + b"".join(line for *_, line in found.bad))
             for name in dict.fromkeys(name for name, *_ in found.bad):
                 reasons = _reasons(each for each in found.bad if each[0] == name)
                 warnings.warn(f"{self._folder / name}: {reasons}; moved to {REJECTED}", stacklevel=4)
@@ -253,11 +249,6 @@ def _settle(path: Path, content: bytes, always: bool = False) -> None:
     """Let a file hold this, and touch nothing where it does; one that was never needed is not made."""
     if (path.read_bytes() if path.exists() else None if always else b"") != content:
         replace_bytes(path, content)
-
-
-def _move_aside(path: Path, bad: Iterable[tuple[str, int, str, bytes]]) -> None:
-    before = path.read_bytes() if path.exists() else b""
-    replace_bytes(path, before + b"".join(line for *_, line in bad))
 
 
 def _stored(folder: Path) -> dict[str, Any] | None:

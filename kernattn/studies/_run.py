@@ -61,10 +61,6 @@ def run(
         `out` holds another study, or another process is writing to it.
     TrialFailed
         A function of the sweep raised; cells that were measured keep their records.
-    ParameterError, FileFormatError
-        `out` cannot be written to or is no folder of a study; the sweep has no name, or no cells.
-    MissingExtra
-        A progress bar is asked for and tqdm is not installed.
 
     Examples
     --------

@@ -40,16 +40,6 @@ def style(size: str = "screen") -> dict[Any, Any]:
     size : {"screen", "page", "column"}
         What the text is sized for: a screen, both columns of a page, or one.
 
-    Returns
-    -------
-    dict
-        What `matplotlib.rc_context` takes.
-
-    Raises
-    ------
-    ParameterError
-        There is no such size.
-
     Examples
     --------
     >>> from kernattn.studies import style

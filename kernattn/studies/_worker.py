@@ -67,15 +67,7 @@ def find_name(sweep: Sweep) -> str:
 
 
 class Worker:
-    """A process that measures one cell after the other.
-
-    Parameters
-    ----------
-    name : str
-        Of the sweep, as `found` takes it.
-    settings : mapping
-        Plain JSON values.
-    """
+    """A process that measures one cell after the other of a sweep, by the name and settings that `find_sweep` takes."""
 
     def __init__(self, name: str, settings: Mapping[str, Any]) -> None:
         path = os.pathsep.join(each or str(Path.cwd()) for each in sys.path)

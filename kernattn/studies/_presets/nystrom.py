@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,7 +16,7 @@ from kernattn.kernels import Gaussian
 from kernattn.metrics import mean_and_ci
 from kernattn.studies._images import REAL_ROWS, real_rows
 from kernattn.studies._palette import GREY, UNIFORM, arrangement, series
-from kernattn.studies._panels import draw_band, read_field, set_logarithmic, sort_by, write_numbers
+from kernattn.studies._panels import draw_band, read_field, set_plain, sort_by
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, Word, count_below, count_lower, widen_together
 from kernattn.studies._records import ENDS, Record, names, select, with_ends
@@ -211,17 +211,11 @@ def _landmarks_or_features(records: Sequence[Record], norm: str) -> Verdict | No
     return Verdict(claim, source="Yang et al. 2012", tally=count_lower(pairs, norm), ratio=ratio)
 
 
-def _axes_of(ax: Any, records: Sequence[Record], ylabel: str) -> None:
-    set_logarithmic(ax, "features m", ylabel, sorted(names(records, "m")))
-    write_numbers(ax.yaxis)
-    ax.yaxis.minorticks_off()
-
-
 def draw_error(records: Sequence[Record], ax: Any, norm: str) -> None:
     """Draw the relative error against m at one lengthscale, the best of any rank m as a line."""
     at = AT if AT in names(records, "lengthscale") else names(records, "lengthscale")[0]
     found = select(records, lengthscale=at)
-    _axes_of(ax, found, f"{norm} error of K, relative")
+    set_plain(ax, "features m", f"{norm} error of K, relative", sorted(names(found, "m")))
     for name in names(found, "map"):
         draw_band(ax, select(found, map=name), "m", norm, arrangement(name), name)
     floor = sort_by(select(found, map=names(found, "map")[0]), "m")
@@ -236,7 +230,7 @@ def draw_gain(records: Sequence[Record], ax: Any) -> None:
     found = select(records, map="rpcholesky")
     if not found:
         return
-    _axes_of(ax, found, "trace error over uniform")
+    set_plain(ax, "features m", "trace error over uniform", sorted(names(found, "m")))
     ax.set_yticks([0.003, 0.01, 0.03, 0.1, 0.3, 0.5, 0.7, 1.0])
     for place, lengthscale in enumerate(sorted(names(found, "lengthscale"))):
         label = f"lengthscale {lengthscale:g}"
@@ -265,19 +259,15 @@ NYSTROM = Preset(
             by="rows",
             shows="rpcholesky landmarks beat uniform ones",
         ),
-        "trace": Figure(
-            "Landmarks and random features against the best rank m, in the trace norm",
-            f"Relative to that of K; lengthscale {AT:g} median distances, or the first; band: 95% interval",
-            lambda records, ax: draw_error(records, ax, "trace"),
-            by="rows",
-            shows="features of equal m in the trace norm",
-        ),
-        "operator": Figure(
-            "Landmarks and random features against the best rank m, in the operator norm",
-            f"Relative to that of K; lengthscale {AT:g} median distances, or the first; band: 95% interval",
-            lambda records, ax: draw_error(records, ax, "operator"),
-            by="rows",
-            shows="features of equal m in the operator norm",
-        ),
+        **{
+            norm: Figure(
+                f"Landmarks and random features against the best rank m, in the {norm} norm",
+                f"Relative to that of K; lengthscale {AT:g} median distances, or the first; band: 95% interval",
+                partial(draw_error, norm=norm),
+                by="rows",
+                shows=f"features of equal m in the {norm} norm",
+            )
+            for norm in ("trace", "operator")
+        },
     },
 )

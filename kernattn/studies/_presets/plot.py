@@ -24,7 +24,9 @@ def figures(
     size: str = "screen",
     formats: Sequence[str] = FORMATS,
 ) -> list[Path]:
-    """Draw figures of a study from its records, sized for a screen or for a page.
+    """Draw figures of a study from its records, sized for a screen or for a page, and return the files.
+
+    Each says in its metadata what it shows.
 
     Parameters
     ----------
@@ -38,20 +40,6 @@ def figures(
         10.6 inches with a title; 7 or 3.4 inches without one, for both columns of a page or one.
     formats : sequence of {"pdf", "png", "svg"}
         Kinds of files.
-
-    Returns
-    -------
-    list of Path
-        The files. Each says in its metadata what it shows.
-
-    Raises
-    ------
-    ParameterError
-        There is no such figure, size or format, the study is not measured to its end, or `out` cannot be written to.
-    FileFormatError
-        `folder` holds no study, or one that another version measured.
-    MissingExtra
-        Matplotlib is not installed.
     """
     folder = checked_path("folder", folder)
     preset, study = _preset(folder)
@@ -70,7 +58,7 @@ def figures(
 
 
 def plot(folder: str | PathLike[str], name: str, ax: Any = None, size: str = "screen", **where: Any) -> Any:
-    """Draw a figure of a study: all its panels, or one of them into axes of one's own.
+    """Draw a figure of a study, and return it: all its panels, or one of them into axes of one's own.
 
     Parameters
     ----------
@@ -84,21 +72,6 @@ def plot(folder: str | PathLike[str], name: str, ax: Any = None, size: str = "sc
         Of a figure that is made here.
     **where : str, int or float
         Values of axes, of which records to draw.
-
-    Returns
-    -------
-    matplotlib.figure.Figure
-        The figure, or that of `ax`.
-
-    Raises
-    ------
-    ParameterError
-        There is no such figure or no such record, the study is not measured to its end, or there are several panels for
-        one `ax`.
-    FileFormatError
-        `folder` holds no study, or one that another version measured.
-    MissingExtra
-        Matplotlib is not installed.
 
     Examples
     --------

@@ -50,37 +50,20 @@ class Figure(NamedTuple):
 class Preset:
     """A study that kernattn brings.
 
-    Parameters
-    ----------
-    title, claim, cost : str
-        What it is about; what the field says, with the source; and what it takes, in words.
-    sweep : str
-        ``module:function`` of the fields of `Options`, which returns the Sweep.
-    verdicts : callable
-        ``verdicts(records)``: a list of Verdict, each of which is a sentence as str.
-    figures : mapping
-        By the name of their files.
-    formula : str
-        What is studied, in TeX; empty where nothing has a closed form: test errors on data, and CPU times.
-    expected : mapping
-        What theory says of a field where it is one number; elsewhere the field ``x_predicted`` says it of x. Either is
-        exact: the report counts how many intervals hold it.
-    data : bool
-        Whether it takes queries, keys and values of a file in place of its own.
-    page : callable, optional
-        ``page(records, files)``: the text of summary.md, in place of claim, verdicts and figures.
+    `expected` is what theory says of a field where it is one number; elsewhere the field ``x_predicted`` says it of x.
+    Either is exact: the report counts how many intervals hold it.
     """
 
     title: str
-    claim: str
-    cost: str
-    sweep: str
+    claim: str  # what the field says, with the source
+    cost: str  # in words
+    sweep: str  # "module:function" of the fields of `Options`, which returns the Sweep
     verdicts: Callable[[Sequence[Record]], list[Verdict]]
-    figures: Mapping[str, Figure]
-    formula: str = ""
+    figures: Mapping[str, Figure]  # by the name of their files
+    formula: str = ""  # in TeX; empty where nothing has a closed form: test errors on data, and CPU times
     expected: Mapping[str, float] = field(default_factory=dict)
-    data: bool = False
-    page: Callable[[Sequence[Record], Sequence[str]], str] | None = None
+    data: bool = False  # whether it takes queries, keys and values of a file in place of its own
+    page: Callable[[Sequence[Record], Sequence[str]], str] | None = None  # summary.md, of records and files of figures
 
     def sentences(self, records: Sequence[Record]) -> list[str]:
         """Return the verdicts as sentences."""

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._maps.kinds import KINDS
 from kernattn._warmup import preparation
 from kernattn.attention import softmax_attention
 from kernattn.errors import NoClosedForm
@@ -28,7 +29,6 @@ from kernattn.studies._panels import (
     sort_by,
 )
 from kernattn.studies._presets.preset import Figure, Options, Preset
-from kernattn.studies._presets.signs import is_signed
 from kernattn.studies._presets.verdict import Estimate, Tally, Verdict
 from kernattn.studies._records import ENDS, Record, names, select, spell, with_ends, with_intervals
 from kernattn.studies._sweep import Cell, Sweep
@@ -89,9 +89,8 @@ def sweep(**asked: Any) -> Sweep:
 
     def facts(cell: Cell) -> dict[str, Any]:
         given = problem(cell["scale"])
-        spread = np.broadcast_to(given.v.mean(axis=0), given.exact.shape)
         return {
-            "uniform": attention_mse(spread, given.exact),
+            "uniform": attention_mse(given.v.mean(axis=0), given.exact),
             "statistic": "median" if is_signed(phi(cell)) else "mean",
             "floor_settled": not is_signed(phi(cell)),
             **_second_order(phi(cell), given, np.asarray(redraws, np.float64)),
@@ -110,6 +109,11 @@ def sweep(**asked: Any) -> Sweep:
         reduce=_reduced,
         prepare=preparation(float64=("features", "softmax")),
     )
+
+
+def is_signed(phi: FeatureMap) -> bool:
+    """Return whether features may be negative, all but exponentials: normalisers come near 0, errors have no mean."""
+    return phi.query_spec is None or not KINDS[phi.query_spec.kind].per_feature
 
 
 def averages(maps: Sequence[FeatureMap], q: Float64, k: Float64, v: Float64) -> tuple[Float64, Float64]:

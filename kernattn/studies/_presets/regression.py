@@ -16,7 +16,7 @@ from kernattn.kernels import Gaussian
 from kernattn.metrics import mean_and_ci
 from kernattn.studies._images import digits
 from kernattn.studies._palette import GREY, UNIFORM, Look, arrangement, series
-from kernattn.studies._panels import draw_interval, set_logarithmic, write_numbers
+from kernattn.studies._panels import draw_interval, set_plain
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_below, widen_together
 from kernattn.studies._records import ENDS, Record, names, select, spell, with_intervals
@@ -250,15 +250,9 @@ def _floor(records: Sequence[Record]) -> Verdict:
     return Verdict(", ".join(told), where=where)
 
 
-def _axes_of(ax: Any, records: Sequence[Record], ylabel: str) -> None:
-    set_logarithmic(ax, "features m", ylabel, sorted({m for record in records for m in record["m"]}))
-    write_numbers(ax.yaxis)
-    ax.yaxis.minorticks_off()
-
-
 def draw_error(records: Sequence[Record], ax: Any) -> None:
     """Draw the test error over that of the exact kernel against m."""
-    _axes_of(ax, records, "test error over the exact kernel's")
+    set_plain(ax, "features m", "test error over the exact kernel's", records[0]["m"])
     ax.set_yticks([1, 2, 5, 10])
     for record in records:
         _banded(ax, record, "error_over_exact", arrangement(record["map"]), record["map"])
@@ -268,7 +262,7 @@ def draw_error(records: Sequence[Record], ax: Any) -> None:
 def draw_gain(records: Sequence[Record], ax: Any) -> None:
     """Draw errors of orthogonal frequencies over those of independent ones: of the kernel, and of the regression."""
     found = select(records, map="orthogonal")
-    _axes_of(ax, found or records, "orthogonal over iid")
+    set_plain(ax, "features m", "orthogonal over iid", records[0]["m"])
     ax.set_yticks([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1])
     for record in found:
         _banded(ax, record, "kernel_over_iid", series(0), "error of the kernel")

@@ -32,8 +32,8 @@ def study(
 ) -> list[Record]:
     """Run one of the PRESETS: what the field claims, what we measure, and a verdict = whether the two agree.
 
-    `kernattn.studies.run` says how a study is stored, interrupted, continued and grown. Beside the records, `out` then
-    holds summary.md and figures.
+    `kernattn.studies.run` says how a study is stored, interrupted, continued and grown, and what it raises. Beside the
+    records, which are returned, `out` then holds summary.md and figures.
 
     Parameters
     ----------
@@ -55,26 +55,8 @@ def study(
         of `dim` and `num_features` that makes one. Its `queries` and `keys`, of one value each, are numbers of tokens.
     data : str or PathLike, optional
         An .npz of q, k and v, in place of the preset's own, for one that takes it.
-    workers : int
-        Processes of one thread each; 0 measures in this process.
-    progress : bool or None
-        Show a progress bar on stderr; None shows it on a terminal only.
-
-    Returns
-    -------
-    list of dict
-        The records, one per cell.
-
-    Raises
-    ------
-    ParameterError
-        No such preset or axis, or `out` cannot be written to.
-    FileFormatError, ShapeError, DTypeError
-        The data is not what it should be.
-    StudyConflict
-        `out` holds another study, or another process is writing to it.
-    MissingExtra
-        A package of the `study` extra is not installed.
+    workers, progress : object
+        As `run` takes them.
 
     Examples
     --------

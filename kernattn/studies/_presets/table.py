@@ -5,17 +5,17 @@ from __future__ import annotations
 from kernattn.studies._presets.attention.study import ATTENTION
 from kernattn.studies._presets.attention_error import ATTENTION_ERROR
 from kernattn.studies._presets.dtype import DTYPE
-from kernattn.studies._presets.estimators.figures import ESTIMATORS
+from kernattn.studies._presets.estimators.findings import ESTIMATORS
 from kernattn.studies._presets.gaussian_kernel import GAUSSIAN_KERNEL
-from kernattn.studies._presets.mechanisms.figures import MECHANISMS
+from kernattn.studies._presets.mechanisms.findings import MECHANISMS
 from kernattn.studies._presets.nystrom import NYSTROM
-from kernattn.studies._presets.polynomial_sketch.figures import POLYNOMIAL_SKETCH
+from kernattn.studies._presets.polynomial_sketch.findings import POLYNOMIAL_SKETCH
 from kernattn.studies._presets.preset import Preset
 from kernattn.studies._presets.redraw import REDRAW
 from kernattn.studies._presets.regression import REGRESSION
 from kernattn.studies._presets.softmax_kernel import SOFTMAX_KERNEL
 from kernattn.studies._presets.spectral import SPECTRAL
-from kernattn.studies._presets.tails.figures import TAILS
+from kernattn.studies._presets.tails.findings import TAILS
 from kernattn.studies._presets.time_to_error import TIME_TO_ERROR
 from kernattn.studies._presets.uniform import UNIFORM_ERROR
 

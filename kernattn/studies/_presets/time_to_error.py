@@ -21,7 +21,7 @@ from kernattn.studies._palette import GREY, look_of
 from kernattn.studies._panels import draw_band, draw_uniform, read_interval, set_logarithmic, sort_by
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Tally, Verdict, two_digits
-from kernattn.studies._records import ENDS, Record, names, select, spell, with_intervals
+from kernattn.studies._records import ENDS, Record, group, names, select, spell, with_intervals
 from kernattn.studies._sweep import Cell, Sweep
 
 DIM = 64
@@ -93,8 +93,7 @@ def sweep(**asked: Any) -> Sweep:
 
     def facts(cell: Cell) -> dict[str, Any]:
         given = problem(cell["length"], cell["scale"])
-        spread = np.broadcast_to(given.v.astype(np.float64).mean(axis=0), given.exact.shape)
-        return {"uniform": attention_mse(spread, given.exact)}
+        return {"uniform": attention_mse(given.v.astype(np.float64).mean(axis=0), given.exact)}
 
     return Sweep(
         "time-to-error",
@@ -172,9 +171,7 @@ def _crossover(records: Sequence[Record], target: float) -> Verdict:
 
 def _by_map(records: Sequence[Record]) -> list[list[Record]]:
     """Return the records of each estimator and projection, by length."""
-    groups = product(names(records, "estimator"), names(records, "projection"))
-    found = (select(records, estimator=estimator, projection=projection) for estimator, projection in groups)
-    return [sort_by(here, "length") for here in found if here]
+    return [sort_by(here, "length") for here in group(records, "estimator", "projection").values()]
 
 
 def _gain(record: Record, target: float) -> float | None:

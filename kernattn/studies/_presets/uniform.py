@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from kernattn.studies._palette import look_of
 from kernattn.studies._panels import draw_band, set_logarithmic, sort_by, write_numbers
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Ratio, Verdict, count_exponents, count_lower, fit_exponent, pair
-from kernattn.studies._records import Record, names, select, with_ends
+from kernattn.studies._records import Record, group, names, select, with_ends
 from kernattn.studies._sweep import Cell, Sweep
 
 WHERE = ("ball", "attention")
@@ -147,8 +148,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge whether the m-rate is right and the bounds hold; say how loose they are, and what attention matrices do."""
     ball = select(records, over="ball", projection="iid")
     told = _bound(ball) if ball else []
-    for over, estimator in dict.fromkeys((r["over"], r["estimator"]) for r in records):
-        mine = select(records, over=over, estimator=estimator)
+    for (over, estimator), mine in group(records, "over", "estimator").items():
         told += _rate(f"{SPOKEN[over]}, {estimator} features", select(mine, projection="iid"))
         if pairs := pair(mine, "projection", "orthogonal", "iid", by=("d", "m")):
             ratio = Ratio(
@@ -204,15 +204,15 @@ def _rate(what: str, alone: Sequence[Record]) -> list[Verdict]:
     return [Verdict("the largest error falls as m^-1/2", where=f"for the {what}", tally=tally, ratio=ratio)]
 
 
-def draw_over_m(records: Sequence[Record], ax: Any) -> None:
+def draw_over_m(records: Sequence[Record], ax: Any, over: str) -> None:
     """Draw the median of the largest error against m, its interval as a band, and the bounds."""
+    records = select(records, over=over)
+    if not records:
+        return
     set_logarithmic(ax, "features m", "largest error", sorted(names(records, "m")))
     write_numbers(ax.yaxis)
-    for estimator in names(records, "estimator"):
-        for projection in names(records, "projection"):
-            if found := select(records, estimator=estimator, projection=projection):
-                look = look_of(records, estimator, projection)
-                draw_band(ax, found, "m", "largest", look, f"{estimator}, {projection}")
+    for (estimator, projection), found in group(records, "estimator", "projection").items():
+        draw_band(ax, found, "m", "largest", look_of(records, estimator, projection), f"{estimator}, {projection}")
     proved = sort_by([r for r in records if r["bound"] is not None], "m")
     for name, line, label in (
         ("bound", ":", "bound, Sutherland and Schneider"),
@@ -221,14 +221,6 @@ def draw_over_m(records: Sequence[Record], ax: Any) -> None:
         if proved:
             at, level = [r["m"] for r in proved], [r[name] for r in proved]
             ax.plot(at, level, color="black", linestyle=line, linewidth=1.1, label=label)
-
-
-def _of(over: str) -> Any:
-    def draw(records: Sequence[Record], ax: Any) -> None:
-        if found := select(records, over=over):
-            draw_over_m(found, ax)
-
-    return draw
 
 
 UNIFORM_ERROR = Preset(
@@ -248,14 +240,14 @@ UNIFORM_ERROR = Preset(
             "The largest error over a ball, and its bounds",
             "Gaussian kernel, inputs 4 lengthscales apart at most; median of the largest error found, band: its 95% "
             "interval",
-            _of("ball"),
+            partial(draw_over_m, over="ball"),
             by="d",
             shows="found over a ball|for the Gaussian kernel, .* falls as",
         ),
         "attention": Figure(
             "The largest error over an attention matrix",
             "That of exp(q.k / d^1/2) over 256 queries and keys of norm d^1/4: median, band: its 95% interval",
-            _of("attention"),
+            partial(draw_over_m, over="attention"),
             by="d",
             shows="for the attention matrix, .* falls as",
         ),

@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.lazy_scipy import special
-from kernattn.studies._records import ENDS, Record
+from kernattn.studies._records import ENDS, Record, group
 
 Word = Literal["Holds", "Holds in part", "Does not hold", "Open", ""]
 
@@ -132,9 +132,9 @@ def _capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def compare(one: Record, other: Record, field: str, place: int | None = None) -> int:
+def compare(one: Record, other: Record, field: str) -> int:
     """Return -1 where the interval of the first lies below that of the second, 1 where above, 0 where they overlap."""
-    (_, low, high, _), (_, least, most, _) = (Estimate.of(each, field, place=place) for each in (one, other))
+    (_, low, high, _), (_, least, most, _) = (Estimate.of(each, field) for each in (one, other))
     return -1 if high < least else int(low > most)
 
 
@@ -165,10 +165,8 @@ def pair(
     records: Iterable[Record], axis: str, ours: Any, theirs: Any, by: Sequence[str]
 ) -> list[tuple[Record, Record]]:
     """Return the records of two values of an axis which agree on the axes `by`."""
-    found: dict[tuple[Any, ...], dict[Any, Record]] = {}
-    for record in records:
-        found.setdefault(tuple(record[name] for name in by), {})[record[axis]] = record
-    return [(each[ours], each[theirs]) for each in found.values() if ours in each and theirs in each]
+    found = [{record[axis]: record for record in each} for each in group(records, *by).values()]
+    return [(each[ours], each[theirs]) for each in found if ours in each and theirs in each]
 
 
 def name_ties(records: Iterable[Record], least: Record, field: str, spell: Callable[[Record], str]) -> list[str]:

@@ -20,26 +20,14 @@ __all__ = ["report"]
 def report(folder: str | PathLike[str], out: str | PathLike[str] | None = None) -> Path:
     """Write a study as one HTML file that loads nothing: verdicts, what is not settled, figures, tables, the records.
 
+    The path of the file is returned. Formulas take latex2mathml, figures Matplotlib.
+
     Parameters
     ----------
     folder : str or PathLike
         Of a study, a preset's or one's own; or one that holds folders of studies, which make one page.
     out : str or PathLike, optional
         The file; default ``report.html`` in the folder.
-
-    Returns
-    -------
-    Path
-        The file.
-
-    Raises
-    ------
-    FileFormatError
-        The folder holds no study, or one that another version measured.
-    ParameterError
-        `out` cannot be written to, or a study is not measured to its end.
-    MissingExtra
-        Matplotlib, or for a formula latex2mathml, is not installed.
 
     Examples
     --------

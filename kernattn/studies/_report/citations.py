@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from functools import cache
-from importlib.resources import files
 from typing import NamedTuple
 
 from kernattn._version import __version__
+from kernattn.studies._report.assets import read_asset
 
 ENTRY = re.compile(r"^- ([^(]+) \((\d{4})\)\. (\*.+?\*|.+?)\. (\*.+|[A-Za-z].+)\.$")  # authors, year, title, venue
 CONFERENCES = {
@@ -51,7 +51,7 @@ class Work(NamedTuple):
 @cache
 def read_works() -> tuple[Work, ...]:
     """Read every work of references.txt."""
-    lines = files("kernattn.studies._report").joinpath("references.txt").read_text(encoding="utf-8").splitlines()
+    lines = read_asset("references.txt").splitlines()
     found = (ENTRY.match(line) for line in lines if line.startswith("- "))
     return tuple(Work(each[1], int(each[2]), each[3], each[4]) for each in found if each)
 

@@ -58,7 +58,7 @@ def unsettled(records: Sequence[Record], axis: str) -> list[Unsettled]:
     for name in measured(records):
         by: dict[str, tuple[int, int]] = {}
         for record in records:
-            value, low = (_numbers(record.get(each)) for each in (name, f"{name}_low"))
+            value, low = (np.asarray(record.get(each), np.float64).ravel() for each in (name, f"{name}_low"))
             there = np.isfinite(value)
             without, total = by.get(str(record[axis]), (0, 0))
             by[str(record[axis])] = (without + int(np.sum(there & ~np.isfinite(low))), total + int(np.sum(there)))
@@ -66,10 +66,6 @@ def unsettled(records: Sequence[Record], axis: str) -> list[Unsettled]:
         if without:
             found.append(Unsettled(name, without, total, by))
     return found
-
-
-def _numbers(value: Any) -> np.ndarray:
-    return np.asarray(value, np.float64).ravel()
 
 
 def cells(records: Sequence[Record], along: Mapping[str, Sequence[float]]) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from kernattn._runtime.extras import require
 from kernattn.studies._presets.draw import caption, draw_figure
 from kernattn.studies._presets.folder import Study
 from kernattn.studies._records import names, spell
-from kernattn.studies._report.assets import SCRIPT, STYLE
+from kernattn.studies._report.assets import read_asset
 from kernattn.studies._report.citations import bibtex
 from kernattn.studies._report.commands import figure_command, study_command
 from kernattn.studies._report.facts import calibration, cells, constants, unsettled
@@ -37,8 +37,8 @@ def html(studies: Sequence[Study]) -> str:
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        f"<title>{escape(title)}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n{contents}\n{body}\n"
-        f"<script>{SCRIPT}</script>\n</body>\n</html>\n"
+        f"<title>{escape(title)}</title>\n<style>\n{read_asset('report.css')}</style>\n</head>\n<body>\n{contents}\n{body}\n"
+        f"<script>\n{read_asset('report.js')}</script>\n</body>\n</html>\n"
     )
 
 

@@ -25,6 +25,7 @@ from kernattn.metrics import (
 from kernattn.studies._presets.attention.delta import Independent, delta_fields
 from kernattn.studies._presets.attention.own import find_settled, make_map
 from kernattn.studies._presets.attention.problem import Problem, without_rounding
+from kernattn.studies._records import with_ends
 from kernattn.studies._sweep import Cell
 
 Number = Any  # float, int or None
@@ -43,17 +44,7 @@ class Draws(NamedTuple):
 
 
 class Task:
-    """What the redraws of one cell share: the exact side, and a map of the cell's kind.
-
-    Parameters
-    ----------
-    problem : Problem
-        Exact attention.
-    cell : Cell
-        With estimator, projection and m.
-    independent : Independent
-        The delta method for this estimator and independent frequencies.
-    """
+    """What the redraws of a cell share: exact attention, a map, and the delta method for independent frequencies."""
 
     def __init__(self, problem: Problem, cell: Cell, independent: Independent) -> None:
         self.problem, self.independent = problem, independent
@@ -110,18 +101,15 @@ def _entries(problem: Problem, phi: FeatureMap, found: Draws) -> dict[str, Numbe
     sure, seen = find_settled(phi, q, k, len(found.entries)), _seen(phi, q, k, len(found.entries))
     mse = mean_and_ci(np.mean((found.entries - exact) ** 2, axis=1))
     result: dict[str, Number] = {
-        "bias": None,
-        "bias_low": None,
-        "bias_high": None,
+        **with_ends("bias", (None,) * 3),
         "bias_pairs": int(sure.sum()),
         "kernel_mse": mse.value,
-        "kernel_relative_mse": mse.value / square,
-        "kernel_relative_mse_low": mse.low / square if seen.all() else None,
-        "kernel_relative_mse_high": mse.high / square if seen.all() else None,
+        **with_ends(
+            "kernel_relative_mse", (mse.value / square, *(e / square if seen.all() else None for e in mse[1:]))
+        ),
     }
     if sure.any():
-        bias = mean_and_ci(np.mean(found.entries[:, sure], axis=1) / np.mean(exact[sure]) - 1)
-        result |= {"bias": bias.value, "bias_low": bias.low, "bias_high": bias.high}
+        result |= with_ends("bias", mean_and_ci(np.mean(found.entries[:, sure], axis=1) / np.mean(exact[sure]) - 1))
     measured = empirical_variance(found.entries)
     try:
         expected, variance = phi.bias(q, k), phi.variance(q, k)
@@ -160,13 +148,10 @@ def _variance(
         "variance_pairs": int(seen.sum()),
     }
     if seen.any():
-        ratio = variance_ratio(found.entries[:, seen], predicted[seen])
         result |= {
             "variance_seen": np.mean(measured[seen]) / _unit(exact[seen]),
             "variance_seen_predicted": np.mean(predicted[seen]) / _unit(exact[seen]),
-            "variance_ratio": ratio.value,
-            "variance_ratio_low": ratio.low,
-            "variance_ratio_high": ratio.high,
+            **with_ends("variance_ratio", variance_ratio(found.entries[:, seen], predicted[seen])),
         }
     return result
 
@@ -182,15 +167,10 @@ def _attention(problem: Problem, found: Draws) -> dict[str, Number]:
     A ratio whose normaliser comes near 0 has no mean squared error.
     """
     errors = without_rounding(attention_mse(found.outputs, problem.exact), problem.tokens.v)  # (R,)
-    mean, median = mean_and_ci(errors), median_and_ci(errors)
     finite = np.isfinite(found.kl)
     return {
-        "attention_mse": median.value,
-        "attention_mse_low": median.low,
-        "attention_mse_high": median.high,
-        "attention_mse_mean": mean.value,
-        "attention_mse_mean_low": mean.low,
-        "attention_mse_mean_high": mean.high,
+        **with_ends("attention_mse", median_and_ci(errors)),
+        **with_ends("attention_mse_mean", mean_and_ci(errors)),
         "row_kl": found.kl[finite].mean() if finite.any() else None,
         "row_kl_rows": finite.mean(),
         "nonpositive_normalisers": np.mean(found.normalisers <= 0),

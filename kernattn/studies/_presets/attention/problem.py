@@ -93,7 +93,7 @@ class Problem:
         (n, dim), (length, value_dim) = self.tokens.q.shape, self.tokens.v.shape
         p, entries, v2 = self.weights, self.entries, self.square_sums
         entropy = -np.sum(p * np.log(np.where(p > 0, p, 1.0)), axis=1)
-        uniform = np.broadcast_to(self.tokens.v.mean(axis=0), self.exact.shape)
+        uniform = self.tokens.v.mean(axis=0)
         return {
             "queries": n,
             "keys": length,

@@ -14,13 +14,12 @@ from kernattn.errors import ParameterError
 from kernattn.features import estimators
 from kernattn.kernels import Softmax
 from kernattn.studies._presets.attention.delta import Independent
-from kernattn.studies._presets.attention.figures import FIGURES
+from kernattn.studies._presets.attention.findings import FIGURES, verdicts
 from kernattn.studies._presets.attention.measure import Task
 from kernattn.studies._presets.attention.own import check_own, has_size, is_own, make_map
 from kernattn.studies._presets.attention.problem import Problem
 from kernattn.studies._presets.attention.report import summary
 from kernattn.studies._presets.attention.tokens import SOURCES, Tokens, own_tokens, shipped_tokens
-from kernattn.studies._presets.attention.verdicts import verdicts
 from kernattn.studies._presets.preset import Options, Preset
 from kernattn.studies._sweep import Cell, Sweep, integer
 from kernattn.studies._worker import load_named

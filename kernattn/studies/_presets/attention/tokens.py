@@ -50,11 +50,6 @@ def _digest(*arrays: np.ndarray) -> str:
     return digest.hexdigest()[:16]
 
 
-def _photograph(name: str, count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
-    """Return colour patches (count, 192) with levels up to 1, in raster order, and their places (count, 2)."""
-    return raster(photograph(name) / 255, count, rng)
-
-
 def _digits(count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
     """Return images (count, 64), and which digit each is: one-hot (count, 10)."""
     images, labels = digits()
@@ -92,7 +87,7 @@ def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:
             f"keys must lie in {DIM + 1}..{MOST_DIGITS} and queries in 1..keys; got {keys} keys and {queries} queries"
         )
     rng = np.random.default_rng(stream(seed, f"tokens/{source}"))
-    pixels, labels = _digits(keys, rng) if source == "digits" else _photograph(source, keys, rng)
+    pixels, labels = _digits(keys, rng) if source == "digits" else raster(photograph(source) / 255, keys, rng)
     whitened = _whiten(pixels)
     values = {"china": whitened, "flower": (labels - labels.mean(axis=0)) / labels.std(axis=0), "digits": labels}
     x = whitened * (DIM**0.5 / np.linalg.norm(whitened, axis=1, keepdims=True))

@@ -18,7 +18,7 @@ from kernattn.metrics import attention_mse, mean_and_ci, median_and_ci
 from kernattn.metrics._settled import settled
 from kernattn.studies._presets.attention.tokens import DIM, SOURCES, shipped_tokens
 from kernattn.studies._presets.preset import Options
-from kernattn.studies._presets.signs import is_signed
+from kernattn.studies._presets.redraw import is_signed
 from kernattn.studies._records import with_ends, with_intervals
 from kernattn.studies._seeds import stream
 from kernattn.studies._sweep import Cell, Sweep
@@ -116,9 +116,8 @@ def sweep(**asked: Any) -> Sweep:
     def facts(cell: Cell) -> dict[str, Any]:
         given = problem(cell["kernel"], cell["source"], cell["temperature"])
         variance, seen = predicted(cell)
-        spread = np.broadcast_to(given.v.mean(axis=0), given.exact.shape)
         found: dict[str, Any] = {
-            "uniform": attention_mse(spread, given.exact),
+            "uniform": attention_mse(given.v.mean(axis=0), given.exact),
             "error_settled": bool(seen.all()),
             "error_predicted": None,
             "typical": None,

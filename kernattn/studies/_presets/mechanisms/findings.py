@@ -1,10 +1,15 @@
-"""Whether one ranking of mechanisms serves at every temperature."""
+"""Whether one ranking of mechanisms serves at every temperature: verdicts and figures."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import combinations
+from typing import Any
 
+from kernattn.studies._palette import mechanism
+from kernattn.studies._panels import draw_band, draw_uniform, set_logarithmic
+from kernattn.studies._presets.preset import Figure, Preset
 from kernattn.studies._presets.verdict import Tally, Verdict, compare, two_digits
 from kernattn.studies._records import Record, names, select
 
@@ -36,8 +41,9 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
 def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> Verdict:
     """Count the pairs of mechanisms that change places between two temperatures, over redraws, on this sequence."""
     pairs = list(combinations(names(settings[0], "mechanism"), 2))
+    by_name = [{r["mechanism"]: r for r in setting} for setting in settings]
     orders, apart = (
-        [{two: _order(setting, two, field) for two in pairs} for setting in settings]
+        [{(a, b): compare(at[a], at[b], field) for a, b in pairs} for at in by_name]
         for field in ("error", "error_without_self")
     )
     turned = [p for p in pairs if any(a[p] * b[p] < 0 for a, b in combinations(orders, 2))]
@@ -63,12 +69,6 @@ def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> V
     )
 
 
-def _order(setting: Sequence[Record], two: tuple[str, str], field: str) -> int:
-    """Return -1 where the first errs less, 1 where it errs more, and 0 where intervals over redraws overlap."""
-    a, b = (select(setting, mechanism=mechanism)[0] for mechanism in two)
-    return compare(a, b, field)
-
-
 def _own_keys(where: str, setting: Sequence[Record]) -> Verdict:
     """Say what stays of the winner's lead where each row's own key is taken out, from both sides."""
     first, apart = (min(setting, key=lambda r: float(r[field])) for field in ("error", "error_without_self"))
@@ -90,3 +90,53 @@ def _least(setting: Sequence[Record]) -> str:
 def _keys(setting: Sequence[Record]) -> str:
     first = setting[0]
     return f"temperature {first['temperature']:g} ({first['effective_keys']:.0f} effective keys)"
+
+
+MOST = 100.0  # times the error of uniform attention that a panel shows
+
+
+def draw_error_over_flops(records: Sequence[Record], ax: Any, field: str) -> None:
+    """Draw the error over flops, a line for each mechanism, and the level of uniform attention."""
+    set_logarithmic(
+        ax, "flops over exact attention's", "error over uniform attention's", [1 / 32, 1 / 16, 1 / 8, 1 / 4]
+    )
+    ax.xaxis.set_major_formatter(lambda value, _: f"1/{1 / value:.0f}")
+    for name in names(records, "mechanism"):
+        draw_band(ax, select(records, mechanism=name), "flops", field, mechanism(name), spell(name), MOST)
+    draw_uniform(ax)
+    first = records[0]
+    ax.set_title(f"{first['source']}, T = {first['temperature']:g}: {first['effective_keys']:.0f} keys", loc="left")
+
+
+MECHANISMS = Preset(
+    title="Mechanisms of attention at equal flops",
+    claim="Benchmarks of efficient attention end in one ranking of the mechanisms (Tay et al. 2021, table 1). Here "
+    "it is asked whether one ranking serves at every temperature of the softmax, at equal flops and without training: "
+    "whether patterns, low rank, features and hashing keep their places from rows that look at everything to rows that "
+    "look at a few keys.",
+    cost="quick 5, full 130 CPU seconds, after the first run has compiled",
+    sweep="kernattn.studies._presets.mechanisms.measure:sweep",
+    verdicts=verdicts,
+    formula=r"\frac{\sum_i |\hat{o}_i - o_i|^2}{\sum_i |u - o_i|^2}, \quad "
+    r"o_i = \sum_j \frac{e^{q_i^T k_j / (d^{1/2} T)}}{Z_i} v_j, \quad "
+    r"u = \frac{1}{n} \sum_j v_j",
+    figures={
+        "error": Figure(
+            "The error of attention outputs over flops, by temperature",
+            "Mean square error over that of uniform attention; medians of redraws with their intervals, up to "
+            f"{MOST:g}; T is the temperature, and a panel's keys are those that uniform weights of the same entropy "
+            "have",
+            partial(draw_error_over_flops, field="error"),
+            by="setting",
+            shows="one ranking of mechanisms",
+        ),
+        "without-self": Figure(
+            "The same without each row's own key",
+            "Its weight is taken out of exact and approximate rows, which then sum to 1 over the others",
+            partial(draw_error_over_flops, field="error_without_self"),
+            by="setting",
+            shows="a row's own key",
+        ),
+    },
+    data=True,
+)
