@@ -38,7 +38,6 @@ class Library(ABC):
 
     def __init__(self) -> None:
         self._ways: dict[type, Callable[[Any, dict[int, Array]], Any] | None] = {}
-        self._edge: Any = None
 
     @abstractmethod
     def lend(self, array: Array) -> Array:
@@ -50,12 +49,10 @@ class Library(ABC):
 
     def handed(self, name: str, backend: str | None, arguments: tuple[Any, ...]) -> Any:
         """Return what the library's edge makes of what cannot be lent; NotImplemented where it leaves it alone."""
-        if self._edge is None:
-            self._edge = edge(self.edge)
-        return self._edge.handed(self, name, backend, arguments)
+        return edge(self.edge).handed(self, name, backend, arguments)
 
-    def admitted(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Return arrays as the library wants a call to see them: PyTorch's under autocast, in its dtype."""
+    def autocast(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Return the arguments of a call in the dtype that the library asks for."""
         return arrays
 
     @abstractmethod
@@ -75,7 +72,7 @@ class Library(ABC):
         return self.run(op, like, arguments)
 
     def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
-        """Return the same for a library that tells its edge what is done to its arrays, whatever it watches."""
+        """Call `op` as `call` does, though the library watches: its edge tells it what is done to its arrays."""
         own: dict[int, Array] = {}  # by what stands for it
         return self._returned(op(*self._crossed(arguments, own)), like, own)
 
@@ -144,16 +141,9 @@ class Torch(Library):
 
             self.named[torch.bfloat16] = np.dtype(bfloat16)
 
-    def admitted(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
-        """Return tensors in the dtype of autocast where that is on; float64 stays."""
-        if not self.autocasts():
-            return arrays
-        torch, kind = self.torch, arrays[0].device.type
-        if not torch.is_autocast_enabled(kind):
-            return arrays
-        dtype = torch.get_autocast_dtype(kind)
-        tensors: tuple[Any, ...] = arrays
-        return tuple(x.to(dtype) if torch.is_tensor(x) and _casts(x, torch) else x for x in tensors)
+    def autocast(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
+        """Return tensors in the dtype of autocast where that is on."""
+        return cast(self.torch, arrays) if self.autocasts() else arrays
 
     def traced(self) -> bool:
         """Is what is done to tensors put down in a graph?"""
@@ -209,9 +199,15 @@ class Torch(Library):
             return self.from_numpy(array.view(np.int16)).view(self.bfloat16)
 
 
-def _casts(tensor: Any, torch: Any) -> bool:
-    """Whether autocast casts a tensor: float64 stays, as do integers and bools."""
-    return bool(tensor.is_floating_point() and tensor.dtype != torch.float64)
+def cast(torch: Any, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Return tensors in the dtype of autocast where that is on for their device; float64 and integers stay."""
+    kind = tensors[0].device.type
+    if not torch.is_autocast_enabled(kind):
+        return tensors
+    dtype = torch.get_autocast_dtype(kind)
+    return tuple(
+        x.to(dtype) if torch.is_tensor(x) and x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors
+    )
 
 
 class TorchCuda(Torch):
@@ -233,7 +229,7 @@ class TorchCuda(Torch):
         return self.torch.from_dlpack(array)
 
     def run(self, op: Callable[..., Any], like: Array, arguments: tuple[Any, ...]) -> Any:
-        """Return the same on PyTorch's device and its current stream, in memory of PyTorch's allocator."""
+        """Call `op` on PyTorch's device and its current stream, in memory of PyTorch's allocator."""
         cupy, device = imported("cupy"), like.device.index
         stream = self.torch.cuda.current_stream(like.device)
 
@@ -262,7 +258,7 @@ class Jax(Library):
         self.kinds: set[type] = set()  # those that are no tracers
         self.put = getattr(import_module("jax._src.lib").xla_client, "batched_device_put", None)  # no public name
         self.form = lru_cache(jax.core.ShapedArray)
-        self._edge = edge(self.edge)  # which tells JAX that a state is a tree
+        edge(self.edge)  # which tells JAX that a state is a tree
 
     def unwatched(self) -> None:
         """Nothing: what JAX watches is a tracer."""
@@ -308,12 +304,12 @@ def _made(library: type[Library]) -> Library:
     return library()
 
 
-def admitted(*arrays: Array) -> tuple[Array, ...]:
-    """Return the arguments of a call as their library wants it to see them."""
+def autocast(*arrays: Array) -> tuple[Array, ...]:
+    """Return the arguments of a call: of PyTorch, in the dtype of `torch.autocast` where that is on."""
     if isinstance(arrays[0], np.ndarray):
         return arrays
     library = library_of(arrays[0])
-    return arrays if library is None else library.admitted(arrays)
+    return arrays if library is None else library.autocast(arrays)
 
 
 def library_of(array: Array) -> Library | None:

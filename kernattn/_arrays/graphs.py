@@ -9,10 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from kernattn._arrays.hooks import edge
-
-NAMESAKES: dict[str, Callable[..., Any]] = {}
-"""The functions of the edge, by name; the edge fills it."""
+from kernattn._arrays.hooks import LOADED, edge
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,13 +39,13 @@ def traced_as(namesake: Callable[..., Any]) -> Callable[[F], F]:
 def query(phi: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the namesake of the method: one that closes over a name, the compiler looks for in the method."""
     _load()
-    return NAMESAKES["query"](phi, *args, **kwargs)
+    return LOADED["torch"].traced.query(phi, *args, **kwargs)
 
 
 def key(phi: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the namesake of the method."""
     _load()
-    return NAMESAKES["key"](phi, *args, **kwargs)
+    return LOADED["torch"].traced.key(phi, *args, **kwargs)
 
 
 def traceable(name: str) -> Callable[[F], F]:
@@ -56,6 +53,6 @@ def traceable(name: str) -> Callable[[F], F]:
 
     def namesake(*args: Any, **kwargs: Any) -> Any:
         _load()
-        return NAMESAKES[name](*args, **kwargs)
+        return getattr(LOADED["torch"].traced, name)(*args, **kwargs)
 
     return traced_as(namesake)

@@ -5,8 +5,8 @@ transformed. An edge is a module with
 
 - ``handed(library, name, backend, arguments)``: what an op makes of arguments that cannot be lent to a compiled loop,
   or NotImplemented where array operations of the reference are to do it;
-- for PyTorch, ``keep_map(phi)`` and ``keep_plan(plan)``, which let graphs name what they hold no more of; loaded, it
-  has put what `torch.compile` traces in place of public functions into `graphs.NAMESAKES`.
+- for PyTorch, ``keep_map(phi)`` and ``keep_plan(plan)``, which let graphs name what they hold no more of, and
+  ``traced``, a module with the functions that `torch.compile` traces in place of public ones, by their names.
 """
 
 from __future__ import annotations
@@ -18,6 +18,12 @@ EDGES: dict[str, Callable[[], Any]] = {}
 """How to load the edge of a library, by the library's name."""
 
 
+LOADED: dict[str, Any] = {}
+"""The edges that were asked for."""
+
+
 def edge(library: str) -> Any:
     """Return the edge of a library, loaded when it is first asked for."""
-    return EDGES[library]()
+    if library not in LOADED:
+        LOADED[library] = EDGES[library]()
+    return LOADED[library]

@@ -67,7 +67,7 @@ def octaves_of(xp: ModuleType, top: Array, band: float = BAND, powers: int = 1) 
 
 
 def balanced(features: ScaledFeatures) -> ScaledFeatures:
-    """Return the same features, values near 1 in every row; the log scale of a row of zeros is -inf."""
+    """Return features with values near 1 in every row; the log scale of a row of zeros is -inf."""
     values, log_scale = features
     xp = namespace(values=values, log_scale=log_scale)
     log_scale = held(xp, log_scale)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._sums.peaked import LinearState, LogNormaliser, log_normaliser
@@ -62,7 +62,7 @@ def linear_attention(
     >>> ka.linear_attention(q, k, v, ka.features.elu1())
     array([[1.5]])
     """
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)
     run = implementation(LINEAR, v, backend, queries, keys)
@@ -183,7 +183,7 @@ def _causal(
     backend: str | None,
     normaliser: bool,
 ) -> tuple[Array, Any, LinearState]:
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     check_causal(q, k, v, phi, state, key_mask, segment_ids)
     before = None if state is None else sums_of(state)
     queries, keys, q_spec, k_spec = lowered(phi, q, k)

@@ -55,7 +55,7 @@ def computed(phi: FeatureMap, q: Array, k: Array) -> tuple[ScaledFeatures, Scale
 
 
 def lowered_token(phi: FeatureMap, q: Array, k: Array) -> Lowered:
-    """Return the same of a token, (..., d)."""
+    """Return what the ops take for the query and the key of a token, (..., d), and the two specs."""
     spec = phi.key_spec
     if spec is not None and spec is phi.query_spec:
         return phi._rows(q), phi._rows(k), spec, spec
@@ -103,7 +103,7 @@ def _scales(x: Any, spec: MapSpec | None) -> int:
 
 
 def _matched(queries: ScaledFeatures, peaks: int) -> ScaledFeatures:
-    """Return the same queries with one log scale for a row, or one for every feature, as their keys have them."""
+    """Return queries with one log scale for a row, or one for every feature, as their keys have them."""
     values, log_scale = queries
     if log_scale.shape[-1] == peaks:
         return queries

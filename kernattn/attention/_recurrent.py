@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import boolean
@@ -81,7 +81,7 @@ def linear_attention_step(
     array([2.])
     """
     reuse_state = boolean("reuse_state", reuse_state)
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     check_token(linear_state(state), q, k, v, feature_map(phi), key_mask)
     if out is not None:
         check_out(out, state, q, k, v, key_mask)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from array_api_compat import is_array_api_obj as is_array
 
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
 from kernattn._plans.plan import ALL, CAUSAL, Plan, check_heads, cut_off
@@ -137,9 +137,9 @@ def softmax_arguments(
     pattern: Pattern | Plan | None,
 ) -> tuple[Any, ...]:
     """Return what the op takes."""
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     if key_bias is not None:
-        (key_bias,) = admitted(key_bias)
+        (key_bias,) = autocast(key_bias)
     check_arrays("qkv", q, k, v, key_mask=key_mask, key_bias=key_bias)
     if scale is None:
         factor = q.shape[-1] ** -0.5

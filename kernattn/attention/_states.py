@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
 from kernattn._runtime.checks import check_room, positive_integer, shown
@@ -50,7 +50,7 @@ def initial_state(phi: FeatureMap, batch_shape: tuple[int, ...], value_dim: int,
     >>> state.s.shape, state.z.shape, state.s.dtype
     ((8, 16, 4), (8, 16), dtype('float32'))
     """
-    (like,) = admitted(like)
+    (like,) = autocast(like)
     xp = namespace(like=like)
     check_floating("like", like)
     if like.ndim < 1:
@@ -108,7 +108,7 @@ def key_state(
     >>> state.s.T, state.z
     (array([[3., 3.]]), array([3., 3.]))
     """
-    k, v = admitted(k, v)
+    k, v = autocast(k, v)
     check_arrays("kv", k, v, phi=feature_map(phi), key_mask=key_mask)
     keys, spec = lowered_keys(phi, k)
     run = implementation(KEY_STATE, v, backend, keys)
@@ -185,7 +185,7 @@ def attend_with_lse(
 def _attended(
     state: LinearState, q: Array, phi: FeatureMap, backend: str | None, normaliser: bool
 ) -> tuple[Array, Any]:
-    (q,) = admitted(q)
+    (q,) = autocast(q)
     check_arrays("q", q, phi=feature_map(phi), state=linear_state(state))
     queries, spec = lowered_queries(phi, q, state.peak.shape[-1])
     run = implementation(ATTEND, q, backend, queries)

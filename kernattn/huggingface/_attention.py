@@ -23,7 +23,7 @@ from kernattn.huggingface._cache import find_layer
 from kernattn.huggingface._call import Call, read_call
 from kernattn.kernels import Softmax
 from kernattn.torch._heads import joined
-from kernattn.torch._known import Known, known
+from kernattn.torch._specs import KeptMap, names_of
 
 
 def exact_attention(
@@ -64,7 +64,7 @@ class Favor:
         """Return the map of a layer: of its index, of the dimension of its heads, and of the scale of its scores."""
         made_of = self.num_features, self.estimator, self.projection, self.seed, self.draws
         if torch.compiler.is_compiling():
-            return Known(*_draw_known(*made_of, layer, dim, scale))
+            return KeptMap(*_draw_kept(*made_of, layer, dim, scale))
         key = layer, dim, scale
         if key not in self._maps:
             self._maps[key] = _draw(*made_of, *key)
@@ -101,8 +101,8 @@ def _draw(
 
 
 @in_a_graph
-def _draw_known(*made_of: Any) -> tuple[Any, ...]:
-    return known(_draw(*made_of))
+def _draw_kept(*made_of: Any) -> tuple[Any, ...]:
+    return names_of(_draw(*made_of))
 
 
 def _continue(state: LinearState | None, call: Call, phi: FeatureMap) -> tuple[Tensor, LinearState]:

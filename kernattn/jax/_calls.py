@@ -28,20 +28,10 @@ def is_traced(tree: Any) -> bool:
 
 
 def called(host: Host, results: Host, args: tuple[Any, ...], *, apart: bool = False, staged: Host | None = None) -> Any:
-    """Return what `host` makes of arrays.
+    """Call `host` with arrays of equally many leading axes, tuples of them, and None; `results` tells its shapes.
 
-    Parameters
-    ----------
-    host : callable
-        What runs.
-    results : callable
-        Returns the shapes and dtypes of what `host` makes of the same arguments.
-    args : tuple
-        Arrays, all with equally many leading axes, tuples of them, and None.
-    apart : bool
-        Whether calls that `vmap` makes stay calls of their own. Else they are one, with one more leading axis.
-    staged : callable, optional
-        What is traced in place of a callback.
+    What `vmap` maps is one call with one more leading axis, or, if they are to stay `apart`, a call for each item. In
+    place of a callback `staged` is traced, if there is one.
     """
     if not is_traced(args):
         return library_of(jax.tree.leaves(args)[0]).call(host, jax.tree.leaves(args)[0], args)  # type: ignore[union-attr]

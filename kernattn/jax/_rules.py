@@ -68,23 +68,23 @@ class Rule:
         return tuple(parts)
 
     def forward(self, *leaves: Any) -> tuple[Any, Any]:
-        """Return the same, and what the pullback needs."""
+        """Return the leaves of what the op returns, and those that the pullback needs."""
         made = self.record.output_leaves(self.record.forward(_way, self.record.whole(leaves, self.constants)))
         return self._public(made), self._kept(made)
 
     def backward(self, leaves: Any, value: Any, kept: Any, g: Any) -> tuple[Any, ...]:
         """Return the cotangents of the leaves."""
         record, parts, cotangents = self.record, iter(kept), iter(g)
-        whole, given = [], []
+        outputs, taken = [], []
         for output in record.outputs:
             known = [next(parts) for _ in output.kept_leaves]
-            mine = [next(cotangents) for _ in output.leaves] if self._is_public(output) else []
+            own = [next(cotangents) for _ in output.leaves] if self._is_public(output) else []
             if output.kept:
-                whole.append(output.of(known))
-            if output.given:
-                given.append(mine[0] if output.kind == "array" else PeakedSum(mine[0], mine[1], known[-1]))
+                outputs.append(output.of(known))
+            if output.differentiable:
+                taken.append(own[0] if output.kind == "array" else PeakedSum(own[0], own[1], known[-1]))
         inputs = record.whole(leaves, self.constants)
-        found = record.leaf_cotangents(record.backward(_way, self.learns, inputs, tuple(whole), tuple(given)))
+        found = record.leaf_cotangents(record.backward(_way, self.learns, inputs, tuple(outputs), tuple(taken)))
         return tuple(self._cotangent(x, dx) for x, dx in zip(leaves, found, strict=True))
 
     @staticmethod
@@ -94,10 +94,10 @@ class Rule:
         return np.zeros(x.shape, x.dtype) if dx is None else np.asarray(dx, x.dtype)
 
     def _forms(self, leaves: tuple[Any, ...]) -> list[Any]:
-        like = dict(zip((leaf.name for leaf in self.record.leaves), leaves, strict=True))
+        by_name = dict(zip((leaf.name for leaf in self.record.leaves), leaves, strict=True))
         forms = []
         for form in self.record.forms(leaves, self.constants):
-            dtype = np.dtype(like[form.like].dtype)
+            dtype = np.dtype(by_name[form.dtype_of].dtype)
             wide = np.dtype(np.float64 if dtype == np.float64 else np.float32)
             forms.append(ShapeDtypeStruct(form.shape, wide if form.wide else dtype))
         return forms
@@ -123,16 +123,13 @@ class StepRule(Rule):
     """A step, whose pullback is that of causal attention of one token."""
 
     def forms(self, *leaves: Any) -> tuple[Any, Any]:
-        """Return the forms of the value, and of what the pullback needs."""
         return self._public(self._forms(leaves)), self._sequence.forms(*_sequence(leaves))[1]
 
     def forward(self, *leaves: Any) -> tuple[Any, Any]:
-        """Return the value, and what the pullback needs."""
         (out, *after), kept = self._sequence.forward(*_sequence(leaves))
         return (np.ascontiguousarray(out[..., 0, :]), *after), kept
 
     def backward(self, leaves: Any, value: Any, kept: Any, g: Any) -> tuple[Any, ...]:
-        """Return the cotangents of the leaves."""
         found = self._sequence.backward(_sequence(leaves), None, kept, (_token(g[0]), *g[1:]))
         names = [leaf.name for leaf in RECORDS["causal"].leaves]
         by_name = dict(zip(names, found, strict=True))

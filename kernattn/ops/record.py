@@ -8,7 +8,7 @@ is a flat list: its *leaves*, which are arrays or None, and its *constants*, whi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
@@ -66,9 +66,9 @@ class Output:
     kind: str  # "array", "sums", or "normaliser"
     axes: tuple[str, ...]
     lead: tuple[str, ...]  # the inputs whose leading axes it has, together
-    like: str  # the input whose dtype it has
+    dtype_of: str  # the input whose dtype it has
     wide: bool = False  # or the dtype in which sums over that run, as all sums and normalisers
-    given: bool = True  # has a cotangent
+    differentiable: bool = True
     kept: bool = False  # is taken by the pullback, whole
     returned: bool = True  # by the op itself; otherwise made for the pullback alone
 
@@ -76,10 +76,11 @@ class Output:
     def leaves(self) -> tuple[Leaf, ...]:
         """The arrays that a result is made of."""
         if self.kind == "array":
-            return (Leaf(self.name, self.axes, self.given),)
+            return (Leaf(self.name, self.axes, self.differentiable),)
         if self.kind == "normaliser":
             return Leaf(f"{self.name}_peak", self.axes, False), Leaf(f"{self.name}_z", self.axes, False)
-        return tuple(leaf._replace(differentiable=self.given and leaf.differentiable) for leaf in _sums(self.name))
+        leaves = _sums(self.name)
+        return leaves if self.differentiable else tuple(leaf._replace(differentiable=False) for leaf in leaves)
 
     def of(self, leaves: Sequence[Any]) -> Any:
         """Return the result that is made of these arrays."""
@@ -91,7 +92,7 @@ class Output:
     def kept_leaves(self) -> tuple[str, ...]:
         """The names of what is kept of it: cotangents of sums are told beside their peak."""
         names = tuple(leaf.name for leaf in self.leaves)
-        return names if self.kept else names[2:] if self.kind == "sums" and self.given else ()
+        return names if self.kept else names[2:] if self.kind == "sums" and self.differentiable else ()
 
 
 def _sums(name: str, optional: bool = False) -> tuple[Leaf, ...]:
@@ -103,18 +104,13 @@ class Form(NamedTuple):
     """Shape of an array to come, and whether it has the dtype of an input or that of sums over it."""
 
     shape: tuple[int, ...]
-    like: str
+    dtype_of: str
     wide: bool
-
-
-def no_options(given: tuple[Any, ...], keep: bool) -> tuple[Any, ...]:
-    """Return no arguments beside the inputs."""
-    return ()
 
 
 @dataclass(frozen=True)
 class Record:
-    """An op and its pullback.
+    """An op and its pullback, an op or a function.
 
     The pullback takes the inputs, what is kept of the outputs, a cotangent of each output that has one, and, where
     there are maps, whether their numbers are learnt. It returns cotangents of the differentiable inputs in their order,
@@ -123,12 +119,12 @@ class Record:
 
     name: str
     op: Op
-    pullback: Op
-    like: str  # the input that says which implementation runs
+    pullback: Op | None  # None where `pull` does without
+    like: str  # the input beside which the op runs: its array says which implementation
     inputs: tuple[Input, ...]
     outputs: tuple[Output, ...]
-    options: Callable[[tuple[Any, ...], bool], tuple[Any, ...]] = field(default=no_options)
-    """What follows the inputs, given these and whether the pullback's normalisers are kept."""
+    options: Callable[[dict[str, Any], bool], tuple[Any, ...]] | None = None
+    """What follows the inputs: a function of these, by name, and of whether the pullback's normalisers are kept."""
     run: Callable[..., tuple[Any, ...]] | None = None
     """(way, *inputs) -> outputs, where that is not one call of the op."""
     pull: Callable[..., tuple[Any, ...]] | None = None
@@ -195,16 +191,19 @@ class Record:
 
     def value(self, way: Way, given: tuple[Any, ...]) -> Any:
         """Return what the op makes of inputs, and nothing for the pullback."""
-        given = self._unscaled(given)
-        return way(self.op, given[self._like])(*given, *self.options(given, False))
+        return self._called(way, self._unscaled(given), False)
 
     def forward(self, way: Way, given: tuple[Any, ...]) -> tuple[Any, ...]:
         """Return all outputs."""
         given = self._unscaled(given)
         if self.run is not None:
             return self.run(way, *given)
-        made = way(self.op, given[self._like])(*given, *self.options(given, True))
+        made = self._called(way, given, True)
         return (made,) if len(self.outputs) == 1 else made
+
+    def _called(self, way: Way, given: tuple[Any, ...], keep: bool) -> Any:
+        options = () if self.options is None else self.options(dict(zip(self.names, given, strict=True)), keep)
+        return way(self.op, given[self._like])(*given, *options)
 
     def backward(
         self, way: Way, learn: bool, given: tuple[Any, ...], kept: tuple[Any, ...], cotangents: tuple[Any, ...]
@@ -214,18 +213,18 @@ class Record:
         `kept` are the outputs that are kept whole. A cotangent of an array that is None counts as 0.
         """
         given = self._unscaled(given)
-        filled = []
-        whole = iter(kept)
-        mine = iter(cotangents)
+        taken = []  # cotangents, with zeros where the pullback wants an array
+        next_kept, next_cotangent = iter(kept), iter(cotangents)
         for each in self.outputs:
-            known = next(whole) if each.kept else None
-            if each.given:
-                g = next(mine)
-                filled.append(namespace(known=known).zeros_like(known) if g is None and self._fills(each) else g)
+            output = next(next_kept) if each.kept else None
+            if each.differentiable:
+                g = next(next_cotangent)
+                taken.append(namespace(output=output).zeros_like(output) if g is None and self._fills(each) else g)
         learns = (learn,) if self.maps else ()
         if self.pull is not None:
-            return self.pull(way, given, kept, tuple(filled), *learns)
-        found = way(self.pullback, given[self._like])(*given, *kept, *filled, *learns)
+            return self.pull(way, given, kept, tuple(taken), *learns)
+        assert self.pullback is not None
+        found = way(self.pullback, given[self._like])(*given, *kept, *taken, *learns)
         return (found,) if isinstance(found, MapCotangent) else found
 
     @staticmethod
@@ -323,4 +322,4 @@ class Record:
             lead = self.leading(leaves, output.lead)
             for leaf in output.leaves:
                 shape = (*lead, *(sizes[axis] for axis in leaf.axes))
-                yield Form(shape, output.like, output.wide or output.kind != "array")
+                yield Form(shape, output.dtype_of, output.wide or output.kind != "array")

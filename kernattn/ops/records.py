@@ -50,14 +50,14 @@ def sums(name: str, *, optional: bool = False) -> Input:
     return Input(name, "sums", optional=optional)
 
 
-def out(lead: str, like: str = "v") -> Output:
+def out(lead: str, dtype_of: str = "v") -> Output:
     """Return the output of attention: rows of the leading axes of several inputs together."""
-    return Output("out", "array", ("n", "e"), tuple(lead.split()), like, kept=True)
+    return Output("out", "array", ("n", "e"), tuple(lead.split()), dtype_of, kept=True)
 
 
-def normaliser(lead: str, like: str = "v") -> Output:
+def normaliser(lead: str, dtype_of: str = "v") -> Output:
     """Return the normalisers of such rows, which the pullback takes."""
-    return Output("normaliser", "normaliser", ("n",), tuple(lead.split()), like, given=False, kept=True)
+    return Output("normaliser", "normaliser", ("n",), tuple(lead.split()), dtype_of, differentiable=False, kept=True)
 
 
 def _both(
@@ -126,20 +126,20 @@ RECORDS = {
             "attend", attend.OP, attend_vjp.OP, "q",
             (sums("state"), rows("q", "n d", "q_spec"), spec("q_spec", "q", unscaled=True)),
             (out("state q", "q"), normaliser("state q", "q")),
-            options=lambda given, keep: (given[1].dtype, keep),
+            options=lambda given, keep: (given["q"].dtype, keep),
             pull=_pull_attend,
         ),
         Record(
-            "linear_attention", LINEAR, LINEAR, "v",
+            "linear_attention", LINEAR, None, "v",
             (
                 rows("k", "l d", "k_spec"), rows("v", "l e"), spec("k_spec", "k"), beside("key_mask", "l"),
                 rows("q", "n d", "q_spec"), spec("q_spec", "q", unscaled=True),
             ),
             (
                 out("q k v", "q"), normaliser("q k v", "q"),
-                Output("state", "sums", (), ("k", "v"), "v", given=False, kept=True, returned=False),
+                Output("state", "sums", (), ("k", "v"), "v", differentiable=False, kept=True, returned=False),
             ),
-            options=lambda given, keep: (given[4].dtype, keep),
+            options=lambda given, keep: (given["q"].dtype, keep),
             run=_both,
             pull=_pull_both,
         ),

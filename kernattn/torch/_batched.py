@@ -7,19 +7,19 @@ from typing import Any
 
 import torch
 
-from kernattn.torch._ops import Pair
+from kernattn.torch._ops import TorchOp
 
 
 def batched(
-    pair: Pair, pullback: bool, run: Callable[..., Any], info: Any, dims: tuple[int | None, ...], *inputs: Any
+    op: TorchOp, pullback: bool, run: Callable[..., Any], info: Any, dims: tuple[int | None, ...], *inputs: Any
 ) -> Any:
     """Return what `run`, a way to an op or its pullback, makes of batches, and their axes there: all the first."""
-    names = pair.taken if pullback else pair.names
-    numbers = {leaf.name for leaf in pair.leaves.values() if leaf.number_of}
+    names = op.taken if pullback else op.names
+    numbers = {leaf.name for leaf in op.leaves.values() if leaf.number_of}
     of_numbers = any(dim is not None for name, dim in zip(names, dims, strict=True) if name in numbers)
     if of_numbers or (pullback and inputs[-1]):  # cotangents of numbers are sums over one call
         return _one_by_one(run, info.batch_size, dims, inputs)
-    axes = [pair.axes(name) for name in names]
+    axes = [op.axes(name) for name in names]
     items = [x if dim is None else x.movedim(dim, 0)[0] for x, dim in zip(inputs, dims, strict=True)]
     leads = {
         name: x.ndim - count
@@ -34,13 +34,13 @@ def batched(
         )
     )
     if pullback:
-        wanted = pair.differentiated(items[: len(pair.names)], False)
+        wanted = op.differentiated(items[: len(op.names)], False)
         shapes = [x.shape for x, some in zip(items, wanted, strict=False) if some]
     else:
-        results = (results,) if len(pair.outputs) == 1 else results
+        results = (results,) if len(op.outputs) == 1 else results
         shapes = [
             x.shape[1 + most - max(leads[name] for name in leads if name.removesuffix("_s") in output.lead) :]
-            for (output, _), x in zip(pair.output_leaves, results, strict=True)
+            for (output, _), x in zip(op.output_leaves, results, strict=True)
         ]
     found = [x.reshape(info.batch_size, *shape) for x, shape in zip(results, shapes, strict=True)]
     if pullback:
@@ -55,7 +55,7 @@ def _spread(x: torch.Tensor, dim: int | None, size: int, more: int) -> torch.Ten
 
 
 def _one_by_one(run: Callable[..., Any], size: int, dims: tuple[int | None, ...], inputs: tuple[Any, ...]) -> Any:
-    """Return the same by a call for each item."""
+    """Return what `run` makes of the items of batches, call by call, and the axes of the batch."""
     calls = [
         run(*(x if dim is None else x.select(dim, at) for x, dim in zip(inputs, dims, strict=True)))
         for at in range(size)

@@ -17,13 +17,14 @@ from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.record import Record
 from kernattn.ops.records import RECORDS
-from kernattn.torch import _library, _traced  # noqa: F401 (they tell PyTorch what there is)
+from kernattn.torch import _library  # noqa: F401 (it tells PyTorch what there is)
+from kernattn.torch import _traced as traced
 from kernattn.torch._functions import Compiled, Transformed
-from kernattn.torch._ops import PAIRS
+from kernattn.torch._ops import TORCH_OPS
 from kernattn.torch._plans import keep_plan
 from kernattn.torch._specs import keep_map, keep_spec
 
-__all__ = ["handed", "keep_map", "keep_plan"]
+__all__ = ["handed", "keep_map", "keep_plan", "traced"]
 
 Run: TypeAlias = Callable[..., Any]
 TRACED = FakeTensor, FunctionalTensor
@@ -69,11 +70,11 @@ def _way(library: Torch, tensors: list[Tensor | None]) -> Run | None:
 
 
 def _applied(name: str, *inputs: Any) -> Any:
-    return Compiled.apply(PAIRS[name], *inputs)
+    return Compiled.apply(TORCH_OPS[name], *inputs)
 
 
 def _transformed(name: str, *inputs: Any) -> Any:
-    return Transformed.apply(PAIRS[name], *inputs)
+    return Transformed.apply(TORCH_OPS[name], *inputs)
 
 
 def _named(name: str, *inputs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Pairs of ops as functions that PyTorch differentiates."""
+"""Ops as functions that PyTorch differentiates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from kernattn.torch._batched import batched
-from kernattn.torch._ops import Pair
+from kernattn.torch._ops import TorchOp
 
 TWICE = (
     "the compiled gradients of kernattn cannot be differentiated again; with backend='reference', gradients are array "
@@ -26,31 +26,31 @@ def refused(ctx: Any, *cotangents: Any) -> Any:
 
 
 class Compiled(torch.autograd.Function):
-    """A pair of ops on plain tensors."""
+    """An op and its pullback on plain tensors."""
 
     @staticmethod
-    def forward(ctx: Any, pair: Pair, *inputs: Any) -> Any:
+    def forward(ctx: Any, op: TorchOp, *inputs: Any) -> Any:
         """Return what the op gives."""
-        output = pair.forward(*inputs)
-        pair.save(ctx, inputs, output)
-        ctx.pair = pair
+        output = op.forward(*inputs)
+        op.save(ctx, inputs, output)
+        ctx.op = op
         return output
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Return the cotangents of the inputs."""
-        pair = ctx.pair
-        run = partial(Pullback.apply, pair) if torch.is_grad_enabled() else pair.backward
-        return None, *pair.pull(ctx, ctx.needs_input_grad[1:], cotangents, run)
+        op = ctx.op
+        run = partial(Pullback.apply, op) if torch.is_grad_enabled() else op.backward
+        return None, *op.pull(ctx, ctx.needs_input_grad[1:], cotangents, run)
 
 
 class Pullback(torch.autograd.Function):
     """A pullback whose own derivative is refused."""
 
     @staticmethod
-    def forward(pair: Pair, *taken: Any) -> Any:
+    def forward(op: TorchOp, *taken: Any) -> Any:
         """Return the cotangents."""
-        return tuple(pair.backward(*taken))
+        return tuple(op.backward(*taken))
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -59,36 +59,36 @@ class Pullback(torch.autograd.Function):
     backward = staticmethod(refused)
 
     @staticmethod
-    def vmap(info: Any, dims: Any, pair: Pair, *taken: Any) -> Any:
+    def vmap(info: Any, dims: Any, op: TorchOp, *taken: Any) -> Any:
         """Return the cotangents of a batch."""
-        found, axes = batched(pair, True, partial(Pullback.apply, pair), info, dims[1:], *taken)
+        found, axes = batched(op, True, partial(Pullback.apply, op), info, dims[1:], *taken)
         return tuple(found), tuple(axes)
 
 
 class Transformed(torch.autograd.Function):
-    """A pair of ops on tensors that `torch.func` transforms."""
+    """An op and its pullback on tensors that `torch.func` transforms."""
 
     @staticmethod
-    def forward(pair: Pair, *inputs: Any) -> Any:
+    def forward(op: TorchOp, *inputs: Any) -> Any:
         """Return what the op gives."""
-        return pair.forward(*inputs)
+        return op.forward(*inputs)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
         """Keep what the pullback takes."""
-        ctx.pair, *rest = inputs
-        ctx.pair.save(ctx, tuple(rest), output)
+        ctx.op, *rest = inputs
+        ctx.op.save(ctx, tuple(rest), output)
 
     @staticmethod
     def backward(ctx: Any, *cotangents: Any) -> Any:
         """Return the cotangents of the inputs."""
-        pair = ctx.pair
-        return None, *pair.pull(ctx, ctx.needs_input_grad[1:], cotangents, partial(Pullback.apply, pair))
+        op = ctx.op
+        return None, *op.pull(ctx, ctx.needs_input_grad[1:], cotangents, partial(Pullback.apply, op))
 
     @staticmethod
-    def vmap(info: Any, dims: Any, pair: Pair, *inputs: Any) -> Any:
+    def vmap(info: Any, dims: Any, op: TorchOp, *inputs: Any) -> Any:
         """Return what the op gives for a batch."""
-        return batched(pair, False, partial(Transformed.apply, pair), info, dims[1:], *inputs)
+        return batched(op, False, partial(Transformed.apply, op), info, dims[1:], *inputs)
 
     @staticmethod
     def jvp(ctx: Any, *tangents: Any) -> Any:

@@ -10,7 +10,7 @@ import torch
 
 from kernattn.torch._batched import batched
 from kernattn.torch._functions import refused
-from kernattn.torch._ops import PAIRS, STEP, Pair, step_
+from kernattn.torch._ops import STEP, TORCH_OPS, TorchOp, step_
 
 LIBRARY = torch.library.Library("kernattn", "FRAGMENT")
 KEYS = ("CPU", "CUDA")
@@ -25,26 +25,26 @@ def _register(schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any
     return f"kernattn::{name}"
 
 
-def register(pair: Pair) -> None:
+def register(op: TorchOp) -> None:
     """Tell PyTorch of an op and its pullback: schemas, shapes, autograd and `vmap`."""
-    forward, backward = pair.schemas
-    name = _register(forward, pair.forward, pair.shapes)
-    pullback = _register(backward, pair.backward, pair.cotangents)
-    run = getattr(torch.ops.kernattn, f"{pair.name}_vjp")
+    forward, backward = op.schemas
+    name = _register(forward, op.forward, op.shapes)
+    pullback = _register(backward, op.backward, op.cotangents)
+    run = getattr(torch.ops.kernattn, f"{op.name}_vjp")
     torch.library.register_autograd(
         name,
-        lambda ctx, *cotangents: pair.pull(ctx, ctx.needs_input_grad, cotangents, run),
-        setup_context=pair.save,
+        lambda ctx, *cotangents: op.pull(ctx, ctx.needs_input_grad, cotangents, run),
+        setup_context=op.save,
         lib=LIBRARY,
     )
     torch.library.register_autograd(pullback, refused, lib=LIBRARY)
-    ops = getattr(torch.ops.kernattn, pair.name), run
-    for op, is_pullback in zip(ops, (False, True), strict=True):
-        torch.library.register_vmap(op.default, partial(batched, pair, is_pullback, op), lib=LIBRARY)
+    ops = getattr(torch.ops.kernattn, op.name), run
+    for overloads, is_pullback in zip(ops, (False, True), strict=True):
+        torch.library.register_vmap(overloads.default, partial(batched, op, is_pullback, overloads), lib=LIBRARY)
 
 
-for _pair in PAIRS.values():
-    register(_pair)
+for _op in TORCH_OPS.values():
+    register(_op)
 _step = STEP.schemas[0]
 _in_place = _step.replace("step(", "step_(").split(" -> ")[0] + " -> Tensor"
 for _letter, _part in zip("abc", ("s", "z", "peak"), strict=True):

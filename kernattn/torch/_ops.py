@@ -25,7 +25,7 @@ from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import spec_of
 
 
-class Pair:
+class TorchOp:
     """An op and its pullback on flat lists."""
 
     def __init__(self, record: Record) -> None:
@@ -39,10 +39,11 @@ class Pair:
         self.outputs = tuple(self.made)
         self.output_leaves = [(each, leaf) for each in record.outputs for leaf in each.leaves]
         self.kept = tuple(name for each in record.outputs for name in each.kept_leaves)
-        self.given = tuple(leaf.name for leaf in made if leaf.differentiable)
+        self.differentiable = tuple(leaf.name for leaf in made if leaf.differentiable)
         self._kept_at = [self.outputs.index(name) for name in self.kept]
-        self._undifferentiated = [at for at, name in enumerate(self.outputs) if name not in self.given]
-        self.taken = (*self.names, *(f"kept_{x}" for x in self.kept), *(f"g_{x}" for x in self.given), "learn")
+        self._undifferentiated = [at for at, name in enumerate(self.outputs) if name not in self.differentiable]
+        self.cotangents_taken = tuple(f"g_{name}" for name in self.differentiable)
+        self.taken = (*self.names, *(f"kept_{name}" for name in self.kept), *self.cotangents_taken, "learn")
 
     @property
     def schemas(self) -> tuple[str, str]:
@@ -51,7 +52,7 @@ class Pair:
         inputs = ", ".join([*tensors, *(f"{each.schema} {each.name}" for each in self.constants), "str? backend"])
         results = "Tensor" if len(self.outputs) == 1 else f"({', '.join(f'Tensor {name}' for name in self.outputs)})"
         kept = "".join(f", Tensor kept_{name}" for name in self.kept)
-        given = "".join(f", Tensor? g_{name}" for name in self.given)
+        given = "".join(f", Tensor? {name}" for name in self.cotangents_taken)
         return f"{self.name}({inputs}) -> {results}", f"{self.name}_vjp({inputs}{kept}{given}, bool learn) -> Tensor[]"
 
     def axes(self, name: str) -> int | None:
@@ -70,21 +71,21 @@ class Pair:
         """Return the cotangents of the inputs; where another op than the reference ran before, by the fastest."""
         inputs, learn = taken[: len(self.names)], taken[-1]
         given, backend = self._given(inputs)
-        parts = dict(zip((*self.kept, *(f"g_{name}" for name in self.given)), taken[len(inputs) : -1], strict=True))
-        whole, cotangents = [], []
+        parts = dict(zip((*self.kept, *self.cotangents_taken), taken[len(inputs) : -1], strict=True))
+        outputs, cotangents = [], []
         for each in self.record.outputs:
             names = [leaf.name for leaf in each.leaves]
             if each.kept:
                 made = [parts[name] for name in names]
-                whole.append(made[0] if each.kind == "array" else each.of(made))
-            if each.given:
+                outputs.append(made[0] if each.kind == "array" else each.of(made))
+            if each.differentiable:
                 g = [parts.get(f"g_{name}") for name in names]
                 sums = each.kind == "sums"
                 cotangents.append(
                     _beside_peak(g[0], g[1], parts[names[2]], taken[self.names.index("v")]) if sums else g[0]
                 )
         way = _way("reference" if backend == "reference" else None)
-        found = self.record.backward(way, learn, given, tuple(whole), tuple(cotangents))
+        found = self.record.backward(way, learn, given, tuple(outputs), tuple(cotangents))
         results = []
         for x, g, leaf in zip(inputs, self.record.leaf_cotangents(found), self.leaves.values(), strict=False):
             if x is None or not leaf.differentiable or (leaf.number_of and not learn):
@@ -103,7 +104,7 @@ class Pair:
         tensors = dict(zip(self.leaves, leaves, strict=True))
         made = []
         for form in self.record.forms(leaves, constants):
-            x = tensors.get(form.like)
+            x = tensors.get(form.dtype_of)
             assert x is not None
             made.append(x.new_empty(form.shape, dtype=_wide(x) if form.wide else x.dtype))
         return made[0] if len(made) == 1 else tuple(made)
@@ -137,7 +138,7 @@ class Pair:
     def pull(self, ctx: Any, needed: tuple[bool, ...], cotangents: tuple[Any, ...], run: Callable[..., Any]) -> Any:
         """Return the cotangents of the inputs, by a way to run the pullback."""
         found = dict(zip(self.outputs, cotangents, strict=True))
-        given = [found[name] for name in self.given]
+        given = [found[name] for name in self.differentiable]
         if all(g is None for g in given):
             return (None,) * len(self.names)
         saved = ctx.saved_tensors
@@ -196,10 +197,10 @@ def _wide(x: Tensor) -> torch.dtype:
 
 def step_(*inputs: Any) -> Tensor:
     """Take one token, with the state after it written into that before it; return the output."""
-    pair = STEP
-    given, backend = pair._given(inputs)
+    op = STEP
+    given, backend = op._given(inputs)
     before, like = given[0], given[3]
-    out, after = run(pair.record.op, like, backend, *given, True, None)
+    out, after = run(op.record.op, like, backend, *given, True, None)
     for old, new in zip(before, after, strict=True):
         if new is not old:
             old.copy_(new)
@@ -207,5 +208,5 @@ def step_(*inputs: Any) -> Tensor:
     return plain_out
 
 
-PAIRS = {name: Pair(record) for name, record in RECORDS.items() if name != "step"}
-STEP = Pair(RECORDS["step"])
+TORCH_OPS = {name: TorchOp(record) for name, record in RECORDS.items() if name != "step"}
+STEP = TorchOp(RECORDS["step"])

@@ -1,9 +1,8 @@
-"""Plans in graphs: an op takes a plan by the name of its content."""
+"""Plans that graphs hold by name: they are kept for good, as a graph may run at any time."""
 
 from __future__ import annotations
 
 from hashlib import sha256
-from typing import TypeAlias
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -11,17 +10,12 @@ import numpy as np
 from kernattn._plans.plan import ALL, CAUSAL, Plan
 from kernattn.errors import ParameterError
 
-Named: TypeAlias = Plan | str
-"""A plan, or its name."""
-
-_kept: dict[str, Plan] = {"all": ALL, "causal": CAUSAL}  # those that graphs name, which may run at any time
+_kept: dict[str, Plan] = {"all": ALL, "causal": CAUSAL}
 _names: WeakKeyDictionary[Plan, str] = WeakKeyDictionary({plan: name for name, plan in _kept.items()})
 
 
-def keep_plan(plan: Named) -> str:
-    """Return the name by which ops find a plan, which is kept for good."""
-    if isinstance(plan, str):
-        return plan
+def keep_plan(plan: Plan) -> str:
+    """Keep a plan, and return the name of its content."""
     name = _names.get(plan)
     if name is None:
         name = _names[plan] = f"plan {_content(plan)}"
@@ -29,14 +23,13 @@ def keep_plan(plan: Named) -> str:
     return name
 
 
-def plan_of(plan: Named) -> Plan:
+def plan_of(name: str) -> Plan:
     """Return the plan of that name."""
-    found = _kept.get(plan) if isinstance(plan, str) else plan
-    if found is None:
+    if name not in _kept:
         raise ParameterError(
             "the plan of a traced graph is not known in this process, and a graph holds no more of it than a name"
         )
-    return found
+    return _kept[name]
 
 
 def _content(plan: Plan) -> str:

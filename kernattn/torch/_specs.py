@@ -1,59 +1,58 @@
-"""Specs and maps in graphs: an op takes them by the name of their content."""
+"""Specs and maps that graphs hold by name: they are kept for good, as a graph may run at any time."""
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
-from weakref import WeakValueDictionary
+from typing import Any
 
 from kernattn._maps.learnt import plain
 from kernattn._maps.spec import MapSpec
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 
-Spec: TypeAlias = MapSpec | str
-"""A map as numbers, or its name."""
-
-_known: WeakValueDictionary[str, MapSpec] = WeakValueDictionary()
+_specs: dict[str, MapSpec] = {}
 _maps: dict[Any, FeatureMap] = {}
-_kept: dict[str, MapSpec] = {}  # those that graphs name, which may run at any time
 
 
-def name_of(spec: Spec) -> str:
-    """Return the name by which an op finds a spec again while it lives."""
-    if isinstance(spec, str):
-        return spec
+def keep_spec(spec: MapSpec) -> str:
+    """Keep a spec, of plain numbers, and return the name of its content."""
     spec = plain(spec)
-    _known.setdefault(spec.content, spec)
+    _specs.setdefault(spec.content, spec)
     return spec.content
 
 
+def spec_of(name: str) -> MapSpec:
+    """Return the spec of that name."""
+    if name not in _specs:
+        raise ParameterError(
+            "the map of a traced graph is not known in this process, and a graph holds no more of it than a name"
+        )
+    return _specs[name]
+
+
 def keep_map(phi: FeatureMap) -> None:
-    """Keep a map and its specs for good: graphs will name them."""
+    """Keep a map and its specs."""
     for spec in (phi.query_spec, phi.key_spec):
         if spec is not None:
             keep_spec(spec)
     _maps[phi._content[2]] = phi
 
 
-def keep_spec(spec: MapSpec) -> str:
-    """Keep a spec for good, and return its name."""
-    name = name_of(spec)
-    _kept[name] = _known[name]
-    return name
-
-
 def map_of(draw: str) -> FeatureMap:
-    """Return the map of that name, which was kept."""
+    """Return the map of that name."""
     return _maps[draw]
 
 
-def spec_of(spec: Spec) -> MapSpec:
-    """Return the spec of that name, of plain numbers."""
-    if not isinstance(spec, str):
-        return plain(spec)
-    known = _known.get(spec)
-    if known is None:
-        raise ParameterError(
-            "the map of a traced graph is not known in this process, and a graph holds no more of it than a name"
-        )
-    return known
+class KeptMap:
+    """A map while a graph is made: the names of its specs and its draw, and the fingerprint of its states."""
+
+    def __init__(self, fingerprint: int, *content: str | None) -> None:
+        self.fingerprint, self._content = fingerprint, content
+
+    def _named(self) -> bool:
+        return True
+
+
+def names_of(phi: FeatureMap) -> tuple[Any, ...]:
+    """Keep a map, and return what makes a `KeptMap` of it."""
+    phi._named()
+    return phi.fingerprint, *phi._content

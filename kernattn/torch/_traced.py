@@ -10,32 +10,28 @@ from torch import Tensor
 from torch._C._dynamo import eval_frame
 
 from kernattn import attention
-from kernattn._arrays.graphs import NAMESAKES
+from kernattn._arrays.bridge import cast
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn.attention import LinearState
 from kernattn.errors import StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import can_fold
-from kernattn.torch._ops import PAIRS, STEP
+from kernattn.torch._ops import STEP, TORCH_OPS
 from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import map_of
 
 OPS = torch.ops.kernattn
-LEAVES = {name: tuple(leaf.name for leaf in pair.leaves.values()) for name, pair in (PAIRS | {"step": STEP}).items()}
+LEAVES = {name: tuple(leaf.name for leaf in op.leaves.values()) for name, op in (TORCH_OPS | {"step": STEP}).items()}
 """The names of the tensors that an op takes, in its order."""
 
-SPECS = {name: pair.record.maps for name, pair in (PAIRS | {"step": STEP}).items()}
+SPECS = {name: op.record.maps for name, op in (TORCH_OPS | {"step": STEP}).items()}
 """The names of the maps that it takes after them."""
 
 
-def admitted(*tensors: Tensor) -> tuple[Tensor, ...]:
-    """Return tensors in the dtype of autocast where that is on; float64 stays."""
-    kind = tensors[0].device.type
-    if not torch.is_autocast_enabled(kind):
-        return tensors
-    dtype = torch.get_autocast_dtype(kind)
-    return tuple(x.to(dtype) if x.is_floating_point() and x.dtype != torch.float64 else x for x in tensors)
+def autocast(*tensors: Tensor) -> tuple[Tensor, ...]:
+    """Return tensors in the dtype of autocast where that is on."""
+    return cast(torch, tensors)
 
 
 def _run(name: str, in_place: bool, phi: FeatureMap, backend: str | None, given: dict[str, Any]) -> Any:
@@ -146,7 +142,7 @@ def _composed(name: str, phi: FeatureMap | None, *given: Any, plan: str = "", **
 def linear_attention(
     q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
 ) -> Tensor:
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     made = _run("linear_attention", False, phi, backend, {"q": q, "k": k, "v": v, "key_mask": key_mask})
     if made is None:
         return _composed("linear_attention", phi, q, k, v, key_mask=key_mask, backend=backend)
@@ -164,7 +160,7 @@ def causal_linear_attention(
     segment_ids: Tensor | None = None,
     backend: str | None = None,
 ) -> Any:
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     rows = {"key_mask": key_mask, "segment_ids": segment_ids}
     given = {"q": q, "k": k, "v": v, **rows}
     if state is not None:
@@ -183,7 +179,7 @@ def causal_linear_attention(
 def key_state(
     k: Tensor, v: Tensor, phi: FeatureMap, *, key_mask: Tensor | None = None, backend: str | None = None
 ) -> Any:
-    k, v = admitted(k, v)
+    k, v = autocast(k, v)
     made = _run("key_state", False, phi, backend, {"k": k, "v": v, "key_mask": key_mask})
     if made is None:
         made = _composed("key_state", phi, k, v, key_mask=key_mask, backend=backend)
@@ -192,7 +188,7 @@ def key_state(
 
 def attend(state: LinearState, q: Tensor, phi: FeatureMap, *, backend: str | None = None) -> Tensor:
     _one_draw(state.fingerprint, _drawn(phi).fingerprint)
-    (q,) = admitted(q)
+    (q,) = autocast(q)
     made = _run("attend", False, phi, backend, {"q": q, **_leaves(state)})
     if made is None:
         return _composed("attend", phi, (state.s, state.z, state.peak), q, backend=backend)
@@ -212,7 +208,7 @@ def linear_attention_step(
     out: Tensor | None = None,
 ) -> Any:
     _one_draw(state.fingerprint, _drawn(phi).fingerprint)
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     given = {"q": q, "k": k, "v": v, "key_mask": key_mask, **_leaves(state)}
     if torch.is_grad_enabled() and any(x.requires_grad for x in (q, k, v, *state[:3])):
         mask = None if key_mask is None else key_mask[..., None]
@@ -263,9 +259,9 @@ def softmax_with_lse(
     pattern: Any = None,
     backend: str | None = None,
 ) -> tuple[Tensor, Tensor]:
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     if key_bias is not None:
-        (key_bias,) = admitted(key_bias)
+        (key_bias,) = autocast(key_bias)
     if isinstance(scale, Tensor):
         wide = torch.float64 if q.dtype == torch.float64 else torch.float32
         q, scale = (q.to(wide) * scale.to(wide)).to(q.dtype), 1.0
@@ -321,7 +317,7 @@ def key(phi: FeatureMap, x: Tensor, *, backend: str | None = None) -> Tensor:
 
 
 def _features(name: str, side: int, phi: FeatureMap, x: Tensor, backend: str | None) -> Tensor:
-    (x,) = admitted(x)
+    (x,) = autocast(x)
     made = _run("features", False, phi, backend, {"x": x, "spec": _drawn(phi)._content[side]})
     return _composed(name, phi, x, backend=backend) if made is None else made
 
@@ -331,22 +327,6 @@ def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
     return LearntMap(phi, {name: number for name, number in numbers.items() if number is not None})
 
 
-NAMESAKES.update(
-    attend=attend,
-    causal_linear_attention=causal_linear_attention,
-    compressed_attention=compressed_attention,
-    kernel_attention=_left_out(attention.kernel_attention),
-    key=key,
-    key_state=key_state,
-    linear_attention=linear_attention,
-    linear_attention_step=linear_attention_step,
-    lsh_attention=_left_out(attention.lsh_attention),
-    linformer_attention=linformer_attention,
-    nystrom_attention=nystrom_attention,
-    query=query,
-    routing_attention=_left_out(attention.routing_attention),
-    scatterbrain_attention=scatterbrain_attention,
-    softmax_attention=softmax_attention,
-    softmax_with_lse=softmax_with_lse,
-    with_numbers=with_numbers,
-)
+kernel_attention = _left_out(attention.kernel_attention)
+lsh_attention = _left_out(attention.lsh_attention)
+routing_attention = _left_out(attention.routing_attention)

@@ -125,9 +125,9 @@ def edge():
 
 def test_a_gradient_in_pytorch(edge, record, monkeypatch):
     """Autograd, `vmap`, and an op of graphs with its schema and shapes."""
-    pair = edge.Pair(record)
-    monkeypatch.setitem(edge.PAIRS, "doubled", pair)
-    edge.register(pair)
+    op = edge.TorchOp(record)
+    monkeypatch.setitem(edge.TORCH_OPS, "doubled", op)
+    edge.register(op)
     torch = edge.torch
     x = torch.tensor(ROWS, requires_grad=True)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import kernattn.ops
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.record import Output, Record
@@ -95,7 +95,7 @@ def toy(tmp_path_factory):
     patch.setitem(RECORDS, "toy", record)
 
     def function(q, v, *, key_mask=None, backend=None):
-        q, v = admitted(q, v)
+        q, v = autocast(q, v)
         return op.implementation(v, backend)(q, v, key_mask)
 
     yield function
@@ -135,11 +135,11 @@ def test_the_toy_in_torch(toy):
     """Gradients, second thoughts of autocast, vmap, a whole graph, and the checks that PyTorch has for ops."""
     torch = pytest.importorskip("torch")
     from kernattn.torch._library import register
-    from kernattn.torch._ops import PAIRS, Pair
+    from kernattn.torch._ops import TORCH_OPS, TorchOp
 
-    if "toy" not in PAIRS:  # another test has loaded the edge: an op of the house stands in the table by then
-        PAIRS["toy"] = Pair(RECORDS["toy"])
-        register(PAIRS["toy"])
+    if "toy" not in TORCH_OPS:  # another test has loaded the edge: an op of the house stands in the table by then
+        TORCH_OPS["toy"] = TorchOp(RECORDS["toy"])
+        register(TORCH_OPS["toy"])
     q, v, mask = (torch.tensor(x) for x in inputs())
     q.requires_grad_(), v.requires_grad_()
     assert torch.autograd.gradcheck(lambda q, v: toy(q, v, key_mask=mask), (q, v))
@@ -176,13 +176,14 @@ def test_siblings_take_what_the_record_says(name):
     record = RECORDS[name]
     taken = [*inspect.signature(import_module(f"kernattn.ops.{name}.reference").__dict__[name]).parameters]
     assert tuple(taken[: len(record.inputs)]) == record.names
-    assert len(taken) == len(record.inputs) + len(record.options((np.zeros(1),) * len(record.inputs), True))
+    options = record.options(dict.fromkeys(record.names, np.zeros(1)), True) if record.options else ()
+    assert len(taken) == len(record.inputs) + len(options)
     pullback = record.pullback.name
     taken = [*inspect.signature(import_module(f"kernattn.ops.{pullback}.reference").__dict__[pullback]).parameters]
     kept = sum(each.kept for each in record.outputs)
-    given = sum(each.given for each in record.outputs)
+    cotangents = sum(each.differentiable for each in record.outputs)
     assert tuple(taken[: len(record.inputs)]) == record.names
-    assert len(taken) == len(record.inputs) + kept + given + bool(record.maps)
+    assert len(taken) == len(record.inputs) + kept + cotangents + bool(record.maps)
 
 
 @pytest.mark.parametrize("name", OWN)

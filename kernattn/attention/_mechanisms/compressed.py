@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, without_flags, zeros
 from kernattn._plans.intervals import part_of
@@ -74,7 +74,7 @@ def compressed_attention(
     >>> ka.attention.compressed_attention(q, q, v, factor=2, weights_k=mean, weights_v=mean, causal=True).T
     array([[0. , 0.5, 0.5, 1.5]])
     """
-    q, k, v, weights_k, weights_v = admitted(q, k, v, weights_k, weights_v)
+    q, k, v, weights_k, weights_v = autocast(q, k, v, weights_k, weights_v)
     check_arrays("qkv", q, k, v)
     xp, factor = namespace(q=q), positive_integer("factor", factor)
     for name, weights, size in (("weights_k", weights_k, k.shape[-1]), ("weights_v", weights_v, v.shape[-1])):

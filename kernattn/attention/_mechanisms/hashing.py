@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace
 from kernattn._runtime.checks import boolean, finite_number
@@ -81,7 +81,7 @@ def lsh_attention(
            [0.        ],
            [1.01830248]])
     """
-    x, v = admitted(x, v)
+    x, v = autocast(x, v)
     check_arrays("xv", x, v, key_mask=key_mask)
     OP.implementation(x, backend)
     scale = x.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, dtype_name, namespace, placement
 from kernattn._runtime.checks import boolean, instance_of
@@ -73,7 +73,7 @@ def kernel_attention(
     array([[1.3297]])
     """
     instance_of("kernel", kernel, Kernel)
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     check_arrays("qkv", q, k, v, key_mask=key_mask)
     causal = boolean("causal", causal)
     if kernel.signed:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, frozen, namespace, without_flags
 from kernattn._runtime.checks import boolean, check_room, one_of, positive_integer
@@ -67,7 +67,7 @@ def linformer_attention(
     >>> ka.attention.linformer_attention(q, k, v, e, f).shape
     (6, 2)
     """
-    q, k, v, e, f = admitted(q, k, v, e, f)
+    q, k, v, e, f = autocast(q, k, v, e, f)
     check_arrays("qkv", q, k, v, key_mask=key_mask)
     if boolean("causal", causal):
         raise ParameterError(

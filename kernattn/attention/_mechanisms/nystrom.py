@@ -6,7 +6,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace, placement, without_flags
 from kernattn._runtime.checks import boolean, positive_integer
@@ -73,7 +73,7 @@ def nystrom_attention(
     >>> np.allclose(out, ka.softmax_attention(q, k, v))  # every token is a landmark
     True
     """
-    q, k, v = admitted(q, k, v)
+    q, k, v = autocast(q, k, v)
     check_arrays("qkv", q, k, v, key_mask=key_mask)
     count, iterations = positive_integer("num_landmarks", num_landmarks), positive_integer("iterations", iterations)
     if boolean("causal", causal):

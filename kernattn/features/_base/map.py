@@ -8,7 +8,7 @@ from os import PathLike
 from typing import Any, ClassVar, NamedTuple, Self, final
 
 from kernattn._arrays import graphs as _graphs
-from kernattn._arrays.bridge import admitted
+from kernattn._arrays.bridge import autocast
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.graphs import in_a_graph, traced_as
 from kernattn._arrays.hooks import edge
@@ -219,7 +219,7 @@ class FeatureMap(ABC):
         return self.scaled_query(x)
 
     def _features(self, x: Array, key: bool, backend: str | None) -> Array:
-        (x,) = admitted(x)
+        (x,) = autocast(x)
         self._check(x, key=key)
         spec = self.key_spec if key else self.query_spec
         if spec is not None:
