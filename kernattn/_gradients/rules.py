@@ -18,7 +18,6 @@ from kernattn._gradients.maps import (
     rows_cotangent,
     sum_products,
 )
-from kernattn._plans.plan import Plan
 from kernattn._runtime.checks import shown
 from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import LinearState, PeakedSum
@@ -27,7 +26,6 @@ from kernattn.attention._check_states import linear_state
 from kernattn.attention._linear import check_causal
 from kernattn.attention._lowering import lowered, state_of, sums_of
 from kernattn.attention._softmax import scaled_queries, softmax_arguments
-from kernattn.attention.patterns import Pattern
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.dispatch import Op
@@ -200,17 +198,9 @@ def _softmax(**arguments: Any) -> tuple[Array, Pullback]:
 
 
 def _softmax_with_lse(
-    q: Array,
-    k: Array,
-    v: Array,
-    scale: float | Array | None,
-    causal: bool,
-    key_mask: Array | None,
-    key_bias: Array | None,
-    pattern: Pattern | Plan | None,
-    backend: str | None,
+    q: Array, scale: float | Array | None, backend: str | None, **arguments: Any
 ) -> tuple[tuple[Array, Array], Pullback]:
-    given = softmax_arguments(q, k, v, scale, causal, key_mask, key_bias, pattern)
+    given = softmax_arguments(q, scale=scale, **arguments)
     (out, lse), pulled = _recorded("block_softmax", given, backend)
 
     def pullback(cotangents: Any) -> SoftmaxGradients:

@@ -50,7 +50,6 @@ class Chains(NDArrayOperatorsMixin):
     dim: int
 
     def __post_init__(self) -> None:
-        """Check that the factors fit each other."""
         host_array("diagonals", self.diagonals, ("blocks", "k", "p"))
         host_array("norms", self.norms, ("m",))
         blocks, _, p = self.diagonals.shape

@@ -27,7 +27,6 @@ class LearntSpec(MapSpec):
         """Check nothing: whoever gives the arrays has checked them."""
 
     def check(self, dim: int) -> None:
-        """Raise unless the parts are for rows of that dimension."""
         plain(self).check(dim)
 
     def check_dtype(self, name: str, x: Array) -> None:

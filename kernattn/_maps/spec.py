@@ -36,7 +36,6 @@ class QuadraticForm:
     linear: Float64
 
     def __post_init__(self) -> None:
-        """Check that all parts are for one dimension."""
         host_form("factor", self.factor, ("r", "d"))
         for name in ("centre", "linear"):
             host_form(name, getattr(self, name), self.factor.shape[1:])
@@ -87,7 +86,6 @@ class MapSpec:
     of_arrays: ClassVar[bool] = False  # True where numbers are arrays of a framework, which no loop reads
 
     def __post_init__(self) -> None:
-        """Check the parts, against each other where the frequencies tell the dimension."""
         one_of("kind", self.kind, KINDS)
         positive_number("amplitude", self.amplitude)
         if self.omega is None:

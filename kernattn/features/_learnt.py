@@ -45,31 +45,25 @@ class LearntMap(FeatureMap):
 
     @property
     def dim(self) -> int | None:
-        """Input dimension d."""
         return self.base.dim
 
     def num_features_of(self, dim: int) -> int:
-        """Return M, the number of features of an input of dimension `dim`."""
         return self.base.num_features_of(dim)
 
     @property
     def query_dim(self) -> int | None:
-        """Input dimension of queries."""
         return self.base.query_dim
 
     @property
     def key_dim(self) -> int | None:
-        """Input dimension of keys."""
         return self.base.key_dim
 
     @property
     def query_spec(self) -> MapSpec | None:
-        """The map of queries as plain numbers and arrays."""
         return self.base.query_spec if self.base.spec is None else self.spec
 
     @property
     def key_spec(self) -> MapSpec | None:
-        """The map of keys as plain numbers and arrays."""
         return self.base.key_spec if self.base.spec is None else self.spec
 
     @property
@@ -110,12 +104,10 @@ class LearntMap(FeatureMap):
             namespace(**{name: x}, phi=number)
 
     def scaled_query(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
         assert self.query_spec is not None
         return scaled(self._rows(x), self.query_spec)
 
     def scaled_key(self, x: Array) -> ScaledFeatures:
-        """Return the features of x (..., n, d), log scale apart, in the accumulation dtype."""
         assert self.key_spec is not None
         return scaled(self._rows(x), self.key_spec)
 

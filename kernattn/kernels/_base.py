@@ -189,7 +189,6 @@ class Scaled(Kernel):
         return self.kernel._logs(rows) + log(self.factor)
 
     def _log_scaled(self, rows: Rows) -> tuple[Array, Array]:
-        """Return the multiple in the units of the kernel."""
         values, unit = self.kernel._log_scaled(rows)
         return self.factor * values, unit
 

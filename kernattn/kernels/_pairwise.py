@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import replace
+from types import ModuleType
 from typing import Any, final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, placement
 from kernattn._runtime.checks import positive_integer
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
-from kernattn.kernels._matrices import join_blocks, set_diagonal
 from kernattn.kernels._rows import Rows, check_rows
 
 BLOCK = 2**18  # entries of a kernel matrix that are computed at a time: they stay in a cache
@@ -105,7 +107,7 @@ class Pairwise(ABC):
         """
         rows = self._rows(x, y, cross=True)
         matrix = self._matrix(rows, x.dtype)
-        return matrix if y is not None else set_diagonal(rows.xp, matrix, self._diagonal(rows, x.dtype))
+        return matrix if y is not None else _set_diagonal(rows.xp, matrix, self._diagonal(rows, x.dtype))
 
     @final
     def _matrix(self, rows: Rows, dtype: Any) -> Array:
@@ -115,7 +117,7 @@ class Pairwise(ABC):
         if near is not None:
             return self._evaluate(near)
         parts = (xp.astype(self._of(block), dtype, copy=False) for block in rows.blocks(BLOCK))
-        return join_blocks(xp, parts, rows.x.shape[-2])
+        return _join_blocks(xp, parts, rows.x.shape[-2])
 
     @final
     def _diagonal(self, rows: Rows, dtype: Any) -> Array:
@@ -181,7 +183,7 @@ class Pairwise(ABC):
             for some, values, j in columns:
                 matrix = self._of(some.block(here))
                 if diagonal is not None:
-                    matrix = set_diagonal(xp, matrix, diagonal[here], i - j)
+                    matrix = _set_diagonal(xp, matrix, diagonal[here], i - j)
                 part = part + xp.matmul(matrix, values)
             parts.append(part)
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)
@@ -210,3 +212,28 @@ def _check_values(x: Array, y: Array, v: Array) -> None:
         raise EmptyInputError(f"v must have no empty axis; got shape {tuple(v.shape)}")
     if check_floating("v", v) != check_floating("x", x):
         raise DTypeError(f"x and v must have one dtype; got {x.dtype} and {v.dtype}")
+
+
+def _join_blocks(xp: ModuleType, parts: Iterator[Array], n: int) -> Array:
+    """Return the matrix (..., n, k) of blocks of its rows."""
+    first = next(parts)
+    if first.shape[-2] == n:
+        return first
+    if not isinstance(first, np.ndarray):
+        return xp.concat([first, *parts], axis=-2)
+    matrix, low = np.empty((*first.shape[:-2], n, first.shape[-1]), first.dtype), 0
+    for part in itertools.chain([first], parts):  # each in turn, where the one before it lay in the cache
+        matrix[..., low : low + part.shape[-2], :] = part
+        low += part.shape[-2]
+    return matrix
+
+
+def _set_diagonal(xp: ModuleType, matrix: Array, entries: Array, begin: int = 0) -> Array:
+    """Return a matrix (..., n, k) with the entries (..., n) on its diagonal that begins at column `begin`."""
+    n, k = matrix.shape[-2:]
+    if isinstance(matrix, np.ndarray):
+        own = np.arange(max(0, -begin), min(n, k - begin))
+        matrix[..., own, begin + own] = entries[..., own]
+        return matrix
+    i, j = xp.arange(n, **placement(matrix)), xp.arange(k, **placement(matrix))
+    return xp.where(i[:, None] + begin == j[None, :], entries[..., None], matrix)

@@ -22,7 +22,6 @@ class Stationary(Kernel):
     lengthscale: Lengthscale
 
     def __post_init__(self) -> None:
-        """Check the lengthscale, and keep it as plain numbers."""
         object.__setattr__(self, "lengthscale", _check_numbers("lengthscale", self.lengthscale))
 
     def input_scale(self, d: int) -> Float64:

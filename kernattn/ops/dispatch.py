@@ -138,9 +138,7 @@ class Composed(Op):
         return _tried(_short(self.second.name), both) if backend in self.short else both
 
 
-@cache
-def _without_flags(function: Callable[..., Any]) -> Callable[..., Any]:
-    return without_flags(function)
+_without_flags = cache(without_flags)
 
 
 @cache

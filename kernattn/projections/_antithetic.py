@@ -72,11 +72,9 @@ class Antithetic(Projection):
         return dict(counts)
 
     def law(self, own: NormLaw = NORM_LAWS["chi"]) -> NormLaw:
-        """Return the base's law of one row's norm."""
         return self.base.law(own)
 
     def sphere(self, m: int, d: int, /) -> int:
-        """Return the base's dimension of uniform directions."""
         return self.base.sphere(m // 2, d)
 
     def _draw(self, m: int, d: int, law: NormLaw, generator: np.random.Generator) -> Float64:

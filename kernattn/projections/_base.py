@@ -136,5 +136,4 @@ class Structured(DirectionalProjection):
 
     @final
     def pairs(self, m: int, d: int, /) -> dict[Pair, int]:
-        """Raise NoClosedForm."""
         raise NoClosedForm(f"no closed form is known for the variance with {self._why}")

@@ -30,7 +30,6 @@ class Chi(NormLaw):
         return np.sqrt(generator.chisquare(d, m))
 
     def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:
-        """Return the norms as they are."""
         return norms
 
     def sines(self, d: int) -> tuple[Float64, Float64]:
@@ -65,7 +64,6 @@ class SqrtD(NormLaw):
         return np.full(m, np.sqrt(d))
 
     def of_chi(self, norms: Float64, d: int, u: Float64) -> Float64:
-        """Return constants."""
         return np.full(len(norms), np.sqrt(d))
 
     def sines(self, d: int) -> tuple[Float64, Float64]:

@@ -68,7 +68,6 @@ class ScaleMixture(NormLaw):
 
     @final
     def sines(self, d: int) -> tuple[Float64, Float64]:
-        """Raise NoClosedForm."""
         raise NoClosedForm(
             f"no closed form is known for two frequencies at another than a right angle with norms of {self!r}"
         )

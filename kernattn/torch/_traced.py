@@ -230,21 +230,8 @@ def _leaves(state: LinearState) -> dict[str, Tensor]:
     return {"state_s": state.s, "state_z": state.z, "state_peak": state.peak}
 
 
-def softmax_attention(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    *,
-    scale: Any = None,
-    causal: bool = False,
-    key_mask: Tensor | None = None,
-    key_bias: Tensor | None = None,
-    pattern: Any = None,
-    backend: str | None = None,
-) -> Tensor:
-    return softmax_with_lse(
-        q, k, v, scale=scale, causal=causal, key_mask=key_mask, key_bias=key_bias, pattern=pattern, backend=backend
-    )[0]
+def softmax_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Tensor:
+    return softmax_with_lse(q, k, v, **options)[0]
 
 
 def softmax_with_lse(

@@ -107,7 +107,6 @@ class Config:
     embedding_norm: bool = False
 
     def __post_init__(self) -> None:
-        """Check everything."""
         for name in ("dim", "layers", "heads"):
             positive_integer(name, getattr(self, name))
         for name in ("vocab", "inputs", "length", "kv_heads", "head_dim", "hidden", "classes"):

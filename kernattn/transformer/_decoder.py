@@ -103,7 +103,6 @@ class Decoder:
         self._lead: tuple[int, ...] | None = None
 
     def __repr__(self) -> str:
-        """Return the sizes."""
         return f"Decoder({self._stack.weights.size} weights, {self._config!r})"
 
     @property

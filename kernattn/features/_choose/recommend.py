@@ -15,8 +15,7 @@ from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel
-from kernattn.features._choose.prediction import predict
-from kernattn.features._choose.ranking import measure
+from kernattn.features._choose.ranking import measure, predict
 from kernattn.features._choose.sample import REDRAWS, Sample, check_values, draw_sample, redraw_seeds
 from kernattn.features._choose.spectral import candidates, objective_of
 from kernattn.features._choose.table import ESTIMATORS

@@ -9,8 +9,7 @@ from kernattn._runtime.checks import check_room, one_of
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
-from kernattn.features._choose.prediction import predict
-from kernattn.features._choose.ranking import measure
+from kernattn.features._choose.ranking import measure, predict
 from kernattn.features._choose.sample import draw_sample, redraw_seeds
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
 from kernattn.features._choose.targets import TARGETS

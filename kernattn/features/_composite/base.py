@@ -33,7 +33,6 @@ class Composite(FeatureMap):
     maps: tuple[FeatureMap, ...]
 
     def __post_init__(self) -> None:
-        """Check that the maps take one input dimension, and give a number of features."""
         given: object = self.maps
         if not isinstance(given, tuple) or not given:
             raise ParameterError(f"maps must be a tuple of feature maps, at least one; got {shown(given)}")
@@ -101,7 +100,6 @@ class Composite(FeatureMap):
 
     @final
     def redraw(self, rng: RNG = None) -> Self:
-        """Return a new map of the same design, every member drawn anew."""
         source = generator(rng)
         return replace(self, maps=tuple(phi.redraw(source) for phi in self.maps))
 

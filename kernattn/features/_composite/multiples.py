@@ -53,7 +53,6 @@ class ScaledMap(FeatureMap):
     inner: FeatureMap
 
     def __post_init__(self) -> None:
-        """Check the factor and the map."""
         object.__setattr__(self, "factor", moderate_number("factor", self.factor))
         instance_of("inner", self.inner, FeatureMap)
 

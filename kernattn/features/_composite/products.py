@@ -39,7 +39,6 @@ class TensorProduct(Composite):
     """
 
     def num_features_of(self, dim: int) -> int:
-        """Return M, the product of the members' numbers of features."""
         return prod(phi.num_features_of(dim) for phi in self.maps)
 
     def _reduce(self, parts: Iterable[Any]) -> Any:

@@ -48,7 +48,6 @@ class Concatenated(Composite):
     """
 
     def num_features_of(self, dim: int) -> int:
-        """Return M, the sum of the members' numbers of features."""
         return sum(phi.num_features_of(dim) for phi in self.maps)
 
     def _reduce(self, parts: Iterable[Any]) -> Any:

@@ -41,7 +41,6 @@ class Quadrature(DeterministicMap):
     weights: Float64  # (D,)
 
     def __post_init__(self) -> None:
-        """Check the kernel and the rule."""
         _check_kernel(self.kernel)
         host_array("omega", self.omega, ("D", "d"))
         host_array("weights", self.weights, (len(self.omega),))

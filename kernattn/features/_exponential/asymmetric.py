@@ -74,7 +74,6 @@ class AsymmetricExponential(FeatureMap):
     key_mean: Float64  # (d,) b
 
     def __post_init__(self) -> None:
-        """Check the shapes, and that the transforms cancel."""
         instance_of("inner", self.inner, DenseExponential)
         check_exponential(self.kernel)
         if self.inner.kernel != Softmax(scale=1.0):

@@ -12,8 +12,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import host_array, shown
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
-from kernattn.features._moments.moments import Moments
-from kernattn.features._moments.sums import exponential_products
+from kernattn.features._moments.moments import Moments, exponential_products
 from kernattn.features._moments.tails import squared_skewness_of_logs
 from kernattn.features._spectral.map import RandomFeatureMap, check_exponential
 from kernattn.features._spectral.spectra import check_normal

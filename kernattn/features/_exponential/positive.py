@@ -14,8 +14,7 @@ from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import HUGE, finite_number, shown
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import NoClosedForm, ParameterError
-from kernattn.features._moments.moments import Moments, of_even_terms
-from kernattn.features._moments.sums import cosine_products, exponential_products
+from kernattn.features._moments.moments import Moments, cosine_products, exponential_products, of_even_terms
 from kernattn.features._moments.tails import squared_skewness, squared_skewness_of_logs
 from kernattn.features._spectral.map import RandomFeatureMap, check_exponential
 from kernattn.projections import NORM_LAWS, Pair

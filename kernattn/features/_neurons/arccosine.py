@@ -47,7 +47,6 @@ class ArcCosineFeatures(FeatureMap):
     omega: Float64 | Chains  # (m, d)
 
     def __post_init__(self) -> None:
-        """Check the design, and the weights against it."""
         instance_of("kernel", self.kernel, ArcCosine)
         check_frequencies(self.projection, self.omega)
 
@@ -63,7 +62,6 @@ class ArcCosineFeatures(FeatureMap):
         return int(self.omega.shape[1])
 
     def num_features_of(self, dim: int) -> int:
-        """Return m, the number of features."""
         positive_integer("dim", dim)
         return int(self.omega.shape[0])
 

@@ -70,7 +70,6 @@ class Generalized(FeatureMap):
     h: str | Callable[[Array], Array] | None = field(default=None, metadata={"later": "than files of 0.1.0"})
 
     def __post_init__(self) -> None:
-        """Check the functions, the design, and the frequencies against it."""
         _check_functions(self.function, self.h)
         check_frequencies(self.projection, self.omega)
         object.__setattr__(self, "scale", moderate_number("scale", self.scale))

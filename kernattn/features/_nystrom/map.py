@@ -67,7 +67,6 @@ class Nystrom(FeatureMap):
     residual: float | None
 
     def __post_init__(self) -> None:
-        """Check the landmarks and the decomposition of their matrix."""
         host_form("eigenvalues", self.eigenvalues, ("m",))
         if not np.isfinite(self.eigenvalues).all():
             raise ParameterError("eigenvalues must be finite numbers; got infinity or NaN")
@@ -94,7 +93,6 @@ class Nystrom(FeatureMap):
         return self.rows if self.landmarks is None else int(self.landmarks.shape[1])
 
     def num_features_of(self, dim: int) -> int:
-        """Return M, the number of landmarks."""
         positive_integer("dim", dim)
         return len(self.eigenvalues)
 

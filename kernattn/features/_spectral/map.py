@@ -51,7 +51,6 @@ class RandomFeatureMap(SpecMap):
     omega: Float64 | Chains  # (D, d)
 
     def __post_init__(self) -> None:
-        """Check the design, and the frequencies against it."""
         check_frequencies(self.projection, self.omega)
         instance_of("kernel", self.kernel, Kernel)
         spectrum(self.kernel, self.projection)

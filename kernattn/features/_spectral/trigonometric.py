@@ -11,8 +11,7 @@ from kernattn._arrays.namespaces import Float64, frozen
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.checks import host_array
 from kernattn._runtime.lazy import lazy
-from kernattn.features._moments.moments import Moments, of_even_terms, times_exp
-from kernattn.features._moments.sums import cosine_products
+from kernattn.features._moments.moments import Moments, cosine_products, of_even_terms, times_exp
 from kernattn.features._moments.tails import squared_skewness
 from kernattn.features._spectral.map import RandomFeatureMap
 from kernattn.features._spectral.spectra import Spectrum
@@ -115,7 +114,6 @@ class Phase(Cosines):
     _largest: ClassVar[float] = 2.0
 
     def __post_init__(self) -> None:
-        """Check that every frequency has a phase."""
         super().__post_init__()
         host_array("phase", self.phase, (len(self.omega),))
 
@@ -126,6 +124,5 @@ class Phase(Cosines):
 
     @staticmethod
     def _draws(law: Spectrum, frequencies: int, dim: int, rng: np.random.Generator) -> dict[str, Any]:
-        """Draw the frequencies and the phases."""
         omega = law.draw(frequencies, dim, rng)
         return {"omega": omega, "phase": frozen(rng.uniform(0.0, 2 * np.pi, frequencies))}

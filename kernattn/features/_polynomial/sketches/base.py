@@ -39,7 +39,6 @@ class PolynomialSketch(FeatureMap):
     _block_rows: ClassVar[int | None] = 1024  # NumPy rows done at once; None where the op sees to that
 
     def __post_init__(self) -> None:
-        """Check the kernel, and the draw against it."""
         instance_of("kernel", self.kernel, Polynomial)
         self._check_draw()
         if self.dim < 1:

@@ -52,7 +52,6 @@ class ComplexToReal(PolynomialSketch):
 
     @property
     def _design(self) -> dict[str, Any]:
-        """The law of the weights."""
         return {"law": self.law}
 
     @classmethod
@@ -71,7 +70,6 @@ class ComplexToReal(PolynomialSketch):
         return cls(kernel, law, real, imag)
 
     def num_features_of(self, dim: int) -> int:
-        """Return M = 2D."""
         positive_integer("dim", dim)
         return 2 * int(self.real.shape[1])
 

@@ -91,7 +91,6 @@ class GaussianSketch(ProductSketch):
 
     @property
     def _design(self) -> dict[str, Any]:
-        """The projection."""
         return {"projection": self.projection}
 
     @classmethod
@@ -132,7 +131,6 @@ class RademacherSketch(ProductSketch):
     _bounded = True
 
     def _check_draw(self) -> None:
-        """Raise unless the weights are signs."""
         check_signs("omega", self.omega, (self.kernel.degree, "M", "width"))
 
     @classmethod
