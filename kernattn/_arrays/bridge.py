@@ -5,8 +5,6 @@ differentiated, traced or transformed is kept: no compiled op would tell its lib
 PyTorch or JAX; whoever holds one of their arrays has done so.
 """
 
-from __future__ import annotations
-
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """The device that a call's CuPy arrays are on, entered for as long as the call runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from functools import cache, wraps
 from typing import Any

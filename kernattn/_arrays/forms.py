@@ -1,7 +1,5 @@
 """Forms of arrays: what decides whether they fit each other. What has passed a check once passes it again unseen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from operator import attrgetter
 from typing import Any

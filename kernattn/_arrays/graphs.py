@@ -4,8 +4,6 @@ The compiler asks functions for attributes. Nothing is imported here, and nothin
 functions are what they were.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

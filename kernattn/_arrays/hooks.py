@@ -9,8 +9,6 @@ transformed. An edge is a module with
   ``traced``, a module with the functions that `torch.compile` traces in place of public ones, by their names.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

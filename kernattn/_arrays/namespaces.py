@@ -1,7 +1,5 @@
 """The one place that knows array libraries: namespaces, dtypes, devices and the way to and from the host."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from types import ModuleType

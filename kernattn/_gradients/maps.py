@@ -1,7 +1,5 @@
 """What a map has to be so that cotangents pass through it, and the cotangents of its numbers."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How cotangents flow back through each function: its rule returns what it returns, and the pullback."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The nonlinearities of maps: a kind is one row, and every implementation of every op reads the table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType

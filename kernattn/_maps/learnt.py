@@ -1,7 +1,5 @@
 """Specs some of whose numbers are arrays of a framework, so that the framework can learn them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar

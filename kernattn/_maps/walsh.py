@@ -1,7 +1,5 @@
 """The fast Walsh-Hadamard transform, and the sizes that it takes."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64

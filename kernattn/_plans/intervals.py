@@ -1,7 +1,5 @@
 """Parts of plans from disjoint intervals of keys for every row, in a chosen order of tokens, by array operations."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Plans read from their keys: tiles of keys, and the queries by which each is visited, from the same pairs."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

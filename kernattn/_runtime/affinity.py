@@ -4,8 +4,6 @@ A virtual core that its host has put to sleep looks busy, so after an idle momen
 core for milliseconds. Linux only; elsewhere nothing happens.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import sys

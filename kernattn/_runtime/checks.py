@@ -1,7 +1,5 @@
 """Checks of plain parameters; the errors name what was given and what is allowed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass

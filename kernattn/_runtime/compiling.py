@@ -4,8 +4,6 @@ Numba compiles under one lock, so loops begin and end here one at a time; `kerna
 both.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Iterator

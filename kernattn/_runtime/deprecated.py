@@ -1,7 +1,5 @@
 """Old names of what has been renamed: each works for one version, and warns with the new one."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Mapping

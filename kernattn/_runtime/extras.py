@@ -1,7 +1,5 @@
 """Packages that few need: imported where they are used, and missed with the command that installs them."""
 
-from __future__ import annotations
-
 from contextlib import nullcontext
 from importlib import import_module
 from importlib.util import find_spec

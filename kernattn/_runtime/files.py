@@ -1,7 +1,5 @@
 """Files written whole: under a temporary name, flushed to the disk, then renamed."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager

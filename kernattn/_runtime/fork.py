@@ -4,8 +4,6 @@ A fork waits until the threads that import or compile are done, and the child fi
 last is called first before a fork: so logging, whose lock Numba takes while it compiles, registers before this module.
 """
 
-from __future__ import annotations
-
 import logging  # noqa: F401
 import os
 import threading

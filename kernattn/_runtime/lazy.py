@@ -1,7 +1,5 @@
 """Attributes that are computed when they are first asked for."""
 
-from __future__ import annotations
-
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 

@@ -1,7 +1,5 @@
 """Parts of SciPy, each loaded when one of its functions is first called: they take longer than all else together."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernattn._runtime.fork import imported

@@ -4,8 +4,6 @@ A loop is a function of a range, ``loop(low, high)``. The caller works too, so a
 calls cannot deadlock. A forked child starts a pool of its own.
 """
 
-from __future__ import annotations
-
 import itertools
 import os
 import sys

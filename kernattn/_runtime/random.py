@@ -1,7 +1,5 @@
 """Randomness: SPEC 7 `rng` arguments, drawn on the host in float64 whatever the backend."""
 
-from __future__ import annotations
-
 from numbers import Integral
 from typing import Any, TypeAlias
 

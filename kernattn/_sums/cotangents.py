@@ -1,7 +1,5 @@
 """Cotangents that flow back through ops: what they are of, and how they meet broadcast axes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple

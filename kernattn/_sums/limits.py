@@ -1,7 +1,5 @@
 """Where the ends of the floats begin, for each dtype that sums run in."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 

@@ -1,7 +1,5 @@
 """The log scale that all features of a row share, by array operations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any

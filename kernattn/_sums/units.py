@@ -3,8 +3,6 @@
 Each row is judged by itself, and a row of ordinary size stays as it is, bit for bit.
 """
 
-from __future__ import annotations
-
 from math import log
 from types import ModuleType
 

@@ -1,7 +1,5 @@
 """Checks of attention's arguments, before any work: each error names what was given and what is allowed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import array_api_compat as compat

@@ -1,7 +1,5 @@
 """Checks of states: that they are some, that they fit the arrays, and that one draw made them and uses them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import array_api_compat as compat

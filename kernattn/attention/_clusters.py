@@ -1,7 +1,5 @@
 """Which tokens clusters bring together, found on the host: those nearest to a centroid, by cosines."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Between what the public functions take and what the ops do: states and peaked sums, maps and specs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

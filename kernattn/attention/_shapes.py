@@ -1,7 +1,5 @@
 """Checks of shapes: what must be equal, and what must broadcast."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name

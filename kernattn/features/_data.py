@@ -1,7 +1,5 @@
 """Checks of the data that a map is chosen by."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Maps as records: plain numbers and arrays, for a fingerprint of the content and for files without pickle."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass

@@ -1,7 +1,5 @@
 """Tables of numbers in files, (n, d), of which a block of rows is read at a time and no more is held."""
 
-from __future__ import annotations
-
 import csv
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """Calls out of JAX to what runs on NumPy's arrays: at once, or at run time of what is being traced."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

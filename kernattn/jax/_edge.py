@@ -1,7 +1,5 @@
 """Where ops of the core meet arrays that JAX traces: `jit`, `grad`, `vmap` and `scan` call compiled loops."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax

@@ -1,7 +1,5 @@
 """Decode steps as calls of XLA's own: its foreign function interface reaches the compiled loop without Python."""
 
-from __future__ import annotations
-
 import ctypes
 import re
 from collections.abc import Callable

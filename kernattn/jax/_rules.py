@@ -1,7 +1,5 @@
 """What runs on the host for each op, from its record: its value, what its pullback needs, and the pullback."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """How a kernel is evaluated, in blocks of rows: its matrix, entries of it, and products with it."""
 
-from __future__ import annotations
-
 import itertools
 from abc import ABC, abstractmethod
 from collections.abc import Iterator

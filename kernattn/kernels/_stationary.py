@@ -1,7 +1,5 @@
 """What kernels of the difference x - y share: lengthscales."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

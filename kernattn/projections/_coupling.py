@@ -1,7 +1,5 @@
 r"""Norms in coupled pairs: :math:`r' = F^{-1}(1 - F(r))`, a long one with a short one."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64

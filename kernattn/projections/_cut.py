@@ -1,7 +1,5 @@
 r"""Rows of norm :math:`\sqrt p` and uniform direction in p dimensions, cut to their first d entries."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64

@@ -6,8 +6,6 @@ At a negative argument they are averages of numbers in [-1, 1], right to about 1
 (but is slow far out), while its 0F1 is infinite or NaN at a large b.
 """
 
-from __future__ import annotations
-
 from functools import lru_cache
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Norms of the frequencies: those of normal vectors, and constants."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import final
 

@@ -12,8 +12,6 @@ interpolated in log y, where the integral is analytic in a wide strip. The tests
 of one row for shapes from 0.05 to 1e4 and d up to 512.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from dataclasses import dataclass
 from typing import final

@@ -1,7 +1,5 @@
 """`torch.vmap` of the ops: a batch is one more leading axis."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

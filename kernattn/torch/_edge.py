@@ -1,7 +1,5 @@
 """Where ops of the core meet tensors that PyTorch watches: that are differentiated, traced or transformed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

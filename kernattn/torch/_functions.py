@@ -1,7 +1,5 @@
 """Ops as functions that PyTorch differentiates."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Heads as frameworks lay them out, and as the core groups them."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 from torch import Tensor

@@ -1,7 +1,5 @@
 """`torch.ops.kernattn`: what PyTorch is told of each op, from its record."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 from typing import Any

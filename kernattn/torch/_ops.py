@@ -5,8 +5,6 @@ took, what was kept of the outputs, and cotangents, None where there are none; i
 differentiable inputs that there are, in order.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Plans that graphs hold by name: they are kept for good, as a graph may run at any time."""
 
-from __future__ import annotations
-
 from hashlib import sha256
 from weakref import WeakKeyDictionary
 

@@ -1,7 +1,5 @@
 """Specs and maps that graphs hold by name: they are kept for good, as a graph may run at any time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernattn._maps.learnt import plain

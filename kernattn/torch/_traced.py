@@ -1,7 +1,5 @@
 """The functions of attention where `torch.compile` traces them: each is an op of the graph."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

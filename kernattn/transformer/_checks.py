@@ -1,7 +1,5 @@
 """What is checked before any work."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace, placement

@@ -1,7 +1,5 @@
 """What stands before the first layer and after the last one."""
 
-from __future__ import annotations
-
 from kernattn._arrays.namespaces import Array, namespace, placement
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._checks import check_indices

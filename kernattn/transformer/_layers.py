@@ -1,7 +1,5 @@
 """The layers, for whole sequences and single tokens alike: what attends is handed in."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """The parameters of a transformer in the order of their use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

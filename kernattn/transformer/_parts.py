@@ -1,7 +1,5 @@
 """What acts on each row alone: linear maps, norms, the feed-forward part."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from importlib import import_module

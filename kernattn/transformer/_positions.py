@@ -1,7 +1,5 @@
 """How a token tells where it stands."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """What patterns of intervals share: one description makes the parts of a plan, and says what is seen."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 
 import numpy as np

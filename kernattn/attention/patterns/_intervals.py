@@ -1,7 +1,5 @@
 """Intervals of keys for every row, in orders of tokens, and how they become a part of a plan."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 

@@ -1,7 +1,5 @@
 """Deterministic maps: their estimate has no variance; most are the map of their own kernel, and have no bias either."""
 
-from __future__ import annotations
-
 from typing import Self, final
 
 import numpy as np

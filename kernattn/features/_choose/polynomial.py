@@ -1,7 +1,5 @@
 """Which map of a polynomial kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """How maps are ranked: what is predicted of each, and what is measured."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple

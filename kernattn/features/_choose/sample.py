@@ -1,7 +1,5 @@
 """The rows that a choice is made on: some of the data's, drawn by the seed, however many there are."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from copy import deepcopy
 from typing import NamedTuple

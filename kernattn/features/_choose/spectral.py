@@ -1,7 +1,5 @@
 """Which map of a kernel that has a spectral measure."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

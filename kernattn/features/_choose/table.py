@@ -1,7 +1,5 @@
 """The table of estimators."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -5,8 +5,6 @@ first order that is a sum :math:`\sum_{ij} w_{ij} \delta_{ij}^2`: of the kernel 
 the entries of a row have in common left out.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import NamedTuple, final
 

@@ -5,8 +5,6 @@ The members are drawn independently, so means and variances follow from theirs:
 :math:`\mathrm{Var} \prod_i t_i = \prod_i (\mathrm{Var}\, t_i + (E t_i)^2) - \prod_i (E t_i)^2`.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace

@@ -1,7 +1,5 @@
 """How many features each member of a sum or product of kernels gets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from math import log
 

@@ -1,7 +1,5 @@
 """Weights of quadrature nodes that fit the kernel on data."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64

@@ -1,7 +1,5 @@
 """Quadrature rules for normal numbers."""
 
-from __future__ import annotations
-
 from itertools import product
 from typing import NamedTuple
 

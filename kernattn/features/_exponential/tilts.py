@@ -4,8 +4,6 @@ Likhosherstov et al. (2022, 2023): the second moment of a term of `OptimalPositi
 `DenseExponential`, is least at :math:`A = (1 - 2p - \sqrt{(2p + 1)^2 + 8p}) / 16`, p the mean of :math:`(x + y)_i^2`.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64, frozen

@@ -8,8 +8,6 @@ them. With terms of size at most c and mean :math:`\mu`, three bounds hold for :
 - Bernstein, :math:`2 \exp(-\epsilon^2 / (2 \mathrm{Var}\,S + \frac23 \max_j w_j (c + |\mu|) \epsilon))`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache

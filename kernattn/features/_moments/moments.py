@@ -1,7 +1,5 @@
 """The moments of one term of an estimate, and of sums of such terms, as the normaliser of an attention row is one."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

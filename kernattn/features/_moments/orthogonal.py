@@ -1,7 +1,5 @@
 """Two orthogonal frequencies seen from two sides."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64

@@ -1,7 +1,5 @@
 """Rowwise pairs on the host, where closed forms are computed."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64

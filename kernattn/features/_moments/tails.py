@@ -1,7 +1,5 @@
 """How far from normal one term of an estimate is, which says how many terms make an average normal."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

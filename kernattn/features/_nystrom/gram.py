@@ -1,7 +1,5 @@
 """A kernel matrix of which entries are computed, or read, on demand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, final
 

@@ -1,7 +1,5 @@
 """How the landmarks of a Nystrom map are chosen."""
 
-from __future__ import annotations
-
 from math import ceil, log
 from warnings import catch_warnings, simplefilter
 

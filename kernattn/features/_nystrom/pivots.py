@@ -1,7 +1,5 @@
 """Landmarks that a partial Cholesky factorisation picks column by column: K = F F^T + residual."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

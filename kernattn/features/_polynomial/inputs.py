@@ -2,8 +2,6 @@ r"""Inputs of polynomial kernels: :math:`(\gamma x^T y + c)^p = (\tilde x^T \til
 :math:`\tilde x = (\gamma^{1/2} x, c^{1/2})`.
 """
 
-from __future__ import annotations
-
 from math import log
 from typing import Any, NamedTuple
 

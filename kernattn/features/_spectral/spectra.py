@@ -4,8 +4,6 @@ Isotropic measures are a law of norms: any projection arranges their directions.
 own.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, replace

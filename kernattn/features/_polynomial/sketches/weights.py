@@ -1,7 +1,5 @@
 """Weights of sketches: signs, and products of rows with them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np
