@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Self, final
 
+import array_api_compat as compat
 import numpy as np
 
 from kernattn._arrays.graphs import in_a_graph, traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, constant, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, constant, namespace, to_numpy64
 from kernattn._maps.chains import Chains
 from kernattn._maps.learnt import NUMBERS, LearntSpec
 from kernattn._maps.spec import MapSpec, ScaledFeatures
@@ -84,8 +85,8 @@ class LearntMap(FeatureMap):
         given = spec_numbers(self)
         if not given:
             return spec
-        if all(isinstance(number, np.ndarray) for number in given.values()):
-            return replace(spec, **{name: number.astype(np.float64) for name, number in given.items()})
+        if not any(compat.is_torch_array(number) or compat.is_jax_array(number) for number in given.values()):
+            return replace(spec, **{name: to_numpy64(number) for name, number in given.items()})
         numbers = {name: getattr(spec, name) for name in NUMBERS} | given
         return LearntSpec(spec.kind, amplitude=spec.amplitude, row_form=spec.row_form, base=spec, **numbers)
 
