@@ -86,7 +86,8 @@ class LearntMap(FeatureMap):
         if not given:
             return spec
         if not any(compat.is_torch_array(number) or compat.is_jax_array(number) for number in given.values()):
-            return replace(spec, **{name: to_numpy64(number) for name, number in given.items()})
+            plain: dict[str, Any] = {name: to_numpy64(number) for name, number in given.items()}
+            return replace(spec, **plain)
         numbers = {name: getattr(spec, name) for name in NUMBERS} | given
         return LearntSpec(spec.kind, amplitude=spec.amplitude, row_form=spec.row_form, base=spec, **numbers)
 
