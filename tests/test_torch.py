@@ -298,6 +298,21 @@ def test_learnt_numbers_and_array_operations_in_a_graph():
         torch.testing.assert_close(x, y)
 
 
+def test_numbers_of_another_shape_are_refused_in_a_graph():
+    phi, (q, k, v) = maps.make("positive-softmax"), inputs(grad=False)
+    omega = torch.tensor(phi.spec.omega)
+
+    def run(omega, **more):
+        return ka.linear_attention(q, k, v, ka.with_numbers(phi, omega=omega, **more))
+
+    compiled = torch.compile(run, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(omega), run(omega))
+    for call in (lambda: compiled(omega[:2]), lambda: compiled(omega, lengthscale=omega[0])):
+        torch.compiler.reset()
+        with pytest.raises(torch._dynamo.exc.Unsupported, match="must have one of the shapes"):
+            call()
+
+
 def test_opcheck():
     from kernattn.torch._specs import keep_map
 

@@ -248,7 +248,7 @@ def _check(phi: FeatureMap, given: dict[str, Array]) -> None:
         if why := lacks(phi, name):
             raise ParameterError(f"{name} needs {why}; got {shown(phi)}")
         check_floating(name, number)
-        shapes = [getattr(phi.spec, name).shape] if name in NUMBERS else [()] if name == "scale" else [(), (phi.dim,)]
+        shapes = number_shapes(phi, name)
         if tuple(number.shape) not in shapes:
             raise ShapeError(f"{name} must have shape {' or '.join(map(str, shapes))}; got {tuple(number.shape)}")
         if isinstance(number, np.ndarray):
@@ -256,6 +256,16 @@ def _check(phi: FeatureMap, given: dict[str, Array]) -> None:
                 raise ParameterError(f"{name} must be positive; got {shown(number.tolist())}")
             if not np.all(np.isfinite(number)):
                 raise ParameterError(f"{name} must hold finite numbers; it holds infinite ones, or NaN")
+
+
+@in_a_graph
+def number_shapes(phi: FeatureMap, name: str) -> tuple[tuple[int | None, ...], ...]:
+    """Return the shapes that a number of that name may have; none where the map has no such number."""
+    if lacks(phi, name):
+        return ()
+    if name in NUMBERS:
+        return (tuple(getattr(phi.spec, name).shape),)
+    return ((),) if name == "scale" else ((), (phi.dim,))
 
 
 def lacks(phi: FeatureMap, name: str) -> str | None:

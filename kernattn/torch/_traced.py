@@ -12,9 +12,9 @@ from kernattn._arrays.bridge import cast
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn.attention import LinearState
-from kernattn.errors import StateMismatchError
+from kernattn.errors import ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
-from kernattn.features._learnt import can_fold
+from kernattn.features._learnt import can_fold, number_shapes
 from kernattn.torch._ops import STEP, TORCH_OPS
 from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import map_of
@@ -309,7 +309,12 @@ def _features(name: str, side: int, phi: FeatureMap, x: Tensor, backend: str | N
 
 def with_numbers(phi: FeatureMap, **numbers: Tensor | None) -> LearntMap:
     phi._named()
-    return LearntMap(phi, {name: number for name, number in numbers.items() if number is not None})
+    given = {name: number for name, number in numbers.items() if number is not None}
+    for name, number in given.items():
+        shapes = number_shapes(phi, name)
+        if tuple(number.shape) not in shapes:
+            raise ShapeError(f"{name} must have one of the shapes {shapes}, of which a map without it has none")
+    return LearntMap(phi, given)
 
 
 kernel_attention = _left_out(attention.kernel_attention)
