@@ -12,10 +12,6 @@ TWICE = (
     "the compiled gradients of kernattn cannot be differentiated again; with backend='reference', gradients are array "
     "operations, which can"
 )
-FORWARDS = (
-    "the compiled functions of kernattn have no forward-mode derivatives (jvp); with backend='reference' they are "
-    "array operations, which have"
-)
 
 
 def refused(ctx: Any, *cotangents: Any) -> Any:
@@ -87,8 +83,3 @@ class Transformed(torch.autograd.Function):
     def vmap(info: Any, dims: Any, op: TorchOp, *inputs: Any) -> Any:
         """Return what the op gives for a batch."""
         return batched(op, False, partial(Transformed.apply, op), info, dims[1:], *inputs)
-
-    @staticmethod
-    def jvp(ctx: Any, *tangents: Any) -> Any:
-        """Raise: there are no tangents here."""
-        raise NotImplementedError(FORWARDS)

@@ -138,6 +138,9 @@ def test_a_gradient_in_pytorch(edge, record, monkeypatch):
     np.testing.assert_allclose(x.grad, 8 * ROWS)
     batch = torch.vmap(torch.func.grad(lambda x: double(x).square().sum()))(x.detach().expand(3, *x.shape))
     np.testing.assert_allclose(batch, 8 * np.broadcast_to(ROWS, (3, *ROWS.shape)))
+    assert torch.autograd.gradcheck(double, (x,))
+    whole = torch.compile(lambda x: torch.ops.kernattn.doubled(x, None), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(whole(x), double(x))
     torch.library.opcheck(torch.ops.kernattn.doubled.default, (x, None))
 
 
