@@ -1,7 +1,5 @@
 """Contestants in alternation, so that a machine that slows down slows all of them."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Callable, Collection, Mapping
 from functools import partial

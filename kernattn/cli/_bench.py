@@ -1,7 +1,5 @@
 """``kernattn bench``: the cases of the repository, found in a folder of it, and what needs none."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """``kernattn features``."""
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

@@ -1,7 +1,5 @@
 """What a new process waits for: imports, the first call with compiled loops on disk, and their compilation without."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``kernattn study``, ``report`` and ``figures``."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 import warnings

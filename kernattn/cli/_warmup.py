@@ -1,7 +1,5 @@
 """``kernattn warmup``."""
 
-from __future__ import annotations
-
 import argparse
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Dask arrays as these functions take them."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from math import isnan
 from typing import Any

@@ -1,7 +1,5 @@
 """Tasks by hand: a graph of one task a line, which Dask's own collections build much more slowly."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Sums of many parts, by pairs, in an order that depends on their number alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 

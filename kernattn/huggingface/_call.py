@@ -1,7 +1,5 @@
 """What a model of transformers hands to its attention, as kernattn takes it."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

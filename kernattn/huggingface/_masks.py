@@ -1,7 +1,5 @@
 """Masks as transformers makes them: which keys there are, one row for all queries, and never a matrix."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Checks of the arrays that metrics take, and their sizes."""
 
-from __future__ import annotations
-
 from functools import reduce
 from types import ModuleType
 from typing import Any

@@ -1,7 +1,5 @@
 """Do so many redraws settle an estimate? From theory, before anything is drawn."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Moments that redraws do not reach, by frequencies drawn where they matter."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import numpy as np

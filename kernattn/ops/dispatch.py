@@ -1,7 +1,5 @@
 """Which implementation of an op runs: a table of op x backend, and the rule that reads it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache, partial

@@ -5,8 +5,6 @@ autograd and `vmap`, what JAX is told, the rules of `kernattn.vjp`, and the chec
 is a flat list: its *leaves*, which are arrays or None, and its *constants*, which are specs, plans and numbers.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property

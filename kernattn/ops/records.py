@@ -1,7 +1,5 @@
 """The records of all ops that edges know: the table to which an op with a gradient is added."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from array_api_compat import device

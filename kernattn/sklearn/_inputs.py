@@ -1,7 +1,5 @@
 """From what scikit-learn's estimators are given to what kernattn takes: one kind of array, float32 or float64."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import array_api_compat as compat

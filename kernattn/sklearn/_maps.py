@@ -1,7 +1,5 @@
 """Feature maps from the plain parameters of estimators, and what transformers and classifiers do with them."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any

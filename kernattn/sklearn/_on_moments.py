@@ -1,7 +1,5 @@
 """Estimators that are fitted from moments: the first rows draw the map, later ones add to the sums."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self

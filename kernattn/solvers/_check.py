@@ -1,7 +1,5 @@
 """Checks of rows, which name those that do not fit."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

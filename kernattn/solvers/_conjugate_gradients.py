@@ -1,7 +1,5 @@
 """Linear systems by preconditioned conjugate gradients, a column of the right-hand side each by its own steps."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 r"""Eigenvectors as products U = Q S: :math:`G = Q T Q^T`, T of three diagonals, :math:`T = S \mathrm{diag}(s) S^T`."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Rows with labels, as an array or as blocks that are walked again and again."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 

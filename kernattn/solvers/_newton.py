@@ -1,7 +1,5 @@
 """The least point of the logistic sum of one class, by Newton's steps, each from weighted moments."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

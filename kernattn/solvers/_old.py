@@ -1,7 +1,5 @@
 """A call of the version before, under its old name."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernattn._arrays.namespaces import Array

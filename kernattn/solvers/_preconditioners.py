@@ -1,7 +1,5 @@
 """Preconditioners of conjugate gradients: inverses of sums over rows, plus a penalty."""
 
-from __future__ import annotations
-
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 

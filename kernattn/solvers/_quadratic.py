@@ -1,7 +1,5 @@
 """Tails of weighted sums of squares of normals, to which the statistics of two-sample tests converge."""
 
-from __future__ import annotations
-
 from math import copysign, exp, pi, sqrt
 
 import numpy as np

@@ -4,8 +4,6 @@ G is brought to three diagonals, :math:`G = Q T Q^T`, whose eigenvectors S cost 
 products with Q and S. :math:`U = Q S` is another half of the work, and is made when rows ask for it.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What the panels of several studies draw alike."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Random streams named by text: the same name and seed give the same stream, in any order, on any machine."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from typing import Any

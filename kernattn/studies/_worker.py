@@ -4,8 +4,6 @@ Nothing is pickled. The parent writes a line per cell to a worker's standard inp
 standard output; what a trial prints goes to standard error. A worker whose parent died ends at once.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

@@ -1,7 +1,5 @@
 """Leading axes: what they broadcast to, and how kernels find their way through them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Constants on a device: uploaded once, and kept for as long as the host's arrays live."""
 
-from __future__ import annotations
-
 from typing import Any
 from weakref import WeakKeyDictionary, ref
 

@@ -1,7 +1,5 @@
 """What the CUDA siblings of linear attention share: columns of a block, slabs, both sides, states."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

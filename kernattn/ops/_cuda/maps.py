@@ -1,7 +1,5 @@
 """How a map is compiled, and what a kernel is given of it: the constants and the struct of maps.cuh."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 

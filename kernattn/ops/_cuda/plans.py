@@ -1,7 +1,5 @@
 """Plans on a device: the tables that kernels read, uploaded once and kept for as long as the plan lives."""
 
-from __future__ import annotations
-
 from itertools import zip_longest
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary

@@ -1,7 +1,5 @@
 """The current device: its limits, kernels compiled for it, launches on its stream."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Which keys the queries that ask for anything see: what stands in the others counts for nothing."""
 
-from __future__ import annotations
-
 from kernattn._arrays.namespaces import Array
 from kernattn._sums.cotangents import onto
 from kernattn.ops._cuda.axes import broadcast

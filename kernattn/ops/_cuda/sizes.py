@@ -1,7 +1,5 @@
 """Sizes: C types of arrays, tiles of shared memory, whole numbers of blocks; and how a compiler is told of them."""
 
-from __future__ import annotations
-
 import numpy as np
 
 C_TYPES = {"float16": "half_t", "bfloat16": "bf16_t", "float32": "float", "float64": "double"}

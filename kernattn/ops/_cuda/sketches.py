@@ -1,7 +1,5 @@
 """What the CUDA siblings of count sketches share: the columns of every bucket, and how many rows a block takes."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from weakref import ref

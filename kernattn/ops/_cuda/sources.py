@@ -1,7 +1,5 @@
 """The CUDA C++ of every op: the headers that it uses, then its kernels."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 

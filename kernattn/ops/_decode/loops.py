@@ -7,8 +7,6 @@ inner index whatever the rows beside: a sequence has the same bits in every batc
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Weights and maps as the loop reads them: flat arrays, in the order of use."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 

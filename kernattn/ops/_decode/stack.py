@@ -1,7 +1,5 @@
 """The layers of a transformer that take a token at a time: weights and maps, copied once, and one call a step."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import Any
 

@@ -7,8 +7,6 @@ which lie on the caller's stack until everybody has left them.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import os
 from functools import partial
 from time import perf_counter

@@ -1,7 +1,5 @@
 """Queries against a summary of keys by Numba: features and product while a chunk lies in cache."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

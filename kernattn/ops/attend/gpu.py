@@ -1,7 +1,5 @@
 """Queries against a state in CUDA: a tile of rows a block, which reads the state once."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

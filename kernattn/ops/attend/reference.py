@@ -1,7 +1,5 @@
 """Queries against a summary of keys in array-API."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernattn._arrays.namespaces import Array, namespace

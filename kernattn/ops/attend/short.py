@@ -1,7 +1,5 @@
 """Full attention of few tokens by Numba: products of queries and keys, which are fewer than those with their sums."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cotangents of queries against a summary of keys by Numba: a walk reads the summary, and one writes its own."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags

@@ -1,7 +1,5 @@
 """Cotangents of queries against a summary of keys in CUDA: the queries read it, and are summarised as keys are."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ With P_a = phi_a(q) / Z and ghat = [g, -g.o], the log of feature a has the cotan
 sum_i P_a ghat, in units of the largest P_a.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace

@@ -1,7 +1,5 @@
 """Exact attention by Numba: scores, exponentials and sums of a block of queries never leave the cache."""
 
-from __future__ import annotations
-
 from functools import partial
 from typing import NamedTuple
 

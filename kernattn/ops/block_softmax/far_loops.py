@@ -5,8 +5,6 @@ A row is judged by itself and reads only the keys that it sees. Nothing here is 
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

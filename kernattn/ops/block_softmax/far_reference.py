@@ -4,8 +4,6 @@ A row is judged by the keys that it sees, so that none is computed in another wa
 Nothing here is fast; no row of ordinary size comes here.
 """
 
-from __future__ import annotations
-
 from math import frexp, log2, prod
 from types import ModuleType
 

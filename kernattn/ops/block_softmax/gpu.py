@@ -1,7 +1,5 @@
 """Exact attention in CUDA: tiles of queries against tiles of keys, tensor cores for 16-bit types."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """Keys as the parts of a plan want them: what is told of each, and their order."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Exact attention over the parts of a plan by array operations: tiles that visit as much are answered side by side."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any, TypeAlias

@@ -1,7 +1,5 @@
 """Exact attention over blocks in array-API."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cotangents of exact attention in CUDA: queries go through keys, and keys through queries, a tile at a time."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

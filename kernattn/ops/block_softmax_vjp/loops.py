@@ -6,8 +6,6 @@ queries is added to theirs.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 

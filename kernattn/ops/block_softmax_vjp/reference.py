@@ -3,8 +3,6 @@ r"""Cotangents of exact attention in array-API, a block of queries after the oth
 P = exp(s q.k - lse) and dS = P (g.v - g.o); dq = s dS k, dk = s dS^T q, dv = P^T g, ds = sum_i q_i.(dS k)_i.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import numpy as np

@@ -5,8 +5,6 @@ features are never written to memory. All rows of a chunk share the unit of what
 far above it that sums could overflow, the chunk ends early.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Half of a block's warps make the features of queries, the other half those of ke
 it fits; it and a chunk's features are in shared memory where they fit, and in the L2 cache where they do not.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from itertools import product

@@ -6,8 +6,6 @@ half: so the unit of a product is the left half's own peak, which every query of
 comes from a later key. No array value is tested and nothing is written in place: JAX can trace it.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros

@@ -1,7 +1,5 @@
 """Cotangents of causal linear attention by Numba: a walk forwards for the queries, and one backwards for the rest."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

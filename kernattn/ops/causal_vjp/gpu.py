@@ -3,8 +3,6 @@
 Slabs of rows are summarised and scanned first, as in `causal`: keys in their order, queries in the reverse one.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

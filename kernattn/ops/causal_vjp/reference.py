@@ -6,8 +6,6 @@ the keys' own peak as its unit; cotangents of features and values are plain numb
 tested and nothing is written in place.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Count sketches by Numba: one pass over the entries of each row."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Count sketches in CUDA: every bucket is summed by one thread from the list of its columns, the same in every run."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

@@ -2,8 +2,6 @@
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 from kernattn.ops._numba.codegen.compile import compiled
 
 

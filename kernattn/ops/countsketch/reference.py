@@ -1,7 +1,5 @@
 """Count sketches as a product with the hash matrix."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Features by Numba: projection and nonlinearity of a block of rows while it lies in cache."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Where chains of Hadamard transforms stand in for the product with the matrix that they make up."""
 
-from __future__ import annotations
-
 from kernattn._arrays.namespaces import Float64
 from kernattn._maps.chains import Chains
 

@@ -1,7 +1,5 @@
 """Features in CUDA: a tile of rows a block, projected on tensor cores where the dtype allows, written once."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

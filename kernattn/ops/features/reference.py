@@ -1,7 +1,5 @@
 """Features in array-API: the formulas of MapSpec as written."""
 
-from __future__ import annotations
-
 from math import log
 
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace

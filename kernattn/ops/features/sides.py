@@ -1,7 +1,5 @@
 """Queries and keys as the Numba loops read them: rows beside a map, or projections by chains that are faster."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

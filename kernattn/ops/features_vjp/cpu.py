@@ -1,7 +1,5 @@
 """Cotangents of rows by Numba: no features are written, a block's meet their cotangents while they lie in cache."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Cotangents of rows in CUDA: a tile of rows a block, projected again, their cotangents summed in registers."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

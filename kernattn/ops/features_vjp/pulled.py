@@ -1,7 +1,5 @@
 """Cotangents of rows and of a map's numbers, as the kernels of pulled.cuh leave them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import Any
 

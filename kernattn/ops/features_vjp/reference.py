@@ -5,8 +5,6 @@ makes of f, or of c where features have logs of their own, and dr = sum_a c_a; d
 sum c, and dw = sum dr x^2.
 """
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace

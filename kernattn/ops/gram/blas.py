@@ -1,7 +1,5 @@
 """Sums of outer products of features by BLAS: a block of features at a time, added to one triangle of G in place."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sums of outer products of features: of few by Numba, from cache, a block of rows at a time; of many by BLAS."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -4,8 +4,6 @@ Were they made anew for every pair of tiles of 32, they would cost 2 d / 32 time
 frequencies are multiplied in two parts.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from typing import Any

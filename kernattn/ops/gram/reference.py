@@ -1,7 +1,5 @@
 """Sums of outer products of features in array-API."""
 
-from __future__ import annotations
-
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, widest
 from kernattn._maps.spec import MapSpec
 from kernattn.ops.features.reference import features

@@ -1,7 +1,5 @@
 """Chains of Hadamard transforms by Numba: 16 rows at a time, so that sums and differences are of whole vectors."""
 
-from __future__ import annotations
-
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary

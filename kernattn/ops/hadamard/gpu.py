@@ -1,7 +1,5 @@
 """Chains of Hadamard transforms in CUDA: rows stay in shared memory from the first diagonal to the feature."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 

@@ -1,7 +1,5 @@
 """Chains of Hadamard transforms in array-API: H of p = ab is one of a by one of b, each a small matrix product."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 import numpy as np

@@ -1,7 +1,5 @@
 """The summary of keys by Numba: the recurrence of causal attention without its queries."""
 
-from __future__ import annotations
-
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import PeakedSum

@@ -1,7 +1,5 @@
 """The summary of keys in CUDA: a block a slab of rows sums as many features as it can; then a scan over the slabs."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

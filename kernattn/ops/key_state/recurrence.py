@@ -1,7 +1,5 @@
 """The recurrence over whole arrays: runs of tokens, their share among threads, and summaries of keys."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

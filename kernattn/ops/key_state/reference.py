@@ -1,7 +1,5 @@
 """The summary of keys in array-API."""
 
-from __future__ import annotations
-
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import PeakedSum, summarise

@@ -1,7 +1,5 @@
 """How the kernels of back.cuh are compiled, what they are given, and the one that only reads."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -1,7 +1,5 @@
 """Cotangents of keys and values by Numba: a walk that reads those of their summary."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, without_flags

@@ -1,7 +1,5 @@
 """What the loops leave to array operations, which begin anew in one dtype: no number of another rounding gets in."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Cotangents of keys and values in CUDA: a tile of keys a block, which reads the cotangents of their summary."""
 
-from __future__ import annotations
-
 import math
 
 from kernattn._arrays.namespaces import Array, dtype_name, namespace

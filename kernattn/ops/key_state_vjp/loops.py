@@ -7,8 +7,6 @@ what it sees of features times v.w + h l.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import numpy as np

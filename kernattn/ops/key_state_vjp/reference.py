@@ -4,8 +4,6 @@ With vhat = [v, 1] and R_a the cotangent of [S, z]_a, the log of feature a has t
 has sum_a phi_a(k) R_a without its last column.
 """
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace

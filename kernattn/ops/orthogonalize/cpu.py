@@ -1,7 +1,5 @@
 """Orthonormal rows by Numba, blocks shared among threads, or by LAPACK's QR."""
 
-from __future__ import annotations
-
 from math import prod
 
 import numpy as np

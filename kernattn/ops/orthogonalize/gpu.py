@@ -1,7 +1,5 @@
 """Orthonormal rows in CUDA: a block of threads for each matrix, or cuSOLVER's QR."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 

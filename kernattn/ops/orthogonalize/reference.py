@@ -1,7 +1,5 @@
 """Orthonormal rows in array-API: Gram-Schmidt row by row, or Householder reflections by the library's QR."""
 
-from __future__ import annotations
-
 from types import ModuleType
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace

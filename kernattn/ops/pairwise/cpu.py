@@ -1,7 +1,5 @@
 """Kernel matrices by Numba, rows shared among threads."""
 
-from __future__ import annotations
-
 from math import isqrt
 
 import numpy as np

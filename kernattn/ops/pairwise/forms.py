@@ -1,7 +1,5 @@
 """What a kernel is made of, as numbers: a measure of two rows, and a function of it."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 DOT, SQUARED, MANHATTAN = 0, 1, 2

@@ -1,7 +1,5 @@
 """Functions of measures of pairs in array-API; what is made of y alone serves many blocks of x."""
 
-from __future__ import annotations
-
 from math import sqrt
 from types import ModuleType
 

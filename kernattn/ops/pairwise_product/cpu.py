@@ -1,7 +1,5 @@
 """Products of kernel matrices by Numba, blocks of rows shared among threads."""
 
-from __future__ import annotations
-
 from math import isqrt
 
 import numpy as np

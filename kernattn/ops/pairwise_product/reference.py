@@ -1,7 +1,5 @@
 """Products of kernel matrices as written: the matrix, then its product."""
 
-from __future__ import annotations
-
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn.ops.pairwise.forms import Form
 from kernattn.ops.pairwise.reference import pairwise

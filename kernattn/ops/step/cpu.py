@@ -1,7 +1,5 @@
 """One token by Numba: features of all heads, then one pass over the sums of each."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Array

@@ -6,8 +6,6 @@ imported here, and the interpreter takes no part in a call.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

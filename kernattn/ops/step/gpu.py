@@ -1,7 +1,5 @@
 """One token in CUDA: all vectors of a head in one kernel, then one pass over the states of all heads."""
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass, replace
 from typing import Any

@@ -5,8 +5,6 @@ One function without calls: with a head's arrays in a call's arguments, these wo
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner

@@ -1,7 +1,5 @@
 """One token in array-API: a summary of one key, merged into the state and read by one query."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace

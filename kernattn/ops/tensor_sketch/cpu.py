@@ -1,7 +1,5 @@
 """Tensor sketches by Numba, in one go where M is a power of two, by SciPy's transforms of blocks of rows elsewhere."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

@@ -3,8 +3,6 @@
 Every sum is made by one thread in a fixed order, so that features are the same in every run.
 """
 
-from __future__ import annotations
-
 import math
 from dataclasses import dataclass
 from functools import cache

@@ -8,8 +8,6 @@ A transform begins with the columns themselves, unless they are many or every ro
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

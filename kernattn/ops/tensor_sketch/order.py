@@ -1,7 +1,5 @@
 """The order of frequencies: that in which a fast transform leaves them, so that no loop has to sort them."""
 
-from __future__ import annotations
-
 import numpy as np
 from numpy.typing import NDArray
 

@@ -1,7 +1,5 @@
 """Tensor sketches in array-API: count sketches, transforms, products, and parts side by side."""
 
-from __future__ import annotations
-
 from functools import cache
 
 import numpy as np

@@ -9,8 +9,6 @@ reading the tile. Frequencies end in digit-reversed places.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 from math import cos, pi, sin, sqrt
 
 from llvmlite import ir

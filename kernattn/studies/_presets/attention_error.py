@@ -1,7 +1,5 @@
 """Performer's figure 4: error of attention outputs against m, with the two things that it leaves out."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product

@@ -1,7 +1,5 @@
 """Figures of a preset and its page, from the records alone."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Whether the running sums of causal linear attention lose digits with the length, in each dtype."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from importlib import import_module

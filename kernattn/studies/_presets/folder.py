@@ -1,7 +1,5 @@
 """The folder of a study, read for its figures or its report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path

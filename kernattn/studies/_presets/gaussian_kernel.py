@@ -1,7 +1,5 @@
 """How much the arrangement of frequencies gains: variance over that of independent ones, for d frequencies."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Nystrom landmarks against random features at equal m, on real rows, beside the best error that any rank m has."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """What a study of the field's claims is: a sweep, the claim, figures, and verdicts, all from the records alone."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence

@@ -1,7 +1,5 @@
 """What redrawing the features buys: outputs that are averaged over redraws, and the bias that no averaging removes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product

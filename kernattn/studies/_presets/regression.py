@@ -1,7 +1,5 @@
 """Ridge regression on features against exact kernel ridge regression: what a better kernel estimate buys."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Performer's figure 2: where positive features beat trigonometric ones, over angle and length of the inputs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any

@@ -1,7 +1,5 @@
 """How many frequencies make K' + lambda I a spectral approximation of K + lambda I: measured, and as proved."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import pairwise

@@ -1,7 +1,5 @@
 """The table of presets."""
 
-from __future__ import annotations
-
 from kernattn.studies._presets.attention.study import ATTENTION
 from kernattn.studies._presets.attention_error import ATTENTION_ERROR
 from kernattn.studies._presets.dtype import DTYPE

@@ -1,7 +1,5 @@
 """CPU time to an error of attention's outputs: random features against exact attention, over the length."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from itertools import product

@@ -1,7 +1,5 @@
 """The largest error over a compact set, and over an attention matrix: how it falls with m and grows with d."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """Files beside this one: style and script of a report, which are part of the page, and the list of references."""
 
-from __future__ import annotations
-
 from functools import cache
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """BibTeX of kernattn and of the works that a claim names, from the one list of references."""
 
-from __future__ import annotations
-
 import re
 from functools import cache
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The command that makes a study again, from the configuration of its folder."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """What a report says about any study: which points are unsettled, whether intervals hold closed forms, its cells."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """The page of a report: a section per study, all that it needs inside."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Figures inside a page: SVG without a head of its own, ids that no other figure has, a name for those who listen."""
 
-from __future__ import annotations
-
 import re
 from html import escape
 

@@ -1,7 +1,5 @@
 """Tables of a page that sort by a click on a column's head."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any

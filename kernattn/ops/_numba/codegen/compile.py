@@ -1,7 +1,5 @@
 """How every loop of the package is compiled, kept on disk and loaded, and when a kept one is out of date."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future

@@ -9,8 +9,6 @@ Sums of exponentials are kept in units of 2^u, u whole: e^x = 2^n p(r) with n = 
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import math
 from typing import Any
 

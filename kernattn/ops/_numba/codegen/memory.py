@@ -6,8 +6,6 @@
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import numpy as np
 from llvmlite import ir
 from numba import types

@@ -8,8 +8,6 @@ count alone that make arrays, or call one that does.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import gc
 from typing import Any
 

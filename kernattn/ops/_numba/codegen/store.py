@@ -1,7 +1,5 @@
 """Files of compiled loops: one a signature, each of which says what it was made of."""
 
-from __future__ import annotations
-
 import pickle
 from contextlib import suppress
 from hashlib import sha256

@@ -7,8 +7,6 @@ so that one definition of a function serves both.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable
 from typing import Any

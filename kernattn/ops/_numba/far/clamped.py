@@ -6,8 +6,6 @@ test that finds such rows is.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

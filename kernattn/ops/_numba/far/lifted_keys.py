@@ -6,8 +6,6 @@ whole, and outputs are ratios of sums in one unit.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
 from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import ends, finite, within

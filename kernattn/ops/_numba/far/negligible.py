@@ -6,8 +6,6 @@ but what is small is raised: a power of two cancels.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner

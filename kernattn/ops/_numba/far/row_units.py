@@ -6,8 +6,6 @@ query its largest is taken off. Each row is judged by itself.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -6,8 +6,6 @@ every maximum and sum runs across vectors instead of inside one. Tiles are flat 
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact

@@ -1,7 +1,5 @@
 """What shapes tell, kept for the next call of one form while it is small; many heads have a new table each time."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar

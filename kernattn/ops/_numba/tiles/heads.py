@@ -1,7 +1,5 @@
 """Heads: how leading axes broadcast, told as flat numbers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from math import prod
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """Arrays as the loops take them: flat, contiguous, read-only where they are read; and room for results."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from math import prod
 from typing import Any

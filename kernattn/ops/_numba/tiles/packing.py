@@ -1,7 +1,5 @@
 """A map as it goes into compiled code: two flat arrays, made once for a spec, a dtype and a dimension."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from math import sqrt
 from typing import Any, NamedTuple

@@ -11,8 +11,6 @@ product that is zero, and start threads of their own when they grow.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import types
 

@@ -6,8 +6,6 @@ half the traffic, and the caches keep what the loops still need.
 
 # mypy: disable-error-code="no-untyped-def, no-untyped-call"
 
-from __future__ import annotations
-
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils

@@ -1,7 +1,5 @@
 """Where random features beat uniform attention on real tokens, and which: verdicts and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from functools import partial
 from math import exp

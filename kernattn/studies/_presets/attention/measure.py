@@ -1,7 +1,5 @@
 """One cell of the attention study: redraw a map, estimate kernel and attention, hold both against the exact ones."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from time import perf_counter
 from typing import Any, NamedTuple

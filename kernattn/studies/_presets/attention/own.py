@@ -1,7 +1,5 @@
 """Estimators of one's own, named as module:object: a feature map, or a function that makes one of any size."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

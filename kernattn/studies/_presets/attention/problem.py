@@ -1,7 +1,5 @@
 """The exact side of a study: softmax attention on given tokens, and what is the same for every estimator."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 
 import numpy as np

@@ -1,7 +1,5 @@
 """summary.md of the attention study: verdicts and tables, from the records alone."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from importlib.resources import files
 

@@ -1,7 +1,5 @@
 """The attention study: which random features approximate exact attention, on which tokens, and at what size."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from pathlib import Path

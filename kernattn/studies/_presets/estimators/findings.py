@@ -1,7 +1,5 @@
 """Where each claimed order of two estimators holds, and which errs least: verdicts and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import product
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Every estimator of the softmax and the Gaussian kernel, at as many features, on real and on made rows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """Mechanisms of attention, each as large as a share of exact attention's flops allows."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """Whether one ranking of mechanisms serves at every temperature: verdicts and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from itertools import combinations

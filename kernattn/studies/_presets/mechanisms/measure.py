@@ -1,7 +1,5 @@
 """What the study of mechanisms measures: whole matrices of weights against those of exact attention."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from time import process_time

@@ -1,7 +1,5 @@
 """Sequences of tokens whose order means something: photographs, digits, text, or the user's own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

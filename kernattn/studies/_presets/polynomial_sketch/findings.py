@@ -1,7 +1,5 @@
 """How variances grow with the degree, which sketch is the best where, and whether bounds hold: verdicts and figures."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

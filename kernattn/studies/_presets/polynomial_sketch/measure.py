@@ -1,7 +1,5 @@
 """What is measured: squared errors of sketches on pairs of unit rows under a cosine, beside closed forms and bounds."""
 
-from __future__ import annotations
-
 from functools import lru_cache
 from typing import Any
 

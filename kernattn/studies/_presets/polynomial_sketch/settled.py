@@ -1,7 +1,5 @@
 """Do so many redraws settle the variance of a sketch? From the moments of one factor, and the rate of collisions."""
 
-from __future__ import annotations
-
 from math import comb, factorial
 
 import numpy as np

@@ -1,7 +1,5 @@
 """What the shares of large deviations say of the claims: verdicts, and figures beside the bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """How often an estimate of the softmax kernel is far off: shares over many redraws, beside the bounds."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
