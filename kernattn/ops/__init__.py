@@ -1,48 +1,15 @@
 """The loops that array expressions do badly: one folder per op, its implementations side by side."""
 
-from kernattn.ops import (
-    attend,
-    attend_vjp,
-    block_softmax,
-    block_softmax_vjp,
-    causal,
-    causal_vjp,
-    countsketch,
-    features,
-    features_vjp,
-    gram,
-    hadamard,
-    key_state,
-    key_state_vjp,
-    orthogonalize,
-    pairwise,
-    pairwise_product,
-    step,
-    tensor_sketch,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
+from kernattn.ops.dispatch import Op
 
 __all__ = ["OPS"]
 
-OPS = {
-    folder.OP.name: folder.OP
-    for folder in (
-        features,
-        causal,
-        step,
-        key_state,
-        attend,
-        block_softmax,
-        countsketch,
-        tensor_sketch,
-        hadamard,
-        gram,
-        orthogonalize,
-        pairwise,
-        pairwise_product,
-        features_vjp,
-        causal_vjp,
-        key_state_vjp,
-        attend_vjp,
-        block_softmax_vjp,
-    )
+OPS: dict[str, Op] = {
+    folder.name: import_module(f"{__name__}.{folder.name}").OP
+    for folder in iter_modules(__path__)
+    if folder.ispkg and not folder.name.startswith("_")
 }
+"""By name: every folder of this room whose name does not begin with a line is an op."""
