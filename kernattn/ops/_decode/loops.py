@@ -5,8 +5,6 @@ is bound by reading; with many, a panel is used by all rows while it is in cache
 inner index whatever the rows beside: a sequence has the same bits in every batch.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What acts on the rows of a step beside products: norms and nonlinearities, vector by vector."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner

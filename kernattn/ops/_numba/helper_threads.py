@@ -5,8 +5,6 @@ watches a board sees at once what its caller puts there: the address of a compil
 which lie on the caller's stack until everybody has left them.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import os
 from functools import partial
 from time import perf_counter

@@ -1,7 +1,5 @@
 """The nonlinearities in compiled code: the siblings of the formulas in `kernattn._maps.kinds`."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 
 from kernattn._maps.kinds import KINDS

@@ -1,7 +1,5 @@
 """Queries against the sums of keys, a chunk at a time."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.codegen.memory import aligned, tile_rows, whole, window
 from kernattn.ops._numba.far.negligible import raise_queries

@@ -3,8 +3,6 @@
 A row is judged by itself and reads only the keys that it sees. Nothing here is fast; the tests that find such rows are.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 
 import numpy as np

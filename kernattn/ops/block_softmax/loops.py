@@ -1,7 +1,5 @@
 """Exact attention by an online softmax over blocks of keys, while a block of queries stays in cache."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 from typing import Any, NamedTuple
 

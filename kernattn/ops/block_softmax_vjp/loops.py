@@ -4,8 +4,6 @@ Scores and their cotangents stay in cache: what a tile of keys is told is summed
 queries is added to theirs.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """What is told of each row before the way back begins."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner

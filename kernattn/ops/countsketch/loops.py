@@ -1,7 +1,5 @@
 """Count sketches, entry by entry."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from kernattn.ops._numba.codegen.compile import compiled
 
 

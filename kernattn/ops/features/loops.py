@@ -1,7 +1,5 @@
 """Features of rows, written out; and the log scales of rows that are not sums of their squares alone."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes

@@ -1,7 +1,5 @@
 """The way back through features: they are computed once more, a block of rows at a time, and meet their cotangents."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 from typing import Any, NamedTuple
 

@@ -1,7 +1,5 @@
 """Sums of outer products of features, which are never written to memory."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from kernattn.ops._numba.codegen.compile import compiled
 from kernattn.ops._numba.codegen.memory import aligned, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import lanes

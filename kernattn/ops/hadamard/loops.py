@@ -1,7 +1,5 @@
 """Chains of Walsh-Hadamard transforms, a vector of rows at a time: every sum and difference is one of whole vectors."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 from numba import types
 

@@ -1,7 +1,5 @@
 """The recurrence of linear attention, chunk by chunk: for causal attention, and for summaries of keys."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from typing import Any, NamedTuple
 
 import numpy as np

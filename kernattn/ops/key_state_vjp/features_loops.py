@@ -1,7 +1,5 @@
 """Features of a walk's tokens: of writers, token-major and in units of the sums, and of readers, features-major."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact

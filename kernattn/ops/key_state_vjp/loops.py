@@ -5,8 +5,6 @@ their features times a row [v, h], and a reader with a row [w, l] gets the cotan
 what it sees of features times v.w + h l.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from typing import Any, NamedTuple
 
 import numpy as np

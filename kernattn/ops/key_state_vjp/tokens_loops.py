@@ -1,7 +1,5 @@
 """Tokens of a walk as they are read: in place where nothing stands in the way, in the order of the walk."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from typing import Any, NamedTuple
 
 import numpy as np

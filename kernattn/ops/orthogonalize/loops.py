@@ -1,7 +1,5 @@
 """Orthonormal rows by block Gram-Schmidt: ROWS rows at a time, so that nearly all of it is products of tiles."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner

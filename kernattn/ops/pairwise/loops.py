@@ -1,7 +1,5 @@
 """Kernel matrices in one pass: a block of measures in the first-level cache, a function of them, and out."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 
 from llvmlite import ir

@@ -1,7 +1,5 @@
 """Products of kernel matrices: a block of entries in the first-level cache, multiplied there and never written."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.codegen.memory import aligned, pad, whole, window
 from kernattn.ops._numba.codegen.registers import TALL, lanes

@@ -4,8 +4,6 @@ A frame is a C structure of 64-bit words, which XLA's header ``xla/ffi/api/c_api
 imported here, and the interpreter takes no part in a call.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from functools import cache
 from typing import Any
 

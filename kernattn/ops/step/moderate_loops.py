@@ -3,8 +3,6 @@
 One function without calls: with a head's arrays in a call's arguments, these would take longer than the features.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner

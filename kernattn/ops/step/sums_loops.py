@@ -1,7 +1,5 @@
 """One pass over the sums of a head: the old ones shrink, a token comes in, a query reads the result."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from numba import types
 
 from kernattn.ops._numba.codegen.compile import inner, intrinsic

@@ -6,8 +6,6 @@ Spectra stay where the transform leaves them, and those of the first two factors
 A transform begins with the columns themselves, unless they are many or every row has its own, as in a CSR matrix.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from typing import Any
 
 import numpy as np

@@ -7,8 +7,6 @@ if they fit; where few points differ from zero, the results of the first pass, o
 reading the tile. Frequencies end in digit-reversed places.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from math import cos, pi, sin, sqrt
 
 from llvmlite import ir

@@ -1,7 +1,5 @@
 """Bits of floats, and their rounding: integers of their own width, where Numba's operators widen to 64 bits."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from typing import Any
 
 from llvmlite import ir

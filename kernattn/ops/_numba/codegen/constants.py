@@ -1,7 +1,5 @@
 """What the elementary functions are made of: minimax polynomials, parts of ln 2 and pi, and the ends of the floats."""
 
-# mypy: disable-error-code="no-untyped-call"
-
 import numpy as np
 from numba import types
 

@@ -7,8 +7,6 @@ Sums of exponentials are kept in units of 2^u, u whole: e^x = 2^n p(r) with n = 
 `weight(x, up, down)`, 2^(n + up - down) p(r), has the same digits under every unit.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 from typing import Any
 

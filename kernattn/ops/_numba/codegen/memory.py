@@ -4,8 +4,6 @@
 ``window(tile, at, n)[i]`` does not. A window must not outlive its tile.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 from llvmlite import ir
 from numba import types

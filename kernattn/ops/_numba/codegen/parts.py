@@ -6,8 +6,6 @@ an array: what a part is given lives as long as it runs, and an atomic addition 
 count alone that make arrays, or call one that does.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import gc
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Vectors of the machine, and the words of LLVM in which code of theirs is written."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import platform
 
 import numpy as np

@@ -5,8 +5,6 @@ once a row. With `load`, `store` and the operators here the loop over rows is th
 so that one definition of a function serves both.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import operator
 from collections.abc import Callable
 from typing import Any

@@ -4,8 +4,6 @@ A row is judged by itself, so that none is computed in another way because of it
 test that finds such rows is.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 
 import numpy as np

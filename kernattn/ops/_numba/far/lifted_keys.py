@@ -4,8 +4,6 @@ A key that is lifted by n stands in a unit 2^n above its features: its weights a
 whole, and outputs are ratios of sums in one unit.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from kernattn.ops._numba.codegen.compile import inner, inner_exact
 from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import ends, finite, within

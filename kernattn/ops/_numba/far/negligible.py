@@ -4,8 +4,6 @@ Products of smaller ones would lose their digits, and averages would leave the v
 but what is small is raised: a power of two cancels.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner

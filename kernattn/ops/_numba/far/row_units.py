@@ -4,8 +4,6 @@ Positive features that are large or small in the whole row are divided by a powe
 query its largest is taken off. Each row is judged by itself.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 
 import numpy as np

@@ -4,8 +4,6 @@ Keys are kept token-major, (C, M), and queries features-major, (M, C): then ever
 every maximum and sum runs across vectors instead of inside one. Tiles are flat arrays with a row length.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact

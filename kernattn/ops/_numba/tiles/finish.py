@@ -1,7 +1,5 @@
 """From projections to features that are written out."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import inner, inner_exact

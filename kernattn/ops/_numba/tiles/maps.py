@@ -1,7 +1,5 @@
 """A map as compiled code reads it: two flat arrays on the way in, a tuple of windows inside."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from typing import Any, NamedTuple
 
 from kernattn.ops._numba.codegen.compile import inner

@@ -1,7 +1,5 @@
 """elu + 1 of moderate numbers and their sums in one pass, where no row needs a unit of its own."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from kernattn.ops._numba.codegen.compile import inner_exact
 from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.codegen.vectors import all_of, every, load, store

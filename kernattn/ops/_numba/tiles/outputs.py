@@ -1,7 +1,5 @@
 """What a row is told: its output, and its normaliser."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 import math
 
 import numpy as np

@@ -9,8 +9,6 @@ Small products through a BLAS are slower (`kernattn bench --cases product-48-64-
 product that is zero, and start threads of their own when they grow.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from llvmlite import ir
 from numba import types
 

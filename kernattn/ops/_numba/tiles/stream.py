@@ -4,8 +4,6 @@ An ordinary store reads its line from memory first. A line that is written whole
 half the traffic, and the caches keep what the loops still need.
 """
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from llvmlite import ir
 from numba import types
 from numba.core import cgutils

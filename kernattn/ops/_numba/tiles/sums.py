@@ -1,7 +1,5 @@
 """The sums of a head while loops work on them: of features times values, and of features, in units of whole octaves."""
 
-# mypy: disable-error-code="no-untyped-def, no-untyped-call"
-
 from typing import Any, NamedTuple
 
 import numpy as np
