@@ -6,6 +6,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn.errors import ShapeError
+from kernattn.ops._cuda import cupy
 from kernattn.ops._cuda.constants import NULL
 
 
@@ -21,16 +22,12 @@ def lead_of(x: Array | None, inner: int) -> tuple[int, ...]:
 
 def broadcast(x: Array, lead: tuple[int, ...], inner: int) -> Array:
     """Return x, contiguous, its leading axes broadcast to `lead`; the last `inner` axes are left as they are."""
-    import cupy
-
     shape = (*lead, *x.shape[x.ndim - inner :])
     return cupy.ascontiguousarray(x if x.shape == shape else cupy.broadcast_to(x, shape))
 
 
 def key_arguments(key_mask: Array | None, lead: tuple[int, ...]) -> Any:
     """Return the mask of keys (*lead, n) as bytes, or a null pointer."""
-    import cupy
-
     return NULL if key_mask is None else broadcast(key_mask, lead, 1).view(cupy.uint8)
 
 

@@ -10,14 +10,13 @@ from kernattn._arrays.namespaces import Float64
 from kernattn._maps.chains import Chains
 from kernattn._maps.spec import MapSpec
 from kernattn.errors import BackendUnavailable
+from kernattn.ops._cuda import cupy
 
 NULL = np.uint64(0)
 
 
 def upload(values: NDArray[Any]) -> Any:
     """Return constants on the current device, there for every stream: the copy is waited for, once a map."""
-    import cupy
-
     if cupy.cuda.get_current_stream().is_capturing():
         raise BackendUnavailable("constants of this call are not on the device yet: make it once before the capture")
     return cupy.asarray(values, blocking=True)
@@ -31,8 +30,6 @@ def of_map(spec: MapSpec, dtype: str, split: str) -> tuple[Any, ...]:
 
     `split` is the C type of the two parts, or empty.
     """
-    import cupy
-
     key = (int(cupy.cuda.Device().id), dtype, split)
     known = _constants.setdefault(spec, {})
     if key not in known:
@@ -65,8 +62,6 @@ _uploaded: dict[tuple[int, int, str], tuple[ref[Any], Any]] = {}
 
 def uploaded(values: Any, dtype: str) -> Any:
     """Return a host array on the current device, cached for as long as the host array lives."""
-    import cupy
-
     key = (id(values), int(cupy.cuda.Device().id), dtype)
     if key not in _uploaded:
         owner = ref(values, lambda _: _uploaded.pop(key, None))

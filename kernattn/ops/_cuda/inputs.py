@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.row_scale import row_scale
+from kernattn.ops._cuda import cupy
 from kernattn.ops._cuda.constants import NULL, uploaded
 
 
@@ -26,7 +27,6 @@ class MapInput:
 
     def broadcast(self, lead: tuple[int, ...]) -> MapInput:
         """Return the rows with their leading axes broadcast to `lead`."""
-        import cupy
 
         def spread(x: Array, inner: int) -> Array:
             shape = (*lead, *x.shape[x.ndim - inner :])
@@ -40,8 +40,6 @@ def map_input(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str,
 
     Log scales that the kernels cannot make are given, but where they cancel: not `whole`.
     """
-    import cupy
-
     real = "float64" if accumulator == "double" else "float32"
     if spec is not None:
         scale = NULL

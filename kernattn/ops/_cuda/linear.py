@@ -6,7 +6,7 @@ from typing import Any
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput, map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_code
@@ -124,8 +124,6 @@ def _map_code(rows: MapInput, spec: MapSpec | None, dtype: str, d: int, limits: 
 
 def normalisers(shape: tuple[int, ...], dtype: Any, wanted: bool) -> Normaliser | None:
     """Return room for the normalisers of rows, where they are wanted: logs of their sizes, and signs."""
-    import cupy
-
     return Normaliser(cupy.empty(shape, dtype=dtype), cupy.empty(shape, dtype=dtype)) if wanted else None
 
 
@@ -136,8 +134,6 @@ def pointers(parts: tuple[Array, ...] | None, count: int) -> tuple[Any, ...]:
 
 def empty_state(lead: tuple[int, ...], code: MapCode, frequencies: int, e: int) -> PeakedSum:
     """Return room for a state (*lead, M, e) of a map of `frequencies`."""
-    import cupy
-
     features, real = frequencies * code.parts, REALS[code.accumulator]
     shapes = (features, e), (features,), (features if code.per_feature else 1,)
     return PeakedSum(*(cupy.empty((*lead, *shape), dtype=real) for shape in shapes))

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from kernattn._plans.parts import Part
 from kernattn._plans.plan import Plan
+from kernattn.ops._cuda import cupy
 from kernattn.ops._cuda.constants import NULL, upload
 
 
@@ -28,8 +29,6 @@ _levels: WeakKeyDictionary[Plan, dict[tuple[int, int], tuple[Level, ...]]] = Wea
 
 def levels(plan: Plan, rows: int) -> tuple[Level, ...]:
     """Return what a plan is on the current device, in tiles of so many rows at most; a level joins those before it."""
-    import cupy
-
     key = (int(cupy.cuda.Device().id), rows)
     known = _levels.setdefault(plan, {})
     if key not in known:

@@ -5,7 +5,7 @@ from functools import cache
 from typing import Any
 
 from kernattn.errors import BackendUnavailable, ShapeError
-from kernattn.ops._cuda import sources
+from kernattn.ops._cuda import cupy, sources
 
 GRID = (2**31 - 1, 65_535)  # most blocks along x and y
 
@@ -26,15 +26,11 @@ class Limits:
 
 def limits() -> Limits:
     """Return the limits of the current device."""
-    import cupy
-
     return _limits(int(cupy.cuda.Device().id))
 
 
 @cache
 def _limits(device: int) -> Limits:
-    import cupy
-
     handle = cupy.cuda.Device(device)
     attributes = handle.attributes
     return Limits(
@@ -44,8 +40,6 @@ def _limits(device: int) -> Limits:
 
 @cache
 def _module(device: int, op: str, defines: tuple[str, ...]) -> Any:
-    import cupy
-
     return cupy.RawModule(code=sources.source(op), options=defines)
 
 
@@ -58,8 +52,6 @@ def _function(device: int, op: str, name: str, defines: tuple[str, ...]) -> Any:
 
 def kernel(op: str, name: str, defines: tuple[str, ...]) -> Any:
     """Return a kernel of an op, compiled for the current device, that may ask for all shared memory of a block."""
-    import cupy
-
     return _function(int(cupy.cuda.Device().id), op, name, defines)
 
 

@@ -2,6 +2,7 @@
 
 from kernattn._arrays.namespaces import Array
 from kernattn._sums.cotangents import onto
+from kernattn.ops._cuda import cupy
 from kernattn.ops._cuda.axes import broadcast
 
 
@@ -20,8 +21,6 @@ def mask_of_seen_keys(
     asks (*lead, n) are bytes of queries, the last of which stands beside the last key; runs (*key_lead, n) are numbers
     of the segments in which they see. With `end`, one more asks after the last token.
     """
-    import cupy
-
     n = asks.shape[-1]
     asks = onto(cupy, asks, (*key_lead, n), cupy.max)
     if not causal:
@@ -37,8 +36,6 @@ def mask_of_seen_keys(
 
 def _after_runs(later: Array, runs: Array) -> Array:
     """Return of numbers `later` (..., n) the one at the end of each token's run; 0 after the last."""
-    import cupy
-
     n = runs.shape[-1]
     rows = cupy.reshape(runs, (-1, n))
     own = cupy.arange(rows.shape[0], dtype=cupy.int64)[:, None] * (n + 1)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64
+from kernattn.ops._cuda import cupy
 from kernattn.ops._cuda.constants import upload
 from kernattn.ops._cuda.sizes import BYTES, pieces
 
@@ -50,8 +51,6 @@ _lists: dict[tuple[int, int, int, int, str], tuple[Any, Lists]] = {}
 
 def lists(index: NDArray[np.int64], weight: Float64, num_buckets: int, dtype: str) -> Lists:
     """Return the lists of hashes (p, d) on the current device, cached for as long as both host arrays live."""
-    import cupy
-
     key = (id(index), id(weight), num_buckets, int(cupy.cuda.Device().id), dtype)
     if key not in _lists:
         order = np.argsort(index, axis=1, kind="stable")

@@ -9,7 +9,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch, merged_lead
 from kernattn.ops._cuda.linear import LinearCode, linear_code, normalisers, pointers, side
 from kernattn.ops._cuda.maps import FB, map_bytes
@@ -39,8 +39,6 @@ def attend(
     state: PeakedSum, q: Array | ScaledFeatures, q_spec: MapSpec | None, dtype: Any, normaliser: bool
 ) -> tuple[Array, Normaliser | None]:
     """Return the output of each query, and its normaliser where it is wanted."""
-    import cupy
-
     device = runtime.limits()
     name = np.dtype(dtype).name
     queries, map_code = side(q, q_spec, name, device, normaliser)

@@ -9,7 +9,7 @@ from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent, onto_sums
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
@@ -44,8 +44,6 @@ def over_normalisers(
     queries: Side, spec: MapSpec, code: LinearCode, out: Array, normaliser: Normaliser, g: Array
 ) -> Tokens:
     """Return queries over their normalisers with [g, -g.o]."""
-    import cupy
-
     lead, (n, e) = tuple(g.shape[:-2]), g.shape[-2:]
     real = normaliser.peak.dtype
     scale, h = (cupy.empty((*lead, n), dtype=real) for _ in range(2))

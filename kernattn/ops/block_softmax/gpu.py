@@ -7,7 +7,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn._plans.plan import Plan
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
@@ -59,8 +59,6 @@ def block_softmax(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None
 ) -> tuple[Array, Array]:
     """Return the outputs and the log normalisers."""
-    import cupy
-
     (n, d), (length, e) = q.shape[-2:], v.shape[-2:]
     key_lead = merged_lead(k.shape[:-2], v.shape[:-2], lead_of(key_mask, 1), lead_of(key_bias, 1))
     lead = merged_lead(q.shape[:-2], key_lead)

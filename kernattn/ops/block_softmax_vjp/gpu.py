@@ -9,7 +9,7 @@ from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._plans.plan import Plan, kept_with_plan
 from kernattn._plans.transposed import from_keys
 from kernattn._sums.cotangents import onto
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import operand
@@ -75,8 +75,6 @@ def block_softmax_vjp(
     g_lse: Array | None,
 ) -> tuple[Array, Array, Array, Array, Array | None]:
     """Return the cotangents of q, k, v, the scale and the bias."""
-    import cupy
-
     if _lists_twice(plan):  # sums of blocks that run side by side would meet
         return reference.block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse)
     xp = namespace(q=q)

@@ -13,7 +13,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch, broadcast, key_arguments, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.linear import (
@@ -181,8 +181,6 @@ def causal(
     normaliser: bool,
 ) -> tuple[Array, Normaliser | None, PeakedSum]:
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
-    import cupy
-
     device = runtime.limits()
     dtype = dtype_name(v)
     if not alike(q_spec, k_spec):
@@ -230,8 +228,6 @@ def causal(
 
 def run_numbers(ids: Array) -> Array:
     """Return the number of the run of equal ids that each token is in, int32."""
-    import cupy
-
     starts = cupy.zeros(ids.shape, dtype=cupy.int32)
     starts[..., 1:] = ids[..., 1:] != ids[..., :-1]
     return cupy.cumsum(starts, axis=-1, dtype=cupy.int32)

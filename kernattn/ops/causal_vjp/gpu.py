@@ -13,7 +13,7 @@ from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent, in_units_of, onto_sums
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.linear import LinearCode, Slabs, alike, both_sides, cut, empty_state, linear_code, pointers
@@ -70,8 +70,6 @@ class Walks:
 
     def starts(self, how: WalkBackLaunch, start: PeakedSum | None, reverse: bool) -> PeakedSum | None:
         """Return what each slab finds before it, in the order of the walk."""
-        import cupy
-
         if how.slabs.count == 1:
             return start
         tokens, lead = (self.queries, self.lead) if reverse else (self.keys, self.key_lead)
@@ -87,8 +85,6 @@ class Walks:
 
     def run(self, how: WalkBackLaunch, start: PeakedSum | None, room: Pulled, read: Any, end: PeakedSum | None) -> None:
         """Launch a walk."""
-        import cupy
-
         starts = self.starts(how, start, how.code.keys)
         several, m = how.slabs.count > 1, how.code.linear.map
         (n, e), q, k = self.keys.v.shape[-2:], self.queries, self.keys
@@ -121,8 +117,6 @@ def causal_vjp(
 
     Two maps of which one kernel cannot make the features are left to array operations.
     """
-    import cupy
-
     if not alike(q_spec, k_spec):
         return reference.causal_vjp(
             q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, dtype_name
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of, ceil_div, options
 from kernattn.ops._cuda.sketches import Staging, lists, staging
 
@@ -42,8 +42,6 @@ def countsketch(
     x: Array, index: NDArray[np.int64], weight: Float64, num_buckets: int, out: Array | None = None
 ) -> Array:
     """Return p sketches of each row, (n, p, num_buckets)."""
-    import cupy
-
     x = cupy.ascontiguousarray(x)
     rows, (copies, d) = math.prod(x.shape[:-1]), index.shape
     real = "float64" if dtype_name(x) == "float64" else "float32"

@@ -7,7 +7,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn._maps.spec import MapSpec
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
 from kernattn.ops._cuda.sizes import ceil_div, pieces, row_length
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
@@ -37,8 +37,6 @@ def launch(rows: int, d: int, frequencies: int, code: MapCode, limits: runtime.L
 
 def features(x: Array, spec: MapSpec) -> Array:
     """Return phi (..., n, M) in the dtype of x."""
-    import cupy
-
     if spec.row_form is not None:  # the kernel has no such log scale
         return composed(x, spec)
     chains = fast(spec.omega, FASTER_ABOVE["gpu"])

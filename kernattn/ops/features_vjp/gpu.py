@@ -8,7 +8,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.inputs import map_input
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
 from kernattn.ops._cuda.sizes import ceil_div, options, pieces, row_length
@@ -38,8 +38,6 @@ def launch(rows: int, d: int, code: MapCode, result: str, learn: bool, limits: r
 
 def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:
     """Return the cotangents of x and, where they are learnt, of the map's numbers."""
-    import cupy
-
     device = runtime.limits()
     (n, d), lead = x.shape[-2:], tuple(x.shape[:-2])
     code = pulled_code(map_code(dtype_name(x), spec, spec.per_feature, d, device), d, device)

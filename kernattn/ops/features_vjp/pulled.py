@@ -7,6 +7,7 @@ from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._maps.kinds import KINDS
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent, onto
+from kernattn.ops._cuda import cupy
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.maps import MapCode
 from kernattn.ops._cuda.runtime import Limits
@@ -71,8 +72,6 @@ def pulled_room(
     x: Array, spec: MapSpec, lead: tuple[int, ...], code: MapCode, result: str, blocks: int, learn: bool
 ) -> Pulled:
     """Return room for the cotangents of x (..., n, d) whose leading axes are broadcast to `lead`."""
-    import cupy
-
     real = REALS[code.accumulator]
     n, d = x.shape[-2:]
     frequencies = d if spec.omega is None else spec.omega.shape[0]

@@ -12,7 +12,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn._maps.spec import MapSpec
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import broadcast, merged_lead
 from kernattn.ops._cuda.maps import FB, MapCode, map_arguments, map_bytes, map_code
 from kernattn.ops._cuda.sizes import BYTES, REALS, ceil_div, options, pieces, row_length
@@ -89,8 +89,6 @@ def _outer_bytes(code: MapCode, side: int, depth: int) -> int:
 
 def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, Array]:
     """Return phi^T phi (..., M, M) and phi^T y (..., M, c)."""
-    import cupy
-
     if spec is not None and spec.row_form is not None:  # the kernels have no such log scale
         x, spec = composed(x, spec), None
     if wide and dtype_name(x) != "float64":  # features are made in their own dtype
@@ -131,8 +129,6 @@ def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, A
 
 def _collect(parts: Array, how: GramLaunch) -> Array:
     """Return the sum over the first axis."""
-    import cupy
-
     total: Any = cupy.empty(parts.shape[1:], dtype=parts.dtype)
     if total.size:
         function = runtime.kernel("gram", "collect", how.defines)

@@ -8,7 +8,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn._maps.chains import Chains
 from kernattn._maps.spec import MapSpec
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.constants import NULL, uploaded
 from kernattn.ops._cuda.maps import MapCode, map_arguments, map_code
 from kernattn.ops._cuda.sizes import REALS, ceil_div, pieces
@@ -46,8 +46,6 @@ def hadamard(x: Array, chains: Chains) -> Array:
 
 def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     """Return the features of a spec without frequencies of its own, (..., n, M), or the projections, (..., n, D)."""
-    import cupy
-
     device = runtime.limits()
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]

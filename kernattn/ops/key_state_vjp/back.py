@@ -8,7 +8,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn._sums.peaked import PeakedSum
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
@@ -83,8 +83,6 @@ class Tokens:
 
 def read_back(how: ReadBackLaunch, tokens: Tokens, sums: PeakedSum, room: Pulled, read: Any) -> None:
     """Launch `read_back`: into `room` the cotangents of the rows, into `read` what keys read."""
-    import cupy
-
     lead, (n, e) = tuple(tokens.v.shape[:-2]), tokens.v.shape[-2:]
     function = runtime.kernel("key_state_vjp", "read_back", how.code.defines)
     parts = tuple(cupy.ascontiguousarray(part) for part in sums)

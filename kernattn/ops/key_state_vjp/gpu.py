@@ -6,7 +6,7 @@ from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent, onto
 from kernattn._sums.peaked import PeakedSum, finite
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import broadcast
 from kernattn.ops._cuda.linear import side
 from kernattn.ops._cuda.seen_keys import mask_of_seen_keys
@@ -18,8 +18,6 @@ def key_state_vjp(
     k: Array, v: Array, k_spec: MapSpec, key_mask: Array | None, sums: PeakedSum, learn: bool
 ) -> tuple[MapCotangent, Array]:
     """Return the cotangents of keys and values."""
-    import cupy
-
     device, dtype, xp = runtime.limits(), dtype_name(v), namespace(v=v)
     lead, (n, e) = tuple(sums.s.shape[:-2]), v.shape[-2:]
     keys, map_code = side(k, k_spec, dtype, device)

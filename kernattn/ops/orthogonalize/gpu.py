@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, dtype_name
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of, ceil_div, options, pieces, power_of_two
 from kernattn.ops.orthogonalize.reference import by_qr
@@ -43,8 +43,6 @@ def launch(rows: int, d: int, dtype: str, limits: runtime.Limits) -> FrameLaunch
 
 def orthogonalize(blocks: Array, method: str) -> Array:
     """Return orthonormal rows, (..., r, d), in the dtype of blocks."""
-    import cupy
-
     if method == "qr":
         return by_qr(blocks)
     x = cupy.ascontiguousarray(blocks)

@@ -10,7 +10,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import PeakedSum
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.axes import batch, broadcast, lead_of, merged_lead
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.linear import LinearCode, alike, both_sides, linear_code
@@ -62,8 +62,6 @@ def step(
     Where the state is reused, `out` is given, and the inputs are contiguous rows for a spec, every call but the first
     on this state's arrays only launches: it allocates nothing on the device, and waits for nothing.
     """
-    import cupy
-
     device = runtime.limits()
     dtype = dtype_name(v)
     q, k = _token(q), _token(k)
@@ -114,8 +112,6 @@ def _vectors(s: Array, outputs: int, keep: bool) -> tuple[Array, ...]:
     A state that is stepped in place keeps its room for as long as its s lives: two such steps of one state exclude each
     other anyway, and a graph that captured a step depends on the arrays of its state anyway.
     """
-    import cupy
-
     if keep and id(s) in _between and outputs in _between[id(s)][1]:
         return _between[id(s)][1][outputs]
     sizes = (s.shape[:-1], s.shape[:-1], (outputs, s.shape[-2]), (outputs,))

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, dtype_name, frozen
-from kernattn.ops._cuda import runtime
+from kernattn.ops._cuda import cupy, runtime
 from kernattn.ops._cuda.constants import uploaded
 from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of, ceil_div, options, pieces, power_of_two
 from kernattn.ops._cuda.sketches import Staging, lists, staging
@@ -62,8 +62,6 @@ def launch(rows: int, d: int, num_features: int, dtype: str, limits: runtime.Lim
 
 def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
     """Return the features of rows, (..., n, M)."""
-    import cupy
-
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     real = np.float64 if dtype_name(x) == "float64" else np.float32
@@ -88,8 +86,6 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
 
 def _by_transforms(x: Array, index: NDArray[np.int64], weight: Float64, out: Array) -> None:
     """Write the features of rows (n, d) for any M, as many rows at a time as memory allows."""
-    import cupy
-
     num_features = out.shape[-1]
     batch = max(1, BATCH // (len(index) * num_features))
     weights = uploaded(amplitudes(num_features), out.dtype.name)
