@@ -81,7 +81,7 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
 
     for dtype in dtypes:
         sketch = countsketch.launch(4096, 1024, 4096, dtype, limits)
-        add("countsketch", dtype, "none", sketch.defines, sketch.shared_bytes)
+        add("countsketch", dtype, "none", sketch.defines, sketch.rows.shared_bytes)
         for num_features in (1024, 4096):
             product = tensor_sketch.launch(4096, 1024, num_features, dtype, limits)
             if product is not None:
@@ -132,7 +132,7 @@ def instances(limits, dtypes=DTYPES, maps=MAPS, sizes=((128, 128),)):
                         shared_bytes = causal.launch(64, 4096, e, m, walked, limits).shared_bytes
                         add("causal", dtype, name, walked.defines, shared_bytes)
                 token = replace(linear, map=replace(code, warps=step.WARPS))
-                add("step", dtype, name, token.defines, step.launch(64, e, token).stream_bytes)
+                add("step", dtype, name, token.defines, step.launch(64, e, token).stream.shared_bytes)
     return list(found.values())
 
 

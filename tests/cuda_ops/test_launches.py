@@ -101,12 +101,12 @@ def test_a_block_too_large_is_refused(cupy, monkeypatch):
     limits = runtime.Limits(75, 1000, 1)
     monkeypatch.setattr(runtime, "limits", lambda: limits)
     with pytest.raises(BackendUnavailable, match="2000 bytes"):
-        runtime.start(None, (1,), 32, 2000, ())
+        runtime.Launch((), (1,), 32, 2000).start("features", "features")
 
 
 def test_a_grid_too_large_is_refused(cupy):
     with pytest.raises(ShapeError, match="needs \\(1, 65536\\)"):
-        runtime.start(None, (1, 65_536), 32, 0, ())
+        runtime.Launch((), (1, 65_536), 32, 0).start("features", "features")
 
 
 def test_entries_are_counted_in_x(cupy, monkeypatch):

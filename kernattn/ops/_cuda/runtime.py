@@ -50,13 +50,24 @@ def _function(device: int, op: str, name: str, defines: tuple[str, ...]) -> Any:
     return function
 
 
-def kernel(op: str, name: str, defines: tuple[str, ...]) -> Any:
-    """Return a kernel of an op, compiled for the current device, that may ask for all shared memory of a block."""
-    return _function(int(cupy.cuda.Device().id), op, name, defines)
+@dataclass(frozen=True)
+class Launch:
+    """One launch of a kernel."""
+
+    defines: tuple[str, ...]  # the compiler's options
+    grid: tuple[int, ...]
+    threads: int
+    shared_bytes: int
+
+    def start(self, op: str, name: str, *arguments: Any) -> None:
+        """Launch the kernel `name` of an op, compiled for the current device, on its stream; nothing waits for it."""
+        _check(self.grid, self.shared_bytes)
+        function = _function(int(cupy.cuda.Device().id), op, name, self.defines)
+        function(self.grid, (self.threads,), arguments, shared_mem=self.shared_bytes)
 
 
-def start(function: Any, grid: tuple[int, ...], threads: int, shared_bytes: int, arguments: tuple[Any, ...]) -> None:
-    """Launch a kernel on the current stream; nothing waits for it."""
+def _check(grid: tuple[int, ...], shared_bytes: int) -> None:
+    """Refuse what the current device cannot launch."""
     if any(size > most for size, most in zip(grid, GRID, strict=False)):
         raise ShapeError(f"CUDA takes at most {GRID} blocks, this call needs {grid}: fewer rows, entries or features")
     offered = limits().shared_bytes
@@ -64,4 +75,3 @@ def start(function: Any, grid: tuple[int, ...], threads: int, shared_bytes: int,
         raise BackendUnavailable(
             f"a block of this kernel needs {shared_bytes} bytes of shared memory; this device offers {offered}"
         )
-    function(grid, (threads,), arguments, shared_mem=shared_bytes)

@@ -1,7 +1,6 @@
 """Queries against a state in CUDA: a tile of rows a block, which reads the state once."""
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,23 +15,15 @@ from kernattn.ops._cuda.maps import FB, map_bytes
 from kernattn.ops._cuda.sizes import BYTES, ceil_div, pieces
 
 
-@dataclass(frozen=True)
-class AttendLaunch:
-    """One launch of the kernel `attend`."""
-
-    code: LinearCode
-    grid: tuple[int, int]
-    shared_bytes: int
-
-
-def launch(entries: int, n: int, e: int, code: LinearCode) -> AttendLaunch:
+def launch(entries: int, n: int, e: int, code: LinearCode) -> runtime.Launch:
     """Return the launch for outputs (entries, n, e)."""
     accumulator, operand = code.map.accumulator, code.map.operand
     weights = code.map.rows * code.phi_row if BYTES[operand] > 2 else 0  # pairs of 16 bits stay in registers
     shared_bytes = map_bytes(code.map, 1) + pieces(
         (weights, operand), (FB * code.v_row, operand), *[(FB, accumulator)] * 2, (code.map.rows, accumulator)
     )
-    return AttendLaunch(code, (entries * ceil_div(n, code.map.rows), ceil_div(e, code.eb)), shared_bytes)
+    grid = (entries * ceil_div(n, code.map.rows), ceil_div(e, code.eb))
+    return runtime.Launch(code.defines, grid, code.map.threads, shared_bytes)
 
 
 def attend(
@@ -49,10 +40,9 @@ def attend(
     how = launch(math.prod(lead), n, e, code)
     out = cupy.empty((*lead, n, e), dtype=dtype)
     log_z = normalisers((*lead, n), state.s.dtype, normaliser)
-    function = runtime.kernel("attend", "attend", code.defines)
     parts = tuple(cupy.ascontiguousarray(part) for part in state)
     outputs = (out, *pointers(log_z, 2))
     sizes = (np.int64(n), np.int32(e), *batch(lead, queries.lead, keys))
-    arguments = (queries.rows.x, queries.rows.scale, *parts, *outputs, *queries.arguments, *sizes)
-    runtime.start(function, how.grid, map_code.threads, how.shared_bytes, arguments)
+    inputs = (queries.rows.x, queries.rows.scale, *parts)
+    how.start("attend", "attend", *inputs, *outputs, *queries.arguments, *sizes)
     return out, log_z

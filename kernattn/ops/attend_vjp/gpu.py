@@ -55,8 +55,8 @@ def over_normalisers(
     inputs = (queries.rows.x, queries.rows.scale, given[0], g, *given[2:])
     sizes = (np.int64(n), np.int32(e), np.int64(rows), *batch(lead, queries.lead, queries.lead))
     arguments = (*inputs, scale, h, mask, signed, *queries.arguments, *sizes)
-    function = runtime.kernel("attend_vjp", "ask", code.defines)
-    runtime.start(function, (max(1, ceil_div(rows, code.map.warps)),), code.map.threads, 0, arguments)
+    how = runtime.Launch(code.defines, (max(1, ceil_div(rows, code.map.warps)),), code.map.threads, 0)
+    how.start("attend_vjp", "ask", *arguments)
     return Tokens(queries.rows, queries.arguments, g if signed is NULL else signed, scale, h, mask)
 
 

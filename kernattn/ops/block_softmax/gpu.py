@@ -75,7 +75,6 @@ def block_softmax(
     if not (work and work[0].whole):
         out.fill(0)
         lse.fill(-np.inf)
-    function = runtime.kernel("block_softmax", "block_softmax", how.defines)
     keys = (k, v, key_arguments(key_mask, key_lead), bias)
     sizes = (np.int64(n), np.int64(length), np.int32(d), np.int32(e), np.int32(plan.kind == "causal"))
     strides = batch(lead, q.shape[:-2], key_lead)
@@ -84,7 +83,8 @@ def block_softmax(
         tables = (*level[:4], np.int32(level.blocks), np.int32(heads))
         arguments = (q, *keys, out, lse, before, *tables, real(scale), *sizes, *strides)
         grid = (entries // heads * level.blocks, how.columns)
-        runtime.start(function, grid, how.threads, how.shared_bytes, arguments)
+        kernel = runtime.Launch(how.defines, grid, how.threads, how.shared_bytes)
+        kernel.start("block_softmax", "block_softmax", *arguments)
     if joined:
         largest = float(np.finfo(real).max)
         lse = cupy.where(cupy.isinf(lse), lse, cupy.clip(lse, -largest, largest)).astype(real, copy=False)

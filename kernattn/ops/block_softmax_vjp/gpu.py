@@ -107,23 +107,22 @@ def block_softmax_vjp(
         of_bias = room((*lead, length), dtype=real) if keys and biased else NULL
         standing = Level(NULL, NULL, NULL, NULL, ceil_div(rows, how.rows), True)
         work = levels(from_keys(plan) if keys else plan, how.rows) if parts else (standing,)
-        function = runtime.kernel("block_softmax_vjp", "back", how.defines)
         sizes = (*map(np.int64, (n, length)), *map(np.int32, (d, e, entries, plan.kind == "causal")))
         for level in work:
             tables = (*level[:4], np.int32(level.blocks), np.int32(heads))
             given = (q_given, k_given, g, v_given, lse, dots, counts, mask, bias)
             arguments = (*given, *tables, dx, dy, of_scale, of_bias, real(scale), *sizes, *strides)
             grid = (entries // heads * level.blocks, how.columns)
-            runtime.start(function, grid, 32 * how.warps, how.shared_bytes, arguments)
+            kernel = runtime.Launch(how.defines, grid, 32 * how.warps, how.shared_bytes)
+            kernel.start("block_softmax_vjp", "back", *arguments)
         return dx, dy, of_scale, of_bias
 
     def like(found: Array, x: Array) -> Array:
         return xp.astype(onto(xp, found, tuple(x.shape)), x.dtype, copy=False)
 
     asking = launch(d, e, dtype, False, True, device, parts=parts, biased=biased)
-    ask = runtime.kernel("block_softmax_vjp", "ask", asking.defines)
-    blocks = max(1, ceil_div(entries * n, asking.warps))
-    runtime.start(ask, (blocks,), 32 * asking.warps, 0, (out, g, lse, dots, counts, np.int32(e), np.int64(entries * n)))
+    ask = runtime.Launch(asking.defines, (max(1, ceil_div(entries * n, asking.warps)),), 32 * asking.warps, 0)
+    ask.start("block_softmax_vjp", "ask", out, g, lse, dots, counts, np.int32(e), np.int64(entries * n))
     if parts:  # a row that sees a key which is not finite has no finite normaliser, and does not count
         known = cupy.all(cupy.isfinite(k_given), axis=-1)
         mask = broadcast(known if key_mask is None else known & key_mask, key_lead, 1).view(cupy.uint8)

@@ -213,7 +213,6 @@ def causal(
     state_room = cupy.empty(how.state_room, dtype=after.s.dtype) if how.state_room else NULL
     phi_bytes = how.phi_room * BYTES[map_code.operand]
     phi_room = cupy.empty(phi_bytes, dtype=cupy.uint8) if phi_bytes else NULL
-    function = runtime.kernel("causal", "walk", code.defines)
     inputs = (queries.rows.x, rows.x, v, queries.rows.scale, rows.scale)
     outputs = (out, *pointers(log_z, 2))
     states = (*pointers(start, 3), np.int32(several), *after, state_room, phi_room)
@@ -222,7 +221,8 @@ def causal(
     strides = batch(lead, queries.lead, key_lead)
     sides = (*queries.arguments, *keys.arguments)
     arguments = (*inputs, *outputs, *sides, mask, segments, *states, *sizes, *strides)
-    runtime.start(function, how.grid, code.linear.map.threads, how.shared_bytes, arguments)
+    kernel = runtime.Launch(code.defines, how.grid, code.linear.map.threads, how.shared_bytes)
+    kernel.start("causal", "walk", *arguments)
     return out, log_z, after
 
 

@@ -94,8 +94,8 @@ class Walks:
         slabs = (np.int32(math.prod(self.lead)), np.int32(how.slabs.count), np.int64(how.slabs.rows))
         sizes = (np.int64(n), np.int32(e), *slabs, *batch(self.lead, tuple(q.rows.x.shape[:-2]), self.key_lead))
         arguments = (*inputs, *room.arguments, read, *q.arguments, *k.arguments, *states, *sizes)
-        function = runtime.kernel("causal_vjp", "walk_back", how.code.defines)
-        runtime.start(function, how.grid, m.threads, how.shared_bytes, arguments)
+        kernel = runtime.Launch(how.code.defines, how.grid, m.threads, how.shared_bytes)
+        kernel.start("causal_vjp", "walk_back", *arguments)
 
 
 def causal_vjp(

@@ -24,11 +24,6 @@ class SketchLaunch:
     blocks: int
     rows: Staging
 
-    @property
-    def shared_bytes(self) -> int:
-        """Dynamic shared memory of a block."""
-        return self.rows.shared_bytes
-
 
 def launch(rows: int, d: int, sketch: int, dtype: str, limits: runtime.Limits) -> SketchLaunch:
     """Return the launch for sketches of so many numbers of each of `rows` rows (d,)."""
@@ -52,9 +47,8 @@ def countsketch(
         how = launch(rows, d, copies * num_buckets, dtype_name(x), runtime.limits())
         own = lists(index, weight, num_buckets, real)
         sizes = (np.int64(rows), *(np.int32(i) for i in (d, copies * num_buckets, how.rows.group, how.rows.inside)))
-        function = runtime.kernel("countsketch", "countsketch", how.defines)
-        arguments = (x, own.first, own.column, own.weight, sketch, *sizes)
-        runtime.start(function, (how.blocks,), 32 * WARPS, how.shared_bytes, arguments)
+        kernel = runtime.Launch(how.defines, (how.blocks,), 32 * WARPS, how.rows.shared_bytes)
+        kernel.start("countsketch", "countsketch", x, own.first, own.column, own.weight, sketch, *sizes)
     if out is None or fits:
         return sketch
     out[...] = sketch

@@ -1,7 +1,6 @@
 """Features in CUDA: a tile of rows a block, projected on tensor cores where the dtype allows, written once."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,16 +14,7 @@ from kernattn.ops.features.reference import features as composed
 from kernattn.ops.hadamard.gpu import chain_features
 
 
-@dataclass(frozen=True)
-class FeaturesLaunch:
-    """One launch of the kernel `features`."""
-
-    code: MapCode
-    grid: tuple[int, int]
-    shared_bytes: int
-
-
-def launch(rows: int, d: int, frequencies: int, code: MapCode, limits: runtime.Limits) -> FeaturesLaunch:
+def launch(rows: int, d: int, frequencies: int, code: MapCode, limits: runtime.Limits) -> runtime.Launch:
     """Return the launch for x (rows, d) and a map of `frequencies`."""
     tiles = ceil_div(rows, code.rows)
     blocks = ceil_div(frequencies, FB)
@@ -32,7 +22,7 @@ def launch(rows: int, d: int, frequencies: int, code: MapCode, limits: runtime.L
     shared_bytes = map_bytes(code, 1) + pieces(
         (code.rows * row_length(code.input, FB), code.input), (code.rows, code.accumulator)
     )
-    return FeaturesLaunch(code, (tiles, spread), shared_bytes)
+    return runtime.Launch(code.defines, (tiles, spread), code.threads, shared_bytes)
 
 
 def features(x: Array, spec: MapSpec) -> Array:
@@ -51,6 +41,5 @@ def features(x: Array, spec: MapSpec) -> Array:
         return phi
     arguments = map_arguments(spec, code, d)
     how = launch(rows, d, int(arguments[-2]), code, device)
-    function = runtime.kernel("features", "features", code.defines)
-    runtime.start(function, how.grid, code.threads, how.shared_bytes, (x, phi, *arguments, np.int64(rows)))
+    how.start("features", "features", x, phi, *arguments, np.int64(rows))
     return phi

@@ -1,7 +1,6 @@
 """Cotangents of rows in CUDA: a tile of rows a block, projected again, their cotangents summed in registers."""
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,16 +14,7 @@ from kernattn.ops._cuda.sizes import ceil_div, options, pieces, row_length
 from kernattn.ops.features_vjp.pulled import pulled_code, pulled_room, result_type, workers
 
 
-@dataclass(frozen=True)
-class FeaturesBackLaunch:
-    """One launch of the kernel `features_vjp`."""
-
-    defines: tuple[str, ...]
-    grid: tuple[int, int]
-    shared_bytes: int
-
-
-def launch(rows: int, d: int, code: MapCode, result: str, learn: bool, limits: runtime.Limits) -> FeaturesBackLaunch:
+def launch(rows: int, d: int, code: MapCode, result: str, learn: bool, limits: runtime.Limits) -> runtime.Launch:
     """Return the launch for x (rows, d)."""
     shared_bytes = map_bytes(code, 1) + pieces(
         (code.rows * row_length(code.operand, FB), code.operand),
@@ -33,7 +23,8 @@ def launch(rows: int, d: int, code: MapCode, result: str, learn: bool, limits: r
     )
     blocks = workers(ceil_div(rows, code.rows), learn, limits)
     columns = ceil_div(d, code.db) if code.project else 1
-    return FeaturesBackLaunch((*code.defines, *options(RESULT=result)), (blocks, columns), shared_bytes)
+    defines = (*code.defines, *options(RESULT=result))
+    return runtime.Launch(defines, (blocks, columns), code.threads, shared_bytes)
 
 
 def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:
@@ -45,8 +36,7 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     result, count = result_type(x, spec, lead, code.accumulator), math.prod(lead) * n
     how = launch(count, d, code, result, learn, device)
     room = pulled_room(x, spec, lead, code, result, how.grid[0], learn)
-    function = runtime.kernel("features_vjp", "features_vjp", how.defines)
     inputs = (rows.x, cupy.ascontiguousarray(g), rows.scale)
-    arguments = (*inputs, *room.arguments, *map_arguments(spec, code, d), np.int64(count))
-    runtime.start(function, how.grid, code.threads, how.shared_bytes, arguments)
+    arguments = (*room.arguments, *map_arguments(spec, code, d))
+    how.start("features_vjp", "features_vjp", *inputs, *arguments, np.int64(count))
     return room.cotangent(x, spec, True, learn)

@@ -111,19 +111,18 @@ def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, A
     given = spec is None
     size = entries * how.slab_rows * how.slots * BYTES[code.operand]
     room = x if given else cupy.empty(size, dtype=cupy.uint8)
-    multiply = runtime.kernel("gram", "outer", how.defines)
+    multiply = runtime.Launch(how.defines, (how.outer_blocks,), 2 * how.side, how.outer_bytes)
     for first in range(0, max(n, 1), how.slab_rows):
         count = min(how.slab_rows, n - first)
         if not given and count:
             blocks = entries * ceil_div(count, code.rows) * how.spread
             arguments = (x, room, *constants, np.int64(n), np.int64(first), np.int32(count), np.int32(how.spread))
-            write = runtime.kernel("gram", "slab_features", how.defines)
-            runtime.start(write, (blocks,), code.threads, how.features_bytes, arguments)
+            write = runtime.Launch(how.defines, (blocks,), code.threads, how.features_bytes)
+            write.start("gram", "slab_features", *arguments)
         slab = (np.int64(n), np.int64(first)) if given else (np.int64(count), np.int64(0))
         rows = (np.int64(n), np.int64(first), np.int32(count), np.int32(how.part_rows))
         sizes = (*slab, *rows, np.int32(c), np.int32(entries), np.int32(first > 0))
-        arguments = (room, y, outer, moment, np.int32(frequencies), *sizes)
-        runtime.start(multiply, (how.outer_blocks,), 2 * how.side, how.outer_bytes, arguments)
+        multiply.start("gram", "outer", room, y, outer, moment, np.int32(frequencies), *sizes)
     return (_collect(outer, how), _collect(moment, how)) if several else (outer, moment)
 
 
@@ -131,9 +130,6 @@ def _collect(parts: Array, how: GramLaunch) -> Array:
     """Return the sum over the first axis."""
     total: Any = cupy.empty(parts.shape[1:], dtype=parts.dtype)
     if total.size:
-        function = runtime.kernel("gram", "collect", how.defines)
-        blocks = ceil_div(total.size, COLLECT_THREADS)
-        runtime.start(
-            function, (blocks,), COLLECT_THREADS, 0, (parts, total, np.int64(total.size), np.int32(len(parts)))
-        )
+        own = runtime.Launch(how.defines, (ceil_div(total.size, COLLECT_THREADS),), COLLECT_THREADS, 0)
+        own.start("gram", "collect", parts, total, np.int64(total.size), np.int32(len(parts)))
     return total

@@ -65,7 +65,6 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     _, _, *constants, _, _ = map_arguments(spec, code, d)
     sizes = (np.int32(frequencies), np.int32(d), np.int32(p), np.int32(links), np.int32(how.group))
     factors = (uploaded(chains.diagonals, name), uploaded(chains.norms, name))
-    arguments = (x, phi, *factors, *constants, *sizes, room)
-    function = runtime.kernel("hadamard", "hadamard", code.defines)
-    runtime.start(function, (how.blocks,), code.threads, how.shared_bytes, (*arguments, np.int64(rows)))
+    kernel = runtime.Launch(code.defines, (how.blocks,), code.threads, how.shared_bytes)
+    kernel.start("hadamard", "hadamard", x, phi, *factors, *constants, *sizes, room, np.int64(rows))
     return phi

@@ -106,17 +106,11 @@ def summarise(
     reverse: bool = False,
 ) -> None:
     """Launch `summarise`: `into` holds a state for every slab, z the sums of features times h (..., n), or 1."""
-    function = runtime.kernel("key_state", "summarise", how.code.defines)
     n, e = v.shape[-2:]
     slabs = (np.int32(how.slabs.count), np.int32(how.summarised), np.int64(how.slabs.rows))
     sizes = (np.int64(n), np.int32(e), *slabs, np.int32(reverse))
-    runtime.start(
-        function,
-        how.grid,
-        how.code.linear.map.threads,
-        how.shared_bytes,
-        (rows.x, v, rows.scale, h, *arguments, mask, segments, *into, *sizes),
-    )
+    kernel = runtime.Launch(how.code.defines, how.grid, how.code.linear.map.threads, how.shared_bytes)
+    kernel.start("key_state", "summarise", rows.x, v, rows.scale, h, *arguments, mask, segments, *into, *sizes)
 
 
 def scan(
@@ -130,20 +124,12 @@ def scan(
     reverse: bool = False,
 ) -> None:
     """Launch `scan`: all slabs merged into `end`, or without it what each finds before it into `parts` and `before`."""
-    function = runtime.kernel("key_state", "scan", how.code.defines)
     features, e = parts.s.shape[-2:]
     states = (*pointers(start, 3), *pointers(end, 3))
     sizes = (np.int64(n), np.int32(how.slabs.count), np.int64(how.slabs.rows))
-    shape = (
-        np.int32(features),
-        np.int32(e),
-        np.int32(parts.peak.shape[-1]),
-        np.int32(end is None),
-        np.int32(how.scan_blocks),
-        np.int32(reverse),
-    )
-    blocks = how.entries * how.scan_blocks
-    runtime.start(function, (blocks,), SCAN_THREADS, 0, (*parts, before, *states, segments, *sizes, *shape))
+    shape = map(np.int32, (features, e, parts.peak.shape[-1], end is None, how.scan_blocks, reverse))
+    kernel = runtime.Launch(how.code.defines, (how.entries * how.scan_blocks,), SCAN_THREADS, 0)
+    kernel.start("key_state", "scan", *parts, before, *states, segments, *sizes, *shape)
 
 
 def summary(

@@ -54,19 +54,11 @@ def back_code(code: MapCode, d: int, dtype: str, e: int, result: str, keys: bool
     return BackCode(linear, result, keys)
 
 
-@dataclass(frozen=True)
-class ReadBackLaunch:
-    """One launch of the kernel `read_back`."""
-
-    code: BackCode
-    grid: tuple[int]
-    shared_bytes: int
-
-
-def launch(entries: int, n: int, code: BackCode, learn: bool, limits: runtime.Limits) -> ReadBackLaunch:
-    """Return the launch for readers (entries, n, d)."""
+def launch(entries: int, n: int, code: BackCode, learn: bool, limits: runtime.Limits) -> runtime.Launch:
+    """Return the launch of `read_back` for readers (entries, n, d)."""
     tiles = entries * ceil_div(n, code.linear.map.rows)
-    return ReadBackLaunch(code, (workers(tiles, learn, limits),), code.shared_bytes)
+    grid = (workers(tiles, learn, limits),)
+    return runtime.Launch(code.defines, grid, code.linear.map.threads, code.shared_bytes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,16 +73,14 @@ class Tokens:
     mask: Any = NULL  # (*lead, n) bytes, or a null pointer
 
 
-def read_back(how: ReadBackLaunch, tokens: Tokens, sums: PeakedSum, room: Pulled, read: Any) -> None:
+def read_back(how: runtime.Launch, tokens: Tokens, sums: PeakedSum, room: Pulled, read: Any) -> None:
     """Launch `read_back`: into `room` the cotangents of the rows, into `read` what keys read."""
     lead, (n, e) = tuple(tokens.v.shape[:-2]), tokens.v.shape[-2:]
-    function = runtime.kernel("key_state_vjp", "read_back", how.code.defines)
     parts = tuple(cupy.ascontiguousarray(part) for part in sums)
     inputs = (tokens.rows.x, tokens.v, tokens.scale, tokens.h, tokens.mask, *parts)
     strides = batch(lead, tuple(tokens.rows.x.shape[:-2]), tuple(sums.s.shape[:-2]))
     sizes = (np.int64(n), np.int32(e), np.int32(math.prod(lead)), *strides)
-    arguments = (*inputs, *room.arguments, read, *tokens.arguments, *sizes)
-    runtime.start(function, how.grid, how.code.linear.map.threads, how.shared_bytes, arguments)
+    how.start("key_state_vjp", "read_back", *inputs, *room.arguments, read, *tokens.arguments, *sizes)
 
 
 def walk_code(code: BackCode, maps: int, limits: runtime.Limits) -> BackCode:

@@ -55,7 +55,7 @@ def orthogonalize(blocks: Array, method: str) -> Array:
     if not how.inside:
         real = "float64" if how.accumulator == "double" else "float32"
         room = out if dtype_name(x) == real else cupy.empty(x.shape, dtype=real)
-    function = runtime.kernel("orthogonalize", "orthogonalize", how.defines)
+    kernel = runtime.Launch(how.defines, (math.prod(lead),), 32 * how.warps, how.shared_bytes)
     sizes = (np.int32(rows), np.int32(d), np.int32(how.stride), np.int32(how.lanes))
-    runtime.start(function, (math.prod(lead),), 32 * how.warps, how.shared_bytes, (x, out, room, *sizes))
+    kernel.start("orthogonalize", "orthogonalize", x, out, room, *sizes)
     return out

@@ -25,11 +25,8 @@ COLUMNS = 32  # of the state that a block passes over
 class StepLaunch:
     """The launches of `prepare` and `stream`."""
 
-    code: LinearCode
-    prepare_grid: tuple[int]
-    stream_grid: tuple[int, int]
-    prepare_bytes: int
-    stream_bytes: int
+    prepare: runtime.Launch
+    stream: runtime.Launch
 
 
 def launch(entries: int, e: int, code: LinearCode) -> StepLaunch:
@@ -37,12 +34,10 @@ def launch(entries: int, e: int, code: LinearCode) -> StepLaunch:
     accumulator = code.map.accumulator
     wide = 16 // BYTES[accumulator] if e % (16 // BYTES[accumulator]) == 0 else 1
     rows = code.map.threads // (COLUMNS // wide)
+    warps, tile = pieces((code.map.warps, accumulator)), pieces((rows * COLUMNS, accumulator))
     return StepLaunch(
-        code,
-        (entries,),
-        (entries, ceil_div(e, COLUMNS)),
-        pieces((code.map.warps, accumulator)),
-        pieces((rows * COLUMNS, accumulator)),
+        runtime.Launch(code.defines, (entries,), code.map.threads, warps),
+        runtime.Launch(code.defines, (entries, ceil_div(e, COLUMNS)), code.map.threads, tile),
     )
 
 
@@ -86,20 +81,9 @@ def step(
     strides = batch(lead, queries.lead, key_lead)
     sides = (*queries.arguments, *keys.arguments)
     vectors = (old.z, old.peak, new.z, new.peak, decay, fresh, weights, den)
-    runtime.start(
-        runtime.kernel("step", "prepare", code.defines),
-        how.prepare_grid,
-        code.map.threads,
-        how.prepare_bytes,
-        (queries.rows.x, rows.x, rows.scale, *sides, mask, *vectors, *strides),
-    )
-    runtime.start(
-        runtime.kernel("step", "stream", code.defines),
-        how.stream_grid,
-        code.map.threads,
-        how.stream_bytes,
-        (old.s, new.s, v, out, decay, fresh, weights, den, mask, np.int32(features), np.int32(e), *strides),
-    )
+    how.prepare.start("step", "prepare", queries.rows.x, rows.x, rows.scale, *sides, mask, *vectors, *strides)
+    given, sizes = (old.s, new.s, v, out, decay, fresh, weights, den, mask), (np.int32(features), np.int32(e))
+    how.stream.start("step", "stream", *given, *sizes, *strides)
     return out, new
 
 

@@ -78,9 +78,9 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
     slots = uploaded(_order(num_features), "int32")
     amplitude = real((2 / num_features) ** 0.5 / 2**copies)
     sizes = (np.int64(rows), *(np.int32(i) for i in (d, copies, how.bits, how.rows.group, how.rows.inside)))
-    function = runtime.kernel("tensor_sketch", "tensor_sketch", how.defines)
-    arguments = (x, own.first, own.column, own.weight, turns, slots, out, amplitude, *sizes)
-    runtime.start(function, (how.blocks,), 32 * how.warps, how.shared_bytes, arguments)
+    kernel = runtime.Launch(how.defines, (how.blocks,), 32 * how.warps, how.shared_bytes)
+    given = (x, own.first, own.column, own.weight, turns, slots)
+    kernel.start("tensor_sketch", "tensor_sketch", *given, out, amplitude, *sizes)
     return out
 
 

@@ -8,9 +8,9 @@ Sums of exponentials are kept in units of 2^u, u whole: e^x = 2^n p(r) with n = 
 """
 
 import math
+from functools import wraps
 from typing import Any
 
-import numpy as np
 from numba import types
 
 from kernattn.ops._numba.codegen.bits import add, and_, bits, floor, rint, shift_left, xor
@@ -22,13 +22,20 @@ from kernattn.ops._numba.codegen.vectors import Vector, every, some, where
 _OPTIONS: dict[str, Any] = {"fastmath": EXACT, "pipeline_class": PartCompiler, **OPTIONS}
 
 
+def elementary(make):
+    """Let compiled code call a function by this name: the one that `make` returns for the types of its arguments."""
+
+    @wraps(make)
+    def function(*given):
+        raise TypeError(f"{make.__name__} is a part of loops: compiled code alone calls it")
+
+    overload(function, jit_options=_OPTIONS)(make)
+    return function
+
+
+@elementary
 def _polynomial(r, coefficients):
     """Return sum_i coefficients_i r^i; what LLVM makes of it has no loop."""
-    return sum(c * r**i for i, c in enumerate(coefficients))
-
-
-@overload(_polynomial, inline="never", jit_options=_OPTIONS)
-def _(r, coefficients):
     last = len(coefficients) - 1
 
     def polynomial(r, coefficients):
@@ -40,13 +47,9 @@ def _(r, coefficients):
     return polynomial
 
 
+@elementary
 def exponential(x):
     """Return e^x, down to the least number of the dtype."""
-    return np.exp(x)
-
-
-@overload(exponential, jit_options=_OPTIONS)
-def _(x):
     c = constants(x)
     mantissa, magic, normal, bottom, overflow = c.mantissa, c.magic, c.normal, c.bottom, c.overflow
     infinity, zero, one, lift, lifted = c.infinity, c.zero, c.one, c.lift, c.lifted
@@ -77,13 +80,9 @@ def _(x):
     return of_vector if isinstance(x, Vector) else of_number
 
 
+@elementary
 def octaves(x):
     """Return the whole number n for which e^x = 2^n p, p between the square roots of 1/2 and 2."""
-    return np.rint(x / np.log(2))
-
-
-@overload(octaves, jit_options=_OPTIONS)
-def _(x):
     log2e = constants(x).log2e
 
     def octaves(x):
@@ -92,13 +91,9 @@ def _(x):
     return octaves
 
 
+@elementary
 def unit_of(x):
     """Return the whole number u for which 2^u <= e^x < 2^(u + 1), but for rounding."""
-    return np.floor(x / np.log(2))
-
-
-@overload(unit_of, jit_options=_OPTIONS)
-def _(x):
     log2e = constants(x).log2e
 
     def unit_of(x):
@@ -107,13 +102,9 @@ def _(x):
     return unit_of
 
 
+@elementary
 def log_of(unit):
     """Return ln 2^unit, as states store it: `change_of_unit` finds the unit again."""
-    return unit * np.log(2)
-
-
-@overload(log_of, jit_options=_OPTIONS)
-def _(unit):
     log2 = constants(unit).log2
 
     def log_of(unit):
@@ -122,13 +113,9 @@ def _(unit):
     return log_of
 
 
+@elementary
 def _scaled(r, n, up, down):
     """Return e^r 2^(n + up - down), 0 below the normal numbers; |r| is held to 1/2: beyond, x had no such digits."""
-    return np.exp(r) * 2.0 ** (n + up - down)
-
-
-@overload(_scaled, inline="never", jit_options=_OPTIONS)
-def _(r, n, up, down):
     c = constants(r)
     mantissa, biased, lowest, zero, half = c.mantissa, c.biased, c.lowest, c.zero, c.half
     coefficients = tuple(c.two * x for x in (c.one, c.one, *c.exp))  # of 2 e^r: a product that is not 0 is normal
@@ -144,13 +131,9 @@ def _(r, n, up, down):
     return scaled
 
 
+@elementary
 def weight(x, up, down):
     """Return e^x 2^(up - down), at most about 2^127: for whole numbers up and down the digits are those of e^x."""
-    return np.exp(x) * 2.0 ** (up - down)
-
-
-@overload(weight, jit_options=_OPTIONS)
-def _(x, up, down):
     c = constants(x)
     log2e, high, low = c.log2e, c.log2_high, c.log2_low
 
@@ -161,13 +144,9 @@ def _(x, up, down):
     return weight
 
 
+@elementary
 def decayed(x):
     """Return e^x for x <= 0; 0 where it is below the normal numbers."""
-    return np.exp(x)
-
-
-@overload(decayed, jit_options=_OPTIONS)
-def _(x):
     c = constants(x)
     mantissa, biased, log2e, high, low = c.mantissa, c.biased, c.log2e, c.log2_high, c.log2_low
     bottom, coefficients = (c.lowest - c.one) * c.log2, tuple(c.two * a for a in (c.one, c.one, *c.exp))
@@ -181,13 +160,9 @@ def _(x):
     return decayed
 
 
+@elementary
 def vanishing(x):
     """Return e^x for x <= 0, down to the least number: the same digits as those of `decayed`."""
-    return np.exp(x)
-
-
-@overload(vanishing, jit_options=_OPTIONS)
-def _(x):
     c = constants(x)
     mantissa, biased, log2e, high, low = c.mantissa, c.biased, c.log2e, c.log2_high, c.log2_low
     lowest, lift, lifted, bottom = c.lowest, c.lift, c.lifted, c.bottom - c.one
@@ -204,13 +179,9 @@ def _(x):
     return vanishing
 
 
+@elementary
 def change_of_unit(peak, up, down):
     """Return e^peak 2^(up - down); exact where peak is the log of a unit."""
-    return np.exp(peak) * 2.0 ** (up - down)
-
-
-@overload(change_of_unit, jit_options=_OPTIONS)
-def _(peak, up, down):
     c = constants(peak)
     log2, log2e, high, low, zero = c.log2, c.log2e, c.log2_high, c.log2_low, c.zero
 
@@ -222,13 +193,9 @@ def _(peak, up, down):
     return change_of_unit
 
 
+@elementary
 def cosine(x):
     """Return cos(x) for |x| within reach."""
-    return np.cos(x)
-
-
-@overload(cosine, jit_options=_OPTIONS)
-def _(x):
     c = constants(x)
     sign, magic, half, one, two, over_pi = c.sign, c.magic, c.half, c.one, c.two, c.over_pi
     first, second, third = c.pi
@@ -245,13 +212,9 @@ def _(x):
     return cosine
 
 
+@elementary
 def sine_cosine(x):
     """Return (sin(x), cos(x)) for |x| within reach."""
-    return np.sin(x), np.cos(x)
-
-
-@overload(sine_cosine, jit_options=_OPTIONS)
-def _(x):
     c = constants(x)
     sign, magic, half, one, two_over_pi = c.sign, c.magic, c.half, c.one, c.two_over_pi
     first, second, third = c.pi
@@ -275,13 +238,9 @@ def _(x):
     return sine_cosine
 
 
+@elementary
 def within_reach(x):
     """Is |x| small enough for the range reduction of the cosine?"""
-    return np.abs(x) < 1e5
-
-
-@overload(within_reach, jit_options=_OPTIONS)
-def _(x):
     reach = constants(x).reach
 
     def within_reach(x):
