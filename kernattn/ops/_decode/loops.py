@@ -81,7 +81,7 @@ def _tall(rows):
 
 
 @inner
-def _times(w, at, x, x_row, rows, depth, columns, y, y_row):
+def _multiply(w, at, x, x_row, rows, depth, columns, y, y_row):
     """Write y = x W + b; return where the weights after these begin."""
     wide = pad(columns, WIDE)
     for j in range(0, wide, WIDE):
@@ -99,7 +99,7 @@ def _times(w, at, x, x_row, rows, depth, columns, y, y_row):
 
 
 @inner
-def _heads(x, x_row, rows, skip, heads, d, turns, y):
+def _copy_heads(x, x_row, rows, skip, heads, d, turns, y):
     """Copy heads (rows, heads, d) out of wide rows, turned by rotary positions where there are some."""
     half = d // 2
     for i in range(rows):
@@ -116,7 +116,7 @@ def _heads(x, x_row, rows, skip, heads, d, turns, y):
 
 
 @inner
-def _exact(q, k, v, count, sizes, cache_k, cache_v, capacity, lengths, out, parts, memory):
+def _attend_exactly(q, k, v, count, sizes, cache_k, cache_v, capacity, lengths, out, parts, memory):
     """Attend to all keys of each sequence, after the new one is put beside them."""
     kv, group, d = sizes.key_heads, sizes.heads // sizes.key_heads, sizes.head_width
     scale = q.dtype.type(1 / math.sqrt(d))
@@ -165,7 +165,7 @@ def _read_sizes(numbers):
 
 
 @inner
-def _sequences(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, low, high):
+def _run_sequences(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, low, high):
     """Take a token of sequences low to high through all layers."""
     sizes = _read_sizes(sizes)
     heads, kv, d = sizes.heads, sizes.key_heads, sizes.head_width
@@ -181,7 +181,7 @@ def _sequences(sizes, eps, weights, maps, capacity, memories, places, lengths, t
     wide += across + 2 * (heads + kv) * d + pad(sizes.columns, WIDE)
     memory = aligned(tall * wide + LINE + scratch, weights)
     arguments = (sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out)
-    _through(*(arguments + (table, memory, low, high)))  # noqa: RUF005
+    _run(*(arguments + (table, memory, low, high)))  # noqa: RUF005
 
 
 @phase
@@ -228,12 +228,12 @@ def _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, tabl
         cache_k = window(memories, place[CACHE_K] + begin * size, count * size)
         cache_v = window(memories, place[CACHE_V] + begin * size, count * size)
         lengths = window(lengths, low, rows)
-        _exact(q, k, v, rows, sizes, cache_k, cache_v, capacity, lengths, out, tiles.parts, tiles.spare)
+        _attend_exactly(q, k, v, rows, sizes, cache_k, cache_v, capacity, lengths, out, tiles.parts, tiles.spare)
 
 
 @inner
-def _through(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, table, memory, low, high):
-    """Do what `_sequences` does, in memory that outlives its windows."""
+def _run(sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out, table, memory, low, high):
+    """Do what `_run_sequences` does, in memory that outlives its windows."""
     dim, heads, kv, d, hidden = sizes.dim, sizes.heads, sizes.key_heads, sizes.head_width, sizes.hidden
     columns, centred, first = sizes.columns, sizes.centred > 0, sizes.norm_first > 0
     rows = high - low
@@ -252,12 +252,12 @@ def _through(sizes, eps, weights, maps, capacity, memories, places, lengths, tur
         if first:
             at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
             source = plain
-        at = _times(weights, at, source, width, rows, dim, (heads + 2 * kv) * d, qkv, across)
-        _heads(qkv, across, rows, 0, heads, d, turned, tiles.q)
-        _heads(qkv, across, rows, heads * d, kv, d, turned, tiles.k)
-        _heads(qkv, across, rows, (heads + kv) * d, kv, d, none, tiles.v)
+        at = _multiply(weights, at, source, width, rows, dim, (heads + 2 * kv) * d, qkv, across)
+        _copy_heads(qkv, across, rows, 0, heads, d, turned, tiles.q)
+        _copy_heads(qkv, across, rows, heads * d, kv, d, turned, tiles.k)
+        _copy_heads(qkv, across, rows, (heads + kv) * d, kv, d, none, tiles.v)
         _attend(tiles, sizes, maps, layer, capacity, memories, places, lengths, table, low, rows)
-        at = _times(weights, at, tiles.attended, heads * d, rows, heads * d, dim, more, width)
+        at = _multiply(weights, at, tiles.attended, heads * d, rows, heads * d, dim, more, width)
         add_rows(rows_x, more, rows * width)
         at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
         if not first:
@@ -265,10 +265,10 @@ def _through(sizes, eps, weights, maps, capacity, memories, places, lengths, tur
                 rows_x[i] = plain[i]
         # the feed-forward part
         if sizes.activation == SWIGLU:
-            at = _times(weights, at, plain, width, rows, dim, hidden, tiles.gate, up)
-        at = _times(weights, at, plain, width, rows, dim, hidden, tiles.up, up)
+            at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.gate, up)
+        at = _multiply(weights, at, plain, width, rows, dim, hidden, tiles.up, up)
         activate(sizes.activation, tiles.up, tiles.gate, rows * up)
-        at = _times(weights, at, tiles.up, up, rows, hidden, dim, more, width)
+        at = _multiply(weights, at, tiles.up, up, rows, hidden, dim, more, width)
         add_rows(rows_x, more, rows * width)
         if not first:
             at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
@@ -280,7 +280,7 @@ def _through(sizes, eps, weights, maps, capacity, memories, places, lengths, tur
         at = normalise(weights, at, rows_x, rows, dim, width, centred, eps, plain, parts)
         result = plain
     if sizes.projected > 0:
-        _times(weights, at, result, width, rows, dim, columns, tiles.logits, tiles.last)
+        _multiply(weights, at, result, width, rows, dim, columns, tiles.logits, tiles.last)
         result, stride = tiles.logits, tiles.last
     for i in range(rows):
         for j in range(columns):
@@ -289,7 +289,7 @@ def _through(sizes, eps, weights, maps, capacity, memories, places, lengths, tur
 
 @inner
 def _slab(arguments, low, high):
-    _sequences(*(arguments + (low, high)))  # noqa: RUF005
+    _run_sequences(*(arguments + (low, high)))  # noqa: RUF005
 
 
 _offer = offer_of(_slab)
@@ -304,7 +304,7 @@ def decode(sizes, eps, weights, maps, capacity, memories, places, lengths, turns
     """
     arguments = (sizes, eps, weights, maps, capacity, memories, places, lengths, turns, x, out)
     if slabs < 2 or take(board):
-        _sequences(*(arguments + (0, lengths.size)))  # noqa: RUF005
+        _run_sequences(*(arguments + (0, lengths.size)))  # noqa: RUF005
     else:
         _offer(board, arguments)
         open_(board, slabs, lengths.size)

@@ -38,10 +38,8 @@ def pull_far_rows(
     own = np.empty(dim)
     for b in range(low, high):
         at_m = states[b, STATE] * length
-        k_b, v_b = (
-            window(k, states[b, K] * length * dim, length * dim),
-            window(v, states[b, V] * length * e, length * e),
-        )
+        k_b = window(k, states[b, K] * length * dim, length * dim)
+        v_b = window(v, states[b, V] * length * e, length * e)
         for r in range(reads.shape[1]):
             for row in range(rows.size):
                 at = reads[b, r, OUT] * n + rows[row]

@@ -7,7 +7,7 @@ import numpy as np
 from kernattn.ops._numba.codegen.compile import compiled, inner, phase
 from kernattn.ops._numba.codegen.memory import aligned, copy, pad, tile_rows, whole, window
 from kernattn.ops._numba.codegen.registers import ROWS, TALL, lanes
-from kernattn.ops._numba.far.lifted_keys import USUAL, alike_rows, lift_of, rise_of
+from kernattn.ops._numba.far.lifted_keys import USUAL, count_alike_rows, lift_of, rise_of
 from kernattn.ops._numba.far.negligible import faint, raise_queries
 from kernattn.ops._numba.tiles.chunk import (
     column_sums,
@@ -50,7 +50,7 @@ def _cut_triangle(products, rows, row, inside):
 
 
 @inner
-def rows_of_one_sequence(fresh, at, rows):
+def count_rows_of_sequence(fresh, at, rows):
     """Return how many of the rows come before the next sequence begins."""
     for j in range(1, rows):
         if fresh[at + j]:
@@ -184,8 +184,8 @@ def recur(
                 if fresh[at_m]:
                     clear(sums)
                     seen, size_v, lifted = False, USUAL, zero
-                rows = rows_of_one_sequence(fresh, at_m, rows)
-            rows, size_v = alike_rows(v, at_v * e, rows, e, mask, at_m, size_v)
+                rows = count_rows_of_sequence(fresh, at_m, rows)
+            rows, size_v = count_alike_rows(v, at_v * e, rows, e, mask, at_m, size_v)
             if lift_of(size_v, v) > lifted:
                 lifted = lift_of(size_v, v)
                 if seen:  # there may be no room for sums otherwise

@@ -18,7 +18,7 @@ from kernattn.ops._numba.tiles.maps import unpack
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
 from kernattn.ops._numba.tiles.stream import fetch
 from kernattn.ops._numba.tiles.sums import Sums, clear, load_sums, rescale, store_sums
-from kernattn.ops.key_state.loops import rows_of_one_sequence
+from kernattn.ops.key_state.loops import count_rows_of_sequence
 from kernattn.ops.key_state_vjp.features_loops import read_weights, write_features
 from kernattn.ops.key_state_vjp.tokens_loops import describe, empty_tile, source
 
@@ -89,7 +89,7 @@ def _copy_back(y, first, stride, result, at, step, rows, width):
 
 
 @inner
-def _results(phi, du, slopes, x, x_at, x_stride, rows, size, tile, row, scaled, dx, at, step):
+def _write_cotangents(phi, du, slopes, x, x_at, x_stride, rows, size, tile, row, scaled, dx, at, step):
     """Write the cotangents of rows from those of their projections, (D, C)."""
     dim = phi.dim
     y, first, stride = _place(dx, at, step, rows, dim, tile, row)
@@ -99,11 +99,8 @@ def _results(phi, du, slopes, x, x_at, x_stride, rows, size, tile, row, scaled, 
         transpose(du, 0, size, dim, rows, y, first, stride)
     if scaled and phi.weights.size > 0:
         for j in range(rows):
-            target, z, total = (
-                window(y, first + stride * j, dim),
-                window(x, x_at + x_stride * j, dim),
-                slopes[j] + slopes[j],
-            )
+            target, z = window(y, first + stride * j, dim), window(x, x_at + x_stride * j, dim)
+            total = slopes[j] + slopes[j]
             for i in range(dim):
                 target[i] += total * phi.weights[i] * z[i]
     _copy_back(y, first, stride, dx, at, step, rows, dim)
@@ -308,7 +305,7 @@ def _read(phi, readers, e, heads, head_out, mask, n, position, step, rows, seen,
         _read_chunk(rows, seen, wants, num, num_at, num_row, sums, tiles)
     # back through the features
     _pull(phi, x, x_at, x_row, rows, scaled, sums.z, numbers, tiles)
-    _results(
+    _write_cotangents(
         phi, tiles.f, tiles.slopes, x, x_at, x_row, rows, size, tiles.rows_dx, tiles.row_dx, scaled, dx, at, step
     )  # fmt: skip
     if wants:
@@ -371,7 +368,7 @@ def walk(
                     if fresh[at]:
                         clear(sums)
                         seen = False
-                    rows = rows_of_one_sequence(fresh, at, rows)
+                    rows = count_rows_of_sequence(fresh, at, rows)
                 rows, some = _write(
                     phi_w, writers, e, writer, mask_w, n, position, step, rows, seen, checks, sums, tiles
                 )  # fmt: skip

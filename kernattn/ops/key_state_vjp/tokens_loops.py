@@ -58,7 +58,7 @@ def source(x, at, step, rows, width, mask, mask_at, tile, row, direct):
 
 
 @inner
-def _far(x, at, step, rows, width, mask, mask_at, reach):
+def _count_far(x, at, step, rows, width, mask, mask_at, reach):
     """Return how many rows have sum_i |x_i| reach not below 1."""
     if within(window(x, (at if step > 0 else at - rows + 1) * width, rows * width), reach):
         return 0
@@ -90,8 +90,8 @@ def describe(phi, tokens, e, heads, mask, n, position, step, rows, tile, checks)
     far = 0
     if checks:
         reach = x.dtype.type(1 / ORDINARY) if phi.positive else phi.precise
-        far += _far(x, at_x, step, rows, dim, mask, at_m, reach)
-        far += _far(v, at_v, step, rows, e, mask, at_m, x.dtype.type(1 / ends(x).large))
+        far += _count_far(x, at_x, step, rows, dim, mask, at_m, reach)
+        far += _count_far(v, at_v, step, rows, e, mask, at_m, x.dtype.type(1 / ends(x).large))
     if out.size > 0:
         _set_h(v, out, h, e, at_v, at_out, step, rows)
     if h.size == 0:

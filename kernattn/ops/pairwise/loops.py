@@ -14,9 +14,6 @@ from kernattn.ops._numba.tiles.products import register_block, transpose
 from kernattn.ops._numba.tiles.stream import STREAMED, settle, stream
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, LINEAR, MATERN, QUADRATIC, SQUARED
 
-DEPTH = 64
-"""Axes in one chain of additions: rounding grows with its length."""
-
 
 def _square(k, a, b, total):
     """Return total + (a - b)^2."""

@@ -14,6 +14,7 @@ from numba import types
 from numba.core import cgutils
 
 from kernattn.ops._numba.codegen.compile import OPTIONS, inner, intrinsic
+from kernattn.ops._numba.codegen.memory import flat_array
 from kernattn.ops.step.loops import advance
 
 VERSION = (0, 3)
@@ -51,7 +52,7 @@ def _put(context, address, at, word):
 
 
 @inner
-def _place(frame, buffers, i):
+def _find_buffer(frame, buffers, i):
     """Return where the numbers of a buffer lie, and how many there are."""
     buffer = _word(_word(frame, buffers), i)
     dims, size = _word(buffer, DIMS), 1
@@ -60,31 +61,24 @@ def _place(frame, buffers, i):
     return _word(buffer, DATA), size
 
 
-def _lent(dtype, buffers, readonly=False, words=1):
+def _lend(dtype, buffers, readonly=False, words=1):
     """Return the part that makes a flat array of the memory of a buffer, whose dtype has so many of XLA's numbers."""
     kind = types.Array(dtype, 1, "C", readonly=readonly)
 
     @intrinsic
     def array(context, address, size):
         def codegen(context, builder, signature, args):
-            result = context.make_array(kind)(context, builder)
-            width = ir.Constant(_WORD, context.get_abi_sizeof(context.get_data_type(dtype)))
-            result.meminfo = cgutils.get_null_value(result.meminfo.type)
-            result.parent = cgutils.get_null_value(result.parent.type)
-            result.nitems, result.itemsize = args[1], width
-            result.data = builder.inttoptr(args[0], result.data.type)
-            result.shape = cgutils.pack_array(builder, [args[1]])
-            result.strides = cgutils.pack_array(builder, [width])
-            return result._getvalue()
+            data = builder.inttoptr(args[0], context.get_data_type(dtype).as_pointer())
+            return flat_array(context, builder, kind, data, args[1])
 
         return kind(types.int64, types.int64), codegen
 
     @inner
-    def lent(frame, i):
-        address, size = _place(frame, buffers, i)
+    def lend(frame, i):
+        address, size = _find_buffer(frame, buffers, i)
         return array(address, size // words)
 
-    return lent
+    return lend
 
 
 def _at(loop, kinds):
@@ -117,9 +111,9 @@ def handler(dtype: np.dtype[Any]) -> int:
     32, which JAX always has.
     """
     number, integer = numba.from_dtype(dtype), types.int64
-    whole, table = _lent(integer, OPERANDS, True, 2), _lent(integer, OPERANDS, False, 2)
-    constants, mask = _lent(number, OPERANDS, True), _lent(types.boolean, OPERANDS, True)
-    read, written = _lent(number, OPERANDS), _lent(number, RESULTS)
+    whole, table = _lend(integer, OPERANDS, True, 2), _lend(integer, OPERANDS, False, 2)
+    constants, mask = _lend(number, OPERANDS, True), _lend(types.boolean, OPERANDS, True)
+    read, written = _lend(number, OPERANDS), _lend(number, RESULTS)
 
     fixed, loose = (types.Array(number, 1, "C", readonly=flag) for flag in (True, False))
     phi = types.Tuple((types.Array(integer, 1, "C", readonly=True), fixed))

@@ -73,14 +73,12 @@ def renew(old, new, decay, weights, reader, value, total):
     e, width = total.size, lanes(total)
     c = 0
     while c + WIDE * width <= e:
-        _renew_wide(
-            window(old, c, 0), window(new, c, 0), e, decay, weights, reader, window(value, c, 0), window(total, c, 0)
-        )
+        x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
+        _renew_wide(x, y, e, decay, weights, reader, v, into)
         c += WIDE * width
     while c + width <= e:
-        _renew_narrow(
-            window(old, c, 0), window(new, c, 0), e, decay, weights, reader, window(value, c, 0), window(total, c, 0)
-        )
+        x, y, v, into = window(old, c, 0), window(new, c, 0), window(value, c, 0), window(total, c, 0)
+        _renew_narrow(x, y, e, decay, weights, reader, v, into)
         c += width
     if c < e:
         for a in range(reader.size):

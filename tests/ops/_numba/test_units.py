@@ -8,7 +8,7 @@ pytest.importorskip("numba")
 from kernattn._sums.limits import ENDS
 from kernattn.ops._numba.codegen.compile import compiled
 from kernattn.ops._numba.codegen.elementary import log_of
-from kernattn.ops._numba.far.lifted_keys import alike_rows, lift
+from kernattn.ops._numba.far.lifted_keys import count_alike_rows, lift
 from kernattn.ops._numba.far.negligible import drop_faint, raise_queries, raise_token, without_faint
 from kernattn.ops._numba.far.row_units import take_off_largest, to_unit
 from kernattn.ops._numba.tiles.sums import Sums, lift_sums, load_sums, rescale, store_sums
@@ -52,7 +52,7 @@ def apply_to_token(values, z, den, decay):
 
 @compiled
 def apply_alike(x, rows, width, mask, size):
-    return *alike_rows(x, 0, rows, width, mask, 0, size), lift(x[:width])
+    return *count_alike_rows(x, 0, rows, width, mask, 0, size), lift(x[:width])
 
 
 @compiled

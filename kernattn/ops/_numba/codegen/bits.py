@@ -59,14 +59,20 @@ def shift_left(context, x, count):
     return x(x, types.int64), codegen
 
 
-@intrinsic
-def add(context, x, y):
-    """Return x + y modulo the width of x."""
+def _operation(emit):
+    """Return the intrinsic that makes one integer of two of one width."""
 
-    def codegen(context, builder, signature, args):
-        return builder.add(*args)
+    @intrinsic
+    def combine(context, x, y):
+        def codegen(context, builder, signature, args):
+            return emit(builder, *args)
 
-    return x(x, x), codegen
+        return x(x, x), codegen
+
+    return combine
+
+
+add, xor = _operation(ir.IRBuilder.add), _operation(ir.IRBuilder.xor)  # add is modulo the width
 
 
 @intrinsic
@@ -78,13 +84,3 @@ def and_(context, x, mask):
         return builder.and_(args[0], builder.trunc(args[1], width) if args[1].type.width > width.width else args[1])
 
     return x(x, types.int64), codegen
-
-
-@intrinsic
-def xor(context, x, y):
-    """Return x ^ y."""
-
-    def codegen(context, builder, signature, args):
-        return builder.xor(*args)
-
-    return x(x, x), codegen

@@ -14,19 +14,14 @@ from kernattn.ops._numba.codegen.registers import LINE, ROWS, lanes
 from kernattn.ops._numba.codegen.vectors import load, store
 
 
-def _view(context, builder, array, value, start, size):
-    """Return the code of a view of an array, which owns nothing; of all of it where there is no size."""
-    view = types.Array(array.dtype, 1, "C")
-    source = context.make_array(array)(context, builder, value)
-    result = context.make_array(view)(context, builder)
-    size = source.nitems if size is None else size
-    bytes_each = context.get_abi_sizeof(context.get_value_type(array.dtype))
+def flat_array(context, builder, kind, data, size):
+    """Return the code of a flat array of a type at some place in memory, of which it owns nothing."""
+    result = context.make_array(kind)(context, builder)
+    bytes_each = context.get_abi_sizeof(context.get_value_type(kind.dtype))
     width = ir.Constant(context.get_value_type(types.intp), bytes_each)
     result.meminfo = cgutils.get_null_value(result.meminfo.type)
     result.parent = cgutils.get_null_value(result.parent.type)
-    result.nitems = size
-    result.itemsize = width
-    result.data = source.data if start is None else builder.gep(source.data, [start])
+    result.nitems, result.itemsize, result.data = size, width, data
     result.shape = cgutils.pack_array(builder, [size])
     result.strides = cgutils.pack_array(builder, [width])
     return result._getvalue()
@@ -35,21 +30,25 @@ def _view(context, builder, array, value, start, size):
 @intrinsic
 def window(context, array, start, size):
     """Return elements start to start + size of a flat array; of one type, whether that may be written or not."""
+    view = types.Array(array.dtype, 1, "C")
 
     def codegen(context, builder, signature, args):
-        return _view(context, builder, signature.args[0], *args)
+        source = context.make_array(array)(context, builder, args[0])
+        return flat_array(context, builder, view, builder.gep(source.data, [args[1]]), args[2])
 
-    return types.Array(array.dtype, 1, "C")(array, types.intp, types.intp), codegen
+    return view(array, types.intp, types.intp), codegen
 
 
 @intrinsic
 def whole(context, array):
     """Return all of a flat array, as the type that windows have: loops then compile their parts once."""
+    view = types.Array(array.dtype, 1, "C")
 
     def codegen(context, builder, signature, args):
-        return _view(context, builder, signature.args[0], args[0], None, None)
+        source = context.make_array(array)(context, builder, args[0])
+        return flat_array(context, builder, view, source.data, source.nitems)
 
-    return types.Array(array.dtype, 1, "C")(array), codegen
+    return view(array), codegen
 
 
 @inner

@@ -135,26 +135,21 @@ def every(context, x, value):
     return x(x, value), codegen
 
 
-@intrinsic
-def some(context, condition):
-    """Does a condition hold for any element?"""
+def _holds(compares, word):
+    """Return the intrinsic that compares the bits of a condition, one an element, with a word."""
 
-    def codegen(context, builder, signature, args):
-        bits = builder.bitcast(args[0], ir.IntType(condition.count))
-        return context.cast(builder, builder.icmp_unsigned("!=", bits, bits.type(0)), types.boolean, types.boolean)
+    @intrinsic
+    def holds(context, condition):
+        def codegen(context, builder, signature, args):
+            bits = builder.bitcast(args[0], ir.IntType(condition.count))
+            return builder.icmp_unsigned(compares, bits, bits.type(word))
 
-    return types.boolean(condition), codegen
+        return types.boolean(condition), codegen
+
+    return holds
 
 
-@intrinsic
-def all_of(context, condition):
-    """Does a condition hold for every element?"""
-
-    def codegen(context, builder, signature, args):
-        bits = builder.bitcast(args[0], ir.IntType(condition.count))
-        return builder.icmp_unsigned("==", bits, bits.type(-1))
-
-    return types.boolean(condition), codegen
+some, all_of = _holds("!=", 0), _holds("==", -1)  # does it hold for any element, and for every one?
 
 
 @intrinsic

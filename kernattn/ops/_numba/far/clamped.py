@@ -45,7 +45,7 @@ def largest_log(like):
 
 
 @inner
-def _held(y, limit, like):
+def _clip(y, limit, like):
     """Return y, at most the limit."""
     return like.dtype.type(limit if y > limit else -limit if y < -limit else y)
 
@@ -68,14 +68,14 @@ def project_far(omega_t, x, begin, limit, u):
     if omega_t.size == 0:
         for a in range(u.size):
             y = x[begin + a]
-            u[a] = y if math.isinf(y) else _held(float(y), limit, x)
+            u[a] = y if math.isinf(y) else _clip(float(y), limit, x)
         return
     e, width = _exponent(x), 2 * LINE // x.itemsize
     for a in range(u.size):
         total, at = 0.0, (begin + a) // width * x.size * width + (begin + a) % width
         for i in range(x.size):
             total += math.ldexp(float(x[i]), -e) * float(omega_t[at + i * width])
-        u[a] = _held(math.ldexp(total, e), limit, x)
+        u[a] = _clip(math.ldexp(total, e), limit, x)
 
 
 @inner
@@ -85,7 +85,7 @@ def far_scale(weights, x, limit):
     for i in range(weights.size):
         y = math.ldexp(float(x[i]), -e)
         total += float(weights[i]) * y * y
-    return _held(math.ldexp(math.ldexp(total, e), e), limit, x)
+    return _clip(math.ldexp(math.ldexp(total, e), e), limit, x)
 
 
 @inner
@@ -100,7 +100,7 @@ def far_form(centre, linear, factor_t, rank, x, limit):
         for i in range(x.size):
             total += (float(x[i]) * shrink - float(centre[i]) * shrink) * float(factor_t[at + i * width])
         squares += total * total
-    return _held(math.ldexp(along, e), limit, x) - _held(math.ldexp(math.ldexp(squares / 2, e), e), limit, x)
+    return _clip(math.ldexp(along, e), limit, x) - _clip(math.ldexp(math.ldexp(squares / 2, e), e), limit, x)
 
 
 @inner
@@ -118,7 +118,7 @@ def lower_far(x, reach):
 def raise_far(u, e, limit):
     """Multiply projections by 2^e, at most the limit."""
     for a in range(u.size):
-        u[a] = _held(math.ldexp(float(u[a]), e), limit, u)
+        u[a] = _clip(math.ldexp(float(u[a]), e), limit, u)
 
 
 @inner

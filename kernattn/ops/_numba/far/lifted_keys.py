@@ -39,7 +39,7 @@ def lift(x):
 
 
 @inner
-def alike_rows(x, at, rows, width, mask, mask_at, size):
+def count_alike_rows(x, at, rows, width, mask, mask_at, size):
     """Return how many rows can be taken together, and the largest size of values up to them.
 
     They are those before the first with NaN or infinity, or that one alone; and those before the first whose values are

@@ -37,7 +37,7 @@ def _largest(values):
 
 
 @inner
-def _balanced(phi, x, amplitude, values, u):
+def _balance(phi, x, amplitude, values, u):
     """Divide the features of one row x by a power of two, so that the largest is near 1; return its exponent.
 
     -inf where all are 0. Features with an exponential tail that have all but vanished are computed again in that unit,
@@ -91,7 +91,7 @@ def own_values(phi, k, at, rows, tile, row, scales, spare):
             total += values[a]
         if scales[j] > nothing and not _ordinary(total):
             x = window(k, at + j * phi.dim, phi.dim)
-            scales[j] = log_of(_balanced(phi, x, phi.amplitude, values, spare))
+            scales[j] = log_of(_balance(phi, x, phi.amplitude, values, spare))
         without_faint(values)
 
 
@@ -121,7 +121,7 @@ def balance_query(phi, x, values, spare):
         total += values[a]
     if _ordinary(total):
         return values.dtype.type(0)
-    octave = _balanced(phi, x, values.dtype.type(1), values, spare)
+    octave = _balance(phi, x, values.dtype.type(1), values, spare)
     return octave if octave > -np.inf else values.dtype.type(0)
 
 

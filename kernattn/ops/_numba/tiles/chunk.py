@@ -103,7 +103,7 @@ def unit_of_rows(scales, rows, before, bound, lifted):
 
 
 @inner
-def _highest(tile, low, high, row, features, scales, offset, before, lifted, units):
+def _find_units(tile, low, high, row, features, scales, offset, before, lifted, units):
     """Set units_a to that of the largest log of feature a in rows low to high, or the one before them."""
     width = lanes(tile)
     for a in range(0, features, 2 * width):
@@ -132,8 +132,8 @@ def units_of_features(tile, rows, row, features, scales, offset, before, bound, 
         for a in range(features):
             units[a] = reached[a] = before[a]
         return rows
-    _highest(tile, first, first + 1, row, features, scales, offset, before, lifted, units)
-    _highest(tile, first, rows, row, features, scales, offset, before, lifted, reached)
+    _find_units(tile, first, first + 1, row, features, scales, offset, before, lifted, units)
+    _find_units(tile, first, rows, row, features, scales, offset, before, lifted, reached)
     above = 0
     for a in range(features):
         above += 1 if reached[a] - units[a] > bound else 0
@@ -145,7 +145,7 @@ def units_of_features(tile, rows, row, features, scales, offset, before, bound, 
         for a in range(features):
             above += 1 if (unit_of((x[a] + scale) + offset[a]) + lifted) - units[a] > bound else 0
         if above > 0:
-            _highest(tile, first, j, row, features, scales, offset, before, lifted, reached)
+            _find_units(tile, first, j, row, features, scales, offset, before, lifted, reached)
             return j
     return rows
 
