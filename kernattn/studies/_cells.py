@@ -89,7 +89,6 @@ def _stack(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dict[
 
 def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return mean of every field over the redraws, with Student's 95% interval where the cell is settled."""
-    del cell
     found: dict[str, Any] = {}
     if ends := sorted({f"{name}_{end}" for name in draws for end in ("low", "high")} & set(draws)):
         raise ParameterError(f"a trial must not return {', '.join(ends)}, which are the ends of an interval")

@@ -25,8 +25,7 @@ def _datasets() -> Any:
 def photograph(name: str) -> Float64:
     """Return "china" or "flower", (427, 640, 3), with levels up to 255."""
     require("PIL", "pillow", "a photograph")
-    image: Float64 = np.asarray(_datasets().load_sample_image(f"{name}.jpg"), dtype=np.float64)
-    return image
+    return np.asarray(_datasets().load_sample_image(f"{name}.jpg"), dtype=np.float64)
 
 
 def patches(image: Float64, count: int, rng: np.random.Generator) -> tuple[Float64, Float64]:
@@ -87,7 +86,5 @@ def real_rows(name: str, count: int, rng: RNG = None) -> Float64:
     parts = [patches(image, part, source)[0] for image, part in zip(grey, counts, strict=True)]
     x = source.permutation(np.concatenate(parts))
     if name == "pixels":
-        standardised: Float64 = (x - x.mean(axis=0)) / x.std(axis=0)
-    else:
-        standardised = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 10)
-    return standardised
+        return np.asarray((x - x.mean(axis=0)) / x.std(axis=0))
+    return np.asarray((x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 10))

@@ -175,8 +175,7 @@ def _columns(lines: Iterable[str], kinds: dict[str, str]) -> Any:
 def _minutes(clock: Any) -> Float64:
     """Return minutes after midnight of a time written hhmm."""
     hours, minutes = np.divmod(clock, 100)
-    found: Float64 = hours * 60.0 + minutes
-    return found
+    return np.asarray(hours * 60.0 + minutes)
 
 
 def _circle(name: str, turns: Float64) -> dict[str, Float64]:

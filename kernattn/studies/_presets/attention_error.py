@@ -13,16 +13,8 @@ from kernattn.attention import linear_attention, softmax_attention
 from kernattn.features import random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_mse, median_and_ci
+from kernattn.studies import _panels as panels
 from kernattn.studies._palette import GREY, look_of
-from kernattn.studies._panels import (
-    clip,
-    draw_interval,
-    draw_key,
-    draw_uniform,
-    read_interval,
-    set_logarithmic,
-    sort_by,
-)
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Ratio, Verdict, count_lower, name_ties, pair
 from kernattn.studies._records import Record, names, select, spell, with_intervals
@@ -68,14 +60,13 @@ def sweep(**asked: Any) -> Sweep:
         paired=("scale", "estimator", "projection", "m"),
         stop=options.stop(15, of="over_uniform"),
         seed=options.seed,
-        reduce=_medians,
+        reduce=_reduce,
         prepare=preparation(float64=("key_state", "attend", "softmax")),
     )
 
 
-def _medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return medians with intervals of order statistics: a ratio whose normaliser comes near 0 has no mean error."""
-    del cell, facts
     mse, uniform = draws["mse"], draws["uniform"]
     return with_intervals(median_and_ci, mse=mse, over_uniform=mse / uniform, uniform=uniform)
 
@@ -123,17 +114,17 @@ def _name(record: Record) -> str:
 
 def draw_error(records: Sequence[Record], ax: Any) -> None:
     """Draw the median error over that of uniform attention against m, with its 95% interval as a band."""
-    set_logarithmic(ax, "features m", "error over that of uniform attention", sorted(names(records, "m")))
+    panels.set_logarithmic(ax, "features m", "error over that of uniform attention", sorted(names(records, "m")))
     lengths = names(records, "length")
     for length, estimator, projection in product(lengths, names(records, "estimator"), names(records, "projection")):
-        found = select(records, length=length, estimator=estimator, projection=projection)
-        found = sort_by(found, "m")
+        here = panels.sort_by(select(records, length=length, estimator=estimator, projection=projection), "m")
         look = look_of(records, estimator, projection) | {"linewidth": 1.4 + 0.8 * lengths.index(length)}
-        draw_interval(ax, [r["m"] for r in found], clip(read_interval(found, "over_uniform"), MOST), look)
-    draw_key(records, ax)
+        interval = panels.clip(panels.read_interval(here, "over_uniform"), MOST)
+        panels.draw_interval(ax, [r["m"] for r in here], interval, look)
+    panels.draw_key(records, ax)
     for i, length in enumerate(lengths if len(lengths) > 1 else ()):
         ax.plot([], [], color=GREY, linewidth=1.4 + 0.8 * i, label=f"length {length}")
-    draw_uniform(ax)
+    panels.draw_uniform(ax)
 
 
 ATTENTION_ERROR = Preset(

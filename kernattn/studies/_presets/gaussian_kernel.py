@@ -121,19 +121,19 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge where orthogonal frequencies gain, and the formula for large d; say what else gains, and raw QR's bias."""
     found = []
     for d in names(records, "d"):
-        found += [told for each in select(records, d=d, **ORTHOGONAL) for told in _gains(each)]
-        least = [_least(select(records, d=d, estimator=estimator)) for estimator in names(records, "estimator")]
+        found += [told for each in select(records, d=d, **ORTHOGONAL) for told in _judge_gain(each)]
+        least = [_name_least(select(records, d=d, estimator=estimator)) for estimator in names(records, "estimator")]
         found.append(Verdict("; ".join(least), where=f"Least ratio at d = {d} and size {AT:g}"))
     if raw := select(records, projection="raw_qr"):
         found.append(Verdict("raw QR takes no part in the least ratio: a biased estimate has a variance of no use"))
-        found += [told for each in raw if (told := _bias_of_raw_qr(each))]
+        found += [told for each in raw if (told := _describe_bias(each))]
     return [*found, check_coverage(records, "ratio", "ratio_predicted", "settled points")]
 
 
 ORTHOGONAL = {"estimator": "trigonometric", "projection": "orthogonal"}
 
 
-def _gains(record: Record) -> list[Verdict]:
+def _judge_gain(record: Record) -> list[Verdict]:
     """Judge the gain of orthogonal frequencies at every distance, and the formula for large d at one."""
     d, curve = record["d"], record["ratio_predicted"]
     worse = [f"{size:g}" for size, value in zip(SIZES, curve, strict=True) if value > 1]
@@ -156,7 +156,7 @@ def _gains(record: Record) -> list[Verdict]:
     ]
 
 
-def _bias_of_raw_qr(record: Record) -> Verdict | None:
+def _describe_bias(record: Record) -> Verdict | None:
     """Say where raw QR factors are biased, or that no bias is seen."""
     bias = [Estimate.of(record, "bias", place=i) for i in range(len(SIZES))]
     off = [i for i, each in enumerate(bias) if each.low is not None and (each.low > 0 or each.high < 0)]
@@ -174,7 +174,7 @@ def _bias_of_raw_qr(record: Record) -> Verdict | None:
     )
 
 
-def _least(records: Sequence[Record]) -> str:
+def _name_least(records: Sequence[Record]) -> str:
     """Name the least ratio: by its closed form, else by a measurement that redraws settle, with its interval."""
     estimator = spell(records[0]["estimator"])
     fair = [r for r in records if r["projection"] != "raw_qr"]

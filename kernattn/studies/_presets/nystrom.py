@@ -87,7 +87,7 @@ def sweep(**asked: Any) -> Sweep:
         paired=("map", "m"),
         stop=options.stop(12, 8, of="trace"),
         seed=options.seed,
-        reduce=_reduced,
+        reduce=_reduce,
         prepare=preparation(float64=("kernel",)),
     )
 
@@ -100,8 +100,7 @@ def _residual(given: Problem, name: str, m: int, draw: int) -> Float64:
     else:
         phi = nystrom(given.x, given.kernel, m, method=name, rng=draw)
     features = phi(given.x, backend="reference")
-    residual: Float64 = given.matrix - features @ features.T
-    return residual
+    return np.asarray(given.matrix - features @ features.T)
 
 
 def _norms(eigenvalues: Any) -> Float64:
@@ -124,9 +123,8 @@ def rpcholesky_bound(eigenvalues: Float64, m: int) -> float:
     return min(1.0, float(np.min(np.where(enough, (1 + epsilon) * eta, np.inf))))
 
 
-def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return mean errors, and geometric means of their ratios to those of uniform landmarks and of the best rank m."""
-    del cell, facts
     found: dict[str, Any] = {"bound": np.mean(draws["bound"])}
     for norm in NORMS:
         error = draws[f"{norm}_error"]
@@ -141,7 +139,7 @@ def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge which landmarks beat uniform ones where, how near to the best they are, and how random features fare."""
     digits = select(records, rows="digits", map="rpcholesky")
-    found = [_known_result(digits)] if digits else []
+    found = [_judge_known_result(digits)] if digits else []
     for name, source in SOURCES.items():
         for rows in names(records, "rows"):
             if cells := select(records, map=name, rows=rows):
@@ -160,13 +158,13 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
                 decided="Does not hold" if above else "Holds",
             )
         )
-    return found + [told for norm in NORMS if (told := _landmarks_or_features(records, norm))]
+    return found + [told for norm in NORMS if (told := _compare_with_features(records, norm))]
 
 
 SOURCES = {"rpcholesky": "Chen et al. 2025", "leverage": "Musco and Musco 2017", "kmeans": "Zhang et al. 2008"}
 
 
-def _known_result(records: Sequence[Record]) -> Verdict:
+def _judge_known_result(records: Sequence[Record]) -> Verdict:
     """Judge the known result that rpcholesky gains nothing on digits."""
     low, high = (np.exp(each) for each in widen_together(*_ratios(records), records[0]["draws"], len(records)))
     better, much = int(np.sum(high < 1)), int(np.sum(high < MATTERS))
@@ -195,7 +193,7 @@ def _ratios(records: Sequence[Record]) -> tuple[Float64, Float64]:
     return low, high
 
 
-def _landmarks_or_features(records: Sequence[Record], norm: str) -> Verdict | None:
+def _compare_with_features(records: Sequence[Record], norm: str) -> Verdict | None:
     """Judge whether uniform landmarks err less than the better of the random features, in one norm."""
     pairs = []
     for record in select(records, map="uniform"):

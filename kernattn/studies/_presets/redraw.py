@@ -16,16 +16,8 @@ from kernattn.features import FeatureMap, random_features
 from kernattn.kernels import Softmax
 from kernattn.metrics import attention_delta_method, attention_mse, empirical_variance, mean_and_ci, median_and_ci
 from kernattn.projections import Iid
+from kernattn.studies import _panels as panels
 from kernattn.studies._palette import GREY, look_of
-from kernattn.studies._panels import (
-    draw_bars,
-    draw_interval,
-    draw_uniform,
-    read_field,
-    read_interval,
-    set_logarithmic,
-    sort_by,
-)
 from kernattn.studies._presets.preset import Figure, Options, Preset
 from kernattn.studies._presets.verdict import Estimate, Tally, Verdict
 from kernattn.studies._records import ENDS, Record, names, select, spell, with_ends, with_intervals
@@ -104,7 +96,7 @@ def sweep(**asked: Any) -> Sweep:
         stop=options.stop(24, 12, of="averaged"),
         version=2,
         seed=options.seed,
-        reduce=_reduced,
+        reduce=_reduce,
         prepare=preparation(float64=("features", "softmax")),
     )
 
@@ -143,9 +135,8 @@ def _second_order(phi: FeatureMap, given: Problem, redraws: Float64) -> dict[str
     }
 
 
-def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return means where features are positive, for outputs stay among the values, else medians: Z may be 0."""
-    del cell
     of = median_and_ci if facts["statistic"] == "median" else mean_and_ci
     floor = mean_and_ci(draws["floor"]) if facts["floor_settled"] else (np.nan,) * 3
     return with_intervals(of, averaged=draws["averaged"], pooled=draws["pooled"]) | with_ends("floor", floor)
@@ -154,14 +145,14 @@ def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge where averaging over redraws lowers the error; say what stays, and what averaging the sums does instead."""
     scales = names(records, "scale")
-    found = [_averaged(select(records, scale=s, estimator=e)) for s in scales for e in names(records, "estimator")]
+    found = [_judge_means(select(records, scale=s, estimator=e)) for s in scales for e in names(records, "estimator")]
     for scale in scales:
         here = select(records, scale=scale)
-        found += [_pooled(here), *_falls(here)]
+        found += [_compare_sums(here), *_describe_floors(here)]
     return found
 
 
-def _pooled(records: Sequence[Record]) -> Verdict:
+def _compare_sums(records: Sequence[Record]) -> Verdict:
     """Compare averaged outputs with averaged sums, which see as many features."""
     first, signs = records[0], []
     for r in records:
@@ -176,7 +167,7 @@ def _pooled(records: Sequence[Record]) -> Verdict:
     )
 
 
-def _averaged(records: Sequence[Record]) -> Verdict:
+def _judge_means(records: Sequence[Record]) -> Verdict:
     """Judge one estimator at one scale, over numbers of features and projections."""
     first, most = records[0], records[0]["redraws"][-1]
     better = [r for r in records if r["averaged_high"][-1] < r["averaged_low"][0]]
@@ -205,7 +196,7 @@ def _averaged(records: Sequence[Record]) -> Verdict:
     )
 
 
-def _falls(records: Sequence[Record]) -> list[Verdict]:
+def _describe_floors(records: Sequence[Record]) -> list[Verdict]:
     """Say how the floor falls with m, for each design of which two are seen."""
     found = []
     for estimator, projection in product(names(records, "estimator"), names(records, "projection")):
@@ -228,7 +219,7 @@ def _name(record: Record) -> str:
 
 def draw_over_redraws(records: Sequence[Record], ax: Any) -> None:
     """Draw the error over redraws: outputs averaged, sums averaged, one draw kept, and uniform attention."""
-    set_logarithmic(ax, "redraws R", "error of attention outputs", records[0]["redraws"])
+    panels.set_logarithmic(ax, "redraws R", "error of attention outputs", records[0]["redraws"])
     ax.yaxis.minorticks_off()
     least = min(names(records, "m"))
     projection = names(records, "projection")[-1]
@@ -238,32 +229,32 @@ def draw_over_redraws(records: Sequence[Record], ax: Any) -> None:
         count = record["redraws"]
         ax.plot([], [], label=spell(record["estimator"]), **(look | {"linestyle": "none"}))
         for field, style in (("averaged", look), ("pooled", hollow)):
-            draw_interval(ax, count, [record[f"{field}{end}"] for end in ENDS], style)
+            panels.draw_interval(ax, count, [record[f"{field}{end}"] for end in ENDS], style)
         ax.axhline(record["averaged"][0], color=look["color"], linestyle=":", linewidth=1.0)
     for label, line in ("outputs averaged", "-"), ("sums averaged", (0, (3, 1.5))), ("one draw kept", ":"):
         ax.plot([], [], color=GREY, linestyle=line, linewidth=1.2, label=label)
-    draw_uniform(ax, records[0]["uniform"])
+    panels.draw_uniform(ax, records[0]["uniform"])
 
 
 def draw_over_features(records: Sequence[Record], ax: Any) -> None:
     """Draw the error of one draw and the floor under averages over m: predictions as lines, measurements as points."""
-    set_logarithmic(ax, "features m", "error of attention outputs", sorted(names(records, "m")))
+    panels.set_logarithmic(ax, "features m", "error of attention outputs", sorted(names(records, "m")))
     ax.yaxis.minorticks_off()
     for estimator in names(select(records, statistic="mean"), "estimator"):
-        here = sort_by(select(records, estimator=estimator, projection=names(records, "projection")[0]), "m")
+        here = panels.sort_by(select(records, estimator=estimator, projection=names(records, "projection")[0]), "m")
         look = look_of(records, estimator, "orthogonal")
         for field, style in (("averaged", look), ("floor", look | {"markerfacecolor": "white"})):
             place = 0 if field == "averaged" else None
-            interval = read_interval(here, field, place)
-            theory = read_field(here, f"{field}_second_order", place)
-            m = read_field(here, "m") * (1.0 if field == "averaged" else 1.04)
+            interval = panels.read_interval(here, field, place)
+            theory = panels.read_field(here, f"{field}_second_order", place)
+            m = panels.read_field(here, "m") * (1.0 if field == "averaged" else 1.04)
             seen = interval[1] > 0
             what = "one draw" if field == "averaged" else "floor"
-            draw_bars(ax, m[seen], [each[seen] for each in interval], style, f"{spell(estimator)}, {what}")
+            panels.draw_bars(ax, m[seen], [each[seen] for each in interval], style, f"{spell(estimator)}, {what}")
             line = {"linestyle": "-" if field == "averaged" else "--", "marker": "_", "markersize": 12}
             ax.plot(m, theory, color=look["color"], linewidth=1.2, **line)
     ax.plot([], [], color=GREY, linewidth=1.2, marker="_", markersize=12, label="delta method")
-    draw_uniform(ax, records[0]["uniform"])
+    panels.draw_uniform(ax, records[0]["uniform"])
 
 
 REDRAW = Preset(

@@ -77,7 +77,7 @@ def sweep(**asked: Any) -> Sweep:
         along={"m": features},
         stop=options.stop(60, 8, of="error"),
         seed=options.seed,
-        reduce=_reduced,
+        reduce=_reduce,
         prepare=preparation(float64=("kernel",)),
     )
 
@@ -158,12 +158,11 @@ def _measure_error(predicted: Float64, y: Float64) -> float:
     return float(np.mean((predicted - y) ** 2) / np.var(y))
 
 
-def _reduced(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return mean errors against m, and their ratios to those of iid frequencies and of the exact kernel, same splits.
 
     Pooled ratios are means over all m.
     """
-    del cell, facts
     exact = draws["exact"][:, None]
     error, kernel = (_ratio(draws[name], draws[f"iid_{name}"]) for name in ("error", "kernel"))
     return with_intervals(
@@ -185,20 +184,19 @@ def _ratio(above: Float64, below: Float64) -> Float64:
     """
     mean = np.mean(below, axis=0)
     ratio = np.mean(above, axis=0) / mean
-    result: Float64 = ratio + (above - ratio * below) / mean
-    return result
+    return np.asarray(ratio + (above - ratio * below) / mean)
 
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge what orthogonal frequencies gain for the kernel and for regression, and how landmarks fare."""
     orthogonal = select(records, map="orthogonal")
-    found = [_better_kernel(orthogonal)] if orthogonal else []
-    found += [_claimed(record, len(orthogonal)) for record in orthogonal]
-    found += [_landmarks(record) for name in ("uniform", "kmeans") for record in select(records, map=name)]
-    return found + [_floor(select(records, data=each)) for each in names(records, "data")]
+    found = [_judge_kernel(orthogonal)] if orthogonal else []
+    found += [_judge_gain(record, len(orthogonal)) for record in orthogonal]
+    found += [_judge_landmarks(record) for name in ("uniform", "kmeans") for record in select(records, map=name)]
+    return found + [_describe_floor(select(records, data=each)) for each in names(records, "data")]
 
 
-def _better_kernel(records: Sequence[Record]) -> Verdict:
+def _judge_kernel(records: Sequence[Record]) -> Verdict:
     """Judge whether the kernel's error is lower at every m."""
     value, low, high = (np.concatenate([record[f"kernel_over_iid{end}"] for record in records]) for end in ENDS)
     return Verdict(
@@ -209,7 +207,7 @@ def _better_kernel(records: Sequence[Record]) -> Verdict:
     )
 
 
-def _claimed(record: Record, count: int) -> Verdict:
+def _judge_gain(record: Record, count: int) -> Verdict:
     """Judge the known result that the kernel's gain buys about 2% of the test error, on one of `count` data sets.
 
     An interval that is wide holds 2% too: it holds the claim only where it leaves nothing else than about as much.
@@ -228,7 +226,7 @@ def _claimed(record: Record, count: int) -> Verdict:
     )
 
 
-def _landmarks(record: Record) -> Verdict:
+def _judge_landmarks(record: Record) -> Verdict:
     """Judge whether regression on landmarks errs less than on independent frequencies, m for m."""
     return Verdict(
         f"{record['map']} landmarks err less in regression than random features of equal m",
@@ -239,7 +237,7 @@ def _landmarks(record: Record) -> Verdict:
     )
 
 
-def _floor(records: Sequence[Record]) -> Verdict:
+def _describe_floor(records: Sequence[Record]) -> Verdict:
     """Say how near each map comes to the exact kernel at the largest m."""
     most = max(records[0]["m"])
     at = records[0]["m"].index(most)
@@ -253,7 +251,7 @@ def draw_error(records: Sequence[Record], ax: Any) -> None:
     set_plain(ax, "features m", "test error over the exact kernel's", records[0]["m"])
     ax.set_yticks([1, 2, 5, 10])
     for record in records:
-        _banded(ax, record, "error_over_exact", arrangement(record["map"]), record["map"])
+        _draw_band(ax, record, "error_over_exact", arrangement(record["map"]), record["map"])
     ax.axhline(1.0, label="exact kernel", **UNIFORM)
 
 
@@ -263,13 +261,13 @@ def draw_gain(records: Sequence[Record], ax: Any) -> None:
     set_plain(ax, "features m", "orthogonal over iid", records[0]["m"])
     ax.set_yticks([0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1])
     for record in found:
-        _banded(ax, record, "kernel_over_iid", series(0), "error of the kernel")
-        _banded(ax, record, "error_over_iid", series(2), "test error of the regression")
+        _draw_band(ax, record, "kernel_over_iid", series(0), "error of the kernel")
+        _draw_band(ax, record, "error_over_iid", series(2), "test error of the regression")
     ax.axhline(1.0, label="iid", **UNIFORM)
     ax.axhline(1 - CLAIMED, color=GREY, linewidth=1.2, linestyle=":", label=f"the claim: {CLAIMED:.0%} less")
 
 
-def _banded(ax: Any, record: Record, field: str, look: Look, label: str) -> None:
+def _draw_band(ax: Any, record: Record, field: str, look: Look, label: str) -> None:
     draw_interval(ax, record["m"], [record[f"{field}{end}"] for end in ENDS], look, label)
 
 

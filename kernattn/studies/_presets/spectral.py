@@ -84,7 +84,7 @@ def sweep(**asked: Any) -> Sweep:
         paired=("sampling", "m"),
         stop=options.stop(40, of="delta"),
         seed=options.seed,
-        reduce=_quantiles,
+        reduce=_reduce,
         prepare=preparation(float64=("features", "kernel")),
     )
 
@@ -125,9 +125,8 @@ def _by_leverage(given: _Problem, m: int, rng: np.random.Generator) -> Float64:
     return np.asarray(chosen.reshape(n, 2 * m) / np.sqrt(m))
 
 
-def _quantiles(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the median and the 0.9 quantile of Delta, with intervals of order statistics."""
-    del cell, facts
     delta = draws["delta"]
     return with_ends("delta", median_and_ci(delta)) | with_ends("worst", quantile_and_ci(delta, 1 - FAILURE))
 
@@ -143,12 +142,12 @@ def needed(records: Sequence[Record], field: str = "worst") -> float | None:
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge whether the bound holds, how Delta falls, and what arrangement and leverage gain; say how loose it is."""
-    found = [_bound(records)]
+    found = [_judge_bound(records)]
     alone = select(records, sampling="iid")
     if len(names(alone, "m")) > 1:
-        found.append(_rate(alone))
+        found.append(_judge_rate(alone))
     for source in names(alone, "source"):
-        found += _numbers(source, select(alone, source=source))
+        found += _describe_numbers(source, select(alone, source=source))
     at = select(records, m=max(names(alone, "m"), default=0))
     for sampling, claim in (("leverage", "frequencies by leverage"), ("orthogonal", "orthogonal frequencies")):
         if pairs := pair(at, "sampling", sampling, "iid", by=("where",)):
@@ -159,7 +158,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     return found
 
 
-def _bound(records: Sequence[Record]) -> Verdict:
+def _judge_bound(records: Sequence[Record]) -> Verdict:
     inside = [r for r in records if r["worst_bound"] is not None and r["worst_bound"] <= TARGET]
     if not inside:
         silent = "it asks for more frequencies than any m here has, so it says nothing about these draws"
@@ -173,7 +172,7 @@ def _bound(records: Sequence[Record]) -> Verdict:
     )
 
 
-def _rate(alone: Sequence[Record]) -> Verdict:
+def _judge_rate(alone: Sequence[Record]) -> Verdict:
     """Judge how the median of independent frequencies falls between the two largest m."""
     first, last = sorted(names(alone, "m"))[-2:]
     ends = [r for r in alone if r["m"] in (first, last)]
@@ -182,7 +181,7 @@ def _rate(alone: Sequence[Record]) -> Verdict:
     return Verdict("Δ falls as m^-1/2", tally=count_exponents(found, -0.5), ratio=ratio)
 
 
-def _numbers(source: str, alone: Sequence[Record]) -> list[Verdict]:
+def _describe_numbers(source: str, alone: Sequence[Record]) -> list[Verdict]:
     """Say which m is needed, beside the bound."""
     told = []
     for ratio in names(alone, "n_lambda"):

@@ -80,8 +80,8 @@ def sweep(**asked: Any) -> Sweep:
     def trial(cell: Cell, rng: np.random.Generator) -> dict[str, Any]:
         q, k, v, exact = problem(cell["length"], cell["scale"])
         drawn = [phi.redraw(rng) for phi in maps(cell)]
-        out, seconds = _timed(lambda: softmax_attention(q, k, v))
-        pairs = [_timed(lambda phi=phi: linear_attention(q, k, v, phi)) for phi in drawn]
+        out, seconds = _time(lambda: softmax_attention(q, k, v))
+        pairs = [_time(lambda phi=phi: linear_attention(q, k, v, phi)) for phi in drawn]
         return {
             "mse": np.asarray([attention_mse(each.astype(np.float64), exact) for each, _ in pairs]),
             "rounding": attention_mse(out.astype(np.float64), exact),
@@ -102,12 +102,12 @@ def sweep(**asked: Any) -> Sweep:
         along={"m": numbers},
         stop=options.stop(6, of="over_uniform"),
         seed=options.seed,
-        reduce=_medians,
+        reduce=_reduce,
         prepare=preparation(float32=("key_state", "attend", "softmax"), float64=("softmax",)),
     )
 
 
-def _timed(call: Any) -> tuple[Any, float]:
+def _time(call: Any) -> tuple[Any, float]:
     """Return what a call gives, and its CPU time in seconds, over as many calls as a clock can tell."""
     started, count = process_time(), 0
     while True:
@@ -116,9 +116,8 @@ def _timed(call: Any) -> tuple[Any, float]:
             return found, spent / count
 
 
-def _medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return medians with intervals of order statistics, and median times."""
-    del cell
     return {
         **with_intervals(median_and_ci, mse=draws["mse"], over_uniform=draws["mse"] / facts["uniform"]),
         "rounding_over_uniform": np.max(draws["rounding"]) / facts["uniform"],
@@ -135,13 +134,13 @@ def reached(record: Record, target: float) -> int | None:
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge from which length on features are faster, whether m depends on the length, and how times grow."""
     scales = sorted(names(records, "scale"))
-    found = [_crossover(select(records, scale=scale), target) for scale in scales for target in TARGETS]
+    found = [_judge_crossover(select(records, scale=scale), target) for scale in scales for target in TARGETS]
     worst = max(record["rounding_over_uniform"] for record in records)
     rounding = Verdict(f"exact attention in float32 has at most {worst:.1g} of uniform attention's squared error")
-    return [*found, _constant(records), _growth(records), rounding]
+    return [*found, _judge_constancy(records), _judge_growth(records), rounding]
 
 
-def _crossover(records: Sequence[Record], target: float) -> Verdict:
+def _judge_crossover(records: Sequence[Record], target: float) -> Verdict:
     """Judge from which length on each map reaches an error in less time than exact attention takes."""
     starts, told = [], []
     for here in _by_map(records):
@@ -178,7 +177,7 @@ def _gain(record: Record, target: float) -> float | None:
     return None if place is None else record["exact_seconds"] / record["linear_seconds"][place]
 
 
-def _constant(records: Sequence[Record]) -> Verdict:
+def _judge_constancy(records: Sequence[Record]) -> Verdict:
     """Judge in how many designs the error at the most features grows with the length, or cannot double."""
     groups = [here for scale in names(records, "scale") for here in _by_map(select(records, scale=scale))]
     ends = [(here[0], here[-1]) for here in groups]
@@ -202,7 +201,7 @@ def _map(record: Record) -> str:
     return f"{spell(record['estimator'])}, {record['projection']}"
 
 
-def _growth(records: Sequence[Record]) -> Verdict:
+def _judge_growth(records: Sequence[Record]) -> Verdict:
     """Judge how times grow with the length: exponents between the two greatest lengths."""
     lengths = sorted(names(records, "length"))
     if len(lengths) < 2:
@@ -220,7 +219,7 @@ def _growth(records: Sequence[Record]) -> Verdict:
     )
 
 
-def _most(records: Sequence[Record], scale: float | None = None) -> list[Record]:
+def _select_most(records: Sequence[Record], scale: float | None = None) -> list[Record]:
     """Return the records of one scale and the last projection."""
     scale = min(names(records, "scale")) if scale is None else scale
     return select(records, scale=scale, projection=names(records, "projection")[-1])
@@ -229,7 +228,7 @@ def _most(records: Sequence[Record], scale: float | None = None) -> list[Record]
 def draw_error_over_time(records: Sequence[Record], ax: Any) -> None:
     """Draw the error against CPU time, a curve over m for each estimator; the time of exact attention across."""
     set_logarithmic(ax, "CPU milliseconds", "error over uniform attention's")
-    here = _most(records)
+    here = _select_most(records)
     for record in here:
         look = look_of(records, record["estimator"], "orthogonal")
         value, low, high = (np.asarray(record[f"over_uniform{end}"], np.float64) for end in ENDS)
@@ -246,7 +245,7 @@ def draw_time_over_length(records: Sequence[Record], ax: Any) -> None:
     lengths = sorted(names(records, "length"))
     set_logarithmic(ax, "length n", "CPU milliseconds", lengths)
     ax.yaxis.minorticks_off()
-    here = _most(records, names(records, "scale")[0])
+    here = _select_most(records, names(records, "scale")[0])
     exact = [1e3 * np.median([r["exact_seconds"] for r in select(here, length=n)]) for n in lengths]
     ax.plot(lengths, exact, color="black", linestyle="--", linewidth=1.2, label="exact attention")
     for estimator, target in product(names(here, "estimator"), TARGETS):
@@ -267,7 +266,7 @@ def draw_error_over_length(records: Sequence[Record], ax: Any) -> None:
     set_logarithmic(ax, "length n", "error over uniform attention's", sorted(names(records, "length")))
     ax.yaxis.minorticks_off()
     numbers = records[0]["m"]
-    here = _most(records, names(records, "scale")[0])
+    here = _select_most(records, names(records, "scale")[0])
     for estimator, place in product(names(here, "estimator"), (0, len(numbers) - 1)):
         look = look_of(records, estimator, "orthogonal" if place else "iid")
         found, label = select(here, estimator=estimator), f"{spell(estimator)}, m = {numbers[place]}"

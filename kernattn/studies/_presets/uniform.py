@@ -63,7 +63,7 @@ def sweep(**asked: Any) -> Sweep:
         paired=("estimator", "projection", "m"),
         stop=options.stop(40, 16, of="largest"),
         seed=options.seed,
-        reduce=_medians,
+        reduce=_reduce,
         prepare=preparation(float64=("features", "kernel")),
     )
 
@@ -136,18 +136,17 @@ def uniform_bound(d: int, number: int, refined: bool) -> float:
     return float(np.exp(optimize.brentq(log_excess, np.log(1e-9), np.log(1e6))))
 
 
-def _medians(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the median, with the interval of order statistics: a maximum over exponentials has long tails."""
-    del cell, facts
     return with_ends("largest", median_and_ci(draws["largest"]))
 
 
 def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge whether the m-rate is right and the bounds hold; say how loose they are, and what attention matrices do."""
     ball = select(records, over="ball", projection="iid")
-    told = _bound(ball) if ball else []
+    told = _judge_bound(ball) if ball else []
     for (over, estimator), mine in group(records, "over", "estimator").items():
-        told += _rate(f"{SPOKEN[over]}, {estimator} features", select(mine, projection="iid"))
+        told += _judge_rate(f"{SPOKEN[over]}, {estimator} features", select(mine, projection="iid"))
         if pairs := pair(mine, "projection", "orthogonal", "iid", by=("d", "m")):
             ratio = Ratio(
                 "of largest errors, the ratio", [ours["largest"] / theirs["largest"] for ours, theirs in pairs]
@@ -158,7 +157,7 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     return told
 
 
-def _bound(ball: Sequence[Record]) -> list[Verdict]:
+def _judge_bound(ball: Sequence[Record]) -> list[Verdict]:
     broken = [r for r in ball if r["largest_low"] > min(r["bound"], r["bound_2007"])]
     idle = [r for r in ball if r["bound"] >= 1]
     new, old = (Ratio(of, [r[field] / r["largest"] for r in ball], unit=" times the median") for field, of in BOUNDS)
@@ -191,7 +190,7 @@ def _bound(ball: Sequence[Record]) -> list[Verdict]:
 BOUNDS = (("bound", "the bound of 2015"), ("bound_2007", "that of 2007"))
 
 
-def _rate(what: str, alone: Sequence[Record]) -> list[Verdict]:
+def _judge_rate(what: str, alone: Sequence[Record]) -> list[Verdict]:
     """Judge whether the largest error falls as m^-1/2, by least squares at each d."""
     if len(names(alone, "m")) < 2:
         return []

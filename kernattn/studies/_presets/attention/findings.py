@@ -7,18 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from kernattn.studies import _panels as panels
 from kernattn.studies._palette import GREY, UNIFORM, Look, look_of
-from kernattn.studies._panels import (
-    clip,
-    dodge,
-    draw_bars,
-    draw_interval,
-    draw_key,
-    draw_uniform,
-    read_interval,
-    sort_by,
-    write_numbers,
-)
 from kernattn.studies._presets.preset import Figure
 from kernattn.studies._presets.verdict import Verdict
 from kernattn.studies._records import ENDS, Record, group, names, select, spell
@@ -137,10 +127,10 @@ def draw_attention_mse(records: Sequence[Record], ax: Any) -> None:
         ax.annotate("uniform attention is exact", (0.03, 0.05), xycoords="axes fraction", color=GREY)
     for found, look in _series(records) if level else ():
         known = [r for r in found if all(r[f"attention_mse{end}"] for end in ENDS)]
-        interval = [each / level for each in read_interval(known, "attention_mse")]
-        draw_interval(ax, [r["m"] for r in known], clip(interval, MOST), look)
-    draw_key(records, ax)
-    draw_uniform(ax, 1.0 if level else None)
+        interval = [each / level for each in panels.read_interval(known, "attention_mse")]
+        panels.draw_interval(ax, [r["m"] for r in known], panels.clip(interval, MOST), look)
+    panels.draw_key(records, ax)
+    panels.draw_uniform(ax, 1.0 if level else None)
 
 
 def draw_kernel_mse(records: Sequence[Record], ax: Any) -> None:
@@ -157,8 +147,8 @@ def draw_kernel_mse(records: Sequence[Record], ax: Any) -> None:
                 seen = r["kernel_relative_mse_low"] is not None
                 style = look | ({"linestyle": "none"} if seen else UNSETTLED)
                 ax.plot(r["m"], r["kernel_relative_mse"], **style)
-    draw_key(records, ax)
-    draw_uniform(ax, level)
+    panels.draw_key(records, ax)
+    panels.draw_uniform(ax, level)
     ax.plot([], [], color=GREY, label="not settled", **UNSETTLED)
 
 
@@ -168,10 +158,10 @@ def draw_bias(records: Sequence[Record], ax: Any) -> None:
     ax.set_yscale("symlog", linthresh=0.1, linscale=1.5)
     for series, look in _series(records):
         found = [r for r in series if r.get("bias") is not None]
-        at = [dodge(records, r) for r in found]
-        draw_bars(ax, at, read_interval(found, "bias"), look | {"markersize": 3.2})
-    draw_key(records, ax)
-    draw_uniform(ax, records[0]["uniform_bias"])
+        at = [panels.dodge(records, r) for r in found]
+        panels.draw_bars(ax, at, panels.read_interval(found, "bias"), look | {"markersize": 3.2})
+    panels.draw_key(records, ax)
+    panels.draw_uniform(ax, records[0]["uniform_bias"])
     ax.axhline(0, color="#222222", linewidth=0.8, zorder=1.4)
 
 
@@ -180,13 +170,13 @@ def draw_variance(records: Sequence[Record], ax: Any) -> None:
     ax.set(xscale="log", yscale="log", xlabel="predicted, over uniform's error", ylabel="measured / predicted")
     ax.set_title(spell(records[0]["estimator"]), loc="left")
     ax.set_ylim(0.9 / FACTOR, FACTOR / 0.9)
-    write_numbers(ax.yaxis, [0.5, 0.8, 1, 1.25, 2])
+    panels.write_numbers(ax.yaxis, [0.5, 0.8, 1, 1.25, 2])
     for projection in names(records, "projection"):
         look = look_of(records, records[0]["estimator"], projection) | {"linestyle": "none"}
         found = [r for r in records if r["projection"] == projection and r.get("variance_ratio_low") is not None]
         found = _positive(found, "variance_seen_predicted")
-        interval = [np.clip(each, 1 / FACTOR, FACTOR) for each in read_interval(found, "variance_ratio")]
-        draw_bars(ax, [r["variance_seen_predicted"] for r in found], interval, look, width=0.8)
+        interval = [np.clip(each, 1 / FACTOR, FACTOR) for each in panels.read_interval(found, "variance_ratio")]
+        panels.draw_bars(ax, [r["variance_seen_predicted"] for r in found], interval, look, width=0.8)
         ax.plot([], [], label=projection, **(look | {"color": GREY, "markeredgecolor": GREY, "marker": "o"}))
     ax.axhline(1, color="#222222", linewidth=0.8, zorder=1.4)
     ax.axvline(1.0, label="uniform attention", **UNIFORM)
@@ -197,14 +187,14 @@ def _by_m(records: Sequence[Record], ax: Any, ylabel: str) -> None:
     first, ms = records[0], sorted(names(records, "m"))
     ax.set_title(f"{first['source']}, scale {first['scale']:g} (median v² = {first['v2_median']:.2g})", loc="left")
     ax.set_xscale("log", base=2)
-    write_numbers(ax.xaxis, ms)
+    panels.write_numbers(ax.xaxis, ms)
     ax.set(xlim=(ms[0] / 1.35, ms[-1] * 1.35), xlabel="features m", ylabel=ylabel)
 
 
 def _series(records: Sequence[Record]) -> list[tuple[list[Record], Look]]:
     """Return the records of each estimator and projection, by m, with their look."""
     series = group(records, "estimator", "projection").items()
-    return [(sort_by(found, "m"), look_of(records, *both)) for both, found in series]
+    return [(panels.sort_by(found, "m"), look_of(records, *both)) for both, found in series]
 
 
 def _positive(records: Sequence[Record], field: str) -> list[Record]:

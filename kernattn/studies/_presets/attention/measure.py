@@ -12,14 +12,7 @@ from kernattn._maps.kinds import KINDS
 from kernattn.attention import linear_attention
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap
-from kernattn.metrics import (
-    attention_kl,
-    attention_mse,
-    empirical_variance,
-    mean_and_ci,
-    median_and_ci,
-    variance_ratio,
-)
+from kernattn.metrics import attention_kl, attention_mse, empirical_variance, mean_and_ci, median_and_ci, variance_ratio
 from kernattn.studies._presets.attention.delta import Independent, delta_fields
 from kernattn.studies._presets.attention.own import find_settled, make_map
 from kernattn.studies._presets.attention.problem import Problem, without_rounding

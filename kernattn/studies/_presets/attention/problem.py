@@ -18,8 +18,7 @@ ROUNDING = 1e-13  # relative error that sums of this size may leave
 
 def without_rounding(squares: ArrayLike, values: Float64) -> Float64:
     """Return squared errors, 0 where they are nothing but the rounding of sums of such values."""
-    kept: Float64 = np.where(np.sqrt(squares) <= ROUNDING * np.max(np.abs(values)), 0.0, squares)
-    return kept
+    return np.asarray(np.where(np.sqrt(squares) <= ROUNDING * np.max(np.abs(values)), 0.0, squares))
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,21 +33,18 @@ class Problem:
     def logits(self) -> Float64:
         """x'.y' of all pairs, (n, l)."""
         c = self.kernel.input_scale(self.tokens.q.shape[1])
-        logits: Float64 = (self.tokens.q * c) @ (self.tokens.k * c).T
-        return logits
+        return np.asarray((self.tokens.q * c) @ (self.tokens.k * c).T)
 
     @lazy
     def weights(self) -> Float64:
         """Rows of exact attention weights, (n, l)."""
         weights = np.exp(self.logits - self.logits.max(axis=1, keepdims=True))
-        normalised: Float64 = weights / weights.sum(axis=1, keepdims=True)
-        return normalised
+        return np.asarray(weights / weights.sum(axis=1, keepdims=True))
 
     @lazy
     def exact(self) -> Float64:
         """Exact attention outputs, (n, e)."""
-        exact: Float64 = self.weights @ self.tokens.v
-        return exact
+        return np.asarray(self.weights @ self.tokens.v)
 
     @lazy
     def pairs(self) -> tuple[np.ndarray, np.ndarray]:
@@ -66,8 +62,7 @@ class Problem:
     def entries(self) -> Float64:
         """The kernel at these pairs, (P,); infinite where exp leaves float64."""
         with np.errstate(over="ignore"):
-            entries: Float64 = np.exp(self.logits[self.pairs])
-        return entries
+            return np.asarray(np.exp(self.logits[self.pairs]))
 
     @lazy
     def square_sums(self) -> Float64:
@@ -75,10 +70,8 @@ class Problem:
         rows, columns = self.pairs
         c = self.kernel.input_scale(self.tokens.q.shape[1])
         q, k = self.tokens.q * c, self.tokens.k * c
-        square_sums: Float64 = (np.sum(q**2, axis=1)[rows] + np.sum(k**2, axis=1)[columns]) + 2 * self.logits[
-            self.pairs
-        ]
-        return np.maximum(square_sums, 0.0)
+        squares = np.sum(q**2, axis=1)[rows] + np.sum(k**2, axis=1)[columns]
+        return np.asarray(np.maximum(squares + 2 * self.logits[self.pairs], 0.0))
 
     @lazy
     def facts(self) -> dict[str, float | int]:

@@ -71,8 +71,7 @@ def _whiten(raw: Float64) -> Float64:
     axes = axes[:DIM]
     axes *= np.sign(axes[np.arange(DIM), np.argmax(np.abs(axes), axis=1)])[:, None]  # the SVD leaves the signs open
     coordinates = centred @ axes.T
-    whitened: Float64 = coordinates / coordinates.std(axis=0)
-    return whitened
+    return np.asarray(coordinates / coordinates.std(axis=0))
 
 
 def shipped_tokens(source: str, queries: int, keys: int, seed: int) -> Tokens:

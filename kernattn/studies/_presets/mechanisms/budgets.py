@@ -37,13 +37,11 @@ def _pattern(pattern: Pattern, q: Float64, extra: float = 0.0) -> Mechanism:
 
 
 def _window(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:
-    del k, e, rng
     return _pattern(local(round((budget * len(q) - 1) / 2)), q)
 
 
 def _bigbird(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:
     """Return blocks of which a row sees five and RANDOM others; the dense rows cost two blocks a row more."""
-    del k, e
     block = max(1, round(budget * len(q) / (5 + RANDOM + 2)))
     return _pattern(bigbird(block, RANDOM, rng=rng), q)
 
@@ -96,7 +94,6 @@ def _projected(kind: str, rows: int, q: Float64, rng: np.random.Generator, extra
 
 
 def _nystrom(q: Float64, k: Float64, e: int, budget: float, rng: np.random.Generator) -> Mechanism:
-    del rng
     n, d = q.shape
     landmarks = max(1, round(budget * n / 2))
     flops = 4 * landmarks * n * (d + e) + 6 * 8 * landmarks**3

@@ -31,12 +31,12 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
         settings = [select(here, temperature=t) for t in temperatures]
         where = f"on {source}, {length} tokens"
         if len(settings) > 1:
-            found.append(_turns(where, settings, most))
-        found.append(_own_keys(where, settings[-1]))
+            found.append(_judge_ranking(where, settings, most))
+        found.append(_describe_own_keys(where, settings[-1]))
     return found
 
 
-def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> Verdict:
+def _judge_ranking(where: str, settings: Sequence[Sequence[Record]], budget: float) -> Verdict:
     """Count the pairs of mechanisms that change places between two temperatures, over redraws, on this sequence."""
     pairs = list(combinations(names(settings[0], "mechanism"), 2))
     by_name = [{r["mechanism"]: r for r in setting} for setting in settings]
@@ -59,15 +59,15 @@ def _turns(where: str, settings: Sequence[Sequence[Record]], budget: float) -> V
         f"at a budget of {budget:g}, {len(turned)} of {len(pairs)} pairs change places on this sequence, whatever "
         f"is drawn, and {len(stays)} do not; of the {len(turned)}, {len(also)} also do so where each row's own "
         "key is taken out",
-        f"the least error, over that of uniform attention, is that of {_least(hot)} at {_keys(hot)} and of "
-        f"{_least(cold)} at {_keys(cold)}",
+        f"the least error, over that of uniform attention, is that of {_name_least(hot)} at {_spell_keys(hot)} and of "
+        f"{_name_least(cold)} at {_spell_keys(cold)}",
         f"from the one to the other, {'; '.join(goes)}",
         where=where,
         decided=Tally(0 if turned else len(stays), len(turned), len(pairs) - len(stays)).word,
     )
 
 
-def _own_keys(where: str, setting: Sequence[Record]) -> Verdict:
+def _describe_own_keys(where: str, setting: Sequence[Record]) -> Verdict:
     """Say what stays of the winner's lead where each row's own key is taken out, from both sides."""
     first, apart = (min(setting, key=lambda r: float(r[field])) for field in ("error", "error_without_self"))
     return Verdict(
@@ -76,16 +76,16 @@ def _own_keys(where: str, setting: Sequence[Record]) -> Verdict:
         f"{spell(first['mechanism'])} is {two_digits(first['error_without_self'])} in place of "
         f"{two_digits(first['error'])} times that of uniform attention, and the least is that of "
         f"{spell(apart['mechanism'])}, {two_digits(apart['error_without_self'])}",
-        where=f"{where[0].upper()}{where[1:]}, at {_keys(setting)}",
+        where=f"{where[0].upper()}{where[1:]}, at {_spell_keys(setting)}",
     )
 
 
-def _least(setting: Sequence[Record]) -> str:
+def _name_least(setting: Sequence[Record]) -> str:
     first = min(setting, key=lambda r: float(r["error"]))
     return f"{spell(first['mechanism'])} ({two_digits(first['error'])})"
 
 
-def _keys(setting: Sequence[Record]) -> str:
+def _spell_keys(setting: Sequence[Record]) -> str:
     first = setting[0]
     return f"temperature {first['temperature']:g} ({first['effective_keys']:.0f} effective keys)"
 

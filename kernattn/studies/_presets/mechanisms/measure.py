@@ -83,16 +83,14 @@ def sweep(**asked: Any) -> Sweep:
     def facts(cell: Cell) -> dict[str, Any]:
         given = at(cell)
         keys = effective_keys(given.weights)
-        where = f"{cell['source']}, temperature {cell['temperature']:g}: {keys:.0f} effective keys"
         return {
             "uniform": given.uniform,
             "effective_keys": keys,
             "self_weight": float(np.mean(np.diag(given.weights))),
-            "setting": where,
+            "setting": f"{cell['source']}, temperature {cell['temperature']:g}: {keys:.0f} effective keys",
         }
 
     def reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-        del facts
         given, outputs = at(cell), draws["out"]
         variance = np.mean(np.var(outputs, axis=0, ddof=1)) / given.uniform
         off = _square(np.mean(outputs, axis=0) - given.out) / given.uniform
@@ -144,8 +142,7 @@ def _apart(weights: Float64) -> Float64:
     """Return weights without each row's own key; a row that has no other is 0."""
     rest = np.where(np.eye(len(weights), dtype=bool), 0.0, weights)
     total = np.sum(rest, axis=1, keepdims=True)
-    found: Float64 = np.where(total == 0, 0.0, rest / np.where(total == 0, 1.0, total))
-    return found
+    return np.asarray(np.where(total == 0, 0.0, rest / np.where(total == 0, 1.0, total)))
 
 
 def _square(x: Float64) -> float:

@@ -26,23 +26,23 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
     """Judge how variances grow with the degree, which sketch is the better one, and whether bounds hold."""
     most, where = max(names(records, "m")), names(records, "inputs")[0]
     widest = select(records, m=most)
-    found = [_bounds(records)]
+    found = [_judge_bounds(records)]
     for name in names(records, "estimator"):
         ordered = [r for r in select(widest, inputs=where, estimator=name) if r["variance_predicted"][-1] > 0]
         if len(ordered) > 1:
-            found.append(_growth(sorted(ordered, key=lambda r: int(r["degree"]))))
+            found.append(_judge_growth(sorted(ordered, key=lambda r: int(r["degree"]))))
     for better, ours in (("tensor_srht", "features of TensorSRHT"), ("complex_to_real", "complex weights")):
         pairs = pair(widest, "estimator", better, "rademacher_sketch", by=("inputs", "degree"))
         for parity, odd in (("odd", 1), ("even", 0)):
             if alike := [two for two in pairs if two[0]["degree"] % 2 == odd]:
                 claim = f"{ours} never have more variance than the Rademacher sketch at {parity} degrees"
-                found += _never_more(claim, alike)
-    found += [_best(select(widest, inputs=each)) for each in names(widest, "inputs")]
+                found += _judge_never_more(claim, alike)
+    found += [_name_best(select(widest, inputs=each)) for each in names(widest, "inputs")]
     points = "settled points; the others, of high degrees or few features, have no interval"
     return [*found, check_coverage(records, "variance", "variance_predicted", points)]
 
 
-def _bounds(records: Sequence[Record]) -> Verdict:
+def _judge_bounds(records: Sequence[Record]) -> Verdict:
     """Judge whether closed forms lie below the published bound, and no more intervals above it than chance lets."""
     above = points = beyond = settled = 0
     for record in records:
@@ -58,7 +58,7 @@ def _bounds(records: Sequence[Record]) -> Verdict:
     )
 
 
-def _growth(ordered: Sequence[Record]) -> Verdict:
+def _judge_growth(ordered: Sequence[Record]) -> Verdict:
     """Judge whether the variance of equal rows grows by the factor that is claimed, from one degree to the next."""
     last = ordered[-1]
     # two of one parity, where there are: TensorSRHT tells odd degrees from even ones
@@ -82,7 +82,7 @@ def _growth(ordered: Sequence[Record]) -> Verdict:
     )
 
 
-def _never_more(claim: str, pairs: Sequence[tuple[Record, Record]]) -> list[Verdict]:
+def _judge_never_more(claim: str, pairs: Sequence[tuple[Record, Record]]) -> list[Verdict]:
     """Judge whether the closed form of one sketch is nowhere above that of another one."""
     both = [np.asarray([r["variance_predicted"] for r in side]).ravel() for side in zip(*pairs, strict=True)]
     ratios = [above / below for above, below in zip(*both, strict=True) if below > 0]
@@ -91,7 +91,7 @@ def _never_more(claim: str, pairs: Sequence[tuple[Record, Record]]) -> list[Verd
     return [Verdict(claim, tally=tally, ratio=Ratio("the ratio of variances", ratios))] if ratios else []
 
 
-def _best(records: Sequence[Record]) -> Verdict:
+def _name_best(records: Sequence[Record]) -> Verdict:
     """Name the sketch of the least variance at every degree and cosine."""
     told = []
     for degree in names(records, "degree"):

@@ -23,21 +23,21 @@ def verdicts(records: Sequence[Record]) -> list[Verdict]:
         mine = select(records, where=where)
         alone = select(mine, projection="iid")
         if {"iid", "orthogonal"} <= set(names(mine, "projection")):
-            found += _smaller(where, mine)
+            found += _compare_tails(where, mine)
         if alone:
-            found.append(_bounds(where, alone))
+            found.append(_judge_bounds(where, alone))
             if alone[0]["upper_jump"] is not None:
-                found.append(_jump(where, alone))
+                found.append(_judge_jump(where, alone))
     return found
 
 
-def _smaller(where: str, records: Sequence[Record]) -> list[Verdict]:
+def _compare_tails(where: str, records: Sequence[Record]) -> list[Verdict]:
     """Judge orthogonal against independent features, at every m, length, error and side."""
     places: dict[str, list[tuple[str, str, str]]] = {"smaller": [], "larger": [], "open": [], "seldom": []}
     for m in sorted(names(records, "m")):
         pair = {r["projection"]: r for r in select(records, m=m)}
         for side in ("upper", "lower"):
-            _place(places, pair["orthogonal"], pair["iid"], side)
+            _sort_places(places, pair["orthogonal"], pair["iid"], side)
     less, more = places["smaller"], places["larger"]
     tally = Tally(len(less), len(more), len(places["open"]), of="places (side, length, m, ε)")
     verdict = Verdict(
@@ -50,7 +50,7 @@ def _smaller(where: str, records: Sequence[Record]) -> list[Verdict]:
     return [verdict, *(Verdict(_few(at), where=f"{name}, {where}, ε in brackets") for name, at in said if at)]
 
 
-def _place(places: dict[str, list[tuple[str, str, str]]], mine: Record, other: Record, side: str) -> None:
+def _sort_places(places: dict[str, list[tuple[str, str, str]]], mine: Record, other: Record, side: str) -> None:
     """Sort the places of two records: where one interval lies below the other, and where both overlap or are wide."""
     less, more = (
         np.asarray(low[f"{side}_high"]) < np.asarray(high[f"{side}_low"])
@@ -85,7 +85,7 @@ BOUNDS = {  # field: the side of which it speaks, and its name
 }
 
 
-def _bounds(where: str, alone: Sequence[Record]) -> Verdict:
+def _judge_bounds(where: str, alone: Sequence[Record]) -> Verdict:
     """Judge whether shares obey the bounds; say how many times these are above them where they say something."""
     broken = total = 0
     told = []
@@ -107,7 +107,7 @@ def _bounds(where: str, alone: Sequence[Record]) -> Verdict:
     )
 
 
-def _jump(where: str, alone: Sequence[Record]) -> Verdict:
+def _judge_jump(where: str, alone: Sequence[Record]) -> Verdict:
     """Judge whether there is an exponential bound upwards: there is none, for one term alone is enough."""
     least, value, high = (np.array([r[each] for r in alone]) for each in ("upper_jump", "upper", "upper_high"))
     below = int(np.sum(high < least))
@@ -143,7 +143,7 @@ def draw_tail(records: Sequence[Record], ax: Any, side: str, epsilon: float) -> 
             at = np.array([r["m"] for r in found]) * (0.97 if alone else 1.03)
             ax.plot(at, np.where(seen, value, np.nan), label=f"length {length:g}, {projection}", **look)
             ax.vlines(at[seen], low[seen], high[seen], color=look["color"], linewidth=1.0)
-            for name, line in ((f"{side}_chernoff", ":"), (f"{side}_jump", "-.")):
+            for name, line in ((f"{side}_chernoff", ":"), (f"{side}_judge_jump", "-.")):
                 if alone and found[0].get(name) is not None:
                     bound = [r[name][i][e] for r in found]
                     ax.plot(at, bound, color=look["color"], linewidth=1.0, linestyle=line)

@@ -55,7 +55,7 @@ def sweep(**asked: Any) -> Sweep:
         along={"length": LENGTHS, "epsilon": EPSILONS},
         stop=options.stop(256, 16, of="either"),
         seed=options.seed,
-        reduce=_shares,
+        reduce=_reduce,
         prepare=preparation(float64=("features",)),
     )
 
@@ -89,9 +89,8 @@ def _errors(cell: Cell, rng: np.random.Generator) -> Float64:
     return np.asarray(estimates / KERNEL.pairs(x, y)[:, None] - 1)
 
 
-def _shares(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
+def _reduce(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
     """Return the shares of estimates above, below and either, with the intervals of Clopper and Pearson."""
-    del cell
     hits = {side: np.sum(draws[side], axis=0) for side in ("upper", "lower")}
     hits["either"] = hits["upper"] + hits["lower"]
     trials = len(draws["upper"]) * facts["estimates"]
