@@ -42,7 +42,7 @@ def _staged(q_spec: MapSpec, k_spec: MapSpec, *leaves: Any) -> tuple[Any, ...]:
         state.s.dtype,
         imported("kernattn.ops._numba.tiles.heads").heads(q.shape[:-1], k.shape[:-1], v.shape[:-1]),
     )
-    packed = imported("kernattn.ops._numba.tiles.packing").packed_map
+    packed = imported("kernattn.ops._numba.tiles.packing").pack_map
     (q_numbers, q_constants), (k_numbers, k_constants) = (
         packed(spec, np.dtype(wide), x.shape[-1]).arrays for spec, x in ((q_spec, q), (k_spec, k))
     )

@@ -1,4 +1,4 @@
-"""Constants on a device: uploaded once, and kept for as long as the host's arrays live."""
+"""Constants on a device: upload_once once, and kept for as long as the host's arrays live."""
 
 from typing import Any
 from weakref import WeakKeyDictionary, ref
@@ -60,7 +60,7 @@ def two_parts(omega: Float64, kind: str) -> NDArray[Any]:
 _uploaded: dict[tuple[int, int, str], tuple[ref[Any], Any]] = {}
 
 
-def uploaded(values: Any, dtype: str) -> Any:
+def upload_once(values: Any, dtype: str) -> Any:
     """Return a host array on the current device, cached for as long as the host array lives."""
     key = (id(values), int(cupy.cuda.Device().id), dtype)
     if key not in _uploaded:

@@ -13,7 +13,7 @@ from kernattn._arrays.namespaces import Array, dtype_name, namespace
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.row_scale import row_scale
 from kernattn.ops._cuda import cupy
-from kernattn.ops._cuda.constants import NULL, uploaded
+from kernattn.ops._cuda.constants import NULL, upload_once
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,4 +56,4 @@ def map_input(x: Array | ScaledFeatures, spec: MapSpec | None, accumulator: str,
 
 
 def _constant(_: Any, values: NDArray[Any], dtype: Any, __: Array) -> Any:
-    return uploaded(values, np.dtype(dtype).name)
+    return upload_once(values, np.dtype(dtype).name)

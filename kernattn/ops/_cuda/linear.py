@@ -128,8 +128,8 @@ def normalisers(shape: tuple[int, ...], dtype: Any, wanted: bool) -> Normaliser 
 
 
 def pointers(parts: tuple[Array, ...] | None, count: int) -> tuple[Any, ...]:
-    """Return the arrays, or null pointers."""
-    return (NULL,) * count if parts is None else tuple(parts)
+    """Return the arrays, contiguous, or null pointers."""
+    return (NULL,) * count if parts is None else tuple(map(cupy.ascontiguousarray, parts))
 
 
 def empty_state(lead: tuple[int, ...], code: MapCode, frequencies: int, e: int) -> PeakedSum:

@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn.ops._decode.loops import FEATURES, KEYS, PEAKS, PLACE_COLUMNS
-from kernattn.ops._decode.packing import UNIT, Maps, zeros_by_lines
+from kernattn.ops._decode.packing import SINGLE, UNIT, Maps
+from kernattn.ops._numba.tiles.packing import zeros_by_lines
 
 FIRST_ROOM = 256  # tokens that exact attention has room for at first, a multiple of KEYS; it doubles
 
@@ -29,7 +30,7 @@ class Memories:
                 begin += -(-heads * size // UNIT) * UNIT
         places[:, FEATURES], places[:, PEAKS] = maps.features, maps.peaks
         self.places = places.reshape(-1)
-        self.flat = zeros_by_lines(begin + UNIT)
+        self.flat = zeros_by_lines(begin + UNIT, SINGLE)
 
     def _sizes(self, layer: int) -> tuple[int, ...]:
         """Return how many numbers the parts of a layer have for one head."""

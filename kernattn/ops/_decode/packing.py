@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from kernattn._maps.spec import MapSpec
 from kernattn.ops._decode.loops import MAP_COLUMNS, WIDE
 from kernattn.ops._numba.codegen.registers import LINE
-from kernattn.ops._numba.tiles.packing import packed_map
+from kernattn.ops._numba.tiles.packing import pack_map, zeros_by_lines
 
 SINGLE = np.dtype(np.float32)
 UNIT = LINE // SINGLE.itemsize
@@ -29,17 +29,10 @@ class Maps(NamedTuple):
     peaks: list[int]
 
 
-def zeros_by_lines(size: int) -> NDArray[np.float32]:
-    """Return `size` zeros that begin at a cache line."""
-    memory = np.zeros(size + UNIT, SINGLE)
-    skip = -memory.ctypes.data % LINE // SINGLE.itemsize
-    return memory[skip : skip + size]
-
-
 def packed_weights(pairs: Iterable[Pair]) -> NDArray[np.float32]:
     """Return weights as one flat array, in the order in which they come."""
     parts = [part for weight, bias in pairs for part in _panels(weight, bias)]
-    weights = zeros_by_lines(sum(part.size for part in parts))
+    weights = zeros_by_lines(sum(part.size for part in parts), SINGLE)
     np.concatenate(parts, out=weights)
     return weights
 
@@ -61,13 +54,13 @@ def packed_maps(specs: Sequence[tuple[MapSpec, MapSpec] | None], dim: int) -> Ma
     begins = [0, 0]
     for layer, pair in enumerate(specs):
         for side, spec in enumerate(pair or ()):
-            phi = packed_map(spec, SINGLE, dim)
+            phi = pack_map(spec, SINGLE, dim)
             features[layer] = phi.features
             peaks[layer] = phi.features if phi.kind.per_feature else 1
             for which, (array, kept) in enumerate(zip(phi.arrays, (numbers, constants), strict=True)):
                 table[layer, side, 2 * which : 2 * which + 2] = begins[which], array.size
                 kept.append(np.pad(array, (0, -array.size % UNIT)))
                 begins[which] += kept[-1].size
-    flat = zeros_by_lines(begins[1])
+    flat = zeros_by_lines(begins[1], SINGLE)
     np.concatenate(constants, out=flat)
     return Maps(np.concatenate(numbers), flat, table.reshape(-1), features, peaks)

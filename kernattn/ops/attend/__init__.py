@@ -7,6 +7,4 @@ r"""Queries against a summary of keys: out_i = phi(q_i)^T S / phi(q_i)^T z.
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("attend", ("reference", "cpu", "gpu"))

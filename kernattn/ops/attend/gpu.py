@@ -29,7 +29,6 @@ def launch(entries: int, n: int, e: int, code: LinearCode) -> runtime.Launch:
 def attend(
     state: PeakedSum, q: Array | ScaledFeatures, q_spec: MapSpec | None, dtype: Any, normaliser: bool
 ) -> tuple[Array, Normaliser | None]:
-    """Return the output of each query, and its normaliser where it is wanted."""
     device = runtime.limits()
     name = np.dtype(dtype).name
     queries, map_code = side(q, q_spec, name, device, normaliser)
@@ -40,9 +39,8 @@ def attend(
     how = launch(math.prod(lead), n, e, code)
     out = cupy.empty((*lead, n, e), dtype=dtype)
     log_z = normalisers((*lead, n), state.s.dtype, normaliser)
-    parts = tuple(cupy.ascontiguousarray(part) for part in state)
     outputs = (out, *pointers(log_z, 2))
     sizes = (np.int64(n), np.int32(e), *batch(lead, queries.lead, keys))
-    inputs = (queries.rows.x, queries.rows.scale, *parts)
+    inputs = (queries.rows.x, queries.rows.scale, *pointers(state, 3))
     how.start("attend", "attend", *inputs, *outputs, *queries.arguments, *sizes)
     return out, log_z

@@ -7,7 +7,7 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import Normaliser
-from kernattn.ops._numba.tiles.layout import accumulation, narrowed, room
+from kernattn.ops._numba.tiles.layout import accumulation, narrow, room
 from kernattn.ops.features.sides import keys, queries
 from kernattn.ops.key_state.recurrence import runs_of, work_of
 
@@ -41,6 +41,6 @@ def short(
     work = work_of(readers, known, v, key_mask, None, n)
     out = room((*work.plan.heads.out_lead, n, e), wide)
     found = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
-    if not work.answer(runs_of(work.plan, (0, n), False), out, found):
+    if not work.answer(runs_of(work.plan.who, (0, n), False), out, found):
         return None
-    return narrowed(out, dtype), found
+    return narrow(out, dtype), found

@@ -10,6 +10,4 @@ Returned are a :class:`kernattn._sums.peaked.PeakedSum` of the cotangents of s a
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("attend_vjp", ("reference", "cpu", "gpu"))

@@ -15,10 +15,7 @@ from kernattn.ops.key_state_vjp.walks import loops_take, onto_state, queries, wa
 def attend_vjp(
     state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: Normaliser, g: Array, learn: bool
 ) -> tuple[PeakedSum, MapCotangent]:
-    """Return the cotangents of the sums, and of the queries.
-
-    Maps that the loops do not take, and in float64 what is far from ordinary, are left to array operations.
-    """
+    """Leave maps that the loops do not take, and in float64 what is far from ordinary, to array operations."""
     dtype = state.s.dtype
     if loops_take(q_spec):
         side, lead, heads = queries(q, q_spec, out, normaliser, g, dtype), state.s.shape[:-2], g.shape[:-2]

@@ -23,7 +23,6 @@ from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
 def attend_vjp(
     state: PeakedSum, q: Array, q_spec: MapSpec, out: Array, normaliser: Normaliser, g: Array, learn: bool
 ) -> tuple[PeakedSum, MapCotangent]:
-    """Return the cotangents of the sums, and of the queries."""
     device, dtype = runtime.limits(), dtype_name(g)
     lead, (n, e) = tuple(g.shape[:-2]), g.shape[-2:]
     queries, map_code = side(q, q_spec, dtype, device)

@@ -8,6 +8,4 @@ these are, the :class:`kernattn._plans.plan.Plan` says. A row that sees nothing 
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("block_softmax", ("reference", "cpu", "gpu"))

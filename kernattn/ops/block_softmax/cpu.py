@@ -10,9 +10,9 @@ from kernattn._arrays.namespaces import Array
 from kernattn._plans.parts import Part, dense
 from kernattn._plans.plan import Plan
 from kernattn._runtime.parallel import share
-from kernattn.ops._numba.tiles.form_cache import kept_while_small
+from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, accumulation, flat, room
+from kernattn.ops._numba.tiles.layout import accumulation, flat, room, seconds_of
 from kernattn.ops.block_softmax.loops import online_softmax
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, reorder
 
@@ -20,7 +20,6 @@ from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, r
 def block_softmax(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the outputs and the log normalisers."""
     dtype = accumulation(q)
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
     mask, bias = mask_and_bias(key_mask, key_bias, how.mask, dtype)
@@ -61,12 +60,14 @@ class _Plan(NamedTuple):
     work: tuple[_Work, ...]
 
 
-@kept_while_small
+@keep_while_small
 def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int) -> _Plan:
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
-    reads, lead, out_lead = _reads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
+    who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
+    # the heads of q, k, v, the mask and out that meet
+    reads = np.stack([who.q, who.k[who.states], who.v[who.states], who.states, who.out], axis=-1)
     of_heads = plan.heads if plan.kind == "parts" else ((dense(n, length, plan.kind == "causal"),),)
-    pair = (2.0 * (dim + e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * itemsize / 4
+    pair = seconds_of(2.0 * (dim + e), 1, itemsize)
     work, cleared = [], False
     for head, parts in enumerate(of_heads):
         own = reads[reads[:, 4] % len(of_heads) == head] if len(of_heads) > 1 else reads
@@ -78,8 +79,8 @@ def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: 
             pieces, seconds = len(own) * len(part.tiles), len(own) * part.visited * pair
             work.append(_Work(_table(part, met, part is not whole), part.words, order, pieces, seconds))
     return _Plan(
-        (-1, n, dim), (-1, length, dim), (-1, length, e), (*lead, length), (*out_lead, n, e), (*out_lead, n),
-        cleared, tuple(work),
+        (-1, n, dim), (-1, length, dim), (-1, length, e), (*who.lead, length), (*who.out_lead, n, e),
+        (*who.out_lead, n), cleared, tuple(work),
     )  # fmt: skip
 
 
@@ -93,13 +94,3 @@ def _table(part: Part, reads: NDArray[np.int64], joins: bool) -> NDArray[np.int6
     queries = np.zeros(0, np.int64) if part.queries is None else part.queries
     sizes = np.array([len(part.tiles), len(part.visits), len(reads), joins])
     return flat(np.concatenate([sizes, part.tiles, part.visits, reads, queries], axis=None), np.dtype(np.int64))
-
-
-@kept_while_small
-def _reads(
-    q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...]
-) -> tuple[NDArray[np.int64], tuple[int, ...], tuple[int, ...]]:
-    """Return the heads of q, k, v, the mask and out that meet, (R, 5), and the leading axes of the mask and of out."""
-    who = heads(q, k, v)
-    states = np.repeat(np.arange(len(who.k)), who.reads.shape[1])
-    return np.stack([who.q, who.k[states], who.v[states], states, who.out], axis=-1), who.lead, who.out_lead

@@ -58,7 +58,6 @@ def launch(
 def block_softmax(
     q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None = None
 ) -> tuple[Array, Array]:
-    """Return the outputs and the log normalisers."""
     (n, d), (length, e) = q.shape[-2:], v.shape[-2:]
     key_lead = merged_lead(k.shape[:-2], v.shape[:-2], lead_of(key_mask, 1), lead_of(key_bias, 1))
     lead = merged_lead(q.shape[:-2], key_lead)

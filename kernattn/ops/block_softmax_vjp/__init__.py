@@ -8,6 +8,4 @@ cotangents are 0, or whose lse is -inf, has no gradient and gives none, whatever
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("block_softmax_vjp", ("reference", "cpu", "gpu"))

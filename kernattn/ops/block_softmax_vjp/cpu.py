@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from math import isqrt
 from typing import Any, NamedTuple
 
@@ -15,16 +16,9 @@ from kernattn._plans.plan import Plan
 from kernattn._plans.transposed import dense_from_keys, from_keys
 from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import onto
-from kernattn.ops._numba.tiles.form_cache import kept_while_small
+from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import (
-    FLOPS_PER_SECOND,
-    SECONDS_PER_FEATURE,
-    accumulation,
-    flat,
-    narrowed,
-    nothing,
-)
+from kernattn.ops._numba.tiles.layout import accumulation, flat, narrow, nothing, seconds_of
 from kernattn.ops.block_softmax.ordered import Order, mask_and_bias, order_of, put_back, reorder
 from kernattn.ops.block_softmax_vjp.far_loops import pull_far_rows
 from kernattn.ops.block_softmax_vjp.loops import pull_blocks
@@ -48,7 +42,6 @@ def block_softmax_vjp(
     g: Array,
     g_lse: Array | None,
 ) -> tuple[Array, Array, Array, Array, Array | None]:
-    """Return the cotangents of q, k, v, the scale and the bias."""
     dtype, length = accumulation(q), k.shape[-2]
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
     mask, bias = mask_and_bias(key_mask, key_bias, (*how.lead, length), dtype)
@@ -61,21 +54,17 @@ def block_softmax_vjp(
         np.zeros((*how.out_lead, *q.shape[-2:]), dtype), np.zeros((count, length, q.shape[-1]), dtype),
         np.zeros((count, length, v.shape[-1]), dtype), np.zeros((count if bias.size > 0 else 0, length, 1), dtype),
     )  # fmt: skip
-    flat_out, flat_lse, kind = flat(out, dtype), flat(lse, dtype), KINDS.index(plan.kind)
-
-    def judge(low: int, high: int) -> None:
-        judge_rows(
-            x.q, x.k, mask, bias, x.scale, kind, how.states, how.reads, flat_out, flat_lse, x.g, told,
-            x.shifts, x.dots, x.far, low, high,
-        )  # fmt: skip
-
+    judge = partial(
+        judge_rows, x.q, x.k, mask, bias, x.scale, KINDS.index(plan.kind), how.states, how.reads,
+        flat(out, dtype), flat(lse, dtype), x.g, told, x.shifts, x.dots, x.far,
+    )  # fmt: skip
     share(judge, count, how.seconds_to_judge)
     ds = sum(_pull(work, x) for work in how.work)
     if x.far.any():
         ds += sum(_pull_far(head, x) for head in _heads(plan, q.shape[-2], length, how.states, how.reads))
     dk, dv, db = (y.reshape(*how.lead, length, -1) for y in (x.dk, x.dv, x.db))
-    dq, dk, dv = (narrowed(onto(np, y, of.shape), of.dtype) for y, of in ((x.dq, q), (dk, k), (dv, v)))
-    of_bias = None if key_bias is None else narrowed(onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
+    dq, dk, dv = (narrow(onto(np, y, of.shape), of.dtype) for y, of in ((x.dq, q), (dk, k), (dv, v)))
+    of_bias = None if key_bias is None else narrow(onto(np, db[..., 0], key_bias.shape), key_bias.dtype)
     return dq, dk, dv, np.asarray(ds, dtype), of_bias
 
 
@@ -106,16 +95,12 @@ def _pull(work: _Work, x: _Arrays) -> float:
     if order is not None:
         keys = reorder(order, *keys)
         found = [np.zeros((len(order.rows) if len(y) else 0, len(order.tokens), y.shape[-1]), y.dtype) for y in found]
-    sums = [y.reshape(-1) for y in found]
-
-    def pull(phase: int, low: int, high: int) -> None:
-        pull_blocks(
-            x.q, *keys[:2], x.g, *keys[2:], x.scale, work.table, work.words, x.shifts, x.dots, dq, *sums, ds,
-            phase, low, high,
-        )  # fmt: skip
-
+    pull = partial(
+        pull_blocks, x.q, *keys[:2], x.g, *keys[2:], x.scale, work.table, work.words, x.shifts, x.dots, dq,
+        *(y.reshape(-1) for y in found), ds,
+    )  # fmt: skip
     for phase in range(work.splits):  # one after the other, so that sums run in one order on any number of threads
-        share(lambda low, high, phase=phase: pull(phase, low, high), work.pieces, work.seconds)  # type: ignore[misc]
+        share(partial(pull, phase), work.pieces, work.seconds)
     if order is not None:
         for y, total in zip(found, (x.dk, x.dv, x.db), strict=True):
             put_back(order, y, total)
@@ -128,13 +113,10 @@ def _pull_far(head: _Head, x: _Arrays) -> float:
     ds = np.zeros(len(states))
     rows = np.flatnonzero(x.far.reshape(-1, x.q.shape[1])[reads[..., 1].reshape(-1)].any(axis=0))
     for some, ends, tokens in _seen(parts, rows):
-
-        def pull(low: int, high: int, seen: Any = (some, ends, tokens)) -> None:
-            pull_far_rows(
-                x.q, x.k, x.v, x.g, x.told, x.mask, x.bias, x.scale, states, reads, x.far, *seen,
-                x.dq.reshape(-1), x.dk.reshape(-1), x.dv.reshape(-1), x.db.reshape(-1), ds, low, high,
-            )  # fmt: skip
-
+        pull = partial(
+            pull_far_rows, x.q, x.k, x.v, x.g, x.told, x.mask, x.bias, x.scale, states, reads, x.far,
+            some, ends, tokens, x.dq.reshape(-1), x.dk.reshape(-1), x.dv.reshape(-1), x.db.reshape(-1), ds,
+        )  # fmt: skip
         share(pull, len(ds), len(ds) * len(tokens) * x.q.shape[2] * 1e-9)
     return float(ds.sum())
 
@@ -181,18 +163,18 @@ class _Plan(NamedTuple):
     work: tuple[_Work, ...]
 
 
-@kept_while_small
+@keep_while_small
 def _plan_for(q: tuple[int, ...], k: tuple[int, ...], v: tuple[int, ...], plan: Plan, itemsize: int) -> _Plan:
     (*q_lead, n, dim), (*k_lead, length, _), (*v_lead, _, e) = q, k, v
     who = heads(tuple(q_lead), tuple(k_lead), tuple(v_lead))
     states = np.stack([who.k, who.v, np.arange(len(who.k))], axis=-1)
-    pair = (2.0 * (3 * dim + 2 * e) / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * itemsize / 4
+    pair = seconds_of(2.0 * (3 * dim + 2 * e), 1, itemsize)
     back = from_keys(plan) if plan.kind == "parts" else plan
     of_heads = _heads(back, n, length, states, who.reads, dense_from_keys)
     work = tuple(_work(part, head, n, pair) for head in of_heads for part in head.parts)
     return _Plan(
         who.lead, who.out_lead, states, who.reads,
-        (len(who.q) * n * (dim + 2 * e) + len(states) * length * dim) / FLOPS_PER_SECOND, work,
+        seconds_of(len(who.q) * n * (dim + 2 * e) + len(states) * length * dim, 0, 4), work,
     )  # fmt: skip
 
 

@@ -74,7 +74,6 @@ def block_softmax_vjp(
     g: Array,
     g_lse: Array | None,
 ) -> tuple[Array, Array, Array, Array, Array | None]:
-    """Return the cotangents of q, k, v, the scale and the bias."""
     if _lists_twice(plan):  # sums of blocks that run side by side would meet
         return reference.block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse)
     xp = namespace(q=q)

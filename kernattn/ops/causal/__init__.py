@@ -10,6 +10,4 @@ belongs to the first run, the outgoing one to the last. With `normaliser` the
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("causal", ("reference", "cpu", "gpu"))

@@ -5,16 +5,13 @@ features are never written to memory. All rows of a chunk share the unit of what
 far above it that sums could overflow, the chunk ends early.
 """
 
-from typing import Any
-
 import numpy as np
-from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, merge
-from kernattn.ops._numba.tiles.layout import accumulation, narrowed, room
-from kernattn.ops.features.sides import Side, keys, queries
+from kernattn.ops._numba.tiles.layout import accumulation, narrow, room
+from kernattn.ops.features.sides import keys, queries
 from kernattn.ops.key_state.recurrence import Work, runs_of, select, stretches, with_lead, work_of
 
 CHUNK = 48  # three vectors of float32; fewer tokens load the sums more often, more compute more of the triangle
@@ -31,46 +28,29 @@ def causal(
     segment_ids: Array | None,
     normaliser: bool,
 ) -> tuple[Array, Normaliser | None, PeakedSum]:
-    """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
+    """Cut each head into parts where threads outnumber heads: a pass sums the keys before each, another answers."""
     dtype = accumulation(v)
-    readers = queries(q, q_spec, dtype, normaliser)
-    out, found, after = _attend(readers, keys(k, k_spec, dtype), v, state, key_mask, segment_ids, normaliser)
-    return narrowed(out, v.dtype), found, after
-
-
-def _attend(
-    queries: Side,
-    keys: Side,
-    v: Array,
-    state: PeakedSum | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-    normaliser: bool,
-) -> tuple[NDArray[Any], Normaliser | None, PeakedSum]:
-    """Return causal outputs, their normalisers where they are wanted, and the sums after the last token.
-
-    With fewer heads than threads, each head is cut into parts: one pass summarises the keys before each part, a second
-    one answers.
-    """
-    work = work_of(queries, keys, v, key_mask, segment_ids, min(CHUNK, v.shape[-2]))
+    readers, known = queries(q, q_spec, dtype, normaliser), keys(k, k_spec, dtype)
+    work = work_of(readers, known, v, key_mask, segment_ids, min(CHUNK, v.shape[-2]))
     plan = work.plan
     parts, n, who = stretches(plan), plan.n, plan.heads
-    out = room((*who.out_lead, n, plan.e), work.dtype)
-    found = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
+    out = room((*who.out_lead, n, plan.e), dtype)
+    row_z = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
     if parts == 1:
-        return out, found, work.run(runs_of(plan, (0, n), state is not None), who.lead, state, out, found)
+        after = work.run(runs_of(plan.who, (0, n), state is not None), who.lead, state, out, row_z)
+        return narrow(out, v.dtype), row_z, after
     count, pieces = len(who.k), -(-8 // parts)
     before = None if state is None else PeakedSum(*(x.reshape(count, *x.shape[len(who.lead) :]) for x in state))
     cuts = tuple([n * i // (parts * pieces) for i in range(parts * pieces + 1)])
     before = _before_each(work, before, cuts[: (parts - 1) * pieces + 1], pieces)
-    after = work.run(runs_of(plan, cuts[::pieces], True), (count, parts), before, out, found)
-    return out, found, with_lead(select(after, np.s_[:, -1]), who.lead)
+    after = work.run(runs_of(plan.who, cuts[::pieces], True), (count, parts), before, out, row_z)
+    return narrow(out, v.dtype), row_z, with_lead(select(after, np.s_[:, -1]), who.lead)
 
 
 def _before_each(work: Work, before: PeakedSum | None, cuts: tuple[int, ...], pieces: int) -> PeakedSum:
     """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e)."""
     plan, stretches = work.plan, len(cuts) - 1
-    count, runs = len(plan.heads.k), runs_of(plan, cuts, False)
+    count, runs = len(plan.heads.k), runs_of(plan.who, cuts, False)
     found = work.run(runs._replace(reads=runs.reads[:, :0]), (count, stretches), None)
     if before is None:
         before = empty(np, (count,), plan.features, plan.peaks, plan.e, work.dtype, found.s)

@@ -180,7 +180,6 @@ def causal(
     segment_ids: Array | None,
     normaliser: bool,
 ) -> tuple[Array, Normaliser | None, PeakedSum]:
-    """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     device = runtime.limits()
     dtype = dtype_name(v)
     if not alike(q_spec, k_spec):
@@ -198,8 +197,7 @@ def causal(
     segments = NULL if segment_ids is None else broadcast(run_numbers(segment_ids), key_lead, 1)
 
     after = empty_state(key_lead, map_code, frequencies, e)
-    start = None if state is None else PeakedSum(*(cupy.ascontiguousarray(part) for part in state))
-    several = how.slabs.count > 1
+    start, several = state, how.slabs.count > 1
     if several:
         summary = summaries.launch(math.prod(key_lead), n, e, frequencies, linear, how.slabs, device)
         parts = empty_state((*key_lead, how.slabs.count), map_code, frequencies, e)

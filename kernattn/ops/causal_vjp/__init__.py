@@ -10,6 +10,4 @@ of the state, None where there was none, has 0 for its peak.
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("causal_vjp", ("reference", "cpu", "gpu"))

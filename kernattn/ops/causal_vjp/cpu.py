@@ -8,7 +8,7 @@ from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent, in_units_of, onto
 from kernattn._sums.peaked import Normaliser, PeakedSum, finite
-from kernattn.ops._numba.tiles.layout import accumulation, narrowed
+from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.causal_vjp import reference
 from kernattn.ops.key_state_vjp.far import narrow_cotangents, widen
@@ -30,10 +30,7 @@ def causal_vjp(
     after: PeakedSum | None,
     learn: bool,
 ) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
-    """Return the cotangents of queries, keys, values and the incoming state.
-
-    Maps that the loops do not take, and in float64 what is far from ordinary, are left to array operations.
-    """
+    """Leave maps that the loops do not take, and in float64 what is far from ordinary, to array operations."""
     dtype = accumulation(v)
     if loops_take(q_spec, k_spec):
         lead = np.broadcast_shapes(k.shape[:-2], v.shape[:-2])
@@ -43,14 +40,14 @@ def causal_vjp(
             ahead, behind = walks
             before = None if state is None else in_units_of(state, onto_state(state, behind))
             assert behind.read is not None
-            dv = narrowed(onto(np, behind.read, v.shape), v.dtype)
+            dv = narrow(onto(np, behind.read, v.shape), v.dtype)
             return ahead.cotangent(q, q_spec), behind.cotangent(k, k_spec), dv, before
         dtype = np.dtype(np.float64)
     tokens = widen(dtype, q, k, v, q_spec, k_spec, state, key_mask, segment_ids)
     dq, dk, dv, before = _anew(tokens, widen(dtype, g, after, learn))
     if state is not None and before is not None:
-        before = PeakedSum(*(narrowed(x, y.dtype) for x, y in zip(before, state, strict=True)))
-    return narrow_cotangents(dq, q), narrow_cotangents(dk, k), narrowed(dv, v.dtype), before
+        before = PeakedSum(*(narrow(x, y.dtype) for x, y in zip(before, state, strict=True)))
+    return narrow_cotangents(dq, q), narrow_cotangents(dk, k), narrow(dv, v.dtype), before
 
 
 def _both_ways(

@@ -113,10 +113,7 @@ def causal_vjp(
     after: PeakedSum | None,
     learn: bool,
 ) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
-    """Return the cotangents of queries, keys, values and the incoming state.
-
-    Two maps of which one kernel cannot make the features are left to array operations.
-    """
+    """Leave two maps of which one kernel cannot make the features to array operations."""
     if not alike(q_spec, k_spec):
         return reference.causal_vjp(
             q, k, v, q_spec, k_spec, state, key_mask, segment_ids, out, normaliser, g, after, learn
@@ -142,8 +139,7 @@ def causal_vjp(
         return how, pulled_room(x, spec, lead, code.linear.map, result, how.grid[0], learn)
 
     how, of_queries = prepare(q, q, q_spec, False)
-    start = None if state is None else PeakedSum(*(cupy.ascontiguousarray(part) for part in state))
-    walks.run(how, start, of_queries, NULL, None)
+    walks.run(how, state, of_queries, NULL, None)
 
     how, of_keys = prepare(k, v if k.shape[:-2] == lead else k, k_spec, True)
     end = None if state is None else empty_state(lead, map_code, frequencies, e)

@@ -12,6 +12,4 @@ nonzero entries only, where a product with the dense hash matrix costs num_bucke
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("countsketch", ("reference", "cpu", "gpu"))

@@ -36,7 +36,6 @@ def launch(rows: int, d: int, sketch: int, dtype: str, limits: runtime.Limits) -
 def countsketch(
     x: Array, index: NDArray[np.int64], weight: Float64, num_buckets: int, out: Array | None = None
 ) -> Array:
-    """Return p sketches of each row, (n, p, num_buckets)."""
     x = cupy.ascontiguousarray(x)
     rows, (copies, d) = math.prod(x.shape[:-1]), index.shape
     real = "float64" if dtype_name(x) == "float64" else "float32"

@@ -1,5 +1,6 @@
 """Features by Numba: projection and nonlinearity of a block of rows while it lies in cache."""
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -7,8 +8,8 @@ import numpy as np
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
-from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
-from kernattn.ops._numba.tiles.packing import packed_map
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, room, seconds_of
+from kernattn.ops._numba.tiles.packing import pack_map
 from kernattn.ops.features.crossover import FASTER_ABOVE, fast
 from kernattn.ops.features.loops import write_features
 from kernattn.ops.features.sides import given_scales
@@ -18,26 +19,18 @@ ROWS, TILE_BYTES = 64, 1 << 17  # of a block, which the second-level cache holds
 
 
 def features(x: Array, spec: MapSpec) -> Array:
-    """Return phi (..., n, M) in the dtype of x."""
     chains = None if spec.row_form is not None else fast(spec.omega, FASTER_ABOVE["cpu"])
     if chains is not None:
         return chain_features(x, chains, spec.unprojected)
     dtype = accumulation(x)
     *lead, dim = x.shape
-    phi, n = packed_map(spec, dtype, dim), prod(lead)
+    phi, n = pack_map(spec, dtype, dim), prod(lead)
     out = room((*lead, phi.features), dtype)
     rows, given = flat(x, dtype), given_scales(x, spec, dtype)
     span = TILE_BYTES // (ROWS * dtype.itemsize)
-
-    def blocks(low: int, high: int) -> None:
-        write_features(
-            phi.arrays, rows, given, n, out.reshape(-1), NO_MASK, ROWS, span, low, high,
-        )  # fmt: skip
-
-    flops = 2.0 * phi.frequencies * dim * phi.projects
-    share(
-        blocks, -(-n // ROWS), n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
-    )
+    blocks = partial(write_features, phi.arrays, rows, given, n, out.reshape(-1), NO_MASK, ROWS, span)
+    seconds = n * seconds_of(2.0 * phi.frequencies * dim * phi.projects, phi.features, dtype.itemsize)
+    share(blocks, -(-n // ROWS), seconds)
     if out.dtype is x.dtype:
         return out
     with np.errstate(over="ignore"):  # infinite where 16 bits cannot say it

@@ -26,7 +26,6 @@ def launch(rows: int, d: int, frequencies: int, code: MapCode, limits: runtime.L
 
 
 def features(x: Array, spec: MapSpec) -> Array:
-    """Return phi (..., n, M) in the dtype of x."""
     if spec.row_form is not None:  # the kernel has no such log scale
         return composed(x, spec)
     chains = fast(spec.omega, FASTER_ABOVE["gpu"])

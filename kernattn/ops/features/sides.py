@@ -1,5 +1,6 @@
 """Queries and keys as the Numba loops read them: rows beside a map, or projections by chains that are faster."""
 
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -10,8 +11,8 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._runtime.parallel import share
 from kernattn._sums.units import nearer, restored
 from kernattn.errors import ParameterError
-from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, flat, nothing, plain
-from kernattn.ops._numba.tiles.packing import PackedMap, as_given, packed_map, panels
+from kernattn.ops._numba.tiles.layout import flat, nothing, plain, seconds_of
+from kernattn.ops._numba.tiles.packing import PackedMap, map_as_given, pack_map, panels
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
 from kernattn.ops.features.loops import write_scales
 from kernattn.ops.hadamard.cpu import hadamard
@@ -53,7 +54,7 @@ def tokens(
 ) -> tuple[Token, Token, NDArray[Any]]:
     """Return a query and a key a head, (..., d), or their computed features, and the keys' log scales, if any."""
     if k_spec is not None and k_spec is q_spec and k_spec.direct:
-        phi = packed_map(k_spec, dtype, k.shape[-1]).arrays  # one map, plain: looked up once
+        phi = pack_map(k_spec, dtype, k.shape[-1]).arrays  # one map, plain: looked up once
         return (phi, plain(q, dtype), q.shape[:-1]), (phi, plain(k, dtype), k.shape[:-1]), nothing(dtype)
     query = _computed_token(q, dtype)[0] if q_spec is None else _token(q, q_spec, dtype)
     if k_spec is None:
@@ -64,11 +65,6 @@ def tokens(
 def given_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the log scales of rows (...), flat, where the loops cannot compute them of rows; else nothing."""
     return nothing(dtype) if spec.row_form is None else _scales(x, spec, dtype)
-
-
-def _by_chains(spec: MapSpec) -> bool:
-    """Are rows projected by chains before the loops read them?"""
-    return fast(spec.omega, FUSED_ABOVE) is not None
 
 
 def _project(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> tuple[Any, MapSpec]:
@@ -85,12 +81,12 @@ def _rows(x: Any, spec: MapSpec, given: NDArray[Any], dtype: np.dtype[Any]) -> S
     if not spec.direct:
         x, spec = _project(x, spec, dtype)
     shape = x.shape
-    return Side(packed_map(spec, dtype, shape[-1]), flat(x, dtype), given, shape[:-2], shape[-2])
+    return Side(pack_map(spec, dtype, shape[-1]), flat(x, dtype), given, shape[:-2], shape[-2])
 
 
 def _token(x: Any, spec: MapSpec, dtype: np.dtype[Any]) -> Token:
     x, spec = _project(x, spec, dtype)
-    return packed_map(spec, dtype, x.shape[-1]).arrays, plain(x, dtype), x.shape[:-1]
+    return pack_map(spec, dtype, x.shape[-1]).arrays, plain(x, dtype), x.shape[:-1]
 
 
 def _computed_side(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
@@ -102,7 +98,7 @@ def _computed_side(x: ScaledFeatures, dtype: np.dtype[Any]) -> Side:
     rows = np.broadcast_to(log_scale if per_feature else values, np.broadcast_shapes(values.shape, log_scale.shape))
     *lead, n, features = rows.shape
     given = nothing(dtype) if per_feature else flat(np.broadcast_to(log_scale, (*lead, n, 1)), dtype)
-    return Side(as_given(dtype, features, per_feature), flat(rows, dtype), given, tuple(lead), n)
+    return Side(map_as_given(dtype, features, per_feature), flat(rows, dtype), given, tuple(lead), n)
 
 
 def _computed_token(x: ScaledFeatures, dtype: np.dtype[Any]) -> tuple[Token, NDArray[Any]]:
@@ -112,7 +108,7 @@ def _computed_token(x: ScaledFeatures, dtype: np.dtype[Any]) -> tuple[Token, NDA
 
 def _key_scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return the log scales of keys, flat, where the loops cannot compute them of what they read."""
-    if _by_chains(spec) and spec.row_weights is not None:
+    if spec.row_weights is not None and fast(spec.omega, FUSED_ABOVE) is not None:
         return _scales(x, spec, dtype)
     return given_scales(x, spec, dtype)
 
@@ -122,8 +118,8 @@ def _scales(x: Array, spec: MapSpec, dtype: np.dtype[Any]) -> NDArray[Any]:
     rows = flat(x, dtype)
     scales = np.empty(rows.size // x.shape[-1], dtype)
     form = _packed_form(spec, dtype)
-    blocks, seconds = -(-scales.size // ROWS), 2.0 * rows.size * (1 + form[-1]) / FLOPS_PER_SECOND
-    share(lambda low, high: write_scales(*form, rows, scales, ROWS, low, high), blocks, seconds)
+    seconds = seconds_of(2.0 * rows.size * (1 + form[-1]), 0, 4)
+    share(partial(write_scales, *form, rows, scales, ROWS), -(-scales.size // ROWS), seconds)
     return flat(scales, dtype)
 
 

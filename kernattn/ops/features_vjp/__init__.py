@@ -6,6 +6,4 @@ the cotangent of phi(x) in its dtype; the numbers' cotangents, summed over all r
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("features_vjp", ("reference", "cpu", "gpu"))

@@ -1,5 +1,6 @@
 """Cotangents of rows by Numba: no features are written, a block's meet their cotangents while they lie in cache."""
 
+from functools import partial
 from math import prod
 from typing import Any
 
@@ -10,16 +11,8 @@ from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
 from kernattn._sums.cotangents import MapCotangent
 from kernattn.ops._numba.codegen.registers import ROWS, vector_length
-from kernattn.ops._numba.tiles.layout import (
-    FLOPS_PER_SECOND,
-    NO_MASK,
-    SECONDS_PER_FEATURE,
-    accumulation,
-    flat,
-    narrowed,
-    room,
-)
-from kernattn.ops._numba.tiles.packing import packed_map
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, room, seconds_of
+from kernattn.ops._numba.tiles.packing import pack_map
 from kernattn.ops.features.sides import given_scales
 from kernattn.ops.features_vjp import reference
 from kernattn.ops.features_vjp.loops import pull_features
@@ -29,14 +22,13 @@ SLABS = 16  # of rows, each with sums of its own for what is learnt, whatever th
 
 
 def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:
-    """Return the cotangents of x and, where they are learnt, of the map's numbers.
+    """Leave rows that are far from ordinary to array operations, and all of them where numbers are learnt.
 
-    Rows that are far from ordinary are left to array operations, and all of them where numbers are learnt. Chains of
-    Hadamard transforms count as the matrix that they make up.
+    Chains of Hadamard transforms count as the matrix that they make up.
     """
     dtype = accumulation(x)
     *lead, dim = x.shape
-    phi, n = packed_map(spec, dtype, dim), prod(lead)
+    phi, n = pack_map(spec, dtype, dim), prod(lead)
     blocks, (height, row) = -(-n // CHUNK), _tile(phi.frequencies, dim, dtype)
     slabs = min(SLABS, blocks) if learn else blocks
     of_omega = height * row * phi.projects
@@ -44,15 +36,12 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
     dx, far = room((*lead, dim), dtype), np.zeros(n, bool)
     slopes = np.empty(0 if spec.row_form is None else n, dtype)
     rows, given, of_features = flat(x, dtype), given_scales(x, spec, dtype), flat(g, dtype)
-
-    def pull(low: int, high: int) -> None:
-        pull_features(
-            phi.arrays, rows, given, of_features, n, dx.reshape(-1), slopes, numbers.reshape(-1), far, NO_MASK,
-            of_omega, CHUNK, TILE_BYTES // (CHUNK * dtype.itemsize), slabs, low, high,
-        )  # fmt: skip
-
+    pull = partial(
+        pull_features, phi.arrays, rows, given, of_features, n, dx.reshape(-1), slopes, numbers.reshape(-1), far,
+        NO_MASK, of_omega, CHUNK, TILE_BYTES // (CHUNK * dtype.itemsize), slabs,
+    )  # fmt: skip
     flops = 2.0 * (2 + learn) * phi.frequencies * dim * phi.projects
-    share(pull, slabs, n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4)
+    share(pull, slabs, n * seconds_of(flops, phi.features, dtype.itemsize))
     by_arrays = without_flags(reference.features_vjp)
     if learn and far.any():
         return by_arrays(x, spec, g, learn)
@@ -61,7 +50,7 @@ def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent
             dx += slopes.reshape(*lead, 1) * reference.slope(x.astype(dtype, copy=False), spec)
     if far.any():
         dx.reshape(n, dim)[far] = by_arrays(x.reshape(n, dim)[far], spec, g.reshape(n, -1)[far], False).x
-    dx = narrowed(dx, x.dtype)
+    dx = narrow(dx, x.dtype)
     if not learn:
         return MapCotangent(dx)
     total = numbers.sum(axis=0)

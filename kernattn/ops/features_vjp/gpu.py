@@ -28,7 +28,6 @@ def launch(rows: int, d: int, code: MapCode, result: str, learn: bool, limits: r
 
 
 def features_vjp(x: Array, spec: MapSpec, g: Array, learn: bool) -> MapCotangent:
-    """Return the cotangents of x and, where they are learnt, of the map's numbers."""
     device = runtime.limits()
     (n, d), lead = x.shape[-2:], tuple(x.shape[:-2])
     code = pulled_code(map_code(dtype_name(x), spec, spec.per_feature, d, device), d, device)

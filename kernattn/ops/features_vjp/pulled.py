@@ -48,20 +48,17 @@ class Pulled:
     def cotangent(self, x: Array, spec: MapSpec, scale: bool, learn: bool) -> MapCotangent:
         """Return the cotangents of x and of its map's numbers; log scales count with `scale` only."""
         xp, dx, scale = namespace(x=x), self.dx, scale and KINDS[spec.kind].scale != "none"
-        real = x.dtype if self.dr is NULL else self.dr.dtype
+        asked = self.dr is not NULL
+        wide = xp.astype(x, self.dr.dtype, copy=False) if asked else x
+        dr = onto(xp, self.dr, tuple(x.shape[:-1]))[..., None] if asked else None
         if scale and spec.row_form is not None:
-            wide = xp.astype(x, real, copy=False)
-            dr = onto(xp, self.dr, tuple(x.shape[:-1]))[..., None]
-            dx = onto(xp, dx, tuple(x.shape)) + xp.where(
-                dr == 0, 0.0, dr * slope(wide, replace(spec, row_weights=None))
-            )
+            of_form = dr * slope(wide, replace(spec, row_weights=None))
+            dx = onto(xp, dx, tuple(x.shape)) + xp.where(dr == 0, 0.0, of_form)
         dx = xp.astype(onto(xp, dx, tuple(x.shape)), x.dtype, copy=False)
         if not learn:
             return MapCotangent(dx)
         weights = None
         if spec.row_weights is not None:
-            wide = xp.astype(x, real, copy=False)
-            dr = onto(xp, self.dr, tuple(x.shape[:-1]))[..., None]
             squares = xp.reshape(xp.where(dr == 0, 0.0, dr * wide * wide), (-1, x.shape[-1]))
             weights = xp.sum(squares, axis=0) * (1.0 if scale else 0.0)
         omega, offset = (None if part is NULL else xp.sum(part, axis=0) for part in (self.omega, self.offset))

@@ -12,6 +12,4 @@ and a symmetric product by BLAS, and `--features` says with how many.
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("gram", ("reference", "cpu", "gpu"))

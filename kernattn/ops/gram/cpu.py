@@ -1,5 +1,6 @@
 """Sums of outer products of features: of few by Numba, from cache, a block of rows at a time; of many by BLAS."""
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -8,8 +9,8 @@ from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import WORTH_SHARING, share, threads
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, nothing
-from kernattn.ops._numba.tiles.packing import as_given
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, nothing, seconds_of
+from kernattn.ops._numba.tiles.packing import map_as_given
 from kernattn.ops.features.sides import keys
 from kernattn.ops.gram.blas import add_blocks
 from kernattn.ops.gram.loops import add_outer
@@ -19,7 +20,6 @@ FEW = 4096  # bytes of a row of features: up to here the loop is level with BLAS
 
 
 def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, Array]:
-    """Return phi^T phi (..., M, M) and phi^T y (..., M, c)."""
     dtype = np.dtype(np.float64) if wide else accumulation(x)
     features = x.shape[-1] if spec is None else spec.num_features_of(x.shape[-1])
     return (_by_loop if features * dtype.itemsize <= FEW else _by_blas)(x, y, spec, dtype, features)
@@ -39,12 +39,12 @@ def _by_loop(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], fea
     (*lead, n, width), (*y_lead, _, columns) = x.shape, y.shape
     x = x.astype(dtype, copy=False)
     if spec is None:
-        phi, rows, given = as_given(dtype, width), flat(x, dtype), nothing(dtype)
+        phi, rows, given = map_as_given(dtype, width), flat(x, dtype), nothing(dtype)
     else:
         phi, rows, given, *_ = keys(x, spec, dtype)
     who = heads(None, tuple(lead), tuple(y_lead))
     flops = features * (features + 2.0 * columns + 2.0 * phi.dim * phi.projects)
-    seconds = len(who.k) * n * (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
+    seconds = len(who.k) * n * seconds_of(flops, features, dtype.itemsize)
     parts = 1
     if seconds > WORTH_SHARING and len(who.k) < threads():
         parts = max(1, min(threads() // len(who.k), n // (4 * ROWS)))
@@ -54,15 +54,10 @@ def _by_loop(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], fea
     runs[..., 2], runs[..., 3] = cuts[:-1], cuts[1:]
     sums = np.empty((len(who.k), parts, features, features), dtype)
     cross = np.empty((len(who.k), parts, features, columns), dtype)
-    values = flat(y, dtype)
-
-    def slab(low: int, high: int) -> None:
-        add_outer(
-            phi.arrays, rows, given, values, n, columns, runs.reshape(-1, 4), NO_MASK,
-            sums.reshape(-1), cross.reshape(-1),
-            ROWS, SPAN, low, high,
-        )  # fmt: skip
-
+    slab = partial(
+        add_outer, phi.arrays, rows, given, flat(y, dtype), n, columns, runs.reshape(-1, 4), NO_MASK,
+        sums.reshape(-1), cross.reshape(-1), ROWS, SPAN,
+    )  # fmt: skip
     share(slab, len(who.k) * parts, seconds)
     total, others = (a.sum(axis=1) if parts > 1 else a for a in (sums, cross))
     return total.reshape(*who.lead, features, features), others.reshape(*who.lead, features, columns)

@@ -88,7 +88,6 @@ def _outer_bytes(code: MapCode, side: int, depth: int) -> int:
 
 
 def gram(x: Array, y: Array, spec: MapSpec | None, wide: bool) -> tuple[Array, Array]:
-    """Return phi^T phi (..., M, M) and phi^T y (..., M, c)."""
     if spec is not None and spec.row_form is not None:  # the kernels have no such log scale
         x, spec = composed(x, spec), None
     if wide and dtype_name(x) != "float64":  # features are made in their own dtype

@@ -11,6 +11,4 @@ frequencies. The op `features` decides where they stand in for the product with 
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("hadamard", ("reference", "cpu", "gpu"))

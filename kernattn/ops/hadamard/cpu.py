@@ -1,5 +1,6 @@
 """Chains of Hadamard transforms by Numba: 16 rows at a time, so that sums and differences are of whole vectors."""
 
+from functools import partial
 from math import prod
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -12,15 +13,14 @@ from kernattn._maps.chains import Chains
 from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import share
 from kernattn.ops._numba.codegen.registers import vector_length
-from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, NO_MASK, SECONDS_PER_FEATURE, accumulation, flat, room
-from kernattn.ops._numba.tiles.packing import PackedMap, as_given, packed_with
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, room, seconds_of
+from kernattn.ops._numba.tiles.packing import PackedMap, map_as_given, pack_with
 from kernattn.ops.hadamard.loops import write_chains
 
 _factors: WeakKeyDictionary[Chains, dict[np.dtype[Any], tuple[NDArray[Any], NDArray[Any]]]] = WeakKeyDictionary()
 
 
 def hadamard(x: Array, chains: Chains) -> Array:
-    """Return the projections, (..., n, D), in the dtype of x."""
     return chain_features(x, chains, None)
 
 
@@ -33,15 +33,10 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     phi = _packed_map(spec, dtype, dim, frequencies)
     diagonals, norms = _factors_of(chains, dtype)
     out = room((*lead, phi.features), dtype)
-    rows = flat(x, dtype)
-
-    def groups(low: int, high: int) -> None:
-        write_chains(
-            phi.arrays, dim, diagonals, links, p, norms, rows, n, out.reshape(-1), NO_MASK, low, high
-        )  # fmt: skip
-
-    flops = 2.0 * blocks * links * p * p.bit_length()
-    seconds = n * (flops / FLOPS_PER_SECOND + phi.features * SECONDS_PER_FEATURE) * dtype.itemsize / 4
+    groups = partial(
+        write_chains, phi.arrays, dim, diagonals, links, p, norms, flat(x, dtype), n, out.reshape(-1), NO_MASK
+    )
+    seconds = n * seconds_of(2.0 * blocks * links * p * p.bit_length(), phi.features, dtype.itemsize)
     share(groups, -(-n // vector_length(dtype)), seconds)
     with np.errstate(over="ignore"):  # infinite where 16 bits cannot say it
         return out.astype(x.dtype, copy=False)
@@ -50,10 +45,10 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
 def _packed_map(spec: MapSpec | None, dtype: np.dtype[Any], dim: int, frequencies: int) -> PackedMap:
     """Return the map of a spec with projections from elsewhere, made once."""
     if spec is None:
-        return as_given(dtype, frequencies)
+        return map_as_given(dtype, frequencies)
     maps, key = spec.prepared, (dtype, dim, frequencies)
     if key not in maps:
-        maps[key] = packed_with(spec, np.zeros((0, dim)), frequencies, dtype)
+        maps[key] = pack_with(spec, np.zeros((0, dim)), frequencies, dtype)
     phi: PackedMap = maps[key]
     return phi
 

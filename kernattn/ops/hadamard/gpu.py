@@ -9,7 +9,7 @@ from kernattn._arrays.namespaces import Array, dtype_name
 from kernattn._maps.chains import Chains
 from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import cupy, runtime
-from kernattn.ops._cuda.constants import NULL, uploaded
+from kernattn.ops._cuda.constants import NULL, upload_once
 from kernattn.ops._cuda.maps import MapCode, map_arguments, map_code
 from kernattn.ops._cuda.sizes import REALS, ceil_div, pieces
 
@@ -40,7 +40,6 @@ def launch(rows: int, p: int, blocks: int, code: MapCode, limits: runtime.Limits
 
 
 def hadamard(x: Array, chains: Chains) -> Array:
-    """Return the projections, (..., n, D), in the dtype of x."""
     return chain_features(x, chains, None)
 
 
@@ -64,7 +63,7 @@ def chain_features(x: Array, chains: Chains, spec: MapSpec | None) -> Array:
     room = cupy.empty(how.room, dtype=real) if how.room else NULL
     _, _, *constants, _, _ = map_arguments(spec, code, d)
     sizes = (np.int32(frequencies), np.int32(d), np.int32(p), np.int32(links), np.int32(how.group))
-    factors = (uploaded(chains.diagonals, name), uploaded(chains.norms, name))
+    factors = (upload_once(chains.diagonals, name), upload_once(chains.norms, name))
     kernel = runtime.Launch(code.defines, (how.blocks,), code.threads, how.shared_bytes)
     kernel.start("hadamard", "hadamard", x, phi, *factors, *constants, *sizes, room, np.int64(rows))
     return phi

@@ -6,6 +6,4 @@ r"""The summary of keys and values: S = sum_j phi(k_j) v_j^T and z = sum_j phi(k
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("key_state", ("reference", "cpu", "gpu"))

@@ -11,5 +11,4 @@ CHUNK = 64
 
 
 def key_state(k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
-    """Return the sum over all keys that key_mask admits."""
     return sum_keys(keys(k, k_spec, accumulation(v)), v, key_mask, min(CHUNK, v.shape[-2]))

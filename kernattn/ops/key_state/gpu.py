@@ -148,7 +148,6 @@ def summary(
 
 
 def key_state(k: Array | ScaledFeatures, v: Array, k_spec: MapSpec | None, key_mask: Array | None) -> PeakedSum:
-    """Return the sum over all keys that key_mask admits."""
     device = runtime.limits()
     dtype = dtype_name(v)
     keys, map_code = side(k, k_spec, dtype, device)

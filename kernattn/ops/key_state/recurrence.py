@@ -8,17 +8,9 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import WORTH_SHARING, share, threads
 from kernattn._sums.peaked import Normaliser, PeakedSum, merge
-from kernattn.ops._numba.tiles.form_cache import kept_while_small
+from kernattn.ops._numba.tiles.form_cache import keep_while_small
 from kernattn.ops._numba.tiles.heads import Heads, heads
-from kernattn.ops._numba.tiles.layout import (
-    FLOPS_PER_SECOND,
-    NO_MASK,
-    SECONDS_PER_FEATURE,
-    accumulation,
-    flat,
-    nothing,
-    unwritten,
-)
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, nothing, seconds_of, unwritten
 from kernattn.ops.features.sides import Side
 from kernattn.ops.key_state.loops import BEFORE, END, FIRST, MASK, RUN_COLUMNS, K, V, recur
 
@@ -124,7 +116,7 @@ def work_of(
     return Work(keys, queries, flat(v, dtype), mask, fresh, plan, dtype)
 
 
-@kept_while_small
+@keep_while_small
 def _plan(
     who: Leads,
     tokens: tuple[int, int],
@@ -140,20 +132,13 @@ def _plan(
     groups = found.reads.shape[1]
     flops = 2.0 * features * (k_products + e) + groups * 2.0 * features * (q_products + e)
     flops += groups * chunk * (features + e)
-    seconds = n * (flops / FLOPS_PER_SECOND + (1 + groups) * features * SECONDS_PER_FEATURE) * itemsize / 4
+    seconds = n * seconds_of(flops, (1 + groups) * features, itemsize)
     return Plan(who, found, n, e, chunk, features, peaks, seconds)
 
 
-def runs_of(plan: Plan, cuts: tuple[int, ...], begun: bool) -> Runs:
-    """Return a run for each head and each stretch between cuts.
-
-    Where `begun`, sums came before every one of them.
-    """
-    return _runs(plan.who, cuts, begun)
-
-
-@kept_while_small
-def _runs(who: Leads, cuts: tuple[int, ...], begun: bool) -> Runs:
+@keep_while_small
+def runs_of(who: Leads, cuts: tuple[int, ...], begun: bool) -> Runs:
+    """Return a run for each head and each stretch between cuts, before each of which sums came where it has `begun`."""
     found, stretches = heads(*who), len(cuts) - 1
     count = len(found.k)
     runs = np.empty((count, stretches, RUN_COLUMNS), np.int64)
@@ -186,9 +171,9 @@ def sum_keys(keys: Side, v: Array, key_mask: Array | None, chunk: int) -> Peaked
     plan = work.plan
     parts, lead, n = stretches(plan), plan.heads.lead, plan.n
     if parts == 1:
-        return work.run(runs_of(plan, (0, n), False), lead, None)
+        return work.run(runs_of(plan.who, (0, n), False), lead, None)
     cuts = tuple([n * i // parts for i in range(parts + 1)])
-    sums = work.run(runs_of(plan, cuts, False), (len(plan.heads.k), parts), None)
+    sums = work.run(runs_of(plan.who, cuts, False), (len(plan.heads.k), parts), None)
     total = select(sums, np.s_[:, 0])
     for part in range(1, parts):
         total = merge(np, total, select(sums, np.s_[:, part]))

@@ -7,6 +7,4 @@ which the op gave, or any other. That of k is a :class:`kernattn._sums.cotangent
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("key_state_vjp", ("reference", "cpu", "gpu"))

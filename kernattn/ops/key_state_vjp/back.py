@@ -8,11 +8,11 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn._sums.peaked import PeakedSum
-from kernattn.ops._cuda import cupy, runtime
+from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.axes import batch
 from kernattn.ops._cuda.constants import NULL
 from kernattn.ops._cuda.inputs import MapInput
-from kernattn.ops._cuda.linear import LinearCode
+from kernattn.ops._cuda.linear import LinearCode, pointers
 from kernattn.ops._cuda.maps import FB, MapCode, map_bytes
 from kernattn.ops._cuda.sizes import C_TYPES, ceil_div, options, pieces, power_of_two, row_length
 from kernattn.ops.features_vjp.pulled import Pulled, pulled_code, workers
@@ -76,8 +76,7 @@ class Tokens:
 def read_back(how: runtime.Launch, tokens: Tokens, sums: PeakedSum, room: Pulled, read: Any) -> None:
     """Launch `read_back`: into `room` the cotangents of the rows, into `read` what keys read."""
     lead, (n, e) = tuple(tokens.v.shape[:-2]), tokens.v.shape[-2:]
-    parts = tuple(cupy.ascontiguousarray(part) for part in sums)
-    inputs = (tokens.rows.x, tokens.v, tokens.scale, tokens.h, tokens.mask, *parts)
+    inputs = (tokens.rows.x, tokens.v, tokens.scale, tokens.h, tokens.mask, *pointers(sums, 3))
     strides = batch(lead, tuple(tokens.rows.x.shape[:-2]), tuple(sums.s.shape[:-2]))
     sizes = (np.int64(n), np.int32(e), np.int32(math.prod(lead)), *strides)
     how.start("key_state_vjp", "read_back", *inputs, *room.arguments, read, *tokens.arguments, *sizes)

@@ -6,7 +6,7 @@ from kernattn._arrays.namespaces import Array, without_flags
 from kernattn._maps.spec import MapSpec
 from kernattn._sums.cotangents import MapCotangent, onto
 from kernattn._sums.peaked import PeakedSum, finite
-from kernattn.ops._numba.tiles.layout import accumulation, narrowed
+from kernattn.ops._numba.tiles.layout import accumulation, narrow
 from kernattn.ops.key_state_vjp import reference
 from kernattn.ops.key_state_vjp.far import narrow_cotangents, widen
 from kernattn.ops.key_state_vjp.walks import keys, loops_take, walk_tokens
@@ -15,10 +15,7 @@ from kernattn.ops.key_state_vjp.walks import keys, loops_take, walk_tokens
 def key_state_vjp(
     k: Array, v: Array, k_spec: MapSpec, key_mask: Array | None, sums: PeakedSum, learn: bool
 ) -> tuple[MapCotangent, Array]:
-    """Return the cotangents of keys and values.
-
-    Maps that the loops do not take, and in float64 what is far from ordinary, are left to array operations.
-    """
+    """Leave maps that the loops do not take, and in float64 what is far from ordinary, to array operations."""
     dtype, walk = accumulation(v), None
     if loops_take(k_spec):
         side, lead = keys(k, v, k_spec, key_mask, dtype), sums.s.shape[:-2]
@@ -28,6 +25,6 @@ def key_state_vjp(
     if walk is None:
         given = widen(dtype, k, v, k_spec, key_mask, sums, learn)
         dk, dv = without_flags(reference.key_state_vjp)(*given)
-        return narrow_cotangents(dk, k), narrowed(dv, v.dtype)
+        return narrow_cotangents(dk, k), narrow(dv, v.dtype)
     assert walk.read is not None
-    return walk.cotangent(k, k_spec), narrowed(onto(np, walk.read, v.shape), v.dtype)
+    return walk.cotangent(k, k_spec), narrow(onto(np, walk.read, v.shape), v.dtype)

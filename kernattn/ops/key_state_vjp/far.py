@@ -6,7 +6,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn._sums.cotangents import MapCotangent
-from kernattn.ops._numba.tiles.layout import accumulation, narrowed
+from kernattn.ops._numba.tiles.layout import accumulation, narrow
 
 
 def widen(dtype: np.dtype[Any], *given: Any) -> list[Any]:
@@ -24,4 +24,4 @@ def narrow_cotangents(found: MapCotangent, x: Array) -> MapCotangent:
     """Return cotangents in the dtypes in which they are told of rows x."""
     dx, *numbers = found
     dtype = accumulation(x)
-    return MapCotangent(narrowed(dx, x.dtype), *(None if y is None else narrowed(y, dtype) for y in numbers))
+    return MapCotangent(narrow(dx, x.dtype), *(None if y is None else narrow(y, dtype) for y in numbers))

@@ -17,7 +17,6 @@ from kernattn.ops.key_state_vjp.back import Tokens, back_code, launch, read_back
 def key_state_vjp(
     k: Array, v: Array, k_spec: MapSpec, key_mask: Array | None, sums: PeakedSum, learn: bool
 ) -> tuple[MapCotangent, Array]:
-    """Return the cotangents of keys and values."""
     device, dtype, xp = runtime.limits(), dtype_name(v), namespace(v=v)
     lead, (n, e) = tuple(sums.s.shape[:-2]), v.shape[-2:]
     keys, map_code = side(k, k_spec, dtype, device)

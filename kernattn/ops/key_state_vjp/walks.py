@@ -13,18 +13,9 @@ from kernattn._maps.spec import MapSpec
 from kernattn._runtime.parallel import WORTH_SHARING, share, threads
 from kernattn._sums.cotangents import MapCotangent, onto, onto_sums
 from kernattn._sums.peaked import Normaliser, PeakedSum
-from kernattn.ops._numba.tiles.form_cache import kept_while_small
-from kernattn.ops._numba.tiles.layout import (
-    FLOPS_PER_SECOND,
-    NO_MASK,
-    SECONDS_PER_FEATURE,
-    flat,
-    narrowed,
-    nothing,
-    room,
-    unwritten,
-)
-from kernattn.ops._numba.tiles.packing import PackedMap, packed_map
+from kernattn.ops._numba.tiles.form_cache import keep_while_small
+from kernattn.ops._numba.tiles.layout import NO_MASK, flat, narrow, nothing, room, seconds_of, unwritten
+from kernattn.ops._numba.tiles.packing import PackedMap, pack_map
 from kernattn.ops.features.crossover import FUSED_ABOVE, fast
 from kernattn.ops.key_state_vjp.loops import BEFORE, END, FIRST, MASK, READER, RESULT, RUN_COLUMNS, WRITER, walk
 
@@ -57,7 +48,7 @@ class Walk(NamedTuple):
     def cotangent(self, x: Array, spec: MapSpec) -> MapCotangent:
         """Return the cotangents of readers x and of the numbers of their map."""
         assert self.dx is not None
-        dx = narrowed(onto(np, self.dx, x.shape), x.dtype)
+        dx = narrow(onto(np, self.dx, x.shape), x.dtype)
         if not self.numbers.size:
             return MapCotangent(dx)
         dim, features = x.shape[-1], spec.num_features_of(x.shape[-1])
@@ -81,7 +72,7 @@ def keys(k: Array, v: Array, spec: MapSpec, key_mask: Array | None, dtype: np.dt
     mask = NO_MASK if key_mask is None else flat(np.broadcast_to(key_mask, (*lead, k.shape[-2])), bool)
     none = nothing(dtype)
     parts = flat(k, dtype), flat(v, dtype), none, unwritten(dtype), none, none
-    return Side(packed_map(spec, dtype, k.shape[-1]), parts, (k.shape[:-2], v.shape[:-2], (), lead), mask)
+    return Side(pack_map(spec, dtype, k.shape[-1]), parts, (k.shape[:-2], v.shape[:-2], (), lead), mask)
 
 
 def queries(q: Array, spec: MapSpec, out: Array, normaliser: Normaliser, g: Array, dtype: np.dtype[Any]) -> Side:
@@ -89,7 +80,7 @@ def queries(q: Array, spec: MapSpec, out: Array, normaliser: Normaliser, g: Arra
     lead = g.shape[:-2]
     x, v, o, z, peaks = (flat(y, dtype) for y in (q, g, out, normaliser.z, normaliser.peak))
     parts = x, v, o, np.empty_like(z), z, peaks
-    return Side(packed_map(spec, dtype, q.shape[-1]), parts, (q.shape[:-2], lead, lead, ()), NO_MASK)
+    return Side(pack_map(spec, dtype, q.shape[-1]), parts, (q.shape[:-2], lead, lead, ()), NO_MASK)
 
 
 def walk_tokens(
@@ -122,7 +113,7 @@ def walk_tokens(
     modes = writers is not None, readers is not None, wants, readers is not None and not readers.parts[4].size, checks
     alone = writers is None or readers is None  # tokens do not see each other
     chunk = chunk_of(alone, learn)
-    seconds = count * n * _seconds(w.phi, r.phi, e, chunk, modes) * dtype.itemsize / 4
+    seconds = count * n * _seconds(w.phi, r.phi, e, chunk, modes, dtype.itemsize)
     parts = max(1, threads() // count) if alone and seconds > 5 * WORTH_SHARING and n > 24 * CHUNK else 1
     cuts = tuple(part * n // parts for part in range(parts + 1))
     runs = _runs((w.leads, r.leads), state, out, cuts, before is not None, once)
@@ -156,7 +147,7 @@ def walk_tokens(
     return Walk(dx, read, sums, np.sum([numbers[low] for low in sorted(numbers)], axis=0))
 
 
-@kept_while_small
+@keep_while_small
 def _runs(
     leads: tuple[tuple[tuple[int, ...], ...], tuple[tuple[int, ...], ...]],
     state: tuple[int, ...],
@@ -199,13 +190,13 @@ def onto_state(state: PeakedSum, written: Walk) -> PeakedSum:
     return onto_sums(np, PeakedSum(s, z, -peak), state)
 
 
-def _seconds(writer: PackedMap, reader: PackedMap, e: int, chunk: int, modes: tuple[bool, ...]) -> float:
-    """Return the seconds that a token takes one core, in float32."""
+def _seconds(writer: PackedMap, reader: PackedMap, e: int, chunk: int, modes: tuple[bool, ...], itemsize: int) -> float:
+    """Return the seconds that a token takes one core."""
     writes, reads, wants, _, _ = modes
     flops = 2.0 * writes * writer.features * (e + writer.dim * writer.projects)
     flops += 2.0 * reads * reader.features * (e * (1 + wants) + 2 * reader.dim * reader.projects)
     flops += 2.0 * (writes and reads) * chunk * (reader.features * (1 + wants) + e)
-    return flops / FLOPS_PER_SECOND + (writes + reads) * writer.features * SECONDS_PER_FEATURE
+    return seconds_of(flops, (writes + reads) * writer.features, itemsize)
 
 
 def _heads_met(lead: tuple[int, ...], out: tuple[int, ...]) -> NDArray[np.int64]:

@@ -12,6 +12,4 @@ orthogonalize --dtype float64` races the Numba sibling against Gram-Schmidt in N
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("orthogonalize", ("reference", "cpu", "gpu"))

@@ -1,5 +1,6 @@
 """Orthonormal rows by Numba, blocks shared among threads, or by LAPACK's QR."""
 
+from functools import partial
 from math import prod
 
 import numpy as np
@@ -10,16 +11,14 @@ from kernattn.ops.orthogonalize.reference import by_qr
 
 
 def orthogonalize(blocks: Array, method: str) -> Array:
-    """Return orthonormal rows, (..., r, d), in the dtype of blocks."""
     if method == "qr":
         return by_qr(blocks)
-    from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, accumulation, flat
+    from kernattn.ops._numba.tiles.layout import accumulation, flat, seconds_of
     from kernattn.ops.orthogonalize.loops import write_frames  # a draw by QR loads no compiler
 
     *lead, r, d = blocks.shape
     dtype, count = accumulation(blocks), prod(lead)
     out = np.empty(blocks.shape, dtype)
-    x, y = flat(blocks, dtype), out.reshape(-1)
-    seconds = 12.0 * count * r * r * d / FLOPS_PER_SECOND * dtype.itemsize / 4
-    share(lambda low, high: write_frames(x, r, d, y, low, high), count, seconds)
+    frames = partial(write_frames, flat(blocks, dtype), r, d, out.reshape(-1))
+    share(frames, count, seconds_of(12.0 * count * r * r * d, 0, dtype.itemsize))
     return out.astype(blocks.dtype, copy=False)

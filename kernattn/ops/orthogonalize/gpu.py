@@ -42,7 +42,6 @@ def launch(rows: int, d: int, dtype: str, limits: runtime.Limits) -> FrameLaunch
 
 
 def orthogonalize(blocks: Array, method: str) -> Array:
-    """Return orthonormal rows, (..., r, d), in the dtype of blocks."""
     if method == "qr":
         return by_qr(blocks)
     x = cupy.ascontiguousarray(blocks)

@@ -14,6 +14,4 @@ which side its own are.
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("pairwise", ("reference", "cpu"))

@@ -13,7 +13,4 @@ that rounds no more than differences do to speak of, and from differences elsewh
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("pairwise_product", ("reference", "cpu"))
-"""Products of kernel matrices by Numba, rows shared among threads."""

@@ -1,6 +1,6 @@
 """Products of kernel matrices by Numba, blocks of rows shared among threads."""
 
-from math import isqrt
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,8 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array
 from kernattn._runtime.parallel import share, threads
 from kernattn.ops._numba.codegen.registers import LINE
-from kernattn.ops._numba.tiles.layout import FLOPS_PER_SECOND, SECONDS_PER_FEATURE, accumulation, flat
+from kernattn.ops._numba.tiles.layout import accumulation, flat, seconds_of
+from kernattn.ops.pairwise.cpu import cut_pairs
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, MATERN, SQUARED, Form
 from kernattn.ops.pairwise.reference import prepared
 from kernattn.ops.pairwise_product.loops import add_products
@@ -17,40 +18,25 @@ SIDE = 512  # rows of a job
 FEW = 16  # rows of a job, at least
 NARROW = 4  # columns of v that are multiplied one by one
 PANELS = 1 << 20  # bytes of y that are packed at a time: they stay in the second-level cache
-SHORT = 8  # axes of a chain of additions, at least
-COLUMNS = 1 << 11  # bytes of a row of measures: a block of rows stays in the first-level cache
 AXES = 16  # up to which differences are as fast as products
 SPREAD = {"float32": 2.0**4, "float64": 2.0**10}
 """Squared norms about a centre, up to which distances are as good by products: errors in them are epsilons of that."""
 
 
 def pairwise_product(x: Array, y: Array | None, v: Array, form: Form) -> Array:
-    """Return f(m(x_i, y_j)) v, (n, c)."""
     dtype, symmetric = accumulation(x), y is None
     x, others, form = _as_products(x, x if y is None else y, form)
     (n, d), (k, c) = x.shape, v.shape
-    panel, unit = 2 * LINE // dtype.itemsize, LINE // dtype.itemsize
-    most = min(PANELS // (d * dtype.itemsize), COLUMNS // dtype.itemsize, k + panel - 1)
-    columns, chain = max(1, most // panel) * panel, max(SHORT, 2 * isqrt(d))
-    narrow = c <= NARROW
+    unit, narrow = LINE // dtype.itemsize, c <= NARROW
     width = c if narrow else -(-c // unit) * unit
     values = flat(v.T if narrow else np.pad(v, ((0, 0), (0, width - c))), dtype)
     out = np.zeros((c, n) if narrow else (n, width), dtype)
-    left, right, sums, number = flat(x, dtype), flat(others, dtype), out.reshape(-1), dtype.type(form.number)
-
-    def run(jobs: NDArray[np.int64]) -> None:
-        def slab(low: int, high: int) -> None:
-            add_products(
-                left, right, values, sums, n, k, d, width, narrow, jobs, SIDE,
-                form.measure, form.function, number, form.degree, chain, columns, low, high,
-            )  # fmt: skip
-
-        entries = float(np.sum((jobs[:, 1] - jobs[:, 0]) * (jobs[:, 3] - jobs[:, 2])))
-        flops = 3.0 * d + 2.0 * width
-        share(slab, len(jobs), entries * (flops / FLOPS_PER_SECOND + SECONDS_PER_FEATURE) * dtype.itemsize / 4)
-
+    add = partial(add_products, flat(x, dtype), flat(others, dtype), values, out.reshape(-1), n, k, d, width, narrow)
+    how = form.measure, form.function, dtype.type(form.number), form.degree, *cut_pairs(d, k, PANELS, dtype)
     for jobs in _rounds(n) if symmetric else [_blocks(n, k)]:
-        run(jobs)
+        entries = float(np.sum((jobs[:, 1] - jobs[:, 0]) * (jobs[:, 3] - jobs[:, 2])))
+        seconds = entries * seconds_of(3.0 * d + 2.0 * width, 1, dtype.itemsize)
+        share(partial(add, jobs, SIDE, *how), len(jobs), seconds)
     return out.T if narrow else out[:, :c]
 
 

@@ -9,6 +9,4 @@ else, it is filled and returned.
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("step", ("reference", "cpu", "gpu"))

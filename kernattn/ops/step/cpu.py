@@ -7,7 +7,7 @@ from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import PeakedSum
 from kernattn.ops._numba.helper_threads import crew
 from kernattn.ops._numba.tiles.heads import heads
-from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrowed, plain
+from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, narrow, plain
 from kernattn.ops.features.sides import tokens
 from kernattn.ops.step.loops import advance
 
@@ -45,9 +45,9 @@ def step(
         *crew(len(who.k), wide.size * z.shape[-1] * SECONDS_PER_SUM),
     )  # fmt: skip
     if out is None:
-        return narrowed(wide, v.dtype), after
+        return narrow(wide, v.dtype), after
     if wide is not out:
-        out[...] = narrowed(wide, out.dtype)
+        out[...] = narrow(wide, out.dtype)
     return out, after
 
 

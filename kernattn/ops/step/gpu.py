@@ -52,10 +52,9 @@ def step(
     reuse_state: bool,
     out: Array | None = None,
 ) -> tuple[Array, PeakedSum]:
-    """Return the output of the token and the state after it.
+    """Only launch, from the second call on the arrays of a state on, and allocate or wait for nothing.
 
-    Where the state is reused, `out` is given, and the inputs are contiguous rows for a spec, every call but the first
-    on this state's arrays only launches: it allocates nothing on the device, and waits for nothing.
+    That is where the state is reused, `out` is given, and the inputs are contiguous rows for a spec.
     """
     device = runtime.limits()
     dtype = dtype_name(v)

@@ -16,6 +16,4 @@ Source: Pham and Pagh (2013).
 
 from kernattn.ops.dispatch import Op
 
-__all__ = ["OP"]
-
 OP = Op("tensor_sketch", ("reference", "cpu", "gpu"))

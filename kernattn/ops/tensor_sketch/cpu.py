@@ -1,6 +1,6 @@
 """Tensor sketches by Numba, in one go where M is a power of two, by SciPy's transforms of blocks of rows elsewhere."""
 
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import numpy as np
@@ -10,9 +10,11 @@ from scipy.fft import rfft
 
 from kernattn._arrays.namespaces import Array, Float64
 from kernattn._runtime.parallel import share
+from kernattn.ops._numba.codegen.registers import vector_length
 from kernattn.ops._numba.tiles.layout import accumulation, flat, room
-from kernattn.ops.countsketch.cpu import countsketch, fixed
-from kernattn.ops.tensor_sketch.loops import mirrors, roots, rows_of_tile, sketch_csr, sketch_rows, turns
+from kernattn.ops.countsketch.cpu import countsketch
+from kernattn.ops.tensor_sketch.loops import mirrors, sketch_csr, sketch_rows, turns
+from kernattn.ops.tensor_sketch.order import roots
 from kernattn.ops.tensor_sketch.reference import amplitudes
 
 SECONDS = 1e-9  # of one factor of one feature of one row
@@ -20,7 +22,6 @@ BLOCK = 64  # rows whose sketches and spectra stay in cache
 
 
 def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
-    """Return the features of rows, (..., n, M)."""
     dtype = accumulation(x)
     out = room((*x.shape[:-1], num_features), dtype)
     features = out.reshape(-1, num_features)
@@ -38,17 +39,14 @@ def _by_tiles(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArray
     count, points = out.shape
     weight = weight.copy()
     weight[0] *= 0.5 ** len(weight) * (2 / points) ** 0.5  # the spectra come doubled
-    tables = fixed(index, np.int64), fixed(weight, out.dtype), *_tables(points, out.dtype)
+    tables = flat(index, np.int64, index.shape), flat(weight, out.dtype, weight.shape), *_tables(points, out.dtype)
     if sparse.issparse(rows):
         given = tuple(flat(part, part.dtype) for part in (rows.data, rows.indices, rows.indptr))
         sketch = sketch_csr
     else:
         sketch, given = sketch_rows, (flat(rows, out.dtype), rows.shape[1])
-
-    def fill(low: int, high: int) -> None:
-        sketch(*given, *tables, out.reshape(-1), count, low, high)
-
-    share(fill, -(-count // rows_of_tile(out.dtype)), SECONDS * len(index) * out.size)
+    fill = partial(sketch, *given, *tables, out.reshape(-1), count)
+    share(fill, -(-count // vector_length(out.dtype)), SECONDS * len(index) * out.size)  # a row to a lane
 
 
 def _by_blocks(rows: Any, index: NDArray[np.int64], weight: Float64, out: NDArray[Any]) -> None:
@@ -80,5 +78,5 @@ def _tables(features: int, dtype: np.dtype[Any]) -> tuple[NDArray[Any], NDArray[
     """Return roots of unity, pairs of frequencies, and how these turn, of transforms for so many features."""
     points = features // 2
     pairs, root = mirrors(points), roots(features)
-    turn = fixed(root[pairs[:, 0]].ravel(), dtype)
-    return fixed(turns(points), dtype), fixed(pairs[:, 1:], np.int64), turn, fixed(root, dtype)
+    turn = flat(root[pairs[:, 0]], dtype)
+    return flat(turns(points), dtype), flat(pairs[:, 1:], np.int64, (-1, 2)), turn, flat(root, dtype, root.shape)

@@ -6,18 +6,17 @@ Every sum is made by one thread in a fixed order, so that features are the same 
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.namespaces import Array, Float64, dtype_name, frozen
+from kernattn._arrays.namespaces import Array, Float64, dtype_name
 from kernattn.ops._cuda import cupy, runtime
-from kernattn.ops._cuda.constants import uploaded
+from kernattn.ops._cuda.constants import upload_once
 from kernattn.ops._cuda.sizes import C_TYPES, accumulator_of, ceil_div, options, pieces, power_of_two
 from kernattn.ops._cuda.sketches import Staging, lists, staging
 from kernattn.ops.countsketch.gpu import countsketch
-from kernattn.ops.tensor_sketch.order import order
+from kernattn.ops.tensor_sketch.order import order, roots
 from kernattn.ops.tensor_sketch.reference import amplitudes
 
 LINE = 2048  # features of a block, where a row has fewer
@@ -61,7 +60,6 @@ def launch(rows: int, d: int, num_features: int, dtype: str, limits: runtime.Lim
 
 
 def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_features: int) -> Array:
-    """Return the features of rows, (..., n, M)."""
     x = cupy.ascontiguousarray(x)
     rows, d = math.prod(x.shape[:-1]), x.shape[-1]
     real = np.float64 if dtype_name(x) == "float64" else np.float32
@@ -74,8 +72,8 @@ def tensor_sketch(x: Array, index: NDArray[np.int64], weight: Float64, num_featu
         return out
     copies, name = len(index), np.dtype(real).name
     own = lists(index, weight, num_features, name)
-    turns = uploaded(_turns(num_features), name)
-    slots = uploaded(_order(num_features), "int32")
+    turns = upload_once(roots(num_features), name)
+    slots = upload_once(_order(num_features), "int32")
     amplitude = real((2 / num_features) ** 0.5 / 2**copies)
     sizes = (np.int64(rows), *(np.int32(i) for i in (d, copies, how.bits, how.rows.group, how.rows.inside)))
     kernel = runtime.Launch(how.defines, (how.blocks,), 32 * how.warps, how.shared_bytes)
@@ -88,8 +86,8 @@ def _by_transforms(x: Array, index: NDArray[np.int64], weight: Float64, out: Arr
     """Write the features of rows (n, d) for any M, as many rows at a time as memory allows."""
     num_features = out.shape[-1]
     batch = max(1, BATCH // (len(index) * num_features))
-    weights = uploaded(amplitudes(num_features), out.dtype.name)
-    columns = uploaded(_columns(num_features), "int32")
+    weights = upload_once(amplitudes(num_features), out.dtype.name)
+    columns = upload_once(_columns(num_features), "int32")
     for start in range(0, len(x), batch):
         sketches = countsketch(x[start : start + batch], index, weight, num_features)  # (rows, p, M)
         product = cupy.prod(cupy.fft.rfft(sketches), axis=1)  # (rows, M // 2 + 1)
@@ -108,10 +106,3 @@ def _columns(num_features: int) -> NDArray[np.int64]:
     ends = [0] if num_features % 2 else [0, num_features]
     pairs = 2 * order(num_features)[:, None] + np.arange(2)
     return np.concatenate([ends, pairs.ravel()])
-
-
-@cache
-def _turns(points: int) -> NDArray[Any]:
-    """Return exp(-2 pi i j / M), (M, 2)."""
-    angle = 2 * np.pi * np.arange(points) / points
-    return frozen(np.stack([np.cos(angle), -np.sin(angle)], axis=1))

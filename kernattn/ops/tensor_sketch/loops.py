@@ -6,8 +6,6 @@ Spectra stay where the transform leaves them, and those of the first two factors
 A transform begins with the columns themselves, unless they are many or every row has its own, as in a CSR matrix.
 """
 
-from typing import Any
-
 import numpy as np
 from numba import types
 from numpy.typing import NDArray
@@ -15,15 +13,10 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Float64
 from kernattn.ops._numba.codegen.compile import compiled, inner, intrinsic
 from kernattn.ops._numba.codegen.memory import aligned, window
-from kernattn.ops._numba.codegen.registers import lanes, vector_length
+from kernattn.ops._numba.codegen.registers import lanes
 from kernattn.ops._numba.tiles.products import transpose
 from kernattn.ops.tensor_sketch.order import decimated, radices
 from kernattn.ops.tensor_sketch.transform_loops import complex_block, complex_product, transform, transform_sparse
-
-
-def rows_of_tile(dtype: Any) -> int:
-    """Return how many rows a tile takes."""
-    return vector_length(dtype)
 
 
 def turns(points: int) -> Float64:
@@ -34,12 +27,6 @@ def turns(points: int) -> Float64:
         parts.append(np.stack([np.cos(angle), -np.sin(angle)], axis=-1).ravel())
         size //= radix
     return np.concatenate(parts)
-
-
-def roots(points: int) -> Float64:
-    """Return cos and -sin of 2 pi j / M for all j, (M, 2)."""
-    angle = 2 * np.pi * np.arange(points) / points
-    return np.stack([np.cos(angle), -np.sin(angle)], axis=1)
 
 
 def mirrors(points: int) -> NDArray[np.int64]:

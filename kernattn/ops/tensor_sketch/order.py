@@ -1,7 +1,18 @@
 """The order of frequencies: that in which a fast transform leaves them, so that no loop has to sort them."""
 
+from functools import cache
+
 import numpy as np
 from numpy.typing import NDArray
+
+from kernattn._arrays.namespaces import Float64, frozen
+
+
+@cache
+def roots(points: int) -> Float64:
+    """Return exp(-2 pi i j / M) for all j, (M, 2)."""
+    angle = 2 * np.pi * np.arange(points) / points
+    return frozen(np.stack([np.cos(angle), -np.sin(angle)], axis=1))
 
 
 def radices(points: int) -> list[int]:

@@ -5,13 +5,13 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn.ops._numba.tiles.form_cache import FORMS, SMALL, kept_while_small
+from kernattn.ops._numba.tiles.form_cache import FORMS, SMALL, keep_while_small
 
 
 def counted():
     calls = []
 
-    @kept_while_small
+    @keep_while_small
     def table(size, name):
         calls.append(name)
         return name, (np.zeros(size, np.int8),)

@@ -16,7 +16,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-def kept_while_small(make: Callable[P, T]) -> Callable[P, T]:
+def keep_while_small(make: Callable[P, T]) -> Callable[P, T]:
     """Keep what a function of hashable positional arguments returns, where its arrays are small."""
     kept: dict[tuple[Hashable, ...], T] = {}
 

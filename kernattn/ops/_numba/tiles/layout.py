@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.namespaces import Array, largest
 from kernattn.ops._numba.codegen.registers import LINE
 
-FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10
-"""What a core does in float32, roughly: they decide when work is worth sharing."""
+FLOPS_PER_SECOND, SECONDS_PER_FEATURE = 8e10, 4e-10  # of a core in float32, roughly
 
 LARGE = 1 << 16
 """Bytes from which on an array begins at a cache line."""
@@ -22,6 +21,11 @@ _SINGLE, _DOUBLE = np.dtype(np.float32), np.dtype(np.float64)
 def accumulation(array: Array) -> np.dtype[Any]:
     """Return the dtype of sums: float64 for float64, else float32."""
     return _DOUBLE if array.dtype == _DOUBLE else _SINGLE
+
+
+def seconds_of(flops: float, features: float, itemsize: int) -> float:
+    """Return what a core takes for so many products and features, roughly: it decides when work is worth sharing."""
+    return (flops / FLOPS_PER_SECOND + features * SECONDS_PER_FEATURE) * itemsize / 4
 
 
 def flat(array: Array, dtype: Any, shape: int | tuple[int, ...] = -1) -> NDArray[Any]:
@@ -53,7 +57,7 @@ def room(shape: tuple[int, ...], dtype: np.dtype[Any]) -> NDArray[Any]:
     return memory[skip : skip + size].reshape(shape)
 
 
-def narrowed(out: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
+def narrow(out: NDArray[Any], dtype: np.dtype[Any]) -> NDArray[Any]:
     """Return outputs in the dtype of the inputs, held to what this can say; infinity and NaN stay."""
     if out.dtype == dtype:
         return out

@@ -29,16 +29,16 @@ class PackedMap(NamedTuple):
     """
 
 
-def packed_map(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> PackedMap:
+def pack_map(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> PackedMap:
     """Return the map of a spec, packed once."""
     phi: PackedMap | None = spec.prepared.get((dtype, dim))
     if phi is None:
         omega = np.zeros((0, dim)) if spec.omega is None else np.asarray(spec.omega)
-        phi = spec.prepared[dtype, dim] = packed_with(spec, omega, dim if spec.omega is None else len(omega), dtype)
+        phi = spec.prepared[dtype, dim] = pack_with(spec, omega, dim if spec.omega is None else len(omega), dtype)
     return phi
 
 
-def packed_with(spec: MapSpec, omega: Float64, frequencies: int, dtype: np.dtype[Any]) -> PackedMap:
+def pack_with(spec: MapSpec, omega: Float64, frequencies: int, dtype: np.dtype[Any]) -> PackedMap:
     """Return the map of a spec with other frequencies (D, d), or with `frequencies` that come from elsewhere."""
     kind, dim = KINDS[spec.kind], omega.shape[1]
     features = kind.parts * frequencies
@@ -78,9 +78,7 @@ def _pack(
     parts = [scalars, *(x.reshape(-1) for x in arrays)]
     unit, sizes = LINE // dtype.itemsize, [part.size for part in parts]
     starts = np.cumsum([0, *(-(-size // unit) * unit for size in sizes)])
-    memory = np.zeros(starts[-1] + unit, dtype)
-    skip = -memory.ctypes.data % LINE // dtype.itemsize
-    constants = memory[skip : skip + starts[-1]]
+    constants = zeros_by_lines(starts[-1], dtype)
     for part, at in zip(parts, starts, strict=False):
         constants[at : at + part.size] = part
     features = kind.parts * frequencies
@@ -91,6 +89,13 @@ def _pack(
     return PackedMap(kind, dim, frequencies, features, sizes[1] > 0, (numbers, constants))
 
 
+def zeros_by_lines(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """Return `size` zeros that begin at a cache line."""
+    memory = np.zeros(size + LINE // dtype.itemsize, dtype)
+    skip = -memory.ctypes.data % LINE // dtype.itemsize
+    return memory[skip : skip + size]
+
+
 def panels(omega: Float64, dtype: np.dtype[Any]) -> Float64:
     """Return omega (D, d) transposed, in panels of two lines of columns: (panels, d, columns)."""
     columns = 2 * LINE // dtype.itemsize
@@ -99,7 +104,7 @@ def panels(omega: Float64, dtype: np.dtype[Any]) -> Float64:
 
 
 @lru_cache(maxsize=64)
-def as_given(dtype: np.dtype[Any], features: int, per_feature: bool = False) -> PackedMap:
+def map_as_given(dtype: np.dtype[Any], features: int, per_feature: bool = False) -> PackedMap:
     """Return the map that leaves computed values, or computed logs of features, as they are."""
     nothing = np.zeros(0)
     parts = (nothing, nothing, nothing, np.zeros(features))
