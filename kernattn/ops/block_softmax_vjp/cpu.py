@@ -30,18 +30,9 @@ TOKENS = 1 << 20  # that far rows see, at a time
 
 
 def block_softmax_vjp(
-    q: Array,
-    k: Array,
-    v: Array,
-    scale: float,
-    plan: Plan,
-    key_mask: Array | None,
-    key_bias: Array | None,
-    out: Array,
-    lse: Array,
-    g: Array,
-    g_lse: Array | None,
-) -> tuple[Array, Array, Array, Array, Array | None]:
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None, out: Array,
+    lse: Array, g: Array, g_lse: Array | None,
+) -> tuple[Array, Array, Array, Array, Array | None]:  # fmt: skip
     dtype, length = accumulation(q), k.shape[-2]
     how = _plan_for(q.shape, k.shape, v.shape, plan, dtype.itemsize)
     mask, bias = mask_and_bias(key_mask, key_bias, (*how.lead, length), dtype)

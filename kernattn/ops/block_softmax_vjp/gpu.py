@@ -62,18 +62,9 @@ def _lists_twice(plan: Plan) -> bool:
 
 
 def block_softmax_vjp(
-    q: Array,
-    k: Array,
-    v: Array,
-    scale: float,
-    plan: Plan,
-    key_mask: Array | None,
-    key_bias: Array | None,
-    out: Array,
-    lse: Array,
-    g: Array,
-    g_lse: Array | None,
-) -> tuple[Array, Array, Array, Array, Array | None]:
+    q: Array, k: Array, v: Array, scale: float, plan: Plan, key_mask: Array | None, key_bias: Array | None, out: Array,
+    lse: Array, g: Array, g_lse: Array | None,
+) -> tuple[Array, Array, Array, Array, Array | None]:  # fmt: skip
     if _lists_twice(plan):  # sums of blocks that run side by side would meet
         return reference.block_softmax_vjp(q, k, v, scale, plan, key_mask, key_bias, out, lse, g, g_lse)
     xp = namespace(q=q)

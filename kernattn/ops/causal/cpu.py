@@ -18,16 +18,9 @@ CHUNK = 48  # three vectors of float32; fewer tokens load the sums more often, m
 
 
 def causal(
-    q: Array | ScaledFeatures,
-    k: Array | ScaledFeatures,
-    v: Array,
-    q_spec: MapSpec | None,
-    k_spec: MapSpec | None,
-    state: PeakedSum | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-    normaliser: bool,
-) -> tuple[Array, Normaliser | None, PeakedSum]:
+    q: Array | ScaledFeatures, k: Array | ScaledFeatures, v: Array, q_spec: MapSpec | None, k_spec: MapSpec | None,
+    state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, normaliser: bool,
+) -> tuple[Array, Normaliser | None, PeakedSum]:  # fmt: skip
     """Cut each head into parts where threads outnumber heads: a pass sums the keys before each, another answers."""
     dtype = accumulation(v)
     readers, known = queries(q, q_spec, dtype, normaliser), keys(k, k_spec, dtype)

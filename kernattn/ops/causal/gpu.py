@@ -170,16 +170,9 @@ def slabs_for(blocks: int, room: int) -> int:
 
 
 def causal(
-    q: Array | ScaledFeatures,
-    k: Array | ScaledFeatures,
-    v: Array,
-    q_spec: MapSpec | None,
-    k_spec: MapSpec | None,
-    state: PeakedSum | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-    normaliser: bool,
-) -> tuple[Array, Normaliser | None, PeakedSum]:
+    q: Array | ScaledFeatures, k: Array | ScaledFeatures, v: Array, q_spec: MapSpec | None, k_spec: MapSpec | None,
+    state: PeakedSum | None, key_mask: Array | None, segment_ids: Array | None, normaliser: bool,
+) -> tuple[Array, Normaliser | None, PeakedSum]:  # fmt: skip
     device = runtime.limits()
     dtype = dtype_name(v)
     if not alike(q_spec, k_spec):

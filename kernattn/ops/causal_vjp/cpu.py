@@ -16,20 +16,9 @@ from kernattn.ops.key_state_vjp.walks import Side, Walk, keys, loops_take, onto_
 
 
 def causal_vjp(
-    q: Array,
-    k: Array,
-    v: Array,
-    q_spec: MapSpec,
-    k_spec: MapSpec,
-    state: PeakedSum | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-    out: Array,
-    normaliser: Normaliser,
-    g: Array,
-    after: PeakedSum | None,
-    learn: bool,
-) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
+    q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, state: PeakedSum | None, key_mask: Array | None,
+    segment_ids: Array | None, out: Array, normaliser: Normaliser, g: Array, after: PeakedSum | None, learn: bool,
+) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:  # fmt: skip
     """Leave maps that the loops do not take, and in float64 what is far from ordinary, to array operations."""
     dtype = accumulation(v)
     if loops_take(q_spec, k_spec):

@@ -99,20 +99,9 @@ class Walks:
 
 
 def causal_vjp(
-    q: Array,
-    k: Array,
-    v: Array,
-    q_spec: MapSpec,
-    k_spec: MapSpec,
-    state: PeakedSum | None,
-    key_mask: Array | None,
-    segment_ids: Array | None,
-    out: Array,
-    normaliser: Normaliser,
-    g: Array,
-    after: PeakedSum | None,
-    learn: bool,
-) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:
+    q: Array, k: Array, v: Array, q_spec: MapSpec, k_spec: MapSpec, state: PeakedSum | None, key_mask: Array | None,
+    segment_ids: Array | None, out: Array, normaliser: Normaliser, g: Array, after: PeakedSum | None, learn: bool,
+) -> tuple[MapCotangent, MapCotangent, Array, PeakedSum | None]:  # fmt: skip
     """Leave two maps of which one kernel cannot make the features to array operations."""
     if not alike(q_spec, k_spec):
         return reference.causal_vjp(

@@ -15,17 +15,9 @@ SECONDS_PER_SUM = 2e-10  # for each number of the state; decides when to share
 
 
 def step(
-    state: PeakedSum,
-    q: Array | ScaledFeatures,
-    k: Array | ScaledFeatures,
-    v: Array,
-    q_spec: MapSpec | None,
-    k_spec: MapSpec | None,
-    key_mask: Array | None,
-    reuse_state: bool,
-    out: Array | None = None,
-) -> tuple[Array, PeakedSum]:
-    """Return the output of the token and the state after it."""
+    state: PeakedSum, q: Array | ScaledFeatures, k: Array | ScaledFeatures, v: Array, q_spec: MapSpec | None,
+    k_spec: MapSpec | None, key_mask: Array | None, reuse_state: bool, out: Array | None = None,
+) -> tuple[Array, PeakedSum]:  # fmt: skip
     dtype = accumulation(v)
     (phi_q, queries, q_lead), (phi_k, keys, k_lead), given = tokens(q, k, q_spec, k_spec, dtype)
     who = heads(q_lead, k_lead, v.shape[:-1])

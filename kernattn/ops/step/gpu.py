@@ -42,16 +42,9 @@ def launch(entries: int, e: int, code: LinearCode) -> StepLaunch:
 
 
 def step(
-    state: PeakedSum,
-    q: Array | ScaledFeatures,
-    k: Array | ScaledFeatures,
-    v: Array,
-    q_spec: MapSpec | None,
-    k_spec: MapSpec | None,
-    key_mask: Array | None,
-    reuse_state: bool,
-    out: Array | None = None,
-) -> tuple[Array, PeakedSum]:
+    state: PeakedSum, q: Array | ScaledFeatures, k: Array | ScaledFeatures, v: Array, q_spec: MapSpec | None,
+    k_spec: MapSpec | None, key_mask: Array | None, reuse_state: bool, out: Array | None = None,
+) -> tuple[Array, PeakedSum]:  # fmt: skip
     """Only launch, from the second call on the arrays of a state on, and allocate or wait for nothing.
 
     That is where the state is reused, `out` is given, and the inputs are contiguous rows for a spec.
