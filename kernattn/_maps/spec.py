@@ -14,7 +14,7 @@ from kernattn._maps.chains import Chains
 from kernattn._maps.kinds import KINDS
 from kernattn._runtime.checks import host_form, instance_of, one_of, positive_number, summary
 from kernattn._runtime.lazy import lazy, without_lazy
-from kernattn.errors import DTypeError
+from kernattn.errors import DTypeError, ShapeError
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -93,13 +93,15 @@ class MapSpec:
             return
         if not isinstance(self.omega, Chains):
             host_form("omega", self.omega, ("D", "d"))
-        self.check(self.omega.shape[1])
+        self._check(self.omega.shape[1], self.num_features_of(self.omega.shape[1]))
 
     __repr__ = summary
     __getstate__ = without_lazy
 
     def check(self, dim: int) -> None:
         """Raise unless the parts are for rows of that dimension: loops read as far as it says."""
+        if self.dim not in (None, dim):
+            raise ShapeError(f"the map is for rows of d = {self.dim}; got d = {dim}")
         self._check(dim, self.num_features_of(dim))
 
     def check_dtype(self, name: str, x: Array) -> None:

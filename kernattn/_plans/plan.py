@@ -34,9 +34,7 @@ class Plan:
 
     @in_a_graph
     def _named(self, n: int, length: int, causal: bool) -> str:
-        """Return the name by which graphs know the plan, cut off where they are causal."""
-        if (n, length) != (self.n, self.length):
-            raise ShapeError(f"the plan is for n = {self.n}, l = {self.length}; got n = {n}, l = {length}")
+        """Return the name by which graphs know the plan, cut off where they are causal; their op checks n and l."""
         return str(edge("torch").keep_plan(cut_off(self) if causal else self))
 
     @property
@@ -88,6 +86,12 @@ ALL, CAUSAL = Plan("all"), Plan("causal")
 def _mean(counts: list[int]) -> float:
     total = sum(counts)
     return total // len(counts) if total % len(counts) == 0 else total / len(counts)
+
+
+def check_lengths(plan: Plan, n: int, length: int) -> None:
+    """Raise unless n queries and l keys are those of a plan."""
+    if plan.kind == "parts" and (n, length) != (plan.n, plan.length):
+        raise ShapeError(f"the plan is for n = {plan.n}, l = {plan.length}; got n = {n}, l = {length}")
 
 
 def check_heads(plan: Plan, lead: tuple[int, ...]) -> None:

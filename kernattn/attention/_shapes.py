@@ -1,8 +1,7 @@
 """Checks of shapes: what must be equal, and what must broadcast."""
 
-import numpy as np
-
 from kernattn._arrays.namespaces import Array, dtype_name
+from kernattn._arrays.shapes import together
 from kernattn.errors import DTypeError, ShapeError
 
 
@@ -13,10 +12,7 @@ def leading(axes: int, **arrays: Array) -> tuple[int, ...]:
 
 def broadcast(**leads: tuple[int, ...]) -> tuple[int, ...]:
     """Return the broadcast of leading axes, which must fit each other."""
-    try:
-        return np.broadcast_shapes(*leads.values())
-    except (ValueError, RuntimeError):  # the latter of more axes than NumPy broadcasts
-        raise ShapeError(f"the leading axes must broadcast; got {leads}") from None
+    return together(leads)
 
 
 def equal(what: str, **sizes: int) -> None:

@@ -10,7 +10,7 @@ from array_api_compat import is_array_api_obj as is_array
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, namespace
-from kernattn._plans.plan import ALL, CAUSAL, Plan, check_heads, cut_off
+from kernattn._plans.plan import ALL, CAUSAL, Plan, check_heads, check_lengths, cut_off
 from kernattn._runtime.checks import boolean, finite_number, shown
 from kernattn.attention._check import check_arrays
 from kernattn.attention._shapes import leading
@@ -168,8 +168,7 @@ def plan_of(pattern: Pattern | Plan, q: Array, k: Array, v: Array, causal: bool)
     n, length = q.shape[-2], k.shape[-2]
     given: object = pattern
     if isinstance(given, Plan) and given.kind == "parts":
-        if (given.n, given.length) != (n, length):
-            raise ShapeError(f"the plan is for n = {given.n}, l = {given.length}; got n = {n}, l = {length}")
+        check_lengths(given, n, length)
         plan = cut_off(given) if causal else given
     elif isinstance(given, Pattern):
         plan = given.plan(n, length, causal=causal)

@@ -19,6 +19,12 @@ from kernattn.errors import BackendUnavailable, ParameterError
 BACKENDS = ("reference", "cpu", "gpu")
 
 
+def check_name(backend: Any) -> None:
+    """Raise unless there is a backend of that name, or none is asked for."""
+    if backend is not None and (not isinstance(backend, str) or backend not in BACKENDS):
+        raise ParameterError(f"backend must be None or one of {', '.join(BACKENDS)}; got {shown(backend)}")
+
+
 @cache
 def missing(backend: str) -> str | None:
     """Return why `backend` cannot run on this machine, or None where it can."""
@@ -70,9 +76,7 @@ class Op:
                 if compiled != "reference" and _unfit(compiled, array) is None and missing(compiled) is None:
                     return compiled
             return "reference"
-        given: object = backend
-        if not isinstance(given, str) or given not in BACKENDS:
-            raise ParameterError(f"backend must be None or one of {', '.join(BACKENDS)}; got {shown(backend)}")
+        check_name(backend)
         if backend not in self.backends:
             raise BackendUnavailable(
                 f"backend {backend!r} has no {self.name} op; there is one for {', '.join(self.backends)}"

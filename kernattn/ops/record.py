@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, TypeAlias
 
-import numpy as np
-
 from kernattn._arrays.namespaces import Array, namespace
+from kernattn._arrays.shapes import together
 from kernattn._maps.learnt import NUMBERS, numbers_of, plain, with_given
 from kernattn._sums.cotangents import MapCotangent
 from kernattn._sums.peaked import Normaliser, PeakedSum
@@ -45,6 +44,8 @@ class Input:
     rows: str | None = None  # of a map: the rows that go through it
     unscaled: bool = False  # of a map: the log scales of its rows cancel, and are left out
     schema: str = "str"  # of a constant: its type in a graph
+    lead: tuple[str, ...] = ()  # the inputs whose leading axes, together, its own broadcast to; sums have all of them
+    dtypes: tuple[str, ...] = ()  # that an array may have, where it has not that of the rows
 
     @property
     def leaves(self) -> tuple[Leaf, ...]:
@@ -291,15 +292,15 @@ class Record:
 
     def leading(self, leaves: Sequence[Any], names: tuple[str, ...]) -> tuple[int, ...]:
         """Return the leading axes of inputs together, from the leaves of all."""
-        shapes = []
+        leads = {}
         for leaf, x in zip(self.leaves, leaves, strict=True):
             if (
                 x is not None
                 and leaf.number_of is None
                 and (leaf.name in names or leaf.name.removesuffix("_s") in names)
             ):
-                shapes.append(tuple(x.shape[: x.ndim - len(leaf.axes)]))
-        return np.broadcast_shapes(*shapes)
+                leads[leaf.name] = tuple(x.shape[: x.ndim - len(leaf.axes)])
+        return together(leads)
 
     def forms(self, leaves: Sequence[Any], constants: Sequence[Any]) -> Iterator[Form]:
         """Yield the forms of the outputs' leaves, from the shapes of the inputs."""

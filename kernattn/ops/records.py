@@ -25,6 +25,9 @@ from kernattn.ops.record import Input, Output, Record, Way
 
 LINEAR = Composed("linear_attention", key_state.OP.backends, key_state.OP, 4, attend.OP, ("cpu",))
 
+KEYS = "k", "v"
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+
 COARSE = 1000.0  # the largest logarithm that float32 holds with four digits after the point
 
 
@@ -33,9 +36,9 @@ def rows(name: str, axes: str, through: str | None = None) -> Input:
     return Input(name, "array", tuple(axes.split()), through=through)
 
 
-def beside(name: str, axes: str) -> Input:
-    """Return an optional input without a cotangent: a mask, or ids."""
-    return Input(name, "array", tuple(axes.split()), optional=True, differentiable=False)
+def beside(name: str, axes: str, dtypes: tuple[str, ...] = ("bool",)) -> Input:
+    """Return an optional input beside keys and values, without a cotangent: a mask, or ids."""
+    return Input(name, "array", tuple(axes.split()), True, False, lead=KEYS, dtypes=dtypes)
 
 
 def spec(name: str, rows: str, *, unscaled: bool = False) -> Input:
@@ -43,9 +46,9 @@ def spec(name: str, rows: str, *, unscaled: bool = False) -> Input:
     return Input(name, "map", rows=rows, unscaled=unscaled)
 
 
-def sums(name: str, *, optional: bool = False) -> Input:
+def sums(name: str, *, optional: bool = False, lead: tuple[str, ...] = ()) -> Input:
     """Return an input of peaked sums."""
-    return Input(name, "sums", optional=optional)
+    return Input(name, "sums", optional=optional, lead=lead)
 
 
 def out(lead: str, dtype_of: str = "v") -> Output:
@@ -145,8 +148,8 @@ RECORDS = {
             "causal", causal.OP, causal_vjp.OP, "v",
             (
                 rows("q", "n d", "q_spec"), rows("k", "n d", "k_spec"), rows("v", "n e"),
-                spec("q_spec", "q", unscaled=True), spec("k_spec", "k"), sums("state", optional=True),
-                beside("key_mask", "n"), beside("segment_ids", "n"),
+                spec("q_spec", "q", unscaled=True), spec("k_spec", "k"), sums("state", optional=True, lead=KEYS),
+                beside("key_mask", "n"), beside("segment_ids", "n", INTEGERS),
             ),
             (out("q k v"), normaliser("q k v"), Output("after", "sums", (), ("k", "v"), "v")),
             options=lambda given, keep: (keep,),
@@ -156,7 +159,7 @@ RECORDS = {
             (
                 rows("q", "n d"), rows("k", "l d"), rows("v", "l e"),
                 Input("scale", "constant", schema="float"), Input("plan", "constant", differentiable=False),
-                beside("key_mask", "l"), Input("key_bias", "array", ("l",), optional=True),
+                beside("key_mask", "l"), Input("key_bias", "array", ("l",), True, lead=KEYS),
             ),
             (
                 out("q k v"),
@@ -166,7 +169,7 @@ RECORDS = {
         Record(
             "step", step.OP, causal_vjp.OP, "v",
             (
-                sums("state"), rows("q", "d", "q_spec"), rows("k", "d", "k_spec"), rows("v", "e"),
+                sums("state", lead=KEYS), rows("q", "d", "q_spec"), rows("k", "d", "k_spec"), rows("v", "e"),
                 spec("q_spec", "q"), spec("k_spec", "k"), beside("key_mask", ""),
             ),
             (

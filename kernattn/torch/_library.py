@@ -11,23 +11,21 @@ from kernattn.torch._functions import refused
 from kernattn.torch._ops import STEP, TORCH_OPS, TorchOp, step_
 
 LIBRARY = torch.library.Library("kernattn", "FRAGMENT")
-KEYS = ("CPU", "CUDA")
 
 
-def _register(schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any]) -> str:
-    name = schema.split("(", maxsplit=1)[0]
+def _register(op: TorchOp, schema: str, kernel: Callable[..., Any], shapes: Callable[..., Any]) -> str:
+    name = f"kernattn::{schema.split('(', maxsplit=1)[0]}"
     LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    for key in KEYS:
-        LIBRARY.impl(name, torch.compiler.disable(kernel), key)
-    LIBRARY.impl(name, shapes, "Meta")
-    return f"kernattn::{name}"
+    torch.library.impl(name, ("cpu", "cuda"), torch.compiler.disable(op.checked(kernel)), lib=LIBRARY)
+    torch.library.register_fake(name, op.traced(shapes), lib=LIBRARY)
+    return name
 
 
 def register(op: TorchOp) -> None:
     """Tell PyTorch of an op and its pullback: schemas, shapes, autograd and `vmap`."""
     forward, backward = op.schemas
-    name = _register(forward, op.forward, op.shapes)
-    pullback = _register(backward, op.backward, op.cotangents)
+    name = _register(op, forward, op.forward, op.shapes)
+    pullback = _register(op, backward, op.backward, op.cotangents)
     run = getattr(torch.ops.kernattn, f"{op.name}_vjp")
     torch.library.register_autograd(
         name,
@@ -47,5 +45,5 @@ _step = STEP.schemas[0]
 _in_place = _step.replace("step(", "step_(").split(" -> ")[0] + " -> Tensor"
 for _letter, _part in zip("abc", ("s", "z", "peak"), strict=True):
     _in_place = _in_place.replace(f"Tensor state_{_part}", f"Tensor({_letter}!) state_{_part}")
-_register(_step, STEP.forward, STEP.shapes)
-_register(_in_place, step_, lambda *inputs: STEP.shapes(*inputs)[0])
+_register(STEP, _step, STEP.forward, STEP.shapes)
+_register(STEP, _in_place, step_, lambda *inputs: STEP.shapes(*inputs)[0])

@@ -11,16 +11,20 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn._arrays.bridge import Kept, library_of
-from kernattn._plans.plan import Plan, check_heads
+from kernattn._arrays.forms import Forms, form_of
 from kernattn._sums.peaked import PeakedSum
-from kernattn.errors import BackendUnavailable
-from kernattn.ops.dispatch import Op, missing
+from kernattn.errors import BackendUnavailable, KernattnError, ShapeError
+from kernattn.ops.dispatch import Op, check_name, missing
+from kernattn.ops.fit import check_fit
 from kernattn.ops.record import Leaf, Record, Way
 from kernattn.ops.records import RECORDS
 from kernattn.torch._plans import plan_of
 from kernattn.torch._specs import spec_of
+
+_passed = Forms()
 
 
 class TorchOp:
@@ -92,13 +96,46 @@ class TorchOp:
             results.append((g.to(x.dtype) if leaf.number_of else g).contiguous())
         return results
 
+    def checked(self, run: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what runs the op, or its pullback, on what they take: by name, none passes a public function first."""
+
+        def checked(*taken: Any) -> Any:
+            tensors = [x for x in taken if isinstance(x, Tensor)]
+            form = form_of((self.name, *(None if isinstance(x, Tensor) else x for x in taken)), *tensors)
+            if form not in _passed:
+                self._check(*taken)
+                _passed.add(form)
+            return run(*taken)
+
+        return checked
+
+    def traced(self, shapes: Callable[..., Any]) -> Callable[..., Any]:
+        """Return what tells a graph the shapes; it breaks where the op refuses, and the public function says why."""
+
+        def traced(*taken: Any) -> Any:
+            try:
+                self._check(*taken)
+            except KernattnError as error:
+                raise UnsupportedFakeTensorException(str(error)) from error
+            return shapes(*taken)
+
+        return traced
+
+    def _check(self, *taken: Any) -> None:
+        leaves, constants = taken[: self.count], self._constants(taken)
+        check_name(taken[len(self.names) - 1])
+        check_fit(self.record, leaves, constants)
+        beside = dict(zip(self.taken[len(self.names) : -1], taken[len(self.names) : -1], strict=False))
+        if any(x is not None for x in beside.values()):
+            forms = dict(zip(self.outputs, self.record.forms(leaves, constants), strict=True))
+            for name, x in beside.items():
+                wanted = forms[name.removeprefix("kept_").removeprefix("g_")].shape
+                if x is not None and tuple(x.shape) != wanted:
+                    raise ShapeError(f"{name} must be {wanted}; got shape {tuple(x.shape)}")
+
     def shapes(self, *inputs: Any) -> Any:
         """Return tensors shaped as the outputs, where there are no numbers yet."""
         leaves, constants = inputs[: self.count], self._constants(inputs)
-        for x in constants:
-            if isinstance(x, Plan):
-                names = tuple(each.name for each in self.record.inputs if each.kind == "array")
-                check_heads(x, self.record.leading(leaves, names[:3]))
         tensors = dict(zip(self.leaves, leaves, strict=True))
         made = []
         for form in self.record.forms(leaves, constants):

@@ -11,13 +11,14 @@ from kernattn import attention
 from kernattn._arrays.bridge import cast
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
+from kernattn._runtime.checks import boolean
 from kernattn.attention import LinearState
-from kernattn.errors import ShapeError, StateMismatchError
+from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import can_fold, number_shapes
 from kernattn.torch._ops import STEP, TORCH_OPS
 from kernattn.torch._plans import plan_of
-from kernattn.torch._specs import map_of
+from kernattn.torch._specs import KeptMap, map_of
 
 OPS = torch.ops.kernattn
 LEAVES = {name: tuple(leaf.name for leaf in op.leaves.values()) for name, op in (TORCH_OPS | {"step": STEP}).items()}
@@ -54,6 +55,8 @@ def _run(name: str, in_place: bool, phi: FeatureMap, backend: str | None, given:
 def _drawn(phi: FeatureMap) -> FeatureMap:
     """Return the map as it was drawn, whose content and fingerprint graphs may look at from now on."""
     base = phi.base if isinstance(phi, LearntMap) else phi
+    if not isinstance(base, FeatureMap | KeptMap):
+        raise DTypeError("phi must be a FeatureMap")
     base._named()
     return base
 
@@ -221,6 +224,8 @@ def linear_attention_step(
         token, after = made, state
     else:
         token, after = made[0], LinearState(made[1], made[2], made[3], state.fingerprint)
+    if out is not None and (out.shape != token.shape or out.dtype != token.dtype):
+        raise ShapeError("out must have the shape and dtype of the output")
     return (token if out is None else out.copy_(token)), after
 
 
@@ -248,9 +253,15 @@ def softmax_with_lse(
     if key_bias is not None:
         (key_bias,) = autocast(key_bias)
     if isinstance(scale, Tensor):
+        if scale.ndim:
+            raise ShapeError("scale must be a number, or an array of shape ()")
+        if not scale.is_floating_point():
+            raise DTypeError("scale must have one of the floating dtypes")
         wide = torch.float64 if q.dtype == torch.float64 else torch.float32
         q, scale = (q.to(wide) * scale.to(wide)).to(q.dtype), 1.0
-    plan = "causal" if causal else "all"
+    elif scale is not None and (isinstance(scale, bool) or not isinstance(scale, int | float)):
+        raise ParameterError("scale must be a finite number")
+    plan = "causal" if boolean("causal", causal) else "all"
     if pattern is not None:
         plan = "" + pattern._named(q.shape[-2], k.shape[-2], causal)  # a constant that no guard asks for
     if backend == "reference":

@@ -33,6 +33,7 @@ def pack_map(spec: MapSpec, dtype: np.dtype[Any], dim: int) -> PackedMap:
     """Return the map of a spec, packed once."""
     phi: PackedMap | None = spec.prepared.get((dtype, dim))
     if phi is None:
+        spec.check(dim)
         omega = np.zeros((0, dim)) if spec.omega is None else np.asarray(spec.omega)
         phi = spec.prepared[dtype, dim] = pack_with(spec, omega, dim if spec.omega is None else len(omega), dtype)
     return phi
