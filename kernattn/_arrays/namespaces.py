@@ -134,6 +134,14 @@ def zeros(xp: ModuleType, shape: tuple[int, ...], dtype: Any, beside: Array) -> 
     return xp.zeros(shape, dtype=dtype, **placement(beside))
 
 
+def unmasked(x: Array, mask: Array | None) -> Array:
+    """Return rows x (..., n, c) with 0 in those that a mask (..., n) hides: there, NaN has no effect, nor gradient."""
+    if mask is None:
+        return x
+    xp = namespace(x=x)
+    return xp.where(mask[..., None], x, xp.zeros_like(x))
+
+
 def constant(xp: ModuleType, values: NDArray[Any], dtype: Any, beside: Array) -> Array:
     """Return host values, or those of a tensor, as an array of `dtype` on the device of `beside`."""
     if isinstance(beside, np.ndarray):

@@ -11,7 +11,7 @@ from math import log
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from kernattn._arrays.namespaces import Array, dtype_name, largest, zeros
+from kernattn._arrays.namespaces import Array, dtype_name, largest, unmasked, zeros
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._sums.limits import ENDS
 
@@ -100,8 +100,7 @@ def summarise(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array | None
     values, log_scale = keys
     if mask is not None:
         log_scale = xp.where(mask[..., None], log_scale, -xp.inf)
-        values = xp.where(mask[..., None], values, xp.zeros_like(values))
-        v = xp.where(mask[..., None], v, xp.zeros_like(v))
+        values, v = unmasked(values, mask), unmasked(v, mask)
     peak = xp.max(log_scale, axis=-2, keepdims=True)  # (..., 1, M | 1)
     weights = values * xp.exp(log_scale - finite(xp, peak))  # (..., n, M)
     v, factor, rise = lowered_values(xp, v, (-2, -1))

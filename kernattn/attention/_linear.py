@@ -64,7 +64,7 @@ def linear_attention(
     """
     q, k, v = autocast(q, k, v)
     check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask)
-    queries, keys, q_spec, k_spec = lowered(phi, q, k)
+    queries, keys, q_spec, k_spec = lowered(phi, q, k, key_mask)
     run = implementation(LINEAR, v, backend, queries, keys)
     out, _ = run(keys, v, k_spec, key_mask, queries, q_spec, q.dtype, False)
     return out
@@ -186,7 +186,7 @@ def _causal(
     q, k, v = autocast(q, k, v)
     check_causal(q, k, v, phi, state, key_mask, segment_ids)
     before = None if state is None else sums_of(state)
-    queries, keys, q_spec, k_spec = lowered(phi, q, k)
+    queries, keys, q_spec, k_spec = lowered(phi, q, k, key_mask)
     run = implementation(CAUSAL, v, backend, queries, keys)
     out, found, after = run(queries, keys, v, q_spec, k_spec, before, key_mask, segment_ids, normaliser)
     return out, found, state_of(after, phi.fingerprint)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from kernattn._arrays.namespaces import Array, namespace, without_flags
+from kernattn._arrays.namespaces import Array, namespace, unmasked, without_flags
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import LinearState, PeakedSum, finite
 from kernattn._sums.units import balanced
@@ -32,14 +32,16 @@ def lowered_queries(phi: FeatureMap, q: Array, peaks: int) -> tuple[Array | Scal
     return _matched(_checked(phi, "scaled_query", q), peaks), None
 
 
-def lowered_keys(phi: FeatureMap, k: Array) -> tuple[Array | ScaledFeatures, MapSpec | None]:
-    """Return keys (..., n, d) beside their spec, or their features beside None."""
-    return (phi._rows(k), phi.key_spec) if phi.key_spec is not None else (_checked(phi, "scaled_key", k), None)
+def lowered_keys(phi: FeatureMap, k: Array, mask: Array | None = None) -> tuple[Array | ScaledFeatures, MapSpec | None]:
+    """Return keys (..., n, d) beside their spec, or the features beside None of those that a mask (..., n) shows."""
+    if phi.key_spec is not None:
+        return phi._rows(k), phi.key_spec
+    return _checked(phi, "scaled_key", unmasked(k, mask)), None
 
 
-def lowered(phi: FeatureMap, q: Array, k: Array) -> Lowered:
+def lowered(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> Lowered:
     """Return what the ops take for queries and keys, and the two specs."""
-    keys, k_spec = lowered_keys(phi, k)
+    keys, k_spec = lowered_keys(phi, k, mask)
     if k_spec is not None and k_spec is phi.query_spec:
         return phi._rows(q), keys, k_spec, k_spec
     queries, q_spec = lowered_queries(phi, q, _scales(keys, k_spec))
@@ -52,12 +54,13 @@ def computed(phi: FeatureMap, q: Array, k: Array) -> tuple[ScaledFeatures, Scale
     return _matched(_checked(phi, "scaled_query", q), keys.log_scale.shape[-1]), keys
 
 
-def lowered_token(phi: FeatureMap, q: Array, k: Array) -> Lowered:
+def lowered_token(phi: FeatureMap, q: Array, k: Array, mask: Array | None = None) -> Lowered:
     """Return what the ops take for the query and the key of a token, (..., d), and the two specs."""
     spec = phi.key_spec
     if spec is not None and spec is phi.query_spec:
         return phi._rows(q), phi._rows(k), spec, spec
-    queries, keys, q_spec, k_spec = lowered(phi, q[..., None, :], k[..., None, :])
+    mask = None if mask is None else mask[..., None]
+    queries, keys, q_spec, k_spec = lowered(phi, q[..., None, :], k[..., None, :], mask)
     return _one(queries), _one(keys), q_spec, k_spec
 
 

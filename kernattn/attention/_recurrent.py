@@ -85,7 +85,7 @@ def linear_attention_step(
     check_token(linear_state(state), q, k, v, feature_map(phi), key_mask)
     if out is not None:
         check_out(out, state, q, k, v, key_mask)
-    query, key, q_spec, k_spec = lowered_token(phi, q, k)
+    query, key, q_spec, k_spec = lowered_token(phi, q, k, key_mask)
     run = implementation(STEP, v, backend, query, key)
     before = sums_of(state)
     out, after = run(before, query, key, v, q_spec, k_spec, key_mask, reuse_state, out)

@@ -110,7 +110,7 @@ def key_state(
     """
     k, v = autocast(k, v)
     check_arrays("kv", k, v, phi=feature_map(phi), key_mask=key_mask)
-    keys, spec = lowered_keys(phi, k)
+    keys, spec = lowered_keys(phi, k, key_mask)
     run = implementation(KEY_STATE, v, backend, keys)
     return state_of(run(keys, v, spec, key_mask), phi.fingerprint)
 

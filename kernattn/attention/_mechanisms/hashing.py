@@ -9,7 +9,7 @@ import numpy as np
 
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, unmasked
 from kernattn._runtime.checks import boolean, finite_number
 from kernattn._sums.units import in_units
 from kernattn.attention._check import check_arrays
@@ -91,6 +91,7 @@ def lsh_attention(
     v = xp.reshape(xp.broadcast_to(v, (*lead, n, e)), (-1, n, e))
     if key_mask is not None:
         key_mask = xp.reshape(xp.broadcast_to(key_mask, (*lead, n)), (-1, n))
+        x, v = unmasked(x, key_mask), unmasked(v, key_mask)
     pattern = lsh(x, rotations=rotations, chunk=chunk, key_mask=key_mask)
     plan = replace(pattern, own=False).plan(n, causal=causal)
     out, lse = softmax_with_lse(x, _normalise_rows(xp, x), v, scale=scale, pattern=plan, backend=backend)
@@ -111,6 +112,6 @@ def _normalise_rows(xp: ModuleType, x: Array) -> Array:
         rows, _ = in_units(xp, rows)
         squares = xp.vecdot(rows, rows)[..., None]
         squares = xp.where(squares == 0, xp.ones_like(squares), squares)
-    with np.errstate(invalid="ignore"):  # what is hidden may be infinite
+    with np.errstate(invalid="ignore"):
         rows = rows / xp.sqrt(squares)
     return xp.astype(rows, x.dtype, copy=False)

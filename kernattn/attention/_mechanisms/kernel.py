@@ -10,7 +10,16 @@ import numpy as np
 
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, dtype_name, namespace, placement
+from kernattn._arrays.namespaces import (
+    Array,
+    accumulation_dtype,
+    anywhere,
+    constant,
+    dtype_name,
+    namespace,
+    placement,
+    unmasked,
+)
 from kernattn._runtime.checks import boolean, instance_of
 from kernattn._sums.peaked import PeakedSum, empty, finite, lowered_values, merge, quotient
 from kernattn.attention._check import check_arrays
@@ -86,8 +95,7 @@ def kernel_attention(
     if isinstance(kernel, Softmax):
         return softmax_attention(q, k, v, scale=kernel.scale, causal=causal, key_mask=key_mask)
     xp = namespace(q=q)
-    if key_mask is not None:  # what is hidden may lie outside of the kernel's domain
-        k = xp.where(key_mask[..., None], k, xp.zeros_like(k))
+    k, v = unmasked(k, key_mask), unmasked(v, key_mask)  # what is hidden may lie outside of the kernel's domain
     if isinstance(kernel, Gaussian):
         out = _attend_by_softmax(xp, q, k, v, kernel, causal, key_mask)
         if out is not None:
@@ -121,8 +129,6 @@ def _attend_by_blocks(
     rows = kernel._rows(q, k, cross=True)
     lead = leading(2, q=q, k=k, v=v)
     v = xp.astype(v, rows.x.dtype, copy=False)
-    if mask is not None:
-        v = xp.where(mask[..., None], v, xp.zeros_like(v))
     v, factor, _ = lowered_values(xp, v, (-2, -1))
     keys = [
         (replace(rows, y=rows.y[..., low:high, :], kept={}), low, high)

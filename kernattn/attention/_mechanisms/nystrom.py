@@ -8,7 +8,15 @@ import numpy as np
 
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, accumulation_dtype, constant, namespace, placement, without_flags
+from kernattn._arrays.namespaces import (
+    Array,
+    accumulation_dtype,
+    constant,
+    namespace,
+    placement,
+    unmasked,
+    without_flags,
+)
 from kernattn._runtime.checks import boolean, positive_integer
 from kernattn._runtime.deprecated import old_arguments
 from kernattn.attention._check import check_arrays
@@ -112,7 +120,7 @@ def _average_segments(xp: ModuleType, x: Array, count: int, mask: Array | None) 
     member = (segment[..., None, :] == xp.arange(count, **placement(x))[:, None]) & mask[..., None, :]
     weights = xp.astype(member, x.dtype)
     size = xp.sum(weights, axis=-1, keepdims=True)
-    sums = xp.matmul(weights, xp.where(mask[..., None], x, xp.zeros_like(x)))
+    sums = xp.matmul(weights, unmasked(x, mask))
     return sums / xp.where(size > 0, size, xp.ones_like(size)), size[..., 0] > 0
 
 

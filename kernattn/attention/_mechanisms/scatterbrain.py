@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kernattn._arrays.bridge import autocast
 from kernattn._arrays.graphs import traceable
-from kernattn._arrays.namespaces import Array, anywhere, constant, namespace, widest, without_flags
+from kernattn._arrays.namespaces import Array, anywhere, constant, namespace, unmasked, widest, without_flags
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._plans.parts import Part
 from kernattn._plans.plan import Plan
@@ -95,7 +95,7 @@ def scatterbrain_attention(
     plan = plan_of(pattern, q, k, v, boolean("causal", causal))
     if q.shape[-2] > k.shape[-2]:
         raise ShapeError(f"queries are the last n of the l tokens; got n = {q.shape[-2]}, l = {k.shape[-2]}")
-    xp = namespace(q=q)
+    xp, k, v = namespace(q=q), unmasked(k, key_mask), unmasked(v, key_mask)
     kernel = getattr(phi, "kernel", None)
     scale = kernel.scale if isinstance(kernel, Softmax) else None
     near, lse = softmax_with_lse(q, k, v, scale=scale, key_mask=key_mask, pattern=plan, backend=backend)
@@ -159,8 +159,6 @@ def _sum_on_parts(
 ) -> PeakedSum:
     """Return sums by features over parts of a plan, a row per query."""
     lead, n = leading(2, q=queries.log_scale, k=keys.log_scale, v=v), queries.log_scale.shape[-2]
-    if mask is not None:
-        v = xp.where(mask[..., None], v, xp.zeros_like(v))
     known = anywhere(xp.all(xp.isfinite(v)))
 
     def begin(rows: Integers) -> Visit:

@@ -17,18 +17,14 @@ ENTRIES = 2**20  # of a block of scores
 APART = 2.0**14  # more octaves than there are in any score
 
 
-def far_rows(
-    xp: ModuleType, q: Array, k: Array, v: Array, scale: float, before: int | None, mask: Array | None
-) -> Array | None:
+def far_rows(xp: ModuleType, q: Array, k: Array, v: Array, scale: float, before: int | None) -> Array | None:
     """Return which rows (..., n) may overflow though all that they see is finite; None where no row may, or none tells.
 
-    Row i sees the keys up to before + i, or all of them. Traced arrays cannot tell.
+    Row i sees the keys up to before + i, or all of them; hidden ones are 0. Traced arrays cannot tell.
     """
     kind, n, (length, dim) = xp.finfo(q.dtype), q.shape[-2], k.shape[-2:]
     top, tiny = float(kind.max) / 8, float(kind.smallest_normal)
     sizes = [xp.max(xp.abs(x), axis=-1) for x in (q, k, v)]  # (..., n), (..., l), (..., l)
-    if mask is not None:
-        sizes[1:] = [xp.where(mask, x, xp.zeros_like(x)) for x in sizes[1:]]
     keys, values = (_upto(xp, x[..., None], n, before)[..., 0] for x in sizes[1:])
     if scale == 0 or tiny <= abs(scale) <= float(kind.max):
         octaves = xp.log2(xp.clip(sizes[0], min=tiny)) + (log2(abs(scale)) if scale else -APART)

@@ -64,11 +64,6 @@ def _answer(
     bias: Array | None,
 ) -> tuple[Array, Array]:
     lead = np.broadcast_shapes(*(tuple(x.shape[:-2]) for x in (q, k, v)))
-    if bias is not None:
-        hidden = bias == -xp.inf
-        mask = ~hidden if mask is None else mask & ~hidden
-    if mask is not None:
-        v = xp.where(mask[..., None], v, xp.zeros_like(v))
     n, known, q = q.shape[-2], anywhere(xp.all(xp.isfinite(v))), q * scale
 
     def begin(rows: Integers) -> Visit:

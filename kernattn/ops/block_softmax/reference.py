@@ -4,7 +4,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked
 from kernattn._plans.parts import dense
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
@@ -20,14 +20,17 @@ def block_softmax(
     """Return the outputs and the log normalisers."""
     xp = namespace(q=q)
     dtype, out_dtype = accumulation_dtype(xp, q), q.dtype
+    bias = None
+    if key_bias is not None:
+        key_mask, bias = shown_bias(xp, key_mask, xp.astype(key_bias, dtype, copy=False))
+    k, v = unmasked(k, key_mask), unmasked(v, key_mask)
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
-    if plan.kind == "parts" or key_bias is not None:
+    if plan.kind == "parts" or bias is not None:
         heads = plan.heads or ((dense(q.shape[-2], k.shape[-2], plan.kind == "causal"),),)
-        bias = None if key_bias is None else xp.astype(key_bias, dtype, copy=False)
         out, lse = answer_heads(xp, q, k, v, scale, heads, key_mask, bias)
         return xp.astype(out, out_dtype, copy=False), lse
     before = k.shape[-2] - q.shape[-2] if plan.kind == "causal" else None
-    far = far_rows(xp, q, k, v, scale, before, key_mask)
+    far = far_rows(xp, q, k, v, scale, before)
     if far is None:
         out, lse = _answer(xp, q, k, v, scale, before, key_mask)
     else:
@@ -37,6 +40,13 @@ def block_softmax(
             out, lse = _answer(xp, near, k, v, scale, before, key_mask)
         out, lse = xp.where(far[..., None], rows, out), xp.where(far, logs, lse)
     return xp.astype(out, out_dtype, copy=False), lse
+
+
+def shown_bias(xp: ModuleType, mask: Array | None, bias: Array) -> tuple[Array, Array]:
+    """Return the mask with the keys hidden that have a bias of -inf, and the bias, 0 for all that are hidden."""
+    shown = bias != -xp.inf
+    shown = shown if mask is None else shown & mask
+    return shown, xp.where(shown, bias, xp.zeros_like(bias))
 
 
 def _answer(
@@ -66,8 +76,6 @@ def _rows(xp: ModuleType, q: Array, k: Array, v: Array, position: int | None, ma
         scores = hidden(xp, scores, low, position, mask)
         last = position - low if position is not None and high - 1 > position else None  # that row 0 sees of the block
         values = v[..., low:high, :]
-        if mask is not None:
-            values = xp.where(mask[..., low:high, None], values, 0.0)
         peak = xp.max(scores, axis=-1, keepdims=True)
         weights = xp.exp(scores - finite(xp, peak))
         s = xp.matmul(weights, values) if last is None else cut_product(xp, weights, values, last)

@@ -7,14 +7,14 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, constant, namespace, unmasked
 from kernattn._plans.parts import seen_of
 from kernattn._plans.plan import Plan
 from kernattn._sums.cotangents import onto
 from kernattn._sums.peaked import finite
 from kernattn.ops.block_softmax.far_reference import far_rows, far_weights, hidden
 from kernattn.ops.block_softmax.parts_reference import blind_product
-from kernattn.ops.block_softmax.reference import cut_product
+from kernattn.ops.block_softmax.reference import cut_product, shown_bias
 
 BLOCK = 256
 PRECISE = 2.0**-10  # the relative error of a weight, from the rounding of its log normaliser
@@ -42,19 +42,14 @@ def block_softmax_vjp(
     alive = (alive if told is None else alive | (told != 0)) & (lse != -xp.inf)[..., None]
     out, g = (xp.where(alive, x, xp.zeros_like(x)) for x in (out, g))
     q = xp.where(onto(xp, xp.astype(alive, dtype), (*q.shape[:-1], 1)) > 0, q, xp.zeros_like(q))
-    bias = None
+    shapes, bias = [tuple(x.shape) for x in (q, k, v)], None
     if key_bias is not None:
-        shown = key_bias != -xp.inf
-        key_mask = shown if key_mask is None else key_mask & shown
-        bias = xp.where(key_mask, xp.astype(key_bias, dtype), xp.zeros_like(key_bias, dtype=dtype))
-    if key_mask is not None:
-        some = onto(xp, xp.astype(key_mask, dtype), tuple(k.shape[:-1])) > 0
-        k = xp.where(some[..., None], k, xp.zeros_like(k))
-        v = xp.where(key_mask[..., None], v, xp.zeros_like(v))
+        key_mask, bias = shown_bias(xp, key_mask, xp.astype(key_bias, dtype, copy=False))
+    k, v = unmasked(k, key_mask), unmasked(v, key_mask)
     n, length = q.shape[-2], k.shape[-2]
     before = length - n if plan.kind == "causal" else None
     judged = plan.kind != "parts" and bias is None
-    far = _far(xp, q, k, scale, before, key_mask, lse, alive[..., 0]) if judged else None
+    far = _far(xp, q, k, scale, before, lse, alive[..., 0]) if judged else None
     near = q * scale if far is None else xp.where(far[..., None], xp.zeros_like(q), q * scale)
     dots = xp.sum(g * out, axis=-1, keepdims=True)
     dots = dots if told is None else dots - told
@@ -84,9 +79,8 @@ def block_softmax_vjp(
         dv = dv + _told(xp, weights, g[rows], position, sees)
         db = db + xp.sum(slopes, axis=-2)
     dq = xp.concat(told_rows, axis=-2)
-    of_scores = onto(xp, xp.where(alive, dq, xp.zeros_like(dq)), tuple(q.shape))
+    of_scores = onto(xp, xp.where(alive, dq, xp.zeros_like(dq)), shapes[0])
     found = (scale * of_scores, dk, dv)
-    shapes = (tuple(x.shape) for x in (q, k, v))
     dq, dk, dv = (
         xp.astype(onto(xp, x, shape), kind, copy=False) for x, shape, kind in zip(found, shapes, kinds, strict=True)
     )
@@ -103,11 +97,11 @@ def _seen(xp: ModuleType, plan: Plan, low: int, like: Array) -> Array:
 
 
 def _far(
-    xp: ModuleType, q: Array, k: Array, scale: float, before: int | None, mask: Array | None, lse: Array, alive: Array
+    xp: ModuleType, q: Array, k: Array, scale: float, before: int | None, lse: Array, alive: Array
 ) -> Array | None:
     """Return which rows (..., n) may overflow, or feel the rounding of their normaliser; None where there are none."""
     far = xp.isfinite(lse) & (xp.abs(lse) >= PRECISE / float(xp.finfo(lse.dtype).eps))
-    may_overflow = far_rows(xp, q, k, xp.zeros_like(k[..., :1]), scale, before, mask)
+    may_overflow = far_rows(xp, q, k, xp.zeros_like(k[..., :1]), scale, before)
     far = alive & (far if may_overflow is None else far | may_overflow)
     return far if anywhere(far) else None
 

@@ -8,7 +8,7 @@ comes from a later key. No array value is tested and nothing is written in place
 
 from types import ModuleType
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked, zeros
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.peaked import (
     Normaliser,
@@ -40,7 +40,7 @@ def causal(
 ) -> tuple[Array, Normaliser | None, PeakedSum]:
     """Return the outputs of all tokens, their normalisers where they are wanted, and the state after the last."""
     xp = namespace(v=v)
-    (queries, own), keys = relative(q, q_spec, normaliser), features_of_side(k, k_spec)
+    (queries, own), keys = relative(q, q_spec, normaliser), features_of_side(k, k_spec, key_mask)
     dtype = accumulation_dtype(xp, v)
     n = v.shape[-2]
     size = min(CHUNK, 1 << (n - 1).bit_length())
@@ -147,9 +147,8 @@ def _own_key(xp: ModuleType, queries: ScaledFeatures, keys: ScaledFeatures, v: A
     log_scale = xp.where(mask[..., None], queries.log_scale + keys.log_scale, -xp.inf)  # (..., C, M | 1)
     peak = xp.max(log_scale, axis=-1, keepdims=True)
     products = queries.values * keys.values * xp.exp(log_scale - finite(xp, peak))  # (..., C, M)
-    products = xp.where(mask[..., None], products, xp.zeros_like(products))
-    z = xp.sum(products, axis=-1)
-    v, factor, rise = lowered_values(xp, xp.where(mask[..., None], v, xp.zeros_like(v)), -1)
+    z = xp.sum(unmasked(products, mask), axis=-1)
+    v, factor, rise = lowered_values(xp, unmasked(v, mask), -1)
     s, z, peak = z[..., None] * v, z * factor[..., 0], peak[..., 0] + rise[..., 0]
     return PeakedSum(s, z, xp.broadcast_to(peak, z.shape))
 

@@ -6,7 +6,7 @@ has sum_a phi_a(k) R_a without its last column.
 
 from types import ModuleType
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, unmasked
 from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn._sums.cotangents import MapCotangent, beside, onto, weight
 from kernattn._sums.peaked import PeakedSum, finite
@@ -29,9 +29,8 @@ def key_state_vjp(
 def admit_keys(xp: ModuleType, k: Array, v: Array, k_spec: MapSpec, mask: Array) -> tuple[Array, ScaledFeatures, Array]:
     """Return keys, their features, and values in the accumulation dtype; what the mask leaves out is 0."""
     some = onto(xp, xp.astype(mask, xp.float32), tuple(k.shape[:-1])) > 0
-    k = xp.where(some[..., None], k, xp.zeros_like(k))
-    v = xp.astype(v, accumulation_dtype(xp, v), copy=False)
-    return k, scaled(k, k_spec), xp.where(mask[..., None], v, xp.zeros_like(v))
+    k, v = unmasked(k, some), xp.astype(v, accumulation_dtype(xp, v), copy=False)
+    return k, scaled(k, k_spec), unmasked(v, mask)
 
 
 def pull_summary(xp: ModuleType, keys: ScaledFeatures, v: Array, mask: Array, sums: PeakedSum) -> tuple[Array, Array]:
