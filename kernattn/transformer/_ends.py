@@ -1,6 +1,6 @@
 """What stands before the first layer and after the last one."""
 
-from kernattn._arrays.namespaces import Array, namespace, placement
+from kernattn._arrays.namespaces import Array, namespace, placement, unmasked
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.transformer._checks import check_indices
 from kernattn.transformer._config import Config
@@ -39,13 +39,16 @@ def mean_rows(rows: Array, mask: Array | None) -> Array:
     xp = namespace(rows=rows)
     if mask is None:
         return xp.mean(rows, axis=-2)
-    there = xp.astype(mask, rows.dtype)[..., None]
-    number = xp.sum(there, axis=-2)
-    return xp.sum(rows * there, axis=-2) / xp.where(number > 0, number, xp.ones_like(number))
+    number = xp.sum(xp.astype(mask, rows.dtype)[..., None], axis=-2)
+    return xp.sum(unmasked(rows, mask), axis=-2) / xp.where(number > 0, number, xp.ones_like(number))
 
 
-def count_positions(config: Config, x: Array) -> Array:
-    """Return positions 0, 1, ... (..., n) of whole sequences."""
+def count_positions(config: Config, x: Array, mask: Array | None = None) -> Array:
+    """Return positions (..., n) of whole sequences: 0, 1, ... from the first token that is there, if not of a grid."""
     lead = x.shape if config.vocab is not None else x.shape[:-1]
     xp = namespace(x=x)
-    return xp.broadcast_to(xp.arange(lead[-1], **placement(x)), tuple(lead))
+    positions = xp.broadcast_to(xp.arange(lead[-1], **placement(x)), tuple(lead))
+    if mask is None or config.grid is not None:
+        return positions
+    first = xp.argmax(xp.astype(mask, xp.int32), axis=-1, keepdims=True)
+    return xp.clip(positions - first, min=0)

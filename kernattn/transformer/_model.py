@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kernattn._arrays.namespaces import Array, dtype_name, namespace
+from kernattn._arrays.namespaces import Array, dtype_name, namespace, unmasked
 from kernattn._runtime.checks import instance_of
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.transformer._attention import Kind, LayerState, Memory, resolve_attention
@@ -84,7 +84,8 @@ def forward(
         heads (..., h, n, d); for all layers, or for each. Where heads of keys serve groups, q is (..., h, g, n, d) and
         k and v are (..., h, 1, n, d).
     key_mask : (..., n) bool array, optional
-        True where there is a token.
+        True where there is a token. Positions count from the first that there is, but for those of a grid: padding,
+        before or behind, changes nothing.
     types : (..., n) integer array, optional
         Type of each token, where the config has types; 0 by default.
     memory : Memory, optional
@@ -111,12 +112,13 @@ def forward(
     (1, 4, 5)
     """
     how = check_call(params, config, x, attention, key_mask, memory)
-    mask = mask_heads(config, key_mask)
+    mask, positions = mask_heads(config, key_mask), count_positions(config, x, key_mask)
 
     def attending(layer: int, q: Array, k: Array, v: Array) -> Array:
         return how[layer].attend(q, k, v, mask, config.causal)
 
-    rows = _run(params, config, x, count_positions(config, x), types, attending, memory_reader(how, memory))
+    x = x if config.inputs is None else unmasked(x, key_mask)
+    rows = _run(params, config, x, positions, types, attending, memory_reader(how, memory))
     if config.output == "classes":
         rows = mean_rows(rows, key_mask)
     return apply_head(params, config, rows)
@@ -178,11 +180,11 @@ def prepare_memory(
     if 0 in rows.shape:
         raise EmptyInputError(f"rows must not be empty; got shape {tuple(rows.shape)}")
     check_mask(key_mask, rows.shape[:-1])
-    mask = mask_heads(config, key_mask)
+    mask, there = mask_heads(config, key_mask), unmasked(rows, key_mask)
     layers: list[LayerState] = []
     for layer, each in enumerate(how):
         name = f"layers.{layer}.cross"
-        k, v = (split_heads(linear(params, f"{name}.{part}", rows), config.key_heads) for part in "kv")
+        k, v = (split_heads(linear(params, f"{name}.{part}", there), config.key_heads) for part in "kv")
         layers.append(each.summarise(add_group_axis(config, k), add_group_axis(config, v), mask))
     return Memory(tuple(layers))
 
@@ -254,6 +256,7 @@ def prefill(
         layers.append(state)
         return out
 
+    x = x if config.inputs is None else unmasked(x, mask)
     rows = _run(params, config, x, count_positions(config, x), types, attending, memory_reader(how, memory))
     after = (count_positions(config, x) + 1)[..., -1] if lengths is None else lengths
     return apply_head(params, config, rows), State(tuple(layers), after, memory)

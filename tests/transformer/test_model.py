@@ -191,6 +191,25 @@ def test_classes_are_of_the_mean_over_tokens_that_are_there():
     np.testing.assert_allclose(out[1:], forward(params, config, x[1:, :4]), rtol=1e-10)
 
 
+@pytest.mark.parametrize("attention", ["exact", "pattern", "elu1"])
+@pytest.mark.parametrize("name", ["base", "post", "llama", "vectors"])
+def test_padding_before_and_behind_changes_nothing(name, attention):
+    """Positions count from the first token; vectors that are none may be NaN."""
+    config = CONFIGS[name]
+    kind, x = kind_of(attention, config), inputs(config, n=5)
+    for model in (config, replace(config, causal=False), replace(config, output="classes", classes=3)):
+        params = drawn(model)
+        wanted = forward(params, model, x[:1], attention=kind)
+        for before in (0, 2, 4):
+            there, mask = slice(before, before + 5), np.zeros((2, 9), bool)
+            mask[0, there] = mask[1] = True  # of the second sequence, all tokens are there
+            given = np.full((2, 9, *x.shape[2:]), 3 if config.vocab else np.nan).astype(x.dtype)
+            given[:, there], given[1] = x, x[1, 0]
+            out = forward(params, model, given, attention=kind, key_mask=mask)[:1]
+            out = out if model.output == "classes" else out[:, there]
+            np.testing.assert_allclose(out, wanted, rtol=1e-9, atol=1e-11)
+
+
 @pytest.mark.parametrize("attention", ["exact", "elu1", "favor"])
 @pytest.mark.parametrize("name", ["base", "llama", "cross"])
 def test_prompts_of_unequal_length(name, attention):
