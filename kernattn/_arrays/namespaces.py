@@ -118,8 +118,10 @@ def accumulation_dtype(xp: ModuleType, array: Array) -> Any:
 
 
 def widest(xp: ModuleType, array: Array) -> Any:
-    """Return the widest floating dtype of a library: float64, but for JAX where that is not switched on."""
-    return xp.asarray(0.0).dtype if compat.is_jax_array(array) else xp.float64
+    """Return the widest floating dtype beside `array`: float64, but for JAX where that is not switched on, and MPS."""
+    if compat.is_jax_array(array):
+        return xp.asarray(0.0).dtype
+    return xp.float32 if compat.is_torch_array(array) and array.device.type == "mps" else xp.float64
 
 
 def placement(array: Array) -> dict[str, Any]:

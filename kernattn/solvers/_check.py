@@ -2,12 +2,13 @@
 
 from collections.abc import Iterator
 from typing import Any
+from warnings import warn
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64, widest
 from kernattn._runtime.checks import shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
@@ -42,6 +43,24 @@ def check_finite(name: str, array: Array, starts: NDArray[Any] | None = None) ->
     if bad:
         where = np.asarray(bad) if starts is None else np.unique(np.searchsorted(starts, bad, side="right") - 1)
         refuse(f"{name} must be finite", where, "NaN or infinity")
+
+
+def widen(x: Array) -> Array:
+    """Return rows in float64: weights may be so large that rounding of float32 times them hides the answer.
+
+    Where the library of x has no float64 they are on the host; those that JAX traces stay, with a warning.
+    """
+    if sparse.issparse(x):
+        return x.astype(np.float64, copy=False)
+    xp = namespace(x=x)
+    dtype = widest(xp, x)
+    if dtype == xp.float64:
+        return xp.astype(x, dtype, copy=False)
+    try:
+        return to_numpy64(x)
+    except TypeError:  # of JAX: the numbers of a traced array are not known
+        warn("JAX traces rows in float32, which may be too few digits: switch on jax_enable_x64", stacklevel=2)
+        return xp.astype(x, dtype, copy=False)
 
 
 def as_numbers(name: str, values: object) -> Float64:

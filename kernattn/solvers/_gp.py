@@ -12,7 +12,7 @@ from kernattn._runtime.checks import shown
 from kernattn._runtime.deprecated import old_arguments, old_positions
 from kernattn.errors import EmptyInputError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features import FeatureMap, Nystrom
-from kernattn.solvers._check import as_numbers
+from kernattn.solvers._check import as_numbers, widen
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import Spectrum, cast_as, check_lowest, decompose, minimise_on_grid, project
 
@@ -87,8 +87,7 @@ class GaussianProcess:
         shrunk = self.noise**2 / (spectrum.values[:, None] + self._penalties)
         values = xp.matmul(turned, constant(xp, shrunk, turned.dtype, turned))
         if isinstance(self.phi, Nystrom) and self.phi.kernel is not None:
-            exact = xp.astype(self.phi.kernel.diag(xp.astype(x, turned.dtype, copy=False)), turned.dtype, copy=False)
-            lacking = exact - xp.sum(turned, axis=-1)
+            lacking = self.phi.kernel.diag(widen(x)) - xp.sum(turned, axis=-1)
             lacking = xp.where(lacking > 0, lacking, xp.zeros_like(lacking))
             values = values + lacking[..., None] * constant(xp, self.amplitude**2, turned.dtype, turned)
         return self._shape(cast_as(values, x))

@@ -10,7 +10,6 @@ import numpy as np
 from kernattn._arrays.namespaces import (
     Array,
     Float64,
-    accumulation_dtype,
     check_floating,
     constant,
     frozen,
@@ -25,9 +24,10 @@ from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.features import LANDMARKS, Nystrom, nystrom
 from kernattn.features._data import checked_data
 from kernattn.kernels import Kernel
-from kernattn.solvers._check import check_beside, check_finite
+from kernattn.solvers._check import check_beside, check_finite, widen
 from kernattn.solvers._conjugate_gradients import Operator, Stop, conjugate_gradients
 from kernattn.solvers._preconditioners import invert, invert_on_landmarks, invert_root, sum_kernel
+from kernattn.solvers._spectrum import cast_as
 from kernattn.solvers._sums import moments
 
 FEW = 4096  # landmarks, up to which sums over all rows cost less than the dozen steps that they save
@@ -84,11 +84,12 @@ class KernelRidge:
 
     def predict(self, x: Array) -> Array:
         """Return predictions f(x) of rows (n, d), (n,) or (n, c) in the dtype of x."""
-        xp = namespace(x=x)
+        namespace(x=x)
         check_floating("x", x)
-        own = xp.astype(x, accumulation_dtype(xp, x), copy=False)
-        points, weights = (constant(xp, a, own.dtype, x) for a in (self.points, self._weights))
-        values = xp.astype(self.kernel.matmul(own, points, weights), x.dtype, copy=False)
+        rows = widen(x)
+        xp = namespace(x=rows)
+        points, weights = (constant(xp, a, rows.dtype, rows) for a in (self.points, self._weights))
+        values = cast_as(self.kernel.matmul(rows, points, weights), x)
         return values[:, 0] if self._vector else values
 
 

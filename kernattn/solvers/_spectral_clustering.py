@@ -7,14 +7,14 @@ from typing import final
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, constant, frozen, namespace, to_numpy64, widest
+from kernattn._arrays.namespaces import Array, Float64, constant, frozen, indices, namespace, to_numpy64, widest
 from kernattn._runtime.checks import instance_of, positive_integer
 from kernattn._runtime.deprecated import old_arguments, old_order
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.features._nystrom.landmarks import kmeans
-from kernattn.solvers._check import strips
+from kernattn.solvers._check import strips, widen
 from kernattn.solvers._spectrum import BLOCK, ROUNDING, cast_as, project
 from kernattn.solvers._sums import check_rows, moments
 
@@ -65,10 +65,13 @@ class SpectralClusters:
 
         Those of the rows that were clustered are `labels`.
         """
-        return namespace(x=x).argmax(_score_centres(self._embed(x, backend), self.centres), axis=-1)
+        scores = _score_centres(self._embed(x, backend), self.centres)
+        xp, own = namespace(scores=scores), namespace(x=x)
+        labels = xp.argmax(scores, axis=-1)
+        return labels if own is xp else indices(own, labels, x)
 
     def _embed(self, x: Array, backend: str | None) -> Array:
-        """Return rows of the eigenvectors, of length 1, in the widest dtype."""
+        """Return rows of the eigenvectors, of length 1, in the dtype of `project`."""
         return _normalise_rows(project(self.phi, x, self.directions, np.zeros(len(self.centres)), backend))
 
 
@@ -137,7 +140,7 @@ def _sum_affinities(phi: FeatureMap, x: Array, backend: str | None) -> Float64:
     n, m = x.shape[0], phi.num_features_of(x.shape[1])
     total = np.zeros(m)
     for here in strips(n, BLOCK // m):
-        total += to_numpy64(phi(x[here, ...], backend=backend)).sum(axis=0)
+        total += to_numpy64(phi(widen(x[here, ...]), backend=backend)).sum(axis=0)
     degrees = to_numpy64(project(phi, x, total[:, None], np.zeros(1), backend))[:, 0]
     if len(bad := np.flatnonzero(~(degrees > 0))):
         raise ParameterError(

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, constant, namespace, widest
+from kernattn._arrays.namespaces import Array, Float64, constant, like, namespace
 from kernattn._runtime.checks import finite_number, instance_of, shown
 from kernattn._runtime.lazy import lazy
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import as_numbers, check_map_takes, check_varies, strips
+from kernattn.solvers._check import as_numbers, check_map_takes, check_varies, strips, widen
 from kernattn.solvers._eigenbasis import Eigenbasis, eigenbasis
 from kernattn.solvers._moments import Moments
 
@@ -156,24 +156,24 @@ def minimise_on_grid(cost: Callable[[Float64], Float64], low: float, high: float
 
 
 def cast_as(values: Array, x: Array) -> Array:
-    """Return values in the dtype of x: infinite where they are beyond it."""
+    """Return values beside x, in its dtype: infinite where they are beyond it."""
+    xp = namespace(values=values)
     with np.errstate(over="ignore"):
-        return namespace(values=values).astype(values, x.dtype, copy=False)
+        if sparse.issparse(x) or namespace(x=x) is xp:
+            return xp.astype(values, x.dtype, copy=False)
+        return like(values, x)
 
 
 def project(phi: FeatureMap, x: Array, matrix: Float64, shift: Float64, backend: str | None) -> Array:
-    """Return phi(x) matrix - shift, (..., n, k), in the widest dtype, a block of rows at a time."""
-    csr = sparse.issparse(x)
+    """Return phi(x) matrix - shift, (..., n, k), a block of rows at a time, in the dtype and the place of `widen`."""
     check_map_takes(phi, x)
     *lead, n, dim = x.shape
     if phi.num_features_of(dim) != len(matrix):
         raise ShapeError(f"x must have as many columns as the rows that were fitted; got shape {tuple(x.shape)}")
-    held = x.data if csr else x
-    xp = namespace(x=held)
-    dtype = widest(xp, held)
-    right, less = (constant(xp, a, dtype, held) for a in (matrix, shift))
-    own = accumulation_dtype(xp, x)
-    size = BLOCK // (len(matrix) * max(1, int(np.prod(lead))))
-    blocks = (x[i] if csr else xp.astype(x[..., i, :], own, copy=False) for i in strips(n, size))
-    parts = [xp.matmul(xp.astype(phi(b, backend=backend), dtype, copy=False), right) - less for b in blocks]
+    parts = []
+    for here in strips(n, BLOCK // (len(matrix) * max(1, int(np.prod(lead))))):
+        features = phi(widen(x[here] if sparse.issparse(x) else x[..., here, :]), backend=backend)
+        xp = namespace(features=features)
+        right, less = (constant(xp, a, features.dtype, features) for a in (matrix, shift))
+        parts.append(xp.matmul(features, right) - less)
     return parts[0] if len(parts) == 1 else xp.concat(parts, axis=-2)

@@ -13,7 +13,7 @@ from kernattn._runtime.deprecated import old_order, old_positions
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
-from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse, strips
+from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse, strips, widen
 from kernattn.solvers._moments import Moments
 
 PRODUCTS = "float64", "float32"
@@ -32,8 +32,8 @@ def moments(
 ) -> Moments:
     r"""Return the sums that solvers need of rows: :math:`\sum \phi`, :math:`\Phi^T \Phi`, :math:`\Phi^T Y` and more.
 
-    With weights, each row counts that many times. Features are made a block of rows at a time, in the dtype of x at
-    least, and never held at once: memory is O(M^2) beside the data. `accumulate` takes rows that come in blocks.
+    With weights, each row counts that many times. Features are made a block of rows at a time, in the dtype of
+    products, and never held at once: memory is O(M^2) beside the data. `accumulate` takes rows that come in blocks.
 
     Parameters
     ----------
@@ -46,8 +46,8 @@ def moments(
     weights : (n,) array, optional
         Weights of the rows, 0 or more: how often each counts, or one over the variance of its noise.
     products : {"float64", "float32"}
-        In which dtype rows are multiplied. With float32, up to 8,192 rows are summed in it, and these sums in float64:
-        faster, and of G only eigenvalues well above 1e-7 of the largest mean anything.
+        In which dtype rows are multiplied, unless they are in float64. With float32, up to 8,192 rows are summed in it,
+        and these sums in float64: faster, and of G only eigenvalues well above 1e-7 of the largest mean anything.
     backend : {None, "reference", "cpu", "gpu"}
         Which implementation runs; None chooses the fastest for these arrays.
 
@@ -116,6 +116,7 @@ def sum_rows(rows: Rows) -> Moments:
     y_sums = np.zeros((1 + y.shape[1],) * 2)
     for here in strips(x.shape[0]):
         block = x[here] if keep else on_host("x", x[here, ...])
+        block = widen(block) if wide else block
         spec = None if csr or weights is not None else phi.query_spec
         block = phi(block, backend=backend) if spec is None else block
         xp = namespace(x=block)

@@ -112,7 +112,7 @@ def nystrom(
         where none does. In (0, 1).
     cutoff : float
         Eigenvalues of :math:`K_{LL}` below this part of the largest count as 0, as those below ten times the epsilon
-        of the dtype of x do in any case. In [0, 1).
+        of kernel values do in any case; see `Nystrom`. In [0, 1).
     rng : None, int, numpy.random.SeedSequence or numpy.random.Generator
         Source of the choice.
 

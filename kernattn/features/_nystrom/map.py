@@ -19,6 +19,7 @@ from kernattn._arrays.namespaces import (
     namespace,
     placement,
     to_numpy64,
+    widest,
     zeros,
 )
 from kernattn._maps.spec import ScaledFeatures
@@ -42,7 +43,9 @@ class Nystrom(FeatureMap):
     r"""Nystrom features: :math:`\phi(x) = K_{LL}^{-1/2} k(L, x)` for landmarks L; see `kernattn.features.nystrom`.
 
     The matrix is kept as its eigenvalues and eigenvectors. Directions whose eigenvalue is below `cutoff` times the
-    largest one, or below what the dtype of x resolves (ten times its epsilon), count as null: their inverse root is 0.
+    largest one, or below ten times the epsilon of kernel values, count as null: their inverse root is 0. Values are
+    computed in float64 from rows of every dtype (in JAX without x64, float32), as the inverse root makes rounding
+    large. Where they are given, the epsilon is that of float64 or float32.
 
     Attributes
     ----------
@@ -99,7 +102,9 @@ class Nystrom(FeatureMap):
     def scaled_query(self, x: Array) -> ScaledFeatures:
         """Return the features of x (..., n, d), with a log scale per row that takes up a kernel beyond the dtype."""
         xp = namespace(x=x)
-        return self._product(xp.astype(x, accumulation_dtype(xp, x), copy=False))
+        values, log_scale = self._product(x)
+        dtype = accumulation_dtype(xp, x)
+        return ScaledFeatures(*(xp.astype(part, dtype, copy=False) for part in (values, log_scale)))
 
     def trace_residual(self, data: Array) -> float:
         r"""Return the relative trace error :math:`\sum_i [k(x_i, x_i) - |\phi(x_i)|^2] / \sum_i k(x_i, x_i)`.
@@ -150,13 +155,14 @@ class Nystrom(FeatureMap):
         else:
             self._check(x)
         OP.choose(x, backend)
-        xp = namespace(x=x)
-        return multiplied(self._product(xp.astype(x, accumulation_dtype(xp, x), copy=False)), x)
+        return multiplied(self._product(x), x)
 
     def _product(self, x: Array) -> ScaledFeatures:
-        """Return the features of rows (..., n, d), in their dtype."""
+        """Return the features of rows (..., n, d), in the widest dtype beside them."""
         xp = namespace(x=x)
-        host_root, log_root = self._root(dtype_name(x))
+        held = self.kernel is None and dtype_name(x) != "float64"
+        x = xp.astype(x, widest(xp, x), copy=False)
+        host_root, log_root = self._root("float32" if held else dtype_name(x))
         root = constant(xp, host_root, x.dtype, x)
         if self.kernel is not None:
             assert self.landmarks is not None
