@@ -367,6 +367,7 @@ def test_memory_is_linear_in_n(name):
             "indices",
         ),
         ({"kernel": "precomputed", "data": -np.eye(50)}, errors.ParameterError, "-1.0"),
+        ({"kernel": "precomputed", "data": 2 - np.eye(50)}, errors.ParameterError, "from -1 to 99"),
         ({"kernel": ka.kernels.Polynomial(2), "data": np.zeros((50, 2))}, errors.ParameterError, "trace"),
         ({"kernel": ka.kernels.Polynomial(2), "data": np.full((50, 2), 1e100)}, errors.ParameterError, "finite"),
     ],
@@ -378,6 +379,18 @@ def test_refused_before_any_draw(change, error, words):
     with pytest.raises(error, match=words):
         ka.features.nystrom(**arguments)
     assert rng.bit_generator.state == before
+
+
+def test_few_rows_that_make_a_matrix_indefinite():
+    """They are not among those that are looked at first: landmarks, or features of the other rows, show them."""
+    matrix = np.eye(1100)
+    matrix[[1, 3], [3, 1]] = 2.0
+    for landmarks, words in (([1, 3], "from -1 to 3"), ([1, 9], "above k")):
+        with pytest.raises(errors.ParameterError, match=words):
+            ka.features.nystrom(matrix, "precomputed", landmarks=np.array(landmarks))
+    rounded = matrix.astype("f4")
+    rounded[[1, 3], [3, 1]] = 1.0 + 1e-6
+    assert ka.features.nystrom(rounded, "precomputed", landmarks=np.array([1, 9])).num_features == 2
 
 
 def test_old_calls():

@@ -1,4 +1,4 @@
-"""Rows in float32 are answered as the same rows in float64: factors of features are large where eigenvalues are small."""
+"""Rows in float32 are answered as the same rows in float64: factors are large where eigenvalues are small."""
 
 import numpy as np
 import pytest

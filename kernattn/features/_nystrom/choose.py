@@ -16,7 +16,7 @@ from kernattn._runtime.deprecated import old_arguments, old_order, warn_user
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
 from kernattn.features._data import checked_data
-from kernattn.features._nystrom.gram import Gram, prefix_residuals
+from kernattn.features._nystrom.gram import BLOCK, Gram, prefix_residuals
 from kernattn.features._nystrom.landmarks import kmeans, leverage, minibatch_kmeans, uniform
 from kernattn.features._nystrom.map import Nystrom
 from kernattn.features._nystrom.pivots import Pivots, greedy, rpcholesky
@@ -34,6 +34,9 @@ _PIVOTED: dict[str, Callable[[Gram, int, np.random.Generator, float], Pivots]] =
 }
 LANDMARKS = ("greedy", "kmeans", "leverage", "minibatch_kmeans", "rpcholesky", "uniform")
 """How landmarks can be chosen."""
+
+LOOKED_AT = 512  # rows of a precomputed kernel whose eigenvalues are computed, beside those of the landmarks
+LIKE_ROUNDING, ROUNDING = 1e-5, {"float16": 1e-3, "bfloat16": 8e-3}  # of the largest number or eigenvalue
 
 
 def _as_before(function: F) -> F:
@@ -124,7 +127,8 @@ def nystrom(
     Raises
     ------
     ParameterError
-        If an argument is outside of what is allowed, before anything is drawn.
+        If an argument is outside of what is allowed, before anything is drawn; or if a precomputed kernel is not
+        positive semidefinite, by its eigenvalues on 512 rows and on the landmarks, or by features that are too long.
     ShapeError
         If data or landmarks have a wrong shape.
     DTypeError
@@ -162,8 +166,10 @@ def nystrom(
     if not 0 <= finite_number("cutoff", cutoff) < 1:
         raise ParameterError(f"cutoff must lie in [0, 1); got {cutoff!r}")
     gram = Gram(function, checked_data(data))
+    given = dtype_name(data)
+    rounding = ROUNDING.get(given, LIKE_ROUNDING)
     if function is None:
-        _check_matrix(gram.data)
+        _check_matrix(gram.data, rounding)
     with np.errstate(over="ignore"):
         trace = np.sum(gram.diagonal())
     if not 0 < trace < np.inf:
@@ -177,7 +183,10 @@ def nystrom(
         raise ParameterError(f"num_landmarks must be at most the {len(gram)} rows of data; got {m}")
     else:
         choice = _choose(method, gram, m, source, target)
-    return _make_map(gram, choice, float(cutoff))
+    phi = _make_map(gram, choice, float(cutoff))
+    if function is None:
+        _check_features(phi, gram.data, "float64" if given == "float64" else "float32", rounding)
+    return phi
 
 
 def _choose(name: str, gram: Gram, m: int, rng: np.random.Generator, target: float | None) -> _Choice:
@@ -240,13 +249,41 @@ def _make_map(gram: Gram, choice: _Choice, cutoff: float) -> Nystrom:
     return Nystrom(gram.kernel, points, indices, len(gram), frozen(values), frozen(vectors), cutoff, choice.residual)
 
 
-def _check_matrix(matrix: Float64) -> None:
-    """Raise unless the matrix is square and symmetric, with nothing negative on its diagonal."""
+def _check_matrix(matrix: Float64, rounding: float) -> None:
+    """Raise unless the matrix is square and symmetric, and positive semidefinite on the rows that are looked at."""
     if matrix.shape[0] != matrix.shape[1]:
         raise ShapeError(f"a precomputed kernel must be (n, n); got shape {matrix.shape}")
     size = float(np.max(np.abs(matrix)))
     for i in range(len(matrix)):
-        if np.max(np.abs(matrix[i] - matrix[:, i])) > 1e-5 * size:
+        if np.max(np.abs(matrix[i] - matrix[:, i])) > rounding * size:
             raise ParameterError("a precomputed kernel must be symmetric; data differs from its transpose")
     if np.min(matrix.diagonal()) < 0:
         raise ParameterError(f"a precomputed kernel must have k(x, x) >= 0; got {np.min(matrix.diagonal())}")
+    some = np.linspace(0, len(matrix) - 1, min(len(matrix), LOOKED_AT)).astype(np.int64)
+    _check_eigenvalues(np.linalg.eigvalsh(matrix[np.ix_(some, some)]), rounding)
+
+
+def _check_eigenvalues(values: NDArray[Any], rounding: float) -> None:
+    if values[0] < -rounding * values[-1]:
+        raise ParameterError(
+            f"a precomputed kernel must be positive semidefinite; eigenvalues on {len(values)} of its rows go from "
+            f"{values[0]:.3g} to {values[-1]:.3g}"
+        )
+
+
+def _check_features(phi: Nystrom, matrix: Float64, dtype: str, rounding: float) -> None:
+    """Raise where |phi(x)|^2 is above k(x, x): no landmarks of a positive semidefinite matrix give that."""
+    _check_eigenvalues(phi.eigenvalues, rounding)
+    excess = max(
+        float(np.max(np.sum(np.square(phi(block.astype(dtype)), dtype=float), axis=1) - own))
+        for block, own in zip(_blocks(matrix), _blocks(matrix.diagonal()), strict=True)
+    )
+    if excess > 3 * rounding**0.5 * float(np.max(matrix.diagonal())):  # features make rounding larger
+        raise ParameterError(
+            f"a precomputed kernel must be positive semidefinite; |phi(x)|^2 is above k(x, x) by {excess:.3g} (where "
+            "that is rounding, a larger cutoff helps)"
+        )
+
+
+def _blocks(array: Float64) -> list[Float64]:
+    return [array[i : i + BLOCK] for i in range(0, len(array), BLOCK)]
