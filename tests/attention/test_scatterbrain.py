@@ -80,6 +80,23 @@ def test_ends_of_the_pattern(causal):
     np.testing.assert_allclose(off, linear[:, 1:], rtol=1e-10, atol=1e-12)
 
 
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("pattern", ["window", "heads"])
+def test_rows_wholly_on_the_pattern_are_exact(pattern, masked):
+    """What trigonometric features leave of such rows, far larger than the exact weights, is rounding alone."""
+    q, k, v = (size * x for size, x in zip((6.0, 6.0, 1.0), tokens(30, 30), strict=True))
+    mask = np.arange(30) < 3 if masked else None
+    out = ka.attention.scatterbrain_attention(
+        q, k, v, MAPS["trigonometric"], PATTERNS[pattern], causal=not masked, key_mask=mask
+    )
+    exact = ka.softmax_attention(q, k, v, causal=not masked, key_mask=mask)
+    on = PATTERNS[pattern].plan(30, 30, causal=not masked)
+    seen = mask if masked else np.tri(30, dtype=bool)
+    whole = np.stack([(on.mask(head) & seen == seen).all(axis=-1) for head in np.arange(2) % len(on.heads)])
+    assert 2 <= np.sum(whole) < 40
+    np.testing.assert_allclose(out[whole], exact[whole], rtol=1e-12)
+
+
 @pytest.mark.parametrize("size", [1.0, 5.0, 60.0])
 def test_norms_and_cancellation(size):
     """Where a row's own key outweighs all others by hundreds of octaves, nothing overflows, and digits stay."""

@@ -109,7 +109,23 @@ def scatterbrain_attention(
     on = _sum_on_plan(xp, queries, keys, v, plan, key_mask)
     seen = xp.astype(lse != -xp.inf, wide)
     total = merge(xp, far, PeakedSum(-on.s, -on.z, on.peak))
+    apart = _have_keys_apart(xp, q, k, plan, key_mask, causal)  # else the difference is rounding, however large
+    total = PeakedSum(
+        xp.where(apart[..., None], total.s, xp.zeros_like(total.s)),
+        xp.where(apart, total.z, xp.zeros_like(total.z)),
+        xp.where(apart, total.peak, -xp.inf),
+    )
     return quotient(xp, merge(xp, total, PeakedSum(near * seen[..., None], seen, lse)), given)
+
+
+def _have_keys_apart(xp: ModuleType, q: Array, k: Array, plan: Plan, mask: Array | None, causal: bool) -> Array:
+    """Return which queries see keys that are not on the plan, (..., n) or (n,)."""
+    one, other = (ScaledFeatures(xp.ones_like(x[..., :1]), xp.zeros_like(x[..., :1])) for x in (q, k))
+    on = _sum_on_plan(xp, one, other, other.log_scale, plan, mask).z
+    present = xp.ones_like(other.values[..., 0]) if mask is None else xp.astype(mask, q.dtype)
+    if causal:
+        return on < xp.cumulative_sum(present, axis=-1)[..., k.shape[-2] - q.shape[-2] :]
+    return on < xp.sum(present, axis=-1, keepdims=True)
 
 
 def _sum_earlier(
