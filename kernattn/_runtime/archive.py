@@ -109,6 +109,10 @@ class Archive:
             raise FileFormatError(f"it is not of the format {kind!r}; got {shown(given)}")
         self.header = json.loads(self._text("header", LONGEST), parse_constant=_refuse_constant)
 
+    def __contains__(self, name: str) -> bool:
+        """Return whether there is an array of this name that was not taken."""
+        return f"{name}.npy" in self._left
+
     def array(
         self, name: str, dtypes: tuple[str, ...] = DTYPES, shape: tuple[int | None, ...] | None = None
     ) -> NDArray[Any]:

@@ -14,7 +14,7 @@ from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import FileFormatError, StateMismatchError
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import strips
-from kernattn.solvers._moments import Moments
+from kernattn.solvers._moments import Moments, Targets
 from kernattn.solvers._sums import PRODUCTS
 
 FORMAT = "kernattn moments 3"
@@ -83,12 +83,15 @@ def store(m: Moments, place: Place, path: str | PathLike[str]) -> None:
         "weighted": m.weighted,
         "vector": m.vector,
         "products": m.products,
-        "targets": len(m.y_sum),
+        "targets": len(m._targets.total),
         "place": [*place],
     }
     arrays = {"weight": np.array([m.weight]), "s": m.s, "gram": m.gram}
-    if len(m.y_sum):
-        arrays |= {"cross": m.cross, "y_sum": m.y_sum, "y_gram": m.y_gram}
+    cross, y_sum, y_gram, shift = m._targets
+    if len(y_sum):
+        arrays |= {"cross": cross, "y_sum": y_sum, "y_gram": y_gram}
+    if shift.any():  # a version that knows no shift refuses the file
+        arrays |= {"y_shift": shift}
     save_archive(path, FORMAT, header, arrays)
 
 
@@ -129,10 +132,12 @@ def _read_moments(archive: Archive, header: dict[str, Any], phi: FeatureMap) -> 
     gram, cross, y_sum, y_gram = take("gram", m, m), np.zeros((m, 0)), np.zeros(0), np.zeros((0, 0))
     if c:
         cross, y_sum, y_gram = take("cross", m, c), take("y_sum", c), take("y_gram", c, c)
+    shift = take("y_shift", c) if c and "y_shift" in archive else frozen(np.zeros(c))
     sums = {"s": s, "gram": gram, "cross": frozen(cross), "y_sum": frozen(y_sum), "y_gram": frozen(y_gram)}
     _check_bounds(header, float(weight[0]), sums)
     n, weighted, vector, products = (header[name] for name in ("n", "weighted", "vector", "products"))
-    return Moments(phi, n, float(weight[0]), weighted, **sums, vector=vector, products=products)
+    targets = Targets(sums["cross"], sums["y_sum"], sums["y_gram"], shift)
+    return Moments(phi, n, float(weight[0]), weighted, s, gram, targets, vector, products)
 
 
 def _check_bounds(header: dict[str, Any], weight: float, sums: dict[str, Float64]) -> None:

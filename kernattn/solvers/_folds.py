@@ -78,7 +78,7 @@ def cross_validate(folds: Sequence[Moments], penalties: Array, *, intercept: boo
     boolean("intercept", intercept)
     for fold in folds:
         instance_of("a fold", fold, Moments)
-        if not len(fold.y_sum) or not fold.n:
+        if not len(fold._targets.total) or not fold.n:
             raise EmptyInputError(f"a fold must hold rows and targets; got {fold!r}")
     total = reduce(add, folds)
     pairs = zip(_leave_each_out(folds), folds, strict=True)
@@ -107,12 +107,11 @@ def _sum_errors(others: Moments, fold: Moments, penalties: Array, intercept: boo
     """Return the sums of squared errors (L, c) on a fold of fits to the others."""
     spectrum = decompose(others, intercept)
     values = check_penalties(penalties, spectrum, (1,))
-    mean, y_mean = spectrum.mean, spectrum.y_mean
+    mean, targets = spectrum.mean, fold._targets.about(spectrum.y_mean, fold.s, fold.weight)
     gram = fold.gram - np.outer(mean, fold.s) - np.outer(fold.s, mean) + fold.weight * np.outer(mean, mean)
-    cross = fold.cross - np.outer(mean, fold.y_sum) - np.outer(fold.s - fold.weight * mean, y_mean)
-    energy = np.diagonal(fold.y_gram) - 2 * y_mean * fold.y_sum + fold.weight * y_mean**2
-    sums = np.empty((len(values), len(y_mean)))
+    cross, energy = targets.cross - np.outer(mean, targets.total), np.diagonal(targets.gram)
+    sums = np.empty((len(values), len(energy)))
     for i, value in enumerate(values):
-        w = spectrum.weights(np.full(len(y_mean), value))
+        w = spectrum.weights(np.full(len(energy), value))
         sums[i] = energy - 2 * np.sum(w * cross, axis=0) + np.sum(w * (gram @ w), axis=0)
     return np.maximum(sums, 0.0)

@@ -152,7 +152,7 @@ def gp(
     """
     low = check_lowest(lowest)
     spectrum = decompose(moments, False)
-    c = len(moments.y_sum)
+    c = len(moments._targets.total)
     if not c:
         raise EmptyInputError("moments must hold targets; they were made without y")
     sigma = None if noise is None else _check_scale("noise", noise, c)

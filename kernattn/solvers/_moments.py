@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Any, final
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 import numpy as np
 
@@ -13,6 +13,24 @@ from kernattn._runtime.checks import check_room, instance_of, positive_integer, 
 from kernattn._runtime.deprecated import old_positions
 from kernattn.errors import ParameterError, StateMismatchError
 from kernattn.features import FeatureMap
+
+
+class Targets(NamedTuple):
+    """Sums beside targets less a shift: squares of targets far from 0 would round where their spread lies."""
+
+    cross: Float64  # (M, c)
+    total: Float64  # (c,)
+    gram: Float64  # (c, c)
+    shift: Float64  # (c,)
+
+    def about(self, shift: Float64, s: Float64, weight: float) -> Targets:
+        """Return the sums of targets less another shift, by the sum of features and that of weights."""
+        by = self.shift - shift
+        if not by.any():
+            return self
+        across = np.outer(self.total, by)
+        gram = self.gram + across + across.T + weight * np.outer(by, by)
+        return Targets(self.cross + np.outer(s, by), self.total + weight * by, gram, shift)
 
 
 @final
@@ -36,12 +54,6 @@ class Moments:
         Sum of the features.
     gram : (M, M) numpy.ndarray
         Sum of their outer products, G.
-    cross : (M, c) numpy.ndarray
-        Sum of outer products of features and targets, B; c is 0 where there are no targets.
-    y_sum : (c,) numpy.ndarray
-        Sum of the targets.
-    y_gram : (c, c) numpy.ndarray
-        Sum of their outer products.
     vector : bool
         Whether targets came as (n,).
     products : {"float64", "float32"}
@@ -54,15 +66,33 @@ class Moments:
     weighted: bool
     s: Float64
     gram: Float64
-    cross: Float64
-    y_sum: Float64
-    y_gram: Float64
+    _targets: Targets
     vector: bool
     products: str
 
+    @property
+    def _raw(self) -> Targets:
+        with np.errstate(over="ignore"):
+            return self._targets.about(np.zeros_like(self._targets.shift), self.s, self.weight)
+
+    @property
+    def cross(self) -> Float64:
+        """Sum of outer products of features and targets, B (M, c); c is 0 where there are no targets."""
+        return self._raw.cross
+
+    @property
+    def y_sum(self) -> Float64:
+        """Sum of the targets (c,)."""
+        return self._raw.total
+
+    @property
+    def y_gram(self) -> Float64:
+        """Sum of the targets' outer products (c, c)."""
+        return self._raw.gram
+
     def __repr__(self) -> str:
         """Return the sizes."""
-        return f"Moments(n={self.n}, num_features={len(self.s)}, targets={len(self.y_sum)}, phi={self.phi!r})"
+        return f"Moments(n={self.n}, num_features={len(self.s)}, targets={len(self._targets.total)}, phi={self.phi!r})"
 
     @property
     def fingerprint(self) -> int:
@@ -102,9 +132,8 @@ def initial_moments(phi: FeatureMap, *, targets: int | None = None, dim: int | N
         targets = whole_number("targets", targets) and positive_integer("targets", targets)
     c = 0 if targets is None else max(targets, 1)
     check_room("the moments", (m + c, m + c))
-    shapes = ((m,), (m, m), (m, c), (c,), (c, c))
-    s, gram, cross, y_sum, y_gram = (frozen(np.zeros(shape)) for shape in shapes)
-    return Moments(phi, 0, 0.0, False, s, gram, cross, y_sum, y_gram, targets == 0, "float64")
+    s, gram, *beside = (frozen(np.zeros(shape)) for shape in ((m,), (m, m), (m, c), (c,), (c, c), (c,)))
+    return Moments(phi, 0, 0.0, False, s, gram, Targets(*beside), targets == 0, "float64")
 
 
 def add_to(total: Moments, part: Moments) -> Moments:
@@ -123,15 +152,30 @@ def _add(a: Moments, b: Moments, add: Callable[[Float64, Float64], Float64]) -> 
         raise StateMismatchError(
             f"moments must be of one draw of the map: draw it once, or with one seed; got {a!r} and {b!r}"
         )
-    if (a.cross.shape, a.vector) != (b.cross.shape, b.vector):
-        raise StateMismatchError(f"moments must be of the same targets; got {_targets(a)} and {_targets(b)}")
-    names = "s", "gram", "cross", "y_sum", "y_gram"
-    sums: dict[str, Any] = {name: frozen(add(getattr(a, name), getattr(b, name))) for name in names}
+    if (a._targets.cross.shape, a.vector) != (b._targets.cross.shape, b.vector):
+        raise StateMismatchError(
+            f"moments must be of the same targets; got {_spell_targets(a)} and {_spell_targets(b)}"
+        )
+    shift, weight = _common_shift(a, b), a.weight + b.weight
+    mine, more = (m._targets.about(shift, m.s, m.weight) for m in (a, b))
+    pairs = (*zip(mine[:3], more[:3], strict=True), (a.s, b.s), (a.gram, b.gram))
+    cross, total, y_gram, s, gram = (frozen(add(held, other)) for held, other in pairs)
+    targets = Targets(cross, total, y_gram, shift)
     products = "float64" if a.products == b.products == "float64" else "float32"
-    weight, weighted = a.weight + b.weight, a.weighted or b.weighted
-    return replace(a, n=a.n + b.n, weight=weight, weighted=weighted, products=products, **sums)
+    weighted = a.weighted or b.weighted
+    return Moments(a.phi, a.n + b.n, weight, weighted, s, gram, targets, a.vector, products)
 
 
-def _targets(m: Moments) -> str:
+def _common_shift(a: Moments, b: Moments) -> Float64:
+    """Return for each target the shift, of the two, that is nearer to the mean of all rows."""
+    if np.array_equal(a._targets.shift, b._targets.shift):
+        return a._targets.shift
+    low, high = (choose(a._targets.shift, b._targets.shift) for choose in (np.minimum, np.maximum))
+    beyond = sum(m._targets.total + m.weight * (m._targets.shift - low) for m in (a, b))
+    return frozen(np.where(2 * beyond > (a.weight + b.weight) * (high - low), high, low))
+
+
+def _spell_targets(m: Moments) -> str:
     """Return the shape of the targets in words."""
-    return "y (n,)" if m.vector else f"y (n, {len(m.y_sum)})" if len(m.y_sum) else "no y"
+    c = len(m._targets.total)
+    return "y (n,)" if m.vector else f"y (n, {c})" if c else "no y"

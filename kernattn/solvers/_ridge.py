@@ -205,9 +205,9 @@ def ridge(
     low = check_lowest(lowest)
     cost = OBJECTIVES[one_of("objective", objective, tuple(OBJECTIVES))]
     spectrum = decompose(moments, boolean("intercept", intercept))
-    if not len(moments.y_sum):
+    if not len(moments._targets.total):
         raise EmptyInputError("moments must hold targets; they were made without y")
-    fit = Ridge(moments.phi, np.full(len(moments.y_sum), spectrum.floor), spectrum, moments.vector)
+    fit = Ridge(moments.phi, np.full(len(moments._targets.total), spectrum.floor), spectrum, moments.vector)
     if penalty is not None:
         return fit.at(penalty)
     low, high = max(spectrum.lowest, low), max(spectrum.ceiling, low)

@@ -95,12 +95,13 @@ def hsic(moments: Moments) -> SampleTest:
     """
     _check_sample("moments", moments)
     m = moments
-    if not len(m.y_sum):
+    if not len(m._targets.total):
         raise EmptyInputError("moments must hold features of the other variable as targets; they were made without y")
-    left, right = _covariance(m.gram, m.s, m.n), _covariance(m.y_gram, m.y_sum, m.n)
-    across = (m.cross - np.outer(m.s, m.y_sum / m.n)) / (m.n - 1)
+    targets = m._targets  # a shift of all targets changes no covariance
+    left, right = _covariance(m.gram, m.s, m.n), _covariance(targets.gram, targets.total, m.n)
+    across = (targets.cross - np.outer(m.s, targets.total / m.n)) / (m.n - 1)
     of_left = _eigenvalues(left, "features", np.diagonal(m.gram) / m.n, m.products)
-    of_right = _eigenvalues(right, "targets", np.diagonal(m.y_gram) / m.n, m.products)
+    of_right = _eigenvalues(right, "targets", np.diagonal(targets.gram) / m.n, m.products)
     weights = np.outer(of_left, of_right).ravel()
     share = _law_share(of_left, m.n) * _law_share(of_right, m.n)
     square = float(np.sum(across**2))

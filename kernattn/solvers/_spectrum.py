@@ -103,15 +103,17 @@ def decompose(m: Moments, centred: bool) -> Spectrum:
     if m.n < 1 + centred:
         raise EmptyInputError(f"moments must hold {1 + centred} rows at least; got {m.n}")
     share = centred / m.weight
-    mean, y_mean = share * m.s, share * m.y_sum
+    targets = m._targets if centred else m._raw
+    mean, beyond = share * m.s, share * targets.total
     gram = m.gram - np.outer(mean, m.s)
     basis = eigenbasis(gram)
     values = np.maximum(basis.values, 0.0)
     squares = np.diagonal(m.gram)
     if centred:
         check_varies("features", float(values[0]), squares, m.products)
-    cross = m.cross - np.outer(mean, m.y_sum)
-    energy = np.maximum(np.diagonal(m.y_gram) - y_mean * m.y_sum, 0.0)
+    cross = targets.cross - np.outer(mean, targets.total)
+    energy = np.maximum(np.diagonal(targets.gram) - beyond * targets.total, 0.0)
+    y_mean = beyond + targets.shift
     taken_off = float(np.max(squares)) if centred else 0.0  # and has rounded, too
     scale = ROUNDING * max(float(values[0]), taken_off)
     floor = float(np.finfo(m.products).eps) * scale

@@ -14,9 +14,10 @@ from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
 from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse, strips, widen
-from kernattn.solvers._moments import Moments
+from kernattn.solvers._moments import Moments, Targets
 
 PRODUCTS = "float64", "float32"
+FAR = 16.0  # standard deviations from 0, beyond which targets are summed less their mean
 
 
 @old_order(FeatureMap, "phi")
@@ -113,14 +114,14 @@ def sum_rows(rows: Rows) -> Moments:
     csr = sparse.issparse(x)
     keep = csr or GRAM.choose(x, backend) == "gpu"
     gram, cross = np.zeros((m, m)), np.zeros((m, 1 + y.shape[1]))
-    y_sums = np.zeros((1 + y.shape[1],) * 2)
+    y_sums, shift = np.zeros((1 + y.shape[1],) * 2), _choose_shift(y, weights)
     for here in strips(x.shape[0]):
         block = x[here] if keep else on_host("x", x[here, ...])
         block = widen(block) if wide else block
         spec = None if csr or weights is not None else phi.query_spec
         block = phi(block, backend=backend) if spec is None else block
         xp = namespace(x=block)
-        values = np.column_stack([np.ones(len(y[here])), y[here]])
+        values = np.column_stack([np.ones(len(y[here])), y[here] - shift])
         unit = 1.0
         if weights is not None:
             roots = np.sqrt(weights[here])[:, None]
@@ -139,19 +140,30 @@ def sum_rows(rows: Rows) -> Moments:
             f"features of x must be finite; products of some are beyond {shown(products)}: give x as float64, "
             "or smaller in the kernel's scale"
         )
-    if not np.isfinite(y_sums).all():
-        raise ParameterError("y must be smaller: sums of its squares are beyond float64")
     counted = x.shape[0] if weights is None else int(np.count_nonzero(weights))
-    return Moments(
+    beside_y = (frozen(part.copy()) for part in (cross[:, 1:], y_sums[0, 1:], y_sums[1:, 1:], shift))
+    found = Moments(
         phi,
         counted,
         float(y_sums[0, 0]),
         weights is not None and bool(np.any((weights != 0) & (weights != 1))),
         frozen(cross[:, 0].copy()),
         frozen(gram),
-        frozen(cross[:, 1:].copy()),
-        frozen(y_sums[0, 1:].copy()),
-        frozen(y_sums[1:, 1:].copy()),
+        Targets(*beside_y),
         vector,
         "float64" if wide else "float32",
     )
+    if not (np.isfinite(y_sums).all() and np.isfinite(found.y_gram).all()):
+        raise ParameterError("y must be smaller: sums of its squares are beyond float64")
+    return found
+
+
+def _choose_shift(y: Float64, weights: Float64 | None) -> Float64:
+    """Return what is taken off targets (n, c) before they are summed: their mean (c,), where it is far from 0."""
+    if not y.size:
+        return np.zeros(y.shape[1])
+    shares = None if weights is None or not weights.any() else weights
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean = y[0] + np.average(y - y[0], axis=0, weights=shares)  # of equal targets, these to the bit
+        spread = np.sqrt(np.average((y - mean) ** 2, axis=0, weights=shares))
+        return np.where(np.abs(mean) > FAR * spread, mean, 0.0)

@@ -149,7 +149,10 @@ def tune(
     chosen = slice(None) if rows is None else np.sort(generator(rng).choice(count, rows, replace=False))
     if not np.ptp(given.y[chosen], axis=0).all():
         raise ParameterError(f"y must not be the same in all of {len(given.y[chosen])} rows")
-    search = Search(phi, to_numpy64(x)[chosen], given.y[chosen], OBJECTIVES[objective])
+    targets = given.y[chosen]
+    if objective == "gcv":  # has an intercept: targets far from 0 round in its slopes
+        targets = targets - targets.mean(axis=0)
+    search = Search(phi, to_numpy64(x)[chosen], targets, OBJECTIVES[objective])
     return _search(search, objective, ard, max_iterations, progress)
 
 

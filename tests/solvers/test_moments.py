@@ -132,6 +132,24 @@ def test_what_does_not_add_up():
         m + 3
 
 
+def test_targets_far_from_zero(tmp_path):
+    """Sums of parts whose means differ, in every order, with and without a file between, against sums of integers."""
+    far = np.rint(100 * Y) + np.array([1e9, -3e12])
+    w = np.where(np.arange(90) // 30 == 1, W, 1.0)
+    parts = [ka.solvers.moments(X[i : i + 30], PHI, y=far[i : i + 30], weights=w[i : i + 30]) for i in (0, 30, 60)]
+    rows, times = (np.vectorize(int, otypes=[object])(values) for values in (far, w))
+    y_gram, y_sum = rows.T @ (times[:, None] * rows), times @ rows
+    scatter = (times.sum() * np.diagonal(y_gram) - y_sum**2) / times.sum()
+    for a, b, c in permutations(parts):
+        ka.solvers.save_moments(a + b, tmp_path / "m.npz")
+        m = ka.solvers.load_moments(tmp_path / "m.npz", PHI) + c
+        np.testing.assert_allclose(m.y_sum, y_sum.astype(float), rtol=1e-14)
+        np.testing.assert_allclose(m.y_gram, y_gram.astype(float), rtol=1e-14)
+        np.testing.assert_allclose(m.cross, PHI(X).T @ (w[:, None] * far), rtol=1e-10, atol=1.0)
+        means = ka.solvers.ridge(m, 1e9).path([1e9])
+        np.testing.assert_allclose(means.mse[0] * m.n, scatter.astype(float), rtol=1e-6)
+
+
 def test_copies():
     m = ka.solvers.moments(X, PHI, y=Y)
     assert_same(pickle.loads(pickle.dumps(m)), m, exact=True)

@@ -217,6 +217,18 @@ def test_cross_validation(intercept, weights):
     np.testing.assert_array_equal(found.best, RIDGES[np.argmin(found.mse, axis=0)])
 
 
+@pytest.mark.parametrize("objective", ["gcv", "evidence"])
+def test_targets_far_from_zero(objective):
+    """The choice, its error and cross-validation are those of targets about 0."""
+    x, y = smooth(300, np.random.default_rng(6))
+    near, far = ([ka.solvers.moments(x[i::3], PHI_1, y=y[i::3] + by) for i in range(3)] for by in (0.0, 1.7e9))
+    fit, other = (ka.solvers.ridge(a + b + c, objective=objective) for a, b, c in (near, far))
+    np.testing.assert_allclose(other.predict(x) - 1.7e9, fit.predict(x), atol=1e-5)
+    np.testing.assert_allclose((other.gcv, other.log_evidence), (fit.gcv, fit.log_evidence), rtol=1e-5)
+    found, wanted = (ka.solvers.cross_validate(folds, RIDGES).fold_mse for folds in (far, near))
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
 def test_folds_of_unequal_weight():
     """The moments of the others are sums: a difference would lose them beside the heavy fold."""
     heavy, *light = (
