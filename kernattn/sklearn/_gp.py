@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
 from sklearn.base import MultiOutputMixin, RegressorMixin
 
 from kernattn._arrays.namespaces import like, namespace
+from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import check_targets
 from kernattn.sklearn._on_moments import OnMoments, lowest_ridge
 from kernattn.solvers import GaussianProcess, Moments, gp
+from kernattn.solvers._sums import average
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -20,15 +22,17 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
     :math:`a^2 \phi(x)^T \phi(y)`.
 
     It is `kernattn.solvers.gp` of the moments of the rows, so rows can come in parts, and memory does not depend on
-    their number. A weight counts a row that many times. Far from all rows, the variance of random features is too
-    small; that of a Nystrom map (``estimator="rpcholesky"``) goes back to the prior's.
+    their number. A weight counts a row that many times; weights whose sum is below the number of rows are shares, and
+    noise is that of a row of the mean weight. Of random features the variance of f is too small, near the rows and far
+    from them; take a Nystrom map (``estimator="rpcholesky"``) where error bars matter.
 
     Parameters
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
         The map and its draw, as `RandomFeatures` takes them.
     noise : float, (c,) array_like or None
-        Standard deviation of :math:`\epsilon`, in units of y. None takes what makes the evidence largest.
+        Standard deviation of :math:`\epsilon`, in units of y. None takes what makes the evidence largest, for which
+        targets must vary.
     amplitude : float, (c,) array_like or None
         Standard deviation a of f, where k(x, x) = 1. None takes what makes the evidence largest.
 
@@ -74,9 +78,30 @@ class FeatureGP(MultiOutputMixin, RegressorMixin, OnMoments):
 
     def _take(self, x: Any, y: Any, sample_weight: Any, first: bool, **options: Any) -> None:
         x, y, weights = check_targets(self, x, y, sample_weight, reset=first, **options)
-        mean = np.average(y, axis=0, weights=weights) if first else self.y_mean_
+        mean = average(y, weights) if first else self.y_mean_
         self._add(x, y - mean, weights, first)
         self.y_mean_: Any = mean
 
     def _solve(self, m: Moments) -> GaussianProcess:
-        return gp(m, noise=self.noise, amplitude=self.amplitude, lowest=lowest_ridge(m))
+        if self.noise is None or self.amplitude is None:
+            check_targets_vary(m, self.y_mean_)
+        return gp(in_rows(m), noise=self.noise, amplitude=self.amplitude, lowest=lowest_ridge(m))
+
+
+def check_targets_vary(m: Moments, mean: Any) -> None:
+    """Raise where targets less their mean are rounding: the evidence is then infinite at scales of 0."""
+    rounding = 8 * np.finfo(float).eps * np.abs(mean)
+    if np.any(np.diagonal(m.y_gram) <= m.weight * rounding**2):
+        raise ParameterError(
+            "y must vary in each column for the evidence to choose noise and amplitude, and is the same in all of "
+            f"n_samples = {m.n}: give both"
+        )
+
+
+def in_rows(m: Moments) -> Moments:
+    """Return the sums at weights whose sum is the number of rows: noise is that of a row of the mean weight."""
+    if round(m.weight) >= m.n:
+        return m
+    by = m.n / m.weight
+    targets = m._targets._replace(cross=by * m._targets.cross, total=by * m._targets.total, gram=by * m._targets.gram)
+    return replace(m, weight=float(m.n), s=by * m.s, gram=by * m.gram, _targets=targets)

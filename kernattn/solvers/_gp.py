@@ -158,6 +158,8 @@ def gp(
     sigma = None if noise is None else _check_scale("noise", noise, c)
     a = None if amplitude is None else _check_scale("amplitude", amplitude, c)
     if sigma is None or a is None:
+        if not np.all(spectrum.energy > 0):
+            raise ParameterError("targets must not be 0 in all rows for the evidence to choose scales: give both")
 
         def cost(penalties: Float64) -> Float64:
             return -spectrum.log_evidence(penalties, _variances(spectrum, penalties, sigma, a), spectrum.count)

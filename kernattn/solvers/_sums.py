@@ -158,12 +158,18 @@ def sum_rows(rows: Rows) -> Moments:
     return found
 
 
+def average(y: Float64, weights: Float64 | None) -> Float64:
+    """Return the mean of targets over rows; of equal targets, these to the bit."""
+    mean: Float64 = y[0] + np.average(y - y[0], axis=0, weights=weights)
+    return mean
+
+
 def _choose_shift(y: Float64, weights: Float64 | None) -> Float64:
     """Return what is taken off targets (n, c) before they are summed: their mean (c,), where it is far from 0."""
     if not y.size:
         return np.zeros(y.shape[1])
     shares = None if weights is None or not weights.any() else weights
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = y[0] + np.average(y - y[0], axis=0, weights=shares)  # of equal targets, these to the bit
-        spread = np.sqrt(np.average((y - mean) ** 2, axis=0, weights=shares))
+        mean = average(y, shares)
+        spread = np.sqrt(average((y - mean) ** 2, shares))
         return np.where(np.abs(mean) > FAR * spread, mean, 0.0)

@@ -35,7 +35,7 @@ def test_to_the_bit():
     for whitened, solve in ((False, ka.solvers.pca), (True, ka.solvers.whiten)):
         found = FeaturePCA(4, whiten=whitened, **GIVEN).fit(X, sample_weight=W)
         np.testing.assert_array_equal(found.transform(X), solve(m, 4).transform(X))
-    mean = np.average(Y, axis=0, weights=W)
+    mean = Y[0] + np.average(Y - Y[0], axis=0, weights=W)
     process = ka.solvers.gp(ka.solvers.moments(X, PHI, y=Y - mean, weights=W), noise=0.2, amplitude=[1.0, 2.0])
     got, std = FeatureGP(noise=0.2, amplitude=[1.0, 2.0], **GIVEN).fit(X, Y, W).predict(X, return_std=True)
     np.testing.assert_array_equal(got, process.mean(X) + mean)
@@ -47,7 +47,9 @@ def test_scales_that_data_choose():
     np.testing.assert_array_equal(
         FeatureRidge(**GIVEN).fit(X, Y[:, 0]).solution_.penalty, ka.solvers.ridge(m, lowest=1e-5).penalty
     )
-    process = ka.solvers.gp(ka.solvers.moments(X, PHI, y=Y[:, 0] - np.average(Y[:, 0])), lowest=1e-5)
+    process = ka.solvers.gp(
+        ka.solvers.moments(X, PHI, y=Y[:, 0] - (Y[0, 0] + np.average(Y[:, 0] - Y[0, 0]))), lowest=1e-5
+    )
     found = FeatureGP(**GIVEN).fit(X, Y[:, 0]).solution_
     np.testing.assert_array_equal(found.noise, process.noise)
     np.testing.assert_array_equal(found.amplitude, process.amplitude)
@@ -62,6 +64,23 @@ def test_a_weight_counts_also_where_data_choose_the_scales(cls):
     small = cls(num_features=32, random_state=0).fit(X, Y[:, 0], sample_weight=np.full(90, 1 / 90))
     plain = cls(num_features=32, random_state=0).fit(X, Y[:, 0])
     np.testing.assert_allclose(small.predict(X), plain.predict(X), atol=1e-3)  # shares, which sum to 1
+
+
+@pytest.mark.parametrize("scales", [{}, {"noise": 0.3, "amplitude": 1.5}], ids=["chosen", "given"])
+def test_deviations_at_weights_that_are_shares(scales):
+    """They are those at weights of 1: noise is that of a row of the mean weight."""
+    plain, shares = (FeatureGP(**GIVEN, **scales).fit(X, Y, w) for w in (None, np.full(90, 1e-3)))
+    for got, wanted in zip(*(each.predict(X, return_std=True) for each in (shares, plain)), strict=True):
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_no_evidence_of_targets_that_do_not_vary():
+    both = np.column_stack([Y[:, 0], np.full(90, 0.1)])
+    for x, y in ((X, both[:, 1]), (X, both), (X[:1], Y[:1])):
+        with pytest.raises(ParameterError, match=r"y must vary in each column .* give both"):
+            FeatureGP(amplitude=1.0, **GIVEN).fit(x, y)
+    mean, std = FeatureGP(noise=0.3, amplitude=1.0, **GIVEN).fit(X[:1], Y[:1, 0]).predict(X[:1], return_std=True)
+    np.testing.assert_allclose((mean, std), ([Y[0, 0]], [(0.09 / 1.09 + 0.09) ** 0.5]))
 
 
 @pytest.mark.parametrize("cls", [FeatureRidge, FeatureGP, FeaturePCA])
