@@ -2,17 +2,25 @@
 Does "auto" choose well?
 ========================
 
-For each data set, errors of six estimators of attention on rows that "auto" did not see, over that of uniform
+For each data set, errors of all estimators of attention on rows that "auto" did not see, over that of uniform
 attention, every key alike. The one that "auto" chose from the other half of the rows has a ring. Left of the line a map
 is worth having. Values are the data's own, and "auto" did not see them either.
 
-Run as a script it prints the table of the guide, of the kernel's errors too.
+Run as a script it prints the table of the guide: attention over real rows at three sizes and in trained heads, made
+data, and errors of the Gaussian kernel. Heads are those of the model that draws digits in ``image_generation``, and of
+one that learns characters of Python's own documentation first, in half a minute of torch.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import cache, partial
+from importlib import import_module
+from itertools import product
 from math import exp, log
+from pathlib import Path
+from pydoc_data.topics import topics  # half a million characters of English
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +29,16 @@ from matplotlib import pyplot as plt
 from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.extras import require
 from kernattn.attention import linear_attention, softmax_attention
-from kernattn.features import ESTIMATORS, FeatureMap, random_features, recommend
+from kernattn.features import FeatureMap, estimators, random_features, recommend
 from kernattn.kernels import Gaussian, Kernel, Softmax
 from kernattn.metrics import attention_mse
 from kernattn.studies._presets.attention.tokens import shipped_tokens
 from kernattn.studies._seeds import stream
+from kernattn.transformer import Config, forward, initial_params, load_params
 
-SIX = ("positive", "hyperbolic", "optimal_positive", "favor_sharp", "trigonometric", "phase")
 ROWS = 1024  # of a data set at most; one half is chosen by, the other one judged on
 DIM, VALUES = 16, 8
+PRECISE = 0.1  # two standard errors of the logarithm of a regret, below which draws suffice
 Three = tuple[Float64, Float64, Float64]
 
 
@@ -105,9 +114,77 @@ def _opposed(rng: np.random.Generator) -> Three:
     return (0.3 * q + mean) * 32**0.25, (0.3 * k - mean) * 32**0.25, v
 
 
+def _sized(name: str, size: float) -> Callable[[np.random.Generator], Three]:
+    """Return real rows times a number: sharper attention, or smoother."""
+
+    def load(rng: np.random.Generator) -> Three:
+        q, k, v = DATA[name](rng)
+        return size * q, size * k, v
+
+    return load
+
+
+LAYERS, HEADS, LENGTH = 3, 4, 256
+
+
+@cache
+def _image_heads() -> list[Three]:
+    """Return queries, keys and values of each layer of the model that draws digits, on 16 images (16, 4, 64, 16)."""
+    params, config = load_params(Path(__file__).parent / "image_generation" / "trained" / "digits-softmax-0.npz")
+    datasets: Any = require("sklearn.datasets", "scikit-learn", "real data")
+    tokens = datasets.load_digits().data[:16, :-1].astype(np.int64)
+    return _watched(params, config, np.pad(tokens, ((0, 0), (1, 0))))
+
+
+@cache
+def _text_heads() -> list[Three]:
+    """Return those of a model of characters on 4 passages (4, 4, 256, 16), which is trained first."""
+    torch: Any = import_module("torch")
+    text = "\n".join(topics[name] for name in sorted(topics))
+    tokens = np.unique(list(text), return_inverse=True)[1].astype(np.int64)
+    vocab, steps, rng = int(tokens.max()) + 1, 300, np.random.default_rng(0)
+    config = Config(dim=64, layers=LAYERS, heads=HEADS, hidden=256, vocab=vocab, positions="rotary")
+    params = {name: torch.tensor(value, requires_grad=True) for name, value in initial_params(config, rng=0).items()}
+    adam = torch.optim.AdamW(params.values(), 4e-3, (0.9, 0.98), weight_decay=0.1)
+
+    def attend(q: Any, k: Any, v: Any, causal: bool, key_mask: None) -> Any:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
+
+    for step in range(1, steps + 1):
+        adam.param_groups[0]["lr"] = 4e-3 * min(step / steps / 0.1, 0.5 + 0.5 * np.cos(np.pi * step / steps))
+        start = rng.integers(len(tokens) - LENGTH - 1, size=(8, 1))
+        seen = torch.tensor(tokens[start + np.arange(LENGTH + 1)])
+        logits = forward(params, config, seen[:, :-1], attention=attend)
+        adam.zero_grad()
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), seen[:, 1:].flatten()).backward()
+        torch.nn.utils.clip_grad_norm_(params.values(), 1.0)
+        adam.step()
+    passages = tokens[np.arange(4)[:, None] * 10**5 + np.arange(LENGTH)]
+    return _watched({name: value.detach().numpy() for name, value in params.items()}, config, passages)
+
+
+def _watched(params: Any, config: Config, tokens: Any) -> list[Three]:
+    """Return the queries, keys and values (sequences, heads, n, d) that each layer's heads see."""
+    found: list[Three] = []
+
+    def attend(q: Float64, k: Float64, v: Float64, causal: bool, key_mask: None) -> Float64:
+        found.append((q, k, v))
+        return softmax_attention(q, k, v, causal=causal)
+
+    forward(params, config, tokens, attention=attend)
+    return found
+
+
+def _head(heads: Callable[[], list[Three]], layer: int, head: int, rng: np.random.Generator) -> Three:
+    """Return one head's tokens, those of all sequences as one; halves of them are other sequences."""
+    q, k, v = (np.asarray(part[:, head], np.float64) for part in heads()[layer])
+    return tuple(part.reshape(-1, part.shape[-1]) for part in (q, k, v))  # type: ignore[return-value]
+
+
+REAL = ("wine", "iris", "diabetes", "breast_cancer", "digits", "china", "flower")
 DATA: dict[str, Callable[[np.random.Generator], Three]] = {
-    **{name: _real(name) for name in ("wine", "iris", "diabetes", "breast_cancer", "digits")},
-    **{name: _tokens(name) for name in ("china", "flower")},
+    **{name: _real(name) for name in REAL[:5]},
+    **{name: _tokens(name) for name in REAL[5:]},
     "clusters": _clusters,
     "anisotropic": _anisotropic,
     "opposed": _opposed,
@@ -115,23 +192,32 @@ DATA: dict[str, Callable[[np.random.Generator], Three]] = {
     "small norms": _of_norms(0.3),
     "large norms": _of_norms(2.0),
 }
+MADE = tuple(name for name in DATA if name not in REAL)
+SIZED = {f"{name} x {size:g}": _sized(name, size) for name in REAL for size in (0.5, 1.5, 2.0)}
+TRAINED = {
+    f"{name}, layer {layer + 1}, head {head + 1}": partial(_head, heads, layer, head)
+    for name, heads in (("images", _image_heads), ("text", _text_heads))
+    for layer, head in product(range(LAYERS), range(HEADS))
+}
+DATA |= SIZED | TRAINED
 
 
 def measure_regrets(
-    names: Sequence[str] = tuple(DATA),
+    names: Sequence[str] = (*REAL, *MADE),
     num_features: Sequence[int] = (64, 256),
     objectives: Sequence[str] = ("attention", "kernel"),
     draws: int = 32,
     seed: int = 0,
 ) -> list[dict[str, Any]]:
-    r"""Measure the regret of "auto", :math:`e(auto) / \min_f e(f)`, squared errors of six estimators on held-out rows.
+    r"""Measure the regret of "auto", :math:`e(auto) / \min_f e(f)`, squared errors of all estimators on held-out rows.
 
-    Half of a data set's rows are given to ``random_features(..., estimator="auto", data=(q, k))``; all estimators, with
-    orthogonal frequencies and shaped by the same rows, are judged on the other half. Values are the data's own and are
-    not given to "auto".
+    Half of a data set's rows are given to `kernattn.features.recommend` as the pair (q, k), whose first row "auto"
+    takes; all estimators, with orthogonal frequencies and shaped by the same rows, are judged on the other half, for
+    the kernel but that of maps of queries and of keys. Values are the data's own and are not given to "auto".
 
     - "attention": the mean squared error of outputs of the softmax kernel's linear attention, over that of uniform
-      attention; the geometric mean over draws, which are common to all maps.
+      attention; the geometric mean over draws, which are common to all maps, and up to eight times as many where the
+      regret would be noise.
     - "kernel": the squared error of the Gaussian kernel whose lengthscale is half the median distance of a query and a
       key, over the kernel's own square; the mean over draws.
 
@@ -150,11 +236,15 @@ def _regret(name: str, m: int, objective: str, draws: int, seed: int) -> dict[st
     data = seen.q, seen.k
     kernel: Kernel = Softmax() if objective == "attention" else Gaussian(_median_distance(*data) / 2)
     source = stream(seed, f"regret/{name}", 0)
-    maps = {each: random_features(kernel, q.shape[1], m, each, data=data, rng=source) for each in (*SIX, "auto")}
-    (auto,) = (each for each in SIX if ESTIMATORS[each].cls is type(maps["auto"]))
-    judge = _attention_errors if objective == "attention" else _kernel_errors
-    errors = {each: judge(maps[each], held, draws, seed) for each in SIX}
-    best = min(SIX, key=errors.__getitem__)
+    table = recommend(data, kernel, m, ["orthogonal"], rng=source)
+    names = [each for each in estimators(kernel) if objective == "attention" or each != "favor_sharp_asymmetric"]
+    maps = {each: random_features(kernel, q.shape[1], m, each, data=data, rng=source) for each in names}
+    auto = table.best.estimator
+    if objective == "attention":
+        errors = _attention_errors(maps, auto, held, draws, seed)
+    else:
+        errors = {each: _kernel_errors(phi, held, draws, seed) for each, phi in maps.items()}
+    best = min(names, key=errors.__getitem__)
     record = {
         "dataset": name,
         "m": m,
@@ -165,7 +255,7 @@ def _regret(name: str, m: int, objective: str, draws: int, seed: int) -> dict[st
         "errors": errors,
     }
     if objective == "attention":
-        record["hopeless"] = recommend(data, kernel, m, ["orthogonal"], rng=source).hopeless
+        record["hopeless"] = table.hopeless
     return record
 
 
@@ -174,21 +264,34 @@ def _median_distance(x: Float64, y: Float64) -> float:
     return float(np.sqrt(np.median(squares)))
 
 
-def _attention_errors(phi: FeatureMap, held: Part, draws: int, seed: int) -> float:
+def _attention_errors(maps: dict[str, FeatureMap], auto: str, held: Part, draws: int, seed: int) -> dict[str, float]:
+    """Return the errors; maps that are near the one of "auto" are redrawn up to eight times as often."""
     exact = softmax_attention(*held)
     uniform = float(attention_mse(held.v.mean(axis=0, keepdims=True) + 0 * exact, exact))
-    outs = (linear_attention(*held, each) for each in _redraws(phi, draws, seed))
-    return geometric_mean([float(attention_mse(out, exact)) / uniform for out in outs])
+    logs: dict[str, list[float]] = {name: [] for name in maps}
+    near = list(maps)
+    for number in (draws, 2 * draws, 4 * draws, 8 * draws):
+        for name in near:
+            outs = (linear_attention(*held, each) for each in _redraws(maps[name], len(logs[name]), number, seed))
+            logs[name] += [log(float(attention_mse(out, exact)) / uniform) for out in outs]
+        differences = {name: np.subtract(logs[name], logs[auto]) for name in near if name != auto}
+        errors = {name: 2 * float(np.std(each)) / number**0.5 for name, each in differences.items()}
+        near = [name for name, each in differences.items() if abs(float(np.mean(each))) < errors[name] > PRECISE]
+        if not near:
+            break
+        near.append(auto)
+    return {name: exp(sum(each) / len(each)) for name, each in logs.items()}
 
 
 def _kernel_errors(phi: FeatureMap, held: Part, draws: int, seed: int) -> float:
     exact = phi.kernel(held.q, held.k)  # type: ignore[attr-defined]
-    estimates = (each.query(held.q) @ each.key(held.k).T for each in _redraws(phi, draws, seed))
+    estimates = (each.query(held.q) @ each.key(held.k).T for each in _redraws(phi, 0, draws, seed))
     return float(np.mean([np.sum((estimate - exact) ** 2) for estimate in estimates]) / np.sum(exact**2))
 
 
-def _redraws(phi: FeatureMap, draws: int, seed: int) -> list[FeatureMap]:
-    return [phi.redraw(np.random.default_rng(stream(seed, "regret/draws", number))) for number in range(draws)]
+def _redraws(phi: FeatureMap, first: int, last: int, seed: int) -> list[FeatureMap]:
+    streams = (stream(seed, "regret/draws", number) for number in range(first, last))
+    return [phi.redraw(np.random.default_rng(each)) for each in streams]
 
 
 def geometric_mean(numbers: Sequence[float]) -> float:
@@ -197,22 +300,35 @@ def geometric_mean(numbers: Sequence[float]) -> float:
 
 
 def regret_table(records: Sequence[dict[str, Any]]) -> str:
-    """Write records of regret as a table of Markdown, and for each objective the geometric mean and the worst."""
+    """Write records of regret as a table of Markdown, and for each objective the geometric mean and the worst.
+
+    A line is of the sizes of a data set, or of the heads of a layer.
+    """
     lines = [
-        "| objective | data | M | auto | best | regret | auto's error | hopeless |",
-        "|---|---|---:|---|---|---:|---:|---|",
+        "| objective | data | cases | M | auto | regret | worst | auto's error | hopeless |",
+        "|---|---|---:|---:|---|---:|---:|---:|---:|",
     ]
+    groups: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for record in records:
-        hopeless = ("yes" if record["hopeless"] else "no") if "hopeless" in record else ""
+        data = record["dataset"].partition(" x ")[0].partition(", head")[0]
+        groups.setdefault((record["objective"], data, record["m"]), []).append(record)
+    for (objective, data, m), here in groups.items():
+        chosen = Counter(record["auto"] for record in here)
+        names = ", ".join(f"{name} {count}" if len(chosen) > 1 else name for name, count in chosen.most_common())
+        regrets = [record["regret"] for record in here]
+        error = geometric_mean([record["errors"][record["auto"]] for record in here])
+        hopeless = sum(record["hopeless"] for record in here) if objective == "attention" else ""
         lines.append(
-            f"| {record['objective']} | {record['dataset']} | {record['m']} | {record['auto']} | {record['best']} | "
-            f"{record['regret']:.3g} | {record['errors'][record['auto']]:.3g} | {hopeless} |"
+            f"| {objective} | {data} | {len(here)} | {m} | {names} | {geometric_mean(regrets):.3f} | "
+            f"{max(regrets):.3f} | {error:.3g} | {hopeless} |"
         )
-    for objective in dict.fromkeys(record["objective"] for record in records):
-        found = [record["regret"] for record in records if record["objective"] == objective]
+    for objective, made in dict.fromkeys((record["objective"], record["dataset"] in MADE) for record in records):
+        here = [r for r in records if r["objective"] == objective and (r["dataset"] in MADE) == made]
+        regrets, what = [r["regret"] for r in here], "made data" if made else "real rows and trained heads"
+        false = sum(bool(r.get("hopeless")) and min(r["errors"].values()) < 1 for r in here)
         lines.append(
-            f"\n{objective}: regret {geometric_mean(found):.3f} in the geometric mean over {len(found)} cases, "
-            f"{max(found):.3g} at worst."
+            f"\n{objective}, {what}: regret {geometric_mean(regrets):.3f} in the geometric mean over {len(here)} "
+            f"cases, {max(regrets):.3f} at worst; hopeless was said where a map beats uniform attention: {false}."
         )
     return "\n".join(lines)
 
@@ -225,7 +341,7 @@ def run(quick: bool = False) -> None:
     figure, axis = plt.subplots(figsize=(7, 0.35 * len(records) + 1.6), layout="constrained")
     names = list(records[0]["errors"])
     for place, record in enumerate(records):
-        for marker, name in zip("o^sDx+", names, strict=True):
+        for marker, name in zip("o^sDPx+", names, strict=True):
             label = name if place == 0 else None
             axis.semilogx(record["errors"][name], place, marker, color="0.2", markersize=5, label=label)
         axis.semilogx(record["errors"][record["auto"]], place, "o", color="C1", markersize=12, fillstyle="none")
@@ -236,6 +352,7 @@ def run(quick: bool = False) -> None:
 
 
 if __name__ == "__main__":
-    print(regret_table(measure_regrets()))
+    every = measure_regrets(tuple(DATA), objectives=["attention"], draws=16) + measure_regrets(objectives=["kernel"])
+    print(regret_table(every))
     run()
     plt.show()

@@ -19,6 +19,11 @@ class Data(NamedTuple):
     keys: Float64
     rows: Float64  # of both; one array stands for all three
 
+    @property
+    def apart(self) -> bool:
+        """Whether queries and keys were given apart, and neither are one row over and over."""
+        return self.queries is not self.keys and all(bool(np.ptp(side, axis=0).any()) for side in self[:2])
+
 
 def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Float64:
     """Return data as a float64 copy on the host, which must be finite rows (n, d)."""

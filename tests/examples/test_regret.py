@@ -33,9 +33,12 @@ def test_few_data_sets():
     }
     signed = [record["errors"]["trigonometric"] for record in records if record["objective"] == "attention"]
     assert min(signed) > 1  # of the choice by pooled rows and the kernel's error
+    anisotropic = records[4]
+    assert anisotropic["auto"] == anisotropic["best"] == "favor_sharp_asymmetric"
+    assert not anisotropic["hopeless"]
     table = regret_table(records).splitlines()
     assert len([line for line in table if line.startswith("| attention")]) == 4
-    assert table[-1].startswith("kernel: regret 1.")
+    assert table[-1].startswith("kernel, made data: regret 1.")
 
 
 @pytest.mark.slow

@@ -4,17 +4,21 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 import kernattn as ka
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import recommend
-from kernattn.features._choose.sample import REDRAWS, draw_sample
+from kernattn.features._choose.ranking import contest
+from kernattn.features._choose.sample import REDRAWS, draw_sample, redraw_seeds
+from kernattn.features._choose.targets import AttentionTarget
 from kernattn.features._data import check_inputs
 from laws import arrays
 
 K, P = ka.kernels, ka.projections
 N, D = 40, 4
-SYMMETRIC = set(ka.features.estimators(K.Softmax())) - {"favor_sharp_asymmetric"}
+APART = "favor_sharp_asymmetric"
+SHARED = set(ka.features.estimators(K.Softmax())) - {APART, "phase"}
 
 
 def data(size=1.0):
@@ -42,7 +46,7 @@ def test_predicted_errors_of_the_kernel_are_those_that_maps_make(kernel):
     exact, w = weights(kernel, q, k)
     table = recommend((q, k), kernel, 12, objective="kernel", rng=0)
     assert [choice.error for choice in table.choices] == sorted(choice.predicted for choice in table.choices)
-    assert {choice.estimator for choice in table.choices} == SYMMETRIC
+    assert {choice.estimator for choice in table.choices} == SHARED
     assert table.uniform is None
     for choice in table.choices:
         if "iid frequencies" in choice.reason:
@@ -89,7 +93,7 @@ def test_measured_errors_of_attention_are_those_that_maps_make(given, causal):
         rng = np.random.default_rng(3)
         drawn = [phi.redraw(rng) for _ in range(100)]
         logs = [log_error(attention(q, k, v, each, causal) for v in kinds) for each in drawn]
-        spread = np.std(logs) * np.sqrt(1 / REDRAWS + 1 / len(logs))
+        spread = np.std(logs) * np.sqrt(1 / REDRAWS[0] + 1 / len(logs))
         assert abs(np.mean(logs) - np.log(choice.measured)) < 4.5 * spread, choice
         assert choice.low <= choice.measured <= choice.high
 
@@ -126,9 +130,54 @@ def test_queries_do_not_meet_queries():
 
 
 def test_rows_stand_for_queries_and_keys():
+    """Given apart they may have a map each, which attention takes and a kernel's users may not ask for."""
     x = data()
-    for kernel in K.Softmax(), K.Gaussian():
-        assert recommend(x, kernel, 12, rng=0) == recommend((x, x.copy()), kernel, 12, rng=0)
+    assert recommend(x, K.Gaussian(), 12, rng=0) == recommend((x, x.copy()), K.Gaussian(), 12, rng=0)
+    one, two = (recommend(each, K.Softmax(), 12, rng=0) for each in (x, (x, x.copy())))
+    assert {row.estimator for row in one.choices} == SHARED
+    assert {row.estimator for row in two.choices} == SHARED | {APART}
+    kept = tuple(row for row in two.choices if row.estimator != APART)
+    assert [row.estimator for row in kept] == [row.estimator for row in one.choices]
+
+
+def skewed():
+    """Queries and keys whose variances lie along different axes, about means of their own."""
+    q, k = np.random.default_rng(0).standard_normal((2, 300, 32))
+    sizes = np.geomspace(2.0, 0.1, 32)
+    return q * sizes + sizes, k * sizes[::-1] + 0.5 * np.random.default_rng(1).standard_normal(32)
+
+
+def test_maps_of_queries_and_of_keys_are_seen():
+    """Every shared map is worse than uniform attention here; by maps of each side attention is not hopeless."""
+    pair = skewed()
+    table = recommend(pair, K.Softmax(), 256, ["orthogonal"], rng=0)
+    assert table.best.estimator == APART
+    assert table.best.error < 0.5 * table.uniform
+    assert not table.hopeless
+    shared = replace(table, choices=table.choices[1:])
+    assert shared.hopeless
+    assert "they need data=(queries, keys)" in str(shared)
+    auto = ka.random_features(K.Softmax(), 32, 256, data=pair, rng=0)
+    exact, uniform = ka.softmax_attention(*pair, pair[1]), pair[1].mean(axis=0)
+    error = np.linalg.norm(ka.linear_attention(*pair, pair[1], auto) - exact)
+    assert error < 0.5 * np.linalg.norm(uniform - exact)
+    of_iid = recommend(pair, K.Softmax(), 256, ["iid"], rng=0).choices
+    predicted = {row.estimator: row.predicted for row in of_iid}[APART]
+    assert predicted == pytest.approx({row.estimator: row.predicted for row in table.choices}[APART])
+
+
+def test_more_redraws_where_eight_do_not_decide():
+    """Maps that are near each other are redrawn 32 times, those that are far apart 8 times, by common seeds."""
+    target = AttentionTarget(K.Softmax(), draw_sample(check_inputs(data(0.5)), np.random.default_rng(0)))
+    seeds = redraw_seeds(np.random.default_rng(0))
+    near = [ka.random_features(K.Softmax(), D, m, "positive", rng=0) for m in (16, 17)]
+    far = ka.random_features(K.Softmax(), D, 512, "positive", rng=0)
+    for others, number in ((near, 32), ([near[0], far], 8)):
+        found = contest(dict(zip("ab", others, strict=True)), target, seeds)["a"]
+        logs = [np.log(target.measured(near[0].redraw(np.random.default_rng(s))).error) / 2 for s in seeds[:number]]
+        assert found.error == pytest.approx(np.exp(np.mean(logs)))
+        half = stdtrit(number - 1, 0.975) * np.std(logs, ddof=1) / number**0.5
+        assert found.high / found.error == pytest.approx(np.exp(half), rel=1e-3)
 
 
 def test_the_work_is_bounded():

@@ -51,7 +51,7 @@ class Estimator:
     normal : bool
         Whether its frequencies must be N(0, I), so that the projection's norms must be "chi".
     shared : bool
-        Whether queries and keys have one map; "auto" takes no other.
+        Whether queries and keys have one map; "auto" takes another only for attention of queries and keys given apart.
     parameters : callable
         What `_sample` takes besides, from a `Request`: a dict by name.
     reason : callable

@@ -93,7 +93,7 @@ def random_features(
 
     - Softmax: positive, hyperbolic, optimal_positive, favor_sharp, favor_sharp_asymmetric, trigonometric, phase.
     - Gaussian: the same, trigonometric first. "favor_sharp_asymmetric" has maps of its own for queries and for keys,
-      ``phi.query(x) @ phi.key(y).T``; "auto" never takes it.
+      ``phi.query(x) @ phi.key(y).T``; "auto" takes it for attention of a pair (queries, keys) alone.
     - Matern, RationalQuadratic, Laplacian, Cauchy, Sech, products of these or Gaussian ones, and SkewedChi2:
       trigonometric, phase.
     - ArcCosine: arccosine.

@@ -15,7 +15,7 @@ from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features._choose.estimator import Request
 from kernattn.features._choose.families import check_kernel
-from kernattn.features._choose.ranking import measure, predict
+from kernattn.features._choose.ranking import contest, predict
 from kernattn.features._choose.sample import REDRAWS, Sample, check_values, draw_sample, redraw_seeds
 from kernattn.features._choose.spectral import candidates, objective_of
 from kernattn.features._choose.table import ESTIMATORS
@@ -126,9 +126,12 @@ class Recommendation:
         if self.uniform is not None:
             lines.append(f"  {'uniform':<22}  {'':<{width}}  {'':9}   {f'{self.uniform:.3g}':>19}")
             reasons["uniform"] = "every key alike"
+        redraws, ranked = f"{REDRAWS[0]}", "predicted"
+        if self.objective == "attention":
+            redraws, ranked = f"{REDRAWS[0]} to {REDRAWS[-1]}", "measured"
         lines.append(
-            f"Errors are relative, root mean square; measured: the typical one of {REDRAWS} redraws. "
-            f"Ranked by what is {'measured' if self.objective == 'attention' else 'predicted'}."
+            f"Errors are relative, root mean square; measured: the typical one of {redraws} redraws. "
+            f"Ranked by what is {ranked}."
         )
         lines += [f"{mark} predicted for iid frequencies"] * bool(mark)
         lines += [f"  {name:<22}  {reason}" for name, reason in reasons.items()]
@@ -137,6 +140,8 @@ class Recommendation:
                 "No map is better than uniform attention: the 95 % interval of each lies above it. "
                 "Take exact attention, or more features."
             )
+            if all(ESTIMATORS[choice.estimator].shared for choice in self.choices):
+                lines.append("Maps of queries and of keys were not compared: they need data=(queries, keys).")
         return "\n".join(lines)
 
 
@@ -157,8 +162,9 @@ def recommend(
     Attention is :math:`o_i = \sum_j A_{ij} v_j`, :math:`A_{ij} = k(q_i, k_j) / Z_i`,
     :math:`Z_i = \sum_j k(q_i, k_j)`. Without values the error is the geometric mean of two: that of independent
     standard normal values, in expectation :math:`\sum_{ij} (\hat A_{ij} - A_{ij})^2 / \sum_{ij} A_{ij}^2`, and that of
-    the keys as values, for values are functions of tokens, and then errors of neighbours cancel. Eight redraws of each
-    map are measured, on the same draws; the one whose geometric mean is least comes first. Beside it stands a
+    the keys as values, for values are functions of tokens, and then errors of neighbours cancel. Redraws of each map
+    are measured, on the same draws, 8 of them, and 16 or 32 where the least error could be another map's by 5 % of its
+    square; the one whose geometric mean is least comes first. Beside it stands a
     prediction to first order, :math:`\sum_{ij} E\,\delta_{ij}^2 |v_j - o_i|^2 / Z_i^2` over the same sum, with
     :math:`\delta = \phi(q)^T \phi(k) - k(q, k)`: it leaves out what the errors of
     a row have in common, and that a normaliser can vanish.
@@ -175,11 +181,13 @@ def recommend(
     ----------
     data : (n, d) array or pair of such
         Inputs as they will come: a tuple (queries, keys), whose pairs of a query and a key count, or rows that stand
-        for both, each with each and with itself.
+        for both, each with each and with itself. Of a pair, attention's errors are those of "favor_sharp_asymmetric"
+        too, which has a map of queries and one of keys.
     kernel : Kernel
         A kernel that has a spectral measure: Softmax, Gaussian, Matern and others, see `kernattn.random_features`.
     num_features : int
-        Number M of features; where it is odd, estimators that make pairs are left out.
+        Number M of features; where it is odd, estimators that make pairs are left out. "phase" is compared where
+        "trigonometric", which has less variance, cannot be.
     projections : sequence of str or Projection
         The projections to compare; those that the kernel cannot take are left out. Closed forms of "moment_matched"
         take seconds of CPU time each.
@@ -232,12 +240,13 @@ def recommend(
     choices, refusal = [], ParameterError(f"projections must hold at least one; got {shown(projections)}")
     for spec in map(resolve, projections):
         try:
-            maps = candidates(Request(kernel, dim, number, "auto", spec, given, source))
+            maps = candidates(Request(kernel, dim, number, "auto", spec, given, source, goal))
         except ParameterError as error:
             refusal = error
             continue
+        found = contest(maps, target, seeds)
         for name, phi in maps.items():
-            prediction, measured = predict(phi, target), measure(phi, target, seeds)
+            prediction, measured = predict(phi, target), found[name]
             predicted = prediction.error**0.5
             reason = ESTIMATORS[name].reason(kernel, _exp(v2) / number, _exp(z2) / number)
             reason += prediction.of_iid * _OF_IID

@@ -11,7 +11,7 @@ from kernattn.errors import ParameterError, ShapeError
 from kernattn.features._data import Data, checked_data
 
 QUERIES, KEYS = 64, 512  # rows at most
-REDRAWS = 8
+REDRAWS = (8, 16, 32)  # of every map: more where fewer do not decide
 BLOCK = 2**20  # numbers that the pairs of a block of rows take
 
 
@@ -63,7 +63,7 @@ def draw_sample(data: Data, rng: np.random.Generator, values: Float64 | None = N
 
 def redraw_seeds(rng: np.random.Generator) -> list[np.random.SeedSequence]:
     """Return the seeds of the redraws, the same for every map: they are compared on common draws."""
-    return [_seed(rng, 1, number) for number in range(REDRAWS)]
+    return [_seed(rng, 1, number) for number in range(REDRAWS[-1])]
 
 
 def _seed(rng: np.random.Generator, *key: int) -> np.random.SeedSequence:

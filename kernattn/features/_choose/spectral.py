@@ -7,7 +7,7 @@ from kernattn._runtime.checks import check_room, one_of
 from kernattn.errors import ParameterError
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
-from kernattn.features._choose.ranking import measure, predict
+from kernattn.features._choose.ranking import contest, predict
 from kernattn.features._choose.sample import draw_sample, redraw_seeds
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
 from kernattn.features._choose.targets import TARGETS
@@ -33,7 +33,8 @@ def spectral_features(request: Request) -> FeatureMap:
         return draw(request, request.estimator)
     if request.data is None:
         return draw(request, _possible(request)[0])
-    return draw(request, _best(request))
+    objective = objective_of(request.kernel, request.objective)
+    return draw(request, _best(request._replace(objective=objective)))
 
 
 def objective_of(kernel: Kernel, given: str | None, of_attention: bool = False) -> str:
@@ -51,12 +52,13 @@ def objective_of(kernel: Kernel, given: str | None, of_attention: bool = False) 
 def _best(request: Request) -> str:
     """Return the name of the first row of `recommend` for this projection."""
     assert request.data is not None
-    maps, objective = candidates(request), objective_of(request.kernel, request.objective)
-    target = TARGETS[objective](request.kernel, draw_sample(request.data, request.rng, request.values, request.causal))
-    if objective == "kernel":
+    assert request.objective is not None
+    maps, sample = candidates(request), draw_sample(request.data, request.rng, request.values, request.causal)
+    target = TARGETS[request.objective](request.kernel, sample)
+    if request.objective == "kernel":
         return min(maps, key=lambda name: predict(maps[name], target).error)
-    seeds = redraw_seeds(request.rng)
-    return min(maps, key=lambda name: measure(maps[name], target, seeds).error)
+    measured = contest(maps, target, redraw_seeds(request.rng))
+    return min(maps, key=lambda name: measured[name].error)
 
 
 def candidates(request: Request) -> dict[str, Any]:
@@ -70,17 +72,22 @@ def candidates(request: Request) -> dict[str, Any]:
 
 
 def _possible(request: Request) -> list[str]:
-    """Return the names that "auto" may take; raise where there is none."""
-    spec, number = request.projection, request.num_features
+    """Return the names that "auto" may take; raise where there is none.
+
+    Maps of queries and of keys are for attention of a pair: elsewhere one map must do. A phase is for where no pairs of
+    cosine and sine can be, which have less variance.
+    """
+    spec, number, data = request.projection, request.num_features, request.data
+    apart = request.objective == "attention" and data is not None and data.apart
     names = []
     for name in spectral_estimators(request.kernel):
         row = ESTIMATORS[name]
         fits = not (row.paired and number % 2) and not (row.normal and spec.law() != NORM_LAWS["chi"])
-        if row.shared and fits and _has_size(spec, row.frequencies(number), request.dim):
+        if (row.shared or apart) and fits and _has_size(spec, row.frequencies(number), request.dim):
             names.append(name)
     if not names:
         spec.blocks(number, request.dim)
-    return names
+    return [name for name in names if name != "phase" or "trigonometric" not in names]
 
 
 def _has_size(spec: Projection, frequencies: int, dim: int) -> bool:

@@ -94,7 +94,12 @@ ESTIMATORS: dict[str, Estimator] = {
         reason=_grows_with_sums(", less by tilts along the data's axes"),
     ),
     "favor_sharp_asymmetric": Estimator(
-        AsymmetricExponential, has_normal_frequencies, normal=True, shared=False, parameters=_balance
+        AsymmetricExponential,
+        has_normal_frequencies,
+        normal=True,
+        shared=False,
+        parameters=_balance,
+        reason=_grows_with_sums(", less by means and axes of queries and of keys"),
     ),
     "trigonometric": Estimator(Trigonometric, has_spectrum, paired=True, reason=_bounded()),
     "phase": Estimator(Phase, has_spectrum, reason=_bounded(", a random phase adds noise")),
