@@ -276,7 +276,7 @@ def _attention_errors(maps: dict[str, FeatureMap], auto: str, held: Part, draws:
             logs[name] += [log(float(attention_mse(out, exact)) / uniform) for out in outs]
         differences = {name: np.subtract(logs[name], logs[auto]) for name in near if name != auto}
         errors = {name: 2 * float(np.std(each)) / number**0.5 for name, each in differences.items()}
-        near = [name for name, each in differences.items() if abs(float(np.mean(each))) < errors[name] > PRECISE]
+        near = [name for name, each in differences.items() if float(np.mean(each)) < errors[name] > PRECISE]
         if not near:
             break
         near.append(auto)
