@@ -3,8 +3,8 @@
 import numpy as np
 
 import oracles
-from kernattn._maps.spec import MapSpec
 from kernattn._sums.peaked import finite
+from seam import MapSpec
 
 EPS = {"float16": 2.0**-23, "float32": 2.0**-23, "float64": 2.0**-52}
 

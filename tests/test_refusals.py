@@ -8,8 +8,8 @@ from scipy import sparse
 
 import kernattn as ka
 from kernattn import errors
-from kernattn._maps.spec import MapSpec
 from refusals import DRAWN, refused, x
+from seam import MapSpec
 
 K, F, P = ka.kernels, ka.features, ka.projections
 VAST = 10**400

@@ -10,7 +10,7 @@ import pytest
 import kernattn as ka
 import maps
 from kernattn._runtime import extras as _extras
-from kernattn._runtime.parallel import VARIABLE, threads
+from kernattn._runtime.parallel import threads
 from kernattn.errors import DTypeError, MissingExtra, MixedLibraryError, ParameterError, ShapeError
 from kernattn.ops import dispatch as _dispatch
 
@@ -456,7 +456,7 @@ class Rows(torch.utils.data.Dataset):
 @pytest.mark.filterwarnings("ignore:os.fork.. was called:RuntimeWarning")  # by JAX, where another test has loaded it
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # on one core
 def test_workers_of_a_loader_compute_on_one_thread(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv("KERNATTN_NUM_THREADS", raising=False)
     given, phi = inputs(2, grad=False), maps.make("positive-softmax")
     wanted, _ = ka.causal_linear_attention(*given, phi)  # loops are loaded, threads of both pools have run
     loader = torch.utils.data.DataLoader(Rows(given, phi), num_workers=2, multiprocessing_context="fork", timeout=300)

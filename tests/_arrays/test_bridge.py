@@ -11,9 +11,9 @@ import pytest
 import kernattn as ka
 import maps
 from kernattn._arrays import bridge as _bridge
-from kernattn._sums.peaked import PeakedSum
 from kernattn.errors import BackendUnavailable
 from kernattn.ops import dispatch as _dispatch
+from seam import PeakedSum
 from xp import KINDS, dtype_name, numpy_dtype, to_numpy
 
 pytestmark = pytest.mark.skipif(_dispatch.missing("cpu") is not None, reason="no numba")

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from kernattn import ops
-from kernattn._maps.kinds import KINDS, LOGS, TABLE, VALUES
-from kernattn._maps.spec import MapSpec
+from kernattn._maps.kinds import LOGS, TABLE, VALUES
 from kernattn.ops.features.reference import scaled
+from seam import KINDS, MapSpec
 
 
 def test_numbers_are_places():

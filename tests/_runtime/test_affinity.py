@@ -8,7 +8,7 @@ import pytest
 
 from kernattn._runtime import affinity as _placement
 from kernattn._runtime.affinity import FEW, keep_off
-from kernattn._runtime.parallel import VARIABLE, share
+from kernattn._runtime.parallel import share
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="threads are placed on Linux only")
 
@@ -54,7 +54,7 @@ def test_a_system_that_forbids_it_is_obeyed(two_cores, monkeypatch):
 
 @linux
 def test_helpers_share_the_callers_cores(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "2")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "2")
     meet, found = threading.Barrier(2, timeout=600), {}
 
     def loop(low, high):

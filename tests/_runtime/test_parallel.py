@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from kernattn._runtime import parallel as _parallel
-from kernattn._runtime.parallel import VARIABLE, share, threads
+from kernattn._runtime.parallel import share, threads
 from kernattn.errors import ParameterError
 from processes import assert_fine
 from sharing import LONG, assert_three_share, at_once
@@ -20,7 +20,7 @@ HANG = 600  # seconds
 
 @pytest.fixture
 def three_threads(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
 
 
 @pytest.mark.usefixtures("three_threads")
@@ -37,7 +37,7 @@ def test_every_index_once(count):
 
 @pytest.mark.parametrize("threads", ["1", "3"])
 def test_long_work_comes_in_short_slabs(threads, monkeypatch):
-    monkeypatch.setenv(VARIABLE, threads)
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", threads)
     sizes = []
     share(lambda low, high: sizes.append(high - low), 1000, 100 * _parallel.LONGEST)
     assert sum(sizes) == 1000
@@ -136,7 +136,7 @@ print("fine", flush=True)
 
 def test_a_call_after_an_interrupt_need_not_wait():
     pytest.importorskip("numba")
-    assert_fine(INTERRUPTED, **{VARIABLE: "3"})
+    assert_fine(INTERRUPTED, KERNATTN_NUM_THREADS="3")
 
 
 @pytest.mark.usefixtures("three_threads")
@@ -156,15 +156,15 @@ def test_nested_and_from_eight_threads():
 
 @pytest.mark.parametrize("given", ["0", "-1", "two", "", "1.5", "²"])
 def test_the_number_of_threads_is_checked(given, monkeypatch):
-    monkeypatch.setenv(VARIABLE, given)
-    with pytest.raises(ParameterError, match=VARIABLE):
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", given)
+    with pytest.raises(ParameterError, match="KERNATTN_NUM_THREADS"):
         threads()
 
 
 def test_the_number_of_threads_follows_the_machine(monkeypatch):
-    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.delenv("KERNATTN_NUM_THREADS", raising=False)
     assert 1 <= threads() <= (os.cpu_count() or 1)
-    monkeypatch.setenv(VARIABLE, "7")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "7")
     assert threads() == 7
 
 
@@ -191,7 +191,7 @@ print("fine")
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_forked_child_has_a_pool_of_its_own():
-    assert_fine(FORK, **{VARIABLE: "3"})
+    assert_fine(FORK, KERNATTN_NUM_THREADS="3")
 
 
 def test_importing_starts_no_thread():

@@ -3,8 +3,9 @@
 import numpy as np
 
 from kernattn._arrays.namespaces import namespace
-from kernattn._sums.peaked import PeakedSum, empty, merge
+from kernattn._sums.peaked import merge
 from laws import arrays
+from seam import PeakedSum, empty
 from xp import to_numpy
 
 

@@ -7,10 +7,9 @@ import pytest
 
 pytest.importorskip("numba")
 
-from kernattn._maps.spec import MapSpec, QuadraticForm
-from kernattn._runtime.parallel import VARIABLE
 from kernattn._sums.row_scale import row_scale
 from kernattn.ops.features.sides import given_scales
+from seam import MapSpec, QuadraticForm
 
 
 def spec_of(rank, d, weighted):
@@ -49,7 +48,7 @@ def test_neighbours_change_no_digit():
 
 def test_far_rows_are_computed_by_the_loop(monkeypatch):
     """No call of Python is made for each of them."""
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
     spec, x = spec_of(8, 8, True), np.random.default_rng(1).standard_normal((3000, 8)).astype(np.float32)
 
     def calls(rows):

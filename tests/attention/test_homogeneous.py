@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn._maps.spec import MapSpec
 from kernattn.ops.features import OP
+from seam import MapSpec
 
 D, M = 5, 12
 DATA = np.random.default_rng(1).standard_normal((20, D))

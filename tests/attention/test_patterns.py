@@ -9,8 +9,8 @@ import kernattn as ka
 import laws
 import oracles
 from covering import turns
-from kernattn._plans.plan import ALL, CAUSAL
 from kernattn.errors import DTypeError, ParameterError, ShapeError
+from seam import ALL, CAUSAL
 from visited import counted
 from xp import backends, dtype_name, to_numpy
 

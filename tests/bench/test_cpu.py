@@ -20,7 +20,6 @@ from bench.cpu import kernel_peers, pattern_peers
 from bench.cpu.device import DEVICE
 from bench.cpu.scaling import SCALING, scaling, scaling_figure
 from bench.races import Case, Race
-from kernattn._runtime.parallel import VARIABLE
 from kernattn.bench import Gauge, HostClock, Rates, Work, _gauges, table
 from kernattn.bench._clock import SETTLE, WAKE
 from kernattn.cli import main
@@ -76,7 +75,7 @@ def test_gauges_do_what_they_say(work: Work, monkeypatch: pytest.MonkeyPatch) ->
     def exponentials(x: Any, y: Any, loops: int) -> None:
         done["functions"] += loops * x.size
 
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
     monkeypatch.setattr(_gauges, "_multiply_tiles", tiles)
     monkeypatch.setattr(_gauges, "_take_exponentials", exponentials)
     found = DEVICE.gauges(TINY, work)

@@ -6,7 +6,7 @@ import pytest
 
 import oracles
 from kernattn._maps import kinds
-from kernattn._maps.spec import MapSpec
+from seam import MapSpec
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
 KINDS = (*kinds.KINDS, "elementwise")

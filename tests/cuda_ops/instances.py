@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 import kernattn as ka
-from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.linear import Slabs, linear_code
 from kernattn.ops._cuda.maps import map_code as code_of
@@ -27,6 +25,7 @@ from kernattn.ops.key_state_vjp.back import launch as back_launch
 from kernattn.ops.orthogonalize import gpu as orthogonalize
 from kernattn.ops.step import gpu as step
 from kernattn.ops.tensor_sketch import gpu as tensor_sketch
+from seam import KINDS, MapSpec
 
 LIMITS = {
     75: runtime.Limits(75, 65536, 40),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import DTYPES, KINDS, OPERAND_EPS, to64
-from kernattn._sums.peaked import Normaliser, PeakedSum
+from seam import Normaliser, PeakedSum
 
 CASES = [  # test_kinds.py has the derivatives of all kinds, and test_orders.py exp_pair in float32
     pytest.param(kind, dtype, marks=[] if (kind, dtype) == ("sincos", "bfloat16") else pytest.mark.slow)

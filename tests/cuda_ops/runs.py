@@ -15,10 +15,6 @@ from cuda_ops.test_causal_vjp import problem as caused
 from cuda_ops.test_hadamard import dense
 from cuda_ops.test_tensor_sketch import problem
 from cuda_ops.test_tensor_sketch import wanted as sketch_features
-from kernattn._maps.chains import Chains
-from kernattn._maps.spec import MapSpec, ScaledFeatures
-from kernattn._plans.plan import CAUSAL
-from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.block_softmax_vjp import reference as block_softmax_vjp_reference
@@ -36,6 +32,7 @@ from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.orthogonalize.gpu import orthogonalize
 from kernattn.ops.step.gpu import step
 from kernattn.ops.tensor_sketch.gpu import tensor_sketch
+from seam import CAUSAL, Chains, MapSpec, PeakedSum, ScaledFeatures
 
 UNION = ka.patterns.local(9) | ka.patterns.local(60, dilation=4) | ka.patterns.fixed(32, 1)  # parts of several orders
 EACH = ka.patterns.per_head([ka.patterns.local(70, 0), ka.patterns.strided(9, 9)])

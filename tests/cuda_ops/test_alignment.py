@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import array, specs, to64
-from kernattn._plans.plan import CAUSAL
 from kernattn.ops._cuda import linear
+from seam import CAUSAL
 
 
 def off_by_one(cupy, x):
@@ -20,13 +20,13 @@ def off_by_one(cupy, x):
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", pytest.param("float64", marks=pytest.mark.slow)])
 def test_unaligned_arrays(cupy, monkeypatch, dtype):
-    from kernattn._sums.peaked import PeakedSum
     from kernattn.ops.attend.gpu import attend
     from kernattn.ops.block_softmax.gpu import block_softmax
     from kernattn.ops.causal.gpu import causal
     from kernattn.ops.features.gpu import features
     from kernattn.ops.gram.gpu import gram
     from kernattn.ops.step.gpu import step
+    from seam import PeakedSum
 
     monkeypatch.setattr(linear, "SLAB_TILES", 1)
     rng = np.random.default_rng(0)

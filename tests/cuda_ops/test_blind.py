@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import KINDS, array, assert_close, specs, to64
-from kernattn._plans.plan import CAUSAL
 from kernattn.ops._cuda import linear
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal
 from oracles import allowed
+from seam import CAUSAL
 
 CASES = [(kind, "float32") for kind in KINDS] + [("exp", "bfloat16"), ("sincos", "bfloat16"), ("exp", "float64")]
 N = 150

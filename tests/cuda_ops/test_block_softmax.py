@@ -5,7 +5,7 @@ import pytest
 
 import oracles
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
-from kernattn._plans.plan import ALL, CAUSAL
+from seam import ALL, CAUSAL
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

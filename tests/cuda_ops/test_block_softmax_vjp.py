@@ -5,8 +5,8 @@ import pytest
 
 from cuda_ops.cases import DTYPES, array
 from cuda_ops.pullbacks import agree, wide
-from kernattn._plans.plan import ALL, CAUSAL
 from kernattn.ops.block_softmax_vjp import reference
+from seam import ALL, CAUSAL
 
 pytestmark = pytest.mark.slow  # every pullback has a usual test in test_gradients.py
 

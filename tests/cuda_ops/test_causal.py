@@ -101,10 +101,10 @@ def test_norms_that_differ_inside_a_chunk(cupy, dtype, late):
 
 @pytest.mark.parametrize("per_feature", [False, True])
 def test_features_given(cupy, per_feature):
-    from kernattn._maps.spec import ScaledFeatures
     from kernattn.ops.attend.gpu import attend
     from kernattn.ops.causal.gpu import causal
     from kernattn.ops.key_state.gpu import key_state
+    from seam import ScaledFeatures
 
     rng = np.random.default_rng(5)
     n, m, e = 80, 21, 7

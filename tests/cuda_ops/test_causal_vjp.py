@@ -7,7 +7,6 @@ import pytest
 
 from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, parts, wide
-from kernattn._sums.peaked import PeakedSum
 from kernattn.ops._cuda import linear, runtime
 from kernattn.ops._cuda.maps import map_code
 from kernattn.ops.causal.gpu import causal
@@ -15,6 +14,7 @@ from kernattn.ops.causal_vjp import reference
 from kernattn.ops.causal_vjp.gpu import causal_vjp, launch
 from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.key_state_vjp.back import back_code, walk_code
+from seam import PeakedSum
 
 pytestmark = pytest.mark.slow  # every pullback has a usual test in test_gradients.py
 

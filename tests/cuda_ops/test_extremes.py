@@ -7,8 +7,8 @@ import pytest
 import kernattn as ka
 import oracles
 from cuda_ops.cases import array, to64
-from kernattn._plans.plan import ALL, CAUSAL
 from kernattn.ops.block_softmax.gpu import block_softmax
+from seam import ALL, CAUSAL
 
 D, N = 8, 70
 MAPS = {

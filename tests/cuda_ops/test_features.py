@@ -5,8 +5,8 @@ import pytest
 
 import oracles
 from cuda_ops.cases import CASES, OPERAND_EPS, array, specs, to64
-from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda.constants import two_parts
+from seam import MapSpec
 
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)

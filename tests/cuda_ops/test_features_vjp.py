@@ -7,8 +7,8 @@ import pytest
 
 from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, wide
-from kernattn._maps.spec import QuadraticForm
 from kernattn.ops.features_vjp import reference
+from seam import QuadraticForm
 
 
 @pytest.mark.slow

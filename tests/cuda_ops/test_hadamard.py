@@ -6,10 +6,8 @@ import scipy.linalg
 
 import oracles
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
-from kernattn._maps.chains import Chains
-from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
+from seam import KINDS, Chains, MapSpec
 
 CASES = [(kind, "float32") for kind in ("exp", "sincos", "cos", "relu", "exp_pair", None)]
 CASES += [("exp", dtype) for dtype in DTYPES[1:]]

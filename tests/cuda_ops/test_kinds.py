@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from cuda_on_cpu import RawModule
-from kernattn._maps.kinds import KINDS
 from kernattn.ops._cuda import sources
+from seam import KINDS
 
 
 def test_derivatives(cupy):

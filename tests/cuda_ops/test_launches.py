@@ -11,13 +11,13 @@ from cuda_ops.instances import DTYPES, LIMITS, instances, map_code
 from cuda_ops.runs import RUNS, arrays, error
 from cuda_ops.test_causal_vjp import problem as caused
 from cuda_ops.test_orders import SMALL
-from kernattn._maps.chains import Chains
 from kernattn.errors import BackendUnavailable, ShapeError
 from kernattn.ops._cuda import linear, runtime, sources
 from kernattn.ops._cuda.axes import batch
 from kernattn.ops._cuda.linear import cut, linear_code
 from kernattn.ops.causal import gpu as causal
 from kernattn.ops.causal_vjp.gpu import causal_vjp
+from seam import Chains
 
 
 @pytest.mark.parametrize("arch", LIMITS)

@@ -15,11 +15,11 @@ from cuda_ops.pullbacks import differences
 from cuda_ops.runs import RUNS, against_attention, arrays
 from cuda_ops.test_attend_vjp import problem as attended
 from cuda_ops.test_attend_vjp import pullbacks
-from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import linear, runtime
 from kernattn.ops._cuda.linear import linear_code
 from kernattn.ops._cuda.maps import map_code
 from kernattn.ops.causal.gpu import causal, launch, walk_code
+from seam import MapSpec
 
 FEW, MANY = range(1, 5), range(1, 17)
 SMALL = {  # shapes and maps that other tests compile the kernels for

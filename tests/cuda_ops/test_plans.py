@@ -11,12 +11,13 @@ from covering import turns
 from cuda_ops.cases import OPERAND_EPS, array, dtype_of, to64
 from cuda_ops.pullbacks import agree, wide
 from kernattn._plans.parts import Part, packed
-from kernattn._plans.plan import CAUSAL, Plan
+from kernattn._plans.plan import Plan
 from kernattn.errors import BackendUnavailable
 from kernattn.ops._cuda import plans
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.block_softmax_vjp import reference
 from kernattn.ops.block_softmax_vjp.gpu import block_softmax_vjp
+from seam import CAUSAL
 
 P, N, L = ka.patterns, 150, 180
 SEES = np.random.default_rng(0).random((2, 64, 64)) < 0.5  # (words, key, query)

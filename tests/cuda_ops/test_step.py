@@ -5,7 +5,7 @@ import pytest
 
 import oracles
 from cuda_ops.cases import CASES, array, assert_close, specs, to64
-from kernattn._sums.peaked import PeakedSum
+from seam import PeakedSum
 
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)

@@ -6,9 +6,9 @@ import pytest
 import kernattn as ka
 import oracles
 from cuda_ops.cases import OPERAND_EPS, array, assert_close, features_of, specs, to64
-from kernattn._maps.spec import MapSpec
 from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.maps import map_code, operand
+from seam import MapSpec
 
 
 def differs(rounded, plain):

@@ -9,12 +9,12 @@ import laws
 import maps
 import oracles
 from cuda_ops.cases import array, features_of, specs, to64
-from kernattn._sums.peaked import PeakedSum
 from kernattn.ops._cuda import linear
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.causal.gpu import causal
 from kernattn.ops.key_state.gpu import key_state
 from kernattn.ops.step.gpu import step
+from seam import PeakedSum
 from xp import Backend, Kind
 
 GPU = Backend("gpu", Kind("cupy"))

@@ -11,7 +11,6 @@ import pytest
 import kernattn as ka
 import laws
 from covering import turns
-from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn.errors import ParameterError
 from kernattn.features._base.deterministic import ExactMap
 from kernattn.features._choose import table
@@ -22,6 +21,7 @@ from kernattn.kernels import KERNELS
 from kernattn.kernels._stationary import Stationary
 from kernattn.projections import NORM_LAWS, PROJECTIONS, DirectionalProjection, Pair
 from laws import arrays
+from seam import MapSpec, ScaledFeatures
 
 ROOT, PACKAGE = Path(__file__).parents[2], Path(ka.__file__).parent
 K, D = ka.kernels, 4

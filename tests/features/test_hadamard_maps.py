@@ -7,12 +7,11 @@ import pytest
 
 import kernattn as ka
 import laws
-from kernattn._maps.chains import Chains
-from kernattn._sums.peaked import PeakedSum
 from kernattn.ops import OPS
 from kernattn.ops.dispatch import missing
 from kernattn.ops.features.crossover import FASTER_ABOVE
 from saved import reloaded
+from seam import Chains, PeakedSum
 from xp import to_numpy
 
 ESTIMATORS = ("trigonometric", "phase", "positive", "hyperbolic", "optimal_positive")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn._runtime.parallel import VARIABLE
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
 from kernattn.ops.dispatch import missing
 from kernattn.ops.pairwise_product import OP, cpu
@@ -70,7 +69,7 @@ def test_every_kernel(name, dtype, c, monkeypatch):
 @pytest.mark.parametrize("number", ["1", "3"])
 @pytest.mark.parametrize(("n", "d", "c"), [(1030, 3, 1), (513, 20, 3), (1600, 18, 17)])
 def test_the_symmetric_product_is_the_full_one(number, n, d, c, monkeypatch):
-    monkeypatch.setenv(VARIABLE, number)
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", number)
     kernel = K.Gaussian(d**0.5)
     x, v = rows(6, n, d), rows(7, n, c)
     half, full = kernel.matmul(x, None, v), kernel.matmul(x, x.copy(), v)

@@ -12,12 +12,12 @@ import kernattn as ka
 from kernattn import ops
 from kernattn._environment import describe
 from kernattn._gradients.rules import RULES, _recorded
-from kernattn._maps.kinds import KINDS, Kind
-from kernattn._maps.spec import MapSpec
+from kernattn._maps.kinds import Kind
 from kernattn.ops import dispatch as _dispatch
 from kernattn.ops._cuda.sources import HEADERS
 from kernattn.ops.record import Output, Record
 from kernattn.ops.records import RECORDS, rows
+from seam import KINDS, MapSpec
 
 FOLDER = Path(ops.__file__).parent
 ROWS = np.random.default_rng(1).standard_normal((30, 4))

@@ -4,12 +4,11 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn._runtime.parallel import VARIABLE
 
 pytest.importorskip("numba")
 
-from kernattn._plans.plan import ALL, CAUSAL
 from kernattn.ops.block_softmax.cpu import block_softmax
+from seam import ALL, CAUSAL
 
 EPS = {"float16": 2.0**-10, "float32": 2.0**-23, "float64": 2.0**-52}
 SHAPES = [
@@ -78,9 +77,9 @@ def test_masked_keys_and_the_future_may_hold_anything():
 
 def test_threads_change_nothing(monkeypatch):
     q, k, v = np.random.default_rng(2).standard_normal((3, 3, 300, 8))
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
     alone, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
-    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
     monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
     shared, _ = block_softmax(q, k, v, 0.3, CAUSAL, None)
     np.testing.assert_array_equal(alone, shared)

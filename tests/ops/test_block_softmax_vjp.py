@@ -5,10 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernattn._plans.plan import ALL, CAUSAL
-from kernattn._runtime.parallel import VARIABLE
 from kernattn.ops.block_softmax import OP as FORWARD
 from kernattn.ops.block_softmax_vjp import OP
+from seam import ALL, CAUSAL
 from xp import numpy_dtype
 
 pytest.importorskip("numba")
@@ -123,7 +122,7 @@ def test_threads_change_nothing(monkeypatch):
     q[0, 0, 5] *= 1e13
     found = []
     for threads, worth in (("1", 1.0), ("3", 0.0)):
-        monkeypatch.setenv(VARIABLE, threads)
+        monkeypatch.setenv("KERNATTN_NUM_THREADS", threads)
         monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", worth)
         found.append(pulled(q, k, v, cotangent(q, k, v), 0.3, CAUSAL))
     for x, y in zip(found[0][:4], found[1][:4], strict=True):

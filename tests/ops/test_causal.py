@@ -4,15 +4,12 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec, ScaledFeatures
-from kernattn._runtime.parallel import VARIABLE
-from kernattn._sums.peaked import PeakedSum, empty
 from kernattn.ops.attend import reference as reference_attend
 from kernattn.ops.causal import reference as reference_causal
 from kernattn.ops.key_state import reference as reference_key_state
 from kernattn.ops.step import reference as reference_step
 from linear_ops import EPS, agree, dense, inputs, same_state, spec_of
+from seam import KINDS, MapSpec, PeakedSum, ScaledFeatures, empty
 
 pytest.importorskip("numba")
 
@@ -165,7 +162,7 @@ def test_rows_without_a_key_are_zero_and_the_state_stays_empty():
 @pytest.mark.parametrize("packed", [False, True])
 def test_one_head_is_cut_into_parts(kind, state, packed, monkeypatch):
     """Fewer heads than threads: the parts of a sequence, each with what comes before it."""
-    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
     monkeypatch.setattr("kernattn.ops.key_state.recurrence.WORTH_SHARING", 0.0)
     spec = spec_of(kind, 4, 6)
     n = 1100
@@ -179,7 +176,7 @@ def test_one_head_is_cut_into_parts(kind, state, packed, monkeypatch):
     assert close.all() if kind != "sincos" else close.mean() > 0.999
     same_state(after, last, 1e-11)
     same_state(key_state(k, v, spec, mask), reference_key_state.key_state(k, v, spec, mask), 1e-11)
-    monkeypatch.setenv(VARIABLE, "1")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "1")
     alone, *_ = causal(q, k, v, spec, spec, before, mask, ids, False)
     assert (np.abs(out - alone) <= 1e-9 * (1 + np.abs(alone))).mean() > 0.999
 

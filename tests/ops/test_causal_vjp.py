@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from kernattn._maps.kinds import KINDS
 from kernattn._sums.cotangents import in_units_of
-from kernattn._sums.peaked import PeakedSum, log_normaliser
+from kernattn._sums.peaked import log_normaliser
 from kernattn.ops.attend.reference import attend
 from kernattn.ops.attend_vjp import reference as reference_attend
 from kernattn.ops.causal.reference import causal
@@ -13,6 +12,7 @@ from kernattn.ops.causal_vjp import reference as reference_causal
 from kernattn.ops.key_state.reference import key_state
 from kernattn.ops.key_state_vjp import reference as reference_key_state
 from linear_ops import spec_of
+from seam import KINDS, PeakedSum
 
 pytest.importorskip("numba")
 

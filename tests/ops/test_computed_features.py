@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn._maps.spec import ScaledFeatures
 from kernattn.ops.attend.reference import attend
 from kernattn.ops.causal.reference import causal
 from kernattn.ops.key_state.reference import key_state
 from kernattn.ops.step.reference import step
 from laws import arrays
+from seam import ScaledFeatures
 from xp import to_numpy
 
 N, M, E = 37, 6, 3

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec
 from kernattn.ops.features.reference import features, scaled
 from laws import arrays
+from seam import KINDS, MapSpec
 from xp import dtype_name, to_numpy
 
 TOLERANCE = {"float16": 4e-3, "bfloat16": 4e-2, "float32": 3e-6, "float64": 1e-14}

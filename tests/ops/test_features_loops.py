@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec
 from kernattn.ops.features import reference
+from seam import KINDS, MapSpec
 
 pytest.importorskip("numba")
 

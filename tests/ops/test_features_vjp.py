@@ -7,10 +7,9 @@ import pytest
 
 import kernattn as ka
 import maps
-from kernattn._maps.kinds import KINDS
-from kernattn._runtime.parallel import VARIABLE
 from kernattn.ops.features_vjp import OP
 from linear_ops import spec_of
+from seam import KINDS
 from xp import numpy_dtype
 
 pytest.importorskip("numba")
@@ -105,7 +104,7 @@ def test_threads_and_layouts_change_nothing(monkeypatch):
     x, g = drawn(spec, (3,), 700, 7, "float64")
     found = []
     for threads, worth in (("1", 1.0), ("3", 0.0)):
-        monkeypatch.setenv(VARIABLE, threads)
+        monkeypatch.setenv("KERNATTN_NUM_THREADS", threads)
         monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", worth)
         found.append(OP.implementation(x, "cpu")(x, spec, g, True))
         x, g = np.asfortranarray(x), np.asfortranarray(g)

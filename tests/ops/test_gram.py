@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec
-from kernattn._runtime.parallel import VARIABLE
 from kernattn.ops.gram import OP, reference
+from seam import KINDS, MapSpec
 from xp import to_numpy
 
 SHAPES = [((), 1, 3, 5, 1), ((2,), 70, 16, 33, 2), ((3, 1), 200, 5, 16, 0)]  # lead, n, d, D, c
@@ -64,7 +62,7 @@ def test_rows_are_cut_into_parts(monkeypatch):
     pytest.importorskip("numba")
     from kernattn.ops.gram.cpu import gram
 
-    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
     monkeypatch.setattr("kernattn.ops.gram.cpu.WORTH_SHARING", 0.0)
     monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
     x, y = np.random.default_rng(3).standard_normal((2, 1000, 4))

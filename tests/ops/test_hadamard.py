@@ -4,12 +4,10 @@ import numpy as np
 import pytest
 from scipy.linalg import hadamard as sylvester
 
-from kernattn._maps.chains import Chains
-from kernattn._maps.kinds import KINDS
-from kernattn._maps.spec import MapSpec
 from kernattn.ops.features import OP as FEATURES
 from kernattn.ops.features.crossover import FASTER_ABOVE
 from kernattn.ops.hadamard import OP, reference
+from seam import KINDS, Chains, MapSpec
 from xp import to_numpy
 
 SIZES = [(1, 1), (2, 5), (3, 4), (5, 20), (16, 16), (33, 100)]  # d, m

@@ -5,8 +5,8 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from kernattn._maps.spec import MapSpec, ScaledFeatures
 from kernattn.errors import ParameterError
+from seam import MapSpec, ScaledFeatures
 
 pytest.importorskip("numba")
 

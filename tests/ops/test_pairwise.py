@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn._runtime.parallel import VARIABLE
 from kernattn.ops.dispatch import missing
 from kernattn.ops.pairwise import OP, reference
 from kernattn.ops.pairwise.forms import DOT, EXPONENTIAL, MANHATTAN, MATERN, POWER, SQUARED, Form
@@ -84,7 +83,7 @@ def test_an_entry_does_not_depend_on_the_rows_beside_it(name):
 @pytest.mark.parametrize("shape", [(700, 1600), (1600, 700)], ids=str)
 def test_large_matrices_on_several_threads(shape, number, monkeypatch):
     """Written past the caches, in slabs that do not begin with a head."""
-    monkeypatch.setenv(VARIABLE, number)
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", number)
     x, y = rows(6, shape[0], 3, dtype="f4"), rows(7, 2, shape[1], 3, dtype="f4")
     found = OP.implementation(x, "cpu")(x, y, FORMS["gaussian"])
     np.testing.assert_allclose(found, formula(x, y, FORMS["gaussian"]), rtol=2e-6)

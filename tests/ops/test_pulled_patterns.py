@@ -8,11 +8,12 @@ import pytest
 
 import kernattn as ka
 from kernattn._plans.parts import dense, seen_of
-from kernattn._plans.plan import ALL, CAUSAL, cut_off
+from kernattn._plans.plan import cut_off
 from kernattn._plans.transposed import dense_from_keys, from_keys
 from kernattn.ops.block_softmax import OP as FORWARD
 from kernattn.ops.block_softmax_vjp import OP
 from oracles import softmax_gradients
+from seam import ALL, CAUSAL
 
 N, DIM, WIDTH = 150, 8, 5
 P = ka.patterns

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from kernattn._sums.cotangents import MapCotangent
-from kernattn._sums.peaked import PeakedSum
 from kernattn.ops.records import RECORDS
+from seam import PeakedSum
 
 OWN = [name for name in RECORDS if name not in ("linear_attention", "step")]
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from kernattn._sums.peaked import PeakedSum, empty
 from kernattn.ops.step import reference as reference_step
 from linear_ops import inputs, same_state, spec_of
+from seam import PeakedSum, empty
 
 pytest.importorskip("numba")
 

@@ -5,9 +5,8 @@ import os
 import numpy as np
 import pytest
 
-from kernattn._maps.spec import MapSpec
-from kernattn._runtime.parallel import VARIABLE
 from processes import assert_fine
+from seam import MapSpec
 from sharing import at_once
 
 pytest.importorskip("numba")
@@ -22,7 +21,7 @@ def inputs(seed, *shapes):
 
 
 def test_eight_threads_at_once(monkeypatch):
-    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
     monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
     omega = np.random.default_rng(0).standard_normal((16, 8)) * 8**-0.25
     spec = MapSpec("exp", omega, row_weights=np.full(8, -0.5 * 8**-0.5))
@@ -45,7 +44,7 @@ FORK = """
 import multiprocessing, warnings
 import numpy as np
 from kernattn.ops.causal.cpu import causal
-from kernattn._maps.spec import MapSpec
+from seam import MapSpec
 import kernattn._runtime.parallel as parallel
 
 parallel.WORTH_SHARING = 0.0
@@ -67,7 +66,7 @@ print("fine")
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_computes():
-    assert_fine(FORK, **{VARIABLE: "3"})
+    assert_fine(FORK, KERNATTN_NUM_THREADS="3")
 
 
 def test_work_is_counted_in_tokens(monkeypatch):
@@ -76,7 +75,7 @@ def test_work_is_counted_in_tokens(monkeypatch):
     monkeypatch.setattr(
         "kernattn.ops.key_state.recurrence.share", lambda loop, count, seconds: counted.append((count, seconds))
     )
-    monkeypatch.setenv(VARIABLE, "2")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "2")
     spec = MapSpec("elu1")
     for heads, n in ((8, 512), (8, 1024), (16, 1024)):
         q, k, v = inputs(1, *3 * [(heads, n, 64)])

@@ -8,7 +8,6 @@ import pytest
 pytest.importorskip("numba")
 
 import kernattn as ka
-from kernattn._runtime.parallel import VARIABLE
 from kernattn.ops._numba import helper_threads as module
 from kernattn.ops._numba.codegen.compile import compiled, inner
 from kernattn.ops._numba.helper_threads import close, crew, offer_of, open_, take
@@ -22,7 +21,7 @@ TRIES = 100
 @pytest.fixture(autouse=True)
 def three_threads(monkeypatch):
     """Three threads, and a board on which nobody looks yet."""
-    monkeypatch.setenv(VARIABLE, "3")
+    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
     monkeypatch.setattr(module, "_crew", module._Crew())
 
 
@@ -189,4 +188,4 @@ print("fine")
 
 @pytest.mark.skipif("fork" not in multiprocessing.get_all_start_methods(), reason="no fork here")
 def test_a_forked_child_has_a_board_of_its_own():
-    assert_fine(FORK, **{VARIABLE: "3"})
+    assert_fine(FORK, KERNATTN_NUM_THREADS="3")

@@ -1,0 +1,20 @@
+"""What ops take and give back. Tests of ops name it by this file alone: where one of these moves, one import does."""
+
+from kernattn._maps.chains import Chains
+from kernattn._maps.kinds import KINDS
+from kernattn._maps.spec import MapSpec, QuadraticForm, ScaledFeatures
+from kernattn._plans.plan import ALL, CAUSAL
+from kernattn._sums.peaked import Normaliser, PeakedSum, empty
+
+__all__ = [
+    "ALL",
+    "CAUSAL",
+    "KINDS",
+    "Chains",
+    "MapSpec",
+    "Normaliser",
+    "PeakedSum",
+    "QuadraticForm",
+    "ScaledFeatures",
+    "empty",
+]
