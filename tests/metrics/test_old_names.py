@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.metrics._settled import settled
-from kernattn.metrics._tilted import tilted_moment
 
 
 def test_row_kl_keeps_its_order():
@@ -17,10 +15,10 @@ def test_row_kl_keeps_its_order():
         assert ka.metrics.attention_mse(out=p, exact=q) == ka.metrics.attention_mse(p, q)
 
 
-@pytest.mark.parametrize("function", [settled, tilted_moment])
-def test_what_has_become_private_is_found_by_its_old_name(function):
-    with pytest.warns(DeprecationWarning, match=function.__name__):
-        assert getattr(ka.metrics, function.__name__) is function
+@pytest.mark.parametrize("name", ["settled", "tilted_moment"])
+def test_what_has_become_private_is_found_by_its_old_name(name):
+    with pytest.warns(DeprecationWarning, match=name):
+        assert getattr(ka.metrics, name).__name__ == name
 
 
 def test_confidence_is_a_keyword():
