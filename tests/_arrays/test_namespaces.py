@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+import kernattn as ka
 from kernattn._arrays import namespaces as _array
-from kernattn.errors import DTypeError, MixedLibraryError
+from kernattn.errors import DTypeError, MixedLibraryError, ParameterError
 from xp import KINDS, dtype_name, to_numpy
 
 
@@ -90,15 +91,13 @@ def test_other_devices():
 
 
 def test_generator():
-    from kernattn._runtime.random import generator
-    from kernattn.errors import ParameterError
+    def drawn(rng):
+        return ka.projections.Iid().draw(1, 1, rng).item()
 
-    source = np.random.default_rng(3)
-    assert generator(source) is source
-    assert generator(5).random() == np.random.default_rng(5).random()
-    assert generator(np.int64(5)).random() == generator(5).random()
-    assert generator(np.random.SeedSequence(5)).random() == generator(5).random()
-    assert generator(None).random() != generator(None).random()
+    source, same = np.random.default_rng(3), np.random.default_rng(3)
+    assert [drawn(source), drawn(source)] == [drawn(same), drawn(same)]  # it goes on where it was
+    assert drawn(5) == drawn(np.random.default_rng(5)) == drawn(np.int64(5)) == drawn(np.random.SeedSequence(5))
+    assert drawn(None) != drawn(None)
     for given in (-1, 1.5, "seed", True, np.random.RandomState(0), [1]):
         with pytest.raises(ParameterError, match="rng must be None, a non-negative integer"):
-            generator(given)
+            drawn(given)

@@ -8,7 +8,6 @@ import pytest
 import kernattn as ka
 from kernattn.errors import DTypeError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features import from_function, generalized
-from kernattn.metrics._settled import settled
 from saved import reloaded
 
 K, F = ka.kernels, ka.features
@@ -105,8 +104,6 @@ def test_a_function_goes_wherever_a_map_goes():
     np.testing.assert_allclose(phi.redraw(4)(q), mine.redraw(4)(q), rtol=1e-12)
     with pytest.raises(NoClosedForm, match="FromFunction"):
         phi.variance(q, k)
-    with pytest.raises(NoClosedForm, match="FromFunction"):
-        settled(phi, q, k, 8)
 
 
 def test_a_function_without_random_numbers():

@@ -5,7 +5,7 @@ import pytest
 from scipy import stats
 
 from kernattn.errors import ParameterError
-from kernattn.projections._norms import Chi
+from kernattn.projections import NORM_LAWS
 from kernattn.projections._scale_mixtures import MaternNorms, RationalQuadraticNorms
 
 Z2 = np.array([1e-10, 1e-4, 0.01, 0.3, 1.0, 4.0, 20.0, 1e3, 1e8])
@@ -40,7 +40,7 @@ def test_the_contour_gives_the_kernel(shape, d):
 def test_two_rows_end_in_those_of_gaussians(d):
     z2 = np.linspace(0.0, 12.0, 9)
     for law in laws(1e7):
-        np.testing.assert_allclose(law.moment(d, -z2, rows=2), Chi().moment(d, -z2, rows=2), atol=1e-6)
+        np.testing.assert_allclose(law.moment(d, -z2, rows=2), NORM_LAWS["chi"].moment(d, -z2, rows=2), atol=1e-6)
 
 
 @pytest.mark.parametrize("d", [2, 3, 4])
@@ -57,7 +57,7 @@ def test_two_rows_by_averaging_over_both_norms(d):
     for law, scale in ((RationalQuadraticNorms(shape), nodes / shape), (MaternNorms(shape), shape / nodes)):
         mixed = share[:, None, None] * scale[:, None] + (1 - share[:, None, None]) * scale
         for z2 in (0.2, 1.0, 3.0):
-            wanted = np.einsum("i,j,k,ijk", w, weights, weights, Chi().moment(d, -z2 * mixed, rows=2))
+            wanted = np.einsum("i,j,k,ijk", w, weights, weights, NORM_LAWS["chi"].moment(d, -z2 * mixed, rows=2))
             np.testing.assert_allclose(law.moment(d, -z2, rows=2), wanted, atol=1e-8)
 
 

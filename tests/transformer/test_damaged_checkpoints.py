@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from kernattn import errors
-from kernattn.transformer import Config, forward, load_checkpoint, load_params, save_params, shapes
-from kernattn.transformer._params import initial_params
+from kernattn.transformer import Config, forward, initial_params, load_checkpoint, load_params, save_params, shapes
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
