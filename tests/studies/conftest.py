@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 
-from kernattn.studies import study
+from kernattn.studies import figures, study
+
+DRAWN = "kernattn.studies._presets.draw.write_figures"
 
 
 @pytest.fixture(scope="session")
@@ -19,18 +21,21 @@ def tokens_file(tmp_path_factory):
 @pytest.fixture
 def no_figures(monkeypatch):
     """Leave the drawing out, where it is not what is tested."""
-    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+    monkeypatch.setattr(DRAWN, lambda *_: [])
 
 
 @pytest.fixture(scope="session")
 def found(tmp_path_factory):
-    """Records, page and files of each preset's quick form, made when first asked for."""
+    """Records, page and files of each preset's quick form, made when first asked for, its figures in one format."""
     made = {}
 
     def find(name):
         if name not in made:
             folder = tmp_path_factory.mktemp(name)
-            records = study(name, folder, quick=True)
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(DRAWN, lambda preset, *_: [f"{stem}.png" for stem in preset.figures])
+                records = study(name, folder, quick=True)
+            figures(folder, formats=["png"])
             made[name] = (records, (folder / "summary.md").read_text(), {path.name for path in folder.iterdir()})
         return made[name]
 

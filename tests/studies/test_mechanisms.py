@@ -5,13 +5,10 @@ import copy
 import numpy as np
 import pytest
 
-import kernattn as ka
 from kernattn.cli import main
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.studies import PRESETS, read_records, study
-from kernattn.studies._presets.mechanisms.budgets import MECHANISMS, Mechanism
-from kernattn.studies._presets.mechanisms.measure import Problem, effective_keys, measured
-from kernattn.studies._presets.mechanisms.sources import SOURCES, tokens_of
+from kernattn.studies._presets.mechanisms.sources import tokens_of
 from refusals import refused
 
 pytest.importorskip("matplotlib")
@@ -35,8 +32,9 @@ def test_the_ranking_turns_over(found):
     assert first.startswith("Does not hold")
     assert "change places on this sequence" in first
     same = copy.deepcopy(records)
+    mechanisms = list(dict.fromkeys(record["mechanism"] for record in records))
     for record in same:  # what one ranking would look like
-        place = 1.0 + list(MECHANISMS).index(record["mechanism"])
+        place = 1.0 + mechanisms.index(record["mechanism"])
         record |= {"error": place, "error_low": place, "error_high": place}
     told = PRESET.sentences(same)[0]
     assert told.startswith("Holds on")
@@ -50,35 +48,28 @@ def test_fields_hold_together(found):
         assert record["variance"] > 1e-6 * (record["mechanism"] in ("favor", "routing", "linformer")), where
         if record["mechanism"] in ("local", "pooling", "nystrom"):
             assert record["error_low"] == record["error_high"] == pytest.approx(record["squared_bias"]), where
-        if record["mechanism"] not in ("bigbird", "routing", "lsh"):
-            assert record["flops"] == pytest.approx(record["budget"], rel=0.1), where
+        if (record["mechanism"], record["budget"]) != ("routing", 1 / 16):  # of 256 tokens it takes more
+            near = 0.3 if record["mechanism"] in ("bigbird", "lsh") else 0.1
+            assert record["flops"] == pytest.approx(record["budget"], rel=near), where
 
 
-@pytest.mark.parametrize("name", MECHANISMS)
-def test_mechanisms_keep_their_budget(name):
-    """Flops lie near what they may be, and grow with it."""
-    rng = np.random.default_rng(1)
-    q, k = rng.standard_normal((2, 1024, 16))
-    flops = [MECHANISMS[name](q, k, 16, budget, rng).flops for budget in (1 / 16, 1 / 8, 1 / 4)]
-    assert flops == sorted(flops)
-    np.testing.assert_allclose(flops, [1 / 16, 1 / 8, 1 / 4], rtol=0.3)
+@pytest.mark.parametrize("scale", [1.0, 1e-4])
+def test_a_segment_for_each_key_is_exact_attention(scale, tmp_path, no_figures):
+    """It has no error, and all the mass; queries of almost 0 look at all keys."""
+    q, k, v = np.random.default_rng(0).standard_normal((3, 48, 4))
+    np.savez(tmp_path / "mine.npz", q=scale * q, k=k, v=v)
+    axes = {"mechanism": ["pooling"], "temperature": [1.0], "budget": [1.0]}
+    (record,) = study("mechanisms", tmp_path / "out", draws=6, axes=axes, data=tmp_path / "mine.npz")
+    weights = np.exp(scale * q @ k.T / 2)
+    weights /= weights.sum(axis=1, keepdims=True)
+    entropy = -np.sum(weights * np.log(weights), axis=1)
+    assert record["effective_keys"] == pytest.approx(np.mean(np.exp(entropy)), rel=1e-7)
+    assert record["error"] == pytest.approx(0, abs=1e-15)
+    assert record["error_without_self"] == pytest.approx(0, abs=1e-15)
+    assert record["mass"] == pytest.approx(1)
 
 
-def test_exact_attention_has_no_error():
-    x = tokens_of("digits", 40, 0)
-    weights = ka.softmax_attention(x.q, x.k, np.eye(40))
-    rest = weights - np.diag(np.diag(weights))
-    apart = rest / rest.sum(axis=1, keepdims=True) @ x.v
-    given = Problem(x.q, x.k, x.v, weights, weights @ x.v, apart, uniform=1.0, uniform_apart=1.0)
-    found = measured(given, Mechanism(ka.softmax_attention, 1.0))
-    assert found["error"] == pytest.approx(0, abs=1e-20)
-    assert found["error_without_self"] == pytest.approx(0, abs=1e-20)
-    assert found["mass"] == pytest.approx(1)
-    assert effective_keys(np.full((3, 7), 1 / 7)) == pytest.approx(7)
-    assert effective_keys(np.eye(3)) == pytest.approx(1)
-
-
-@pytest.mark.parametrize("source", SOURCES)
+@pytest.mark.parametrize("source", ["photographs", "digits", "text"])
 def test_tokens_stand_in_their_order(source):
     x = tokens_of(source, 300, 0)
     np.testing.assert_allclose(np.linalg.norm(x.q, axis=1), 4.0)

@@ -4,16 +4,17 @@ import numpy as np
 import pytest
 
 from kernattn.errors import ParameterError
-from kernattn.studies import PRESETS
-from kernattn.studies._presets.polynomial_sketch.measure import BASES, COSINES, INPUTS, bound, pairs, sweep
+from kernattn.studies import PRESETS, study
+from kernattn.studies._presets.polynomial_sketch.measure import pairs
 from kernattn.studies._presets.polynomial_sketch.settled import collisions_settled, squares_settled
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
 VERDICTS = PRESETS["polynomial-sketch"].sentences
+COSINES = (0.0, 0.25, 0.5, 0.75, 1.0)
 
 
-@pytest.mark.parametrize("inputs", INPUTS)
+@pytest.mark.parametrize("inputs", ["spread", "sparse", "digits"])
 def test_pairs_are_unit_rows_under_these_cosines(inputs):
     x, y = pairs(inputs)
     for rows in (x, y):
@@ -59,8 +60,11 @@ def test_finds(found):
         }
         for estimator, variance in closed.items():
             assert by["spread", p, estimator]["variance_predicted"][-1] == pytest.approx(variance, rel=1e-7)
-        for estimator in BASES:
-            assert by["spread", p, estimator]["variance_predicted"][-1] < bound(estimator, p) / m + 1e-12
+        bounds = {"tensor_sketch": 2 + 3**p, "complex_to_real": 2 ** (p + 1) - 2}
+        for estimator in ("tensor_srht", *closed):
+            record, bound = by["spread", p, estimator], bounds.get(estimator, 3**p - 1) / m
+            assert record["variance_predicted"][-1] < bound + 1e-12
+            assert record["bound"] == pytest.approx(bound)
     settled = [r for r in records if r["degree"] == 2]
     assert all(all(r["variance_settled"]) for r in settled)
     ratios = np.array([np.divide(r["variance"], r["variance_predicted"]) for r in settled])  # measured over predicted
@@ -114,6 +118,6 @@ def test_verdicts_turn(found):
         ({"degree": [0]}, "degree takes positive integers"),
     ],
 )
-def test_refusals(axes, said):
+def test_refusals(axes, said, tmp_path):
     with pytest.raises(ParameterError, match=said):
-        sweep(quick=True, axes=axes)
+        study("polynomial-sketch", tmp_path, quick=True, axes=axes)

@@ -5,8 +5,8 @@ import pytest
 
 from kernattn.errors import ParameterError
 from kernattn.kernels import Gaussian
-from kernattn.studies import PRESETS
-from kernattn.studies._presets.regression import RIDGES, _left_out, _problem, _ratio, sweep
+from kernattn.studies import PRESETS, study
+from kernattn.studies._presets.regression import RIDGES, _left_out, _problem, _ratio
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
@@ -125,6 +125,6 @@ def test_verdicts_turn(found):
         ({"m": [16]}, "this study has the axes data, map; got m"),
     ],
 )
-def test_refusals(axes, said):
+def test_refusals(axes, said, tmp_path):
     with pytest.raises(ParameterError, match=said):
-        sweep(quick=True, axes=axes)
+        study("regression", tmp_path, quick=True, axes=axes)

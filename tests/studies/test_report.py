@@ -7,6 +7,7 @@ import shutil
 import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
+from pkgutil import resolve_name
 from xml.etree import ElementTree as ET
 
 import numpy as np
@@ -26,7 +27,6 @@ from kernattn.studies import (
     run,
     study,
 )
-from kernattn.studies._presets.attention.study import sweep
 from kernattn.studies._records import seal
 from kernattn.studies._report.citations import cited_works
 from kernattn.studies._report.commands import study_command
@@ -162,6 +162,7 @@ def test_a_folder_of_the_version_before_has_its_command():
         "m": [4, 8], "queries": [9], "keys": [64],
     }  # fmt: skip
     axes = dict(given.set)
+    sweep = resolve_name(PRESETS["attention"].sweep)
     new, old = sweep(draws=6, seed=3, axes=axes), sweep(**settings)
     assert [cell.name for cell in new.cells()] == [cell.name for cell in old.cells()]
 

@@ -8,7 +8,6 @@ from scipy import integrate, optimize, stats
 
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.tails.measure import EPSILONS, LENGTHS
 
 pytest.importorskip("matplotlib")
 verdicts = PRESETS["tails"].sentences
@@ -20,7 +19,7 @@ def only(records, **wanted):
 
 
 def at(record, field, length, epsilon):
-    return record[field][LENGTHS.index(length)][EPSILONS.index(epsilon)]
+    return record[field][record["length"].index(length)][record["epsilon"].index(epsilon)]
 
 
 def test_what_it_finds(found):
@@ -42,7 +41,7 @@ def test_shares_are_those_of_independent_draws(found):
     record = only(found("tails")[0], estimator="positive", projection="iid", m=16)
     u = np.random.default_rng(5).standard_normal((200_000, 16)) * 2**0.5
     error = np.mean(np.exp(u - 1), axis=1) - 1
-    for epsilon in EPSILONS:
+    for epsilon in record["epsilon"]:
         for field, share in (("upper", np.mean(error > epsilon)), ("lower", np.mean(error < -epsilon))):
             count = 16 * record["estimates"]
             spread = np.sqrt(share * (1 - share) * (1 / count + 1 / 200_000))
@@ -77,7 +76,7 @@ def test_bounds_are_those_of_their_definitions(found):
 def test_verdicts_follow_the_records(found):
     records = found("tails")[0]
     forged = copy.deepcopy(records)
-    ones = np.ones((len(LENGTHS), len(EPSILONS)))
+    ones = np.ones((len(forged[0]["length"]), len(forged[0]["epsilon"])))
     for orthogonal, word in ((0.2, "Holds for "), (0.4, "Open for "), (0.6, "Does not hold for ")):
         for r in forged:
             level = 0.4 if r["projection"] == "iid" else orthogonal

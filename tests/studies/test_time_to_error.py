@@ -4,9 +4,7 @@ import numpy as np
 import pytest
 
 from kernattn.cli import main
-from kernattn.studies import PRESETS, run
-from kernattn.studies._presets.time_to_error import reached, sweep
-from kernattn.studies._records import drop_times
+from kernattn.studies import PRESETS, study
 
 pytest.importorskip("matplotlib")
 
@@ -42,11 +40,11 @@ def test_structure_and_errors(found):
     assert "- Does not hold at scale 0.5: features reach 0.1 times uniform attention's error" in page
 
 
-def test_records_repeat_but_for_times(tmp_path):
+def test_records_repeat_but_for_times(tmp_path, no_figures):
     axes = {"length": [32], "m": [64], "estimator": ["positive"]}
-    one, other = (run(sweep(quick=True, axes=axes), tmp_path / name) for name in ("one", "other"))
-    assert [drop_times(record) for record in one] == [drop_times(record) for record in other]
-    assert not any("seconds" in name for name in drop_times(one[0]))
+    (one,), (other,) = (study("time-to-error", tmp_path / name, quick=True, axes=axes) for name in ("one", "other"))
+    for name, value in one.items():
+        assert name.endswith("seconds") or value == other[name], name
 
 
 def test_verdicts_can_turn_over(found):
@@ -59,6 +57,8 @@ def test_verdicts_can_turn_over(found):
     mixed = verdicts([r | good | (fast if r["length"] > 200 else slow) for r in records])
     assert mixed[0].startswith("Holds in part at scale 0.5")
     assert "Positive, orthogonal: from n = 512 on (at n = 512: 10 times as fast with m = 64)" in mixed[0]
+    last = {"over_uniform_high": [None, 0.6, 0.05]}  # an error is reached where its whole interval is
+    assert "(at n = 512: 10 times as fast with m = 1024)" in verdicts([r | good | last | fast for r in records])[0]
     assert mixed[2].startswith("Holds: the features needed do not grow")
     worse = {f"over_uniform{end}": [9.0] * 3 for end in ("", "_low", "_high")}
     grown = verdicts([r | (worse if r["length"] > 200 else good) for r in records])
@@ -71,12 +71,6 @@ def test_verdicts_can_turn_over(found):
     assert verdicts(quadratic)[3].startswith("Does not hold: the time of linear attention")
     linear = [r | {"linear_seconds": [r["length"] * 1.0] * 3} for r in records]
     assert verdicts(linear)[3].startswith("Holds: the time of linear attention")
-
-
-def test_reached_asks_for_the_whole_interval():
-    record = {"over_uniform_high": [None, 0.6, 0.4, 0.3]}
-    assert reached(record, 0.5) == 2
-    assert reached(record, 0.1) is None
 
 
 def test_bad_axes_are_one_line(tmp_path, capsys):

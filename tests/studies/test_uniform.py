@@ -7,9 +7,10 @@ import pytest
 
 from kernattn.errors import ParameterError
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.uniform import DIAMETER, largest_error, uniform_bound
+from kernattn.studies._presets.uniform import largest_error
 
 pytest.importorskip("matplotlib")
+DIAMETER = 4.0  # of the compact set, in lengthscales
 verdicts = PRESETS["uniform"].sentences
 
 
@@ -37,16 +38,19 @@ def test_climbing_finds_what_a_fine_grid_finds(seed):
     assert 0.999 * np.max(np.abs(error)) <= found <= 1.005 * np.max(np.abs(error))
 
 
-def test_bounds_are_those_of_the_papers():
-    """At the error that is returned the probability is one half: both formulas, written once more."""
-    for d, number in ((2, 500), (8, 128), (16, 5000)):
-        e, ratio = uniform_bound(d, number, refined=False), d**0.5 * DIAMETER
-        assert 2**8 * (ratio / e) ** 2 * np.exp(-number * e**2 / (4 * (d + 2))) == pytest.approx(0.5, rel=1e-6)
-        e = uniform_bound(d, number, refined=True)
+def test_bounds_are_those_of_the_papers(found):
+    """At the error that is told the probability is one half: both formulas, written once more."""
+    bounds = [r for r in found("uniform")[0] if r["bound"]]
+    assert {(r["d"], r["m"]) for r in bounds} == {(d, m) for d in (2, 8) for m in (64, 256, 1024)}
+    for record in bounds:
+        d, number = record["d"], record["m"] // 2
+        e, ratio = record["bound_2007"], d**0.5 * DIAMETER
+        assert 2**8 * (ratio / e) ** 2 * np.exp(-number * e**2 / (4 * (d + 2))) == pytest.approx(0.5, rel=1e-5)
+        e = record["bound"]
         beta = ((d / 2) ** (-d / (d + 2)) + (d / 2) ** (2 / (d + 2))) * 2 ** ((6 * d + 2) / (d + 2))
         alpha = min(1, 0.5 + e / 3)
-        found = beta * (ratio / e) ** (2 / (1 + 2 / d)) * np.exp(-number * e**2 / (4 * (d + 2) * alpha))
-        assert found == pytest.approx(0.5, rel=1e-6)
+        half = beta * (ratio / e) ** (2 / (1 + 2 / d)) * np.exp(-number * e**2 / (4 * (d + 2) * alpha))
+        assert half == pytest.approx(0.5, rel=1e-5)
 
 
 def test_verdicts_follow_the_records(found):
