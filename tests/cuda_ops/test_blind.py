@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from covering import turns
 from cuda_ops.cases import KINDS, array, assert_close, specs, to64
 from kernattn.ops._cuda import linear
 from kernattn.ops.block_softmax.gpu import block_softmax
@@ -25,8 +26,7 @@ def run(spec, q, k, v, mask=None):
     return causal(q, k, v, spec, spec, None, mask, None, False)[0]
 
 
-@pytest.mark.parametrize(("kind", "dtype"), CASES)
-@pytest.mark.parametrize("tiles", [1, 100])  # several slabs, and one
+@pytest.mark.parametrize(("kind", "dtype", "tiles"), turns(CASES, [1, 100]))  # several slabs, and one
 def test_blind_to_the_future(cupy, monkeypatch, kind, dtype, tiles):
     monkeypatch.setattr(linear, "SLAB_TILES", tiles)
     spec, (q, k, v), mask = problem(cupy, kind, dtype)
