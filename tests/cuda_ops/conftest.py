@@ -9,7 +9,7 @@ from cuda_on_cpu.cupy_stand_in import fake
 from kernattn._arrays import device as _device
 from kernattn._arrays import namespaces as _array
 from kernattn.ops import dispatch as _dispatch
-from kernattn.ops._cuda import constants, plans, runtime, sketches
+from kernattn.ops._cuda import constants, linear, plans, runtime, sketches
 
 
 @pytest.fixture
@@ -29,6 +29,24 @@ def cupy(monkeypatch):
     forget()
     for name in [name for name in sys.modules if name.startswith("array_api_compat.cupy")]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def slab_tiles(monkeypatch):
+    """How many tiles of rows a slab has: of one, short inputs have several slabs."""
+    return lambda tiles: monkeypatch.setattr(linear, "SLAB_TILES", tiles)
+
+
+@pytest.fixture
+def device_with(monkeypatch):
+    """A device of so many bytes of shared memory, in place of the stand-in's; what it says of itself."""
+
+    def set_limits(shared_bytes, arch=90):
+        limits = runtime.Limits(arch, shared_bytes, 1)
+        monkeypatch.setattr(runtime, "limits", lambda: limits)
+        return limits
+
+    return set_limits
 
 
 def forget():

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import array, specs, to64
-from kernattn.ops._cuda import linear
 from seam import CAUSAL
 
 
@@ -19,7 +18,7 @@ def off_by_one(cupy, x):
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32", pytest.param("float64", marks=pytest.mark.slow)])
-def test_unaligned_arrays(cupy, monkeypatch, dtype):
+def test_unaligned_arrays(cupy, slab_tiles, dtype):
     from kernattn.ops.attend.gpu import attend
     from kernattn.ops.block_softmax.gpu import block_softmax
     from kernattn.ops.causal.gpu import causal
@@ -28,7 +27,7 @@ def test_unaligned_arrays(cupy, monkeypatch, dtype):
     from kernattn.ops.step.gpu import step
     from seam import PeakedSum
 
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+    slab_tiles(1)
     rng = np.random.default_rng(0)
     spec = specs(rng, "exp", 8, 16)
     q, k, v = (array(cupy, rng.normal(size=(2, 70, 8)), dtype) for _ in range(3))

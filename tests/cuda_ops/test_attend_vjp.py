@@ -6,7 +6,6 @@ import pytest
 from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, wide
 from kernattn._sums.cotangents import in_units_of
-from kernattn.ops._cuda import linear
 from kernattn.ops.attend_vjp import reference as attend_reference
 from kernattn.ops.key_state_vjp import reference as key_state_reference
 
@@ -44,8 +43,8 @@ def pullbacks(cupy, spec, q, k, v, mask, state, out, normaliser, g, learn):
 
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
-def test_pullbacks(cupy, monkeypatch, kind, dtype):
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+def test_pullbacks(cupy, slab_tiles, kind, dtype):
+    slab_tiles(1)
     grouped = (2, 1) if dtype in ("float32", "float64") else (2, 2)  # of 16 bits that is another instance
     for shape in (((2, 2), grouped, 150, 5, 7, 37), ((), (), 3, 70, 70, 16)):
         given = problem(cupy, specs(np.random.default_rng(0), kind, *shape[-3::2]), dtype, *shape[:-1])

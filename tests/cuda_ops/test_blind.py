@@ -5,7 +5,6 @@ import pytest
 
 from covering import turns
 from cuda_ops.cases import KINDS, array, assert_close, specs, to64
-from kernattn.ops._cuda import linear
 from kernattn.ops.block_softmax.gpu import block_softmax
 from kernattn.ops.causal.gpu import causal
 from oracles import allowed
@@ -27,8 +26,8 @@ def run(spec, q, k, v, mask=None):
 
 
 @pytest.mark.parametrize(("kind", "dtype", "tiles"), turns(CASES, [1, 100]))  # several slabs, and one
-def test_blind_to_the_future(cupy, monkeypatch, kind, dtype, tiles):
-    monkeypatch.setattr(linear, "SLAB_TILES", tiles)
+def test_blind_to_the_future(cupy, slab_tiles, kind, dtype, tiles):
+    slab_tiles(tiles)
     spec, (q, k, v), mask = problem(cupy, kind, dtype)
     mask = cupy.asarray(mask)
     before = run(spec, q, k, v, mask)
@@ -42,8 +41,8 @@ def test_blind_to_the_future(cupy, monkeypatch, kind, dtype, tiles):
 
 @pytest.mark.parametrize("kind", ["exp", "sincos", "relu"])
 @pytest.mark.parametrize("n", [1, 63, 64, 100, 149])
-def test_where_the_sequence_ends(cupy, monkeypatch, kind, n):
-    monkeypatch.setattr(linear, "SLAB_TILES", 100)
+def test_where_the_sequence_ends(cupy, slab_tiles, kind, n):
+    slab_tiles(100)
     spec, inputs, _ = problem(cupy, kind, "float32")
     np.testing.assert_array_equal(to64(run(spec, *(x[:, :n] for x in inputs))), to64(run(spec, *inputs)[:, :n]))
 

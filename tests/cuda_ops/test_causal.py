@@ -5,7 +5,6 @@ import pytest
 
 import oracles
 from cuda_ops.cases import CASES, array, assert_close, specs, to64
-from kernattn.ops._cuda import linear, runtime
 from kernattn.ops._cuda.linear import linear_code
 from kernattn.ops._cuda.maps import map_code
 
@@ -20,10 +19,10 @@ def problem(cupy, seed, kind, dtype, n, d, e, frequencies, lead=(2,), scale=1.0)
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
 @pytest.mark.parametrize("tiles", [1, 100])
-def test_causal(cupy, monkeypatch, kind, dtype, tiles):
+def test_causal(cupy, slab_tiles, kind, dtype, tiles):
     from kernattn.ops.causal.gpu import causal
 
-    monkeypatch.setattr(linear, "SLAB_TILES", tiles)
+    slab_tiles(tiles)
     for n, d, e, frequencies in ((150, 5, 7, 37), (3, 15, 29, 16)):
         rng, spec, q, k, v = problem(cupy, 1, kind, dtype, n, d, e, frequencies)
         mask = rng.random((2, n)) < 0.7
@@ -36,11 +35,11 @@ def test_causal(cupy, monkeypatch, kind, dtype, tiles):
 
 
 @pytest.mark.parametrize("kind", ["exp", "cos", "elementwise"])
-def test_split_and_resume(cupy, monkeypatch, kind):
+def test_split_and_resume(cupy, slab_tiles, kind):
     from kernattn.ops.causal.gpu import causal
     from kernattn.ops.key_state.gpu import key_state
 
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+    slab_tiles(1)
     n, cut = 150, 83
     rng, spec, q, k, v = problem(cupy, 2, kind, "float32", n, 5, 7, 37)
     mask = rng.random((2, n)) < 0.7
@@ -73,10 +72,10 @@ def test_a_state_belongs_to_the_first_segment(cupy):
 
 
 @pytest.mark.parametrize("kind", ["exp", "elementwise"])
-def test_a_segment_that_begins_with_a_slab(cupy, monkeypatch, kind):
+def test_a_segment_that_begins_with_a_slab(cupy, slab_tiles, kind):
     from kernattn.ops.causal.gpu import causal
 
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+    slab_tiles(1)
     n = 150
     _, spec, q, k, v = problem(cupy, 1, kind, "float32", n, 5, 7, 37)
     ids = np.broadcast_to(np.repeat([0, 1, 2], [64, 64, 22]), (2, n))
@@ -130,11 +129,10 @@ def test_features_given(cupy, per_feature):
     ("bfloat16", 100_000, (True, False)),
     ("float32", 65_536, (True, False)),  # chunks of half as many rows
 ])  # fmt: skip
-def test_little_shared_memory(cupy, monkeypatch, dtype, room, outside):
+def test_little_shared_memory(cupy, device_with, dtype, room, outside):
     from kernattn.ops.causal.gpu import causal, launch, walk_code
 
-    limits = runtime.Limits(90, room, 1)
-    monkeypatch.setattr(runtime, "limits", lambda: limits)
+    limits = device_with(room)
     n, d, e, frequencies = 100, 70, 70, 37
     _, spec, q, k, v = problem(cupy, 6, "exp_pair", dtype, n, d, e, frequencies, lead=(3,))
     code = linear_code(map_code(dtype, spec, True, d, limits), dtype, e, limits)

@@ -7,7 +7,6 @@ import pytest
 
 from cuda_ops.cases import array, specs
 from cuda_ops.pullbacks import CASES, agree, parts, wide
-from kernattn.ops._cuda import linear, runtime
 from kernattn.ops._cuda.maps import map_code
 from kernattn.ops.causal.gpu import causal
 from kernattn.ops.causal_vjp import reference
@@ -46,7 +45,7 @@ def check(given, learn, dtype, factor=1.0):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
-def test_causal_vjp(cupy, monkeypatch, kind, dtype):
+def test_causal_vjp(cupy, slab_tiles, kind, dtype):
     spec = specs(np.random.default_rng(0), kind, 5, 37)
     shape = (2, 2), (2, 1), 150, 5, 7
     for tiles, learn, masked, segments, resumed in (
@@ -54,16 +53,16 @@ def test_causal_vjp(cupy, monkeypatch, kind, dtype):
         (1, False, True, 3, True),
         (9, False, False, 0, False),
     ):
-        monkeypatch.setattr(linear, "SLAB_TILES", tiles)
+        slab_tiles(tiles)
         given = problem(cupy, spec, dtype, *shape, masked=masked, segments=segments, resumed=resumed)
         check(given, learn, dtype)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "dtype"), [("exp", "float32"), ("sincos", "float16"), ("elementwise", "float64")])
-def test_wide_heads(cupy, monkeypatch, kind, dtype):
+def test_wide_heads(cupy, slab_tiles, kind, dtype):
     """More columns of x and of v than a block holds: they are gone through in passes."""
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+    slab_tiles(1)
     spec = specs(np.random.default_rng(0), kind, 140, 20)
     options = {"masked": True, "segments": 2, "resumed": True, "scale": 0.1}
     check(problem(cupy, spec, dtype, (2,), (2,), 140, 140, 70, **options), True, dtype, 4.0)
@@ -71,9 +70,8 @@ def test_wide_heads(cupy, monkeypatch, kind, dtype):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["exp_pair", "relu"])
-def test_sums_outside_shared_memory(cupy, monkeypatch, kind):
-    limits = runtime.Limits(90, 99_000, 1)
-    monkeypatch.setattr(runtime, "limits", lambda: limits)
+def test_sums_outside_shared_memory(cupy, device_with, kind):
+    limits = device_with(99_000)
     spec = specs(np.random.default_rng(0), kind, 40, 300)
     given = problem(cupy, spec, "float32", (3,), (3,), 100, 40, 40, masked=True, segments=0, resumed=True, scale=0.2)
     code = back_code(map_code("float32", spec, spec.per_feature, 40, limits), 40, "float32", 40, "float", True, limits)

@@ -4,16 +4,14 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import DTYPES, array, to64
-from kernattn.ops._cuda import runtime
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("room", [232_448, 0])
-def test_countsketch(cupy, monkeypatch, dtype, room):
+def test_countsketch(cupy, device_with, dtype, room):
     from kernattn.ops.countsketch.gpu import countsketch
 
-    limits = runtime.Limits(90, room, 1)
-    monkeypatch.setattr(runtime, "limits", lambda: limits)
+    device_with(room)
     rng = np.random.default_rng(0)
     n, d, copies, buckets = 20, 37, 3, 11
     x = array(cupy, rng.normal(size=(2, n, d)), dtype)

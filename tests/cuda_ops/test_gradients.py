@@ -6,7 +6,6 @@ import pytest
 import kernattn as ka
 import laws
 from cuda_ops.cases import to64
-from kernattn.ops._cuda import linear
 
 PHI = ka.random_features(ka.kernels.Softmax(), 5, 74, estimator="hyperbolic", rng=0)
 
@@ -32,8 +31,8 @@ def pullbacks(asarray, backend):
     yield back(features).x
 
 
-def test_every_pullback(cupy, monkeypatch):
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+def test_every_pullback(cupy, monkeypatch, slab_tiles):
+    slab_tiles(1)
     wanted = list(pullbacks(np.asarray, "reference"))
     for op in ("features_vjp", "key_state_vjp", "attend_vjp", "causal_vjp", "block_softmax_vjp"):
         monkeypatch.delattr(f"kernattn.ops.{op}.reference.{op}")
@@ -65,8 +64,8 @@ def padded(asarray, backend, bad):
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_padding_that_no_cotangent_reaches_leaves_no_trace(cupy, monkeypatch, bad):
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+def test_padding_that_no_cotangent_reaches_leaves_no_trace(cupy, slab_tiles, bad):
+    slab_tiles(1)
     with np.errstate(invalid="ignore"):
         wanted = list(padded(np.asarray, "reference", bad))
         for at, (x, y) in enumerate(zip(padded(cupy.asarray, "gpu", bad), wanted, strict=True)):

@@ -6,7 +6,6 @@ import scipy.linalg
 
 import oracles
 from cuda_ops.cases import DTYPES, OPERAND_EPS, array, to64
-from kernattn.ops._cuda import runtime
 from seam import KINDS, Chains, MapSpec
 
 CASES = [(kind, "float32") for kind in ("exp", "sincos", "cos", "relu", "exp_pair", None)]
@@ -28,11 +27,10 @@ def dense(diagonals, norms, d):
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
 @pytest.mark.parametrize("room", [232_448, 256])
-def test_hadamard(cupy, monkeypatch, kind, dtype, room):
+def test_hadamard(cupy, device_with, kind, dtype, room):
     from kernattn.ops.hadamard.gpu import chain_features
 
-    limits = runtime.Limits(90, room, 1)
-    monkeypatch.setattr(runtime, "limits", lambda: limits)
+    device_with(room)
     for seed, (n, d, p, links, m) in enumerate([(5, 5, 8, 3, 20), (3, 30, 32, 1, 32), (2, 3, 1024, 2, 1024)]):
         if room == 256 and p != 8:
             continue

@@ -5,7 +5,6 @@ import pytest
 
 import oracles
 from cuda_ops.cases import CASES, array, assert_close, specs
-from kernattn.ops._cuda import linear
 
 
 def problem(cupy, seed, kind, dtype, n, length, d, e, frequencies, lead=(2,)):
@@ -17,12 +16,12 @@ def problem(cupy, seed, kind, dtype, n, length, d, e, frequencies, lead=(2,)):
 
 
 @pytest.mark.parametrize(("kind", "dtype"), CASES)
-def test_bidirectional(cupy, monkeypatch, kind, dtype):
+def test_bidirectional(cupy, slab_tiles, kind, dtype):
     from kernattn.ops.attend.gpu import attend
     from kernattn.ops.key_state.gpu import key_state
 
     for tiles, shape in ((4, (70, 90, 5, 7, 37)), (1, (5, 140, 15, 29, 16))):
-        monkeypatch.setattr(linear, "SLAB_TILES", tiles)
+        slab_tiles(tiles)
         spec, q, k, v, mask = problem(cupy, 1, kind, dtype, *shape)
         for given in (None, cupy.asarray(mask)):
             state = key_state(k, v, spec, given)

@@ -15,7 +15,7 @@ from cuda_ops.pullbacks import differences
 from cuda_ops.runs import RUNS, against_attention, arrays
 from cuda_ops.test_attend_vjp import problem as attended
 from cuda_ops.test_attend_vjp import pullbacks
-from kernattn.ops._cuda import linear, runtime
+from kernattn.ops._cuda import runtime
 from kernattn.ops._cuda.linear import linear_code
 from kernattn.ops._cuda.maps import map_code
 from kernattn.ops.causal.gpu import causal, launch, walk_code
@@ -56,11 +56,10 @@ def check(monkeypatch, seeds, run):
             np.testing.assert_array_equal(out, same, err_msg=f"seed {seed}")
 
 
-def device(monkeypatch, shared_bytes):
-    limits = runtime.Limits(90, shared_bytes, 1)
-    monkeypatch.setattr(runtime, "limits", lambda: limits)
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
-    return limits
+@pytest.fixture
+def device(slab_tiles, device_with):
+    slab_tiles(1)
+    return device_with
 
 
 def large_causal(cupy, kind, d, e, frequencies):
@@ -76,19 +75,19 @@ def large_causal(cupy, kind, d, e, frequencies):
 
 
 @pytest.mark.parametrize("op", RUNS)
-def test_every_kernel(cupy, monkeypatch, op):
-    device(monkeypatch, 232_448)
+def test_every_kernel(cupy, monkeypatch, device, op):
+    device(232_448)
     check(monkeypatch, FEW, lambda: RUNS[op](cupy, *SMALL[op]))
 
 
 @pytest.mark.parametrize(("kind", "d", "frequencies"), [("relu", 5, 100), ("elementwise", 100, 100), ("sincos", 5, 50)])
-def test_features_outside_shared_memory(cupy, monkeypatch, kind, d, frequencies):
-    device(monkeypatch, 80_000)
+def test_features_outside_shared_memory(cupy, monkeypatch, device, kind, d, frequencies):
+    device(80_000)
     check(monkeypatch, FEW, lambda: large_causal(cupy, kind, d, 7, frequencies))
 
 
-def test_weights_of_rows_are_learnt_where_values_have_more_columns_than_a_tile(cupy, monkeypatch):
-    device(monkeypatch, 99_000)
+def test_weights_of_rows_are_learnt_where_values_have_more_columns_than_a_tile(cupy, monkeypatch, device):
+    device(99_000)
     spec = MapSpec("exp", row_weights=np.linspace(-0.3, 0.3, 5))  # no projection: rows have one tile, values two
     given = attended(cupy, spec, "float32", (2,), (2,), 70, 5, 40)
     check(monkeypatch, FEW, lambda: differences(*pullbacks(cupy, *given, True)))
@@ -97,8 +96,8 @@ def test_weights_of_rows_are_learnt_where_values_have_more_columns_than_a_tile(c
 @pytest.mark.slow
 @pytest.mark.parametrize("shared_bytes", [232_448, 99_000])
 @pytest.mark.parametrize("op", RUNS)
-def test_every_kernel_at_length(cupy, monkeypatch, op, shared_bytes):
-    device(monkeypatch, shared_bytes)
+def test_every_kernel_at_length(cupy, monkeypatch, device, op, shared_bytes):
+    device(shared_bytes)
     check(monkeypatch, MANY, lambda: RUNS[op](cupy))
 
 
@@ -107,6 +106,6 @@ def test_every_kernel_at_length(cupy, monkeypatch, op, shared_bytes):
     ("kind", "d", "frequencies"),
     [("relu", 128, 256), ("elementwise", 320, 320), ("sincos", 128, 128), ("exp", 128, 256)],
 )
-def test_large_maps(cupy, monkeypatch, kind, d, frequencies):
-    device(monkeypatch, 232_448)
+def test_large_maps(cupy, monkeypatch, device, kind, d, frequencies):
+    device(232_448)
     check(monkeypatch, MANY, lambda: large_causal(cupy, kind, d, 128, frequencies))

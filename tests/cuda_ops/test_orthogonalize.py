@@ -9,7 +9,6 @@ import kernattn as ka
 import oracles
 from cuda_ops.cases import DTYPES, array, to64
 from cuda_ops.instances import LIMITS
-from kernattn.ops._cuda import runtime
 from kernattn.ops.orthogonalize.gpu import launch
 
 EPS = {"float16": 2.0**-11, "bfloat16": 2.0**-8, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -17,10 +16,9 @@ SHAPES = [(1, 1), (2, 3), (5, 8), (12, 12), (7, 37), (33, 33), (40, 70)]
 
 
 @pytest.fixture(params=[232_448, 2_000], ids=["inside", "outside"])
-def room(request, cupy, monkeypatch):
+def room(request, cupy, device_with):
     """Shared memory that holds these matrices, and one that holds none but the smallest."""
-    limits = runtime.Limits(90, request.param, 1)
-    monkeypatch.setattr(runtime, "limits", lambda: limits)
+    device_with(request.param)
     return request.param
 
 

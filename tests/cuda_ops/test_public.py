@@ -10,7 +10,6 @@ import laws
 import oracles
 from cuda_ops.cases import OPERAND_EPS, to64
 from kernattn.ops import OPS
-from kernattn.ops._cuda import linear
 from kernattn.ops.features.crossover import FASTER_ABOVE
 from xp import Backend, Kind, numpy_dtype
 
@@ -29,8 +28,8 @@ POSITIVE = ("positive", "hyperbolic", "elu1")
 
 
 @pytest.fixture(autouse=True)
-def short_slabs(cupy, monkeypatch):
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+def short_slabs(cupy, slab_tiles):
+    slab_tiles(1)
 
 
 def problem(seed=0, n=70, dtype="float32", lead=(2,), scale=1.0):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cuda_ops.cases import DTYPES, array, to64
-from kernattn.ops._cuda import runtime, sketches
+from kernattn.ops._cuda import sketches
 from kernattn.ops.tensor_sketch.order import order
 
 ROOMS = (232_448, 4096, 0)  # everything in shared memory; not the rows of 1500 columns; nothing: cuFFT's transforms
@@ -33,11 +33,10 @@ def problem(cupy, n, d, copies, buckets, dtype):
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("room", ROOMS)
-def test_tensor_sketch(cupy, monkeypatch, dtype, room):
+def test_tensor_sketch(cupy, device_with, dtype, room):
     from kernattn.ops.tensor_sketch.gpu import launch, tensor_sketch
 
-    limits = runtime.Limits(90, room, 1)
-    monkeypatch.setattr(runtime, "limits", lambda: limits)
+    limits = device_with(room)
     shapes = [(20, 9, 2, 2), (3, 5, 3, 4), (7, 5, 1, 8), (2, 33, 2, 128), (2, 1500, 3, 256), (1, 20, 3, 4096)]
     whole = 0
     for n, d, copies, buckets in [*shapes, (4, 7, 2, 1), (5, 6, 3, 12), (3, 8, 1, 7)]:

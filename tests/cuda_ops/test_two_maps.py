@@ -9,7 +9,6 @@ import laws
 import maps
 import oracles
 from cuda_ops.cases import array, features_of, specs, to64
-from kernattn.ops._cuda import linear
 from kernattn.ops.attend.gpu import attend
 from kernattn.ops.causal.gpu import causal
 from kernattn.ops.key_state.gpu import key_state
@@ -35,8 +34,8 @@ def wanted(q, k, v, q_spec, k_spec, may=None):
 
 @pytest.mark.parametrize(("kind", "dtype"), [(k, "float32") for k in ("exp", "sincos", "relu")] + [("exp", "bfloat16")])
 @pytest.mark.parametrize(("d_q", "d_k"), [(5, 15), (15, 5)])
-def test_two_maps(cupy, monkeypatch, kind, dtype, d_q, d_k):
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+def test_two_maps(cupy, slab_tiles, kind, dtype, d_q, d_k):
+    slab_tiles(1)
     q_spec, k_spec, q, k, v = sides(cupy, kind, dtype, d_q, d_k)
     eps = 1e-5 if dtype == "float32" else 0.05
 
@@ -69,9 +68,9 @@ def test_a_public_one(cupy):
 
 @pytest.mark.parametrize("kind", ["exp", "sincos", "relu", "gaussian"])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_peaks_that_are_no_powers_of_two(cupy, monkeypatch, kind, dtype):
+def test_peaks_that_are_no_powers_of_two(cupy, slab_tiles, kind, dtype):
     """A state in other units reads, resumes and steps as in its own."""
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+    slab_tiles(1)
     _, spec, q, k, v = sides(cupy, "sincos" if kind == "gaussian" else kind, dtype, 5, 5)
     if kind == "gaussian":  # rows have no log scale
         spec = replace(spec, row_weights=None)
@@ -96,8 +95,8 @@ def test_peaks_that_are_no_powers_of_two(cupy, monkeypatch, kind, dtype):
 @pytest.mark.parametrize(
     "name", ["elu1", "positive-ard", "hyperbolic-softmax", "trigonometric-ard", "favor_sharp_asymmetric"]
 )
-def test_normalisers(cupy, monkeypatch, name):
-    monkeypatch.setattr(linear, "SLAB_TILES", 1)
+def test_normalisers(cupy, slab_tiles, name):
+    slab_tiles(1)
     q, k, v = laws.arrays(3, (2, 3, 100, maps.DIM), (2, 1, 100, maps.DIM), (2, 1, 100, 3), dtype="float32")
     ids = np.arange(100) // 35 % 2
     mask = np.random.default_rng(1).random(100) < 0.6
