@@ -1,7 +1,6 @@
 """kernattn.torch: compiled gradients on tensors, in eager mode, in graphs and under `torch.func`."""
 
 import gc
-import sys
 import weakref
 
 import numpy as np
@@ -9,9 +8,8 @@ import pytest
 
 import kernattn as ka
 import maps
-from kernattn._runtime import extras as _extras
 from kernattn._runtime.parallel import threads
-from kernattn.errors import DTypeError, MissingExtra, MixedLibraryError, ParameterError, ShapeError
+from kernattn.errors import DTypeError, MixedLibraryError, ParameterError, ShapeError
 from kernattn.ops import dispatch as _dispatch
 
 torch = pytest.importorskip("torch")
@@ -430,12 +428,6 @@ def test_a_lengthscale_over_chains_in_a_graph(shape):
         grads = [torch.autograd.grad(sum(x.sin().sum() for x in each), given) for each in (got, wanted)]
         for x, y in zip((*got, *grads[0]), (*wanted, *grads[1]), strict=True):
             torch.testing.assert_close(x, y)
-
-
-def test_without_torch_it_says_which_extra(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'kernattn\[torch\]'"):
-        _extras.require("torch", "PyTorch", "kernattn.torch", extra="torch")
 
 
 class Rows(torch.utils.data.Dataset):

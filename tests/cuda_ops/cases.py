@@ -5,11 +5,11 @@ import numpy as np
 import pytest
 
 import oracles
-from kernattn._maps import kinds
+from seam import KINDS as ROWS
 from seam import MapSpec
 
 DTYPES = ("float32", "float64", "bfloat16", "float16")
-KINDS = (*kinds.KINDS, "elementwise")
+KINDS = (*ROWS, "elementwise")
 CASES = [  # every kind, and every dtype; each kind in each dtype where time is given
     pytest.param(kind, dtype, marks=[] if usual else pytest.mark.slow)
     for dtype in DTYPES
@@ -43,7 +43,7 @@ def specs(rng, kind, d, frequencies):
     if kind == "elementwise":
         return MapSpec("elu1", amplitude=1.5)
     omega = rng.normal(size=(frequencies, d)) / d**0.25
-    row = kinds.KINDS[kind]
+    row = ROWS[kind]
     offset = None if row.offset == "none" else rng.normal(size=row.parts * frequencies)
     weights = None if row.scale == "none" else rng.normal(size=d) * 0.3
     return MapSpec(kind, omega, weights, offset, amplitude=0.7)

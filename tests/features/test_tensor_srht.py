@@ -7,12 +7,12 @@ from scipy.linalg import hadamard as sylvester
 
 import kernattn as ka
 from kernattn.features._polynomial.sketches import tensor_srht
-from kernattn.features._polynomial.sketches.tensor_srht import FASTER_ABOVE
 from kernattn.ops.dispatch import Op, missing
 from laws import arrays
 from saved import reloaded
 from xp import dtype_name, to_numpy
 
+FASTER_ABOVE = tensor_srht.FASTER_ABOVE
 BACKENDS = [name for name in ("reference", "cpu") if missing(name) is None]
 SIZES = [(1, 3), (5, 20), (8, 8), (33, 20), (64, 300), (100, 128)]  # d, M: blocks cut short, whole, and several
 

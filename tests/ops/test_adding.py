@@ -10,7 +10,6 @@ import pytest
 
 import kernattn as ka
 from kernattn import ops
-from kernattn._environment import describe
 from kernattn._gradients.rules import RULES, _recorded
 from kernattn._maps.kinds import Kind
 from kernattn.ops import dispatch as _dispatch
@@ -97,7 +96,7 @@ def record(folders, monkeypatch):
 
 def test_an_op(doubled):
     assert doubled.choose(ROWS) == "cpu"
-    assert re.search(r"doubled +cpu", describe())
+    assert re.search(r"doubled +cpu", ka.studies.describe())
     for backend in ("reference", "cpu"):
         np.testing.assert_array_equal(doubled.implementation(ROWS, backend)(ROWS), 2 * ROWS)
 

@@ -2,18 +2,20 @@
 
 import gc
 import weakref
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn._plans.parts import dense, seen_of
+from kernattn._plans.parts import dense
 from kernattn._plans.plan import cut_off
 from kernattn._plans.transposed import dense_from_keys, from_keys
 from kernattn.ops.block_softmax import OP as FORWARD
 from kernattn.ops.block_softmax_vjp import OP
 from oracles import softmax_gradients
 from seam import ALL, CAUSAL
+from visited import counted
 
 N, DIM, WIDTH = 150, 8, 5
 P = ka.patterns
@@ -46,8 +48,7 @@ def pulled(q, k, v, g, scale, plan, mask, bias, h, backend):
 
 
 def seen_by(plan):
-    heads = [seen_of(parts, 0, plan.n, plan.length) for parts in plan.heads]
-    return np.stack([heads[head % len(heads)] for head in range(2)])
+    return np.stack([plan.mask(head % len(plan.heads)) for head in range(2)])
 
 
 def close(found, wanted, tolerance):
@@ -118,9 +119,8 @@ def test_groups_of_queries_and_heads_of_their_own():
     for group in range(2):
         for head, pattern in enumerate(patterns):
             own = pattern.plan(N)
-            seen = seen_of(own.heads[0], 0, N, N)
             dq, dk, dv, *_ = softmax_gradients(
-                q[group, head], k[group, 0], v[group, 0], seen, 0.3, 0.0, g[group, head], 0.0
+                q[group, head], k[group, 0], v[group, 0], own.mask(), 0.3, 0.0, g[group, head], 0.0
             )
             np.testing.assert_allclose(found[0][group, head], dq, atol=1e-11)
             total[0][group, 0] += dk
@@ -134,8 +134,9 @@ def test_transposed_plans_visit_every_pair_once(name, causal):
     plan = PATTERNS[name].plan(N, causal=causal)
     back = from_keys(plan)
     assert back.pairs == plan.pairs
-    for parts, turned in zip(plan.heads, back.heads, strict=True):
-        np.testing.assert_array_equal(seen_of(turned, 0, N, N).T, seen_of(parts, 0, N, N))
+    assert len(back.heads) == len(plan.heads)
+    for head in range(len(plan.heads)):
+        np.testing.assert_array_equal(back.mask(head).T, plan.mask(head))
 
 
 @pytest.mark.parametrize("left", [63, 127])
@@ -159,4 +160,6 @@ def test_dense_plans_from_their_keys(n, length, plan):
     causal = plan is CAUSAL
     whole, back = dense(n, length, causal), dense_from_keys(n, length, causal)
     assert whole.pairs == back.pairs
-    np.testing.assert_array_equal(seen_of((back,), 0, length, n).T, seen_of((whole,), 0, n, length))
+    seen = counted(SimpleNamespace(n=n, length=length, heads=((whole,),)), 0)
+    turned = counted(SimpleNamespace(n=length, length=n, heads=((back,),)), 0)
+    np.testing.assert_array_equal(turned.T, seen)

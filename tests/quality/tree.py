@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import pkgutil
+from functools import cache
 from pathlib import Path
 
 import kernattn
@@ -13,10 +14,11 @@ PACKAGE = Path(kernattn.__file__).parent
 SIBLINGS = ("reference", "cpu", "gpu")
 
 
-def modules() -> list[str]:
+@cache
+def modules() -> tuple[str, ...]:
     """Dotted names of all modules of the package, itself included, found without importing them."""
     found = pkgutil.walk_packages([str(PACKAGE)], "kernattn.", onerror=lambda name: None)
-    return ["kernattn", *sorted(info.name for info in found)]
+    return "kernattn", *sorted(info.name for info in found)
 
 
 def is_public(module: str) -> bool:
@@ -31,6 +33,7 @@ def source(module: str) -> Path:
     return base / "__init__.py" if base.is_dir() else base.with_suffix(".py")
 
 
+@cache
 def syntax(module: str) -> ast.Module:
     """Syntax tree of a module."""
     return ast.parse(source(module).read_text(encoding="utf-8"))

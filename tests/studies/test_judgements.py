@@ -4,21 +4,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
-from kernattn.studies._presets.verdict import Estimate, Tally, count_exponents, fit_exponent, widen_together
-
-
-@pytest.mark.parametrize(
-    ("counts", "says"),
-    [
-        ((3, 0, 0), "Holds"),
-        ((3, 1, 0), "Holds in part"),
-        ((3, 0, 1), "Holds in part"),
-        ((0, 2, 1), "Does not hold"),
-        ((0, 0, 3), "Open"),
-    ],
-)
-def test_what_is_undecided_neither_holds_nor_fails(counts, says):
-    assert Tally(*counts).word == says
+from kernattn.studies._presets.verdict import Estimate, count_exponents, fit_exponent, widen_together
 
 
 def test_intervals_hold_widen_together():

@@ -31,6 +31,9 @@ def test_page(found, name):
 
 
 def test_what_a_figure_shows_is_what_its_verdicts_say():
+    for counts, word in (((3, 1, 0), "Holds in part"), ((3, 0, 1), "Holds in part"), ((0, 2, 1), "Does not hold")):
+        assert Tally(*counts).word == word
+    assert Tally(0, 0, 3).word == "Open"
     figure = Figure("Title", "subtitle", lambda records, ax: None, shows="in b")
     told = [
         Verdict("x", tally=Tally(2, 0), where="in a"),
