@@ -17,6 +17,7 @@ from xp import JAX, KINDS, backends
 HERE = Path(__file__).parent
 USUAL_OF_JAX = 5  # of each test one case in so many: XLA compiles for every shape and dtype
 FIRST = {"ops": 3, "cuda_ops": 2, "studies": 1}  # groups of tests, others 0
+LONG = ("quality/test_tutorials.py", "quality/test_documents.py", "huggingface/test_compiled.py")  # of few tests
 os.environ["NUMBA_CACHE_DIR"] = str(HERE / ".numba_cache")  # what is compiled below is not for users
 os.environ["KERNATTN_QUIET"] = "1"  # loops are compiled in silence, here and in other processes
 os.environ["PYTHONPATH"] = os.pathsep.join(  # loops that were compiled here need this file in other processes, too
@@ -55,6 +56,7 @@ def pytest_collection_modifyitems(config, items):
     yield  # pytest puts together what shares a fixture
     if hasattr(config, "workerinput"):
         sizes = Counter(group(item.nodeid) for item in items)
+        sizes.update(dict.fromkeys(LONG, len(items)))  # at the end one worker would wait for them
         items.sort(key=lambda item: (-FIRST.get(group(item.nodeid), 0), -sizes[group(item.nodeid)]))
 
 

@@ -16,7 +16,6 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("ml_dtypes")
 
 D = maps.DIM
-GRAPHS = ["aot_eager", "inductor"]
 
 
 def inputs(*lead, n=5, e=3, dtype=torch.float64, grad=True):
@@ -366,10 +365,6 @@ def test_what_is_refused():
         ka.linear_attention(*(x.detach().numpy() for x in (q, k, v)), learnt)
     with pytest.raises(ParameterError, match="redraw the map"):
         learnt.redraw()
-
-
-def of_chains():
-    return ka.random_features(ka.kernels.Gaussian(1.5), D, 16, "positive", "hadamard", rng=1)
 
 
 def test_numbers_of_another_library_are_refused_after_the_map_has_passed():

@@ -11,10 +11,8 @@ from cuda_on_cpu import RawModule
 from cuda_ops.cases import array, to64
 from kernattn.ops._cuda import runtime
 from kernattn.ops.step import gpu
-from xp import Backend, Kind
 
 PHI = ka.random_features(ka.kernels.Softmax(), 6, 40, rng=0)
-GPU = Backend("gpu", Kind("cupy"))
 
 
 @pytest.fixture

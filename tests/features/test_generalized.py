@@ -10,7 +10,7 @@ from kernattn.errors import DTypeError, NoClosedForm, ParameterError, ShapeError
 from kernattn.features import from_function, generalized
 from saved import reloaded
 
-K, F = ka.kernels, ka.features
+K = ka.kernels
 D, M = 5, 12
 X = np.random.default_rng(3).standard_normal((2, 7, D))
 
