@@ -9,9 +9,9 @@ from kernattn.huggingface import register
 
 @pytest.fixture
 def compiled():
-    """A tiny GPT-2, as it is and compiled, tokens, and their mask."""
+    """A tiny GPT-2 of one layer, as it is and compiled, tokens, and their mask."""
     torch.compiler.reset()
-    model = gpt2(0, n_layer=2, n_positions=64, vocab_size=16)
+    model = gpt2(0, n_layer=1, n_positions=64, vocab_size=16)
     x = torch.randint(16, (2, 24), generator=torch.Generator().manual_seed(0))
     mask = torch.ones_like(x)
     mask[0, :3] = 0

@@ -128,7 +128,7 @@ def test_gaussian_kernel(found):
     assert "leaving out hadamard, which redraws do not settle" in page
 
 
-def test_gaussian_kernel_of_other_exponentials(tmp_path):
+def test_gaussian_kernel_of_other_exponentials(tmp_path, no_figures):
     """Whatever is no bounded map needs settled redraws: the tail of cosh(3 sqrt(16)) is out of reach of 400."""
     axes = {"estimator": ["hyperbolic", "phase"], "projection": ["iid", "hadamard"]}
     records = study("gaussian-kernel", tmp_path, quick=True, axes=axes)
