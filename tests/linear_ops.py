@@ -3,7 +3,6 @@
 import numpy as np
 
 import oracles
-from kernattn._sums.peaked import finite
 from seam import MapSpec
 
 EPS = {"float16": 2.0**-23, "float32": 2.0**-23, "float64": 2.0**-52}
@@ -55,7 +54,7 @@ def same_state(a, b, tolerance):
     assert a.s.shape == b.s.shape
     assert a.z.shape == b.z.shape
     assert a.peak.shape == b.peak.shape
-    slack = tolerance * (1 + np.abs(finite(np, b.peak)))
+    slack = tolerance * (1 + np.abs(np.where(np.isinf(b.peak), 0, b.peak)))
     assert ((a.peak <= b.peak + slack) & (b.peak <= a.peak + np.log(2) + slack)).all()
     factor = np.exp(np.where(np.isinf(a.peak), 0, a.peak.astype("f8") - np.where(np.isinf(b.peak), 0, b.peak)))
     np.testing.assert_allclose(a.z * factor, b.z, rtol=0, atol=tolerance * np.abs(b.z).max(initial=1e-30))

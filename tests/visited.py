@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from kernattn._plans.parts import SIDE
+SIDE = 64  # of a tile: a row of its bits is a word
 
 
 def counted(plan, head):

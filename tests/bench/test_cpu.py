@@ -21,7 +21,6 @@ from bench.cpu.device import DEVICE
 from bench.cpu.scaling import SCALING, scaling, scaling_figure
 from bench.races import Case, Race
 from kernattn.bench import Gauge, HostClock, Rates, Work, _gauges, table
-from kernattn.bench._clock import SETTLE, WAKE
 from kernattn.cli import main
 from kernattn.cli._start import START, time_starts
 from kernattn.errors import ParameterError
@@ -57,11 +56,11 @@ def test_a_turn_begins_awake(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernattn.bench._clock.sleep", slept.append)
 
     def call() -> None:
-        now[0] += WAKE / 4
+        now[0] += 0.001
 
     HostClock().settle(call)
-    assert slept == [SETTLE]
-    assert now[0] >= 100.0 + WAKE
+    assert 0.01 < sum(slept) < 1  # seconds
+    assert 100.01 < now[0] < 101
 
 
 @pytest.mark.parametrize("work", [Work(1e6, 1e6, 1e6, 1e5), Work(1e6, 1e6, 1e6, 5e5, True), Work(bytes=8.0)])

@@ -6,7 +6,7 @@ import pytest
 from kernattn.errors import ParameterError
 from kernattn.kernels import Gaussian
 from kernattn.studies import PRESETS, study
-from kernattn.studies._presets.regression import RIDGES, _left_out, _problem, _ratio
+from kernattn.studies._presets.regression import _left_out, _problem, _ratio
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("sklearn")
@@ -23,7 +23,7 @@ def test_left_out_errors_are_those_of_fits_without_the_row():
     error, _, ridge = _left_out(Gaussian(1.5), x, y)
     k = gram(x, x, 1.5)
     by_hand = {}
-    for each in RIDGES:
+    for each in 10.0 ** np.arange(-5, 3):
         left = []
         for i in range(12):
             rest = np.arange(12) != i
