@@ -59,15 +59,21 @@ def test_the_reference_takes_every_kind_of_array(xp):
 
 
 def test_rows_are_cut_into_parts(monkeypatch):
+    """Into as many whatever the number of threads, which changes no bit."""
     pytest.importorskip("numba")
     from kernattn.ops.gram.cpu import gram
 
-    monkeypatch.setenv("KERNATTN_NUM_THREADS", "3")
     monkeypatch.setattr("kernattn.ops.gram.cpu.WORTH_SHARING", 0.0)
     monkeypatch.setattr("kernattn._runtime.parallel.WORTH_SHARING", 0.0)
-    x, y = np.random.default_rng(3).standard_normal((2, 1000, 4))
-    for a, b in zip(gram(x, y, spec_of("exp", 4, 6), False), formula(x, y, spec_of("exp", 4, 6)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-9)
+    x, y = np.random.default_rng(3).standard_normal((2, 2000, 4))
+    spec, found = spec_of("exp", 4, 6), []
+    for threads in ("1", "2", "3"):
+        monkeypatch.setenv("KERNATTN_NUM_THREADS", threads)
+        found.append(gram(x, y, spec, False))
+    for a, b, *others in zip(formula(x, y, spec), *found, strict=True):
+        np.testing.assert_allclose(b, a, rtol=1e-12, atol=1e-9)
+        for other in others:
+            np.testing.assert_array_equal(other, b)
 
 
 @pytest.mark.parametrize("wide", [False, True])

@@ -7,7 +7,7 @@ import numpy as np
 
 from kernattn._arrays.namespaces import Array
 from kernattn._maps.spec import MapSpec
-from kernattn._runtime.parallel import WORTH_SHARING, share, threads
+from kernattn._runtime.parallel import WORTH_SHARING, share
 from kernattn.ops._numba.tiles.heads import heads
 from kernattn.ops._numba.tiles.layout import NO_MASK, accumulation, flat, nothing, seconds_of
 from kernattn.ops._numba.tiles.packing import map_as_given
@@ -16,6 +16,7 @@ from kernattn.ops.gram.blas import add_blocks
 from kernattn.ops.gram.loops import add_outer
 
 ROWS, SPAN = 128, 256  # of a block of features
+PARTS = 16  # of the rows, summed apart: as many on any number of threads, so that sums have the same bits
 FEW = 4096  # bytes of a row of features: up to here the loop is level with BLAS, or faster
 
 
@@ -46,8 +47,8 @@ def _by_loop(x: Array, y: Array, spec: MapSpec | None, dtype: np.dtype[Any], fea
     flops = features * (features + 2.0 * columns + 2.0 * phi.dim * phi.projects)
     seconds = len(who.k) * n * seconds_of(flops, features, dtype.itemsize)
     parts = 1
-    if seconds > WORTH_SHARING and len(who.k) < threads():
-        parts = max(1, min(threads() // len(who.k), n // (4 * ROWS)))
+    if seconds > WORTH_SHARING:
+        parts = max(1, min(PARTS // len(who.k), n // (4 * ROWS)))
     runs = np.empty((len(who.k), parts, 4), np.int64)
     runs[..., 0], runs[..., 1] = who.k[:, None], who.v[:, None]
     cuts = np.arange(parts + 1) * n // parts
