@@ -26,7 +26,7 @@ class Place(NamedTuple):
 
     blocks: int
     rows: int
-    last: str  # digest of the last block
+    digest: str  # of all blocks
     products: str  # as they were asked for: those of float64 rows are in float64 in any case
 
 
@@ -145,7 +145,8 @@ def _check_bounds(header: dict[str, Any], weight: float, sums: dict[str, Float64
     n, squares = header["n"], [np.diagonal(sums[name]) for name in ("gram", "y_gram")]
     fits = weight >= 0 and (header["weighted"] or weight == n) and all(np.all(each >= 0) for each in squares)
     if fits:
-        lost = (n * float(np.finfo(header["products"]).tiny)) ** 0.5 * weight**0.5  # smaller numbers have no squares
+        # squares are of numbers times the root of a weight over that of the largest: those below tiny are lost
+        lost = (n * float(np.finfo(header["products"]).tiny)) ** 0.5 * max(weight, 1.0) ** 0.5
         one, left, right = (ROUNDED * np.sqrt(each) + lost for each in (np.array(weight), *squares))
         pairs = {"s": (left, one), "y_sum": (right, one), "gram": (left, left), "cross": (left, right)}
         pairs["y_gram"] = right, right

@@ -219,8 +219,9 @@ def test_files_with_sums_of_no_rows(tmp_path, name, forge):
 def test_files_of_sums_of_every_size(tmp_path, unit, products):
     """Squares may underflow where sums do not; equal rows meet the bound."""
     x = np.tile(X[:1] * unit, (50, 1)).astype("f4" if products == "float32" and 1e-38 < unit < 1e38 else "f8")
-    for phi, weights in itertools.product((ka.features.elu1(), PHI), (None, 1e30 * W[:50], 1e-30 * W[:50])):
-        m = ka.solvers.moments(x, phi, y=x.astype("f8"), weights=weights, products=products)
+    sizes = (None, 1e30 * W[:50], 1e-30 * W[:50], 1e-180 * W[:50])
+    for phi, weights, size in itertools.product((ka.features.elu1(), PHI), sizes, (1.0, 1e-140)):
+        m = ka.solvers.moments(x, phi, y=size * x.astype("f8"), weights=weights, products=products)
         ka.solvers.save_moments(m, tmp_path / "m.npz")
         assert_same(ka.solvers.load_moments(tmp_path / "m.npz", phi), m, exact=True)
 
