@@ -23,6 +23,8 @@ from kernattn.solvers._files import Place, read, store
 from kernattn.solvers._moments import Moments, add_to
 from kernattn.solvers._sums import PRODUCTS, Rows, check_rows, sum_rows
 
+DIGEST, LAST_BLOCK = 20, 16  # bytes of a digest of all blocks; of the last one alone, as older checkpoints have it
+
 
 @old_order(FeatureMap, "phi")
 def accumulate(
@@ -39,8 +41,9 @@ def accumulate(
 
     Blocks are added in their order, one at a time. With `checkpoint`, what was added is written to a file from time to
     time, and once at the end. A call that finds the file passes over the blocks that are in it: given the same blocks
-    it returns the same bits as one that was never interrupted, and no row is counted twice or lost. A note of an
-    error says which block it is about; what was added before is in the last checkpoint.
+    it returns the same bits as one that was never interrupted on as many threads, and no row is counted twice or lost.
+    A digest of all blocks passed over tells if they are others. A note of an error says which block it is about; what
+    was added before is in the last checkpoint.
 
     Parameters
     ----------
@@ -84,17 +87,20 @@ def accumulate(
     path = None if checkpoint is None else checked_target("checkpoint", checkpoint)
     begin = Place(0, 0, "", products)
     total, place = (None, begin) if path is None or not path.exists() else _resume(path, phi, products)
-    here, rows, saved = begin, None, monotonic()
+    here, digest, saved = begin, blake2b(digest_size=DIGEST), monotonic()
     with bar("accumulate", progress, unit="row", unit_scale=True) as shown_rows:
         for i, block in enumerate(blocks):
             with _name_block(i):
                 rows = check_rows(phi, *_split_block(block), products, backend)
                 here = here._replace(blocks=i + 1, rows=here.rows + len(rows.y))
+                if path is not None:  # now: whoever gives the next block may write over this one
+                    _take_in(digest, rows)
+                    here = here._replace(digest=digest.hexdigest())
                 if here.blocks > place.blocks:
                     part = sum_rows(rows)
                     total = part if total is None else add_to(total, part)
                     if path is not None and monotonic() - saved > every:
-                        store(total, here._replace(last=_digest(rows)), path)
+                        store(total, here, path)
                         saved = monotonic()
             if here.blocks == place.blocks:
                 _check_passed(here, place, rows)
@@ -104,8 +110,8 @@ def accumulate(
         raise EmptyInputError("blocks must hold rows; there was no block")
     if here.blocks < place.blocks:
         raise StateMismatchError(f"the checkpoint holds {place.blocks} blocks; of these there were {here.blocks}")
-    if path is not None and rows is not None and here.blocks > place.blocks:
-        store(total, here._replace(last=_digest(rows)), path)
+    if path is not None and here.blocks > place.blocks:
+        store(total, here, path)
     return total
 
 
@@ -138,20 +144,23 @@ def _resume(path: Path, phi: FeatureMap, products: str) -> tuple[Moments, Place]
 
 
 def _check_passed(here: Place, place: Place, rows: Rows) -> None:
-    """Raise unless what is passed over is in the checkpoint, by the number of rows and the last block."""
-    if here.rows != place.rows or _digest(rows) != place.last:
+    """Raise unless what is passed over is in the checkpoint, by the number of rows and by all that they hold."""
+    digest = here.digest
+    if len(place.digest) == 2 * LAST_BLOCK:
+        last = blake2b(digest_size=LAST_BLOCK)
+        _take_in(last, rows)
+        digest = last.hexdigest()
+    if here.rows != place.rows or digest != place.digest:
         raise StateMismatchError(
             f"the checkpoint holds {place.rows} rows in {place.blocks} blocks; those given are others, of "
             f"{here.rows} rows"
         )
 
 
-def _digest(rows: Rows) -> str:
-    """Return a digest of a block's numbers, which tells it from others."""
-    digest = blake2b(digest_size=16)
+def _take_in(digest: blake2b, rows: Rows) -> None:
+    """Take a block's numbers into a digest, which tells them from others."""
     x = rows.x
     parts = (x.data, x.indices, x.indptr) if sparse.issparse(x) else (on_host("x", x),)
     for array in (*parts, rows.y, *(() if rows.weights is None else (rows.weights,))):
         digest.update(f"{array.dtype}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).tobytes())
-    return digest.hexdigest()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from hashlib import blake2b
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 
 import kernattn as ka
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
+from kernattn.solvers._files import Place, store
 from solvers.test_moments import PHI, W, X, Y, assert_same
 
 CUTS = [0, 20, 21, 50, 80, 90]
@@ -51,6 +53,35 @@ def test_between_checkpoints_nothing_is_kept(tmp_path):
     assert not path.exists()
     assert_same(ka.solvers.accumulate(BLOCKS, PHI, checkpoint=path), ka.solvers.accumulate(BLOCKS, PHI), exact=True)
     assert ka.solvers.load_moments(path, PHI).n == np.count_nonzero(W)
+
+
+def test_blocks_may_come_in_one_buffer(tmp_path):
+    """It is written over when the next block is asked for, and after the last one."""
+
+    def reused(count=9):
+        buffer = np.empty((10, 3))
+        for i in range(count):
+            buffer[:] = X[10 * i : 10 * i + 10]
+            yield buffer
+        buffer[:] = np.nan
+
+    path, whole = tmp_path / "c.npz", ka.solvers.accumulate(reused(), PHI)
+    ka.solvers.accumulate(reused(4), PHI, checkpoint=path)
+    for _ in range(2):
+        assert_same(ka.solvers.accumulate(reused(), PHI, checkpoint=path), whole, exact=True)
+
+
+def test_older_checkpoints_know_the_last_block_alone(tmp_path):
+    path, total = tmp_path / "c.npz", ka.solvers.accumulate(BLOCKS[:3], PHI)
+    digest = blake2b(digest_size=16)
+    for part in BLOCKS[2]:
+        part = part.astype("f8")
+        digest.update(f"{part.dtype}{part.shape}".encode() + part.tobytes())
+    store(total, Place(3, CUTS[3], digest.hexdigest(), "float64"), path)
+    assert_same(ka.solvers.accumulate(BLOCKS, PHI, checkpoint=path), ka.solvers.accumulate(BLOCKS, PHI), exact=True)
+    store(total, Place(3, CUTS[3], digest.hexdigest(), "float64"), path)
+    with pytest.raises(StateMismatchError, match="those given are others"):
+        ka.solvers.accumulate([*BLOCKS[:2], (X[21:50] + 1, *BLOCKS[2][1:])], PHI, checkpoint=path)
 
 
 SCRIPT = """
@@ -94,8 +125,11 @@ def test_other_streams_are_refused(tmp_path):
         "those given are others": [BLOCKS[1], BLOCKS[0], *BLOCKS[2:4][::-1]],
         "of these there were 2": BLOCKS[:2],
     }
-    changed = [*BLOCKS[:2], (BLOCKS[2][0] + 1e-9, *BLOCKS[2][1:]), *BLOCKS[3:]]
-    for words, blocks in (*others.items(), ("those given are others", changed)):
+    for at in range(3):
+        changed = [*BLOCKS[:at], (BLOCKS[at][0] + 1e-9, *BLOCKS[at][1:]), *BLOCKS[at + 1 :]]
+        with pytest.raises(StateMismatchError, match="those given are others"):
+            ka.solvers.accumulate(changed, PHI, checkpoint=path)
+    for words, blocks in others.items():
         with pytest.raises(StateMismatchError, match=words):
             ka.solvers.accumulate(blocks, PHI, checkpoint=path)
     with pytest.raises(StateMismatchError, match="another draw"):
