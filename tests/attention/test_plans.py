@@ -20,6 +20,19 @@ def test_dense_plans(n, length, causal):
     np.testing.assert_array_equal(counted(plan, 0), np.tri(n, length, length - n) if causal else np.ones((n, length)))
 
 
+def test_numbers_beyond_the_tokens_take_no_work():
+    """They see what numbers as large as the tokens let them see."""
+    for far, near in (
+        (P.bigbird(2, 10**6, rng=0, heads=2), P.bigbird(2, 32, rng=1, heads=2)),
+        (P.image_2d((8, 8), (2, 2), 10**8), P.image_2d((8, 8), (2, 2), 8)),
+        (P.image_2d((8, 8), (10**8, 3), 10**8, order="tiles"), P.image_2d((8, 8), (8, 3), 8, order="tiles")),
+    ):
+        for causal in (False, True):
+            plan, wanted = (each.plan(64, causal=causal) for each in (far, near))
+            assert plan.pairs == wanted.pairs
+            np.testing.assert_array_equal(plan.mask(), wanted.mask())
+
+
 def test_bigbird_sees_other_blocks_at_random():
     plan = P.bigbird(8, 3, rng=1, heads=4).plan(200)
     i, j = np.arange(200)[:, None], np.arange(200)

@@ -29,6 +29,13 @@ def test_blocks():
     assert ka.projections.Orthogonal().blocks(2, 1) == (1, 1)
 
 
+def test_few_rows_of_many_columns_take_room_for_themselves():
+    """A frame would take 180 GB."""
+    omega = ka.projections.Orthogonal().draw(3, 150_000, 1)
+    unit = omega / np.linalg.norm(omega, axis=-1, keepdims=True)
+    np.testing.assert_allclose(unit @ unit.T, np.eye(3), rtol=0, atol=1e-13)
+
+
 @pytest.mark.parametrize("name", ORTHOGONAL)
 @pytest.mark.parametrize(("m", "d"), [*SHAPES, (300, 256)])
 def test_rows_of_a_block_are_orthogonal(name, m, d):

@@ -85,7 +85,7 @@ class Image2D(_Grid):
         y, x = y[order], x[order]
         begin, first = y // tall * tall, x // wide * wide
         low, high = [], []
-        for row in range(-top, tall):
+        for row in range(-min(top, height), min(tall, height)):
             line = begin + row
             start, stop = np.maximum(first - left, 0), np.minimum(first + wide + right, width)
             if self.tiles and row >= 0:
