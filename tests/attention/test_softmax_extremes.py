@@ -1,9 +1,14 @@
 """Exact attention of any finite input is finite and lies among the values; where an oracle can say it, it is right."""
 
+from threading import Thread
+
 import numpy as np
 import pytest
 
 import kernattn as ka
+import laws
+from kernattn._plans.plan import CAUSAL
+from kernattn.ops import block_softmax
 from xp import KINDS, Backend, backends, to_numpy
 
 DIM = 5
@@ -197,3 +202,37 @@ def test_gradients_of_ordinary_rows_survive_a_far_one():
     ka.softmax_attention(near, k, v)[:4].sum().backward()
     for one, x in zip(wanted, (q, k, v), strict=True):
         torch.testing.assert_close(one, x.grad)
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf, 0.0, -1.0])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.skipif(len(HOST) < 2, reason="needs numba")
+def test_no_scale_keeps_a_loop_running(scale, dtype):
+    """The op takes what a tracer brings: no finite unit holds such scores."""
+    q, k, v = (x.astype(dtype) for x in laws.arrays(1, (5, 4), (5, 4), (5, 3)))
+    found = []
+
+    def run():
+        found.append(block_softmax.OP.function("cpu")(q, k, v, scale, CAUSAL, None))
+
+    with np.errstate(all="ignore"):
+        thread = Thread(target=run, daemon=True)
+        thread.start()
+        thread.join(120)
+        assert found, "a loop that does not end"
+        scores = np.where(np.tri(5, dtype=bool), (scale * q.astype(np.float64)) @ k.T, -np.inf)
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+    wanted = weights @ v / weights.sum(-1, keepdims=True)
+    np.testing.assert_allclose(found[0][0], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("bias", [np.nan, np.inf])
+def test_rows_that_see_a_bias_that_is_not_finite_are_nan(bias):
+    q, k, v = laws.arrays(1, (5, 4), (5, 4), (5, 3))
+    added = np.array([0.0, 0.0, bias, 0.0, 0.0], q.dtype)
+    for each in HOST:
+        with np.errstate(invalid="ignore"):
+            out, lse = ka.attention.softmax_with_lse(q, k, v, causal=True, key_bias=added, backend=each.name)
+        assert not np.isfinite(lse[2:]).any()
+        assert np.isnan(out[2:]).all()
+        np.testing.assert_allclose(out[:2], ka.softmax_attention(q[:2], k[:2], v[:2], causal=True))

@@ -12,6 +12,7 @@ from kernattn.ops._numba.codegen.memory import window
 from kernattn.ops._numba.far.clamped import finite
 
 HALF = 500  # octaves: rows of q and k end below 2^500, so that a sum of their products is finite
+OCTAVES = 5000  # more than any score of finite numbers has
 
 
 @inner_exact
@@ -39,13 +40,13 @@ def far_dot(x, y):
 @inner_exact
 def _weights(scores, octaves):
     """Turn scores 2^octaves into exponentials of their differences to the largest; return its log, and their sum."""
-    unit, peak = 0, -np.inf
-    while math.isinf(peak):  # the unit in which the largest is finite: the differences of others may overflow
+    unit, peak = 0, np.inf
+    for unit in range(0, OCTAVES, 1000):  # that in which the largest is finite: the differences of others may overflow
         peak = -np.inf
         for j in range(scores.size):
             peak = max(peak, math.ldexp(scores[j], octaves[j] - unit))
-        unit += 1000
-    unit -= 1000
+        if not math.isinf(peak):
+            break
     total = 0.0
     for j in range(scores.size):
         scores[j] = math.exp(math.ldexp(math.ldexp(scores[j], octaves[j] - unit) - peak, unit))
@@ -94,7 +95,9 @@ def answer_far_row(q, k, v, e, seen, bias, bias_at, scale, out, lse, at):
     for i in range(keys):
         if not (finite(window(k, seen[i] * dim, dim)) and finite(window(v, seen[i] * e, e))):
             return
-    if keys == 0 or not finite(q):
+        if bias.size > 0 and not math.isfinite(bias[bias_at + seen[i]]):
+            return
+    if keys == 0 or not (finite(q) and math.isfinite(scale)):
         return
     scores = np.empty(keys)
     log, total = far_weights(q, k, seen, bias, bias_at, scale, scores)

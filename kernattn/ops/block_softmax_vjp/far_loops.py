@@ -1,5 +1,7 @@
 """The way back through rows of exact attention whose scores leave the range of floats, one by one, in float64."""
 
+import math
+
 import numpy as np
 
 from kernattn.ops._numba.codegen.compile import compiled, inner
@@ -10,12 +12,12 @@ from kernattn.ops.block_softmax_vjp.rows_loops import OUT, QUERY, STATE, K, V
 
 
 @inner
-def _seen(tokens, mask, at, k, dim, seen):
-    """Write the tokens that count; return how many, or -1 where a key of them is not finite."""
+def _seen(tokens, mask, bias, at, k, dim, seen):
+    """Write the tokens that count; return how many, or -1 where a key of them, or its bias, is not finite."""
     keys = 0
     for j in tokens:
         if mask.size == 0 or mask[at + j]:
-            if not finite(window(k, j * dim, dim)):
+            if not finite(window(k, j * dim, dim)) or (bias.size > 0 and not math.isfinite(bias[at + j])):
                 return -1
             seen[keys] = j
             keys += 1
@@ -46,7 +48,7 @@ def pull_far_rows(
                 if not far[at]:
                     continue
                 target = window(dq, at * dim, dim)
-                keys = _seen(tokens[ends[row] : ends[row + 1]], mask, at_m, k_b, dim, seen)
+                keys = _seen(tokens[ends[row] : ends[row + 1]], mask, bias, at_m, k_b, dim, seen)
                 if keys < 0:
                     target[:] = np.nan
                 if keys <= 0:
