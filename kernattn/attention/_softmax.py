@@ -54,8 +54,8 @@ def softmax_attention(
     key_mask : (..., l) bool array, optional
         True where there is a key.
     key_bias : (..., l) array, optional
-        What is added to all scores of a key, :math:`b_j`, of the dtype of q; -inf hides it. The logarithm of a count
-        makes a key stand for so many.
+        What is added to all scores of a key, :math:`b_j`, of the dtype of q; -inf hides it, and rows that see one of
+        NaN or infinity are NaN. The logarithm of a count makes a key stand for so many.
     pattern : Pattern or Plan, optional
         Which keys a row sees: one of `kernattn.patterns`, or the plan that one makes for these lengths; all by default.
         With `causal` it sees what both admit.

@@ -174,3 +174,22 @@ def test_positive_features_converge_to_it():
     np.testing.assert_allclose(ka.causal_linear_attention(q, k, v, phi)[0], exact, atol=0.03)
     phi = ka.random_features(ka.kernels.Softmax(scale=1.0), 4, 20_000, estimator="optimal_positive", rng=1)
     np.testing.assert_allclose(ka.linear_attention(q, k, v, phi), ka.softmax_attention(q, k, v, scale=1.0), atol=0.05)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("pattern", [None, ka.patterns.local(3)])
+def test_a_bias_that_is_no_number_makes_the_rows_that_see_it_nan(backend, pattern, bad):
+    rng = np.random.default_rng(4)
+    (q, k, v, g), bias = rng.standard_normal((4, 2, 70, 3)), rng.standard_normal(70)
+    sees = np.tri(70, dtype=bool) if pattern is None else pattern.plan(70, causal=True).mask()
+    rows, told = sees[:, 50], sees[sees[:, 50]].any(axis=0)
+    found = []
+    for number, of_rows in ((0.5, g * ~rows[:, None]), (bad, g)):
+        bias[50] = number
+        options = {"key_bias": bias, "pattern": pattern, "causal": True, "backend": backend.name}
+        (out, lse), back = ka.vjp(ka.attention.softmax_with_lse, q, k, v, **options)
+        gradients = back((of_rows, None))
+        found.append((out, lse[..., None], gradients.q, gradients.k, gradients.v, gradients.key_bias[:, None]))
+    for clean, spoilt, poisoned in zip(*found, [rows, rows, rows, told, told, told], strict=True):
+        assert np.isnan(spoilt[..., poisoned, :]).all()
+        np.testing.assert_allclose(spoilt[..., ~poisoned, :], clean[..., ~poisoned, :], rtol=1e-10, atol=1e-12)

@@ -7,6 +7,7 @@ import oracles
 
 pytest.importorskip("numba")
 
+from kernattn.ops.block_softmax import reference
 from kernattn.ops.block_softmax.cpu import block_softmax
 from seam import ALL, CAUSAL
 
@@ -92,3 +93,12 @@ def test_strided_and_read_only():
     for x in laid:
         x.flags.writeable = False
     np.testing.assert_array_equal(block_softmax(*laid, 0.3, ALL, None)[0], wanted)
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, -np.inf])
+def test_a_scale_that_is_no_number_ends_in_nan(scale):
+    """As a tracer may bring it: nothing waits for the largest score."""
+    q, k, v = np.random.default_rng(0).standard_normal((3, 5, 4))
+    for function in (block_softmax, reference.block_softmax):
+        with np.errstate(invalid="ignore"):
+            assert all(np.isnan(x).all() for x in function(q, k, v, scale, CAUSAL, None))

@@ -43,10 +43,10 @@ def block_softmax(
 
 
 def shown_bias(xp: ModuleType, mask: Array | None, bias: Array) -> tuple[Array, Array]:
-    """Return the mask with the keys hidden that have a bias of -inf, and the bias, 0 for all that are hidden."""
+    """Return the mask with the keys hidden that have a bias of -inf, and the bias: 0 where hidden, NaN for infinity."""
     shown = bias != -xp.inf
     shown = shown if mask is None else shown & mask
-    return shown, xp.where(shown, bias, xp.zeros_like(bias))
+    return shown, xp.where(shown, xp.where(bias == xp.inf, xp.nan, bias), xp.zeros_like(bias))
 
 
 def _answer(

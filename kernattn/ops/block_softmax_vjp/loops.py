@@ -163,9 +163,12 @@ def _pair_by_pair(scratch, tokens, first, rows, count, dim, e, words, bias, at_m
 
 
 @inner
-def _finite(scratch):
+def _finite(scratch, tokens, first, rows, dots, at):
     """Is everything finite that keys and queries tell each other?"""
     s = scratch
+    for i in range(rows):
+        if not math.isfinite(dots[at + _token(tokens, first + i)]):
+            return False
     return finite(whole(s.keys)) and finite(whole(s.values_t)) and finite(whole(s.queries)) and finite(whole(s.g))
 
 
@@ -173,7 +176,7 @@ def _finite(scratch):
 def _visit(scratch, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at):
     """Add what `rows` queries tell the keys, and write what these tell the queries; without words all see all."""
     s = scratch
-    if words.size > 0 and not _finite(s):
+    if words.size > 0 and not _finite(s, tokens, first, rows, dots, at):
         _clear(s.dq)
         _pair_by_pair(s, tokens, first, rows, count, dim, e, words, bias, at_m, shifts, dots, at)
         return

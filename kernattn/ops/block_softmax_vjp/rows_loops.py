@@ -79,6 +79,7 @@ def judge_rows(
                     if (
                         finite(x)
                         and tops[last] < infinity
+                        and abs(shift) < infinity
                         and (
                             coarse
                             or not (reach * max(tops[last], q.dtype.type(1)) + more < limit and abs(shift) < precise)
