@@ -111,6 +111,29 @@ def test_mask_shapes(form, shape):
         form(x(5, 4), x(5, 4), x(5, 2), key_mask=np.ones(shape, bool))
 
 
+@every_form
+def test_masks_of_sequences_or_of_heads(form):
+    """(3, 5) beside (3, 3, 5, 4) would be read as heads; other numbers of heads say which it is."""
+    keys = x(3, 3, 5, 4), x(3, 3, 5, 4), x(3, 3, 5, 2)
+    with refused(errors.ShapeError, "key_mask", (3, 5), (3, 1, 5), (1, 3, 5)):
+        form(*keys, key_mask=np.ones((3, 5), bool))
+    for shape in ((5,), (1, 5), (3, 1, 5), (1, 3, 5)):
+        form(*keys, key_mask=np.ones(shape, bool))
+    form(x(2, 3, 5, 4), x(2, 3, 5, 4), x(2, 3, 5, 2), key_mask=np.ones((3, 5), bool))
+
+
+def test_rows_of_sequences_or_of_heads():
+    keys = x(3, 3, 5, 4), x(3, 3, 5, 4), x(3, 3, 5, 2)
+    with refused(errors.ShapeError, "key_bias", (3, 5), (3, 1, 5)):
+        ka.softmax_attention(*keys, key_bias=np.zeros((3, 5), F32))
+    with refused(errors.ShapeError, "segment_ids", (3, 5), (3, 1, 5)):
+        ka.causal_linear_attention(*keys, PHI, segment_ids=np.zeros((3, 5), int))
+    token = x(3, 3, 4), x(3, 3, 4), x(3, 3, 2)
+    state = ka.initial_state(PHI, (3, 3), 2, token[0])
+    with refused(errors.ShapeError, "key_mask", (3,), (3, 1)):
+        ka.linear_attention_step(state, *token, PHI, key_mask=np.ones(3, bool))
+
+
 def test_segments():
     with refused(errors.DTypeError, "segment_ids", "float32", "int"):
         causal(x(5, 4), x(5, 4), x(5, 2), segment_ids=x(5))

@@ -22,7 +22,7 @@ def equal(what: str, **sizes: int) -> None:
 
 
 def check_row(name: str, array: Array, shape: tuple[int, ...], tokens: bool, dtypes: tuple[str, ...]) -> None:
-    """Raise unless an array of rows broadcasts against the keys' axes but the last."""
+    """Raise unless an array of rows broadcasts against the keys' axes but the last, in one way."""
     if dtype_name(array) not in dtypes:
         raise DTypeError(f"{name} must have dtype {' or '.join(dtypes)}; got {dtype_name(array)}")
     if array.ndim > len(shape) or any(
@@ -31,3 +31,14 @@ def check_row(name: str, array: Array, shape: tuple[int, ...], tokens: bool, dty
         raise ShapeError(f"{name} must broadcast to {shape}, the keys' axes but the last; got {tuple(array.shape)}")
     if tokens and (array.ndim < 1 or array.shape[-1] != shape[-1]):
         raise ShapeError(f"{name} must have {shape[-1]} entries on its last axis; got shape {tuple(array.shape)}")
+    given, end = tuple(array.shape), array.ndim - tokens
+    ones = (1,) * (len(shape) - len(given))
+    if (
+        ones
+        and any(n > 1 for n in given[:end])
+        and all(n in (1, full) for n, full in zip(given[:end], shape, strict=False))
+    ):
+        raise ShapeError(
+            f"{name} must say which of the keys' axes {shape} it has, as the first and the last fit: "
+            f"give it the shape {(*given[:end], *ones, *given[end:])} or {(*ones, *given)}; got {given}"
+        )
