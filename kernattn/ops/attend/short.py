@@ -34,7 +34,7 @@ def short(
     readers = queries(q, q_spec, wide, normaliser)
     work = work_of(readers, known, v, key_mask, None, n)
     out = room((*work.plan.heads.out_lead, n, e), wide)
-    found = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
-    if not work.answer(runs_of(work.plan.who, (0, n), False), out, found):
+    row_z = Normaliser(np.empty_like(out[..., 0]), np.empty_like(out[..., 0])) if normaliser else None
+    if not work.answer(runs_of(work.plan.who, (0, n), False), out, row_z):
         return None
-    return narrow(out, dtype), found
+    return narrow(out, dtype), row_z

@@ -44,13 +44,13 @@ def _before_each(work: Work, before: PeakedSum | None, cuts: tuple[int, ...], pi
     """Return what every `pieces`-th stretch between the cuts finds before it, (B * parts, M, e)."""
     plan, stretches = work.plan, len(cuts) - 1
     count, runs = len(plan.heads.k), runs_of(plan.who, cuts, False)
-    found = work.run(runs._replace(reads=runs.reads[:, :0]), (count, stretches), None)
+    sums = work.run(runs._replace(reads=runs.reads[:, :0]), (count, stretches), None)
     if before is None:
-        before = empty(np, (count,), plan.features, plan.peaks, plan.e, work.dtype, found.s)
+        before = empty(np, (count,), plan.features, plan.peaks, plan.e, work.dtype, sums.s)
     fresh = work.fresh.reshape(count, plan.n) if work.fresh.size else None
     total, parts = before, [before]
     for i in range(stretches):
-        own = select(found, np.s_[:, i])
+        own = select(sums, np.s_[:, i])
         both = merge(np, total, own)
         if fresh is not None:
             cut = fresh[:, cuts[i] : cuts[i + 1]].any(axis=1)

@@ -128,24 +128,24 @@ def _plan(
     itemsize: int,
 ) -> Plan:
     """Return the plan for values of n tokens by e, and projections that take so many products a feature."""
-    (n, e), found = tokens, heads(*who)
-    groups = found.reads.shape[1]
+    (n, e), met = tokens, heads(*who)
+    groups = met.reads.shape[1]
     flops = 2.0 * features * (k_products + e) + groups * 2.0 * features * (q_products + e)
     flops += groups * chunk * (features + e)
     seconds = n * seconds_of(flops, (1 + groups) * features, itemsize)
-    return Plan(who, found, n, e, chunk, features, peaks, seconds)
+    return Plan(who, met, n, e, chunk, features, peaks, seconds)
 
 
 @keep_while_small
 def runs_of(who: Leads, cuts: tuple[int, ...], begun: bool) -> Runs:
     """Return a run for each head and each stretch between cuts, before each of which sums came where it has `begun`."""
-    found, stretches = heads(*who), len(cuts) - 1
-    count = len(found.k)
+    met, stretches = heads(*who), len(cuts) - 1
+    count = len(met.k)
     runs = np.empty((count, stretches, RUN_COLUMNS), np.int64)
-    runs[..., K], runs[..., V], runs[..., MASK] = found.k[:, None], found.v[:, None], np.arange(count)[:, None]
+    runs[..., K], runs[..., V], runs[..., MASK] = met.k[:, None], met.v[:, None], np.arange(count)[:, None]
     runs[..., BEFORE] = np.arange(count * stretches).reshape(count, stretches) if begun else -1
     runs[..., FIRST], runs[..., END] = cuts[:-1], cuts[1:]
-    return Runs(runs.reshape(-1, RUN_COLUMNS), np.repeat(found.reads, stretches, axis=0), count * (cuts[-1] - cuts[0]))
+    return Runs(runs.reshape(-1, RUN_COLUMNS), np.repeat(met.reads, stretches, axis=0), count * (cuts[-1] - cuts[0]))
 
 
 def stretches(plan: Plan) -> int:

@@ -20,8 +20,8 @@ def _wide(dtype: np.dtype[Any], x: Any) -> Any:
     return x.astype(dtype, copy=False) if isinstance(x, np.ndarray) and x.dtype.kind == "f" else x
 
 
-def narrow_cotangents(found: MapCotangent, x: Array) -> MapCotangent:
+def narrow_cotangents(cotangent: MapCotangent, x: Array) -> MapCotangent:
     """Return cotangents in the dtypes in which they are told of rows x."""
-    dx, *numbers = found
+    dx, *numbers = cotangent
     dtype = accumulation(x)
     return MapCotangent(narrow(dx, x.dtype), *(None if y is None else narrow(y, dtype) for y in numbers))

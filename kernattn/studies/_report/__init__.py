@@ -14,8 +14,6 @@ from kernattn.studies._presets.table import PRESETS
 from kernattn.studies._records import RECORDS
 from kernattn.studies._report.page import html
 
-__all__ = ["report"]
-
 
 def report(folder: str | PathLike[str], out: str | PathLike[str] | None = None) -> Path:
     """Write a study as one HTML file that loads nothing: verdicts, what is not settled, figures, tables, the records.

@@ -21,7 +21,7 @@ def keep_while_small(make: Callable[P, T]) -> Callable[P, T]:
     kept: dict[tuple[Hashable, ...], T] = {}
 
     @wraps(make)
-    def found(*form: P.args, **none: P.kwargs) -> T:
+    def look_up(*form: P.args, **none: P.kwargs) -> T:
         made = kept.get(form)
         if made is None:
             made = make(*form, **none)
@@ -31,7 +31,7 @@ def keep_while_small(make: Callable[P, T]) -> Callable[P, T]:
                 kept[form] = made
         return made
 
-    return found
+    return look_up
 
 
 def _nbytes(value: Any) -> int:
