@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, check_floating, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 STRIP = 8192  # rows that are looked at together
+CENTRE = 4096  # rows at most whose medians are the centre
+FAR = 10.0  # times the median distance from the centre: rows beyond count as if they were that far
 
 
 def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
@@ -15,6 +19,9 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
 
     A Gaussian kernel of this lengthscale is :math:`e^{-|x - y|^2 / \sum_j \mathrm{Var}\, x_j}`: scikit-learn's
     ``gamma="scale"``, where columns have the same mean. It is a start, and the best one is for data to tell.
+
+    Rows of heavy tails have no variance: those more than ten times as far from the medians of the columns as the median
+    row count as if they were ten times as far, in the same direction.
 
     Parameters
     ----------
@@ -57,15 +64,37 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     total = float(np.sum(shares))
     if not (np.min(shares) >= 0 and 0 < total < np.inf):
         raise ParameterError("weights must be 0 or more, and not 0 in all rows")
-    origin, first, second = to_numpy64(x[0, ...]), np.zeros(d), 0.0
-    for start in range(0, n, STRIP):
-        here = slice(start, min(start + STRIP, n))
-        rows = to_numpy64(x[here, ...]) - origin
-        first += shares[here] @ rows
-        with np.errstate(over="ignore", invalid="ignore"):
-            second += float(shares[here] @ np.sum(rows**2, axis=1))
+    squares = np.empty(n)
     with np.errstate(over="ignore", invalid="ignore"):
-        variance = second / total - float(np.sum((first / total) ** 2))
-    if not np.isfinite(variance):
-        raise ParameterError("x must be finite; it holds NaN or infinity, or numbers whose squares are beyond float64")
+        origin = _centre(x)
+        for here in _strips(n):
+            squares[here] = np.sum((to_numpy64(x[here, ...]) - origin) ** 2, axis=1)
+        if not np.isfinite(squares).all():
+            raise ParameterError(
+                "x must be finite; it holds NaN or infinity, or numbers whose squares are beyond float64"
+            )
+    most = FAR**2 * _median(squares, shares)
+    factors = np.sqrt(np.minimum(1.0, most / np.maximum(squares, most))) if most > 0 else np.ones(n)
+    first = np.zeros(d)
+    for here in _strips(n):
+        first += (shares[here] * factors[here]) @ (to_numpy64(x[here, ...]) - origin)
+    variance = float(shares @ (squares * factors**2)) / total - float(np.sum((first / total) ** 2))
     return float(np.sqrt(variance / 2)) if variance > 0 else 1.0
+
+
+def _strips(n: int) -> Iterator[slice]:
+    return (slice(start, min(start + STRIP, n)) for start in range(0, n, STRIP))
+
+
+def _centre(x: Array) -> Float64:
+    """Return the medians of the columns, of rows evenly spaced where there are many."""
+    step = -(-x.shape[0] // CENTRE)
+    centre: Float64 = np.median(to_numpy64(x[::step, ...]), axis=0)
+    return centre
+
+
+def _median(values: Float64, shares: Float64) -> float:
+    """Return the least value up to which half of the shares lie."""
+    order = np.argsort(values)
+    up_to = np.cumsum(shares[order])
+    return float(values[order[np.searchsorted(up_to, up_to[-1] / 2)]])

@@ -110,8 +110,9 @@ def certify(
     The threshold is that of Bonferroni (1936) over all P + G + 1 together, the quantile of order
     1 - significance / 2(P + G + 1): an unbiased map fails with a probability of about `significance`, or less. A pair
     counts where its skewness is known in closed form, its mean has a squared one up to 0.05 and there are 20 redraws;
-    where nothing is known of its tails, from 60 redraws on; one without randomness counts always. Other pairs are shown
-    and not judged.
+    where nothing is known of its tails, from 60 redraws on if the squared skewness that the means of all pairs show is
+    up to 0.05 on average, for tails without a third moment leave most samples a mean that is too small; one without
+    randomness counts always. Other pairs are shown and not judged.
 
     What is detectable follows from the noncentral law of T, as Johnson and Welch (1940) approximate it, at the T that
     Hall's transformation takes to the threshold on the worse of its two sides. The sample's skewness varies, which
@@ -171,7 +172,7 @@ def certify(
     groups = {name: np.asarray([each == name for each in names]) for name in dict.fromkeys(names)}
     z, noise, skewness = _score(errors, rounding)
     random = noise > 2 * rounding
-    counted = _find_counted(phi, x, y, redraws) | ~random
+    counted = _find_counted(phi, x, y, redraws, skewness[random]) | ~random
     threshold = float(-special.stdtrit(redraws - 1, significance / (2 * (len(z) + len(groups) + 1))))
     judged = [name for name, own in groups.items() if counted[own].any()]
     settling = {name: own & counted if name in judged else own for name, own in groups.items()}
@@ -207,12 +208,15 @@ def _score(errors: Float64, rounding: Float64) -> tuple[Float64, Float64, Float6
     return t + a * t**2 / 3 + a**2 * t**3 / 27 + a / 6, noise, a
 
 
-def _find_counted(phi: FeatureMap, x: Float64, y: Float64, redraws: int) -> NDArray[np.bool_]:
-    """Return the pairs whose means of so many redraws are near enough to normal, (P,)."""
+def _find_counted(phi: FeatureMap, x: Float64, y: Float64, redraws: int, seen: Float64) -> NDArray[np.bool_]:
+    """Return the pairs whose means of so many redraws are near enough to normal, (P,).
+
+    Of unknown tails the skewness that all pairs show decides for each: a pair that missed its tail looks normal.
+    """
     try:
         tails = phi._tails(x, y)
     except NoClosedForm:
-        return np.full(len(x), redraws >= LEAST_UNKNOWN)
+        return np.full(len(x), redraws >= LEAST_UNKNOWN and np.sum(seen**2) <= SKEWNESS * len(seen))
     return np.asarray((redraws >= LEAST) & (tails.squared_skewness <= SKEWNESS * redraws * tails.terms))
 
 

@@ -9,6 +9,7 @@ from kernattn._environment import describe, versions
 from kernattn._runtime.deprecated import old_names
 from kernattn.studies._cells import TrialFailed
 from kernattn.studies._images import REAL_ROWS, real_rows
+from kernattn.studies._means import medians
 from kernattn.studies._palette import line_style
 from kernattn.studies._presets.plot import figures, plot
 from kernattn.studies._presets.study import study
@@ -35,6 +36,7 @@ __all__ = [
     "figures",
     "flights",
     "line_style",
+    "medians",
     "plot",
     "read_records",
     "real_rows",

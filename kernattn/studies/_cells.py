@@ -12,7 +12,7 @@ from kernattn._arrays.namespaces import Float64
 from kernattn._runtime.checks import shown
 from kernattn._runtime.compiling import teller
 from kernattn.errors import KernattnError, ParameterError
-from kernattn.metrics import mean_and_ci
+from kernattn.studies._means import mean_interval
 from kernattn.studies._records import ENDS, Record, seal, with_ends
 from kernattn.studies._sweep import RESERVED, Cell, Stop, Sweep
 
@@ -63,6 +63,8 @@ def _redraw(sweep: Sweep, cell: Cell) -> tuple[dict[str, Any], int, str]:
         _check_stop(sweep, cell, found)
         if stopped := _reason(sweep.stop, len(rows), facts | found, next(iter(draws))):
             shape = tuple(len(values) for values in sweep.along.values())
+            if sweep.reduce is None:
+                facts |= _unsettled(draws, facts, found)
             if twice := sorted(set(facts) & set(found)):
                 raise TrialFailed(f"{sweep.name}, cell {cell}: facts and trial both return {', '.join(twice)}")
             return _fields(sweep, cell, facts | found, shape), len(rows), stopped
@@ -88,13 +90,14 @@ def _stack(sweep: Sweep, cell: Cell, rows: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> dict[str, Any]:
-    """Return mean of every field over the redraws, with Student's 95% interval where the cell is settled."""
+    """Return mean of every field over the redraws, with Student's 95% interval where these settle it."""
+    del cell
     found: dict[str, Any] = {}
     if ends := sorted({f"{name}_{end}" for name in draws for end in ("low", "high")} & set(draws)):
         raise ParameterError(f"a trial must not return {', '.join(ends)}, which are the ends of an interval")
     for name, values in draws.items():
         settled = _settled(facts, name)
-        value, *ends = mean_and_ci(np.asarray(values, np.float64))
+        value, *ends = mean_interval(values)
         found |= with_ends(name, [value, *(np.where(settled, end, np.nan) for end in ends)])
     return found
 
@@ -102,6 +105,16 @@ def _means(cell: Cell, draws: Mapping[str, Any], facts: Mapping[str, Any]) -> di
 def _settled(facts: Mapping[str, Any], name: str) -> Any:
     """Return where redraws settle a field: what is said of it, or else of all."""
     return np.asarray(facts.get(f"{name}_settled", facts.get("settled", True)), bool)
+
+
+def _unsettled(draws: Mapping[str, Any], facts: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, Any]:
+    """Return where redraws settle the fields of which a mean has no interval, for few of them carry it."""
+    marks = {}
+    for name in draws:
+        carried = np.isfinite(found[f"{name}_low"]) | ~np.isfinite(found[name])
+        if np.any(_settled(facts, name) & ~carried):
+            marks[f"{name}_settled"] = _settled(facts, name) & carried
+    return marks
 
 
 def _check_stop(sweep: Sweep, cell: Cell, found: Mapping[str, Any]) -> None:

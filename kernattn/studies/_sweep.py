@@ -59,7 +59,8 @@ class Stop:
 
     The interval is looked at after `draws`, twice that, four times, and so on up to `most`. A cell that is not settled
     (its facts say ``settled=False`` somewhere, for redraws do not reach the tail) has no interval to go by: it is
-    redrawn `draws` times; where `precision` is given, its record says that this is why it stopped.
+    redrawn `draws` times; where `precision` is given, its record says that this is why it stopped. A mean that few
+    redraws carry has none either, and is redrawn on.
 
     Parameters
     ----------
@@ -137,8 +138,9 @@ class Sweep:
     seed : int
         Root of every random stream.
     reduce : callable, optional
-        ``reduce(cell, draws, facts)`` in place of means with Student's intervals: `draws` maps each field to an array
-        (R, ...) of what the trials returned, of any shape; its mapping is recorded like facts.
+        ``reduce(cell, draws, facts)`` in place of means with Student's intervals, as `kernattn.studies.medians` is:
+        `draws` maps each field to an array (R, ...) of what the trials returned, of any shape; its mapping is recorded
+        like facts. A mean that few redraws carry has no interval, and ``x_settled=False``: such errors have medians.
     prepare : callable, optional
         ``prepare()``: small calls that compile the loops of trial and facts, or load them. Every process makes them
         once before it measures a cell, and they are in nobody's seconds.

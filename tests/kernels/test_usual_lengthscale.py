@@ -26,6 +26,20 @@ def test_weights_count():
     assert ka.kernels.usual_lengthscale(X, weights.astype(float)) == pytest.approx(repeated, rel=1e-12)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_rows_far_off_count_as_ten_medians_from_the_centre(weighted):
+    far = np.concatenate([X, [[7.0, 1e9, 7.0], [7.0, -3e5, 7.0]]])
+    weights = np.ones(52) if weighted else None
+    centre = np.median(far, axis=0)
+    most = 10 * np.sort(np.linalg.norm(far - centre, axis=1))[25]
+    steps = np.array([[0.0, most, 0.0], [0.0, -most, 0.0]])
+    near = np.concatenate([X, centre + steps])
+    wanted = np.sqrt(np.mean(cdist(near, near) ** 2)) / 2
+    assert ka.kernels.usual_lengthscale(far, weights) == pytest.approx(wanted, rel=1e-6)
+    cauchy = np.random.default_rng(0).standard_cauchy((3000, 1))
+    assert 1 < ka.kernels.usual_lengthscale(cauchy) < 4  # half the median distance is 1
+
+
 def test_equal_rows():
     assert ka.kernels.usual_lengthscale(np.full((5, 2), 0.1)) == 1.0
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import kernattn
 from dice import cast, sweep, trial
 from kernattn.errors import ParameterError
-from kernattn.studies import Cell, Stop, Sweep, TrialFailed, run
+from kernattn.studies import Cell, Stop, Sweep, TrialFailed, medians, run
 
 
 def test_cells_are_the_product_and_what_keep_leaves_of_it():
@@ -148,6 +148,47 @@ def test_a_field_may_be_unsettled_alone(facts, missing, tmp_path):
         assert record["stopped"] == ("unsettled" if of in missing else "precision")
         for name in ("low", "high"):
             assert {record[f"{name}_low"] is None, record[f"{name}_high"] is None} == {name in missing}
+
+
+LAWS = {  # a redraw, its mean and its median
+    "normal": (lambda rng: rng.standard_normal(), 0.0, 0.0),
+    "exponential": (lambda rng: rng.exponential(), 1.0, np.log(2)),
+    "log-normal": (lambda rng: np.exp(rng.standard_normal()), np.exp(0.5), 1.0),
+    "long log-normal": (lambda rng: np.exp(2 * rng.standard_normal()), np.exp(2), 1.0),
+}
+
+
+@pytest.mark.statistical
+@pytest.mark.parametrize("law", LAWS)
+def test_a_mean_that_few_redraws_carry_has_no_interval(law, tmp_path):
+    """Of 300 means fewer than a tenth have an interval that misses; nearly all normal ones have one. Medians have."""
+    draw, mean, median = LAWS[law]
+    axes = {"a": range(300)}
+    records = run(Sweep("means", axes, lambda cell, rng: {"x": draw(rng)}, stop=Stop(40)), tmp_path / "means")
+    kept = [r for r in records if r["x_low"] is not None]
+    assert all(r.get("x_settled", True) == (r in kept) for r in records)
+    assert sum(not r["x_low"] <= mean <= r["x_high"] for r in kept) < 30
+    if law == "normal":
+        assert len(kept) > 290
+    sweep = Sweep("medians", axes, lambda cell, rng: {"x": draw(rng)}, stop=Stop(40), reduce=medians)
+    found = run(sweep, tmp_path / "medians")
+    assert sum(r["x_low"] <= median <= r["x_high"] for r in found) > 0.92 * 300
+
+
+def test_a_mean_that_few_redraws_carry_is_redrawn_on(tmp_path):
+    """Facts that say where redraws settle keep their word; what is flat has an interval of no length."""
+    axes = {"a": (1,)}
+
+    def spike(cell, rng):
+        return {"x": np.asarray([np.exp(3 * rng.standard_normal()), rng.random(), 1.0])}
+
+    stop = Stop(16, precision=0.5, most=64)
+    facts = {"x_settled": np.asarray([True, False, True])}
+    sweep = Sweep("spike", axes, spike, lambda cell: facts, along={"end": (0.0, 1.0, 2.0)}, stop=stop, seed=3)
+    (record,) = run(sweep, tmp_path)
+    assert (record["draws"], record["stopped"]) == (64, "most")
+    assert record["x_settled"] == [False, False, True]
+    assert record["x_low"] == [None, None, 1.0]
 
 
 @pytest.mark.parametrize("more", [{}, {"precision": 0.1}, {"precision": 0.1, "of": "x_low"}], ids=str)

@@ -267,8 +267,10 @@ class FeatureMap(ABC):
     @final
     @beyond
     def num_features_for(self, x: Array, y: Array, *, error: float, probability: float) -> int:
-        r"""Return the least M that certifies :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p`.
+        r"""Return an M for which :math:`P(|\phi(x)^T \phi(y) - k(x, y)| < \epsilon \text{ for all}) \ge p` is proven.
 
+        It is the least at which a bound proves it, and not the least that is enough: that can be several times smaller,
+        half as large in the example by the central limit theorem. The bounds are
         Hoeffding's, Bernstein's and Chebyshev's inequality over independent blocks of features, whichever is best for a
         pair; where terms are unbounded, as those of exponential features, Chebyshev's with the exact variance alone.
         Over the pairs the probabilities of failure add up. The bias is taken off the error first. Composite maps grow

@@ -100,7 +100,7 @@ def random_features(
     - AdditiveChi2: sampled, with num_features an odd multiple of dim.
     - Polynomial: tensor_sketch, tensor_srht, complex_to_real, complex_to_real_gaussian, rademacher_sketch,
       gaussian_sketch, and exact, with num_features the number of monomials. With data, "auto" is "exact" where that
-      has so many features, else the sketch with the least variance.
+      has so many features, else the sketch whose typical error over redraws is least.
 
     Examples
     --------

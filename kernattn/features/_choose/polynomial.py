@@ -1,15 +1,14 @@
 """Which map of a polynomial kernel."""
 
-from typing import Any
+from copy import deepcopy
 
-import numpy as np
-
-from kernattn._runtime.random import generator
 from kernattn.features._base.map import FeatureMap
 from kernattn.features._choose.estimator import Request
+from kernattn.features._choose.ranking import contest
+from kernattn.features._choose.sample import draw_sample, redraw_seeds
 from kernattn.features._choose.table import ESTIMATORS, draw, rows_of
-from kernattn.features._data import Data, sample_pairs
-from kernattn.features._polynomial.inputs import pair_sums
+from kernattn.features._choose.targets import KernelTarget
+from kernattn.features._data import Data
 from kernattn.features._polynomial.monomials import Monomials
 from kernattn.projections import resolve
 
@@ -17,8 +16,8 @@ from kernattn.projections import resolve
 def polynomial_features(request: Request) -> FeatureMap:
     """Return the map of the estimator that is asked for; by "auto" the first one, or with data the best.
 
-    With data this is the map without an error where it has so many features, else the sketch with the least variance,
-    summed over pairs of a query and a key.
+    With data this is the map without an error where it has so many features, else the sketch whose typical error is
+    least over pairs of a query and a key.
     """
     if request.estimator != "auto":
         return draw(request, request.estimator)
@@ -26,7 +25,7 @@ def polynomial_features(request: Request) -> FeatureMap:
         return draw(request, rows_of(request.kernel)[0])
     if request.num_features == Monomials(request.kernel).num_features_of(request.dim):
         return _draw(request, "exact")
-    return _draw(request, _least_variance(request, request.data))
+    return _draw(request, _typically_best(request, request.data))
 
 
 def _draw(request: Request, name: str) -> FeatureMap:
@@ -34,14 +33,11 @@ def _draw(request: Request, name: str) -> FeatureMap:
     return draw(request if ESTIMATORS[name].projected else request._replace(projection=resolve("orthogonal")), name)
 
 
-def _least_variance(request: Request, data: Data) -> str:
-    """Return the best sketch, as told by maps of two features that know their law."""
-    pairs, octaves = pair_sums(request.kernel, *sample_pairs(data.queries, data.keys))
-    m, sizes = request.num_features, 2.0 ** (2 * request.kernel.degree * (octaves - np.max(octaves)))
-
-    def predicted(name: str) -> float:
-        law: Any = _draw(request._replace(num_features=2, rng=generator(0)), name)
-        return float(np.sum(np.maximum(law._pair_variance(pairs, m), 0.0) * sizes))
-
-    names = (name for name in sorted(rows_of(request.kernel)) if name != "exact")
-    return min((name for name in names if m % 2 == 0 or not ESTIMATORS[name].paired), key=predicted)
+def _typically_best(request: Request, data: Data) -> str:
+    """Return the sketch whose typical error is least: of high degrees the expected one is that of draws hardly seen."""
+    even = request.num_features % 2 == 0
+    names = [n for n in sorted(rows_of(request.kernel)) if n != "exact" and (even or not ESTIMATORS[n].paired)]
+    maps = {name: _draw(request._replace(rng=deepcopy(request.rng)), name) for name in names}
+    target = KernelTarget(request.kernel, draw_sample(data, request.rng))
+    measured = contest(maps, target, redraw_seeds(request.rng))
+    return min(maps, key=lambda name: measured[name].error)

@@ -69,13 +69,13 @@ class Measurement(NamedTuple):
 
 @beyond
 def contest(
-    maps: Mapping[str, FeatureMap], target: Target, seeds: Sequence[np.random.SeedSequence]
+    maps: Mapping[str, FeatureMap], target: Target, seeds: Sequence[np.random.SeedSequence], decides: bool = True
 ) -> dict[str, Measurement]:
     r"""Return the typical relative error of each map's draws, :math:`\exp(\frac12 E \log e^2)`.
 
     It is the geometric mean: where signed features let a normaliser vanish, squared errors have no expectation, and
     where features are exponential a few redraws do not show it. Every map is redrawn by the same seeds, and as often;
-    where attention's error decides, until two standard errors of each difference from the least say that none is less
+    where this `decides`, until two standard errors of each difference from the least say that none is less
     by more than `LOSS`.
     """
     draws: dict[str, list[Measured]] = {name: [] for name in maps}
@@ -83,7 +83,7 @@ def contest(
         for name, phi in maps.items():
             more = seeds[len(draws[name]) : number]
             draws[name] += [target.measured(phi.redraw(np.random.default_rng(seed))) for seed in more]
-        if target.uniform is None or _decided([_logs([each.error for each in found]) for found in draws.values()]):
+        if not decides or _decided([_logs([each.error for each in found]) for found in draws.values()]):
             break
     return {name: _measurement(found, target) for name, found in draws.items()}
 

@@ -244,7 +244,7 @@ def recommend(
         except ParameterError as error:
             refusal = error
             continue
-        found = contest(maps, target, seeds)
+        found = contest(maps, target, seeds, decides=goal == "attention")
         for name, phi in maps.items():
             prediction, measured = predict(phi, target), found[name]
             predicted = prediction.error**0.5

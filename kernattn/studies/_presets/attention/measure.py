@@ -13,6 +13,7 @@ from kernattn.attention import linear_attention
 from kernattn.errors import NoClosedForm
 from kernattn.features import FeatureMap
 from kernattn.metrics import attention_kl, attention_mse, empirical_variance, mean_and_ci, median_and_ci, variance_ratio
+from kernattn.studies._means import mean_interval
 from kernattn.studies._presets.attention.delta import Independent, delta_fields
 from kernattn.studies._presets.attention.own import find_settled, make_map
 from kernattn.studies._presets.attention.problem import Problem, without_rounding
@@ -161,7 +162,7 @@ def _attention(problem: Problem, found: Draws) -> dict[str, Number]:
     finite = np.isfinite(found.kl)
     return {
         **with_ends("attention_mse", median_and_ci(errors)),
-        **with_ends("attention_mse_mean", mean_and_ci(errors)),
+        **with_ends("attention_mse_mean", mean_interval(errors)),
         "row_kl": found.kl[finite].mean() if finite.any() else None,
         "row_kl_rows": finite.mean(),
         "nonpositive_normalisers": np.mean(found.normalisers <= 0),
