@@ -41,6 +41,12 @@ def one_line(capsys):
     return printed.err
 
 
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Leave the drawing out, where it is not what is tested."""
+    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+
+
 def test_quick_study_of_real_tokens(tmp_path, capsys):
     pytest.importorskip("sklearn")
     options = ["--quick", "--draws", "6", "--workers", "0"]
@@ -52,7 +58,7 @@ def test_quick_study_of_real_tokens(tmp_path, capsys):
     assert (tmp_path / "out" / "attention_mse.png").exists()
 
 
-def test_study_of_own_tokens_and_what_a_folder_refuses(tokens, tmp_path, capsys):
+def test_study_of_own_tokens_and_what_a_folder_refuses(tokens, tmp_path, capsys, no_figures):
     pytest.importorskip("matplotlib")
     out = tmp_path / "out"
     assert main(words(tokens, out, "--draws", "6")) == 0
@@ -63,8 +69,7 @@ def test_study_of_own_tokens_and_what_a_folder_refuses(tokens, tmp_path, capsys)
     assert "holds a study of kernattn 0.1" in one_line(capsys)
 
 
-def test_a_damaged_record_is_one_line_and_no_end(tokens, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("kernattn.studies._presets.draw.write_figures", lambda *_: [])
+def test_a_damaged_record_is_one_line_and_no_end(tokens, tmp_path, capsys, no_figures):
     out = tmp_path / "out"
     assert main(words(tokens, out, "--draws", "6")) == 0
     first, second = (out / "records.jsonl").read_bytes().splitlines(keepends=True)
@@ -204,7 +209,7 @@ def interrupted(*_):
     raise KeyboardInterrupt
 
 
-def test_interruption_tells_what_is_kept(tokens, tmp_path, capsys, monkeypatch):
+def test_interruption_tells_what_is_kept(tokens, tmp_path, capsys, monkeypatch, no_figures):
     trial = "kernattn.studies._presets.attention.measure.Task.trial"
     with monkeypatch.context() as patch:
         patch.setattr(trial, interrupted)
