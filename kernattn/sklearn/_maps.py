@@ -12,7 +12,17 @@ from kernattn._arrays.namespaces import Array
 from kernattn._runtime.checks import one_of, positive_integer, shown
 from kernattn.errors import DTypeError, ParameterError
 from kernattn.features import LANDMARKS, FeatureMap, nystrom, random_features
-from kernattn.kernels import KERNELS, Cauchy, Kernel, Laplacian, Polynomial, Sech, SkewedChi2, usual_lengthscale
+from kernattn.kernels import (
+    KERNELS,
+    AdditiveChi2,
+    Cauchy,
+    Kernel,
+    Laplacian,
+    Polynomial,
+    Sech,
+    SkewedChi2,
+    usual_lengthscale,
+)
 from kernattn.kernels._stationary import Stationary
 from kernattn.sklearn._inputs import check_rows, pick_labels, seed_of
 
@@ -54,10 +64,13 @@ def draw_map(estimator: Any, x: Array, weights: Array | None = None) -> FeatureM
     projection = estimator.projection
     if projection is None:
         projection = "iid" if isinstance(kernel, BY_AXES) else "orthogonal"
+    number, dim = positive_integer("num_features", estimator.num_features), x.shape[1]
+    if isinstance(kernel, AdditiveChi2):  # takes odd multiples of the dimension
+        number = max(1, (number // dim - 1) | 1) * dim
     return random_features(
         kernel,
-        x.shape[1],
-        estimator.num_features,
+        dim,
+        number,
         name,
         projection,
         data=None if name == "auto" or sparse.issparse(x) else x[:: -(-x.shape[0] // SAMPLE), :],

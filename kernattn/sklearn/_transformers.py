@@ -60,7 +60,7 @@ class RandomFeatures(RandomMapEstimator, _Features):
         The lengthscale of a kernel of x - y. "scale" takes `kernattn.kernels.usual_lengthscale` of the rows. None is
         "scale" for a kernel given by name, and leaves a kernel object as it is.
     num_features : int
-        Number M of features.
+        Number M of features; of AdditiveChi2, the largest odd multiple of d up to that, d at least.
     estimator : str
         "auto", the kernel's usual one, a name of `kernattn.features.estimators`, or a name in
         `kernattn.features.LANDMARKS`, for a Nystrom map of such landmarks. An estimator that is shaped by data sees up

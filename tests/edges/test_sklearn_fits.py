@@ -161,11 +161,19 @@ def test_refused_parameters(parameters, error, words):
             fitted(cls, **parameters)
 
 
-@pytest.mark.parametrize("name", sorted(set(ka.kernels.KERNELS) - {"additive_chi2"}))  # which has sizes of its own
+@pytest.mark.parametrize("name", sorted(ka.kernels.KERNELS))
 def test_kernels_by_name(name):
     x = np.abs(X)
     for estimator in ("auto", "uniform"):
-        assert fitted(RandomFeatures, x, kernel=name, estimator=estimator).transform(x).shape == (90, 32)
+        size = 27 if (name, estimator) == ("additive_chi2", "auto") else 32
+        assert fitted(RandomFeatures, x, kernel=name, estimator=estimator).transform(x).shape == (90, size)
+
+
+@pytest.mark.parametrize(("dim", "most", "size"), [(10, 256, 250), (3, 256, 255), (30, 256, 210), (300, 256, 300)])
+def test_additive_chi2_takes_the_sizes_that_it_has(dim, most, size):
+    """Odd multiples of d, up to the number that is asked for."""
+    x = np.random.default_rng(0).random((20, dim))
+    assert RandomFeatures("additive_chi2", num_features=most).fit_transform(x).shape == (20, size)
 
 
 def test_all_components():
