@@ -250,6 +250,22 @@ def test_what_is_not_measured_to_its_end_or_by_another_version_is_refused(folder
             call(tmp_path)
 
 
+def test_a_page_says_what_a_sweep_of_ones_own_lacks(tmp_path):
+    """Of one that was stopped cells, of one that returns a lone number intervals."""
+    run(Sweep("mine", {"n": (10, 20, 30)}, lambda cell, rng: {"mean": rng.random()}, stop=Stop(draws=5)), tmp_path)
+    records = tmp_path / "records.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    for count, bare in ((3, False), (2, False), (2, True)):
+        kept = [json.loads(line) for line in lines[:count]]
+        if bare:
+            fields = ("mean_low", "mean_high", "checksum")
+            kept = [seal({name: value for name, value in each.items() if name not in fields}) for each in kept]
+        records.write_text("".join(json.dumps(each) + "\n" for each in kept))
+        text = report(tmp_path).read_text(encoding="utf-8")
+        assert ("not finished: 2 of 3 cells" in text) == (count == 2)
+        assert ("Every point here has an interval" in text, "No field has an interval" in text) == (not bare, bare)
+
+
 def test_each_study_of_a_page_has_ids_of_its_own(tmp_path):
     """Of two sweeps of one name the second button would download the records of the first."""
     for folder, name in (("a", "mine"), ("b", "mine"), ("c", '"><i>'), ("d", "--")):

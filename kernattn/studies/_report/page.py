@@ -14,7 +14,7 @@ from kernattn.studies._records import names, spell
 from kernattn.studies._report.assets import read_asset
 from kernattn.studies._report.citations import bibtex
 from kernattn.studies._report.commands import figure_command, study_command
-from kernattn.studies._report.facts import calibration, cells, constants, unsettled
+from kernattn.studies._report.facts import calibration, cells, constants, measured, unsettled
 from kernattn.studies._report.svg import inline
 from kernattn.studies._report.tables import number, record_table, table
 from kernattn.studies._seeds import digest
@@ -98,8 +98,11 @@ def _unsettled(study: Study) -> str:
     axes = list(study.config["axes"])
     axis = next((each for each in axes if len(names(study.records, each)) > 1), axes[0])
     found = unsettled(study.records, axis)
+    wanted, there = study.config.get("cells", len(study.records)), len(study.records)
+    first = f"<p>The sweep is not finished: {there} of {wanted} cells are here.</p>" if there < wanted else ""
     if not found:
-        return "<p>Every point has an interval.</p>"
+        every = "Every point here has an interval." if measured(study.records) else "No field has an interval."
+        return f"{first}<p>{every}</p>"
     values = [str(value) for value in names(study.records, axis)]
     rows = [
         [
@@ -112,7 +115,7 @@ def _unsettled(study: Study) -> str:
     head = ["points without an interval", "in all", *(spell(value) for value in values)]
     condition = mathml(r"\frac{\gamma(t)^2}{R D} \le 0.4^2, \quad \gamma(t)^2 = (e^{v^2} + 2)^2 (e^{v^2} - 1)")
     return (
-        "<p>Where theory says that the redraws do not reach the tail that carries a statistic, their spread says "
+        f"{first}<p>Where theory says that the redraws do not reach the tail that carries a statistic, their spread says "
         "nothing about its error: such points are shown without an interval and decide no verdict. The mean of R "
         "redraws of D terms <i>t</i> is settled where its skewness is small; on the right, that of a term of positive "
         f"features with v = |x + y|, in the kernel's own scale (<code>kernattn.metrics.settled</code>).</p>{condition}"
