@@ -82,7 +82,8 @@ def _drop_repeats(blocks: Integers, end: int) -> Integers:
 def _draw_others(taken: Integers, end: int, count: int, rng: np.random.Generator) -> Integers:
     """Return for each column so many blocks that are not taken, uniformly; `end` where there are no more."""
     free = end - np.sum(taken < end, axis=0)
-    count, chosen = min(count, int(np.max(free))), []
+    count = min(count, int(np.max(free)))
+    chosen: list[Integers] = []
     for t in range(count):
         x = np.floor(rng.random(len(free)) * np.maximum(free - t, 1)).astype(np.int64)
         x = np.where(t < free, _skip(x, chosen), 2 * end)
