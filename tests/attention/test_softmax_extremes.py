@@ -236,3 +236,23 @@ def test_rows_that_see_a_bias_that_is_not_finite_are_nan(bias):
         assert not np.isfinite(lse[2:]).any()
         assert np.isnan(out[2:]).all()
         np.testing.assert_allclose(out[:2], ka.softmax_attention(q[:2], k[:2], v[:2], causal=True))
+
+
+@pytest.mark.parametrize("kind", [each for each in KINDS if each.name in ("numpy", "strict", "torch")], ids=repr)
+@pytest.mark.parametrize(("size", "of_values"), [(1e20, 1.0), (3e37, 1.0), (1.0, 3e38)])
+def test_float32_rows_of_a_pattern(kind, size, of_values):
+    """Their scores, or sums of their values, are beyond float32; what a row does not see changes no bit of it."""
+    q, k, v = np.random.default_rng(4).uniform(-1, 1, (3, 40, DIM)).astype("f4")
+    q, k, v = np.float32(size) * q, np.float32(size) * k, np.float32(of_values) * v
+    bias = np.linspace(-1, 1, 40).astype("f4")
+    near = ka.patterns.local(3)
+    wanted, logs, _ = oracle(q, k, v, 0.5, near.plan(40).mask())
+    backend, given = Backend("reference", kind), {"scale": 0.5, "pattern": near}
+    out, lse = attention(backend, q, k, v, **given)
+    np.testing.assert_allclose(out, wanted, rtol=1e-4, atol=1e-6 * of_values)
+    np.testing.assert_allclose(lse, np.clip(logs, -3.5e38, 3.4028235e38).astype(float), rtol=1e-5, atol=1e-5)
+    biased, _ = attention(backend, q, k, v, key_bias=kind.asarray(bias), **given)
+    assert np.isfinite(biased).all()
+    k[30:], v[30:] = np.nan, np.inf
+    again, _ = attention(backend, q, k, v, **given)
+    np.testing.assert_array_equal(again[:27], out[:27])

@@ -1,10 +1,11 @@
 """Exact attention over blocks in array-API."""
 
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, placement, unmasked, widest
 from kernattn._plans.parts import dense
 from kernattn._plans.plan import Plan
 from kernattn._sums.peaked import Normaliser, PeakedSum, empty, finite, log_normaliser, merge, quotient
@@ -27,7 +28,12 @@ def block_softmax(
     q, k, v = (xp.astype(x, dtype, copy=False) for x in (q, k, v))
     if plan.kind == "parts" or bias is not None:
         heads = plan.heads or ((dense(q.shape[-2], k.shape[-2], plan.kind == "causal"),),)
-        out, lse = answer_heads(xp, q, k, v, scale, heads, key_mask, bias)
+        wide = widest(xp, q)
+        known = [xp.where(xp.isfinite(x), x, xp.zeros_like(x)) for x in (q, k, v)]
+        if wide == dtype or far_rows(xp, known[0], known[1], known[2], scale, None) is None:
+            out, lse = answer_heads(xp, q, k, v, scale, heads, key_mask, bias)
+        else:
+            out, lse = _answer_twice(xp, (q, k, v), scale, heads, key_mask, bias)
         return xp.astype(out, out_dtype, copy=False), lse
     before = k.shape[-2] - q.shape[-2] if plan.kind == "causal" else None
     far = far_rows(xp, q, k, v, scale, before)
@@ -47,6 +53,21 @@ def shown_bias(xp: ModuleType, mask: Array | None, bias: Array) -> tuple[Array, 
     shown = bias != -xp.inf
     shown = shown if mask is None else shown & mask
     return shown, xp.where(shown, xp.where(bias == xp.inf, xp.nan, bias), xp.zeros_like(bias))
+
+
+def _answer_twice(
+    xp: ModuleType, arrays: tuple[Array, Array, Array], scale: float, heads: Any, mask: Array | None, bias: Array | None
+) -> tuple[Array, Array]:
+    """Return outputs and log normalisers over parts, in float64 those of rows that leave float32 by what they see."""
+    dtype, wide = arrays[0].dtype, widest(xp, arrays[0])
+    limit = float(xp.finfo(dtype).max)
+    with np.errstate(over="ignore", invalid="ignore"):
+        out, lse = answer_heads(xp, *arrays, scale, heads, mask, bias)
+    q, k, v = (xp.astype(x, wide) for x in arrays)
+    rows, logs = answer_heads(xp, q, k, v, scale, heads, mask, None if bias is None else xp.astype(bias, wide))
+    logs = xp.where(xp.isfinite(logs), xp.clip(logs, min=-limit, max=limit), logs)
+    lost = ~xp.isfinite(lse) | ~xp.all(xp.isfinite(out), axis=-1)
+    return xp.where(lost[..., None], xp.astype(rows, dtype), out), xp.where(lost, xp.astype(logs, dtype), lse)
 
 
 def _answer(

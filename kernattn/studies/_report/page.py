@@ -115,8 +115,8 @@ def _unsettled(study: Study) -> str:
     head = ["points without an interval", "in all", *(spell(value) for value in values)]
     condition = mathml(r"\frac{\gamma(t)^2}{R D} \le 0.4^2, \quad \gamma(t)^2 = (e^{v^2} + 2)^2 (e^{v^2} - 1)")
     return (
-        f"{first}<p>Where theory says that the redraws do not reach the tail that carries a statistic, their spread says "
-        "nothing about its error: such points are shown without an interval and decide no verdict. The mean of R "
+        f"{first}<p>Where theory says that the redraws do not reach the tail that carries a statistic, their spread "
+        "says nothing about its error: such points are shown without an interval and decide no verdict. The mean of R "
         "redraws of D terms <i>t</i> is settled where its skewness is small; on the right, that of a term of positive "
         f"features with v = |x + y|, in the kernel's own scale (<code>kernattn.metrics.settled</code>).</p>{condition}"
         + table(head, rows)
