@@ -14,12 +14,12 @@ F = TypeVar("F", bound=Callable[..., Any])
 PACKAGE = str(Path(__file__).parents[1]) + os.sep
 
 
-def warn_user(message: str) -> None:
-    """Warn of an old name at the line of the caller outside of the package: Python hides such warnings of libraries."""
+def warn_user(message: str, category: type[Warning] = DeprecationWarning) -> None:
+    """Warn at the line of the caller outside of the package: Python hides warnings of old names in libraries."""
     frame, level = sys._getframe(1), 2
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         frame, level = frame.f_back, level + 1
-    warn(message, DeprecationWarning, stacklevel=level)
+    warn(message, category, stacklevel=level)
 
 
 def old_names(

@@ -25,8 +25,8 @@ class FeatureClassifier(Classifier, LeastSquares):
     ----------
     kernel, lengthscale, num_features, estimator, projection, random_state : object
         The map and its draw, as `RandomFeatures` takes them.
-    ridge, fit_intercept : object
-        The penalty :math:`\lambda` and the intercept b, as `FeatureRidge` takes them, for K classes.
+    ridge, objective, fit_intercept : object
+        The penalty :math:`\lambda`, how it is chosen, and the intercept b, as `FeatureRidge` takes them, for K classes.
 
     Attributes
     ----------
@@ -56,7 +56,9 @@ class FeatureClassifier(Classifier, LeastSquares):
         `classes` are all labels that there will be. The first call may leave them out where its rows hold all of them.
         `sample_weight` (n,) says how often each row counts. Equations are solved when a prediction is asked for.
         """
-        self._take(X, y, sample_weight, not self._begun, classes=classes)
+        first = not self._begun
+        self._take(X, y, sample_weight, first, classes=classes)
+        self._warn_of_few(first)
         return self
 
     def _scores(self, x: Array) -> Array:

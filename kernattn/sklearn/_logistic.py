@@ -7,11 +7,10 @@ from typing import Any, Self
 from warnings import warn
 
 import numpy as np
-from scipy import sparse
 from sklearn.exceptions import ConvergenceWarning
 
-from kernattn._arrays.namespaces import Array, indices, namespace
-from kernattn.sklearn._inputs import array_beside, check_labels
+from kernattn._arrays.namespaces import Array
+from kernattn.sklearn._inputs import array_beside, check_labels, take_rows
 from kernattn.sklearn._maps import Classifier, RandomMapEstimator, draw_map
 from kernattn.solvers import logistic
 
@@ -66,8 +65,7 @@ class FeatureLogistic(Classifier, RandomMapEstimator):
         x, y, weights = check_labels(self, X, y, sample_weight, reset=True, ensure_min_samples=2)
         if weights is not None and not np.all(weights):
             kept = np.flatnonzero(weights)
-            x = x[kept] if sparse.issparse(x) else namespace(x=x).take(x, indices(namespace(x=x), kept, x), axis=0)
-            y, weights = y[kept], weights[kept]
+            x, y, weights = take_rows(x, kept), y[kept], weights[kept]
         counts = array_beside(x, weights)
         phi = draw_map(self, x, counts)
         fit = logistic(

@@ -2,16 +2,25 @@
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, ClassVar, Self
 
 import numpy as np
+from numpy.typing import NDArray
 from sklearn.utils.validation import check_is_fitted
 
 from kernattn._arrays.namespaces import Array, Float64
-from kernattn.sklearn._inputs import array_beside
+from kernattn._runtime.checks import one_of
+from kernattn._runtime.deprecated import warn_user
+from kernattn.features import LANDMARKS
+from kernattn.kernels._stationary import Stationary
+from kernattn.sklearn._folds import folds_of
+from kernattn.sklearn._inputs import array_beside, take_rows
 from kernattn.sklearn._maps import RandomMapEstimator, draw_map
 from kernattn.solvers import Moments, Ridge, moments, ridge
 
+FEW = 100  # rows that tell a lengthscale to a tenth
 LOWEST = 1e-5  # of the features' mean squared norm: where less noise than that is told from none, rounding tells
 
 
@@ -19,6 +28,7 @@ class OnMoments(RandomMapEstimator, ABC):
     """An estimator whose fit is a function of moments, which is evaluated when it is first asked for."""
 
     moments_: Moments
+    _sums: dict[int, Moments]  # of each fold; of all rows where there are none
     _min_rows: ClassVar[int] = 2
 
     @abstractmethod
@@ -41,17 +51,42 @@ class OnMoments(RandomMapEstimator, ABC):
     def partial_fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Add rows, as `fit` takes them, to those that were given before; the first ones draw the map.
 
-        The equations are solved when a prediction, or a coordinate, is asked for.
+        The equations are solved when a prediction, or a coordinate, is asked for. A lengthscale or landmarks that data
+        choose are those of the first rows for good; a warning says so where these are fewer than 100.
         """
-        self._take(X, y, sample_weight, not self._begun)
+        first = not self._begun
+        self._take(X, y, sample_weight, first)
+        self._warn_of_few(first)
         return self
 
+    def _warn_of_few(self, first: bool) -> None:
+        """Warn where few rows have chosen what later ones do not change."""
+        scale, n = self.lengthscale, self.moments_.n
+        by_rows = scale is None and isinstance(self.kernel, str) and hasattr(self.feature_map_, "kernel")
+        by_rows = by_rows and isinstance(self.feature_map_.kernel, Stationary)  # type: ignore[attr-defined]
+        if first and n < FEW and (by_rows or isinstance(scale, str) or self.estimator in LANDMARKS):
+            warn_user(
+                f"the first {n} rows choose the lengthscale or the landmarks, and later rows change neither: give "
+                f"lengthscale=, or {FEW} rows or more at first",
+                UserWarning,
+            )
+
+    def _split(self, x: Array, y: Float64 | None) -> NDArray[np.int64] | None:
+        """Return the folds of rows (n,); None has all in one."""
+        return None
+
     def _add(self, x: Array, y: Float64 | None, weights: Float64 | None, first: bool) -> None:
-        """Add rows to the moments; the first ones draw the map."""
-        targets, counts = array_beside(x, y), array_beside(x, weights)
-        phi = draw_map(self, x, counts) if first else self.feature_map_
-        added = moments(x, phi, y=targets, weights=counts)
-        self.feature_map_, self.moments_ = phi, added if first else self.moments_ + added
+        """Add rows to the moments, each fold to its own; the first ones draw the map."""
+        phi = draw_map(self, x, array_beside(x, weights)) if first else self.feature_map_
+        sums: dict[int, Moments] = {} if first else dict(self._sums)
+        folds = self._split(x, y)
+        for fold in (0,) if folds is None else np.unique(folds).tolist():
+            rows = slice(None) if folds is None else np.flatnonzero(folds == fold)
+            here = x if folds is None else take_rows(x, rows)
+            targets, counts = (array_beside(x, None if each is None else each[rows]) for each in (y, weights))
+            part = moments(here, phi, y=targets, weights=counts)
+            sums[fold] = sums[fold] + part if fold in sums else part
+        self.feature_map_, self._sums, self.moments_ = phi, sums, reduce(add, sums.values())
         self._solution = None
 
     @property
@@ -63,8 +98,7 @@ class OnMoments(RandomMapEstimator, ABC):
         """The fit, an object of `kernattn.solvers`."""
         check_is_fitted(self, "moments_")
         if self._solution is None:
-            m = self.moments_
-            self._solution = self._solve(replace(m, n=max(m.n, round(m.weight))))  # a weight of k stands for k rows
+            self._solution = self._solve(_count_rows(self.moments_))
         return self._solution
 
 
@@ -73,10 +107,24 @@ class LeastSquares(OnMoments):
     """An estimator whose fit is a `kernattn.solvers.ridge`."""
 
     ridge: Any = None
+    objective: str = "folds"
     fit_intercept: bool = True
 
+    def _split(self, x: Array, y: Float64 | None) -> NDArray[np.int64] | None:
+        name = one_of("objective", self.objective, ("folds", "evidence", "gcv"))
+        return None if y is None or self.ridge is not None or name != "folds" else folds_of(x, y)
+
     def _solve(self, m: Moments) -> Ridge:
-        return ridge(m, self.ridge, intercept=self.fit_intercept, lowest=lowest_ridge(m))
+        folds = [_count_rows(each) for each in self._sums.values() if each.n]
+        whole = len(folds) < 2 or any(m.n - each.n < 2 for each in folds)  # too few rows, or a penalty that is given
+        objective = "evidence" if self.objective == "folds" and whole else self.objective
+        given = folds if objective == "folds" else m
+        return ridge(given, self.ridge, objective=objective, intercept=self.fit_intercept, lowest=lowest_ridge(m))
+
+
+def _count_rows(m: Moments) -> Moments:
+    """Return moments in which a weight of k stands for k rows."""
+    return replace(m, n=max(m.n, round(m.weight)))
 
 
 def lowest_ridge(m: Moments) -> float:

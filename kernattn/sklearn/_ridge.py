@@ -21,8 +21,12 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     kernel, lengthscale, num_features, estimator, projection, random_state : object
         The map and its draw, as `RandomFeatures` takes them.
     ridge : float, (c,) array_like or None
-        The penalty :math:`\lambda`, on the sum over rows. None takes the one that generalised cross-validation prefers,
-        for each target its own.
+        The penalty :math:`\lambda`, on the sum over rows. None takes the best by `objective`, for each target its own,
+        and none below 1e-5 of the features' mean squared norm; a warning says where the best is this end.
+    objective : {"folds", "evidence", "gcv"}
+        What None makes best, as in `kernattn.solvers.ridge`. A row is in one of five folds by a digest of its numbers,
+        so that neither the order of rows nor parts change the fit, and copies of a row are in one fold. Folds take the
+        memory of five moments and five more eigendecompositions. The evidence chooses where rows are too few.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
 

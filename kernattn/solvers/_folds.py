@@ -72,15 +72,8 @@ def cross_validate(folds: Sequence[Moments], penalties: Array, *, intercept: boo
     >>> bool(1e-4 < errors.best < 1e2)
     True
     """
-    given: object = folds
-    if not isinstance(given, Sequence) or len(given) < 2:
-        raise ParameterError(f"folds must be a sequence of two moments or more; got {shown(given)}")
     boolean("intercept", intercept)
-    for fold in folds:
-        instance_of("a fold", fold, Moments)
-        if not len(fold._targets.total) or not fold.n:
-            raise EmptyInputError(f"a fold must hold rows and targets; got {fold!r}")
-    total = reduce(add, folds)
+    total = add_folds(folds)
     pairs = zip(_leave_each_out(folds), folds, strict=True)
     sums = np.stack([_sum_errors(others, fold, penalties, intercept) for others, fold in pairs])  # (k, L, c)
     weights = np.array([fold.weight for fold in folds])
@@ -90,6 +83,18 @@ def cross_validate(folds: Sequence[Moments], penalties: Array, *, intercept: boo
     if total.vector:
         mse, each, best = mse[..., 0], each[..., 0], best[0]
     return CrossValidation(values, mse, each, best)
+
+
+def add_folds(folds: Sequence[Moments]) -> Moments:
+    """Return the moments of all folds, which must be two or more, of rows and targets each."""
+    given: object = folds
+    if not isinstance(given, Sequence) or len(given) < 2:
+        raise ParameterError(f"folds must be a sequence of two moments or more; got {shown(given)}")
+    for fold in folds:
+        instance_of("a fold", fold, Moments)
+        if not len(fold._targets.total) or not fold.n:
+            raise EmptyInputError(f"a fold must hold rows and targets; got {fold!r}")
+    return reduce(add, folds)
 
 
 def _leave_each_out(folds: Sequence[Moments], others: Moments | None = None) -> Iterator[Moments]:
@@ -105,7 +110,7 @@ def _leave_each_out(folds: Sequence[Moments], others: Moments | None = None) -> 
 
 def _sum_errors(others: Moments, fold: Moments, penalties: Array, intercept: bool) -> Float64:
     """Return the sums of squared errors (L, c) on a fold of fits to the others."""
-    spectrum = decompose(others, intercept)
+    spectrum = decompose(others, intercept, varies=False)  # as all rows do: a fit is then the mean
     values = check_penalties(penalties, spectrum, (1,))
     mean, targets = spectrum.mean, fold._targets.about(spectrum.y_mean, fold.s, fold.weight)
     gram = fold.gram - np.outer(mean, fold.s) - np.outer(fold.s, mean) + fold.weight * np.outer(mean, mean)

@@ -97,8 +97,8 @@ class Spectrum:
         return np.geomspace(self.lowest, self.ceiling, count)
 
 
-def decompose(m: Moments, centred: bool) -> Spectrum:
-    """Return the spectrum of G, of features and targets less their means where `centred`."""
+def decompose(m: Moments, centred: bool, varies: bool = True) -> Spectrum:
+    """Return the spectrum of G, of features and targets less their means where `centred`; features must vary then."""
     instance_of("moments", m, Moments)
     if m.n < 1 + centred:
         raise EmptyInputError(f"moments must hold {1 + centred} rows at least; got {m.n}")
@@ -109,7 +109,7 @@ def decompose(m: Moments, centred: bool) -> Spectrum:
     basis = eigenbasis(gram)
     values = np.maximum(basis.values, 0.0)
     squares = np.diagonal(m.gram)
-    if centred:
+    if centred and varies:
         check_varies("features", float(values[0]), squares, m.products)
     cross = targets.cross - np.outer(mean, targets.total)
     energy = np.maximum(np.diagonal(targets.gram) - beyond * targets.total, 0.0)

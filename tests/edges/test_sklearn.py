@@ -44,6 +44,7 @@ OTHERS = [
 INSTANCES += [pytest.param(estimator, marks=pytest.mark.slow) for estimator in OTHERS]
 
 
+@pytest.mark.filterwarnings("ignore:the (first|penalty that):UserWarning")  # of few rows, and of none but exact ones
 @pytest.mark.parametrize("estimator", INSTANCES, ids=lambda estimator: type(estimator).__name__)
 def test_checks_of_scikit_learn(estimator, monkeypatch):
     monkeypatch.setenv("SCIPY_ARRAY_API", "1")

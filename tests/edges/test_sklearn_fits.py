@@ -4,13 +4,15 @@ import pickle
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 pytest.importorskip("sklearn")
 
 import kernattn as ka
-from edges.sklearn_cases import GIVEN, KERNEL, PHI, REGRESSORS, W, X, Y, answer, fitted
+from edges.sklearn_cases import GIVEN, KERNEL, LABELS, PHI, REGRESSORS, W, X, Y, answer, fitted
 from kernattn.errors import DTypeError, ParameterError, ShapeError
 from kernattn.sklearn import (
+    FeatureClassifier,
     FeatureGP,
     FeaturePCA,
     FeatureRidge,
@@ -18,6 +20,7 @@ from kernattn.sklearn import (
     PolynomialSketchFeatures,
     RandomFeatures,
 )
+from kernattn.sklearn._folds import folds_of
 
 
 def test_to_the_bit():
@@ -45,7 +48,8 @@ def test_to_the_bit():
 def test_scales_that_data_choose():
     m = ka.solvers.moments(X, PHI, y=Y[:, 0])
     np.testing.assert_array_equal(
-        FeatureRidge(**GIVEN).fit(X, Y[:, 0]).solution_.penalty, ka.solvers.ridge(m, lowest=1e-5).penalty
+        FeatureRidge(objective="evidence", **GIVEN).fit(X, Y[:, 0]).solution_.penalty,
+        ka.solvers.ridge(m, lowest=1e-5).penalty,
     )
     process = ka.solvers.gp(
         ka.solvers.moments(X, PHI, y=Y[:, 0] - (Y[0, 0] + np.average(Y[:, 0] - Y[0, 0]))), lowest=1e-5
@@ -74,6 +78,24 @@ def test_deviations_at_weights_that_are_shares(scales):
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("y", [Y, Y[:, 0]])
+def test_folds_are_of_the_rows_alone(y):
+    """Not of their order, their parts or their format; copies of a row are in one fold."""
+    folds = folds_of(X, y)
+    assert 10 < min(np.bincount(folds, minlength=5)) < max(np.bincount(folds)) < 30
+    order = np.random.default_rng(0).permutation(90)
+    np.testing.assert_array_equal(folds_of(X[order], y[order]), folds[order])
+    np.testing.assert_array_equal(folds_of(sparse.csr_array(np.where(X > 0, X, -0.0)), y), folds_of(X * (X > 0), y))
+    whole, parts = FeatureRidge(**GIVEN).fit(X, y), FeatureRidge(**GIVEN)
+    for here in (slice(40), slice(40, 90)):
+        parts.partial_fit(X[here], y[here])
+    chosen = ka.solvers.ridge([ka.solvers.moments(X[folds == i], PHI, y=y[folds == i]) for i in range(5)], lowest=1e-5)
+    np.testing.assert_allclose(whole.solution_.penalty, chosen.penalty, rtol=1e-9)
+    np.testing.assert_allclose(parts.solution_.penalty, chosen.penalty, rtol=1e-9)
+    few = FeatureRidge(**GIVEN).fit(X[:3], y[:3])  # too few for folds
+    assert np.isfinite(few.predict(X)).all()
+
+
 def test_no_evidence_of_targets_that_do_not_vary():
     both = np.column_stack([Y[:, 0], np.full(90, 0.1)])
     for x, y in ((X, both[:, 1]), (X, both), (X[:1], Y[:1])):
@@ -95,6 +117,15 @@ def test_parts_are_the_whole(cls):
     assert parts.moments_.n == 90
     np.testing.assert_allclose(parts.moments_.gram, whole.moments_.gram)
     np.testing.assert_allclose(answer(parts), answer(whole), rtol=0.01 if cls is FeatureGP else 1e-6, atol=0.01)
+
+
+def test_few_rows_that_choose_for_good():
+    for given in ({}, {"lengthscale": 1.0, "estimator": "uniform"}):
+        with pytest.warns(UserWarning, match="the first 1 rows choose the lengthscale or the landmarks"):
+            FeatureRidge(num_features=8, random_state=0, **given).partial_fit(X[:1], Y[:1])
+    with pytest.warns(UserWarning, match="the first 90 rows choose"):
+        FeatureClassifier(num_features=8, random_state=0).partial_fit(X, LABELS)
+    FeatureRidge(num_features=8, random_state=0).partial_fit(np.tile(X, (2, 1)), np.tile(Y, (2, 1)))
 
 
 @pytest.mark.parametrize("cls", [RandomFeatures, NystromFeatures, PolynomialSketchFeatures])

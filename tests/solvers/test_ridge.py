@@ -98,7 +98,7 @@ def test_the_choice_of_a_ridge(dtype, products):
     """Within 1 % of the least GCV that a fine grid finds by dense algebra in float64."""
     x, y = smooth(300, np.random.default_rng(1), dtype)
     phi = ka.random_features(ka.kernels.Gaussian(0.5), dim=1, num_features=60, rng=0)
-    fit = ka.solvers.ridge(ka.solvers.moments(x, phi, y=y, products=products))
+    fit = ka.solvers.ridge(ka.solvers.moments(x, phi, y=y, products=products), objective="gcv")
     rows, targets = phi(x.astype("f8")), y.astype("f8")
 
     def gcv(ridge):
@@ -113,9 +113,13 @@ def test_the_choice_of_a_ridge(dtype, products):
 def test_the_least_ridge_that_is_chosen():
     x = np.random.default_rng(4).uniform(-2, 2, (60, 1))
     m = ka.solvers.moments(x, PHI_1, y=np.sin(x[:, 0]))
-    assert ka.solvers.ridge(m).penalty[0] < 1e-6
-    assert ka.solvers.ridge(m, lowest=1e-3).penalty[0] == 1e-3
-    assert ka.solvers.ridge(m, lowest=1e9).penalty[0] == 1e9
+    assert ka.solvers.ridge(m, objective="gcv").penalty[0] < 1e-6
+    folds = [ka.solvers.moments(x[i::3], PHI_1, y=np.sin(x[i::3, 0])) for i in range(3)]
+    for given, name in ((m, "evidence"), (folds, "folds")):
+        with pytest.warns(UserWarning, match=rf"{name} prefers is the least of its range, 0\.001: .* no noise"):
+            assert ka.solvers.ridge(given, lowest=1e-3).penalty[0] == 1e-3
+    with pytest.warns(UserWarning, match="least of its range"):
+        assert ka.solvers.ridge(m, lowest=1e9).penalty[0] == 1e9
     assert ka.solvers.ridge(m, 1e-4, lowest=1e-3).penalty[0] == 1e-4
     process = ka.solvers.gp(m, lowest=1e-3)
     assert (process.noise / process.amplitude)[0] ** 2 == pytest.approx(1e-3)
@@ -126,7 +130,7 @@ def test_the_least_ridge_that_is_chosen():
 
 
 def test_the_choice_of_a_ridge_by_the_evidence():
-    fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y), objective="evidence")
+    fit = ka.solvers.ridge(ka.solvers.moments(X, PHI, y=Y))
     path = fit.path()
     np.testing.assert_array_less(path.log_evidence.max(axis=0), fit.log_evidence + 1e-9)
     np.testing.assert_allclose(fit.penalty, path.penalty[np.argmax(path.log_evidence, axis=0)], rtol=0.2)
@@ -227,6 +231,34 @@ def test_targets_far_from_zero(objective):
     np.testing.assert_allclose((other.gcv, other.log_evidence), (fit.gcv, fit.log_evidence), rtol=1e-5)
     found, wanted = (ka.solvers.cross_validate(folds, RIDGES).fold_mse for folds in (far, near))
     np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_the_choice_of_a_ridge_by_folds(intercept):
+    """No penalty has a smaller error on rows left out, by least squares as written."""
+    x, y = smooth(90, np.random.default_rng(7))
+    y = np.column_stack([y, x[:, 0] + np.random.default_rng(8).standard_normal(90)])
+    folds = [ka.solvers.moments(x[i::3], PHI_1, y=y[i::3]) for i in range(3)]
+    fit, rows = ka.solvers.ridge(folds, intercept=intercept), PHI_1(x)
+
+    def left_out(penalty):
+        found = []
+        for i in range(3):
+            kept = np.arange(90) % 3 != i
+            w, b = by_lstsq(rows[kept], y[kept], penalty, intercept)
+            found.append(np.mean((y[~kept] - rows[~kept] @ w - b) ** 2, axis=0))
+        return np.mean(found, axis=0)
+
+    for i, chosen in enumerate(fit.penalty):
+        assert left_out(chosen)[i] <= 1.001 * min(left_out(penalty)[i] for penalty in np.geomspace(1e-3, 1e3, 40))
+        w, b = by_lstsq(rows, y, chosen, intercept)
+        np.testing.assert_allclose(fit.predict(x)[:, i], (rows @ w + b)[:, i], atol=1e-6)
+    given = ka.solvers.ridge(folds, 0.3, intercept=intercept)
+    np.testing.assert_allclose(
+        given.predict(x), ka.solvers.ridge(sum(folds[1:], folds[0]), 0.3, intercept=intercept).predict(x)
+    )
+    with pytest.raises(ParameterError, match="moments must be a sequence"):
+        ka.solvers.ridge(folds[0], objective="folds")
 
 
 def test_folds_of_unequal_weight():

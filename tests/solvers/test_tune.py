@@ -84,6 +84,7 @@ def test_an_axis_that_tells_nothing_is_switched_off(objective, rng):
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("ard", [False, True])
+@pytest.mark.filterwarnings("ignore:the penalty that gcv prefers:UserWarning")
 def test_what_is_found_is_no_worse_than_the_start_and_is_what_solvers_say(objective, ard, rng):
     x, y = data(rng)
     phi = drawn(ka.kernels.Matern(1.5), features=48)
@@ -95,7 +96,7 @@ def test_what_is_found_is_no_worse_than_the_start_and_is_what_solvers_say(object
         assert found.after == found.trace.max()
     else:
         assert found.after <= found.before
-        assert np.isclose(found.after, np.prod(ka.solvers.ridge(m).gcv) ** 0.5)
+        assert np.isclose(found.after, np.prod(ka.solvers.ridge(m, objective="gcv").gcv) ** 0.5)
         assert found.after == found.trace.min()
     assert found.trace[0] == found.before
     assert found.evaluations == len(found.trace)
@@ -198,3 +199,11 @@ def test_arguments_that_do_not_fit_are_named_before_any_work(change, error, matc
     given = {"phi": drawn(ka.kernels.Gaussian(1.0)), "x": x, "y": y} | change
     with pytest.raises(error, match=match):
         ka.solvers.tune(**given)
+
+
+def test_a_search_that_ends_at_a_bound_says_so(rng):
+    x, y = data(rng)
+    with pytest.warns(UserWarning, match="tune ended at a bound, a thousandth of the first lengthscale"):
+        found = ka.solvers.tune(x, y[:, 0], drawn(ka.kernels.Gaussian(2000.0)))
+    assert not found.converged
+    assert np.isclose(found.lengthscale, 2.0)

@@ -1,0 +1,39 @@
+"""Which fold a row is in: a function of its numbers, so that neither order nor parts change it, nor copies leak."""
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from kernattn._arrays.namespaces import Array, Float64, to_numpy64
+
+FOLDS = 5
+
+
+def folds_of(x: Array, y: Float64) -> NDArray[np.int64]:
+    """Return the folds (n,) of rows with targets (n,) or (n, c), by a digest of their numbers in float32."""
+    keys = _mix(np.arange(1, x.shape[1] + 1, dtype=np.uint64)) | np.uint64(1)
+    if sparse.issparse(x):
+        terms = sparse.csr_array((_bits(x.data) * keys[x.indices], x.indices, x.indptr), shape=x.shape)
+        sums = terms @ np.ones(x.shape[1], np.uint64)
+    else:
+        sums = _bits(to_numpy64(x)) @ keys
+    targets = _bits(y.reshape(len(y), -1))
+    for column in targets.T:
+        sums = _mix(sums) + column
+    return (_mix(sums) % np.uint64(FOLDS)).astype(np.int64)
+
+
+def _bits(values: Any) -> NDArray[np.uint64]:
+    with np.errstate(over="ignore"):
+        numbers: NDArray[np.float32] = values.astype(np.float32) + np.float32(0)  # -0 is 0
+    return numbers.view(np.uint32).astype(np.uint64)
+
+
+def _mix(values: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return splitmix64's finaliser of each number (Steele, Lea & Flood 2014)."""
+    z = values + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
