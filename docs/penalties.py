@@ -180,7 +180,7 @@ one is worse than predicting the mean.
 - *unless folds object*: the evidence's penalty, or that of the folds where its error on folds is more than a
   standard error larger.
 
-`ridge` takes the folds' penalty where it is given moments of folds, as `FeatureRidge` and `FeatureClassifier` are,
+`ridge` takes the sum of logs where it is given moments of folds, as `FeatureRidge` and `FeatureClassifier` are,
 and the evidence's otherwise ([decision 51](../decisions/0051-folds-choose-a-penalty.md)).
 
 | rule | above 5 times | above 1.2 times | worse than the mean | geometric mean | largest |

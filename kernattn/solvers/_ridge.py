@@ -17,6 +17,7 @@ from kernattn.features import FeatureMap
 from kernattn.solvers._folds import add_folds, cross_validate
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._spectrum import (
+    LEAST,
     Spectrum,
     cast_as,
     check_lowest,
@@ -184,9 +185,10 @@ def ridge(
         The penalty lambda, on the sum over rows and not on their mean, at least 4 times the rounding of the largest
         eigenvalue. None takes the best by `objective`, for each target its own.
     objective : {None, "folds", "evidence", "gcv"}
-        What the choice of a penalty makes best: the error on folds that are left out, exactly, as `cross_validate`;
-        the evidence; or generalised cross-validation. None takes folds where moments of folds are given, else the
-        evidence. The page on penalties compares them on real tables: generalised cross-validation fails most often.
+        What the choice of a penalty makes best: n / 2 times the logarithm of the error on folds that are left out, that
+        of `cross_validate`, less the log evidence; the evidence; or generalised cross-validation. None takes folds
+        where moments of folds are given, else the evidence. The page on penalties compares them on real tables:
+        generalised cross-validation fails most often.
     intercept : bool
         Fit b too; else it is 0.
     lowest : float
@@ -234,7 +236,10 @@ def choose(moments: Moments | Sequence[Moments], objective: str, intercept: bool
         return _fit(fit, minimise_on_grid(lambda penalties: cost(fit._spectrum, penalties), low, high))
     if isinstance(moments, Moments):
         raise ParameterError("moments must be a sequence, of each fold its own, for objective='folds'; got one Moments")
-    return _fit(fit, cross_validate(moments, np.geomspace(low, high, GRID), intercept=intercept).best)
+    grid = np.geomspace(low, high, GRID)
+    mse = cross_validate(moments, grid, intercept=intercept).mse.reshape(GRID, -1)
+    score = fit._spectrum.rows / 2 * np.log(np.maximum(mse, LEAST)) - _log_evidence(fit._spectrum, grid)
+    return _fit(fit, grid[np.argmin(score, axis=0)])
 
 
 def _start(moments: Moments | Sequence[Moments], intercept: bool) -> Ridge:
