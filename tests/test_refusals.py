@@ -8,6 +8,8 @@ from scipy import sparse
 
 import kernattn as ka
 from kernattn import errors
+from kernattn._runtime import checks
+from kernattn.cli._features import _parse_kernel
 from refusals import DRAWN, refused, x
 from seam import MapSpec
 
@@ -372,3 +374,60 @@ def test_csr_matrices_that_point_elsewhere(part, value):
     setattr(rows, part, np.array(value, np.int32))
     with refused(errors.ShapeError, "CSR", "columns 0 to 3"):
         phi(rows)
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        ("causal must be True or False", lambda: F.recommend(ROWS, K.Softmax(), 8, values=ROWS, causal=ROWS)),
+        ("rng must be", lambda: F.from_function(np.abs, 4, rng="x")),
+        ("dim must be left out, or be 4", lambda: ka.solvers.initial_moments(DRAWN, dim=99)),
+        ("head must be below 1", lambda: ka.patterns.local(1).plan(3).mask(1)),
+        ("head must be a non-negative integer", lambda: ka.patterns.local(1).plan(3).reach(2, None)),
+        ("head must be below 0", lambda: ka.patterns.Plan("all").mask()),
+        ("cosine must lie in [-1, 1]", lambda: P.Pair(1.5)),
+        ("norms must be one of", lambda: P.Pair(0.0, "near")),
+        ("f must be a function", lambda: ka.transformer.reversible(None, np.sin, ROWS, ROWS)),
+        ("x2 must be an array", lambda: ka.transformer.reversible(np.sin, np.sin, ROWS, None)),
+        ("y1 and y2 must be of one shape", lambda: ka.transformer.reversible_inverse(np.sin, np.sin, ROWS, ROWS[:3])),
+        ("dilation must be", lambda: ka.patterns.longformer(2, [0], dilation=np.array(0))),
+        ("grid must be a tuple", lambda: ka.transformer.Config(dim=8, layers=1, heads=2, vocab=9, length=9, grid=ROWS)),
+    ],
+)
+def test_what_was_ignored_or_ended_in_raw_errors(words, call):
+    with refused(errors.KernattnError, words):
+        call()
+
+
+@pytest.mark.parametrize("estimator", ["auto", "positive"])
+def test_choices_by_causal_attention(estimator):
+    with refused(errors.ParameterError, "causal must be True or False"):
+        ka.random_features(K.Softmax(), 4, 8, estimator, data=ROWS, values=ROWS, causal=ROWS)
+
+
+@pytest.mark.parametrize("method", ["uniform", "rpcholesky", "greedy"])
+def test_landmarks_that_the_machine_has_no_room_for(method, monkeypatch):
+    x = np.random.default_rng(0).standard_normal((60, 2))
+    monkeypatch.setattr(checks, "_memory", lambda: 20_000)
+    assert F.nystrom(x, K.Gaussian(), 5, method=method, rng=0).num_features == 5
+    with refused(errors.ParameterError, "landmarks", "GiB"):
+        F.nystrom(x, K.Gaussian(), 50, method=method, rng=0)
+    with refused(errors.ParameterError, "landmarks", "GiB"):
+        ka.solvers.kernel_ridge(x, x[:, 0], K.Gaussian(), penalty=1.0, num_landmarks=50, method=method, rng=0)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [f"gaussian(lengthscale={'-' * 5000}1)", f"gaussian{'(' * 50_000})", "gaussian() + g()", f"gaussian({'9' * 5000})"],
+    ids=["minus signs", "brackets", "a sum", "digits"],
+)
+def test_kernels_of_commands(text):
+    with refused(errors.ParameterError, "--kernel takes parameters as gaussian(name=number)") as found:
+        _parse_kernel(text)
+    assert len(str(found.value)) < 300
+
+
+def test_tables_are_not_archives(tmp_path):
+    (tmp_path / "x.csv").write_text("1,2\n")
+    with refused(errors.FileFormatError, "x.csv cannot be read as an .npz of plain numbers: no file of numpy.savez"):
+        ka.studies.study("attention", tmp_path / "out", data=tmp_path / "x.csv")

@@ -122,7 +122,7 @@ def test_parameters_that_were_changed_in_place_are_refused():
 
 def test_what_is_refused():
     linear = torch.nn.Linear(2, 2)
-    with pytest.raises(errors.DTypeError, match="x2 must be a tensor"):
+    with pytest.raises(errors.DTypeError, match="x2 must be a dense tensor"):
         reversible(linear, linear)(torch.zeros(3, 2), [1.0, 2.0])
     with pytest.raises(errors.DTypeError, match="modules of PyTorch"):
         Reversible([torch.sin], [linear])

@@ -183,8 +183,15 @@ def to_numpy64(array: Array) -> Float64:
     elif compat.is_cupy_array(array):
         array = array.get()
     elif not isinstance(array, np.ndarray) and not compat.is_jax_array(array):
+        check_computed("an array", array)
         array = np.from_dlpack(array)
     return np.array(array, dtype=np.float64)
+
+
+def check_computed(name: str, array: Array) -> None:
+    """Raise for an array of Dask, whose numbers are not there: for what is computed on the host."""
+    if compat.is_dask_array(array):
+        raise DTypeError(f"{name} must hold its numbers, as {name}.compute() does; got a Dask array: see kernattn.dask")
 
 
 def on_host(name: str, array: Array) -> NDArray[Any]:
@@ -192,6 +199,7 @@ def on_host(name: str, array: Array) -> NDArray[Any]:
 
     They must be known: those of an array that is traced are not.
     """
+    check_computed(name, array)
     dtype = "bool" if dtype_name(array) == "bool" else "float64" if dtype_name(array) == "float64" else "float32"
     try:
         if compat.is_torch_array(array):

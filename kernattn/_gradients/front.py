@@ -94,7 +94,7 @@ def _learning(learn: Any, function: Any, arguments: dict[str, Any]) -> Any:
     for name in names:
         if why := lacks(phi, name):
             raise ParameterError(f"learn={name!r} needs {why}; got {shown(phi)}")
-    like = next(x for x in arguments.values() if hasattr(x, "dtype") or isinstance(x, tuple))
+    like = next(x for x in arguments.values() if hasattr(x, "dtype") or (isinstance(x, tuple) and x))
     given = with_numbers(phi, **current_numbers(phi, names, like[0] if isinstance(like, tuple) else like))
     if isinstance(bound, FeatureMap):
         return given.key if function == phi.key else given

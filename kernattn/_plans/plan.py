@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from kernattn._arrays.graphs import in_a_graph
 from kernattn._arrays.hooks import edge
 from kernattn._plans.parts import Part, kept, pairs_of
-from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.checks import positive_integer, shown, whole_number
 from kernattn.errors import ParameterError, ShapeError
 
 
@@ -47,10 +47,15 @@ class Plan:
         """How many pairs are computed, a head."""
         return _mean([sum(part.visited for part in parts) for parts in self.heads])
 
+    def _parts_of(self, head: Any) -> tuple[Part, ...]:
+        if whole_number("head", head) >= len(self.heads):
+            raise ParameterError(f"head must be below {len(self.heads)}, the heads of this plan; got {shown(head)}")
+        return self.heads[head]
+
     def mask(self, head: int = 0) -> NDArray[np.bool_]:
         """Return what a head's rows see as a matrix (n, l): to look at, for lengths that allow it."""
         result = np.zeros((self.n, self.length), bool)
-        for part in self.heads[head]:
+        for part in self._parts_of(head):
             for rows, keys, seen in pairs_of(part):
                 result[rows[:, None], keys] |= seen
         return result
@@ -72,7 +77,7 @@ class Plan:
     def plot(self, ax: Any, head: int = 0) -> Any:
         """Draw what is seen, queries down and keys across, and in a lighter tone what is computed beside; return ax."""
         picture = np.zeros((self.n, self.length))
-        for part in self.heads[head]:
+        for part in self._parts_of(head):
             for rows, keys, seen in pairs_of(part):
                 picture[rows[:, None], keys] = np.maximum(picture[rows[:, None], keys], np.where(seen, 1.0, 0.25))
         ax.imshow(picture, cmap="Blues", vmin=0, vmax=1.2, interpolation="nearest")

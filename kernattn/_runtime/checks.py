@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 
@@ -72,6 +73,14 @@ def instance_of(name: str, value: Any, kind: type, example: str = "") -> None:
     """Raise unless `value` is of a class of kernattn; this error says everywhere that it is another object."""
     if not isinstance(value, kind):
         raise DTypeError(f"{name} must be a {kind.__name__}{example and f', {example}'}; got {shown(value)}")
+
+
+def array_of(value: Any) -> NDArray[Any]:
+    """Return what NumPy makes of a value: an empty array of objects, which no check takes, where it makes nothing."""
+    try:
+        return np.asarray(value)
+    except Exception:  # ragged lists; tensors that require a gradient, lie elsewhere or hold no numbers raise anything
+        return np.empty(0, object)
 
 
 def boolean(name: str, value: Any) -> bool:

@@ -70,12 +70,15 @@ def _draw_map(draw: dict[str, Any], dim: int) -> Any:
 
 def _parse_kernel(text: str) -> Any:
     """Return a kernel by its name, with parameters as keywords in brackets."""
+    from kernattn._runtime.checks import shown
     from kernattn.kernels import KERNELS
 
     match = re.fullmatch(r"\s*(\w+)\s*(\(.*\))?\s*", text)
     name = "" if match is None else match[1].lower()
     if name not in KERNELS:
-        raise ParameterError(f"--kernel must be one of {', '.join(KERNELS)}, with parameters in brackets; got {text!r}")
+        raise ParameterError(
+            f"--kernel must be one of {', '.join(KERNELS)}, with parameters in brackets; got {shown(text)}"
+        )
     try:
         call: Any = ast.parse(f"f{match[2] or '()'}", mode="eval").body if match is not None else None
         parameters = {each.arg: ast.literal_eval(each.value) for each in call.keywords}
@@ -84,5 +87,5 @@ def _parse_kernel(text: str) -> Any:
         return KERNELS[name](**parameters)
     except ParameterError:
         raise
-    except (SyntaxError, ValueError, TypeError) as error:
-        raise ParameterError(f"--kernel takes parameters as {name}(name=number); got {text!r}") from error
+    except Exception as error:  # no call, no literals, or brackets too deep: RecursionError, and MemoryError of ast
+        raise ParameterError(f"--kernel takes parameters as {name}(name=number); got {shown(text)}") from error

@@ -54,7 +54,7 @@ def linear_attention(q: Any, k: Any, v: Any, phi: FeatureMap | Recipe, *, backen
     >>> ka.dask.linear_attention(x, x, x, ka.features.elu1()).chunks
     ((8,), (250, 250, 250, 250), (4,))
     """
-    sent = send_map(phi)
+    sent = send_map(phi, backend)
     q, k, v, _ = _check(q, k, v, sent.here)
     lead, own = _lead(q=q, k=k, v=v), _counts(_lead(k=k, v=v))
     call = *sent.arguments, backend
@@ -108,7 +108,7 @@ def causal_linear_attention(
     >>> out.shape, state.s.shape
     ((1000, 4), (4, 4))
     """
-    sent = send_map(phi)
+    sent = send_map(phi, backend)
     q, k, v, given = _check(q, k, v, sent.here, state)
     if q.shape[-2] != k.shape[-2]:
         raise ShapeError(f"causal attention takes as many queries as keys; got q {q.shape} and k {k.shape}")

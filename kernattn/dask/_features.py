@@ -38,7 +38,7 @@ def features(x: Any, phi: FeatureMap | Recipe, *, backend: str | None = None) ->
     dask.array<_features, shape=(1000, 64), dtype=float64, chunksize=(100, 64), chunktype=numpy.ndarray>
     """
     check_lazy("x", x)
-    sent = send_map(phi)
+    sent = send_map(phi, backend)
     sent.here._check(x)
     x = whole_rows("x", x)
     chunks = (*x.chunks[:-1], (sent.here.num_features_of(x.shape[-1]),))

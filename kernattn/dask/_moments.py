@@ -76,7 +76,7 @@ def moments(
     (10000, (64,))
     """
     check_lazy("x", x)
-    sent = send_map(phi)
+    sent = send_map(phi, backend)
     sent.here._check(x)
     if x.ndim != 2:
         raise ShapeError(f"x must be (n, d); got shape {x.shape}")
@@ -98,9 +98,9 @@ def _align(name: str, array: Any, x: Any) -> Any:
     """Check targets or weights, and return them in the chunks of x."""
     check_lazy(name, array)
     check_floating(name, array)
-    known = not (isnan(x.shape[0]) or isnan(array.shape[0]))
+    known = not any(map(isnan, (*x.shape[:1], *array.shape[:1])))
     fits = array.shape[:1] == x.shape[:1] if known else array.numblocks[:1] == x.numblocks[:1]
-    if array.ndim not in ((1, 2) if name == "y" else (1,)) or not fits:
+    if not fits or array.ndim not in ((1, 2) if name == "y" else (1,)):
         wanted = f"({x.shape[0]},) or ({x.shape[0]}, c)" if name == "y" else f"({x.shape[0]},)"
         given = f"{array.shape} in {array.numblocks[0]} chunks" if array.ndim else "()"
         raise ShapeError(f"{name} must be {wanted}, as x is {x.shape} in {x.numblocks[0]} chunks; got shape {given}")

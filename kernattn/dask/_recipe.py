@@ -10,13 +10,14 @@ from typing import Any, NamedTuple, final
 from dask import delayed
 from dask.delayed import Delayed
 
-from kernattn._runtime.checks import instance_of, positive_integer, whole_number
+from kernattn._runtime.checks import instance_of, one_of, positive_integer, whole_number
 from kernattn._runtime.random import generator
 from kernattn.errors import StateMismatchError
-from kernattn.features import FeatureMap, random_features
+from kernattn.features import FeatureMap, estimators, random_features
 from kernattn.features._record import fingerprint
 from kernattn.kernels import Kernel
-from kernattn.projections import Projection
+from kernattn.ops.dispatch import check_backend
+from kernattn.projections import Projection, resolve
 
 
 @final
@@ -62,6 +63,8 @@ class Recipe:
         instance_of("kernel", self.kernel, Kernel)
         positive_integer("dim", self.dim)
         positive_integer("num_features", self.num_features)
+        one_of("estimator", self.estimator, ("auto", *estimators(self.kernel)))
+        resolve(self.projection)
         whole_number("rng", self.rng)
 
     def map(self) -> FeatureMap:
@@ -89,8 +92,9 @@ class SentMap(NamedTuple):
         return self.source, self.here.fingerprint
 
 
-def send_map(phi: FeatureMap | Recipe) -> SentMap:
+def send_map(phi: FeatureMap | Recipe, backend: str | None) -> SentMap:
     """Return a map as it travels: by its recipe, or as one key of the graph."""
+    check_backend(backend)
     if isinstance(phi, Recipe):
         return SentMap(phi.map(), phi, ())
     instance_of("phi", phi, FeatureMap)

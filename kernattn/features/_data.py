@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
+from kernattn._arrays.namespaces import Array, Float64, check_computed, check_floating, namespace, to_numpy64
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
 SIDES = ("queries", "keys")
@@ -28,6 +28,7 @@ class Data(NamedTuple):
 def checked_data(data: Array, dim: int | None = None, name: str = "data") -> Float64:
     """Return data as a float64 copy on the host, which must be finite rows (n, d)."""
     namespace(**{name: data})
+    check_computed(name, data)
     check_floating(name, data)
     if data.ndim != 2 or dim not in (None, data.shape[1]):
         raise ShapeError(f"{name} must be (n, d{'' if dim is None else f' = {dim}'}); got shape {tuple(data.shape)}")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64
-from kernattn._runtime.checks import MODERATE, positive_integer, shown
+from kernattn._runtime.checks import MODERATE, array_of, positive_integer, shown
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.kernels._base import Kernel
 from kernattn.kernels._rows import Rows
@@ -37,10 +37,7 @@ class Stationary(Kernel):
 
 def _check_numbers(name: str, values: Any) -> float | tuple[float, ...]:
     """Return a positive number as a float, a vector of them as a tuple; float32 must hold them, and their inverses."""
-    try:
-        given = np.asarray(values)
-    except (TypeError, ValueError, RuntimeError):  # the last one of a tensor that requires a gradient
-        given = np.empty(0)
+    given = array_of(values)
     given = given.astype(np.float64) if given.dtype.kind in "iuf" else given  # the limits are no numbers of 16 bits
     low, high = MODERATE
     if (

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kernattn._arrays.namespaces import Array, namespace
-from kernattn._runtime.checks import positive_integer, shown
+from kernattn._runtime.checks import array_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_positions
 from kernattn._runtime.lazy_scipy import special
 from kernattn.errors import ParameterError, ShapeError
@@ -107,7 +107,7 @@ def proportion_and_ci(hits: ArrayLike, trials: int, *, confidence: float = 0.95)
     """
     trials = positive_integer("trials", trials)
     check_share("confidence", confidence)
-    count = np.asarray(hits)
+    count = array_of(hits)
     if count.dtype.kind not in "iu" or np.any(count < 0) or np.any(count > trials):
         raise ParameterError(f"hits must be integers from 0 to trials = {trials}; got {shown(hits)}")
     tail = (1 - confidence) / 2

@@ -19,12 +19,6 @@ from kernattn.errors import BackendUnavailable, ParameterError
 BACKENDS = ("reference", "cpu", "gpu")
 
 
-def check_name(backend: Any) -> None:
-    """Raise unless there is a backend of that name, or none is asked for."""
-    if backend is not None and (not isinstance(backend, str) or backend not in BACKENDS):
-        raise ParameterError(f"backend must be None or one of {', '.join(BACKENDS)}; got {shown(backend)}")
-
-
 @cache
 def missing(backend: str) -> str | None:
     """Return why `backend` cannot run on this machine, or None where it can."""
@@ -36,6 +30,12 @@ def missing(backend: str) -> str | None:
         if not imported("cupy").cuda.is_available():
             return "cupy finds no CUDA device"
     return None
+
+
+def check_backend(backend: object) -> None:
+    """Raise unless there may be a backend of that name."""
+    if backend is not None and (not isinstance(backend, str) or backend not in BACKENDS):
+        raise ParameterError(f"backend must be None or one of {', '.join(BACKENDS)}; got {shown(backend)}")
 
 
 _WANTS = {
@@ -76,7 +76,7 @@ class Op:
                 if compiled != "reference" and _unfit(compiled, array) is None and missing(compiled) is None:
                     return compiled
             return "reference"
-        check_name(backend)
+        check_backend(backend)
         if backend not in self.backends:
             raise BackendUnavailable(
                 f"backend {backend!r} has no {self.name} op; there is one for {', '.join(self.backends)}"
@@ -94,6 +94,7 @@ class Op:
         if isinstance(array, np.ndarray):
             chosen = self.choose(array, backend)
             return _without_flags(self.function(chosen)) if chosen == "reference" else self.function(chosen)
+        check_backend(backend)
         library = library_of(array)
         if library is None or backend == "reference" or not self.can_lend(library, backend):
             function = self.function(self.choose(array, backend))

@@ -17,7 +17,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import finite_number, one_of
 from kernattn._runtime.lazy_scipy import special
+from kernattn.errors import ParameterError
 from kernattn.projections._coupling import coupled_nodes
 from kernattn.projections._norm_law import NormLaw
 from kernattn.projections._norms import NORM_LAWS
@@ -56,6 +58,11 @@ class Pair:
 
     cosine: float
     norms: str = "independent"
+
+    def __post_init__(self) -> None:
+        if not abs(finite_number("cosine", self.cosine)) <= 1 + 1e-12:
+            raise ParameterError(f"cosine must lie in [-1, 1]; got {self.cosine!r}")
+        one_of("norms", self.norms, ("independent", "coupled", "equal"))
 
     @property
     def opposite(self) -> Pair:

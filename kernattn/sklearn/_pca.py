@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernattn._arrays.namespaces import Array
-from kernattn._runtime.checks import positive_integer
+from kernattn._runtime.checks import boolean, positive_integer
 from kernattn.errors import ParameterError
 from kernattn.sklearn._inputs import check_rows, check_weights
 from kernattn.sklearn._maps import MapTransformer
@@ -66,4 +66,4 @@ class FeaturePCA(MapTransformer, OnMoments):
         k = self.n_components
         if k is not None and positive_integer("n_components", k) > len(m.s):
             raise ParameterError(f"n_components must be {len(m.s)} at most, the number of features; got {k}")
-        return whiten(m, k) if self.whiten else pca(m, len(m.s) if k is None else k)
+        return whiten(m, k) if boolean("whiten", self.whiten) else pca(m, len(m.s) if k is None else k)

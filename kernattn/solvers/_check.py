@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64, widest
-from kernattn._runtime.checks import shown
+from kernattn._arrays.namespaces import Array, Float64, check_computed, check_floating, namespace, to_numpy64, widest
+from kernattn._runtime.checks import array_of, shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 
@@ -34,6 +34,7 @@ def check_map_takes(phi: FeatureMap, x: Array) -> None:
 
 def check_finite(name: str, array: Array, starts: NDArray[Any] | None = None) -> None:
     """Raise where rows hold NaN or infinity, and name them; `starts`: where rows of CSR begin in its numbers."""
+    check_computed(name, array)
     xp, bad = namespace(array=array), []
     for here in strips(array.shape[0]):
         good = xp.isfinite(array[here, ...])
@@ -66,8 +67,8 @@ def widen(x: Array) -> Array:
 def as_numbers(name: str, values: object) -> Float64:
     """Return parameters as an array of float64, which must be real numbers."""
     try:
-        array = np.asarray(values)
-        if array.dtype.kind in "bcSU":
+        array = array_of(values)
+        if array.dtype.kind in "bcSU" or (array.dtype.kind == "O" and not array.size):
             raise TypeError
         return array.astype(np.float64)
     except (TypeError, ValueError, OverflowError):

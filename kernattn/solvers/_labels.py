@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from kernattn._arrays.namespaces import Array, Float64, namespace, to_numpy64
-from kernattn._runtime.checks import shown
+from kernattn._runtime.checks import array_of, shown
 from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse
@@ -47,9 +47,9 @@ def walk_labelled(phi: FeatureMap, x: Any, y: Any, weights: Any) -> Blocks:
 def _check_block(phi: FeatureMap, x: Any, y: Any, weights: Any = None) -> tuple[Array, NDArray[Any], Float64 | None]:
     """Return a block with labels and weights on the host."""
     check_map_takes(phi, x)
-    labels = np.asarray(y.get() if compat.is_cupy_array(y) else y)
+    labels = array_of(y.get() if compat.is_cupy_array(y) else y)
     if len(x.shape) != 2 or labels.shape != (x.shape[0],):
-        raise ShapeError(f"x and y must be (n, d) and (n,); got shapes {tuple(x.shape)} and {labels.shape}")
+        raise ShapeError(f"x and y must be (n, d) and (n,); got {tuple(x.shape)} and {shown(y)}")
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         refuse("y must be finite", np.flatnonzero(~np.isfinite(labels)), "NaN or infinity")
     check_finite("x", *((x.data, x.indptr) if sparse.issparse(x) else (x,)))

@@ -128,6 +128,8 @@ def initial_moments(phi: FeatureMap, *, targets: int | None = None, dim: int | N
     if phi.dim is None and dim is None:
         raise ParameterError("dim must be given for a map of any dimension; got None")
     m = phi.num_features_of(positive_integer("dim", phi.dim if dim is None else dim))
+    if phi.dim not in (None, dim) and dim is not None:
+        raise ParameterError(f"dim must be left out, or be {phi.dim} as the map's; got {dim}")
     if targets is not None:
         targets = whole_number("targets", targets) and positive_integer("targets", targets)
     c = 0 if targets is None else max(targets, 1)

@@ -17,7 +17,7 @@ from kernattn._arrays.bridge import Kept, library_of
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._sums.peaked import PeakedSum
 from kernattn.errors import BackendUnavailable, KernattnError, ShapeError
-from kernattn.ops.dispatch import Op, check_name, missing
+from kernattn.ops.dispatch import Op, check_backend, missing
 from kernattn.ops.fit import check_fit
 from kernattn.ops.record import Leaf, Record, Way
 from kernattn.ops.records import RECORDS
@@ -123,7 +123,7 @@ class TorchOp:
 
     def _check(self, *taken: Any) -> None:
         leaves, constants = taken[: self.count], self._constants(taken)
-        check_name(taken[len(self.names) - 1])
+        check_backend(taken[len(self.names) - 1])
         check_fit(self.record, leaves, constants)
         beside = dict(zip(self.taken[len(self.names) : -1], taken[len(self.names) : -1], strict=False))
         if any(x is not None for x in beside.values()):

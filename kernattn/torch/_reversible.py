@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from kernattn._runtime.checks import shown
-from kernattn.errors import DTypeError, ParameterError
+from kernattn.errors import DTypeError, ParameterError, ShapeError
 
 Rows: TypeAlias = Callable[[Tensor], Tensor]
 
@@ -44,10 +44,10 @@ class Reversible(nn.Module):
 
     def __init__(self, f: Sequence[nn.Module], g: Sequence[nn.Module]) -> None:
         super().__init__()
-        for name, modules in (("f", f), ("g", g)):
-            for module in modules:
-                if not isinstance(module, nn.Module):
-                    raise DTypeError(f"{name} must be modules of PyTorch; got {shown(module)}")
+        given: Any = {"f": f, "g": g}
+        for name, modules in given.items():
+            if not isinstance(modules, Sequence | nn.ModuleList) or not all(isinstance(m, nn.Module) for m in modules):
+                raise DTypeError(f"{name} must be modules of PyTorch, a sequence of them; got {shown(modules)}")
         if len(f) != len(g) or not len(f):
             raise ParameterError(f"f and g must be as many, one at least; got {len(f)} and {len(g)}")
         self.f, self.g = nn.ModuleList(f), nn.ModuleList(g)
@@ -71,8 +71,13 @@ class Reversible(nn.Module):
             If an input is no tensor.
         """
         for name, x in (("x1", x1), ("x2", x2)):
-            if not isinstance(x, Tensor):
-                raise DTypeError(f"{name} must be a tensor of PyTorch; got {shown(x)}")
+            if not isinstance(x, Tensor) or not x.is_floating_point() or x.layout is not torch.strided:
+                raise DTypeError(f"{name} must be a dense tensor of a floating dtype; got {shown(x)}")
+        if x1.shape != x2.shape or x1.device != x2.device:
+            raise ShapeError(
+                "x1 and x2 must be of one shape, on one device; "
+                f"got {tuple(x1.shape)} on {x1.device} and {tuple(x2.shape)} on {x2.device}"
+            )
         found: tuple[Tensor, Tensor] = _Layers.apply(self, x1, x2, *self.parameters())
         return found
 
@@ -94,7 +99,7 @@ def reversible(f: nn.Module | Sequence[nn.Module], g: nn.Module | Sequence[nn.Mo
     --------
     See `Reversible`.
     """
-    return Reversible(*([each] if isinstance(each, nn.Module) else list(each) for each in (f, g)))
+    return Reversible(*([x] if isinstance(x, nn.Module) and not isinstance(x, nn.ModuleList) else x for x in (f, g)))
 
 
 class _Layers(torch.autograd.Function):

@@ -91,13 +91,17 @@ def check_indices(name: str, x: Array, size: int) -> None:
 
 def check_mask(mask: Array | None, lead: tuple[int, ...]) -> None:
     """Raise unless a mask is bool, of this shape."""
-    if mask is not None and (dtype_name(mask) != "bool" or tuple(mask.shape) != tuple(lead)):
+    if mask is None:
+        return
+    namespace(key_mask=mask)
+    if dtype_name(mask) != "bool" or tuple(mask.shape) != tuple(lead):
         raise ShapeError(f"key_mask must be bool {tuple(lead)}; got {dtype_name(mask)}{tuple(mask.shape)}")
 
 
 def as_sequence(name: str, x: Array, vectors: bool = False) -> Array:
     """Return a token (...), or a vector (..., inputs), as a sequence of one."""
-    if not hasattr(x, "shape") or len(x.shape) < vectors:
+    namespace(**{name: x})
+    if x.ndim < vectors:
         raise DTypeError(f"{name} must be an array of a token of each sequence; got {shown(x)}")
     return x[..., None, :] if vectors else x[..., None]
 

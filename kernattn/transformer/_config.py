@@ -122,6 +122,12 @@ class Config:
         positive_number("eps", self.eps)
         positive_number("theta", self.theta)
         whole_number("types", self.types)
+        grid: Any = self.grid
+        if grid is not None:
+            if not isinstance(grid, tuple) or not grid:
+                raise ParameterError(f"grid must be a tuple of the sizes of its axes; got {shown(grid)}")
+            for size in grid:
+                positive_integer("a size of grid", size)
         self._check_pairs()
 
     def _check_pairs(self) -> None:
@@ -133,17 +139,11 @@ class Config:
             "length must be given for learnt positions, and for no others",
             self,
         )
-        grid: Any = self.grid
         _check(
-            (self.positions == "axial") == (grid is not None),
+            (self.positions == "axial") == (self.grid is not None),
             "grid must be given for axial positions, and for no others",
             self,
         )
-        if grid is not None:
-            if not isinstance(grid, tuple) or not grid:
-                raise ParameterError(f"grid must be a tuple of the sizes of its axes; got {shown(grid)}")
-            for size in grid:
-                positive_integer("a size of grid", size)
         _check(self.positions != "rotary" or self.head_width % 2 == 0, "rotary positions need an even head_dim", self)
         _check(
             (self.output == "classes") == (self.classes is not None),

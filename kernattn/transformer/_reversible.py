@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
-from kernattn._arrays.namespaces import Array
+from kernattn._arrays.namespaces import Array, check_floating, namespace
+from kernattn._runtime.checks import shown
+from kernattn.errors import DTypeError, ShapeError
 
 Rows = Callable[[Array], Array]
 
@@ -37,6 +40,7 @@ def reversible(f: Rows, g: Rows, x1: Array, x2: Array) -> tuple[Array, Array]:
     >>> np.allclose(back1, x1), np.allclose(back2, x2)
     (True, True)
     """
+    _check(f, g, x1=x1, x2=x2)
     y1 = x1 + f(x2)
     return y1, x2 + g(y1)
 
@@ -60,5 +64,18 @@ def reversible_inverse(f: Rows, g: Rows, y1: Array, y2: Array) -> tuple[Array, A
     --------
     See `reversible`.
     """
+    _check(f, g, y1=y1, y2=y2)
     x2 = y2 - g(y1)
     return y1 - f(x2), x2
+
+
+def _check(f: Any, g: Any, **halves: Array) -> None:
+    for name, function in (("f", f), ("g", g)):
+        if not callable(function):
+            raise DTypeError(f"{name} must be a function of rows; got {shown(function)}")
+    namespace(**halves)
+    for name, half in halves.items():
+        check_floating(name, half)
+    (first, a), (second, b) = halves.items()
+    if tuple(a.shape) != tuple(b.shape):
+        raise ShapeError(f"{first} and {second} must be of one shape; got {tuple(a.shape)} and {tuple(b.shape)}")

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._runtime.checks import positive_integer, shown
+from kernattn._runtime.checks import array_of, positive_integer, shown
 from kernattn._runtime.random import RNG, generator
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
@@ -143,10 +143,7 @@ def block_permutation(block: int, permutations: Any) -> Pattern:
            [1, 1, 0, 0],
            [1, 1, 0, 0]])
     """
-    try:
-        array = np.asarray(permutations)
-    except (TypeError, ValueError, RuntimeError):
-        array = np.zeros(0)
+    array = array_of(permutations)
     rows = array[None] if array.ndim == 1 else array
     fits = rows.ndim == 2 and rows.size > 0 and rows.dtype.kind in "iu"
     if not fits or not np.array_equal(np.sort(rows, axis=1), np.broadcast_to(np.arange(rows.shape[1]), rows.shape)):

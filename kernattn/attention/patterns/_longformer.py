@@ -110,7 +110,7 @@ def longformer(
         numbers = sorted({whole_number("each of tokens", each) for each in given})
     except TypeError:
         raise ParameterError(f"tokens must be a sequence of integers; got {shown(tokens)}") from None
-    steps: Any = dilation if isinstance(dilation, tuple | list | np.ndarray) else (dilation,)
+    steps: Any = dilation if isinstance(dilation, tuple | list) or getattr(dilation, "ndim", False) else (dilation,)
     dilations = tuple(whole_number("dilation", each, 1) for each in steps)
     if not dilations:
         raise ParameterError(f"dilation must be an integer, or one a head; got {shown(dilation)}")

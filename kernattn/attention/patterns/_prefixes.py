@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._runtime.checks import shown
+from kernattn._runtime.checks import array_of, shown
 from kernattn.attention.patterns._base import Pattern
 from kernattn.attention.patterns._interval_pattern import IntervalPattern
 from kernattn.attention.patterns._intervals import Head, Intervals, rows_at, whole_number, whole_rows
@@ -127,10 +127,7 @@ def documents(ids: Any) -> Pattern:
            [1, 1, 0],
            [0, 0, 1]])
     """
-    try:
-        array = np.asarray(ids)
-    except (TypeError, ValueError, RuntimeError):
-        array = np.zeros(0)
+    array = array_of(ids)
     if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
         raise ParameterError(f"ids must be a sequence of integers, one for each token; got {shown(ids)}")
     return Documents(tuple(array.tolist()))

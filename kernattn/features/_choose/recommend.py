@@ -232,7 +232,7 @@ def recommend(
     if not isinstance(specs, list | tuple):
         raise ParameterError(f"projections must be a tuple or list of names or specs; got {shown(specs)}")
     given, number, source = check_inputs(data), positive_integer("num_features", num_features), generator(rng)
-    goal = objective_of(kernel, objective, values is not None or boolean("causal", causal))
+    goal = objective_of(kernel, objective, boolean("causal", causal) or values is not None)
     rows_of_values, dim = check_values(values, given, causal), given.queries.shape[1]
     check_size(given.rows, kernel.input_scale(dim))
     sample, seeds = draw_sample(given, source, rows_of_values, causal), redraw_seeds(source)

@@ -147,6 +147,7 @@ def from_function(
         None if value is None else positive_integer(name, value)
         for name, value in (("dim", dim), ("num_features", num_features))
     )
+    generator(rng)
     first: Any = function if factory is None else _draw_function(factory, rng)
     return FromFunction(first, columns, number, factory, kernel)
 

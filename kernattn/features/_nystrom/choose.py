@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
-from kernattn._runtime.checks import finite_number, instance_of, one_of, positive_integer, shown
+from kernattn._runtime.checks import check_room, finite_number, instance_of, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_arguments, old_order, warn_user
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import MissingExtra, ParameterError, ShapeError
@@ -227,6 +227,7 @@ def _shorten(gram: Gram, landmarks: NDArray[Any], target: float | None) -> _Choi
 
 def _among(gram: Gram, landmarks: NDArray[Any]) -> Float64:
     """Return the landmarks' own matrix, (m, m)."""
+    check_room("the matrix of landmarks, its eigenvectors and LAPACK's work", (4, len(landmarks), len(landmarks)))
     if landmarks.ndim == 1:
         return gram.entries(landmarks, landmarks)
     assert gram.kernel is not None

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._runtime.checks import check_room
 from kernattn._runtime.lazy_scipy import linalg
 from kernattn.features._nystrom.gram import Gram
 
@@ -32,7 +33,7 @@ def rpcholesky(gram: Gram, m: int, rng: np.random.Generator, target: float) -> P
     """
     residual = gram.diagonal()
     trace = float(np.sum(residual))
-    factor = np.empty((m, len(gram)))  # F^T
+    factor = _room_for_factor(m, len(gram))
     chosen: list[int] = []
     left = [1.0]
     while len(chosen) < m and left[-1] > max(target, EXHAUSTED):
@@ -59,7 +60,7 @@ def greedy(gram: Gram, m: int, rng: np.random.Generator, target: float) -> Pivot
     r"""Pick the largest diagonal entry of the residual each time: pivoted Cholesky (Fine and Scheinberg 2001)."""
     residual = gram.diagonal()
     trace = float(np.sum(residual))
-    factor = np.empty((m, len(gram)))  # F^T
+    factor = _room_for_factor(m, len(gram))
     chosen: list[int] = []
     left = [1.0]
     while len(chosen) < m and left[-1] > max(target, EXHAUSTED):
@@ -74,6 +75,12 @@ def greedy(gram: Gram, m: int, rng: np.random.Generator, target: float) -> Pivot
         chosen.append(i)
         left.append(float(np.sum(residual)) / trace)
     return _until(chosen, left[1:], target)
+
+
+def _room_for_factor(m: int, n: int) -> Float64:
+    """Return room for F^T."""
+    check_room("the Cholesky factor of num_landmarks and rows", (m, n))
+    return np.empty((m, n))
 
 
 def _accept(inner: Float64, uniform: Float64) -> tuple[NDArray[np.int64], Float64]:

@@ -129,7 +129,8 @@ def _read(path: Path) -> dict[str, np.ndarray]:
     except FileFormatError:
         raise
     except (OSError, EOFError, ValueError, BadZipFile, zlib.error) as error:
-        raise FileFormatError(f"{path} cannot be read as an .npz of plain numbers: {error}") from error
+        why = "no file of numpy.savez" if "contains pickled" in str(error) else error  # NumPy's word for any text
+        raise FileFormatError(f"{path} cannot be read as an .npz of plain numbers: {why}") from error
 
 
 def _checked(path: Path, name: str, array: np.ndarray) -> Float64:
