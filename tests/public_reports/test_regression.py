@@ -74,7 +74,7 @@ def test_deviations_are_in_the_unit_of_the_targets(unit):
 
 
 def test_few_rows_of_a_large_mean():
-    """scikit-learn/scikit-learn#20934: four rows of targets near 1,000 got wildly different fits with and without a mean."""
+    """scikit-learn/scikit-learn#20934: four rows of targets near 1,000 got wildly different fits."""
     estimators = pytest.importorskip("kernattn.sklearn")
     x, y = np.array([[20.0], [20.0], [140.0], [140.0]]), np.array([740.0, 680.0, 1260.0, 1200.0])
     process = estimators.FeatureGP(
