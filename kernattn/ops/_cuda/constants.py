@@ -1,4 +1,4 @@
-"""Constants on a device: upload_once once, and kept for as long as the host's arrays live."""
+"""Constants on a device: uploaded once, and kept for as long as the host's arrays live."""
 
 from typing import Any
 from weakref import WeakKeyDictionary, ref

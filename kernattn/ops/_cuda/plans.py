@@ -1,4 +1,4 @@
-"""Plans on a device: the tables that kernels read, upload_once once and kept for as long as the plan lives."""
+"""Plans on a device: the tables that kernels read, uploaded once and kept for as long as the plan lives."""
 
 from itertools import zip_longest
 from typing import Any, NamedTuple

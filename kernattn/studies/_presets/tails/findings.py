@@ -143,7 +143,7 @@ def draw_tail(records: Sequence[Record], ax: Any, side: str, epsilon: float) -> 
             at = np.array([r["m"] for r in found]) * (0.97 if alone else 1.03)
             ax.plot(at, np.where(seen, value, np.nan), label=f"length {length:g}, {projection}", **look)
             ax.vlines(at[seen], low[seen], high[seen], color=look["color"], linewidth=1.0)
-            for name, line in ((f"{side}_chernoff", ":"), (f"{side}_judge_jump", "-.")):
+            for name, line in ((f"{side}_chernoff", ":"), (f"{side}_jump", "-.")):
                 if alone and found[0].get(name) is not None:
                     bound = [r[name][i][e] for r in found]
                     ax.plot(at, bound, color=look["color"], linewidth=1.0, linestyle=line)
