@@ -343,6 +343,19 @@ def test_autocast():
     torch.testing.assert_close(out.float(), ka.linear_attention(*given, phi), rtol=0.05, atol=0.05)
 
 
+def test_autocast_of_the_reference():
+    given, elu1 = inputs(dtype=torch.float32), maps.make("elu1")
+    for call in (
+        lambda: ka.linear_attention(*given, elu1, backend="reference"),
+        lambda: ka.causal_linear_attention(*given, elu1, backend="reference")[0],
+        lambda: ka.softmax_attention(*given, backend="reference"),
+    ):
+        with torch.autocast("cpu", torch.bfloat16):
+            out = call()
+        assert out.dtype == torch.bfloat16
+        torch.testing.assert_close(out.float(), call(), rtol=0.02, atol=0.02)
+
+
 def test_what_is_refused():
     phi, (q, k, v) = maps.make("positive-softmax"), inputs()
     omega = torch.tensor(phi.spec.omega)

@@ -7,10 +7,11 @@ import runpy
 import numpy as np
 import pytest
 import torch
+from torch._dynamo.testing import CompileCounter
 
 import kernattn as ka
 from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
-from kernattn.torch import FavorAttention, LinearAttention
+from kernattn.torch import FavorAttention, LinearAttention, reversible
 from quality.tree import ROOT
 
 B, H, N, D, E = 2, 4, 11, 8, 5
@@ -127,6 +128,74 @@ def test_redraws_come_every_so_often_in_training_alone():
     again = favor(seed=4)
     again.redraw()
     assert torch.equal(again(*x), trained[3])
+
+
+@pytest.mark.parametrize("kept", ["checkpoint", "reversible"])
+def test_calls_computed_again_have_the_numbers_of_before(kept):
+    """And are not counted: three steps with a redraw before each give the gradients of plain calls."""
+    x = heads()
+    found = []
+    for way in ("plain", kept):
+        module = favor(redraw_interval=1, seed=4).train()
+        attention = Alone(module, x)
+        run = {
+            "plain": lambda q, f=attention: q + f(q),
+            "checkpoint": lambda q, f=attention: q + torch.utils.checkpoint.checkpoint(f, q, use_reentrant=False),
+            "reversible": lambda q, f=attention: reversible(f, torch.nn.Identity())(q, q)[0],
+        }[way]
+        for _ in range(3):
+            q = x[0].detach().clone().requires_grad_()
+            found.append(torch.autograd.grad(run(q).sin().sum(), q)[0])
+    for plain, again in zip(found[:3], found[3:], strict=True):
+        torch.testing.assert_close(again, plain)
+    assert not torch.equal(found[0], found[1])
+
+
+class Alone(torch.nn.Module):
+    def __init__(self, module, x):
+        super().__init__()
+        self.module, self.k = module, x[1].detach()
+
+    def forward(self, q):
+        return self.module(q, self.k, self.k)
+
+
+def test_a_redraw_between_a_call_and_its_way_back_is_refused():
+    x, module = heads(), favor(redraw_interval=1).train()
+    layers = reversible(Alone(module, x), torch.nn.Identity())
+    y = layers(x[0].requires_grad_(), x[0])[0]
+    module.redraw()
+    with pytest.raises(ParameterError, match="buffers of f and g must be those of the forward pass"):
+        y.sum().backward()
+
+
+def test_one_graph_serves_all_draws():
+    x, module = heads(), favor()
+    counter = CompileCounter()
+    compiled = torch.compile(module, backend=counter, fullgraph=True)
+    for _ in range(3):
+        q, k, v = x
+        wanted, _ = ka.causal_linear_attention(q, k, v, module.phi)
+        torch.testing.assert_close(compiled(*x), wanted)
+        module.redraw()
+    assert counter.frame_count == 1
+
+
+def test_an_interval_that_is_passed_is_due():
+    x, module = heads(), favor(redraw_interval=3, seed=4).train()
+    module.set_extra_state(torch.tensor([4, 0, 7]))
+    module(*x)
+    assert module.get_extra_state().tolist() == [4, 1, 1]
+
+
+def test_a_state_of_before_a_step_of_training_is_refused():
+    x, module = [each.detach() for each in heads()], favor(learnable=True, causal=True)
+    state = module.decode(*x)[1]
+    state = module.decode(*x, state)[1]
+    module(*x).sum().backward()
+    torch.optim.SGD(module.parameters(), 0.1).step()
+    with pytest.raises(StateMismatchError, match="learnt on"):
+        module.decode(*x, state)
 
 
 def test_a_graph_of_before_a_redraw_has_its_own_numbers():

@@ -8,7 +8,7 @@ PyTorch or JAX; whoever holds one of their arrays has done so.
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from functools import cache, lru_cache
+from functools import cache, lru_cache, wraps
 from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, final
@@ -52,6 +52,10 @@ class Library(ABC):
     def autocast(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         """Return the arguments of a call in the dtype that the library asks for."""
         return arrays
+
+    def uncast(self, function: Callable[..., Any], like: Array) -> Callable[..., Any]:
+        """Return what calls a function whose array operations choose their dtypes."""
+        return function
 
     @abstractmethod
     def unwatched(self) -> None:
@@ -142,6 +146,10 @@ class Torch(Library):
     def autocast(self, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         """Return tensors in the dtype of autocast where that is on."""
         return cast(self.torch, arrays) if self.autocasts() else arrays
+
+    def uncast(self, function: Callable[..., Any], like: Array) -> Callable[..., Any]:
+        """Return what calls a function without autocast."""
+        return self.torch.autocast(like.device.type, enabled=False)(function) if self.autocasts() else function
 
     def traced(self) -> bool:
         """Is what is done to tensors put down in a graph?"""
@@ -308,6 +316,25 @@ def autocast(*arrays: Array) -> tuple[Array, ...]:
         return arrays
     library = library_of(arrays[0])
     return arrays if library is None else library.autocast(arrays)
+
+
+def cast_once(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function choose the dtypes of its array operations: autocast casts its tensors, and nothing inside."""
+
+    @wraps(function)
+    def run(*args: Any, **options: Any) -> Any:
+        torch = sys.modules.get("torch")
+        if torch is None or not torch._C._is_any_autocast_enabled():
+            return function(*args, **options)
+        kinds = [x.device.type for x in (*args, *options.values()) if torch.is_tensor(x)]
+        if not kinds:
+            return function(*args, **options)
+        given = [cast(torch, (x,))[0] if torch.is_tensor(x) else x for x in args]
+        named = {name: cast(torch, (x,))[0] if torch.is_tensor(x) else x for name, x in options.items()}
+        with torch.autocast(kinds[0], enabled=False):
+            return function(*given, **named)
+
+    return run
 
 
 def library_of(array: Array) -> Library | None:

@@ -98,6 +98,8 @@ class Op:
         library = library_of(array)
         if library is None or backend == "reference" or not self.can_lend(library, backend):
             function = self.function(self.choose(array, backend))
+            if library is not None:
+                return library.uncast(function, array)
             return where_its_arrays_are(function) if compat.is_cupy_array(array) else function
         return partial(self._lent, library, array, backend)
 
@@ -116,7 +118,7 @@ class Op:
             return found
         if backend is not None:
             raise BackendUnavailable(f"backend {backend!r} {_kept(like, why)}")
-        return self.function("reference")(*arguments)
+        return library.uncast(self.function("reference"), like)(*arguments)
 
     def function(self, backend: str) -> Callable[..., Any]:
         """Return the implementation of one backend."""

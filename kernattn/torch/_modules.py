@@ -9,11 +9,12 @@ from torch import Tensor, nn
 from kernattn._maps.chains import Chains
 from kernattn._runtime.checks import boolean, instance_of, positive_integer, shown, whole_number
 from kernattn.attention import LinearState, causal_linear_attention, linear_attention, linear_attention_step
-from kernattn.errors import ParameterError
+from kernattn.errors import ParameterError, StateMismatchError
 from kernattn.features import FeatureMap, elu1, random_features, with_numbers
 from kernattn.kernels import Kernel
 from kernattn.torch._heads import grouped, joined
 
+AGE = "_kernattn_age"
 UNTRACED = "a redraw_interval counts calls, in no graph: use None there, and redraw() between steps"
 
 
@@ -62,6 +63,11 @@ class LinearAttention(nn.Module):
         """The feature map, as it is now."""
         return self._phi
 
+    @property
+    def _any_draw(self) -> FeatureMap:
+        """The map of calls without a state, which need not say whose draw it is."""
+        return self._phi
+
     def forward(self, q: Tensor, k: Tensor, v: Tensor, *, key_mask: Tensor | None = None) -> Tensor:
         """Return the attention of whole sequences.
 
@@ -83,9 +89,9 @@ class LinearAttention(nn.Module):
         """
         heads = grouped(q, k, v, key_mask)
         if self.causal:
-            out, _ = causal_linear_attention(*heads[:3], self.phi, key_mask=heads.key_mask)
+            out, _ = causal_linear_attention(*heads[:3], self._any_draw, key_mask=heads.key_mask)
         else:
-            out = linear_attention(*heads[:3], self.phi, key_mask=heads.key_mask)
+            out = linear_attention(*heads[:3], self._any_draw, key_mask=heads.key_mask)
         return joined(out)
 
     def decode(
@@ -111,6 +117,20 @@ class LinearAttention(nn.Module):
         """
         if not self.causal:
             raise ParameterError("decode is for causal attention; got a module with causal=False")
+        self._check_age(state)
+        out, state = self._decode(q, k, v, state, key_mask)
+        self._note_age(state)
+        return out, state
+
+    def _check_age(self, state: LinearState | None) -> None:
+        """Raise where what is learnt has changed since the state was made."""
+
+    def _note_age(self, state: LinearState) -> None:
+        """Take down how often what is learnt had changed."""
+
+    def _decode(
+        self, q: Tensor, k: Tensor, v: Tensor, state: LinearState | None, key_mask: Tensor | None
+    ) -> tuple[Tensor, LinearState]:
         q, k, v, mask = grouped(q, k, v, key_mask)
         if state is None or q.shape[-2] > 1:
             out, state = causal_linear_attention(q, k, v, self.phi, state=state, key_mask=mask)
@@ -161,7 +181,9 @@ class FavorAttention(LinearAttention):
     Notes
     -----
     Calls are counted outside of graphs, so ``torch.compile(fullgraph=True)`` refuses a `redraw_interval`: call `redraw`
-    between steps. So should training that computes activations twice, as checkpointing does.
+    between steps. A call that a backward pass computes again, as checkpointing and `reversible` do, is not counted, and
+    has the numbers of that time: `reversible` refuses a redraw between a call and its backward pass, and checkpointing
+    cannot tell, so redraw between steps where a module is called several times in one.
 
     Examples
     --------
@@ -199,7 +221,7 @@ class FavorAttention(LinearAttention):
             if learnable:
                 raise ParameterError(f"redraw_interval must be None for learnable features; got {redraw_interval}")
         super().__init__(design, causal=causal)
-        self.redraw_interval = redraw_interval
+        self.redraw_interval, self._design = redraw_interval, self._phi
         self._seed, self._draws, self._calls = whole_number("seed", seed), 0, 0
         omega, offset = (None if x is None else torch.zeros(x.shape) for x in (spec.omega, spec.offset))
         self.omega = nn.Parameter(omega) if learnable else nn.Buffer(omega)
@@ -210,6 +232,10 @@ class FavorAttention(LinearAttention):
     def phi(self) -> FeatureMap:
         """The feature map, whose frequencies are the module's tensors."""
         return with_numbers(self._phi, omega=self.omega, offset=self.offset)
+
+    @property
+    def _any_draw(self) -> FeatureMap:
+        return with_numbers(self._design, omega=self.omega, offset=self.offset)  # one graph serves all draws
 
     def forward(self, q: Tensor, k: Tensor, v: Tensor, *, key_mask: Tensor | None = None) -> Tensor:
         """Return the attention of whole sequences, as `LinearAttention.forward` does.
@@ -229,6 +255,22 @@ class FavorAttention(LinearAttention):
         if self.training and self.redraw_interval is not None:
             self._count(self.redraw_interval)
         return super().forward(q, k, v, key_mask=key_mask)
+
+    def _check_age(self, state: LinearState | None) -> None:
+        if state is None or torch.compiler.is_compiling():
+            return
+        if getattr(state.s, AGE, self._age) != self._age:
+            raise StateMismatchError(
+                "omega has been learnt on, or loaded, since the state was made: begin again from the first token"
+            )
+
+    def _note_age(self, state: LinearState) -> None:
+        if not torch.compiler.is_compiling():
+            setattr(state.s, AGE, self._age)
+
+    @property
+    def _age(self) -> int:
+        return int(self.omega._version) if isinstance(self.omega, nn.Parameter) else 0
 
     def redraw(self) -> None:
         """Give the module fresh features, which follow from the seed and from how many draws there were."""
@@ -252,7 +294,9 @@ class FavorAttention(LinearAttention):
 
     @torch.compiler.disable(reason=UNTRACED)  # type: ignore[untyped-decorator]
     def _count(self, interval: int) -> None:
-        if self._calls == interval:
+        if torch._C._current_graph_task_id() != -1:  # within a backward pass: a call of before is computed again
+            return
+        if self._calls >= interval:
             self.redraw()
         self._calls += 1
 

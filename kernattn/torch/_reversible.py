@@ -113,6 +113,7 @@ class _Layers(torch.autograd.Function):
             x1 = x1 + f(x2)
             ctx.draws.append(_draws(devices))
             x2 = x2 + g(x1)
+        ctx.buffers = tuple(layers.buffers())
         ctx.save_for_backward(x1, x2, *parameters)  # which are there anyway; changed in place, they are refused
         return x1, x2
 
@@ -121,6 +122,10 @@ class _Layers(torch.autograd.Function):
     def backward(ctx: Any, d1: Tensor, d2: Tensor) -> tuple[Any, ...]:
         y1, y2 = ctx.saved_tensors[:2]
         layers, draws = ctx.layers, list(ctx.draws)
+        if any(now is not then for now, then in zip(layers.buffers(), ctx.buffers, strict=True)):
+            raise ParameterError(
+                "buffers of f and g must be those of the forward pass; got others, as a redraw in between puts there"
+            )
         sums: dict[Tensor, Tensor] = {}
         for f, g in zip(reversed(layers.f), reversed(layers.g), strict=True):
             value, back = _again(g, y1, d2, draws.pop(), ctx.cast, sums)

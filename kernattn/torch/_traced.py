@@ -1,11 +1,13 @@
 """The functions of attention where `torch.compile` traces them: each is an op of the graph."""
 
 from collections.abc import Callable
+from operator import index
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch._C._dynamo import eval_frame
+from torch._subclasses.fake_tensor import UnsupportedFakeTensorException
 
 from kernattn import attention
 from kernattn._arrays.bridge import cast
@@ -13,7 +15,7 @@ from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn._runtime.checks import boolean
 from kernattn.attention import LinearState
-from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
+from kernattn.errors import DTypeError, KernattnError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import can_fold, number_shapes
 from kernattn.torch._ops import STEP, TORCH_OPS
@@ -94,6 +96,15 @@ def _traced_below(
 
     States come and go as plain tuples of their sums: the compiler takes no named ones here.
     """
+    try:
+        return _plain(_called(name, draw, plan, numbers, given, options))
+    except KernattnError as error:
+        raise UnsupportedFakeTensorException(str(error)) from error
+
+
+def _called(
+    name: str, draw: str, plan: str, numbers: dict[str, Tensor], given: tuple[Any, ...], options: dict[str, Any]
+) -> Any:
     phi = None if draw == "" else map_of(draw)
     if numbers and phi is not None:
         phi = LearntMap(phi, numbers)
@@ -106,7 +117,7 @@ def _traced_below(
     if plan != "":
         found = plan_of(plan)
         options = options | ({"pattern": found} if found.kind == "parts" else {"causal": found is CAUSAL})
-    return _plain(getattr(attention, name)(*given, *maps, **options))
+    return getattr(attention, name)(*given, *maps, **options)
 
 
 def _one_draw(made_by: int, used_by: int) -> None:
@@ -263,7 +274,7 @@ def softmax_with_lse(
         raise ParameterError("scale must be a finite number")
     plan = "causal" if boolean("causal", causal) else "all"
     if pattern is not None:
-        plan = "" + pattern._named(q.shape[-2], k.shape[-2], causal)  # a constant that no guard asks for
+        plan = "" + pattern._named(index(q.shape[-2]), index(k.shape[-2]), causal)  # a constant that no guard asks for
     if backend == "reference":
         options = {"scale": scale, "key_mask": key_mask, "key_bias": key_bias, "backend": backend}
         out, lse = _composed("softmax_with_lse", None, q, k, v, plan=plan, **options)
@@ -288,7 +299,7 @@ def nystrom_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:
 def scatterbrain_attention(
     q: Tensor, k: Tensor, v: Tensor, phi: FeatureMap, pattern: Any, *, causal: bool = False, **options: Any
 ) -> Any:
-    plan = "" + pattern._named(q.shape[-2], k.shape[-2], causal)
+    plan = "" + pattern._named(index(q.shape[-2]), index(k.shape[-2]), causal)
     return _composed("scatterbrain_attention", phi, q, k, v, plan=plan, causal=causal, **options)
 
 

@@ -42,6 +42,19 @@ def test_gradients(name):
         CALLS[name](Q.detach().numpy(), K, V)
 
 
+@pytest.mark.parametrize("name", CALLS)
+def test_autocast(name, monkeypatch):
+    given = [x.detach().float() for x in (Q, K.expand(2, N, 4), V)]
+    for weights in ("WEIGHTS", "MIXTURES"):
+        monkeypatch.setitem(globals(), weights, globals()[weights].detach().float())
+    wanted = CALLS[name](*given)
+    with torch.autocast("cpu", torch.bfloat16):
+        out = CALLS[name](*given)
+    assert out.dtype == torch.bfloat16
+    if name != "lsh":  # whose rounded rows may fall into other buckets
+        assert (out.float() - wanted).abs().mean() < 0.05 * wanted.abs().mean()
+
+
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")  # PyTorch looks, after a break
 @pytest.mark.parametrize("name", CALLS)
 def test_graphs(name):
@@ -74,3 +87,11 @@ def test_numbers_that_are_learnt_in_a_graph():
     for x, y in zip(found, wanted, strict=True):
         assert torch.any(y != 0)
         torch.testing.assert_close(x, y)
+
+
+def test_a_pattern_in_a_graph_whose_length_changes():
+    torch.compiler.reset()
+    run = torch.compile(lambda q: ka.softmax_attention(q, q, q, pattern=PATTERN), backend="eager", fullgraph=True)
+    for n in (5, 6, 7, 8):
+        q = Q[:, :n].detach()
+        torch.testing.assert_close(run(q), ka.softmax_attention(q, q, q, pattern=PATTERN))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from operator import index
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.bridge import autocast
+from kernattn._arrays.bridge import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, without_flags, zeros
 from kernattn._plans.intervals import part_of
@@ -20,6 +21,7 @@ from kernattn.errors import ShapeError
 
 
 @traceable("compressed_attention")
+@cast_once
 @without_flags
 def compressed_attention(
     q: Array,
@@ -74,14 +76,13 @@ def compressed_attention(
     >>> ka.attention.compressed_attention(q, q, v, factor=2, weights_k=mean, weights_v=mean, causal=True).T
     array([[0. , 0.5, 0.5, 1.5]])
     """
-    q, k, v, weights_k, weights_v = autocast(q, k, v, weights_k, weights_v)
     check_arrays("qkv", q, k, v)
     xp, factor = namespace(q=q), positive_integer("factor", factor)
     for name, weights, size in (("weights_k", weights_k, k.shape[-1]), ("weights_v", weights_v, v.shape[-1])):
         check_beside(q, name, weights)
         if tuple(weights.shape) != (factor, size, size):
             raise ShapeError(f"{name} must be of shape {(factor, size, size)}; got {tuple(weights.shape)}")
-    n, length, dtype = q.shape[-2], k.shape[-2], accumulation_dtype(xp, q)
+    n, length, dtype = index(q.shape[-2]), index(k.shape[-2]), accumulation_dtype(xp, q)
     pattern = None
     if boolean("causal", causal):
         if n > length:

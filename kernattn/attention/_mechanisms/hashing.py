@@ -7,7 +7,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.bridge import autocast
+from kernattn._arrays.bridge import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, namespace, unmasked
 from kernattn._runtime.checks import boolean, finite_number
@@ -22,6 +22,7 @@ SMALL = 1e-20  # squares of ordinary rows lie between it and its inverse
 
 
 @traceable("lsh_attention")
+@cast_once
 def lsh_attention(
     x: Array,
     v: Array,
@@ -81,7 +82,6 @@ def lsh_attention(
            [0.        ],
            [1.01830248]])
     """
-    x, v = autocast(x, v)
     check_arrays("xv", x, v, key_mask=key_mask)
     OP.implementation(x, backend)
     scale = x.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)

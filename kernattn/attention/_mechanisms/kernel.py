@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.bridge import autocast
+from kernattn._arrays.bridge import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
     Array,
@@ -39,6 +39,7 @@ SPREAD = {"float32": 2.0**10, "float64": 2.0**20}  # squared norms whose product
 
 
 @traceable("kernel_attention")
+@cast_once
 def kernel_attention(
     q: Array, k: Array, v: Array, kernel: Kernel, *, causal: bool = False, key_mask: Array | None = None
 ) -> Array:
@@ -82,7 +83,6 @@ def kernel_attention(
     array([[1.3297]])
     """
     instance_of("kernel", kernel, Kernel)
-    q, k, v = autocast(q, k, v)
     check_arrays("qkv", q, k, v, key_mask=key_mask)
     causal = boolean("causal", causal)
     if kernel.signed:

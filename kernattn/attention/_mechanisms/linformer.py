@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from operator import index
+
 import numpy as np
 
-from kernattn._arrays.bridge import autocast
+from kernattn._arrays.bridge import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, frozen, namespace, unmasked, without_flags
 from kernattn._runtime.checks import boolean, check_room, one_of, positive_integer
@@ -18,6 +20,7 @@ KINDS = ("gaussian", "pooling", "convolution")
 
 
 @traceable("linformer_attention")
+@cast_once
 @without_flags
 def linformer_attention(
     q: Array,
@@ -67,7 +70,6 @@ def linformer_attention(
     >>> ka.attention.linformer_attention(q, k, v, e, f).shape
     (6, 2)
     """
-    q, k, v, e, f = autocast(q, k, v, e, f)
     check_arrays("qkv", q, k, v, key_mask=key_mask)
     if boolean("causal", causal):
         raise ParameterError(
@@ -81,9 +83,9 @@ def linformer_attention(
             raise ShapeError(f"{name} must be (r, l) or (heads, r, l) with l = {length}; got {tuple(weights.shape)}")
     if e.shape[-2] != f.shape[-2]:
         raise ShapeError(f"e and f must have as many rows; got {tuple(e.shape)} and {tuple(f.shape)}")
-    heads = {x.shape[0] for x in (e, f) if x.ndim == 3}
+    heads = {index(x.shape[0]) for x in (e, f) if x.ndim == 3}
     lead = leading(2, q=q, k=k, v=v)
-    if not heads <= {1, *lead[-1:]}:
+    if not heads <= {1, *map(index, lead[-1:])}:
         raise ShapeError(f"e and f are for one head or those of the last leading axis of {lead}; got {sorted(heads)}")
     dtype = accumulation_dtype(xp, q)
     k, v, e, f, queries = (xp.astype(x, dtype, copy=False) for x in (k, v, e, f, q))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from operator import index
 from types import ModuleType
 
 import numpy as np
 
-from kernattn._arrays.bridge import autocast
+from kernattn._arrays.bridge import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
     Array,
@@ -26,6 +27,7 @@ from kernattn.errors import ParameterError
 
 @old_arguments(landmarks="num_landmarks")
 @traceable("nystrom_attention")
+@cast_once
 @without_flags
 def nystrom_attention(
     q: Array,
@@ -81,7 +83,6 @@ def nystrom_attention(
     >>> np.allclose(out, ka.softmax_attention(q, k, v))  # every token is a landmark
     True
     """
-    q, k, v = autocast(q, k, v)
     check_arrays("qkv", q, k, v, key_mask=key_mask)
     count, iterations = positive_integer("num_landmarks", num_landmarks), positive_integer("iterations", iterations)
     if boolean("causal", causal):
@@ -107,7 +108,7 @@ def nystrom_attention(
 
 def _average_segments(xp: ModuleType, x: Array, count: int, mask: Array | None) -> tuple[Array, Array | None]:
     """Return means of segments of the tokens that there are, (..., c, d), and which landmarks (..., c) have any."""
-    n = x.shape[-2]
+    n = index(x.shape[-2])
     count = min(count, n)
     if mask is None:
         segment = np.arange(n) * count // n

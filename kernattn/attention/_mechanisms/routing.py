@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from kernattn._arrays.bridge import autocast
+from kernattn._arrays.bridge import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import (
     Array,
@@ -38,6 +38,7 @@ from kernattn.ops.block_softmax import OP
 
 
 @traceable("routing_attention")
+@cast_once
 def routing_attention(
     q: Array,
     k: Array,
@@ -104,7 +105,6 @@ def routing_attention(
            [1.],
            [2.]])
     """
-    q, k, v = autocast(q, k, v)
     check_arrays("qkv", q, k, v)
     lead = leading(2, q=q, k=k, v=v)
     points = _check_centroids(centroids, q, lead)

@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 from numpy.typing import NDArray
 
-from kernattn._arrays.bridge import autocast
+from kernattn._arrays.bridge import cast_once
 from kernattn._arrays.graphs import traceable
 from kernattn._arrays.namespaces import Array, anywhere, constant, namespace, unmasked, widest, without_flags
 from kernattn._maps.spec import ScaledFeatures
@@ -28,6 +28,7 @@ from kernattn.ops.causal import OP as CAUSAL
 
 
 @traceable("scatterbrain_attention")
+@cast_once
 @without_flags
 def scatterbrain_attention(
     q: Array,
@@ -90,7 +91,6 @@ def scatterbrain_attention(
     >>> [bool(np.mean((both - exact) ** 2) < np.mean((each - exact) ** 2)) for each in apart]
     [True, True]
     """
-    q, k, v = autocast(q, k, v)
     check_arrays("qkv", q, k, v, phi=feature_map(phi), key_mask=key_mask)
     plan = plan_of(pattern, q, k, v, boolean("causal", causal))
     if q.shape[-2] > k.shape[-2]:
