@@ -16,6 +16,8 @@ UNKNOWN = {
     "s_aux": "attention sinks",
     "head_mask": "masks of heads",
     "cache": "paged caches",
+    "cu_seq_lens_q": "packed sequences",
+    "cu_seq_lens_k": "packed sequences",
 }
 
 

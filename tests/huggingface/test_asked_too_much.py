@@ -58,7 +58,9 @@ def test_static_caches(attention):
 
 
 @BOTH
-@pytest.mark.parametrize("name", ["softcap", "position_bias", "s_aux", "cache", "sliding_window"])
+@pytest.mark.parametrize(
+    "name", ["softcap", "position_bias", "s_aux", "cache", "sliding_window", "cu_seq_lens_q", "cu_seq_lens_k"]
+)
 def test_other_kinds_of_scores(attention, name):
     asked(llama(), attention, f"{name} must be None", **{name: 1.0})
 
