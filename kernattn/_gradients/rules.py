@@ -17,10 +17,11 @@ from kernattn._gradients.maps import (
     sum_products,
 )
 from kernattn._runtime.checks import shown
-from kernattn._sums.cotangents import MapCotangent
+from kernattn._sums.cotangents import MapCotangent, onto
 from kernattn._sums.peaked import LinearState, PeakedSum
 from kernattn.attention._check import check_arrays
 from kernattn.attention._check_states import linear_state
+from kernattn.attention._gated import GatedState, gated_arguments
 from kernattn.attention._linear import check_causal
 from kernattn.attention._lowering import lowered, state_of, sums_of
 from kernattn.attention._softmax import scaled_queries, softmax_arguments
@@ -67,6 +68,19 @@ class AttendGradients(NamedTuple):
     state: LinearState
     q: Array
     phi: MapGradients
+
+
+class GatedGradients(NamedTuple):
+    """Of `gated_linear_attention`."""
+
+    q: Array
+    k: Array
+    v: Array
+    g: Array | None
+    gk: Array | None
+    beta: Array | None
+    erase: tuple[Array, Array] | None
+    state: GatedState | None
 
 
 class SoftmaxGradients(NamedTuple):
@@ -190,6 +204,28 @@ def _attend(state: LinearState, q: Array, phi: FeatureMap, backend: str | None) 
     return out, pullback
 
 
+def _gated(backend: str | None, **arguments: Any) -> tuple[tuple[Array, GatedState], Pullback]:
+    (out, after), pulled = _recorded("gated", gated_arguments(**arguments), backend)
+
+    def pullback(cotangent: Any) -> GatedGradients:
+        g, of_after = _pair(cotangent, "the state")
+        of_sums = None
+        if of_after is not None:
+            if not isinstance(of_after, GatedState):
+                raise DTypeError(f"the cotangent of a state must be a GatedState; got {shown(of_after)}")
+            of_sums = _like("the state's s", of_after.s, after)
+        found = pulled(None if g is None else _like("the cotangent of the outputs", g, out), of_sums)
+        read, write, state = found.pop("read"), found.pop("write"), found.pop("state")
+        for name in ("g", "beta"):  # the op saw them of every token
+            if found[name] is not None:
+                found[name] = onto(namespace(out=out), found[name], tuple(arguments[name].shape))
+        return GatedGradients(
+            erase=None if read is None else (read, write), state=None if state is None else GatedState(state), **found
+        )
+
+    return (out, GatedState(after)), pullback
+
+
 def _softmax(**arguments: Any) -> tuple[Array, Pullback]:
     (out, _), pullback = _softmax_with_lse(**arguments)
     return out, lambda cotangent: pullback((cotangent, None))
@@ -238,6 +274,7 @@ RULES: dict[Any, Rule] = {
     attention.causal_linear_attention: _causal,
     attention.key_state: _key_state,
     attention.attend: _attend,
+    attention.gated_linear_attention: _gated,
     attention.softmax_attention: _softmax,
     attention.softmax_with_lse: _softmax_with_lse,
 }

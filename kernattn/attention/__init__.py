@@ -1,7 +1,14 @@
 """Attention: exact, and linear in all its forms."""
 
 from kernattn._sums.peaked import LinearState, LogNormaliser
-from kernattn.attention import patterns
+from kernattn.attention import gates, patterns
+from kernattn.attention._gated import (
+    GatedState,
+    GatedStretch,
+    gated_linear_attention,
+    gated_linear_attention_step,
+    gated_state,
+)
 from kernattn.attention._linear import causal_linear_attention, causal_with_lse, linear_attention
 from kernattn.attention._mechanisms.compressed import compressed_attention
 from kernattn.attention._mechanisms.hashing import lsh_attention
@@ -15,6 +22,8 @@ from kernattn.attention._softmax import softmax_attention, softmax_with_lse
 from kernattn.attention._states import attend, attend_with_lse, initial_state, key_state, merge_states
 
 __all__ = [
+    "GatedState",
+    "GatedStretch",
     "LinearState",
     "LogNormaliser",
     "attend",
@@ -22,6 +31,10 @@ __all__ = [
     "causal_linear_attention",
     "causal_with_lse",
     "compressed_attention",
+    "gated_linear_attention",
+    "gated_linear_attention_step",
+    "gated_state",
+    "gates",
     "initial_state",
     "kernel_attention",
     "key_state",

@@ -11,6 +11,7 @@ from kernattn._runtime.checks import check_room, positive_integer, shown
 from kernattn._sums.peaked import LinearState, LogNormaliser, empty, log_normaliser, merge
 from kernattn.attention._check import check_arrays, check_map, feature_map
 from kernattn.attention._check_states import check_draws, check_is_state, linear_state
+from kernattn.attention._gated import GatedState, GatedStretch, merge_gated
 from kernattn.attention._lowering import implementation, lowered_keys, lowered_queries, state_of, sums_of
 from kernattn.errors import ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap
@@ -193,20 +194,21 @@ def _attended(
     return out, found
 
 
-def merge_states(a: LinearState, b: LinearState) -> LinearState:
+def merge_states(a: Any, b: Any) -> Any:
     r"""Return the state of what either has seen: associative, and an empty state changes nothing.
 
-    :math:`S = S_a + S_b` and :math:`z = z_a + z_b`, in units of the larger of both peaks.
+    :math:`S = S_a + S_b` and :math:`z = z_a + z_b`, in units of the larger of both peaks. States of gated attention
+    are merged in their order, :math:`S = \Phi_b S_a + S_b` (:func:`kernattn.attention.gated_state`).
 
     Parameters
     ----------
-    a, b : LinearState
-        States of one draw of a map.
+    a, b : LinearState, GatedState or GatedStretch
+        States of one draw of a map; or a gated state, or stretch, and the stretch that comes after it.
 
     Returns
     -------
-    LinearState
-        Their sum.
+    LinearState, GatedState or GatedStretch
+        Their sum, of the kind of a.
 
     Raises
     ------
@@ -222,6 +224,12 @@ def merge_states(a: LinearState, b: LinearState) -> LinearState:
     >>> state.z
     array([3., 3.])
     """
+    if isinstance(a, GatedState | GatedStretch):
+        if not isinstance(b, GatedStretch):
+            raise StateMismatchError(
+                f"after a gated state comes a GatedStretch, as gated_state returns it; got {type(b).__name__}"
+            )
+        return merge_gated(a, b)
     check_is_state(a=a, b=b)
     xp = namespace(a=a.s, b=b.s)
     check_draws(a.fingerprint, b.fingerprint)

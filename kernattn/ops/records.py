@@ -4,7 +4,7 @@ from typing import Any
 
 from array_api_compat import device
 
-from kernattn._arrays.namespaces import Array, anywhere, dtype_name, namespace
+from kernattn._arrays.namespaces import FLOATS, Array, anywhere, dtype_name, namespace
 from kernattn._sums.cotangents import MapCotangent, in_units_of
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops import (
@@ -16,6 +16,8 @@ from kernattn.ops import (
     causal_vjp,
     features,
     features_vjp,
+    gated,
+    gated_vjp,
     key_state,
     key_state_vjp,
     step,
@@ -27,6 +29,8 @@ LINEAR = Composed("linear_attention", key_state.OP.backends, key_state.OP, 4, at
 
 KEYS = "k", "v"
 INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
+STATE = ("k", "v", "g", "gk", "beta", "read", "write")
+"""The inputs whose leading axes the state of gated attention has."""
 
 COARSE = 1000.0  # the largest logarithm that float32 holds with four digits after the point
 
@@ -34,6 +38,11 @@ COARSE = 1000.0  # the largest logarithm that float32 holds with four digits aft
 def rows(name: str, axes: str, through: str | None = None) -> Input:
     """Return an input of rows: queries, keys or values."""
     return Input(name, "array", tuple(axes.split()), through=through)
+
+
+def given(name: str, axes: str, *, lead: tuple[str, ...] = ()) -> Input:
+    """Return an optional input with a cotangent, of any dtype: gates, or a state without a peak."""
+    return Input(name, "array", tuple(axes.split()), True, lead=lead, dtypes=tuple(FLOATS))
 
 
 def beside(name: str, axes: str, dtypes: tuple[str, ...] = ("bool",)) -> Input:
@@ -164,6 +173,20 @@ RECORDS = {
             (
                 out("q k v"),
                 Output("lse", "array", ("n",), ("q", "k", "v"), "v", wide=True, kept=True),
+            ),
+        ),
+        Record(
+            "gated", gated.OP, gated_vjp.OP, "v",
+            (
+                rows("q", "n d"), rows("k", "n d"), rows("v", "n e"), given("g", "n"), given("gk", "n d"),
+                given("beta", "n"), given("read", "n d"), given("write", "n d"),
+                Input("scale", "constant", differentiable=False, schema="float"),
+                Input("l2_normalise", "constant", differentiable=False, schema="bool"),
+                given("state", "d e", lead=STATE), beside("key_mask", "n"), beside("segment_ids", "n", INTEGERS),
+            ),
+            (
+                Output("out", "array", ("n", "e"), ("q", *STATE), "v"),
+                Output("after", "array", ("d", "e"), STATE, "v", wide=True),
             ),
         ),
         Record(

@@ -14,7 +14,7 @@ from kernattn._arrays.bridge import cast
 from kernattn._maps.learnt import NUMBERS
 from kernattn._plans.plan import CAUSAL
 from kernattn._runtime.checks import boolean
-from kernattn.attention import LinearState
+from kernattn.attention import GatedState, LinearState
 from kernattn.errors import DTypeError, KernattnError, ParameterError, ShapeError, StateMismatchError
 from kernattn.features import FeatureMap, LearntMap
 from kernattn.features._learnt import can_fold, number_shapes
@@ -282,6 +282,44 @@ def softmax_with_lse(
         scale = q.shape[-1] ** -0.5 if scale is None else scale
         out, lse = OPS.block_softmax(q, k, v, key_mask, key_bias, scale, plan, backend)
     return out, lse
+
+
+def gated_linear_attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    g: Tensor | None = None,
+    gk: Tensor | None = None,
+    beta: Tensor | None = None,
+    erase: Any = None,
+    scale: float | None = None,
+    l2_normalise: bool = False,
+    state: GatedState | None = None,
+    key_mask: Tensor | None = None,
+    segment_ids: Tensor | None = None,
+    backend: str | None = None,
+) -> tuple[Tensor, GatedState]:
+    q, k, v = autocast(q, k, v)
+    read, write = (None, None) if erase is None else erase
+    s = None if state is None else state.s
+    scale = q.shape[-1] ** -0.5 if scale is None else scale
+    g, beta = (None if x is None else x.expand(*x.shape[:-1], q.shape[-2]) for x in (g, beta))
+    out, after = OPS.gated(q, k, v, g, gk, beta, read, write, s, key_mask, segment_ids, scale, l2_normalise, backend)
+    return out, GatedState(after)
+
+
+def gated_linear_attention_step(
+    state: GatedState | None, q: Tensor, k: Tensor, v: Tensor, *, erase: Any = None, **options: Any
+) -> tuple[Tensor, GatedState]:
+    for name in ("g", "beta", "key_mask", "gk"):
+        if options.get(name) is not None:
+            options[name] = options[name][..., None, :] if name == "gk" else options[name][..., None]
+    if erase is not None:
+        erase = erase[0][..., None, :], erase[1][..., None, :]
+    q, k, v = q[..., None, :], k[..., None, :], v[..., None, :]
+    out, after = gated_linear_attention(q, k, v, erase=erase, state=state, **options)
+    return out[..., 0, :], after
 
 
 def compressed_attention(q: Tensor, k: Tensor, v: Tensor, **options: Any) -> Any:

@@ -1,0 +1,402 @@
+"""Linear attention with gates and the delta rule."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any, NamedTuple
+
+from array_api_compat import device
+
+from kernattn._arrays.bridge import autocast
+from kernattn._arrays.graphs import traceable
+from kernattn._arrays.namespaces import (
+    Array,
+    accumulation_dtype,
+    anywhere,
+    check_floating,
+    dtype_name,
+    namespace,
+    placement,
+)
+from kernattn._runtime.checks import boolean, finite_number, shown
+from kernattn.attention._check import check_arrays, check_one_dim
+from kernattn.attention._shapes import broadcast, equal
+from kernattn.errors import DTypeError, MixedLibraryError, ParameterError, ShapeError, StateMismatchError
+from kernattn.ops.gated import OP
+
+
+class GatedState(NamedTuple):
+    r"""What gated linear attention remembers: :math:`S`, float64 for float64 arrays, else float32."""
+
+    s: Array  # (..., d, e)
+
+
+class GatedStretch(NamedTuple):
+    r"""What a stretch of tokens remembers, and what it does to a state before it: :math:`\Phi S_{before} + S`."""
+
+    s: Array  # (..., d, e)
+    through: Array  # Phi: decays (..., d, 1) or (..., 1, 1), or a matrix (..., d, d) where tokens erase
+
+
+@traceable("gated_linear_attention")
+def gated_linear_attention(
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    g: Array | None = None,
+    gk: Array | None = None,
+    beta: Array | None = None,
+    erase: tuple[Array, Array] | None = None,
+    scale: float | None = None,
+    l2_normalise: bool = False,
+    state: GatedState | None = None,
+    key_mask: Array | None = None,
+    segment_ids: Array | None = None,
+    backend: str | None = None,
+) -> tuple[Array, GatedState]:
+    r"""Return :math:`o_t = s\, S_t^T q_t` and the last state, of a state that gates let fade.
+
+    .. math:: S_t = \mathrm{diag}(e^{g_t}) S_{t-1} + k_t v_t^T,
+
+    with `beta` the gated delta rule (Yang, Kautz and Hatamizadeh 2024),
+
+    .. math:: S_t = (I - \beta_t k_t k_t^T)\, \mathrm{diag}(e^{g_t}) S_{t-1} + \beta_t k_t v_t^T,
+
+    and with `erase` = (a, b) the general rule of RWKV-7 (Peng et al. 2025), :math:`S_t = \mathrm{diag}(e^{g_t}) S_{t-1}
+    + b_t (S_{t-1}^T a_t)^T + k_t v_t^T`. Time is linear in n. RetNet, GLA, Mamba-2, DeltaNet, Qwen3-Next's layer and
+    Kimi Delta Attention are members: `kernattn.gates` makes their arguments. There is no feature map and no normaliser.
+    Decays are e to sums of logs, never to differences of sums: strong gates among mild ones lose no digits, and -inf
+    resets a state.
+
+    Parameters
+    ----------
+    q, k : (..., n, d) array
+        Queries and keys, of dtype float16, bfloat16, float32 or float64. Leading axes broadcast as in
+        `causal_linear_attention`.
+    v : (..., n, e) array
+        Values.
+    g : (..., n) or (..., 1) array, optional
+        Natural logarithms of decays, at most 0, one for all channels of a key. Its leading axes, and those of `gk`,
+        `beta` and `erase`, broadcast against those of k and v; its dtype, and theirs, may be that of q, or float32 for
+        16-bit queries.
+    gk : (..., n, d) array, optional
+        Logarithms of decays of each channel; they add to those of `g`.
+    beta : (..., n) or (..., 1) array, optional
+        How much of what k reads is replaced by v, in [0, 2] for keys of norm 1. Larger ones let states grow.
+    erase : pair of (..., n, d) arrays, optional
+        What is read before the decay, a, and where it is added, b. It excludes `beta`.
+    scale : float, optional
+        The factor s; :math:`d^{-1/2}` by default.
+    l2_normalise : bool
+        Divide queries and keys by :math:`(x^T x + 10^{-6})^{1/2}` first.
+    state : GatedState, optional
+        The state of what came before, of leading axes those of k, v, gates, beta and erase together.
+    key_mask : (..., n) bool array, optional
+        True where there is a token. A masked one changes no state: it neither writes, fades nor erases.
+    segment_ids : (..., n) integer array, optional
+        Packed sequences: a run of equal ids is one segment, and segments do not see each other. The incoming state
+        is the history of the first segment; the one returned belongs to the last.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
+
+    Returns
+    -------
+    out : (..., n, e) array
+        Outputs, of the kind, device and dtype of the inputs.
+    state : GatedState
+        The state after the last token, from which the next call goes on.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, ParameterError, StateMismatchError, BackendUnavailable
+        Before any work, if an argument does not fit; where values can be looked at, if a gate is above 0.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> q = k = np.ones((3, 1))
+    >>> v = np.array([[8.0], [4.0], [2.0]])
+    >>> out, state = ka.gated_linear_attention(q, k, v, g=np.log([0.5, 0.5, 0.5]))
+    >>> out.T  # each token lets half remain of what came before
+    array([[8., 8., 6.]])
+    >>> out, state = ka.gated_linear_attention(q, k, v, beta=np.ones(3))
+    >>> out.T  # the same key again: its value is replaced
+    array([[8., 4., 2.]])
+    """
+    given = gated_arguments(q, k, v, g, gk, beta, erase, scale, l2_normalise, state, key_mask, segment_ids)
+    out, after = OP.implementation(v, backend)(*given)
+    return out, GatedState(after)
+
+
+@traceable("gated_linear_attention_step")
+def gated_linear_attention_step(
+    state: GatedState | None,
+    q: Array,
+    k: Array,
+    v: Array,
+    *,
+    g: Array | None = None,
+    gk: Array | None = None,
+    beta: Array | None = None,
+    erase: tuple[Array, Array] | None = None,
+    scale: float | None = None,
+    l2_normalise: bool = False,
+    key_mask: Array | None = None,
+    backend: str | None = None,
+) -> tuple[Array, GatedState]:
+    """Take one token: its output, and the state after it.
+
+    It is `gated_linear_attention` of one token, in constant time and memory; arguments are those, without the axis of
+    tokens.
+
+    Parameters
+    ----------
+    state : GatedState or None
+        The state before the token; None for an empty one.
+    q, k : (..., d) array
+        Query and key of the token.
+    v : (..., e) array
+        Value of the token.
+    g, beta : (...) array, optional
+        Logarithm of the decay, and how much of what k reads is replaced.
+    gk : (..., d) array, optional
+        Logarithms of decays of each channel.
+    erase : pair of (..., d) arrays, optional
+        What is read before the decay, and where it is added.
+    scale : float, optional
+        The factor of the output; :math:`d^{-1/2}` by default.
+    l2_normalise : bool
+        Divide the query and the key by their norms first.
+    key_mask : (...) bool array, optional
+        True where there is a token.
+    backend : {None, "reference", "cpu", "gpu"}
+        Which implementation runs; None chooses the fastest for these arrays.
+
+    Returns
+    -------
+    out : (..., e) array
+        Output of the token.
+    state : GatedState
+        The state after it.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, ParameterError, StateMismatchError, BackendUnavailable
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> x, g, state = np.ones(1), np.array(np.log(0.5)), None
+    >>> for value in (8.0, 4.0, 2.0):
+    ...     out, state = ka.gated_linear_attention_step(state, x, x, np.array([value]), g=g)
+    >>> out
+    array([6.])
+    """
+    token = {"q": q, "k": k, "v": v}
+    for name, array in token.items():
+        namespace(**{name: array})
+        if array.ndim < 1:
+            raise ShapeError(f"{name} must be (..., d); got shape {tuple(array.shape)}")
+    q, k, v = (array[..., None, :] for array in token.values())
+    rows = {
+        name: None if x is None else _one(name, x, False)
+        for name, x in (("g", g), ("beta", beta), ("key_mask", key_mask))
+    }
+    out, after = gated_linear_attention(
+        q, k, v, gk=None if gk is None else _one("gk", gk, True),
+        erase=erase if not isinstance(erase, tuple) else tuple(_one("erase", x, True) for x in erase),
+        scale=scale, l2_normalise=l2_normalise, state=state, backend=backend, **rows,
+    )  # fmt: skip
+    return out[..., 0, :], after
+
+
+def gated_state(
+    k: Array,
+    v: Array,
+    *,
+    g: Array | None = None,
+    gk: Array | None = None,
+    beta: Array | None = None,
+    erase: tuple[Array, Array] | None = None,
+    l2_normalise: bool = False,
+    key_mask: Array | None = None,
+    backend: str | None = None,
+) -> GatedStretch:
+    r"""Return the state of a stretch of tokens that begins with nothing, and what it does to one before it.
+
+    Stretches are summarised apart, and joined in their order by `merge_states`: :math:`S = \Phi S_{before} + S_{own}`,
+    where :math:`\Phi` is the product of the decays, or, where tokens erase, that of their
+    :math:`\mathrm{diag}(e^{g_t}) + b_t a_t^T`, which takes a pass of its own over the tokens.
+
+    Parameters
+    ----------
+    k : (..., n, d) array
+        Keys.
+    v : (..., n, e) array
+        Values.
+    g, gk, beta, erase, l2_normalise, key_mask, backend
+        As in `gated_linear_attention`.
+
+    Returns
+    -------
+    GatedStretch
+        The state, and what the stretch does to one before it.
+
+    Raises
+    ------
+    ShapeError, DTypeError, MixedLibraryError, ParameterError, BackendUnavailable
+        Before any work, if an argument does not fit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import kernattn as ka
+    >>> k, v, g = np.ones((4, 1)), np.array([[8.0], [4.0], [2.0], [1.0]]), np.log(np.full(4, 0.5))
+    >>> halves = [ka.attention.gated_state(k[part], v[part], g=g[part]) for part in (slice(2), slice(2, 4))]
+    >>> ka.merge_states(*halves).s
+    array([[4.]])
+    """
+    given = gated_arguments(k, k, v, g, gk, beta, erase, 1.0, l2_normalise, None, key_mask, None)
+    run, values = OP.implementation(v, backend), given[2]
+    _, s = run(*given)
+    xp, d = namespace(s=s), k.shape[-1]
+    if beta is None and erase is None:
+        total = xp.zeros_like(s[..., :1, :1])
+        for logs in (None if g is None else g[..., None], gk):
+            if logs is not None:
+                logs = xp.broadcast_to(xp.astype(logs, s.dtype), (*logs.shape[:-2], k.shape[-2], logs.shape[-1]))
+                if key_mask is not None:
+                    logs = xp.where(key_mask[..., None], logs, xp.zeros_like(logs))
+                total = total + xp.sum(logs, axis=-2)[..., None]
+        return GatedStretch(s, xp.exp(total))
+    unit = xp.broadcast_to(xp.eye(d, dtype=s.dtype, device=device(s)), (*s.shape[:-2], d, d))
+    nothing = xp.zeros_like(xp.broadcast_to(values[..., :1], (*values.shape[:-1], d)))
+    _, matrix = run(*given[:2], nothing, *given[3:10], unit, *given[11:])
+    return GatedStretch(s, matrix)
+
+
+def merge_gated(first: GatedState | GatedStretch, then: GatedStretch) -> GatedState | GatedStretch:
+    """Return what both stretches of tokens remember, in their order."""
+    xp = namespace(first=first.s, then=then.s)
+    if tuple(first.s.shape) != tuple(then.s.shape) or first.s.dtype != then.s.dtype:
+        raise StateMismatchError(
+            f"states to merge must have one shape and dtype; got s {tuple(first.s.shape)} {first.s.dtype} "
+            f"and {tuple(then.s.shape)} {then.s.dtype}"
+        )
+    s = _pass_through(xp, then.through, first.s) + then.s
+    return GatedState(s) if isinstance(first, GatedState) else GatedStretch(s, _both(xp, first.through, then.through))
+
+
+def _pass_through(xp: ModuleType, through: Array, s: Array) -> Array:
+    return through * s if through.shape[-1] == 1 else xp.matmul(through, s)
+
+
+def _both(xp: ModuleType, first: Array, then: Array) -> Array:
+    """Return what two stretches do, one after the other."""
+    if then.shape[-1] > 1 and first.shape[-1] == 1:
+        return then * xp.matrix_transpose(first)
+    return _pass_through(xp, then, first)
+
+
+def _one(name: str, x: Any, columns: bool) -> Array:
+    """Return what a token has as a sequence of one."""
+    namespace(**{name: x})
+    if columns and x.ndim < 1:
+        raise ShapeError(f"{name} must be (..., d); got shape {tuple(x.shape)}")
+    return x[..., None, :] if columns else x[..., None]
+
+
+def gated_arguments(
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    gk: Array | None,
+    beta: Array | None,
+    erase: tuple[Array, Array] | None,
+    scale: float | None,
+    l2_normalise: bool,
+    state: GatedState | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+) -> tuple[Any, ...]:
+    """Return what the op takes."""
+    q, k, v = autocast(q, k, v)
+    check_arrays("qkv", q, k, v, key_mask=key_mask, segment_ids=segment_ids)
+    check_one_dim(q, k)
+    equal("the number of tokens", q=q.shape[-2], k=k.shape[-2])
+    if erase is not None:
+        given: object = erase
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise ParameterError(
+                f"erase must be a pair of arrays, what is read and where it is added; got {shown(given)}"
+            )
+        if beta is not None:
+            raise ParameterError("erase and beta exclude each other: beta stands for erase = (beta e^g k, -k)")
+    read, write = erase or (None, None)
+    gates = {"g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write}
+    leads = {"k": tuple(k.shape[:-2]), "v": tuple(v.shape[:-2])}
+    for name, x in gates.items():
+        if x is not None:
+            leads[name] = _check_gate(name, x, q)
+    lead = broadcast(**leads)
+    broadcast(q=tuple(q.shape[:-2]), state=lead)
+    for name, logs in (("g", g), ("gk", gk)):
+        if logs is not None and "cpu" in str(device(logs)).lower() and anywhere(logs > 0):
+            raise ParameterError(f"{name} must be natural logarithms of decays, at most 0; got {float(logs.max()):g}")
+    xp, n = namespace(q=q), q.shape[-2]
+    g, beta = (None if x is None else xp.broadcast_to(x, (*x.shape[:-1], n)) for x in (g, beta))
+    factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
+    before = None if state is None else _sums_of(state, q, v, lead)
+    return (
+        q,
+        k,
+        v,
+        g,
+        gk,
+        beta,
+        read,
+        write,
+        factor,
+        boolean("l2_normalise", l2_normalise),
+        before,
+        key_mask,
+        segment_ids,
+    )
+
+
+def _check_gate(name: str, x: Array, q: Array) -> tuple[int, ...]:
+    """Return the leading axes of what stands beside keys, which must fit q."""
+    namespace(**{name: x}, q=q)
+    allowed = {dtype_name(q)} | ({"float32"} if dtype_name(q) in ("float16", "bfloat16") else set())
+    if check_floating(name, x) not in allowed:
+        raise DTypeError(f"{name} must have dtype {' or '.join(sorted(allowed))}; got {dtype_name(x)}")
+    if placement(x) != placement(q):
+        raise MixedLibraryError(f"{name} must be on the device of q, {placement(q)}; got {placement(x)}")
+    (n, d), axes = q.shape[-2:], 1 if name in ("g", "beta") else 2
+    own = tuple(x.shape[x.ndim - axes :]) if x.ndim >= axes else None
+    if own is None or own[0] not in (1, n) or own[1:] not in ((), (d,)) or (axes == 2 and own[0] != n):
+        wanted = f"(..., {n}) or (..., 1)" if axes == 1 else f"(..., {n}, {d})"
+        raise ShapeError(f"{name} must be {wanted}, for queries of shape {tuple(q.shape)}; got shape {tuple(x.shape)}")
+    return tuple(x.shape[: x.ndim - axes])
+
+
+def _sums_of(state: Any, q: Array, v: Array, lead: tuple[int, ...]) -> Array:
+    """Return the sums of a state, which must fit."""
+    if not isinstance(state, GatedState):
+        raise DTypeError(f"state must be a GatedState, as gated_linear_attention returns it; got {shown(state)}")
+    xp = namespace(state=state.s, q=q)
+    shape = (*lead, q.shape[-1], v.shape[-1])
+    if tuple(state.s.shape) != shape:
+        raise StateMismatchError(
+            f"the state must have the leading axes of keys, values and gates, d and e: {shape}; "
+            f"got {tuple(state.s.shape)}"
+        )
+    if state.s.dtype != accumulation_dtype(xp, q):
+        wide = "float64" if dtype_name(q) == "float64" else "float32"
+        raise DTypeError(f"the state of {dtype_name(q)} arrays is {wide}; got {dtype_name(state.s)}")
+    return state.s

@@ -1,0 +1,318 @@
+"""Gated linear attention, chunk by chunk, a state in cache: one decay for all channels of a key, or one for each."""
+
+# mypy: disable-error-code="no-untyped-def, no-untyped-call"
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from kernattn.ops._numba.codegen.compile import compiled, inner, phase
+from kernattn.ops._numba.codegen.elementary import decayed
+from kernattn.ops._numba.codegen.memory import aligned, copy, tile_rows, whole, window
+from kernattn.ops._numba.codegen.registers import lanes
+from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
+
+K, V, DECAY, BETA, MASK, STATE = range(6)
+TABLE_COLUMNS = 6
+"""Columns of the table of states: heads of k, v, the log decays, beta, the mask, and the state before, or -1."""
+
+QUERY, OUT = range(2)
+"""Of reads: heads of q and of out."""
+
+EPSILON = 1e-6
+
+
+class Room(NamedTuple):
+    """Tiles of a chunk of `size` tokens; made in compiled code, where it costs nothing."""
+
+    keys: Any  # (size, row_d)
+    queries: Any  # (size, row_d)
+    turned: Any  # (row_d, size): keys or queries as the second factor
+    faded: Any  # (size, size, row_d): where channels have decays of their own, keys [i, j] as they are when i has come
+    factors: Any  # (size, row_d): keys or queries times the decay of the state at the start
+    between: Any  # (size, size): decays [j, i] of what j wrote, when i has come
+    reads: Any  # (size, size): of keys by keys, [j, i], decayed
+    scores: Any  # (size, size): of keys by queries
+    logs: Any  # (size, channels)
+    since: Any  # (size, channels): decays from the start
+    total: Any  # (channels,): sums of logs from the start
+    strength: Any  # (size,)
+    written: Any  # (size, row_e)
+    num: Any  # (size, row_e)
+    size: Any
+    row_d: Any
+    row_e: Any
+
+
+@inner
+def room_for(d, e, channels, tokens, like):
+    """Return room for a chunk of so many tokens."""
+    size, row_d, row_e = tile_rows(tokens, like), tile_rows(d, like) + lanes(like), tile_rows(e, like)
+    wide = size * row_d
+    return Room(
+        aligned(wide, like), aligned(wide, like), aligned(row_d * size, like),
+        aligned(size * wide if channels > 1 else 0, like), aligned(wide, like),
+        aligned(size * size, like), aligned(size * size, like), aligned(size * size, like),
+        aligned(size * channels, like), aligned(size * channels, like), aligned(channels, like), aligned(size, like),
+        aligned(size * row_e, like), aligned(size * row_e, like), size, row_d, row_e,
+    )  # fmt: skip
+
+
+@inner
+def load_rows(x, at, rows, d, mask, mask_at, normalise, tile, row):
+    """Load rows, 0 where there is no key, over their norms where that is asked for."""
+    one, epsilon = x.dtype.type(1), x.dtype.type(EPSILON)
+    for i in range(rows):
+        y = window(tile, i * row, d)
+        if mask.size > 0 and not mask[mask_at + i]:
+            for c in range(d):
+                y[c] = 0
+            continue
+        copy(x, at + i * d, d, tile, i * row)
+        if normalise:
+            square = epsilon
+            for c in range(d):
+                square += y[c] * y[c]
+            factor = one / np.sqrt(square)
+            for c in range(d):
+                y[c] *= factor
+
+
+@phase
+def load_strength(beta, at, rows, mask, mask_at, room):
+    """Load beta, 0 where there is no key."""
+    for i in range(rows):
+        there = mask.size == 0 or mask[mask_at + i]
+        room.strength[i] = beta[at + i] if there else beta.dtype.type(0)
+
+
+@phase
+def load_decays(logs, at, rows, channels, mask, mask_at, fresh, room):
+    """Load the logs of decays: 0 where there is no key, -inf where a sequence begins."""
+    for i in range(rows):
+        y = window(room.logs, i * channels, channels)
+        begins = fresh.size > 0 and fresh[mask_at + i]
+        for c in range(channels):
+            log = logs[at + i * channels + c] if logs.size > 0 else logs.dtype.type(0)
+            if mask.size > 0 and not mask[mask_at + i]:
+                log = logs.dtype.type(0)
+            y[c] = -np.inf if begins else log
+
+
+@phase
+def sum_logs(rows, channels, room):
+    """Write the decays from the start, of sums of logs."""
+    total = window(room.total, 0, channels)
+    for c in range(channels):
+        total[c] = 0
+    for i in range(rows):
+        y, since = window(room.logs, i * channels, channels), window(room.since, i * channels, channels)
+        for c in range(channels):
+            total[c] += y[c]
+            since[c] = decayed(total[c])
+
+
+@phase
+def decay_pairs(rows, room):
+    """Write the decays between tokens, where all channels have one: e to sums of the logs between them."""
+    size, zero = room.size, room.logs.dtype.type(0)
+    for j in range(rows):
+        y = window(room.between, j * size, rows)
+        total = zero
+        for i in range(j + 1):
+            y[i] = 0
+        for i in range(j + 1, rows):
+            total += room.logs[i]
+            y[i] = total
+        for i in range(j + 1, rows):
+            y[i] = decayed(y[i])
+        y[j] = 1
+
+
+@phase
+def fade_keys(rows, d, room):
+    """Write the keys as they fade from token to token, where channels have decays of their own."""
+    size, row = room.size, room.row_d
+    decay = window(room.factors, 0, d)
+    for i in range(rows):
+        y = window(room.logs, i * d, d)
+        for c in range(d):
+            decay[c] = decayed(y[c])
+        for j in range(i):
+            x, faded = (
+                window(room.faded, ((i - 1) * size + j) * row, d),
+                window(room.faded, (i * size + j) * row, d),
+            )
+            for c in range(d):
+                faded[c] = x[c] * decay[c]
+        copy(room.keys, i * row, d, room.faded, (i * size + i) * row)
+
+
+@phase
+def score(of, rows, d, channels, room, into):
+    """Write the decayed scores [j, i] of keys j <= i by rows i, and 0 for j > i."""
+    size, row = room.size, room.row_d
+    if channels == 1:
+        transpose(of, 0, row, rows, d, room.turned, 0, size)
+        product(room.keys, 0, row, 1, room.turned, 0, size, into, 0, size, rows, rows, d, False, UPPER)
+    for j in range(rows):
+        x, y = window(into, j * size, rows), window(room.between, j * size, rows)
+        for i in range(j):
+            x[i] = 0
+        for i in range(j, rows):
+            if channels == 1:
+                x[i] = y[i] * x[i] if y[i] != 0 else y[i]
+            else:
+                x[i] = _dot(of, i * row, room.faded, (i * size + j) * row, d)
+
+
+@inner
+def _dot(a, a_at, b, b_at, d):
+    x, y = window(a, a_at, d), window(b, b_at, d)
+    total = a.dtype.type(0)
+    for c in range(d):
+        total += x[c] * y[c]
+    return total
+
+
+@phase
+def read_start(of, rows, d, e, channels, state, room):
+    """Write what rows read of the state at the start, decayed, into `num`."""
+    row, row_e = room.row_d, room.row_e
+    if channels == 1:
+        product(of, 0, row, 1, state, 0, row_e, room.num, 0, row_e, rows, e, d, False, FULL)
+        for i in range(rows):
+            y, factor = window(room.num, i * row_e, e), room.since[i]
+            for c in range(e):
+                y[c] = y[c] * factor if factor != 0 else factor
+        return
+    for i in range(rows):
+        x, y, since = window(of, i * row, d), window(room.factors, i * row, d), window(room.since, i * d, d)
+        for c in range(d):
+            y[c] = x[c] * since[c]
+    product(room.factors, 0, row, 1, state, 0, row_e, room.num, 0, row_e, rows, e, d, False, FULL)
+
+
+@phase
+def substitute(rows, e, room):
+    """Turn values into what a delta rule writes, u_i = beta_i y_i, and what was read into y_i.
+
+    y_i = v_i - what k_i reads of the start and of earlier u_j.
+    """
+    size, row_e = room.size, room.row_e
+    for i in range(rows):
+        y, known, strength = window(room.written, i * row_e, e), window(room.num, i * row_e, e), room.strength[i]
+        for c in range(e):
+            y[c] -= known[c]
+        for j in range(i):
+            x, factor = window(room.written, j * row_e, e), room.reads[j * size + i]
+            for c in range(e):
+                y[c] -= factor * x[c]
+        for c in range(e):
+            known[c] = y[c]
+            y[c] *= strength
+
+
+@phase
+def carry(rows, d, e, channels, state, room):
+    """Take the state to the end of the chunk: decayed, and with what was written."""
+    row, row_e, size = room.row_d, room.row_e, room.size
+    if channels == 1:
+        factor = room.since[rows - 1]
+        for a in range(d):
+            y = window(state, a * row_e, e)
+            for c in range(e):
+                y[c] = y[c] * factor if factor != 0 else factor
+        for j in range(rows):
+            y, left = window(room.written, j * row_e, e), room.between[j * size + rows - 1]
+            for c in range(e):
+                y[c] *= left
+        product(room.keys, 0, 1, row, room.written, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
+        return
+    since = window(room.since, (rows - 1) * d, d)
+    for a in range(d):
+        y = window(state, a * row_e, e)
+        for c in range(e):
+            y[c] = y[c] * since[a] if since[a] != 0 else since[a]
+    last = (rows - 1) * size * row
+    product(room.faded, last, 1, row, room.written, 0, row_e, state, 0, row_e, d, e, rows, True, FULL)
+
+
+class Given(NamedTuple):
+    """What a loop reads of keys, flat."""
+
+    k: Any
+    v: Any
+    logs: Any
+    beta: Any
+    mask: Any
+    fresh: Any
+    normalise: Any
+
+
+@inner
+def seen(given):
+    """Return the same as loops see it: arrays that are read and arrays that are written have one type."""
+    k, v, logs, beta, mask, fresh, normalise = given
+    return Given(whole(k), whole(v), whole(logs), whole(beta), whole(mask), whole(fresh), normalise)
+
+
+@inner
+def load_state(states, at, d, e, row, state):
+    """Load the state of a head, zeros where `at` is below 0."""
+    if at < 0:
+        state[:] = 0
+    else:
+        for a in range(d):
+            copy(states, (at * d + a) * e, e, state, a * row)
+
+
+@phase
+def open_chunk(given, own, start, rows, sizes, state, room):
+    """Load keys, values and decays of a chunk, and write what its tokens write; `state` is its start."""
+    n, d, e, channels, _ = sizes
+    mask_at = own[MASK] * n + start
+    load_rows(given.k, (own[K] * n + start) * d, rows, d, given.mask, mask_at, given.normalise, room.keys, room.row_d)
+    load_rows(given.v, (own[V] * n + start) * e, rows, e, given.mask, mask_at, False, room.written, room.row_e)
+    load_decays(given.logs, (own[DECAY] * n + start) * channels, rows, channels, given.mask, mask_at, given.fresh, room)
+    sum_logs(rows, channels, room)
+    if channels == 1:
+        decay_pairs(rows, room)
+    else:
+        fade_keys(rows, d, room)
+    if given.beta.size > 0:
+        load_strength(given.beta, own[BETA] * n + start, rows, given.mask, mask_at, room)
+        score(room.keys, rows, d, channels, room, room.reads)
+        read_start(room.keys, rows, d, e, channels, state, room)
+        substitute(rows, e, room)
+
+
+@compiled
+def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, high):
+    """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, tokens of a chunk."""
+    given, q, before = seen(given), whole(q), whole(before)
+    n, d, e, channels, chunk = sizes
+    room = room_for(d, e, channels, chunk, q)
+    row_d, row_e = room.row_d, room.row_e
+    state = aligned(row_d * row_e, q)
+    for head in range(low, high):
+        own = table[head]
+        load_state(before, own[STATE], d, e, row_e, state)
+        for start in range(0, n, chunk):
+            rows = min(chunk, n - start)
+            open_chunk(given, own, start, rows, sizes, state, room)
+            for reader in range(reads.shape[1]):
+                at_q, at_out = reads[head, reader, QUERY] * n + start, reads[head, reader, OUT] * n + start
+                load_rows(q, at_q * d, rows, d, window(given.mask, 0, 0), 0, given.normalise, room.queries, row_d)
+                score(room.queries, rows, d, channels, room, room.scores)
+                read_start(room.queries, rows, d, e, channels, state, room)
+                product(
+                    room.scores, 0, 1, room.size, room.written, 0, row_e, room.num, 0, row_e, rows, e, rows, True, LOWER
+                )
+                for i in range(rows):
+                    x, y = window(room.num, i * row_e, e), window(out, (at_out + i) * e, e)
+                    for c in range(e):
+                        y[c] = scale * x[c]
+            carry(rows, d, e, channels, state, room)
+        for a in range(d):
+            copy(state, a * row_e, e, after, (head * d + a) * e)

@@ -1,0 +1,203 @@
+r"""Gated linear attention in array-API, by chunks of tokens.
+
+Within a chunk that begins at a state S_0, with E_ij the decay between tokens j and i, E_ij^- that up to before i, G_i
+the decay from the chunk's start to i:
+
+.. math::
+
+    (I - B) R &= (a G^-) S_0 + A v, \quad A_{ij} = a_i E^-_{ij} k_j,\; B_{ij} = a_i E^-_{ij} b_j \; (j < i) \\
+    O &= (q G) S_0 + P v + P^b R, \quad P_{ij} = q_i E_{ij} k_j,\; P^b_{ij} = q_i E_{ij} b_j \; (j \le i)
+
+A delta rule has a = beta e^g k and b = -k. No array value is tested and nothing is written in place.
+"""
+
+from types import ModuleType
+from typing import NamedTuple
+
+from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros
+from kernattn.ops.causal.reference import count_segments
+
+CHUNK = 16
+EPSILON = 1e-6  # of squared norms, as fla and transformers add it
+
+
+class Tokens(NamedTuple):
+    """Rows (..., n, c) in the accumulation dtype; masks, segments, scale and norms are in them."""
+
+    q: Array
+    k: Array
+    v: Array
+    decay: Array  # its logarithm, (..., n, d) or (..., n, 1)
+    a: Array | None
+    b: Array | None
+
+
+class Decays(NamedTuple):
+    """Decays within a chunk of C tokens, of every channel, or of all in one."""
+
+    between: Array  # (..., C, C, d | 1): of what token j wrote, when token i has come; 0 where j > i
+    until: Array  # (..., C, C, d | 1): and just before i
+    since: Array  # (..., C, d | 1): of the state at the start, when token i has come
+    before: Array  # (..., C, d | 1): and just before i
+    left: Array  # (..., C, d | 1): of what token j wrote, at the end
+
+
+class Chunk(NamedTuple):
+    """What a chunk computes from the state at its start; the last four are None without a and b."""
+
+    decays: Decays
+    p: Array
+    out: Array
+    after: Array
+    p_b: Array | None = None
+    m: Array | None = None
+    m_b: Array | None = None
+    r: Array | None = None
+
+
+def gated(
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    gk: Array | None,
+    beta: Array | None,
+    read: Array | None,
+    write: Array | None,
+    scale: float,
+    l2_normalise: bool,
+    state: Array | None,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+) -> tuple[Array, Array]:
+    """Return the outputs of all tokens, and the state after the last."""
+    xp = namespace(v=v)
+    tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
+    chunks = walk(xp, tokens, state)
+    return xp.astype(xp.concat([chunk.out for chunk in chunks], axis=-2), v.dtype, copy=False), chunks[-1].after
+
+
+def walk(xp: ModuleType, tokens: Tokens, state: Array | None) -> list[Chunk]:
+    """Return all chunks, one after the other."""
+    after = zeros(xp, (tokens.q.shape[-1], tokens.v.shape[-1]), tokens.v.dtype, tokens.v) if state is None else state
+    chunks = []
+    for start in range(0, tokens.q.shape[-2], CHUNK):
+        chunks.append(compute(xp, cut(tokens, start), after))
+        after = chunks[-1].after
+    return chunks
+
+
+def cut(tokens: Tokens, start: int) -> Tokens:
+    """Return the chunk of tokens that begins at `start`."""
+    return Tokens(*(None if x is None else x[..., start : start + CHUNK, :] for x in tokens))
+
+
+def lower(
+    xp: ModuleType,
+    q: Array,
+    k: Array,
+    v: Array,
+    g: Array | None,
+    gk: Array | None,
+    beta: Array | None,
+    read: Array | None,
+    write: Array | None,
+    scale: float,
+    l2_normalise: bool,
+    key_mask: Array | None,
+    segment_ids: Array | None,
+) -> Tokens:
+    """Return tokens as the recurrence takes them."""
+    dtype = accumulation_dtype(xp, v)
+
+    def rows(x: Array) -> Array:
+        x = xp.astype(x, dtype, copy=False)
+        return x if key_mask is None else xp.where(key_mask[..., None], x, xp.zeros_like(x))
+
+    q, k, v = xp.astype(q, dtype, copy=False), rows(k), rows(v)
+    if l2_normalise:
+        q, k = q * inverse_norm(xp, q), k * inverse_norm(xp, k)
+    decay = xp.zeros_like(k[..., :1])
+    for logs in (None if g is None else g[..., None], gk):
+        if logs is not None:
+            decay = decay + rows(logs)
+    fresh = None if segment_ids is None else starts(xp, segment_ids)[..., None]
+    if fresh is not None:
+        decay = xp.where(fresh, -xp.inf, decay)
+    a = b = None
+    if beta is not None:
+        strength = rows(beta[..., None])
+        a, b, v = xp.exp(decay) * strength * k, -k, strength * v
+    elif read is not None and write is not None:
+        a, b = rows(read), rows(write)
+        a = a if fresh is None else xp.where(fresh, xp.zeros_like(a), a)
+    return Tokens(q * scale, k, v, decay, a, b)
+
+
+def inverse_norm(xp: ModuleType, x: Array) -> Array:
+    """Return 1 over the norm of rows (..., n, 1)."""
+    return (xp.sum(x * x, axis=-1, keepdims=True) + EPSILON) ** -0.5
+
+
+def starts(xp: ModuleType, ids: Array) -> Array:
+    """Return which tokens (..., n) are the first of a run of equal ids, but for that of the first run."""
+    segment = count_segments(xp, ids)
+    return segment != xp.concat([xp.zeros_like(segment[..., :1]), segment[..., :-1]], axis=-1)
+
+
+def compute(xp: ModuleType, tokens: Tokens, state: Array) -> Chunk:
+    """Return what a chunk makes of the state at its start."""
+    q, k, v, _, a, b = tokens
+    decays = decays_of(xp, tokens.decay)
+    p = scores(xp, q, k, decays.between)
+    out = (q * decays.since) @ state + p @ v
+    last = xp.matrix_transpose(decays.since[..., -1:, :])  # (..., d | 1, 1)
+    after = last * state + xp.matrix_transpose(k * decays.left) @ v
+    if a is None or b is None:
+        return Chunk(decays, p, out, after)
+    p_b, m, m_b = scores(xp, q, b, decays.between), scores(xp, a, k, decays.until), scores(xp, a, b, decays.until)
+    r = substitute(xp, m_b, (a * decays.before) @ state + m @ v)
+    after = after + xp.matrix_transpose(b * decays.left) @ r
+    return Chunk(decays, p, out + p_b @ r, after, p_b, m, m_b, r)
+
+
+def decays_of(xp: ModuleType, logs: Array) -> Decays:
+    """Return the decays of a chunk: sums of logs over segments, never differences of sums from the start."""
+    size = logs.shape[-2]
+    places = xp.cumulative_sum(xp.ones_like(logs[..., :, 0]), axis=-1)  # (..., C), beside the logs
+    later = places[..., :, None] > places[..., None, :]
+    own = (places[..., :, None] >= places[..., None, :])[..., None]
+    terms = xp.where(later[..., None], logs[..., :, None, :], 0.0)  # (..., s, j, d): what follows token j
+    between = xp.where(own, xp.exp(xp.cumulative_sum(terms, axis=-3)), 0.0)
+    none = xp.zeros_like(between[..., :1, :, :])
+    since = xp.exp(xp.cumulative_sum(logs, axis=-2))
+    return Decays(
+        between,
+        xp.where(later[..., None], xp.concat([none, between[..., :-1, :, :]], axis=-3), 0.0),
+        since,
+        xp.concat([xp.ones_like(since[..., :1, :]), since[..., :-1, :]], axis=-2),
+        between[..., size - 1, :, :],
+    )
+
+
+def scores(xp: ModuleType, x: Array, y: Array, decay: Array) -> Array:
+    """Return sum_c x_ic decay_ijc y_jc, (..., C, C); what is decayed to nothing counts as 0."""
+    if decay.shape[-1] > 1:
+        return xp.sum(x[..., :, None, :] * decay * y[..., None, :, :], axis=-1)
+    decay = decay[..., 0]
+    return xp.where(decay == 0, 0.0, decay * (x @ xp.matrix_transpose(y)))
+
+
+def substitute(xp: ModuleType, m: Array, x: Array, *, backwards: bool = False) -> Array:
+    """Return (I - m)^{-1} x for an m below its diagonal, row after row, or with the transpose of m, from the last."""
+    size = m.shape[-1]
+    done: list[Array] = []
+    for step in range(size):
+        i = size - 1 - step if backwards else step
+        row = x[..., i : i + 1, :]
+        if done:
+            known = xp.concat(done[::-1] if backwards else done, axis=-2)
+            factors = xp.matrix_transpose(m[..., i + 1 :, i : i + 1]) if backwards else m[..., i : i + 1, :i]
+            row = row + factors @ known
+        done.append(row)
+    return xp.concat(done[::-1] if backwards else done, axis=-2)
