@@ -89,7 +89,8 @@ def walk(xp: ModuleType, tokens: Tokens, state: Array | None) -> list[Chunk]:
 
 def cut(tokens: Tokens, start: int) -> Tokens:
     """Return the chunk of tokens that begins at `start`."""
-    return Tokens(*(None if x is None else x[..., start : start + CHUNK, :] for x in tokens))
+    stop = min(start + CHUNK, tokens.q.shape[-2])
+    return Tokens(*(None if x is None else x[..., start:stop, :] for x in tokens))
 
 
 def lower(

@@ -46,7 +46,7 @@ def gated_vjp(
         before = chunks[at - 1].after if at else xp.zeros_like(chunks[0].after) if state is None else state
         g_out = xp.zeros_like(chunks[at].out)
         if out is not None:
-            g_out = xp.astype(out[..., start : start + CHUNK, :], g_out.dtype, copy=False)
+            g_out = xp.astype(out[..., start : start + g_out.shape[-2], :], g_out.dtype, copy=False)
         side, g_state = pull(xp, cut(tokens, start), chunks[at], before, g_out, g_state)
         sides.append(side)
     whole = Tokens(*(None if x[0] is None else xp.concat(x[::-1], axis=-2) for x in zip(*sides, strict=True)))
