@@ -30,7 +30,8 @@ from kernattn.ops.gated.loops import (
     seen,
 )
 
-GROUP = 8  # chunks, whose states lie in cache together
+GROUP, HELD = 8, 1 << 20
+"""Chunks of a group, whose states lie in cache together; numbers that are held where all chunks can be one group."""
 
 
 class Back(NamedTuple):
@@ -308,8 +309,10 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     back = _back_for(room, channels, q)
     row_d, row_e, size = room.row_d, room.row_e, room.size
     chunks = (n + chunk - 1) // chunk
-    groups, area = (chunks + GROUP - 1) // GROUP, row_d * row_e
-    kept, starts = aligned(groups * area, q), aligned(min(chunks, GROUP) * area, q)
+    area = row_d * row_e
+    together = chunks if chunks * area <= HELD else GROUP
+    groups = (chunks + together - 1) // together
+    kept, starts = aligned(groups * area, q), aligned(together * area, q)
     delta, no_mask = given.beta.size > 0, window(given.mask, 0, 0)
     for head in range(low, high):
         own = table[head]
@@ -317,14 +320,14 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
         for group in range(groups - 1):
             state = window(kept, (group + 1) * area, area)
             copy(kept, group * area, area, kept, (group + 1) * area)
-            for c in range(group * GROUP, (group + 1) * GROUP):
+            for c in range(group * together, (group + 1) * together):
                 open_chunk(given, own, c * chunk, chunk, sizes, state, room)
                 carry(chunk, d, e, channels, state, room)
         load_state(g_after, head if g_after.size > 0 else -1, d, e, row_e, back.state)
         for back_group in range(groups):
             group = groups - 1 - back_group
-            first = group * GROUP
-            count = min(GROUP, chunks - first)
+            first = group * together
+            count = min(together, chunks - first)
             copy(kept, group * area, area, starts, 0)
             for c in range(count - 1):
                 copy(starts, c * area, area, starts, (c + 1) * area)

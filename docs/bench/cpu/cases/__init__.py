@@ -26,6 +26,7 @@ from bench.cpu.cases.features import (
     patches,
     tensor_sketch,
 )
+from bench.cpu.cases.gated import GATED
 from bench.cpu.cases.gradients import GRADIENTS
 from bench.cpu.cases.hashing import hashed
 from bench.cpu.cases.kernel_ridge import on_landmarks, on_landmarks_of
@@ -71,6 +72,7 @@ CASES = {
     "softmax-causal": Case(partial(softmax, causal=True)),
     "lsh": Case(hashed),
     **PATTERNS,
+    **GATED,
     **GRADIENTS,
     **LIBRARIES,
     **EDGES,
