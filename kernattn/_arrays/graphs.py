@@ -40,6 +40,13 @@ def query(phi: Any, *args: Any, **kwargs: Any) -> Any:
     return LOADED["torch"].traced.query(phi, *args, **kwargs)
 
 
+def features(phi: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call the namesake of the method `query`, where it is that of keys, too."""
+    phi._check_shared()
+    _load()
+    return LOADED["torch"].traced.query(phi, *args, **kwargs)
+
+
 def key(phi: Any, *args: Any, **kwargs: Any) -> Any:
     """Call the namesake of the method."""
     _load()

@@ -17,11 +17,19 @@ from kernattn._arrays.namespaces import (
     dtype_name,
     namespace,
     placement,
+    without_flags,
 )
 from kernattn._runtime.checks import boolean, finite_number, shown
 from kernattn.attention._check import check_arrays, check_one_dim
 from kernattn.attention._shapes import broadcast, equal
-from kernattn.errors import DTypeError, MixedLibraryError, ParameterError, ShapeError, StateMismatchError
+from kernattn.errors import (
+    DTypeError,
+    EmptyInputError,
+    MixedLibraryError,
+    ParameterError,
+    ShapeError,
+    StateMismatchError,
+)
 from kernattn.ops.gated import OP
 
 
@@ -208,7 +216,7 @@ def gated_linear_attention_step(
     }
     out, after = gated_linear_attention(
         q, k, v, gk=None if gk is None else _one("gk", gk, True),
-        erase=erase if not isinstance(erase, tuple) else tuple(_one("erase", x, True) for x in erase),
+        erase=erase if not isinstance(erase, tuple | list) else tuple(_one("erase", x, True) for x in erase),
         scale=scale, l2_normalise=l2_normalise, state=state, backend=backend, **rows,
     )  # fmt: skip
     return out[..., 0, :], after
@@ -279,6 +287,7 @@ def gated_state(
     return GatedStretch(s, matrix)
 
 
+@without_flags
 def merge_gated(first: GatedState | GatedStretch, then: GatedStretch) -> GatedState | GatedStretch:
     """Return what both stretches of tokens remember, in their order."""
     xp = namespace(first=first.s, then=then.s)
@@ -287,12 +296,25 @@ def merge_gated(first: GatedState | GatedStretch, then: GatedStretch) -> GatedSt
             f"states to merge must have one shape and dtype; got s {tuple(first.s.shape)} {first.s.dtype} "
             f"and {tuple(then.s.shape)} {then.s.dtype}"
         )
+    for name, stretch in (("a", first), ("b", then)):
+        if isinstance(stretch, GatedStretch) and not _fits(stretch):
+            raise StateMismatchError(
+                f"through of {name} must be (..., d, 1), (..., 1, 1) or (..., d, d) beside s of shape "
+                f"{tuple(stretch.s.shape)}; got {tuple(stretch.through.shape)}"
+            )
     s = _pass_through(xp, then.through, first.s) + then.s
     return GatedState(s) if isinstance(first, GatedState) else GatedStretch(s, _both(xp, first.through, then.through))
 
 
+def _fits(stretch: GatedStretch) -> bool:
+    d, lead = stretch.s.shape[-2], tuple(stretch.s.shape[:-2])
+    return tuple(stretch.through.shape) in {(*lead, d, 1), (*lead, 1, 1), (*lead, d, d)}
+
+
 def _pass_through(xp: ModuleType, through: Array, s: Array) -> Array:
-    return through * s if through.shape[-1] == 1 else xp.matmul(through, s)
+    if through.shape[-1] > 1:
+        return xp.matmul(through, s)
+    return xp.where(through == 0, xp.zeros_like(s), through * s)
 
 
 def _both(xp: ModuleType, first: Array, then: Array) -> Array:
@@ -337,6 +359,8 @@ def gated_arguments(
             )
         if beta is not None:
             raise ParameterError("erase and beta exclude each other: beta stands for erase = (beta e^g k, -k)")
+        if any(x is None for x in erase):
+            raise ParameterError("erase must be a pair of arrays; got None for one of them")
     read, write = erase or (None, None)
     gates = {"g": g, "gk": gk, "beta": beta, "erase[0]": read, "erase[1]": write}
     leads = {"k": tuple(k.shape[:-2]), "v": tuple(v.shape[:-2])}
@@ -346,8 +370,8 @@ def gated_arguments(
     lead = broadcast(**leads)
     broadcast(q=tuple(q.shape[:-2]), state=lead)
     for name, logs in (("g", g), ("gk", gk)):
-        if logs is not None and "cpu" in str(device(logs)).lower() and anywhere(logs > 0):
-            raise ParameterError(f"{name} must be natural logarithms of decays, at most 0; got {float(logs.max()):g}")
+        if logs is not None and "cpu" in str(device(logs)).lower():
+            _check_logs(name, logs)
     xp, n = namespace(q=q), q.shape[-2]
     g, beta = (None if x is None else xp.broadcast_to(x, (*x.shape[:-1], n)) for x in (g, beta))
     factor = q.shape[-1] ** -0.5 if scale is None else finite_number("scale", scale)
@@ -369,6 +393,15 @@ def gated_arguments(
     )
 
 
+@without_flags
+def _check_logs(name: str, logs: Array) -> None:
+    """Raise where a log of a decay is above 0; a traced one cannot be looked at."""
+    if anywhere(above := logs > 0):
+        xp = namespace(logs=logs)
+        most = float(xp.max(xp.where(above, logs, xp.zeros_like(logs))))
+        raise ParameterError(f"{name} must be natural logarithms of decays, at most 0; got {most:g}")
+
+
 def _check_gate(name: str, x: Array, q: Array) -> tuple[int, ...]:
     """Return the leading axes of what stands beside keys, which must fit q."""
     namespace(**{name: x}, q=q)
@@ -377,6 +410,8 @@ def _check_gate(name: str, x: Array, q: Array) -> tuple[int, ...]:
         raise DTypeError(f"{name} must have dtype {' or '.join(sorted(allowed))}; got {dtype_name(x)}")
     if placement(x) != placement(q):
         raise MixedLibraryError(f"{name} must be on the device of q, {placement(q)}; got {placement(x)}")
+    if 0 in x.shape:
+        raise EmptyInputError(f"{name} must not be empty; got shape {tuple(x.shape)}")
     (n, d), axes = q.shape[-2:], 1 if name in ("g", "beta") else 2
     own = tuple(x.shape[x.ndim - axes :]) if x.ndim >= axes else None
     if own is None or own[0] not in (1, n) or own[1:] not in ((), (d,)) or (axes == 2 and own[0] != n):

@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from kernattn._arrays.namespaces import Array, accumulation_dtype, check_floating, constant, namespace
-from kernattn._runtime.checks import positive_integer, whole_number
-from kernattn.errors import ParameterError
+from kernattn._arrays.namespaces import Array, accumulation_dtype, anywhere, check_floating, constant, namespace
+from kernattn._runtime.checks import positive_integer, positive_number, whole_number
+from kernattn.errors import ParameterError, ShapeError
 
 __all__ = ["delta", "gla", "hgrn2", "lightning", "mamba2", "retention", "rwkv7"]
 
@@ -100,6 +100,7 @@ def delta(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     array([[-0.6931, -0.6931]])
     """
     xp = namespace(a=a, a_log=a_log, dt_bias=dt_bias)
+    _check_heads(2, a, a_log=a_log, dt_bias=dt_bias)
     a, a_log, dt_bias = _wide(xp, a=a, a_log=a_log, dt_bias=dt_bias)
     return {"g": -xp.exp(a_log)[..., None] * xp.logaddexp(a + dt_bias[..., None], xp.zeros_like(a))}
 
@@ -126,9 +127,9 @@ def gla(logits: Array, *, temperature: float = 16.0) -> dict[str, Any]:
     >>> ka.gates.gla(np.zeros((1, 2)))["gk"].round(4)
     array([[-0.0433, -0.0433]])
     """
-    xp = namespace(logits=logits)
+    xp, divisor = namespace(logits=logits), positive_number("temperature", temperature)
     (x,) = _wide(xp, logits=logits)
-    return {"gk": -xp.logaddexp(-x, xp.zeros_like(x)) / temperature}
+    return {"gk": -xp.logaddexp(-x, xp.zeros_like(x)) / divisor}
 
 
 def hgrn2(f: Array) -> dict[str, Any]:
@@ -153,6 +154,8 @@ def hgrn2(f: Array) -> dict[str, Any]:
     """
     xp = namespace(f=f)
     check_floating("f", f)
+    if anywhere((f < 0) | (f > 1)):
+        raise ParameterError("f must hold forget gates in [0, 1]; some lie outside")
     with np.errstate(divide="ignore"):
         return {"k": 1 - f, "gk": xp.log(f), "scale": 1.0}
 
@@ -188,6 +191,9 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     xp = namespace(x=x, dt=dt, a=a, b=b, c=c)
     for name, array in {"x": x, "dt": dt, "a": a, "b": b, "c": c}.items():
         check_floating(name, array)
+    _check_heads(2, dt, a=a)
+    if anywhere(a > 0):
+        raise ParameterError("a must hold rates of at most 0; some are above")
     v = xp.astype(dt[..., None] * x, x.dtype, copy=False)
     return {"q": c, "k": b, "v": v, "g": dt * a[..., None], "scale": 1.0}
 
@@ -225,6 +231,16 @@ def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> dict[st
     """
     namespace(r=r, w=w, k=k, v=v, a=a, b=b)
     return {"q": r, "k": k, "v": v, "gk": w, "erase": (a, b), "scale": 1.0}
+
+
+def _check_heads(axes: int, array: Array, **numbers: Array) -> None:
+    """Raise unless there is a number for each head of an array (..., heads, n)."""
+    for name, number in numbers.items():
+        if array.ndim < axes or tuple(number.shape) != (array.shape[-2],):
+            raise ShapeError(
+                f"{name} must have one number for each head of (..., heads, n); got shape {tuple(number.shape)} "
+                f"beside {tuple(array.shape)}"
+            )
 
 
 def _constants(logs: list[float], like: Array) -> Array:

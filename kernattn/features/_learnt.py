@@ -60,6 +60,10 @@ class LearntMap(FeatureMap):
         return self.base.key_dim
 
     @property
+    def _shared(self) -> bool:
+        return self.base._shared
+
+    @property
     def query_spec(self) -> MapSpec | None:
         return self.base.query_spec if self.base.spec is None else self.spec
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import kernattn as ka
 from kernattn.attention import GatedState, GatedStretch
-from kernattn.errors import DTypeError, ParameterError, ShapeError, StateMismatchError
+from kernattn.errors import DTypeError, EmptyInputError, ParameterError, ShapeError, StateMismatchError
 from xp import JAX, KINDS, to_numpy
 
 N, D, E = 37, 5, 3
@@ -337,6 +337,8 @@ def test_jax():
         ({"state": np.zeros((1, 4, 2))}, DTypeError, "state must be a GatedState"),
         ({"state": GatedState(np.zeros((2, 4, 2)))}, StateMismatchError, r"\(1, 4, 2\); got \(2, 4, 2\)"),
         ({"state": GatedState(np.zeros((1, 4, 2), "f4"))}, DTypeError, "is float64; got float32"),
+        ({"erase": (None, np.zeros((1, 9, 4)))}, ParameterError, "got None for one of them"),
+        ({"g": np.zeros((0, 9))}, EmptyInputError, "g must not be empty"),
         ({"scale": float("nan")}, ParameterError, "scale must be a finite number"),
         ({"l2_normalise": 1}, (DTypeError, ParameterError), "l2_normalise must be"),
     ],
@@ -383,3 +385,79 @@ def test_members():
     np.testing.assert_allclose(
         ka.gates.delta(logits[..., 0], np.zeros(4), np.ones(4))["g"], -np.log1p(np.exp(logits[..., 0] + 1))
     )
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize(("rule", "gate"), [("decay", "none"), ("delta", "scalar"), ("general", "channel")])
+def test_segments_do_not_see_each_other_s_nan(rule, gate, backend):
+    (q, k, v), options = draw(rule, gate, heads=(2, 1))
+    ids = np.repeat([0, 1, 2], [9, 11, N - 20])
+    part = {name: tuple(y[..., 20:, :] for y in x) if name == "erase" else x for name, x in options.items()}
+    part = {
+        name: x[..., 20:] if name in ("g", "beta") else x[..., 20:, :] if name == "gk" else x
+        for name, x in part.items()
+    }
+    wanted, s = recur(q[..., 20:, :], k[..., 20:, :], v[..., 20:, :], **part)
+    v[..., 3, :], k[..., 12, 0] = np.inf, np.nan
+    call = (q, k, v), {**options, "segment_ids": ids, "backend": backend}
+    out, after = ka.gated_linear_attention(*call[0], **call[1])
+    close(out[..., 20:, :], wanted)
+    close(after.s, s)
+    _, pullback = ka.vjp(ka.gated_linear_attention, *call[0], **call[1])
+    found = pullback((np.where(ids == 2, 1.0, 0.0)[:, None] * np.ones_like(out), None))
+    for x in (found.q, found.k, found.v):
+        assert np.isfinite(x[..., 20:, :]).all()
+
+
+def test_a_reset_forgets_what_is_not_finite():
+    """On the host: chunks end where a state begins anew."""
+    k, v, g = np.ones((5, 1), "f4"), np.array([[np.nan], [np.inf], [1], [2], [4]], "f4"), np.zeros(5, "f4")
+    g[2] = -np.inf
+    out, after = ka.gated_linear_attention(k, k, v, g=g, backend="cpu")
+    np.testing.assert_array_equal(out[2:, 0], [1, 3, 7])
+    both = ka.merge_states(GatedState(np.full((1, 1), np.inf)), GatedStretch(np.ones((1, 1)), np.zeros((1, 1))))
+    np.testing.assert_array_equal(both.s, [[1]])
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_extreme_rows_and_gates(backend):
+    """No warning, and the right value: huge rows that are normalised, and logs at the end of their dtype."""
+    q, v = np.full((3, 2), 1e30, "f4"), np.arange(3, dtype="f4")[:, None]
+    out, _ = ka.gated_linear_attention(q, q, v, l2_normalise=True, scale=1.0, backend=backend)
+    np.testing.assert_allclose(out[:, 0], [0, 1, 3], rtol=1e-6)
+    least = np.finfo("f4").min
+    logs = {"g": np.full(3, least), "gk": np.full((3, 2), least)}
+    out, _ = ka.gated_linear_attention(np.ones_like(q), np.ones_like(q), v, **logs, scale=1.0, backend=backend)
+    np.testing.assert_array_equal(out[:, 0], [0, 2, 4])
+    half = {"g": np.full(3, -1, "f2"), "gk": np.full((3, 2), -0.0003, "f2")}
+    ones = np.ones((3, 2), "f2")
+    _, after = ka.gated_linear_attention(ones, ones, ones, **half, backend=backend)
+    close(after.s, recur(ones, ones, ones, **half)[1], 1e-6)
+    wide = np.ones((2, 3, 2))
+    out, _ = ka.gated_linear_attention(*3 * [wide[0]], erase=(wide[0], -0.1 * wide), backend=backend)
+    close(out, recur(*3 * [wide[0]], erase=(wide[0], -0.1 * wide))[0])
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: ka.gates.gla(np.zeros((2, 2)), temperature=0), "temperature must be"),
+        (
+            lambda: ka.gates.delta(np.zeros((2, 9)), np.zeros(3), np.zeros(2)),
+            "a_log must have one number for each head",
+        ),
+        (lambda: ka.gates.hgrn2(np.full((2, 2), 2.0)), "f must hold forget gates in"),
+        (
+            lambda: ka.gates.mamba2(*[np.ones((2, 3, 1)), np.ones((2, 3)), np.ones(2)], *2 * [np.ones((1, 3, 1))]),
+            "a must",
+        ),
+        (lambda: ka.gates.lightning(2, 3, 3, like=np.zeros(1)), "layer must be below num_layers = 3"),
+        (
+            lambda: ka.merge_states(GatedState(np.zeros((2, 1))), GatedStretch(np.zeros((2, 1)), np.zeros((3, 1)))),
+            "through of b must be",
+        ),
+    ],
+)
+def test_refusals_of_members_and_merges(call, says):
+    with pytest.raises((ParameterError, ShapeError, StateMismatchError), match=says):
+        call()

@@ -199,3 +199,14 @@ def test_one_map_in_two_dtypes(dtypes):
         found = ka.linear_attention(*[x.astype(dtype)] * 3, phi, backend="cpu")
         wanted = ka.linear_attention(*[x.astype(dtype)] * 3, phi, backend="reference")
         np.testing.assert_allclose(found, wanted, rtol=1e-9 if dtype == "float64" else 1e-4)
+
+
+def test_features_of_one_side_are_asked_for_by_name():
+    """phi(q) @ phi(k).T would be wrong without a word; of sums, products and multiples too."""
+    phi, x = maps.make("favor_sharp_asymmetric"), RNG.standard_normal((5, maps.DIM))
+    other = ka.random_features(ka.kernels.Softmax(), maps.DIM, 8, "positive", rng=0)
+    for each in (phi, 2.0 * phi, phi + other, other * phi):
+        with pytest.raises(errors.ParameterError, match=r"call phi.query\(x\) or phi.key\(x\)"):
+            each(x)
+        assert each.query(x).shape == each.key(x).shape
+    assert (other + other)(x).shape == (other + other).query(x).shape

@@ -154,3 +154,14 @@ def test_maps_beyond_float32_take_float64_rows(backend):
     both = phi + phi
     with pytest.raises(ka.errors.DTypeError, match="must be float64 for a map"):
         ka.linear_attention(low, low, low, both, backend=backend.name)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("name", ["elu1", "relu"])
+def test_nan_goes_through_maps_without_frequencies(name, backend):
+    x = np.ones((40, 3), "f4")
+    x[7, 1], x[9, 2] = np.nan, -1.0
+    phi = getattr(ka.features, name)()
+    np.testing.assert_array_equal(np.isnan(phi(x, backend=backend)), np.isnan(x))
+    out = ka.linear_attention(x, x, x, phi, backend=backend)
+    assert np.isnan(out).all()  # a key that all rows see

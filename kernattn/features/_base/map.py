@@ -146,6 +146,20 @@ class FeatureMap(ABC):
         edge("torch").keep_map(self)
         return True
 
+    @property
+    def _shared(self) -> bool:
+        """Whether queries and keys have the same features."""
+        return self.query_spec is self.key_spec
+
+    @final
+    @in_a_graph
+    def _check_shared(self) -> None:
+        """Raise where features are those of queries or of keys, and phi(x) would be taken for both."""
+        if not self._shared:
+            raise ParameterError(
+                f"{type(self).__name__} has features of queries and of keys apart: call phi.query(x) or phi.key(x)"
+            )
+
     @final
     @lazy
     def _passed(self) -> Forms:
@@ -206,9 +220,10 @@ class FeatureMap(ABC):
         return self._features(x, True, backend)
 
     @final
-    @traced_as(_graphs.query)
+    @traced_as(_graphs.features)
     def __call__(self, x: Array, *, backend: str | None = None) -> Array:
-        """Return the features of x: (..., n, d) -> (..., n, M), in the dtype of x."""
+        """Return the features of x: (..., n, d) -> (..., n, M), in the dtype of x; of a map that both sides share."""
+        self._check_shared()
         return self._features(x, False, backend)
 
     @final

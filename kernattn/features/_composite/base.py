@@ -84,6 +84,10 @@ class Composite(FeatureMap):
             variance=variance,
         )
 
+    @property
+    def _shared(self) -> bool:
+        return all(phi._shared for phi in self.maps)
+
     @abstractmethod
     def _join(self, xp: ModuleType, parts: list[ScaledFeatures]) -> ScaledFeatures:
         """Return the features that those of the members give."""

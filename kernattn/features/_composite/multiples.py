@@ -73,6 +73,10 @@ class ScaledMap(FeatureMap):
         moderate = 2.0**-BAND <= amplitude <= 2.0**BAND
         return replace(spec, amplitude=amplitude) if spec.per_feature or moderate else None
 
+    @property
+    def _shared(self) -> bool:
+        return self.inner._shared
+
     def scaled_query(self, x: Array) -> ScaledFeatures:
         return self._times(self.inner.scaled_query(x))
 

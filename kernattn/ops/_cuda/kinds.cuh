@@ -47,7 +47,7 @@ struct elu1 : Kind {
     static __device__ __forceinline__ Acc pull(int, Acc u, Acc, Acc f) { return u > Acc(0) ? f : f * exponential(u); }
 };
 struct relu : Kind {
-    static __device__ __forceinline__ Acc value(int, Acc u, Acc) { return u > Acc(0) ? u : Acc(0); }
+    static __device__ __forceinline__ Acc value(int, Acc u, Acc) { return u < Acc(0) ? Acc(0) : u; }
     static __device__ __forceinline__ Acc pull(int, Acc u, Acc, Acc f) { return u > Acc(0) ? f : Acc(0); }
 };
 struct cos : Kind {

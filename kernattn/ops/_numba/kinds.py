@@ -80,9 +80,15 @@ def _elu1(x, zero):
 
 
 @inner_exact
+def _relu(x, zero):
+    """Return the part above 0; NaN stays."""
+    return where(x < zero, zero, x)
+
+
+@inner_exact
 def positive_value(kind, x, zero):
     """Return elu1 or relu of a vector."""
-    return _elu1(x, zero) if kind == ELU1 else where(x > zero, x, zero)
+    return _elu1(x, zero) if kind == ELU1 else _relu(x, zero)
 
 
 @inner_exact
@@ -98,9 +104,9 @@ def positive_values(kind, x, y, factor):
     else:
         for i in range(0, last, width):
             u = load(x, i)
-            store(where(u > zero, u, zero) * factor, y, i)
+            store(_relu(u, zero) * factor, y, i)
         for i in range(last, x.size):
-            y[i] = where(x[i] > zero, x[i], zero) * factor
+            y[i] = _relu(x[i], zero) * factor
 
 
 @inner_exact

@@ -76,7 +76,7 @@ def work_of(
 ) -> tuple[Plan, Given]:
     """Return who reads what, and what the loops read of keys."""
     dtype, n = accumulation(v), v.shape[-2]
-    logs = _logs(g, gk)
+    logs = _logs(g, gk, dtype)
     plan = _plan_for(
         q.shape, k.shape, v.shape, None if logs is None else logs.shape,
         None if beta is None else beta.shape[:-1], state is not None, dtype.itemsize,
@@ -94,12 +94,13 @@ def work_of(
     return plan, given
 
 
-def _logs(g: Array | None, gk: Array | None) -> NDArray[Any] | None:
+def _logs(g: Array | None, gk: Array | None, dtype: np.dtype[Any]) -> NDArray[Any] | None:
     """Return the logs of decays (..., n, 1 or d)."""
     if g is None:
         return gk
     logs: NDArray[Any] = g[..., None]
-    return logs if gk is None else gk + logs
+    with np.errstate(over="ignore"):
+        return logs if gk is None else gk.astype(dtype, copy=False) + logs.astype(dtype, copy=False)
 
 
 def flat_state(state: Array | None, plan: Plan, dtype: np.dtype[Any]) -> NDArray[Any]:

@@ -59,9 +59,24 @@ def room_for(d, e, channels, tokens, like):
 
 
 @inner
+def inverse_norm(x):
+    """Return 1 over the norm of a row, whose square need be no float."""
+    one, square, peak = x.dtype.type(1), x.dtype.type(EPSILON), x.dtype.type(0)
+    for c in range(x.size):
+        square += x[c] * x[c]
+    if square < np.inf:
+        return one / np.sqrt(square)
+    for c in range(x.size):
+        peak = max(peak, abs(x[c]))
+    square = x.dtype.type(0)
+    for c in range(x.size):
+        square += (x[c] / peak) * (x[c] / peak)
+    return one / np.sqrt(square) / peak
+
+
+@inner
 def load_rows(x, at, rows, d, mask, mask_at, normalise, tile, row):
     """Load rows, 0 where there is no key, over their norms where that is asked for."""
-    one, epsilon = x.dtype.type(1), x.dtype.type(EPSILON)
     for i in range(rows):
         y = window(tile, i * row, d)
         if mask.size > 0 and not mask[mask_at + i]:
@@ -70,10 +85,7 @@ def load_rows(x, at, rows, d, mask, mask_at, normalise, tile, row):
             continue
         copy(x, at + i * d, d, tile, i * row)
         if normalise:
-            square = epsilon
-            for c in range(d):
-                square += y[c] * y[c]
-            factor = one / np.sqrt(square)
+            factor = inverse_norm(y)
             for c in range(d):
                 y[c] *= factor
 
@@ -287,6 +299,19 @@ def open_chunk(given, own, start, rows, sizes, state, room):
         substitute(rows, e, room)
 
 
+@inner
+def rows_of_one_chunk(given, own, start, rows, n, channels):
+    """Return how many rows come before a state begins anew: what stands there must not meet what stands before."""
+    mask_at, at = own[MASK] * n + start, own[DECAY] * n + start
+    for i in range(1, rows):
+        if given.fresh.size > 0 and given.fresh[mask_at + i]:
+            return i
+        there = given.mask.size == 0 or given.mask[mask_at + i]
+        if channels == 1 and given.logs.size > 0 and there and given.logs[at + i] == -np.inf:
+            return i
+    return rows
+
+
 @compiled
 def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, high):
     """Take states low to high through all tokens. sizes: n, d, e, channels of a decay, tokens of a chunk."""
@@ -298,8 +323,9 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
     for head in range(low, high):
         own = table[head]
         load_state(before, own[STATE], d, e, row_e, state)
-        for start in range(0, n, chunk):
-            rows = min(chunk, n - start)
+        start = 0
+        while start < n:
+            rows = rows_of_one_chunk(given, own, start, min(chunk, n - start), n, channels)
             open_chunk(given, own, start, rows, sizes, state, room)
             for reader in range(reads.shape[1]):
                 at_q, at_out = reads[head, reader, QUERY] * n + start, reads[head, reader, OUT] * n + start
@@ -314,5 +340,6 @@ def run_gates(sizes, given, q, before, table, reads, scale, out, after, low, hig
                     for c in range(e):
                         y[c] = scale * x[c]
             carry(rows, d, e, channels, state, room)
+            start += rows
         for a in range(d):
             copy(state, a * row_e, e, after, (head * d + a) * e)

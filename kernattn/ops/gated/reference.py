@@ -14,11 +14,14 @@ A delta rule has a = beta e^g k and b = -k. No array value is tested and nothing
 from types import ModuleType
 from typing import NamedTuple
 
+import numpy as np
+
 from kernattn._arrays.namespaces import Array, accumulation_dtype, namespace, zeros
 from kernattn.ops.causal.reference import count_segments
 
 CHUNK = 16
 EPSILON = 1e-6  # of squared norms, as fla and transformers add it
+LARGE = 1e15
 
 
 class Tokens(NamedTuple):
@@ -30,6 +33,7 @@ class Tokens(NamedTuple):
     decay: Array  # its logarithm, (..., n, d) or (..., n, 1)
     a: Array | None
     b: Array | None
+    fresh: Array | None  # (..., n, 1), whether a segment begins
 
 
 class Decays(NamedTuple):
@@ -55,6 +59,7 @@ class Chunk(NamedTuple):
     r: Array | None = None
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def gated(
     q: Array,
     k: Array,
@@ -73,23 +78,28 @@ def gated(
     """Return the outputs of all tokens, and the state after the last."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    chunks = walk(xp, tokens, state)
+    chunks = walk(xp, tokens, state, size_of(segment_ids))
     return xp.astype(xp.concat([chunk.out for chunk in chunks], axis=-2), v.dtype, copy=False), chunks[-1].after
 
 
-def walk(xp: ModuleType, tokens: Tokens, state: Array | None) -> list[Chunk]:
+def size_of(segment_ids: Array | None) -> int:
+    """Return how many tokens a chunk has: one where there are segments, which may hold NaN for each other."""
+    return CHUNK if segment_ids is None else 1
+
+
+def walk(xp: ModuleType, tokens: Tokens, state: Array | None, size: int) -> list[Chunk]:
     """Return all chunks, one after the other."""
     after = zeros(xp, (tokens.q.shape[-1], tokens.v.shape[-1]), tokens.v.dtype, tokens.v) if state is None else state
     chunks = []
-    for start in range(0, tokens.q.shape[-2], CHUNK):
-        chunks.append(compute(xp, cut(tokens, start), after))
+    for start in range(0, tokens.q.shape[-2], size):
+        chunks.append(compute(xp, cut(tokens, start, size), after))
         after = chunks[-1].after
     return chunks
 
 
-def cut(tokens: Tokens, start: int) -> Tokens:
+def cut(tokens: Tokens, start: int, size: int) -> Tokens:
     """Return the chunk of tokens that begins at `start`."""
-    stop = min(start + CHUNK, tokens.q.shape[-2])
+    stop = min(start + size, tokens.q.shape[-2])
     return Tokens(*(None if x is None else x[..., start:stop, :] for x in tokens))
 
 
@@ -132,12 +142,15 @@ def lower(
     elif read is not None and write is not None:
         a, b = rows(read), rows(write)
         a = a if fresh is None else xp.where(fresh, xp.zeros_like(a), a)
-    return Tokens(q * scale, k, v, decay, a, b)
+    return Tokens(q * scale, k, v, decay, a, b, fresh)
 
 
 def inverse_norm(xp: ModuleType, x: Array) -> Array:
     """Return 1 over the norm of rows (..., n, 1)."""
-    return (xp.sum(x * x, axis=-1, keepdims=True) + EPSILON) ** -0.5
+    peak = xp.max(xp.abs(x), axis=-1, keepdims=True)
+    unit = xp.where(peak > LARGE, peak, xp.ones_like(peak))  # of rows whose square may be no float
+    y = x / unit
+    return (xp.sum(y * y, axis=-1, keepdims=True) + EPSILON / unit / unit) ** -0.5 / unit
 
 
 def starts(xp: ModuleType, ids: Array) -> Array:
@@ -148,18 +161,31 @@ def starts(xp: ModuleType, ids: Array) -> Array:
 
 def compute(xp: ModuleType, tokens: Tokens, state: Array) -> Chunk:
     """Return what a chunk makes of the state at its start."""
-    q, k, v, _, a, b = tokens
+    q, k, v, _, a, b, _ = tokens
     decays = decays_of(xp, tokens.decay)
     p = scores(xp, q, k, decays.between)
-    out = (q * decays.since) @ state + p @ v
+    out = read_start(xp, q, decays.since, state) + p @ v
     last = xp.matrix_transpose(decays.since[..., -1:, :])  # (..., d | 1, 1)
-    after = last * state + xp.matrix_transpose(k * decays.left) @ v
+    after = fade(xp, last, state) + xp.matrix_transpose(k * decays.left) @ v
     if a is None or b is None:
         return Chunk(decays, p, out, after)
     p_b, m, m_b = scores(xp, q, b, decays.between), scores(xp, a, k, decays.until), scores(xp, a, b, decays.until)
-    r = substitute(xp, m_b, (a * decays.before) @ state + m @ v)
+    if tokens.fresh is not None:
+        decays = decays._replace(before=xp.where(tokens.fresh, 0.0, decays.before))
+    r = substitute(xp, m_b, read_start(xp, a, decays.before, state) + m @ v)
     after = after + xp.matrix_transpose(b * decays.left) @ r
     return Chunk(decays, p, out + p_b @ r, after, p_b, m, m_b, r)
+
+
+def read_start(xp: ModuleType, x: Array, decay: Array, state: Array) -> Array:
+    """Return what rows read of the state at the start; of one that has decayed to nothing, nothing."""
+    left = xp.any(decay != 0, axis=-1, keepdims=True)
+    return xp.where(left, (x * decay) @ state, 0.0)
+
+
+def fade(xp: ModuleType, decay: Array, x: Array) -> Array:
+    """Return decay x, 0 where there is nothing left of what may be anything."""
+    return xp.where(decay == 0, 0.0, decay * x)
 
 
 def decays_of(xp: ModuleType, logs: Array) -> Decays:
@@ -186,12 +212,13 @@ def scores(xp: ModuleType, x: Array, y: Array, decay: Array) -> Array:
     if decay.shape[-1] > 1:
         return xp.sum(x[..., :, None, :] * decay * y[..., None, :, :], axis=-1)
     decay = decay[..., 0]
-    return xp.where(decay == 0, 0.0, decay * (x @ xp.matrix_transpose(y)))
+    return fade(xp, decay, x @ xp.matrix_transpose(y))
 
 
 def substitute(xp: ModuleType, m: Array, x: Array, *, backwards: bool = False) -> Array:
     """Return (I - m)^{-1} x for an m below its diagonal, row after row, or with the transpose of m, from the last."""
-    size = m.shape[-1]
+    size, lead = m.shape[-1], np.broadcast_shapes(tuple(m.shape[:-2]), tuple(x.shape[:-2]))
+    x = xp.broadcast_to(x, (*lead, *x.shape[-2:]))
     done: list[Array] = []
     for step in range(size):
         i = size - 1 - step if backwards else step

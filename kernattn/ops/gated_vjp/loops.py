@@ -15,17 +15,18 @@ from kernattn.ops._numba.codegen.elementary import decayed
 from kernattn.ops._numba.codegen.memory import aligned, copy, whole, window
 from kernattn.ops._numba.tiles.products import FULL, LOWER, UPPER, product, transpose
 from kernattn.ops.gated.loops import (
-    EPSILON,
     MASK,
     OUT,
     QUERY,
     STATE,
     K,
     carry,
+    inverse_norm,
     load_rows,
     load_state,
     open_chunk,
     room_for,
+    rows_of_one_chunk,
     score,
     seen,
 )
@@ -139,7 +140,7 @@ def _pull_state(rows, d, e, channels, state, room, back):
         for c in range(e):
             y[c] = factor * x[c]
             told += y[c] * z[c]
-        sums[channel] += told
+        sums[channel] += told if factor != 0 else factor
     for i in range(rows):
         own = window(back.logs, i * channels, channels)
         for c in range(channels):
@@ -163,7 +164,7 @@ def _pull_reading(of, scores, strict, rows, d, e, channels, state, room, back):
             x, y, factor = window(of, i * row_d, d), window(back.rows, i * row_d, d), room.since[i]
             own = of.dtype.type(0)
             for c in range(d):
-                y[c] *= factor
+                y[c] = y[c] * factor if factor != 0 else factor  # what is left of anything
                 own += x[c] * y[c]
             told += own
             back.logs[i] += told
@@ -195,7 +196,7 @@ def _pull_reading(of, scores, strict, rows, d, e, channels, state, room, back):
         x, y, since = window(of, i * row_d, d), window(back.rows, i * row_d, d), window(room.since, i * d, d)
         own, factor = window(back.logs, i * d, d), window(room.factors, i * row_d, d)
         for c in range(d):
-            y[c] *= since[c]
+            y[c] = y[c] * since[c] if since[c] != 0 else since[c]
             told[c] += x[c] * y[c]
             own[c] += told[c]
             factor[c] = x[c] * since[c]
@@ -255,7 +256,6 @@ def _pull_substitution(rows, e, room, back):
 @phase
 def _write_rows(tile, row, x, at, rows, d, mask, mask_at, normalise, units, target, to):
     """Write cotangents of rows, 0 where there is no key; where rows were normalised, of what they were."""
-    one, epsilon = x.dtype.type(1), x.dtype.type(EPSILON)
     for i in range(rows):
         g, y = window(tile, i * row, d), window(target, to + i * d, d)
         if mask.size > 0 and not mask[mask_at + i]:
@@ -263,11 +263,9 @@ def _write_rows(tile, row, x, at, rows, d, mask, mask_at, normalise, units, targ
                 y[c] = 0
         elif normalise:
             raw, unit = window(x, at + i * d, d), window(units, i * row, d)
-            square, along = epsilon, one - one
+            factor, along = inverse_norm(raw), x.dtype.type(0)
             for c in range(d):
-                square += raw[c] * raw[c]
                 along += unit[c] * g[c]
-            factor = one / np.sqrt(square)
             for c in range(d):
                 y[c] = factor * (g[c] - unit[c] * along)
         else:
@@ -300,6 +298,18 @@ class Found(NamedTuple):
     state: Any
 
 
+@inner
+def _cut(given, own, n, chunk, channels, begins):
+    """Write where chunks begin, and n; return how many there are."""
+    count, start = 0, 0
+    while start < n:
+        begins[count] = start
+        start += rows_of_one_chunk(given, own, start, min(chunk, n - start), n, channels)
+        count += 1
+    begins[count] = n
+    return count
+
+
 @compiled
 def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, found, low, high):
     """Take states low to high back through all tokens."""
@@ -308,21 +318,21 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
     room = room_for(d, e, channels, chunk, q)
     back = _back_for(room, channels, q)
     row_d, row_e, size = room.row_d, room.row_e, room.size
-    chunks = (n + chunk - 1) // chunk
-    area = row_d * row_e
-    together = chunks if chunks * area <= HELD else GROUP
-    groups = (chunks + together - 1) // together
-    kept, starts = aligned(groups * area, q), aligned(together * area, q)
+    area, begins = row_d * row_e, np.empty(n + 1, np.int64)
     delta, no_mask = given.beta.size > 0, window(given.mask, 0, 0)
     for head in range(low, high):
         own = table[head]
+        chunks = _cut(given, own, n, chunk, channels, begins)
+        together = chunks if chunks * area <= HELD else GROUP
+        groups = (chunks + together - 1) // together
+        kept, starts = aligned(groups * area, q), aligned(together * area, q)
         load_state(before, own[STATE], d, e, row_e, window(kept, 0, area))
         for group in range(groups - 1):
             state = window(kept, (group + 1) * area, area)
             copy(kept, group * area, area, kept, (group + 1) * area)
             for c in range(group * together, (group + 1) * together):
-                open_chunk(given, own, c * chunk, chunk, sizes, state, room)
-                carry(chunk, d, e, channels, state, room)
+                open_chunk(given, own, begins[c], begins[c + 1] - begins[c], sizes, state, room)
+                carry(begins[c + 1] - begins[c], d, e, channels, state, room)
         load_state(g_after, head if g_after.size > 0 else -1, d, e, row_e, back.state)
         for back_group in range(groups):
             group = groups - 1 - back_group
@@ -332,12 +342,13 @@ def pull_gates(sizes, given, q, before, g_out, g_after, table, reads, scale, fou
             for c in range(count - 1):
                 copy(starts, c * area, area, starts, (c + 1) * area)
                 state = window(starts, (c + 1) * area, area)
-                open_chunk(given, own, (first + c) * chunk, chunk, sizes, state, room)
-                carry(chunk, d, e, channels, state, room)
+                start, rows = begins[first + c], begins[first + c + 1] - begins[first + c]
+                open_chunk(given, own, start, rows, sizes, state, room)
+                carry(rows, d, e, channels, state, room)
             for back_chunk in range(count):
                 c = count - 1 - back_chunk
-                start, state = (first + c) * chunk, window(starts, c * area, area)
-                rows = min(chunk, n - start)
+                start, state = begins[first + c], window(starts, c * area, area)
+                rows = begins[first + c + 1] - start
                 open_chunk(given, own, start, rows, sizes, state, room)
                 _pull_end(rows, d, e, channels, room, back)
                 _pull_state(rows, d, e, channels, state, room, back)

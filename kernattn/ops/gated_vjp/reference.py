@@ -4,9 +4,22 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import NamedTuple
 
+import numpy as np
+
 from kernattn._arrays.namespaces import Array, namespace
 from kernattn._sums.cotangents import onto
-from kernattn.ops.gated.reference import CHUNK, Chunk, Tokens, cut, inverse_norm, lower, starts, substitute, walk
+from kernattn.ops.gated.reference import (
+    Chunk,
+    Tokens,
+    cut,
+    fade,
+    inverse_norm,
+    lower,
+    size_of,
+    starts,
+    substitute,
+    walk,
+)
 
 Cotangents = tuple[Array | None, ...]
 
@@ -18,6 +31,7 @@ class Sides(NamedTuple):
     state: Array
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def gated_vjp(
     q: Array,
     k: Array,
@@ -38,16 +52,17 @@ def gated_vjp(
     """Return the cotangents of q, k, v, g, gk, beta, read, write and the state."""
     xp = namespace(v=v)
     tokens = lower(xp, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids)
-    chunks = walk(xp, tokens, state)
+    size = size_of(segment_ids)
+    chunks = walk(xp, tokens, state, size)
     g_state = xp.zeros_like(chunks[-1].after) if after is None else after
     sides: list[Tokens] = []
     for at in reversed(range(len(chunks))):
-        start = at * CHUNK
+        start = at * size
         before = chunks[at - 1].after if at else xp.zeros_like(chunks[0].after) if state is None else state
         g_out = xp.zeros_like(chunks[at].out)
         if out is not None:
             g_out = xp.astype(out[..., start : start + g_out.shape[-2], :], g_out.dtype, copy=False)
-        side, g_state = pull(xp, cut(tokens, start), chunks[at], before, g_out, g_state)
+        side, g_state = pull(xp, cut(tokens, start, size), chunks[at], before, g_out, g_state)
         sides.append(side)
     whole = Tokens(*(None if x[0] is None else xp.concat(x[::-1], axis=-2) for x in zip(*sides, strict=True)))
     return *raise_tokens(xp, whole, q, k, v, g, gk, beta, read, write, scale, l2_normalise, key_mask, segment_ids), (
@@ -57,7 +72,7 @@ def gated_vjp(
 
 def pull(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out: Array, g_after: Array) -> Sides:
     """Return the cotangents of a chunk's tokens, and of the state at its start."""
-    q, k, v, _, a, b = tokens
+    q, k, v, _, a, b, _ = tokens
     t, decays, lead = xp.matrix_transpose, chunk.decays, tuple(g_after.shape[:-2])
 
     def own(x: Array) -> Array:
@@ -66,24 +81,24 @@ def pull(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out: Arra
 
     last = t(decays.since[..., -1:, :])
     of_p = g_out @ t(v)
-    of_start = (g_out @ t(state)) * decays.since  # of q
+    of_start = fade(xp, decays.since, g_out @ t(state))  # of q
     of_left = (v @ t(g_after)) * decays.left  # of k
     dq = of_start + left(xp, of_p, k, decays.between)
     dk = of_left + own(right(xp, of_p, q, decays.between))
     dv = own(t(chunk.p) @ g_out) + (k * decays.left) @ g_after
-    g_state = own(t(q * decays.since) @ g_out) + last * g_after
+    g_state = own(t(q * decays.since) @ g_out) + fade(xp, last, g_after)
     told = Told(xp, decays.since)
     told.from_start(own(q * of_start))
     told.to_end(k * of_left)
     told.between(of_p, q, k, decays.between, own)
-    told.everywhere(xp.sum(last * state * g_after, axis=-1)[..., None, :])
+    told.everywhere(xp.sum(fade(xp, last, state * g_after), axis=-1)[..., None, :])
     da = db = None
     if a is not None and b is not None and chunk.r is not None and chunk.m is not None and chunk.m_b is not None:
         r = chunk.r
         y = own(t(chunk.p_b) @ g_out) + (b * decays.left) @ g_after
         y = substitute(xp, chunk.m_b, y, backwards=True)
         of_p_b, of_m, of_m_b = g_out @ t(r), y @ t(v), y @ t(r)
-        of_before, of_left_b = (y @ t(state)) * decays.before, (r @ t(g_after)) * decays.left
+        of_before, of_left_b = fade(xp, decays.before, y @ t(state)), (r @ t(g_after)) * decays.left
         dv, g_state = dv + t(chunk.m) @ y, g_state + t(a * decays.before) @ y
         dq = dq + left(xp, of_p_b, b, decays.between)
         dk = dk + right(xp, of_m, a, decays.until)
@@ -94,7 +109,7 @@ def pull(xp: ModuleType, tokens: Tokens, chunk: Chunk, state: Array, g_out: Arra
         told.between(of_p_b, q, b, decays.between, own)
         told.between(of_m, a, k, decays.until, own, before=True)
         told.between(of_m_b, a, b, decays.until, own, before=True)
-    return Sides(Tokens(dq, dk, dv, told.total, da, db), g_state)
+    return Sides(Tokens(dq, dk, dv, told.total, da, db, None), g_state)
 
 
 def left(xp: ModuleType, cotangent: Array, y: Array, decay: Array) -> Array:
@@ -149,8 +164,7 @@ class Told:
         if self.channels > 1:
             terms = cotangent[..., None] * x[..., :, None, :] * decay * y[..., None, :, :]  # (..., i, j, d)
         else:
-            both = decay[..., 0] * (x @ xp.matrix_transpose(y))
-            terms = (cotangent * xp.where(decay[..., 0] == 0, 0.0, both))[..., None]
+            terms = (cotangent * fade(xp, decay[..., 0], x @ xp.matrix_transpose(y)))[..., None]
         later = xp.flip(xp.cumulative_sum(xp.flip(terms, axis=-3), axis=-3), axis=-3)  # (..., s, j, d): of all i >= s
         later = self._next(later, -3) if before else later
         places = xp.cumulative_sum(xp.ones_like(terms[..., 0, :, 0]), axis=-1)
@@ -183,7 +197,7 @@ def raise_tokens(
 ) -> Cotangents:
     """Return the cotangents of what `lower` took from those of what it gave."""
     own = lower(xp, q, k, v, g, gk, None, None, None, 1.0, l2_normalise, key_mask, segment_ids)
-    dq, dk, dv, decay, da, db = sides
+    dq, dk, dv, decay, da, db, _ = sides
     d_beta = None
     if beta is not None and da is not None and db is not None:
         strength = xp.astype(beta, own.k.dtype, copy=False)[..., None]
