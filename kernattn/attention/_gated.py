@@ -416,14 +416,17 @@ def _check_gate(name: str, x: Array, q: Array) -> tuple[int, ...]:
     own = tuple(x.shape[x.ndim - axes :]) if x.ndim >= axes else None
     if own is None or own[0] not in (1, n) or own[1:] not in ((), (d,)) or (axes == 2 and own[0] != n):
         wanted = f"(..., {n}) or (..., 1)" if axes == 1 else f"(..., {n}, {d})"
-        raise ShapeError(f"{name} must be {wanted}, for queries of shape {tuple(q.shape)}; got shape {tuple(x.shape)}")
+        hint = "; decays of each channel are gk" if name == "g" and tuple(x.shape[-2:]) == (n, d) else ""
+        shape = tuple(x.shape)
+        raise ShapeError(f"{name} must be {wanted}, for queries of shape {tuple(q.shape)}; got shape {shape}{hint}")
     return tuple(x.shape[: x.ndim - axes])
 
 
 def _sums_of(state: Any, q: Array, v: Array, lead: tuple[int, ...]) -> Array:
     """Return the sums of a state, which must fit."""
     if not isinstance(state, GatedState):
-        raise DTypeError(f"state must be a GatedState, as gated_linear_attention returns it; got {shown(state)}")
+        kind = type(state).__name__
+        raise DTypeError(f"state must be a GatedState, as gated_linear_attention returns it; got {kind}")
     xp = namespace(state=state.s, q=q)
     shape = (*lead, q.shape[-1], v.shape[-1])
     if tuple(state.s.shape) != shape:

@@ -83,7 +83,7 @@ def delta(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     Parameters
     ----------
     a : (..., heads, n) array
-        What a layer projects its input to.
+        What a layer projects its input to, with heads before tokens.
     a_log, dt_bias : (heads,) array
         Its parameters A and b, of the dtype of `a`.
 
@@ -91,6 +91,11 @@ def delta(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     -------
     dict
         `g` (..., heads, n), in the dtype in which sums run.
+
+    Raises
+    ------
+    ShapeError
+        A parameter does not fit the heads of `a`.
 
     Examples
     --------
@@ -100,7 +105,7 @@ def delta(a: Array, a_log: Array, dt_bias: Array) -> dict[str, Any]:
     array([[-0.6931, -0.6931]])
     """
     xp = namespace(a=a, a_log=a_log, dt_bias=dt_bias)
-    _check_heads(2, a, a_log=a_log, dt_bias=dt_bias)
+    _check_heads("a", a, a_log=a_log, dt_bias=dt_bias)
     a, a_log, dt_bias = _wide(xp, a=a, a_log=a_log, dt_bias=dt_bias)
     return {"g": -xp.exp(a_log)[..., None] * xp.logaddexp(a + dt_bias[..., None], xp.zeros_like(a))}
 
@@ -191,7 +196,7 @@ def mamba2(x: Array, dt: Array, a: Array, b: Array, c: Array) -> dict[str, Any]:
     xp = namespace(x=x, dt=dt, a=a, b=b, c=c)
     for name, array in {"x": x, "dt": dt, "a": a, "b": b, "c": c}.items():
         check_floating(name, array)
-    _check_heads(2, dt, a=a)
+    _check_heads("dt", dt, a=a)
     if anywhere(a > 0):
         raise ParameterError("a must hold rates of at most 0; some are above")
     v = xp.astype(dt[..., None] * x, x.dtype, copy=False)
@@ -233,14 +238,12 @@ def rwkv7(r: Array, w: Array, k: Array, v: Array, a: Array, b: Array) -> dict[st
     return {"q": r, "k": k, "v": v, "gk": w, "erase": (a, b), "scale": 1.0}
 
 
-def _check_heads(axes: int, array: Array, **numbers: Array) -> None:
+def _check_heads(what: str, array: Array, **numbers: Array) -> None:
     """Raise unless there is a number for each head of an array (..., heads, n)."""
     for name, number in numbers.items():
-        if array.ndim < axes or tuple(number.shape) != (array.shape[-2],):
-            raise ShapeError(
-                f"{name} must have one number for each head of (..., heads, n); got shape {tuple(number.shape)} "
-                f"beside {tuple(array.shape)}"
-            )
+        own, heads = tuple(number.shape), tuple(array.shape[:-1])
+        if len(own) > len(heads) or any(x not in (1, y) for x, y in zip(own[::-1], heads[::-1], strict=False)):
+            raise ShapeError(f"{what} must be (..., heads, n) and {name} (heads,); got {tuple(array.shape)} and {own}")
 
 
 def _constants(logs: list[float], like: Array) -> Array:

@@ -327,6 +327,7 @@ def test_jax():
         ({"g": np.full((1, 9), 0.1)}, ParameterError, "g must be natural logarithms of decays, at most 0; got 0.1"),
         ({"gk": np.full((1, 9, 4), 1e-9)}, ParameterError, "gk must be natural logarithms"),
         ({"g": np.zeros((1, 8))}, ShapeError, r"g must be \(..., 9\) or \(..., 1\)"),
+        ({"g": np.zeros((1, 9, 4))}, ShapeError, "decays of each channel are gk"),
         ({"gk": np.zeros((1, 9))}, ShapeError, r"gk must be \(..., 9, 4\)"),
         ({"beta": np.zeros((3, 1, 9), "f4")}, DTypeError, "beta must have dtype float64; got float32"),
         ({"beta": np.zeros((2, 9)), "k": np.zeros((3, 9, 4))}, ShapeError, "the leading axes must broadcast"),
@@ -334,7 +335,7 @@ def test_jax():
         ({"erase": (np.zeros((1, 9, 4)),) * 2, "beta": np.zeros((1, 9))}, ParameterError, "exclude each other"),
         ({"k": np.zeros((1, 8, 4)), "v": np.zeros((1, 8, 2))}, ShapeError, "the number of tokens"),
         ({"q": np.zeros((1, 9, 3))}, ShapeError, r"the last axis \(d\)"),
-        ({"state": np.zeros((1, 4, 2))}, DTypeError, "state must be a GatedState"),
+        ({"state": np.zeros((1, 4, 2))}, DTypeError, "state must be a GatedState.*; got ndarray$"),
         ({"state": GatedState(np.zeros((2, 4, 2)))}, StateMismatchError, r"\(1, 4, 2\); got \(2, 4, 2\)"),
         ({"state": GatedState(np.zeros((1, 4, 2), "f4"))}, DTypeError, "is float64; got float32"),
         ({"erase": (None, np.zeros((1, 9, 4)))}, ParameterError, "got None for one of them"),
@@ -353,6 +354,20 @@ def test_a_state_comes_before_a_stretch():
     state = GatedState(np.zeros((2, 2)))
     with pytest.raises(StateMismatchError, match="after a gated state comes a GatedStretch"):
         ka.merge_states(state, state)
+
+
+@pytest.mark.parametrize("name", ["a_log", "dt_bias"])
+def test_parameters_that_do_not_fit_the_heads_are_refused(name):
+    arguments = {"a_log": np.zeros(4), "dt_bias": np.zeros(4)}
+    with pytest.raises(ShapeError, match=rf"{name} \(heads,\); got \(2, 4, 9\) and \(3,\)"):
+        ka.gates.delta(np.zeros((2, 4, 9)), **arguments | {name: np.zeros(3)})
+
+
+def test_a_step_takes_a_list_as_the_pair_that_erases():
+    q, k, v, a, b = np.random.default_rng(4).standard_normal((5, 2, D))
+    pair, _ = ka.gated_linear_attention_step(None, q, k, v, erase=(a, b))
+    same, _ = ka.gated_linear_attention_step(None, q, k, v, erase=[a, b])
+    np.testing.assert_array_equal(pair, same)
 
 
 def test_members():
@@ -444,7 +459,7 @@ def test_extreme_rows_and_gates(backend):
         (lambda: ka.gates.gla(np.zeros((2, 2)), temperature=0), "temperature must be"),
         (
             lambda: ka.gates.delta(np.zeros((2, 9)), np.zeros(3), np.zeros(2)),
-            "a_log must have one number for each head",
+            r"a_log \(heads,\)",
         ),
         (lambda: ka.gates.hgrn2(np.full((2, 2), 2.0)), "f must hold forget gates in"),
         (
