@@ -235,7 +235,9 @@ def choose(moments: Moments | Sequence[Moments], objective: str, intercept: bool
         cost = OBJECTIVES[objective]
         return _fit(fit, minimise_on_grid(lambda penalties: cost(fit._spectrum, penalties), low, high))
     if isinstance(moments, Moments):
-        raise ParameterError("moments must be a sequence, of each fold its own, for objective='folds'; got one Moments")
+        raise ParameterError(
+            "moments must be a sequence of Moments, one for each fold, for objective='folds'; got one Moments"
+        )
     grid = np.geomspace(low, high, GRID)
     mse = cross_validate(moments, grid, intercept=intercept).mse.reshape(GRID, -1)
     score = fit._spectrum.rows / 2 * np.log(np.maximum(mse, LEAST)) - _log_evidence(fit._spectrum, grid)

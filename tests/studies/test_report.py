@@ -279,7 +279,7 @@ def test_a_sweep_of_ones_own_may_have_the_name_of_a_preset(tmp_path):
     run(Sweep("tails", {"n": (10,)}, lambda cell, rng: {"mean": rng.random()}, stop=Stop(draws=5)), tmp_path)
     assert 'id="tails-all-cells"' in report(tmp_path).read_text(encoding="utf-8")
     for call in (figures, lambda folder: plot(folder, "ratio")):
-        with pytest.raises(ParameterError, match="holds tails, a sweep of one's own, which has no figures"):
+        with pytest.raises(ParameterError, match="holds tails, a sweep of your own, which has no figures"):
             call(tmp_path)
 
 

@@ -88,9 +88,9 @@ class DenseExponential(RandomFeatureMap):
                 return np.asarray(np.exp(constant + row))
             if np.ptp(a) > ALIKE * (1 + np.max(np.abs(a))):
                 raise NoClosedForm(
-                    "no closed form is known for the variance of DenseExponential with frequencies that depend on each "
-                    "other, where its tilts differ; with projection 'iid' there is one, and for 'optimal_positive', of "
-                    "one tilt, with every projection that has one"
+                    "no closed form is known for the variance of 'favor_sharp' or 'favor_sharp_asymmetric' with "
+                    "frequencies that depend on each other; with projection 'iid' there is one, and 'optimal_positive' "
+                    "has one with every projection that does"
                 )
             d, one = len(a), float(np.mean(a))
             moment = pair.log_moment(self.projection.law(), d, s2 @ (1 - 4 * a), tilt=2 * one)

@@ -109,5 +109,6 @@ def plot(folder: str | PathLike[str], name: str, ax: Any = None, size: str = "sc
 def _preset(folder: Path) -> tuple[Preset, Study]:
     study = read_study(folder)
     if study.preset is None:
-        raise ParameterError(f"{folder} holds {study.name}, a sweep of one's own, which has no figures")
+        own = "a sweep of your own, which has no figures: draw them from its records"
+        raise ParameterError(f"{folder} holds {study.name}, {own}")
     return study.preset, study
