@@ -22,7 +22,7 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
         The map and its draw, as `RandomFeatures` takes them.
     ridge : float, (c,) array_like or None
         The penalty :math:`\lambda`, on the sum over rows. None takes the best by `objective`, for each target its own,
-        and none below 1e-5 of the features' mean squared norm; a warning says where the best is this end.
+        but none below 1e-5 of the features' mean squared norm; a warning says if the best is at that limit.
     objective : {"folds", "evidence", "gcv"}
         What None makes best, as in `kernattn.solvers.ridge`. A row is in one of five folds by a digest of its numbers,
         so that neither the order of rows nor parts change the fit, and copies of a row are in one fold. Folds take the
