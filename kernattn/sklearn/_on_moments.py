@@ -15,7 +15,7 @@ from kernattn._runtime.checks import one_of
 from kernattn._runtime.deprecated import warn_user
 from kernattn.features import LANDMARKS
 from kernattn.kernels._stationary import Stationary
-from kernattn.sklearn._folds import folds_of
+from kernattn.sklearn._folds import FOLDS, folds_of
 from kernattn.sklearn._inputs import array_beside, take_rows
 from kernattn.sklearn._maps import RandomMapEstimator, draw_map
 from kernattn.solvers import Moments, Ridge, moments, ridge
@@ -117,9 +117,19 @@ class LeastSquares(OnMoments):
     def _solve(self, m: Moments) -> Ridge:
         folds = [_count_rows(each) for each in self._sums.values() if each.n]
         whole = len(folds) < 2 or any(m.n - each.n < 2 for each in folds)  # too few rows, or a penalty that is given
+        whole = whole or _uneven([each.n for each in folds])
         objective = "evidence" if self.objective == "folds" and whole else self.objective
         given = folds if objective == "folds" else m
         return ridge(given, self.ridge, objective=objective, intercept=self.fit_intercept, lowest=lowest_ridge(m))
+
+
+def _uneven(counts: list[int]) -> bool:
+    """Return whether folds differ more than distinct rows let them (chi-squared, p = 0.0005): most rows are copies.
+
+    Folds then lack all copies of what they are asked for, with just that target, and favour the mean.
+    """
+    n = sum(counts)
+    return FOLDS * sum(count**2 for count in counts) > n * (n + 20)
 
 
 def _count_rows(m: Moments) -> Moments:

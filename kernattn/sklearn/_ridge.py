@@ -26,7 +26,8 @@ class FeatureRidge(MultiOutputMixin, RegressorMixin, LeastSquares):
     objective : {"folds", "evidence", "gcv"}
         What None makes best, as in `kernattn.solvers.ridge`. A row is in one of five folds by a digest of its numbers,
         so that neither the order of rows nor parts change the fit, and copies of a row are in one fold. Folds take the
-        memory of five moments and five more eigendecompositions. The evidence chooses where rows are too few.
+        memory of five moments and five more eigendecompositions. The evidence chooses where rows are too few, or
+        where so many are copies that folds are uneven.
     fit_intercept : bool
         Whether there is an intercept b, which is not penalised.
 

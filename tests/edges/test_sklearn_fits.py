@@ -96,6 +96,17 @@ def test_folds_are_of_the_rows_alone(y):
     assert np.isfinite(few.predict(X)).all()
 
 
+@pytest.mark.parametrize("levels", [3, 10])
+def test_copies_do_not_favour_the_mean(levels):
+    """Few different rows: a fold left out lacks all copies of what it is asked for, with just that target."""
+    rng = np.random.default_rng(0)
+    share = (np.arange(levels) + 0.5) / levels
+    x = rng.integers(levels, size=(1000, 1))
+    y = (rng.uniform(size=1000) < share[x[:, 0]]).astype(float)
+    fit = FeatureRidge(num_features=64, random_state=0).fit(np.eye(levels)[x[:, 0]], y)
+    assert np.mean((fit.predict(np.eye(levels)) - share) ** 2) < 0.1 * np.var(share)
+
+
 def test_no_evidence_of_targets_that_do_not_vary():
     both = np.column_stack([Y[:, 0], np.full(90, 0.1)])
     for x, y in ((X, both[:, 1]), (X, both), (X[:1], Y[:1])):
