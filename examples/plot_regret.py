@@ -6,7 +6,7 @@ For each data set, errors of all estimators of attention on rows that "auto" did
 attention, every key alike. The one that "auto" chose from the other half of the rows has a ring. Left of the line a map
 is worth having. Values are the data's own, and "auto" did not see them either.
 
-Run as a script it prints the table of the guide: attention over real rows at three sizes and in trained heads, made
+Run as a script it prints the table of the guide: attention over real rows at four sizes and in trained heads, made
 data, and errors of the Gaussian kernel. Heads are those of the model that draws digits in ``image_generation``, and of
 one that learns characters of Python's own documentation first, in half a minute of torch.
 """

@@ -21,8 +21,9 @@ def mean_interval(samples: Any) -> Interval:
 
     They do where the squared skewness of the mean, :math:`g^2 / R` with g that of the R samples, is above 0.1 and above
     :math:`24 / R^2`, which normal samples reach by chance. Student's interval is too short then (Hall 1988), and most
-    samples of a heavy tail have a mean that is too small. With 16 to 128 redraws of log-normal laws and others, fewer
-    than 9% of means have an interval that misses, where up to half had.
+    samples of a heavy tail have a mean that is too small. With 16 to 128 redraws of log-normal laws, up to 9% of
+    means have an interval that misses, where up to two thirds had; of Pareto laws 7 to 12%. A rare event that no redraw
+    saw is not found.
     """
     redraws = np.asarray(samples, np.float64)
     value, low, high = mean_and_ci(redraws)
