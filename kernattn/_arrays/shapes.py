@@ -1,10 +1,11 @@
-"""Leading axes of several arrays together."""
+"""Leading axes of several arrays together, and strips of their rows."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from kernattn.errors import ShapeError
 
 MOST = 32  # axes that every version of NumPy can broadcast
+STRIP = 8192  # rows that are looked at together, or whose products are summed before they are added in float64
 
 
 def together(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
@@ -20,3 +21,9 @@ def together(leads: Mapping[str, tuple[int, ...]]) -> tuple[int, ...]:
     if not fits or len(found) > MOST:
         raise ShapeError(f"the leading axes must broadcast; got {dict(leads)}")
     return tuple(found)
+
+
+def strips(n: int, size: int | None = None) -> Iterator[slice]:
+    """Return slices of n rows, each of `size` rows at most."""
+    size = STRIP if size is None else max(1, size)
+    return (slice(first, min(first + size, n)) for first in range(0, n, size))

@@ -10,6 +10,7 @@ from typing import Any, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, placement
+from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import positive_integer
 from kernattn.errors import DTypeError, EmptyInputError, ShapeError
 from kernattn.kernels._rows import Rows, check_rows
@@ -173,15 +174,15 @@ class Pairwise(ABC):
             return self._evaluate(replace(near, values=v))
         xp, n, k = rows.xp, rows.x.shape[0], v.shape[0]
         diagonal = self._diagonal(rows, rows.x.dtype) if symmetric else None
-        cuts = [slice(j, min(j + COLUMNS, k)) for j in range(0, k, COLUMNS)]
+        cuts = strips(k, COLUMNS)
         columns = [(replace(rows, y=rows.y[cut, :], kept={}), v[cut, :], cut.start) for cut in cuts]
-        step, parts = max(1, BLOCK // min(k, COLUMNS)), []
-        for i in range(0, n, step):
-            here, part = slice(i, min(i + step, n)), 0.0
+        parts = []
+        for here in strips(n, BLOCK // min(k, COLUMNS)):
+            part = 0.0
             for some, values, j in columns:
                 matrix = self._of(some.block(here))
                 if diagonal is not None:
-                    matrix = _set_diagonal(xp, matrix, diagonal[here], i - j)
+                    matrix = _set_diagonal(xp, matrix, diagonal[here], here.start - j)
                 part = part + xp.matmul(matrix, values)
             parts.append(part)
         return parts[0] if len(parts) == 1 else xp.concat(parts, axis=0)

@@ -21,6 +21,7 @@ from kernattn._arrays.namespaces import (
     placement,
     to_numpy64,
 )
+from kernattn._arrays.shapes import strips
 from kernattn._sums.units import in_units, shifted
 from kernattn.errors import DTypeError, EmptyInputError, MixedLibraryError, ShapeError
 from kernattn.ops.pairwise import OP
@@ -79,8 +80,7 @@ class Rows:
     def blocks(self, size: int) -> Iterator[Rows]:
         """Return the rows in parts, whose matrices have about so many entries."""
         lead, n = np.broadcast_shapes(tuple(self.x.shape[:-2]), tuple(self.y.shape[:-2])), self.x.shape[-2]
-        step = max(1, size // prod((*lead, self.y.shape[-2])))
-        return (self.block(slice(i, min(i + step, n))) for i in range(0, n, step))
+        return map(self.block, strips(n, size // prod((*lead, self.y.shape[-2]))))
 
     def _once(self, name: Any, make: Callable[[], Any]) -> Any:
         """Make an array of y once for all blocks of rows, and return it."""

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, check_floating, namespace, to_numpy64
+from kernattn._arrays.shapes import strips
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 
-STRIP = 8192  # rows that are looked at together
 CENTRE = 4096  # rows at most whose medians are the centre
 MOST, FAR = 0.9, 4.0  # of ten rows, nine have a distance from the centre; rows beyond four times that count as there
 
@@ -67,7 +65,7 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     squares = np.empty(n)
     with np.errstate(over="ignore", invalid="ignore"):
         origin = _centre(x)
-        for here in _strips(n):
+        for here in strips(n):
             squares[here] = np.sum((to_numpy64(x[here, ...]) - origin) ** 2, axis=1)
         if not np.isfinite(squares).all():
             raise ParameterError(
@@ -76,14 +74,10 @@ def usual_lengthscale(x: Array, weights: Array | None = None) -> float:
     most = FAR**2 * _quantile(squares, shares)
     factors = np.sqrt(np.minimum(1.0, most / np.maximum(squares, most))) if most > 0 else np.ones(n)
     first = np.zeros(d)
-    for here in _strips(n):
+    for here in strips(n):
         first += (shares[here] * factors[here]) @ (to_numpy64(x[here, ...]) - origin)
     variance = float(shares @ (squares * factors**2)) / total - float(np.sum((first / total) ** 2))
     return float(np.sqrt(variance / 2)) if variance > 0 else 1.0
-
-
-def _strips(n: int) -> Iterator[slice]:
-    return (slice(start, min(start + STRIP, n)) for start in range(0, n, STRIP))
 
 
 def _centre(x: Array) -> Float64:

@@ -1,6 +1,5 @@
 """Checks of rows, which name those that do not fit."""
 
-from collections.abc import Iterator
 from typing import Any
 from warnings import warn
 
@@ -9,11 +8,11 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from kernattn._arrays.namespaces import Array, Float64, check_computed, check_floating, namespace, to_numpy64, widest
+from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import array_of, shown
 from kernattn.errors import EmptyInputError, ParameterError, ShapeError
 from kernattn.features import FeatureMap
 
-STRIP = 8192  # rows that are looked at together, or whose products are summed before they are added in float64
 EQUAL, FEW = 128.0, 64  # times the number of features, 64 at least, and the epsilon: 8,192 equal rows left up to 75
 
 
@@ -83,12 +82,6 @@ def check_varies(name: str, largest: float, squares: Float64, products: str) -> 
             f"{name} must not be the same in all rows; they vary by no more than products in {products} round: "
             f"try {other}"
         )
-
-
-def strips(n: int, size: int | None = None) -> Iterator[slice]:
-    """Return slices of n rows, each of `size` rows at most."""
-    size = STRIP if size is None else max(1, size)
-    return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
 def refuse(wanted: str, rows: Array, given: str) -> None:

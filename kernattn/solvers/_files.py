@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from kernattn._arrays.namespaces import Float64, frozen
+from kernattn._arrays.shapes import strips
 from kernattn._runtime.archive import Archive, open_archive, save_archive
 from kernattn._runtime.checks import instance_of, shown
 from kernattn._runtime.deprecated import old_arguments
 from kernattn.errors import FileFormatError, StateMismatchError
 from kernattn.features import FeatureMap
-from kernattn.solvers._check import strips
 from kernattn.solvers._moments import Moments, Targets
 from kernattn.solvers._sums import PRODUCTS
 

@@ -4,11 +4,11 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.shapes import strips
 from kernattn.errors import ParameterError
 from kernattn.features import Nystrom
 from kernattn.kernels import Kernel
 from kernattn.ops.gram import OP as GRAM
-from kernattn.solvers._check import strips
 from kernattn.solvers._conjugate_gradients import Operator
 
 

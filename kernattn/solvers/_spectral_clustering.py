@@ -8,13 +8,14 @@ from typing import final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, constant, frozen, indices, namespace, to_numpy64, widest
+from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import instance_of, positive_integer
 from kernattn._runtime.deprecated import old_arguments, old_order
 from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap
 from kernattn.features._nystrom.landmarks import kmeans
-from kernattn.solvers._check import strips, widen
+from kernattn.solvers._check import widen
 from kernattn.solvers._spectrum import BLOCK, ROUNDING, cast_as, project
 from kernattn.solvers._sums import check_rows, moments
 

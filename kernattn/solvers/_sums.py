@@ -8,12 +8,13 @@ import numpy as np
 from scipy import sparse
 
 from kernattn._arrays.namespaces import Array, Float64, constant, dtype_name, frozen, namespace, on_host, to_numpy64
+from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import check_room, instance_of, one_of, shown
 from kernattn._runtime.deprecated import old_order, old_positions
 from kernattn.errors import ParameterError, ShapeError
 from kernattn.features import FeatureMap
 from kernattn.ops.gram import OP as GRAM
-from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse, strips, widen
+from kernattn.solvers._check import check_beside, check_finite, check_map_takes, refuse, widen
 from kernattn.solvers._moments import Moments, Targets
 
 PRODUCTS = "float64", "float32"

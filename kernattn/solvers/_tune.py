@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, frozen, to_numpy64
+from kernattn._arrays.shapes import strips
 from kernattn._gradients import vjp
 from kernattn._runtime.checks import MODERATE, boolean, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_order, warn_user
@@ -18,7 +19,6 @@ from kernattn._runtime.random import RNG, generator
 from kernattn.errors import ParameterError
 from kernattn.features import FeatureMap, Nystrom, RandomFeatureMap
 from kernattn.kernels._stationary import Lengthscale, Stationary
-from kernattn.solvers._check import strips
 from kernattn.solvers._gp import gp
 from kernattn.solvers._moments import Moments
 from kernattn.solvers._ridge import choose

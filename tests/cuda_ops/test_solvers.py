@@ -20,7 +20,7 @@ MAPS = {
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("phi", MAPS.values(), ids=MAPS)
 def test_moments(cupy, monkeypatch, phi, weighted, products):
-    monkeypatch.setattr("kernattn.solvers._check.STRIP", 16)
+    monkeypatch.setattr("kernattn._arrays.shapes.STRIP", 16)
     x, y, w = (array(cupy, values, "float32") for values in (X, Y, W))
     assert OPS["gram"].choose(x) == "gpu"
     found = ka.solvers.moments(x, phi, y=y, weights=w if weighted else None, products=products)

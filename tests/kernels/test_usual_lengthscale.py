@@ -16,7 +16,7 @@ def test_of_distances(xp, dtype, monkeypatch):
     wanted = np.sqrt(np.mean(cdist(rows, rows) ** 2)) / 2
     with xp.wide():
         assert ka.kernels.usual_lengthscale(xp.asarray(X, dtype)) == pytest.approx(wanted, rel=1e-12)
-        monkeypatch.setattr("kernattn.kernels._usual.STRIP", 7)
+        monkeypatch.setattr("kernattn._arrays.shapes.STRIP", 7)
         assert ka.kernels.usual_lengthscale(xp.asarray(X, dtype)) == pytest.approx(wanted, rel=1e-12)
 
 

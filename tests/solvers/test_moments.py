@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import kernattn as ka
+from kernattn._arrays import shapes
 from kernattn.errors import (
     BackendUnavailable,
     DTypeError,
@@ -17,7 +18,6 @@ from kernattn.errors import (
     ShapeError,
     StateMismatchError,
 )
-from kernattn.solvers import _check
 
 SUMS = ("weight", "s", "gram", "cross", "y_sum", "y_gram")
 RNG = np.random.default_rng(0)
@@ -57,7 +57,7 @@ def assert_same(a, b, exact=False):
 @pytest.mark.parametrize("weights", [None, W], ids=["plain", "weighted"])
 @pytest.mark.parametrize("phi", MAPS.values(), ids=MAPS)
 def test_sums_as_written(monkeypatch, phi, weights):
-    monkeypatch.setattr(_check, "STRIP", 40)
+    monkeypatch.setattr(shapes, "STRIP", 40)
     given = X.copy(), Y.copy()
     m = ka.solvers.moments(X, phi, y=Y, weights=weights)
     assert_sums(m, phi(X), Y, weights)

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Array, Float64, check_floating, dtype_name, frozen, namespace, to_numpy64
+from kernattn._arrays.shapes import strips
 from kernattn._runtime.checks import check_room, finite_number, instance_of, one_of, positive_integer, shown
 from kernattn._runtime.deprecated import old_arguments, old_order, warn_user
 from kernattn._runtime.random import RNG, generator
@@ -275,16 +276,13 @@ def _check_eigenvalues(values: NDArray[Any], rounding: float) -> None:
 def _check_features(phi: Nystrom, matrix: Float64, dtype: str, rounding: float) -> None:
     """Raise where |phi(x)|^2 is above k(x, x): no landmarks of a positive semidefinite matrix give that."""
     _check_eigenvalues(phi.eigenvalues, rounding)
+    own = matrix.diagonal()
     excess = max(
-        float(np.max(np.sum(np.square(phi(block.astype(dtype)), dtype=float), axis=1) - own))
-        for block, own in zip(_blocks(matrix), _blocks(matrix.diagonal()), strict=True)
+        float(np.max(np.sum(np.square(phi(matrix[here].astype(dtype)), dtype=float), axis=1) - own[here]))
+        for here in strips(len(matrix), BLOCK)
     )
-    if excess > 3 * rounding**0.5 * float(np.max(matrix.diagonal())):  # features make rounding larger
+    if excess > 3 * rounding**0.5 * float(np.max(own)):  # features make rounding larger
         raise ParameterError(
             f"a precomputed kernel must be positive semidefinite; |phi(x)|^2 is above k(x, x) by {excess:.3g} (where "
             "that is rounding, a larger cutoff helps)"
         )
-
-
-def _blocks(array: Float64) -> list[Float64]:
-    return [array[i : i + BLOCK] for i in range(0, len(array), BLOCK)]

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.shapes import strips
 from kernattn._runtime.lazy_scipy import linalg
 from kernattn.kernels import Kernel
 
@@ -49,8 +50,8 @@ def prefix_residuals(gram: Gram, landmarks: NDArray[Any], inner: Float64) -> Flo
     """Return tr(K - K') / tr K for K' of the first 1, 2, ..., m landmarks, whose own matrix is `inner`; (m,)."""
     factor = _cholesky(inner)
     energy = np.zeros(len(inner))
-    for start in range(0, len(gram), BLOCK):
-        cross = gram.against(slice(start, start + BLOCK), landmarks)  # (rows, m)
+    for here in strips(len(gram), BLOCK):
+        cross = gram.against(here, landmarks)  # (rows, m)
         coordinates = linalg.solve_triangular(factor, cross.T, lower=True, check_finite=False)
         energy += np.sum(coordinates**2, axis=1)
     return np.maximum(1.0 - np.cumsum(energy) / np.sum(gram.diagonal()), 0.0)

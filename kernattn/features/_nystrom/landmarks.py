@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernattn._arrays.namespaces import Float64
+from kernattn._arrays.shapes import strips
 from kernattn._runtime.lazy_scipy import cluster
 from kernattn.features._nystrom.gram import BLOCK, Gram
 
@@ -113,8 +114,7 @@ def _scores(gram: Gram, rows: NDArray[np.int64], sample: NDArray[np.int64], weig
     floor = 1e-12 * max(float(values[-1]), float(np.max(diagonal)), 1e-280)  # the sample may hold rows of zeros alone
     ridge = max(float(np.sum(values[: max(len(values) - rank, 0)])) / rank, floor)
     root = vectors * np.maximum(values + ridge, ridge) ** -0.5  # R R^T = (S^T K S + ridge)^-1
-    for start in range(0, len(rows), BLOCK):
-        block = slice(start, start + BLOCK)
+    for block in strips(len(rows), BLOCK):
         coordinates = (gram.entries(rows[block], sample) * weights) @ root
         diagonal[block] -= np.sum(coordinates**2, axis=1)
     return np.clip(diagonal / ridge, 0.0, 1.0)

@@ -22,6 +22,7 @@ from kernattn._arrays.namespaces import (
     widest,
     zeros,
 )
+from kernattn._arrays.shapes import strips
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import finite_number, host_array, host_form, instance_of, positive_integer
 from kernattn._runtime.lazy import lazy
@@ -120,7 +121,7 @@ class Nystrom(FeatureMap):
         trace = float(np.sum(values.diagonal() if self.kernel is None else self.kernel.diag(values)))
         if not trace > 0:
             raise ParameterError(f"the trace of the kernel matrix of data must be positive; got {trace}")
-        energy = sum(float(np.sum(self(values[i : i + BLOCK]) ** 2)) for i in range(0, len(values), BLOCK))
+        energy = sum(float(np.sum(self(values[here]) ** 2)) for here in strips(len(values), BLOCK))
         return 1.0 - energy / trace
 
     def _mean(self, x: Float64, y: Float64) -> Float64:

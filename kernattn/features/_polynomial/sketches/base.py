@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, final
 import numpy as np
 
 from kernattn._arrays.namespaces import Array, Float64, accumulation_dtype, anywhere, dtype_name, namespace
+from kernattn._arrays.shapes import strips
 from kernattn._maps.spec import ScaledFeatures
 from kernattn._runtime.checks import instance_of
 from kernattn._runtime.lazy_scipy import sparse
@@ -147,9 +148,8 @@ class PolynomialSketch(FeatureMap):
             return self._of_rows(x, backend)
         rows = x.reshape(-1, self.dim) if dense else x
         out = np.empty((rows.shape[0], self.num_features_of(self.dim)), x.dtype)
-        for start in range(0, len(out), self._block_rows):
-            stop = start + self._block_rows
-            out[start:stop] = self._of_rows(rows[start:stop], backend)
+        for here in strips(len(out), self._block_rows):
+            out[here] = self._of_rows(rows[here], backend)
         return out.reshape(*x.shape[:-1], -1)
 
     def _of_rows(self, x: Any, backend: str | None) -> Array:
