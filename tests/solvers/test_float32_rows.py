@@ -21,8 +21,8 @@ ANSWERS = {
         f"{solver}, {name}": answer
         for name, m in MOMENTS.items()
         for solver, answer in {
-            "ridge": ka.solvers.ridge(m, ka.solvers.ridge(m)._spectrum.floor * 2).predict,
-            "leverage": ka.solvers.ridge(m, ka.solvers.ridge(m)._spectrum.floor * 1e3).leverage,
+            "ridge": ka.solvers.ridge(m, ka.solvers.ridge(m, 1.0)._spectrum.floor * 2).predict,
+            "leverage": ka.solvers.ridge(m, ka.solvers.ridge(m, 1.0)._spectrum.floor * 1e3).leverage,
             "gp": ka.solvers.gp(m, noise=1e-6, amplitude=1.0).mean,
             "gp's variance": ka.solvers.gp(m, noise=1e-4, amplitude=1.0).variance,
             "pca": ka.solvers.pca(m, 40).transform,
