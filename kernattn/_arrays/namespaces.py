@@ -1,7 +1,7 @@
 """The one place that knows array libraries: namespaces, dtypes, devices and the way to and from the host."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, TypeAlias
 
@@ -22,6 +22,8 @@ FLOATS = {
     "float64": float(np.finfo(np.float64).max),
 }
 """The dtypes, and the largest number of each: not every library's `finfo` knows those of 16 bits."""
+
+INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 
 without_flags = np.errstate(invalid="ignore")
 """For NumPy's products: BLAS may raise flags for lanes that hold no data. What is not finite is in the answer."""
@@ -129,6 +131,18 @@ def placement(array: Array) -> dict[str, Any]:
     if isinstance(array, np.ndarray) or compat.is_jax_array(array):
         return {}
     return {"device": array.device if compat.is_torch_array(array) else compat.device(array)}
+
+
+def check_alike(rows: Mapping[str, Array], beside: Mapping[str, Array]) -> str:
+    """Return the name of the one floating dtype of rows, by name; they and the arrays beside must be on one device."""
+    dtypes = {name: check_floating(name, array) for name, array in rows.items()}
+    if len(set(dtypes.values())) > 1:
+        raise DTypeError(f"all of {', '.join(rows)} must have one dtype, nothing is promoted silently; got {dtypes}")
+    devices = {name: placement(array).get("device") for name, array in {**rows, **beside}.items()}
+    first = next(iter(devices.values()))
+    if any(device != first for device in devices.values()):
+        raise MixedLibraryError(f"all arrays of one call must be on one device; got {devices}")
+    return next(iter(dtypes.values()))
 
 
 def zeros(xp: ModuleType, shape: tuple[int, ...], dtype: Any, beside: Array) -> Array:

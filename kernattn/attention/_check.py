@@ -7,8 +7,9 @@ import numpy as np
 
 from kernattn._arrays.forms import Forms, form_of
 from kernattn._arrays.namespaces import (
+    INTEGERS,
     Array,
-    check_floating,
+    check_alike,
     dtype_name,
     may_share_memory,
     namespace,
@@ -129,13 +130,7 @@ def _check_arrays(arrays: dict[str, Array], rows: dict[str, Array | None], token
     extra = {name: array for name, array in rows.items() if array is not None}
     axes = 2 if tokens else 1
     namespace(**arrays, **extra)
-    dtypes = {name: check_floating(name, array) for name, array in arrays.items()}
-    if len(set(dtypes.values())) > 1:
-        raise DTypeError(f"all of {', '.join(arrays)} must have one dtype, nothing is promoted silently; got {dtypes}")
-    devices = {name: placement(array).get("device") for name, array in (arrays | extra).items()}
-    first = next(iter(devices.values()))
-    if any(device != first for device in devices.values()):
-        raise MixedLibraryError(f"all arrays of one call must be on one device; got {devices}")
+    dtype = check_alike(arrays, extra)
     form = "(..., n, d)" if tokens else "(..., d)"
     for name, array in arrays.items():
         if array.ndim < axes:
@@ -151,10 +146,9 @@ def _check_arrays(arrays: dict[str, Array], rows: dict[str, Array | None], token
     if "key_mask" in extra:
         check_row("key_mask", extra["key_mask"], (*lead, *arrays[keys].shape[-axes:-1]), tokens, ("bool",))
     if "segment_ids" in extra:
-        integers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-        check_row("segment_ids", extra["segment_ids"], (*lead, *arrays[keys].shape[-axes:-1]), tokens, integers)
+        check_row("segment_ids", extra["segment_ids"], (*lead, *arrays[keys].shape[-axes:-1]), tokens, INTEGERS)
     if "key_bias" in extra:
-        check_row("key_bias", extra["key_bias"], (*lead, arrays[keys].shape[-2]), tokens, (dtypes["q"],))
+        check_row("key_bias", extra["key_bias"], (*lead, arrays[keys].shape[-2]), tokens, (dtype,))
 
 
 def check_map(phi: FeatureMap, q: Array | None = None, k: Array | None = None, like: Array | None = None) -> None:

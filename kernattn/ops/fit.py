@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from math import isfinite
 from typing import Any
 
-from kernattn._arrays.namespaces import Array, check_floating, dtype_name, placement
+from kernattn._arrays.namespaces import Array, check_alike, dtype_name
 from kernattn._arrays.shapes import together
 from kernattn._maps.learnt import NUMBERS, plain
 from kernattn._maps.spec import MapSpec
@@ -12,7 +12,6 @@ from kernattn._plans.plan import Plan, check_heads, check_lengths
 from kernattn.errors import (
     DTypeError,
     EmptyInputError,
-    MixedLibraryError,
     ParameterError,
     ShapeError,
     StateMismatchError,
@@ -44,19 +43,13 @@ def check_fit(record: Record, leaves: Sequence[Any], constants: Sequence[Any]) -
 
 
 def _check_dtypes(given: Iterable[Input], arrays: dict[str, Array]) -> None:
-    rows = {each.name: check_floating(each.name, arrays[each.name]) for each in given if _is_rows(each)}
-    if len(set(rows.values())) > 1:
-        raise DTypeError(f"all of {', '.join(rows)} must have one dtype, nothing is promoted silently; got {rows}")
-    dtype = next(iter(rows.values()))
+    dtype = check_alike({each.name: arrays[each.name] for each in given if _is_rows(each)}, arrays)
     wide = "float64" if dtype == "float64" else "float32"
     for each in given:
         allowed = each.dtypes or (wide if each.kind == "sums" else dtype,)
         for leaf in each.leaves:
             if (got := dtype_name(arrays[leaf.name])) not in allowed:
                 raise DTypeError(f"{leaf.name} must have dtype {' or '.join(allowed)}; got {got}")
-    devices = {name: placement(x).get("device") for name, x in arrays.items()}
-    if len(set(devices.values())) > 1:
-        raise MixedLibraryError(f"all arrays of one call must be on one device; got {devices}")
 
 
 def _is_rows(each: Input) -> bool:

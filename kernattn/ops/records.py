@@ -4,7 +4,7 @@ from typing import Any
 
 from array_api_compat import device
 
-from kernattn._arrays.namespaces import FLOATS, Array, anywhere, dtype_name, namespace
+from kernattn._arrays.namespaces import FLOATS, INTEGERS, Array, anywhere, dtype_name, namespace
 from kernattn._sums.cotangents import MapCotangent, in_units_of
 from kernattn._sums.peaked import Normaliser, PeakedSum
 from kernattn.ops import (
@@ -28,7 +28,6 @@ from kernattn.ops.record import Input, Output, Record, Way
 LINEAR = Composed("linear_attention", key_state.OP.backends, key_state.OP, 4, attend.OP, ("cpu",))
 
 KEYS = "k", "v"
-INTEGERS = tuple(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64))
 STATE = ("k", "v", "g", "gk", "beta", "read", "write")
 """The inputs whose leading axes the state of gated attention has."""
 
